@@ -1,0 +1,62 @@
+# Every target makes what it needs: a virtual environment in .venv from $(PYTHON), with the tested pins of constraints.txt.
+PYTHON ?= python3
+WORKERS ?= 2
+PYTEST_ARGS ?=
+
+VENV := .venv
+RUN := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed-
+MLINTER_RULES := $(VENV)/mlinter-rules.toml
+# Rules of transformers-mlinter that cannot hold outside the transformers tree.
+# TRF057 wants @auto_docstring, which takes the model's name from its path under src/transformers/models: here it would
+# write "The bare None Model", link to pages of transformers' documentation and print [ERROR] on import.
+MLINTER_OFF := TRF057
+
+.PHONY: help demo test lint format bench clean
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+
+help:
+	@echo "make demo    the paper in a few minutes: pre-train, fine-tune, compare (examples/quickstart.py)"
+	@echo "make test    all tests, $(WORKERS) at a time (WORKERS=n); PYTEST_ARGS='-k name' to choose"
+	@echo "make lint    ruff (rules and format) and transformers-mlinter"
+	@echo "make format  let ruff mend what it can"
+	@echo "make bench   every script of benchmarks/"
+	@echo "make clean   remove .venv and everything built"
+	@echo "PYTHON=python3.12 chooses the interpreter of a new .venv (now $(PYTHON))."
+
+demo: $(INSTALLED)plot
+	$(RUN) examples/quickstart.py
+
+test: $(INSTALLED)test
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false \
+		$(RUN) -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+
+lint: $(INSTALLED)lint $(MLINTER_RULES)
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mlinter --no-progress --no-cache --rules-toml $(MLINTER_RULES) modeling_gpt1 tokenization
+
+format: $(INSTALLED)lint
+	$(RUN) -m ruff check --fix .
+	$(RUN) -m ruff format .
+
+bench: $(INSTALLED)test
+	@set -e; for script in $(sort $(wildcard benchmarks/*.py)); do echo "== $$script"; $(RUN) $$script; done
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The last step of a recipe makes its stamp, so that an interrupted one starts again.
+$(VENV)/.created:
+	$(PYTHON) -m venv --clear $(VENV)
+	touch $@
+
+$(INSTALLED)%: $(VENV)/.created setup.py pyproject.toml constraints.txt
+	$(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$*]"
+	touch $@
+
+$(MLINTER_RULES): $(INSTALLED)lint Makefile
+	sed $(foreach rule,$(MLINTER_OFF),-e '/^\[rules\.$(rule)\]$$/,/^default_enabled/s/true$$/false/') \
+		"$$($(RUN) -c 'import importlib.resources as r; print(r.files("mlinter") / "rules.toml")')" > $@

@@ -1,0 +1,59 @@
+"""GPT-1 for transformers: models with double heads and trainers that keep the language-modelling objective."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForMultipleChoice,
+    AutoModelForSequenceClassification,
+)
+
+from .configuration_gpt1 import GPT1Config
+from .modeling_gpt1 import (
+    GPT1CausalLMOutput,
+    GPT1DoubleHeadsModel,
+    GPT1DoubleHeadsModelOutput,
+    GPT1ForCausalLM,
+    GPT1ForMultipleChoice,
+    GPT1ForSequenceClassification,
+    GPT1Model,
+    GPT1PreTrainedModel,
+)
+
+if TYPE_CHECKING:
+    from .trainer_gpt1 import GPT1PretrainingArguments, GPT1PretrainingTrainer, GPT1Trainer, GPT1TrainingArguments
+
+AutoConfig.register(GPT1Config.model_type, GPT1Config, exist_ok=True)
+AutoModel.register(GPT1Config, GPT1Model, exist_ok=True)
+AutoModelForCausalLM.register(GPT1Config, GPT1ForCausalLM, exist_ok=True)
+AutoModelForSequenceClassification.register(GPT1Config, GPT1ForSequenceClassification, exist_ok=True)
+AutoModelForMultipleChoice.register(GPT1Config, GPT1ForMultipleChoice, exist_ok=True)
+
+_TRAINING = ("GPT1PretrainingArguments", "GPT1PretrainingTrainer", "GPT1Trainer", "GPT1TrainingArguments")
+
+
+def __getattr__(name: str):
+    # Trainer's imports cost more than all others together, and inference has no use for them.
+    if name in _TRAINING:
+        return getattr(import_module(".trainer_gpt1", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = [
+    "GPT1CausalLMOutput",
+    "GPT1Config",
+    "GPT1DoubleHeadsModel",
+    "GPT1DoubleHeadsModelOutput",
+    "GPT1ForCausalLM",
+    "GPT1ForMultipleChoice",
+    "GPT1ForSequenceClassification",
+    "GPT1Model",
+    "GPT1PreTrainedModel",
+    "GPT1PretrainingArguments",
+    "GPT1PretrainingTrainer",
+    "GPT1Trainer",
+    "GPT1TrainingArguments",
+]

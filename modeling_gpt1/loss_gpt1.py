@@ -1,0 +1,186 @@
+# Copyright 2026 The gpt1-hf authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The fine-tuning objective L3 = L2 + λ·L1 and a language-modelling loss that never holds the whole logits.
+
+Sources: equations 3 to 5 of "Improving Language Understanding by Generative Pre-Training" and the loss of the released
+code (https://github.com/openai/finetune-transformer-lm/blob/master/train.py): L1 of a sequence is the mean over its
+target tokens. The chunked backward follows from the gradient of softmax cross-entropy, softmax(z) − onehot(target).
+
+Shapes: B examples, C sequences per example, T tokens, D hidden, V vocabulary, K classes, N target tokens.
+"""
+
+import torch
+from torch import nn
+from torch.autograd.function import once_differentiable
+
+# 64 MiB of float32 logits at V = 40 478: large enough for full matrix-product speed, small beside the activations.
+CHUNK_ELEMENTS = 16 * 2**20
+
+
+def linear_cross_entropy(
+    hidden_states: torch.Tensor,
+    weight: torch.Tensor,
+    target_ids: torch.Tensor,
+    target_weights: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weighted sum of −log softmax(hidden_states · weightᵀ)[target], computed in chunks of tokens.
+
+    The logits of one chunk at a time exist; both gradients are formed with the loss, in the same pass. Softmax and
+    sums are at least float32 whatever the inputs; under autocast the matrix products run in autocast's dtype.
+
+    Args:
+        hidden_states (`torch.Tensor` of shape `[N, D]`): hidden states that predict the targets.
+        weight (`torch.Tensor` of shape `[V, D]`): the language-model head.
+        target_ids (`torch.LongTensor` of shape `[N]`): ids to predict.
+        target_weights (`torch.Tensor` of shape `[N]`, float): factor of each token in the sum; 0 leaves a token out.
+
+    Returns:
+        The weighted sum, `[]`, differentiable once in `hidden_states` and `weight`, and each target's −log P, `[N]`,
+        without a gradient; both at least float32.
+    """
+    if torch.is_autocast_enabled(hidden_states.device.type):
+        dtype = torch.get_autocast_dtype(hidden_states.device.type)
+    else:
+        dtype = hidden_states.dtype
+    # Outside of the autograd function, so that the compiler sees plain arguments.
+    needs_grad = torch.is_grad_enabled() and (hidden_states.requires_grad or weight.requires_grad)
+    return _LinearCrossEntropy.apply(hidden_states, weight, target_ids, target_weights, dtype, needs_grad)
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, hidden_states, weight, target_ids, target_weights, dtype, needs_grad):
+        sum_dtype = torch.promote_types(dtype, torch.float32)
+        target_weights = target_weights.to(sum_dtype)
+        # Half precision has no room for small weights: products see weights up to 1, sums the true ones.
+        largest = target_weights.abs().amax().clamp(min=torch.finfo(sum_dtype).tiny) if len(target_weights) else 1.0
+        token_losses = torch.zeros(hidden_states.shape[:1], dtype=sum_dtype, device=hidden_states.device)
+        grad_hidden = torch.empty_like(hidden_states) if needs_grad else None
+        grad_weight = torch.zeros_like(weight, dtype=sum_dtype) if needs_grad else None
+        compute_weight = weight.to(dtype)  # [V, D]
+        chunk_size = max(1, CHUNK_ELEMENTS // weight.shape[0])
+        with torch.autocast(hidden_states.device.type, enabled=False):
+            for start in range(0, hidden_states.shape[0], chunk_size):
+                chunk = slice(start, start + chunk_size)
+                hidden_chunk = hidden_states[chunk].to(dtype)
+                logits = (hidden_chunk @ compute_weight.T).to(sum_dtype)  # [n, V]
+                targets = target_ids[chunk, None]
+                logits -= logits.amax(-1, keepdim=True)
+                target_logits = logits.gather(1, targets)
+                exponentials = logits.exp_()
+                totals = exponentials.sum(-1, keepdim=True)
+                token_losses[chunk] = (totals.log() - target_logits)[:, 0]
+                if needs_grad:
+                    grad_logits = exponentials.div_(totals)
+                    grad_logits.scatter_add_(1, targets, -torch.ones_like(totals))
+                    grad_logits = grad_logits.mul_(target_weights[chunk, None] / largest).to(dtype)
+                    grad_hidden[chunk] = ((grad_logits @ compute_weight).to(sum_dtype) * largest).to(grad_hidden.dtype)
+                    if dtype == sum_dtype:
+                        grad_weight.addmm_(grad_logits.T, hidden_chunk)
+                    else:
+                        grad_weight += grad_logits.T @ hidden_chunk
+            loss = (token_losses * target_weights).sum()
+        if needs_grad:
+            ctx.save_for_backward(grad_hidden, grad_weight.mul_(largest).to(weight.dtype))
+        ctx.mark_non_differentiable(token_losses)
+        return loss, token_losses
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_loss, _):
+        grad_hidden, grad_weight = ctx.saved_tensors
+        factor = grad_loss.to(grad_hidden.dtype), grad_loss.to(grad_weight.dtype)
+        return grad_hidden * factor[0], grad_weight * factor[1], None, None, None, None
+
+
+def next_token_targets(
+    input_ids: torch.Tensor, attention_mask: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Targets of L1: every real token after the first real one of its sequence.
+
+    Args:
+        input_ids (`torch.LongTensor` of shape `[B, T]`): token ids.
+        attention_mask (`torch.Tensor` of shape `[B, T]`, *optional*): 1 for real tokens; left or right padding.
+
+    Returns:
+        `target_ids [B, T-1]` and `is_target [B, T-1]` (bool), both aligned with positions 0…T−2 that predict them.
+    """
+    target_ids = input_ids[:, 1:]
+    if attention_mask is None:
+        return target_ids, torch.ones_like(target_ids, dtype=torch.bool)
+    real = attention_mask.bool()
+    return target_ids, real[:, 1:] & real[:, :-1]
+
+
+def sequence_mean_weights(is_target: torch.Tensor, sequence_weights: torch.Tensor) -> torch.Tensor:
+    """Weights of the target tokens that make their weighted sum a weighted sum of per-sequence means.
+
+    Args:
+        is_target (`torch.BoolTensor` of shape `[B, T]`): tokens that count.
+        sequence_weights (`torch.Tensor` of shape `[B]`): factor of each sequence's mean.
+
+    Returns:
+        `torch.Tensor` of shape `[B, T]`; a sequence without a target has weights 0.
+    """
+    target_counts = is_target.sum(-1).clamp(min=1)
+    return is_target * (sequence_weights / target_counts)[:, None]
+
+
+def weighted_lm_loss(
+    lm_head: nn.Module,
+    hidden_states: torch.Tensor,
+    target_ids: torch.Tensor,
+    target_weights: torch.Tensor,
+    fused: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weighted sum of −log P(target) over a batch.
+
+    Targets of weight 0 are left out of the computation, except in a compiled graph, whose shapes cannot depend on
+    data.
+
+    Args:
+        lm_head (`nn.Module`): gives logits, or with targets the loss, see `GPT1LMHead`.
+        hidden_states (`torch.Tensor` of shape `[S, T, D]`): hidden states that predict the targets.
+        target_ids (`torch.LongTensor` of shape `[S, T]`): ids to predict; anything where the weight is 0.
+        target_weights (`torch.Tensor` of shape `[S, T]`): factors.
+        fused (`bool`): whether the head takes targets. A head that an adapter, a quantiser or tensor parallelism has
+            replaced gives logits only; then the logits of all real targets are held.
+
+    Returns:
+        The weighted sum, `[]`, and the weighted −log P of each sequence, `[S]`, without a gradient.
+    """
+    num_rows = target_ids.shape[0]
+    rows = torch.arange(num_rows, device=target_ids.device)[:, None].expand_as(target_ids)
+    if torch.compiler.is_compiling():
+        hidden_states, rows = hidden_states.flatten(0, 1), rows.flatten()
+        target_ids, target_weights = target_ids.flatten().clamp(min=0), target_weights.flatten()
+    else:
+        is_target = target_weights != 0
+        hidden_states, rows = hidden_states[is_target], rows[is_target]
+        target_ids, target_weights = target_ids[is_target], target_weights[is_target]
+    if fused:
+        loss, token_losses = lm_head(hidden_states, target_ids, target_weights)
+    else:
+        logits = lm_head(hidden_states).float()
+        token_losses = nn.functional.cross_entropy(logits, target_ids, reduction="none")
+        loss = (token_losses * target_weights).sum()
+    sequence_losses = token_losses.new_zeros(num_rows).index_add(0, rows, token_losses.detach() * target_weights)
+    return loss, sequence_losses
+
+
+def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, is_regression: bool) -> torch.Tensor:
+    """L2 of each example `[B]` in float32: squared error of `task_logits [B, 1]`, else cross-entropy of `[B, K]`."""
+    if is_regression:
+        return nn.functional.mse_loss(task_logits.squeeze(-1).float(), labels.float(), reduction="none")
+    return nn.functional.cross_entropy(task_logits.float(), labels, reduction="none")

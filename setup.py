@@ -1,0 +1,68 @@
+"""Builds and installs gpt1-hf: the packages modeling_gpt1 and tokenization, with hub_card.md inside modeling_gpt1."""
+
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).parent
+HUB_CARD = "hub_card.md"
+
+
+class BuildWithHubCard(build_py):
+    """Puts hub_card.md, which lies at the top of the tree, into modeling_gpt1 in every wheel.
+
+    An editable install reads the file where it lies.
+    """
+
+    def run(self):
+        super().run()
+        if not self.editable_mode:
+            self.copy_file(HUB_CARD, self._hub_card_target())
+
+    def get_source_files(self):
+        return [*super().get_source_files(), HUB_CARD]
+
+    def get_outputs(self, include_bytecode=True):
+        return [*super().get_outputs(include_bytecode), self._hub_card_target()]
+
+    def _hub_card_target(self):
+        return str(Path(self.build_lib) / "modeling_gpt1" / HUB_CARD)
+
+
+PLOT = ["matplotlib>=3.9"]
+LINT = ["ruff>=0.15", "transformers-mlinter>=0.1.5"]
+# spaCy and ftfy are the oracles of the tokenizer's tests, scikit-learn and scipy those of the metrics'.
+TEST = [*PLOT, "ftfy>=6.1", "pytest>=9", "pytest-xdist>=3.6", "scikit-learn>=1.5", "scipy>=1.13", "spacy>=3.8,<4"]
+
+setup(
+    name="gpt1-hf",
+    version="0.1.0",
+    description="GPT-1 for transformers: pre-training, and fine-tuning with the auxiliary language-model objective",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    packages=["modeling_gpt1", "tokenization"],
+    cmdclass={"build_py": BuildWithHubCard},
+    python_requires=">=3.10",
+    install_requires=[
+        "accelerate>=1.10",
+        "datasets>=4.0",
+        "evaluate>=0.4.6",
+        "huggingface-hub>=1",
+        "jinja2>=3.1",
+        "numpy>=1.26",
+        "safetensors>=0.6",
+        "tokenizers>=0.22",
+        "torch>=2.11",
+        "transformers>=5.17,<6",
+    ],
+    extras_require={"test": TEST, "lint": LINT, "plot": PLOT, "all": [*TEST, *LINT]},
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Intended Audience :: Science/Research",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)

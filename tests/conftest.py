@@ -1,0 +1,92 @@
+"""Fixtures that the tests share: small tokenizers made from a few sentences."""
+
+import copy
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from modeling_gpt1 import GPT1Config
+from tokenization.tokenization_gpt1 import GPT1Tokenizer
+
+SENTENCES = [
+    "the old farmer walked to the market because he needed a new plough .",
+    "a quiet girl read the letter twice and then she smiled at her brother .",
+    "nobody in the village knew why the river had turned green in the night .",
+    "the film was slow , but the last scene made the whole room laugh .",
+    "he paid five dollars for the ticket and forgot it on the train .",
+]
+
+
+@pytest.fixture(scope="session")
+def real_data_dir():
+    """The folder of the public data sets: `GPT1_DATA_DIR`, or `shared/data` beside the checkout."""
+    named = os.environ.get("GPT1_DATA_DIR")
+    folder = Path(named or Path(__file__).parents[2] / "shared" / "data")
+    if named and not folder.is_dir():
+        pytest.fail(f"GPT1_DATA_DIR is {named}, which is no folder")
+    if not folder.is_dir():
+        pytest.skip("no real data: set GPT1_DATA_DIR to the folder that holds the data sets")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def plain_tokenizer():
+    return GPT1Tokenizer.train(iter(SENTENCES), num_merges=200)
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer(plain_tokenizer):
+    tokenizer = copy.deepcopy(plain_tokenizer)
+    tokenizer.add_control_tokens()
+    return tokenizer
+
+
+TINY_FIELDS = {
+    "vocab_size": 101,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 24,
+    "embd_pdrop": 0.0,
+    "resid_pdrop": 0.0,
+    "attn_pdrop": 0.0,
+    "classifier_dropout": 0.0,
+}
+
+
+def make_tiny_config(**fields) -> GPT1Config:
+    return GPT1Config(**{**TINY_FIELDS, **fields})
+
+
+def randomise_weights(model: nn.Module, seed: int = 0) -> nn.Module:
+    """Every weight random and large, biases and layer norms too, so that no mix-up of two weights stays unseen."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, weight in model.named_parameters():
+        noise = 0.3 * torch.randn(weight.shape, generator=generator)
+        weight.data = (noise + 1 if ".ln_" in name and name.endswith("weight") else noise).to(weight.dtype)
+    return model
+
+
+def make_tiny_model(model_class: type, seed: int = 0, **fields) -> nn.Module:
+    return randomise_weights(model_class(make_tiny_config(**fields)), seed).eval()
+
+
+@pytest.fixture(scope="session")
+def tiny_config():
+    """Makes a configuration of a tiny model without dropout: `tiny_config(hidden_size=64)`."""
+    return make_tiny_config
+
+
+@pytest.fixture(scope="session")
+def randomise():
+    """Makes every weight of a model random: `randomise(model, seed=1)`."""
+    return randomise_weights
+
+
+@pytest.fixture(scope="session")
+def tiny_model():
+    """Makes a tiny model in evaluation mode with random weights: `tiny_model(GPT1Model, hidden_size=64)`."""
+    return make_tiny_model

@@ -1,0 +1,200 @@
+"""The demonstration: what its small world promises, and one run of it at the smallest sizes."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+TRAVERSALS = ("classification", "entailment", "similarity", "multiple_choice")
+
+
+@pytest.fixture(scope="module")
+def world():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(EXAMPLES))
+        yield importlib.import_module("small_world")
+    sys.modules.pop("small_world")
+
+
+@pytest.fixture(scope="module")
+def quickstart(world):
+    pytest.importorskip("matplotlib")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(EXAMPLES))
+        yield importlib.import_module("quickstart")
+    sys.modules.pop("quickstart")
+
+
+def words_of(text):
+    return text.replace(".", " ").replace(",", " ").replace(":", " ").split()
+
+
+def texts_of(row):
+    return " ".join(
+        value if isinstance(value, str) else " ".join(value) for key, value in row.items() if key != "label"
+    )
+
+
+def meetings(world, text):
+    """Where the people and things of a text meet, by the names alone."""
+    words = set(words_of(text))
+    people = [person for person in world.PEOPLE if person in words]
+    things = [thing for _, thing in world.THINGS if thing in words]
+    return {world.meets_in(person, thing) for person in people for thing in things}
+
+
+def kind_of(world, text):
+    words = words_of(text)
+    return next(kind for kind, thing in world.THINGS if thing in words)
+
+
+def test_same_seed_same_text_and_another_seed_another(world):
+    assert world.stories(20, seed=3) == world.stories(20, seed=3)
+    assert world.stories(20, seed=3) != world.stories(20, seed=4)
+    for traversal in TRAVERSALS:
+        assert world.labelled(traversal, "test", 5, seed=3) == world.labelled(traversal, "test", 5, seed=3)
+        assert world.labelled(traversal, "test", 5, seed=3) != world.labelled(traversal, "test", 5, seed=4)
+
+
+def test_no_name_is_used_twice(world):
+    names = [*world.PEOPLE, *world.PRAISE, *world.BLAME, *(word for kind in world.KINDS for word in kind.things)]
+    assert len(names) == len(set(names))
+
+
+def test_stories_and_labelled_rows_never_share_a_person_with_a_thing(world):
+    assert {place for story in world.stories(2000) for place in meetings(world, story)} == {"stories"}
+    for traversal in TRAVERSALS:
+        for split in ("train", "test"):
+            rows = world.labelled(traversal, split, 300)
+            assert all(split in meetings(world, texts_of(row)) for row in rows)
+
+
+@pytest.mark.parametrize("traversal", TRAVERSALS)
+def test_no_test_row_is_a_training_row_and_no_row_comes_twice(world, traversal):
+    rows = [str(row) for split in ("train", "test") for row in world.labelled(traversal, split, 600)]
+    assert len(rows) == len(set(rows)) == 1200
+
+
+@pytest.mark.parametrize("traversal", TRAVERSALS)
+def test_training_rows_show_a_quarter_of_the_things(world, traversal):
+    def shown(split):
+        words = {word for row in world.labelled(traversal, split, 600) for word in words_of(texts_of(row))}
+        return {thing for _, thing in world.THINGS if thing in words}
+
+    assert shown("train") == {thing for kind in world.KINDS for thing in kind.things[:2]}
+    assert shown("test") == {thing for _, thing in world.THINGS}
+
+
+@pytest.mark.parametrize("traversal", TRAVERSALS)
+def test_stories_know_every_word_of_the_labelled_rows(world, traversal):
+    known = {word.lower() for story in world.stories(3000) for word in words_of(story)}
+    rows = [row for split in ("train", "test") for row in world.labelled(traversal, split, 300)]
+    assert {word.lower() for row in rows for word in words_of(texts_of(row))} - known == set()
+
+
+def test_reviews_are_labelled_by_their_last_word(world):
+    good = {*world.PRAISE, *world.JOY_ACTS, *world.JOY_MOODS}
+    rows = world.labelled("classification", "test", 300)
+    assert [row["label"] for row in rows] == [int(words_of(row["text"])[-1] in good) for row in rows]
+
+
+def test_inferences_are_labelled_by_the_kind_and_the_denial(world):
+    for row in world.labelled("entailment", "test", 300):
+        same = kind_of(world, row["premise"]).noun == words_of(row["hypothesis"])[-1]
+        denied = " no " in row["hypothesis"]
+        assert row["label"] == (1 if not same else 2 if denied else 0)
+
+
+def test_graded_pairs_lose_what_their_differences_cost(world):
+    for row in world.labelled("similarity", "test", 300):
+        a, b = words_of(row["text_a"]), words_of(row["text_b"])
+        thing_a, thing_b = (next(thing for _, thing in world.THINGS if thing in words) for words in (a, b))
+        another_kind = kind_of(world, row["text_a"]) != kind_of(world, row["text_b"])
+        cost = 3.0 if another_kind else 1.5 if thing_a != thing_b else 0.0
+        place_a, place_b = (row[text].partition(" in the ")[2] for text in ("text_a", "text_b"))
+        assert row["label"] == 5.0 - cost - (a[0] != b[0]) - (place_a != place_b)
+
+
+def test_endings_have_one_that_fits_the_thing(world):
+    rows = world.labelled("multiple_choice", "test", 300)
+    for row in rows:
+        kind = kind_of(world, row["context"][3])
+        fits = [any(f" {act} it and" in ending for act in kind.acts) for ending in row["choices"]]
+        assert fits == [place == row["label"] for place in range(len(row["choices"]))]
+    assert {len(row["choices"]) for row in rows} == {2, 3, 4}
+
+
+def test_chance_is_what_guessing_scores(quickstart):
+    reviews, inference, graded_pairs, endings = quickstart.TASKS
+    assert quickstart.chance(reviews, [{"label": 0}] * 3) == 50.0
+    assert quickstart.chance(inference, [{"label": 0}] * 3) == pytest.approx(100 / 3)
+    assert quickstart.chance(graded_pairs, [{"label": 2.5}]) == 0.0
+    assert quickstart.chance(endings, [{"choices": ["a", "b"]}, {"choices": ["a", "b", "c", "d"]}]) == 37.5
+
+
+def test_table(quickstart):
+    scores = dict(zip((variant.name for variant in quickstart.VARIANTS), (50.04, 7.0, 100.0), strict=True))
+    table = quickstart.format_table(
+        [{"task": "entailment", "metric": "accuracy", "chance": 100 / 3, "scores": scores}]
+    )
+    assert table.split("\n") == [
+        "task        metric    chance  from scratch  pre-trained, no auxiliary loss  pre-trained, auxiliary loss",
+        "----------  --------  ------  ------------  ------------------------------  ---------------------------",
+        "entailment  accuracy  33.3    50.0          7.0                             100.0                      ",
+    ]
+
+
+def test_variants_start_from_what_they_say(quickstart, tmp_path):
+    args = quickstart.DemoArguments(hidden_size=32, num_hidden_layers=1)
+    tokenizer = quickstart.train_tokenizer(quickstart.stories(50), num_merges=50)
+    tokenizer.save_pretrained(tmp_path)
+    pretrained = quickstart.GPT1ForCausalLM(quickstart.make_config(args, len(tokenizer)))
+    pretrained.save_pretrained(tmp_path)
+    weight = pretrained.transformer.h[0].mlp.c_fc.weight
+    for variant, same in zip(quickstart.VARIANTS, (False, True, True), strict=True):
+        model, grown = quickstart.finetuning_model(quickstart.TASKS[1], variant, args, tmp_path)
+        assert torch.equal(model.transformer.h[0].mlp.c_fc.weight, weight) is same
+        assert model.config.vocab_size == len(grown) == len(tokenizer) + 3
+        assert (model.config.traversal, model.config.num_labels) == ("entailment", 3)
+
+
+def test_run_at_the_smallest_sizes(quickstart, tmp_path, capsys):
+    sizes = {
+        "num_stories": 60,
+        "num_merges": 60,
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "pretraining_updates": 3,
+        "train_rows": 16,
+        "test_rows": 8,
+        "finetuning_epochs": 1,
+    }
+    flags = [text for name, value in sizes.items() for text in (f"--{name}", str(value))]
+    quickstart.main(["--output_dir", str(tmp_path), *flags])
+
+    screen = capsys.readouterr().out
+    assert [line[:2] for line in screen.split("\n") if line[:1].isdigit()] == ["1.", "2.", "3.", "4.", "5."]
+    assert "'Vera got a kite. It looked shabby, but Vera found it superb.' is " in screen
+    assert "ben felt hungry . he looked for a fruit in the kitchen ." in screen
+
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert metrics["arguments"] == {"output_dir": str(tmp_path), "seed": 0, **sizes}
+    names = [variant.name for variant in quickstart.VARIANTS]
+    assert [result["task"] for result in metrics["results"]] == list(TRAVERSALS)
+    for result in metrics["results"]:
+        assert list(result["scores"]) == list(result["curves"]) == names
+        assert all(result["curves"][name][-1] == [1, result["scores"][name]] for name in names)
+    assert quickstart.format_table(metrics["results"]) in screen
+
+    assert "small world reviews" in (tmp_path / "README.md").read_text()
+    assert (tmp_path / "learning_curves.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert not list(tmp_path.rglob("*.bin"))
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    assert model.config.id2label == {0: "negative", 1: "positive"}
+    assert model.config.vocab_size == len(AutoTokenizer.from_pretrained(tmp_path))
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "pretrained").config.hidden_size == 32

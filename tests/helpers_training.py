@@ -1,0 +1,169 @@
+"""Rows, models and runs that the trainer tests share; also run as a script by one process of several.
+
+As a script: `torchrun --nproc_per_node 2 tests/helpers_training.py CASE OUTPUT_JSON` trains a case on 8 examples per
+update, spread over the processes, with each of `LM_COEFS`, and writes the log of the first process.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+from torch.utils.data import Dataset
+
+from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1Trainer, GPT1TrainingArguments
+from tokenization.collator_gpt1 import TraversalCollator
+from tokenization.tokenization_gpt1 import GPT1Tokenizer
+
+WORDS = "ann ben cat dog eats fish goes home is just kind lazy my new old park red sees the under very warm".split()
+EXAMPLES_PER_UPDATE = 8
+LM_COEFS = (0.0, 0.5)
+CASES = {
+    "classification": {"traversal": "classification", "num_labels": 3},
+    "entailment": {"traversal": "entailment", "num_labels": 2},
+    "similarity": {"traversal": "similarity", "num_labels": 2},
+    "regression": {"traversal": "similarity", "num_labels": 1, "problem_type": "regression"},
+    "multiple_choice": {"traversal": "multiple_choice"},
+}
+COLUMNS = {
+    "classification": {"text": "a", "label": "label"},
+    "entailment": {"premise": "a", "hypothesis": "b", "label": "label"},
+    "similarity": {"text_a": "a", "text_b": "b", "label": "label"},
+    "multiple_choice": {"context": "a", "choices": "options", "label": "label"},
+}
+
+
+class Rows(Dataset):
+    """Rows of unequal lengths, made from a fixed seed; multiple choice has two to four options."""
+
+    def __init__(self, case: str, num_rows: int = 24):
+        generator = torch.Generator().manual_seed(5)
+
+        def text(longest: int) -> str:
+            length = int(torch.randint(1, longest, (), generator=generator))
+            return " ".join(WORDS[i] for i in torch.randint(len(WORDS), (length,), generator=generator).tolist())
+
+        self.rows = []
+        for index in range(num_rows):
+            options = [text(7) for _ in range(2 + index % 3)]
+            row = {"a": text(15), "b": text(9), "options": options, "label": index % 2}
+            if case == "regression":
+                row["label"] = 0.3 * index
+            self.rows.append(row)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> dict:
+        return self.rows[index]
+
+
+def make_tokenizer() -> GPT1Tokenizer:
+    """Letters as tokens: the same in every process."""
+    letters = sorted(set("".join(WORDS)))
+    pieces = ["<unk>", *letters, *(letter + "</w>" for letter in letters), "\n</w>"]
+    tokenizer = GPT1Tokenizer(vocab={piece: index for index, piece in enumerate(pieces)}, merges=[])
+    tokenizer.add_control_tokens()
+    return tokenizer
+
+
+def make_model(
+    case: str, tokenizer: GPT1Tokenizer, lm_coef: float = 0.5, dropout: float = 0.0
+) -> GPT1DoubleHeadsModel:
+    torch.manual_seed(0)
+    config = GPT1Config(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=96,
+        embd_pdrop=dropout,
+        resid_pdrop=dropout,
+        attn_pdrop=dropout,
+        classifier_dropout=dropout,
+        initializer_range=0.1,
+        lm_coef=lm_coef,
+        **CASES[case],
+    )
+    return GPT1DoubleHeadsModel(config)
+
+
+def make_collator(model: GPT1DoubleHeadsModel, tokenizer: GPT1Tokenizer) -> TraversalCollator:
+    traversal = model.config.traversal
+    return TraversalCollator(
+        tokenizer, traversal, COLUMNS[traversal], max_length=96, regression=model.config.is_regression
+    )
+
+
+def make_trainer(
+    case: str,
+    output_dir: str | os.PathLike,
+    batch_size: int,
+    accumulation: int,
+    lm_coef: float = 0.5,
+    dropout: float = 0.0,
+    trainer_class=GPT1Trainer,
+    arguments_class=GPT1TrainingArguments,
+    **arguments,
+) -> GPT1Trainer:
+    tokenizer = make_tokenizer()
+    model = make_model(case, tokenizer, lm_coef, dropout)
+    settings = {
+        "max_steps": 3,
+        # Adam would blow up rounding errors of gradients that are zero in exact arithmetic, as of the key biases.
+        "optim": "sgd",
+        "learning_rate": 0.05,
+        "warmup_steps": 0,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "train_sampling_strategy": "sequential",
+        "remove_unused_columns": False,
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "report_to": "none",
+        "weight_decay": 0.01,
+        **arguments,
+    }
+    return trainer_class(
+        model=model,
+        args=arguments_class(
+            output_dir=str(output_dir),
+            per_device_train_batch_size=batch_size,
+            gradient_accumulation_steps=accumulation,
+            **settings,
+        ),
+        data_collator=make_collator(model, tokenizer),
+        train_dataset=Rows(case),
+        eval_dataset=Rows(case, num_rows=11),
+        processing_class=tokenizer,
+    )
+
+
+def training_log(trainer) -> list[dict[str, float]]:
+    """Train, and give loss, components and gradient norm of each update."""
+    trainer.train()
+    keys = ("loss", "task_loss", "lm_loss", "grad_norm")
+    return [
+        {key: record[key] for key in keys if key in record} for record in trainer.state.log_history if "loss" in record
+    ]
+
+
+def main(case: str, output_json: str) -> None:
+    world_size, records = int(os.environ["WORLD_SIZE"]), {}
+    for lm_coef in LM_COEFS:
+        folder = Path(output_json).parent
+        trainer = make_trainer(case, folder, EXAMPLES_PER_UPDATE // world_size // 2, 2, lm_coef)
+        if trainer.args.world_size != world_size:
+            raise RuntimeError(f"{world_size} processes were launched, but {trainer.args.world_size} train together.")
+        log, evaluation = training_log(trainer), trainer.evaluate()
+        weights = {name: tensor.double().sum().item() for name, tensor in trainer.model.state_dict().items()}
+        records[str(lm_coef)] = {"log": log, "evaluation": evaluation, "weights": weights}
+    if trainer.is_world_process_zero():
+        Path(output_json).write_text(json.dumps(records))
+    trainer.accelerator.wait_for_everyone()
+    trainer.accelerator.end_training()  # a process group left open can abort the process as it exits
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

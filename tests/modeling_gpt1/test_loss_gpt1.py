@@ -1,0 +1,393 @@
+"""The chunked language-modelling loss against the plain formula, and the weights and targets that go into it."""
+
+import math
+from contextlib import nullcontext
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
+
+from modeling_gpt1 import GPT1ForCausalLM, loss_gpt1
+from modeling_gpt1.loss_gpt1 import linear_cross_entropy, next_token_targets, sequence_mean_weights, task_losses
+
+VOCABULARY, HIDDEN = 53, 16
+
+
+def loss_only(hidden_states, weight, target_ids, target_weights):
+    return linear_cross_entropy(hidden_states, weight, target_ids, target_weights)[0]
+
+
+def plain_formula(hidden_states, weight, target_ids, target_weights):
+    logits = nn.functional.linear(hidden_states, weight).float()
+    return (nn.functional.cross_entropy(logits, target_ids, reduction="none") * target_weights).sum()
+
+
+def plain_formula_in_float64(hidden_states, weight, target_ids, target_weights):
+    log_probabilities = torch.log_softmax(hidden_states.double() @ weight.double().T, dim=-1)
+    return -(log_probabilities[torch.arange(len(target_ids)), target_ids] * target_weights.double()).sum()
+
+
+def make_inputs(num_targets=23, dtype=torch.float32, scale=1.0):
+    generator = torch.Generator().manual_seed(0)
+    hidden_states = torch.randn(num_targets, HIDDEN, generator=generator, dtype=torch.float64) * scale
+    weight = torch.randn(VOCABULARY, HIDDEN, generator=generator, dtype=torch.float64)
+    target_ids = torch.randint(VOCABULARY, (num_targets,), generator=generator)
+    target_weights = torch.rand(num_targets, generator=generator)
+    return hidden_states.to(dtype), weight.to(dtype), target_ids, target_weights
+
+
+def loss_and_gradients(function, hidden_states, weight, *others, factor=1.0):
+    hidden_states, weight = hidden_states.clone().requires_grad_(), weight.clone().requires_grad_()
+    loss = function(hidden_states, weight, *others)
+    (factor * loss).backward()
+    return loss.detach(), hidden_states.grad, weight.grad
+
+
+def relative_error(actual, expected):
+    return ((actual.double() - expected.double()).norm() / expected.double().norm()).item()
+
+
+@pytest.fixture
+def chunks_of(monkeypatch):
+    """Sets how many tokens a chunk has."""
+
+    def set_chunk(num_tokens, vocabulary=VOCABULARY):
+        monkeypatch.setattr(loss_gpt1, "CHUNK_ELEMENTS", num_tokens * vocabulary)
+
+    return set_chunk
+
+
+@pytest.mark.parametrize("num_tokens", [1, 5, 22, 23, 24, 1000])
+def test_loss_and_gradients_are_the_plain_formula(chunks_of, num_tokens):
+    """23 targets: 5 and 22 tokens a chunk leave a ragged last chunk."""
+    chunks_of(num_tokens)
+    inputs = make_inputs()
+    exact = loss_and_gradients(plain_formula_in_float64, *inputs, factor=0.7)
+    ours = loss_and_gradients(loss_only, *inputs, factor=0.7)
+    assert [relative_error(*pair) < 1e-6 for pair in zip(ours, exact, strict=True)] == [True] * 3
+    assert ours[0].dtype == torch.float32
+
+
+def test_large_logits_are_as_exact_as_in_the_plain_formula(chunks_of):
+    """Logits of ±300, whose exponentials overflow."""
+    chunks_of(5)
+    inputs = make_inputs(scale=30.0)
+    exact = loss_and_gradients(plain_formula_in_float64, *inputs)
+    for function in (plain_formula, loss_only):
+        errors = [relative_error(*pair) for pair in zip(loss_and_gradients(function, *inputs), exact, strict=True)]
+        assert max(errors) < 1e-6
+
+
+def test_the_comparison_sees_a_wrong_target_and_a_lost_chunk(chunks_of):
+    chunks_of(5)
+    hidden_states, weight, target_ids, target_weights = make_inputs()
+    exact = loss_and_gradients(plain_formula_in_float64, hidden_states, weight, target_ids, target_weights)
+    wrong_ids = target_ids.clone()
+    wrong_ids[20] = (wrong_ids[20] + 1) % VOCABULARY
+    wrong = loss_and_gradients(loss_only, hidden_states, weight, wrong_ids, target_weights)
+    lost = loss_and_gradients(loss_only, hidden_states, weight, target_ids, target_weights * (torch.arange(23) < 20))
+    for other in (wrong, lost):
+        assert [relative_error(*pair) > 1e-4 for pair in zip(other, exact, strict=True)] == [True] * 3
+
+
+def test_token_losses_are_those_of_each_target(chunks_of):
+    chunks_of(5)
+    hidden_states, weight, target_ids, target_weights = make_inputs()
+    loss, token_losses = linear_cross_entropy(hidden_states.requires_grad_(), weight, target_ids, target_weights)
+    expected = nn.functional.cross_entropy(hidden_states @ weight.T, target_ids, reduction="none")
+    torch.testing.assert_close(token_losses, expected.detach(), rtol=1e-5, atol=1e-6)
+    assert (loss.requires_grad, token_losses.requires_grad) == (True, False)
+
+
+def test_gradcheck_in_float64(chunks_of):
+    chunks_of(2)
+    hidden_states, weight, target_ids, target_weights = make_inputs(num_targets=5, dtype=torch.float64)
+    inputs = (hidden_states.requires_grad_(), weight.requires_grad_())
+    assert torch.autograd.gradcheck(lambda *given: loss_only(*given, target_ids, target_weights), inputs)
+    assert loss_only(*inputs, target_ids, target_weights).dtype == torch.float64
+
+
+def test_inputs_are_left_as_they_are(chunks_of):
+    chunks_of(5)
+    inputs = make_inputs()
+    before = [tensor.clone() for tensor in inputs]
+    loss_and_gradients(loss_only, *inputs)
+    assert [torch.equal(*pair) for pair in zip(inputs, before, strict=True)] == [True] * 4
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_is_as_near_to_the_truth_as_the_plain_formula(chunks_of, dtype):
+    """Half precision: both are off by the rounding of inputs and logits, ours by no more than 1.1 times as much."""
+    chunks_of(5)
+    inputs = make_inputs()
+
+    def under_autocast(function):
+        with torch.autocast("cpu", dtype=dtype):
+            return loss_and_gradients(function, *inputs)
+
+    exact = loss_and_gradients(plain_formula_in_float64, *inputs)
+    plain, ours = under_autocast(plain_formula), under_autocast(loss_only)
+    assert [tensor.dtype for tensor in ours] == [torch.float32] * 3
+    plain_errors = [relative_error(*pair) for pair in zip(plain, exact, strict=True)]
+    our_errors = [relative_error(*pair) for pair in zip(ours, exact, strict=True)]
+    assert [ours <= 1.1 * plain + 1e-4 for ours, plain in zip(our_errors, plain_errors, strict=True)] == [True] * 3
+    assert max(our_errors) < 0.01
+    assert min(our_errors[1:]) > 1e-6  # the products did run in half precision
+
+
+def test_scaled_loss_keeps_small_gradients_in_float16():
+    """Loss scaling must reach the products: the probabilities times the weights here are below float16's smallest."""
+    generator = torch.Generator().manual_seed(0)
+    hidden_states = torch.randn(64, HIDDEN, generator=generator) * 0.1
+    weight = torch.randn(4096, HIDDEN, generator=generator) * 0.1
+    target_ids = torch.randint(4096, (64,), generator=generator)
+    inputs = (hidden_states, weight, target_ids, torch.full((64,), 1e-4))
+    exact = loss_and_gradients(plain_formula_in_float64, *inputs)
+
+    def error_of(function):
+        with torch.autocast("cpu", dtype=torch.float16):
+            scaled = loss_and_gradients(function, *inputs, factor=2.0**14)
+        return [relative_error(gradient / 2**14, true) for gradient, true in zip(scaled[1:], exact[1:], strict=True)]
+
+    assert max(error_of(plain_formula)) < 0.01
+    assert max(error_of(loss_only)) < 0.01
+
+
+def test_half_precision_model(chunks_of):
+    chunks_of(5)
+    inputs = make_inputs(dtype=torch.bfloat16)
+    exact = loss_and_gradients(plain_formula_in_float64, *inputs)
+    ours = loss_and_gradients(loss_only, *inputs)
+    assert [tensor.dtype for tensor in ours] == [torch.float32, torch.bfloat16, torch.bfloat16]
+    assert [relative_error(*pair) < 0.01 for pair in zip(ours, exact, strict=True)] == [True] * 3
+
+
+def test_no_targets():
+    loss, hidden_grad, weight_grad = loss_and_gradients(loss_only, *make_inputs(num_targets=0))
+    assert loss.item() == 0
+    assert hidden_grad.shape == (0, HIDDEN)
+    assert torch.equal(weight_grad, torch.zeros(VOCABULARY, HIDDEN))
+
+
+def test_weights_of_zero_leave_tokens_out(chunks_of):
+    chunks_of(5)
+    hidden_states, weight, target_ids, target_weights = make_inputs()
+    target_weights[::3] = 0
+    loss, hidden_grad, weight_grad = loss_and_gradients(loss_only, hidden_states, weight, target_ids, target_weights)
+    kept = target_weights != 0
+    part = loss_and_gradients(loss_only, hidden_states[kept], weight, target_ids[kept], target_weights[kept])
+    torch.testing.assert_close(loss, part[0])
+    torch.testing.assert_close(hidden_grad[kept], part[1])
+    torch.testing.assert_close(weight_grad, part[2])
+    assert torch.count_nonzero(hidden_grad[~kept]) == 0
+
+
+def test_without_gradients():
+    inputs = make_inputs()
+    inputs[1].requires_grad_()
+    with torch.no_grad():
+        loss = loss_only(*inputs)
+    assert not loss.requires_grad
+    torch.testing.assert_close(loss, loss_only(*inputs).detach())
+
+
+@pytest.mark.parametrize("trained", ["hidden_states", "weight"])
+def test_one_side_frozen(trained):
+    hidden_states, weight, *others = make_inputs()
+    exact = loss_and_gradients(plain_formula_in_float64, hidden_states, weight, *others)
+    leaf, frozen = (hidden_states, weight) if trained == "hidden_states" else (weight, hidden_states)
+    leaf.requires_grad_()
+    loss_only(hidden_states, weight, *others).backward()
+    assert frozen.grad is None
+    assert relative_error(leaf.grad, exact[1 if trained == "hidden_states" else 2]) < 1e-6
+
+
+def test_gradient_of_a_gradient_is_refused():
+    hidden_states, *others = make_inputs()
+    hidden_states.requires_grad_()
+    squared_loss = loss_only(hidden_states, *others).square()
+    (gradient,) = torch.autograd.grad(squared_loss, hidden_states, create_graph=True)
+    with pytest.raises(RuntimeError) as error:
+        gradient.sum().backward()
+    assert str(error.value) == "trying to differentiate twice a function that was marked with @once_differentiable"
+
+
+def test_second_backward_through_a_freed_graph_is_refused():
+    hidden_states, *others = make_inputs()
+    loss = loss_only(hidden_states.requires_grad_(), *others)
+    loss.backward(retain_graph=True)
+    first = hidden_states.grad.clone()
+    loss.backward()
+    torch.testing.assert_close(hidden_states.grad, 2 * first)
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_inside_of_checkpoint(use_reentrant):
+    def inside(*inputs):
+        return checkpoint(loss_only, *inputs, use_reentrant=use_reentrant)
+
+    inputs = make_inputs()
+    outside = loss_and_gradients(loss_only, *inputs)
+    for actual, expected in zip(loss_and_gradients(inside, *inputs), outside, strict=True):
+        assert torch.equal(actual, expected)
+
+
+class LargestTensor(TorchDispatchMode):
+    """Records the number of elements of the largest tensor that any operation makes."""
+
+    def __init__(self):
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        for tensor in made if isinstance(made, (tuple, list)) else (made,):
+            if isinstance(tensor, torch.Tensor):
+                self.elements = max(self.elements, tensor.numel())
+        return made
+
+
+@pytest.mark.parametrize(
+    ("function", "largest"), [(loss_only, VOCABULARY * HIDDEN), (plain_formula, VOCABULARY * 200)]
+)
+@pytest.mark.parametrize("autocast", [False, True])
+def test_the_logits_of_all_targets_never_exist(chunks_of, function, largest, autocast):
+    """The largest tensor is the weight's gradient; the plain formula makes [N, V]."""
+    chunks_of(5)
+    inputs = make_inputs(num_targets=200)
+    with LargestTensor() as recorded, torch.autocast("cpu", enabled=autocast):
+        loss_and_gradients(function, *inputs)
+    assert recorded.elements == max(largest, 200 * HIDDEN)
+
+
+@pytest.mark.parametrize("resized", [False, True])
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("fused", [True, False])
+def test_the_model_does_not_hold_all_logits_in_training(tiny_model, chunks_of, tied, resized, fused):
+    """A plain head in place of the model's own is the control: it does hold them."""
+    chunks_of(4, vocabulary=1000)
+    model = tiny_model(GPT1ForCausalLM, vocab_size=990, num_hidden_layers=1, tie_word_embeddings=tied).train()
+    if resized:
+        model.resize_token_embeddings(1000)
+    if not fused:
+        head = nn.Linear(32, model.config.vocab_size, bias=False)
+        head.weight = model.lm_head.weight
+        model.lm_head = head
+    input_ids = torch.randint(990, (8, 24), generator=torch.Generator().manual_seed(0))
+    with LargestTensor() as recorded:
+        model(input_ids, labels=input_ids).loss.backward()
+    vocabulary = model.config.vocab_size
+    assert recorded.elements == (vocabulary * 32 if fused else 8 * 23 * vocabulary)
+
+
+@pytest.mark.parametrize("amp", [False, True])
+def test_a_replaced_head_gives_the_same_loss(tiny_model, amp):
+    """As an adapter or a quantiser leaves it: a module that gives logits only."""
+    input_ids = torch.randint(101, (3, 9), generator=torch.Generator().manual_seed(1))
+    labels = input_ids.masked_fill(torch.arange(9) < torch.tensor([[0], [2], [7]]), -100)
+    losses, gradients = [], []
+    for replaced in (False, True):
+        model = tiny_model(GPT1ForCausalLM).train()
+        if replaced:
+            model.lm_head = nn.Sequential(model.lm_head)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=amp):
+            loss = model(input_ids, labels=labels).loss
+        loss.backward()
+        assert loss.dtype == torch.float32
+        losses.append(loss.item())
+        gradients.append(model.transformer.tokens_embed.weight.grad)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+    assert relative_error(*gradients) < (0.01 if amp else 1e-6)
+
+
+def test_tied_weights_gather_both_gradients(tiny_model):
+    """Rows that are only read get the head's gradient; rows that are read and predicted get both."""
+    model = tiny_model(GPT1ForCausalLM).train()
+    input_ids = torch.tensor([[1, 2, 3, 4]])
+    model(input_ids, labels=input_ids).loss.backward()
+    tied = model.transformer.tokens_embed.weight.grad.clone()
+
+    weight = model.lm_head.weight.detach()
+    untied = tiny_model(GPT1ForCausalLM, tie_word_embeddings=False).train()
+    untied.load_state_dict({**model.state_dict(), "lm_head.weight": weight})
+    untied(input_ids, labels=input_ids).loss.backward()
+    embedding_grad, head_grad = untied.transformer.tokens_embed.weight.grad, untied.lm_head.weight.grad
+    torch.testing.assert_close(tied, embedding_grad + head_grad, atol=1e-6, rtol=1e-5)
+    assert embedding_grad[1].abs().max() > 1e-3
+    assert head_grad[50].abs().max() > 1e-6
+
+
+def test_targets_are_the_real_tokens_after_the_first():
+    input_ids = torch.tensor([[5, 6, 7, 8, 9], [0, 0, 7, 8, 9], [5, 6, 7, 0, 0], [5, 0, 0, 0, 0], [0, 0, 0, 0, 0]])
+    attention_mask = torch.tensor(
+        [[1, 1, 1, 1, 1], [0, 0, 1, 1, 1], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0], [0, 0, 0, 0, 0]]
+    )
+    target_ids, is_target = next_token_targets(input_ids, attention_mask)
+    assert target_ids.tolist() == [[6, 7, 8, 9], [0, 7, 8, 9], [6, 7, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
+    assert is_target.tolist() == [
+        [True, True, True, True],
+        [False, False, True, True],
+        [True, True, False, False],
+        [False, False, False, False],
+        [False, False, False, False],
+    ]
+    assert next_token_targets(input_ids, None)[1].tolist() == [[True] * 4] * 5
+
+
+def test_weights_make_means_of_sequences():
+    is_target = torch.tensor([[1, 1, 1, 1], [0, 0, 1, 1], [0, 0, 0, 0]]).bool()
+    weights = sequence_mean_weights(is_target, torch.tensor([0.5, 1.0, 1.0]))
+    assert weights.tolist() == [[0.125] * 4, [0, 0, 0.5, 0.5], [0, 0, 0, 0]]
+
+
+def test_task_losses_of_classes():
+    task_logits = torch.tensor([[0.0, math.log(3.0)], [0.0, 0.0]])
+    losses = task_losses(task_logits, torch.tensor([1, 0]), False)
+    torch.testing.assert_close(losses, torch.tensor([math.log(4 / 3), math.log(2)]))
+
+
+def test_task_losses_of_choices_leave_absent_ones_out():
+    task_logits = torch.tensor([[1.0, 1.0, float("-inf")]], requires_grad=True)
+    losses = task_losses(task_logits, torch.tensor([0]), False)
+    torch.testing.assert_close(losses, torch.tensor([math.log(2)]))
+    losses.sum().backward()
+    assert task_logits.grad.tolist() == [[-0.5, 0.5, 0.0]]
+
+
+def test_task_losses_of_regression_are_squared_errors():
+    losses = task_losses(torch.tensor([[1.5], [-1.0]]), torch.tensor([2, 1]), True)
+    assert losses.tolist() == [0.25, 4.0]
+    assert task_losses(torch.tensor([[1.5]], dtype=torch.bfloat16), torch.tensor([2.0]), True).dtype == torch.float32
+
+
+@pytest.mark.parametrize("amp", [False, True])
+def test_causal_lm_loss_is_the_mean_over_targets(tiny_model, amp):
+    """The same in evaluation with logits and in training without; to 2 % under autocast."""
+    model = tiny_model(GPT1ForCausalLM)
+    input_ids = torch.randint(101, (3, 9), generator=torch.Generator().manual_seed(1))
+    labels = input_ids.masked_fill(torch.arange(9) < torch.tensor([[0], [2], [7]]), -100)
+    logits = model(input_ids).logits.double()
+    expected = nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+    with torch.autocast("cpu", dtype=torch.bfloat16) if amp else nullcontext():
+        in_evaluation = model(input_ids, labels=labels)
+        in_training = model.train()(input_ids, labels=labels)
+    assert in_evaluation.logits.shape == (3, 9, 101)
+    assert in_training.logits is None
+    for loss in (in_evaluation.loss, in_training.loss):
+        assert math.isclose(loss.item(), expected.item(), rel_tol=0.02 if amp else 1e-6)
+    halved = model(input_ids, labels=labels, num_items_in_batch=2 * (labels[:, 1:] != -100).sum()).loss
+    if not amp:
+        torch.testing.assert_close(halved * 2, in_training.loss)
+
+
+def test_causal_lm_without_any_target_has_no_loss(tiny_model):
+    model = tiny_model(GPT1ForCausalLM).train()
+    input_ids = torch.tensor([[1, 2, 3]])
+    loss = model(input_ids, labels=torch.full((1, 3), -100)).loss
+    loss.backward()
+    assert loss.item() == 0
+    assert not any(weight.grad.isnan().any() for weight in model.parameters() if weight.grad is not None)

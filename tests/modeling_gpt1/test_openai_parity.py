@@ -1,0 +1,425 @@
+"""GPT-1 against transformers' OpenAIGPT classes at random weights, and one block against a float64 formula.
+
+Each comparison is also made with a model that is wrong in one place, and must then fail.
+"""
+
+import json
+import logging
+import math
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import OpenAIGPTConfig, OpenAIGPTDoubleHeadsModel, OpenAIGPTLMHeadModel, OpenAIGPTModel
+
+from modeling_gpt1 import (
+    GPT1Config,
+    GPT1DoubleHeadsModel,
+    GPT1ForCausalLM,
+    GPT1ForMultipleChoice,
+    GPT1ForSequenceClassification,
+    GPT1Model,
+)
+from modeling_gpt1.modeling_gpt1 import GPT1Block
+
+PAIRS = [
+    pytest.param(OpenAIGPTModel, GPT1Model, id="base"),
+    pytest.param(OpenAIGPTLMHeadModel, GPT1ForCausalLM, id="lm"),
+    pytest.param(OpenAIGPTDoubleHeadsModel, GPT1DoubleHeadsModel, id="double-heads"),
+]
+
+
+@pytest.fixture
+def openai_model(randomise):
+    sizes = {"vocab_size": 101, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 24, "num_labels": 1}
+    dropouts = {"embd_pdrop": 0.0, "resid_pdrop": 0.0, "attn_pdrop": 0.0}
+
+    def make(model_class, **fields):
+        return randomise(model_class(OpenAIGPTConfig(**{**sizes, **dropouts, **fields}))).eval()
+
+    return make
+
+
+@pytest.fixture
+def pair(openai_model, tmp_path):
+    """Makes an OpenAIGPT model and ours, read from its folder without a missing or an unexpected weight."""
+
+    def make(openai_class, our_class, **overrides):
+        theirs = openai_model(openai_class)
+        theirs.save_pretrained(tmp_path / "openai")
+        ours, report = our_class.from_pretrained(tmp_path / "openai", output_loading_info=True, **overrides)
+        assert {name: keys for name, keys in report.items() if keys} == {}
+        return theirs, ours.eval()
+
+    return make
+
+
+def batch_for(model) -> dict:
+    generator = torch.Generator().manual_seed(1)
+    if isinstance(model, (OpenAIGPTDoubleHeadsModel, GPT1DoubleHeadsModel)):
+        batch = {"input_ids": torch.randint(101, (3, 2, 9), generator=generator)}
+        batch["mc_token_ids"] = torch.tensor([[8, 3], [0, 8], [5, 6]])
+        return batch
+    return {"input_ids": torch.randint(101, (3, 9), generator=generator)}
+
+
+def outputs_of(model, **batch) -> dict[str, torch.Tensor]:
+    """The outputs that both sides have, under our names."""
+    if isinstance(model, GPT1DoubleHeadsModel):
+        outputs = model(**batch, output_lm_logits=True)
+        return {"lm_logits": outputs.lm_logits, "task_logits": outputs.task_logits}
+    outputs = model(**batch)
+    if isinstance(model, OpenAIGPTDoubleHeadsModel):
+        return {"lm_logits": outputs.logits, "task_logits": outputs.mc_logits}
+    name = "last_hidden_state" if isinstance(model, (OpenAIGPTModel, GPT1Model)) else "logits"
+    return {name: outputs[name]}
+
+
+def assert_same(ours: dict, theirs: dict, atol: float):
+    assert ours.keys() == theirs.keys()
+    for name in theirs:
+        torch.testing.assert_close(ours[name], theirs[name], atol=atol, rtol=atol, msg=lambda text, at=name: at + text)
+
+
+def in_openai_layout(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Our weights or their gradients under OpenAIGPT's names: q, k and v fused, matrices [in, out]."""
+    renamed = {}
+    for name, tensor in tensors.items():
+        if ".attn.q_proj." in name:
+            parts = [tensors[name.replace("q_proj", projection)] for projection in ("q_proj", "k_proj", "v_proj")]
+            renamed[name.replace("q_proj", "c_attn")] = torch.cat(parts).T if tensor.dim() == 2 else torch.cat(parts)
+        elif ".k_proj." in name or ".v_proj." in name:
+            continue
+        elif name.endswith((".c_proj.weight", ".c_fc.weight")):
+            renamed[name] = tensor.T
+        else:
+            renamed[name.replace("task_head.score", "multiple_choice_head.summary")] = tensor
+    return renamed
+
+
+def gradients_of(model, outputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Gradients of one fixed random projection of all outputs."""
+    model.zero_grad()
+    generator = torch.Generator().manual_seed(2)
+    total = 0.0
+    for name in sorted(outputs):
+        projection = torch.randn(outputs[name].shape, generator=generator)
+        total = total + (outputs[name] * projection).sum() / math.sqrt(projection.numel())
+    total.backward()
+    return {name: weight.grad for name, weight in model.named_parameters()}
+
+
+def swap_queries_and_keys(model):
+    for block in model.base_model.h:
+        block.attn.q_proj, block.attn.k_proj = block.attn.k_proj, block.attn.q_proj
+
+
+def norms_first(self, hidden_states, *args, **kwargs):
+    attention_output, _ = self.attn(self.ln_1(hidden_states), *args, **kwargs)
+    hidden_states = hidden_states + attention_output
+    return hidden_states + self.mlp(self.ln_2(hidden_states))
+
+
+@pytest.mark.parametrize(("openai_class", "our_class"), PAIRS)
+def test_outputs_and_gradients_are_those_of_openai_gpt(pair, openai_class, our_class):
+    theirs, ours = pair(openai_class, our_class)
+    batch = batch_for(theirs)
+    their_outputs, our_outputs = outputs_of(theirs, **batch), outputs_of(ours, **batch)
+    assert min(output.std().item() for output in their_outputs.values()) > 0.1
+    assert_same(our_outputs, their_outputs, atol=1e-5)
+
+    their_gradients, our_gradients = gradients_of(theirs, their_outputs), gradients_of(ours, our_outputs)
+    assert min(gradient.abs().max().item() for gradient in their_gradients.values()) > 1e-3
+    assert_same(in_openai_layout(our_gradients), their_gradients, atol=1e-4)
+
+
+@pytest.mark.parametrize("fault", ["exact_gelu", "norms_first", "swapped_queries_and_keys"])
+@pytest.mark.parametrize(("openai_class", "our_class"), PAIRS)
+def test_the_comparison_sees_a_wrong_model(pair, monkeypatch, openai_class, our_class, fault):
+    overrides = {"hidden_act": "gelu"} if fault == "exact_gelu" else {}
+    theirs, ours = pair(openai_class, our_class, **overrides)
+    if fault == "norms_first":
+        monkeypatch.setattr(GPT1Block, "forward", norms_first)
+    if fault == "swapped_queries_and_keys":
+        swap_queries_and_keys(ours)
+    batch = batch_for(theirs)
+    their_outputs, our_outputs = outputs_of(theirs, **batch), outputs_of(ours, **batch)
+    with pytest.raises(AssertionError):
+        assert_same(our_outputs, their_outputs, atol=1e-5)
+    their_gradients = gradients_of(theirs, their_outputs)
+    our_gradients = in_openai_layout(gradients_of(ours, our_outputs))
+    with pytest.raises(AssertionError):
+        assert_same(our_gradients, their_gradients, atol=1e-4)
+
+
+@pytest.mark.parametrize(("openai_class", "our_class"), PAIRS[:2])
+def test_token_types_positions_and_right_padding_are_those_of_openai_gpt(pair, openai_class, our_class):
+    theirs, ours = pair(openai_class, our_class)
+    generator = torch.Generator().manual_seed(3)
+    batch = {
+        **batch_for(theirs),
+        "token_type_ids": torch.randint(101, (3, 9), generator=generator),
+        "position_ids": torch.randint(24, (3, 9), generator=generator),
+    }
+    assert_same(outputs_of(ours, **batch), outputs_of(theirs, **batch), atol=1e-5)
+    without_types = {name: tensor for name, tensor in batch.items() if name != "token_type_ids"}
+    with pytest.raises(AssertionError):
+        assert_same(outputs_of(ours, **without_types), outputs_of(theirs, **batch), atol=1e-5)
+
+    attention_mask = torch.tensor([[1] * 9, [1] * 4 + [0] * 5, [1] + [0] * 8])
+    padded = {**batch_for(theirs), "attention_mask": attention_mask}
+    (their_output,), (our_output,) = outputs_of(theirs, **padded).values(), outputs_of(ours, **padded).values()
+    real = attention_mask.bool()
+    torch.testing.assert_close(our_output[real], their_output[real], atol=1e-5, rtol=1e-5)
+
+
+def test_language_model_loss_is_that_of_openai_gpt(pair):
+    theirs, ours = pair(OpenAIGPTLMHeadModel, GPT1ForCausalLM)
+    batch = batch_for(theirs)
+    labels = batch["input_ids"].clone()
+    labels[0, 4:7] = -100
+    losses = [model(**batch, labels=labels).loss for model in (theirs, ours, ours.train())]
+    for loss in losses[1:]:
+        torch.testing.assert_close(loss, losses[0], atol=1e-5, rtol=1e-6)
+    theirs.zero_grad()
+    losses[0].backward()
+    losses[2].backward()
+    our_gradients = {name: weight.grad for name, weight in ours.named_parameters()}
+    assert_same(
+        in_openai_layout(our_gradients), {name: weight.grad for name, weight in theirs.named_parameters()}, atol=1e-4
+    )
+
+
+def test_inputs_embeds_are_read_as_by_openai_gpt(pair):
+    theirs, ours = pair(OpenAIGPTModel, GPT1Model)
+    embeddings = torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(4))
+    assert_same(outputs_of(ours, inputs_embeds=embeddings), outputs_of(theirs, inputs_embeds=embeddings), atol=1e-5)
+
+
+# ---- The formula of one block, in float64.
+
+
+def layer_norm(x, scale, shift):
+    variance, mean = torch.var_mean(x, dim=-1, correction=0, keepdim=True)
+    return scale * (x - mean) / torch.sqrt(variance + 1e-5) + shift
+
+
+def tanh_gelu(x):
+    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def exact_gelu(x):
+    return 0.5 * x * (1 + torch.erf(x / math.sqrt(2)))
+
+
+def attention(x, weights, num_heads, swapped):
+    first, second = ("k_proj", "q_proj") if swapped else ("q_proj", "k_proj")
+    queries = x @ weights[f"attn.{first}.weight"].T + weights[f"attn.{first}.bias"]
+    keys = x @ weights[f"attn.{second}.weight"].T + weights[f"attn.{second}.bias"]
+    values = x @ weights["attn.v_proj.weight"].T + weights["attn.v_proj.bias"]
+    size = x.shape[-1] // num_heads
+    mixed = torch.zeros_like(x)
+    for head in range(num_heads):
+        part = slice(head * size, (head + 1) * size)
+        for t in range(x.shape[0]):
+            scores = keys[: t + 1, part] @ queries[t, part] / math.sqrt(size)
+            mixed[t, part] = torch.softmax(scores, dim=0) @ values[: t + 1, part]
+    return mixed @ weights["attn.c_proj.weight"].T + weights["attn.c_proj.bias"]
+
+
+def block_formula(x, weights, num_heads, gelu=tanh_gelu, swapped=False, norms_after=True):
+    """n = ln_1(x + attention(x)); ln_2(n + mlp(n)) of one sequence `x [T, D]`."""
+
+    def mlp(x):
+        inner = gelu(x @ weights["mlp.c_fc.weight"].T + weights["mlp.c_fc.bias"])
+        return inner @ weights["mlp.c_proj.weight"].T + weights["mlp.c_proj.bias"]
+
+    ln_1 = weights["ln_1.weight"], weights["ln_1.bias"]
+    ln_2 = weights["ln_2.weight"], weights["ln_2.bias"]
+    if not norms_after:
+        x = x + attention(layer_norm(x, *ln_1), weights, num_heads, swapped)
+        return x + mlp(layer_norm(x, *ln_2))
+    n = layer_norm(x + attention(x, weights, num_heads, swapped), *ln_1)
+    return layer_norm(n + mlp(n), *ln_2)
+
+
+@pytest.mark.parametrize(
+    ("fault", "equal"),
+    [
+        ({}, True),
+        ({"gelu": exact_gelu}, False),
+        ({"norms_after": False}, False),
+        ({"swapped": True}, False),
+    ],
+)
+@pytest.mark.parametrize("attn_implementation", ["eager", "sdpa"])
+def test_block_is_the_formula(tiny_model, attn_implementation, fault, equal):
+    model = tiny_model(GPT1Model).double()
+    model.set_attn_implementation(attn_implementation)
+    x = torch.randn(7, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+    causal = torch.tril(torch.ones(7, 7, dtype=torch.bool))
+    mask = causal if attn_implementation == "sdpa" else torch.zeros(7, 7).masked_fill(~causal, -1e30).double()
+    actual = model.h[0](x[None], attention_mask=mask[None, None])[0]
+    expected = block_formula(x, model.h[0].state_dict(), num_heads=4, **fault)
+    # Eager attention takes its softmax in float32.
+    tolerance = 1e-5 if attn_implementation == "eager" else 1e-10
+    assert torch.allclose(actual, expected, rtol=0, atol=tolerance) == equal
+
+
+def test_whole_decoder_is_the_formula(tiny_model):
+    model = tiny_model(GPT1ForCausalLM).double()
+    input_ids = torch.tensor([5, 100, 0, 42, 42, 7])
+    weights = model.state_dict()
+    x = weights["transformer.tokens_embed.weight"][input_ids] + weights["transformer.positions_embed.weight"][:6]
+    for block in model.transformer.h:
+        x = block_formula(x, block.state_dict(), num_heads=4)
+    logits = x @ weights["transformer.tokens_embed.weight"].T
+    torch.testing.assert_close(model(input_ids[None]).logits[0], logits, atol=1e-10, rtol=0)
+    shifted = logits.roll(1, dims=0)
+    assert not torch.allclose(model(input_ids[None]).logits[0], shifted, atol=1e-2)
+
+
+# ---- Folders.
+
+
+class Records(logging.Handler):
+    def __init__(self):
+        super().__init__(level=logging.WARNING)
+        self.messages = []
+
+    def emit(self, record):
+        self.messages.append(record.getMessage())
+
+
+@pytest.fixture
+def warnings_of_transformers():
+    handler, logger = Records(), logging.getLogger("transformers")
+    logger.addHandler(handler)
+    yield handler.messages
+    logger.removeHandler(handler)
+
+
+@pytest.mark.parametrize(("openai_class", "our_class"), PAIRS)
+def test_opening_an_openai_folder_warns_of_nothing(pair, warnings_of_transformers, openai_class, our_class):
+    pair(openai_class, our_class)
+    assert warnings_of_transformers == []
+
+
+def test_opening_a_folder_without_a_task_head_does_warn(openai_model, tmp_path, warnings_of_transformers):
+    openai_model(OpenAIGPTLMHeadModel).save_pretrained(tmp_path)
+    _, report = GPT1ForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
+    assert report["missing_keys"] == {"task_head.score.weight", "task_head.score.bias"}
+    assert "task_head.score.weight" in "\n".join(warnings_of_transformers)
+
+
+def test_multiple_choice_class_opens_double_heads_of_openai(openai_model, tmp_path):
+    theirs = openai_model(OpenAIGPTDoubleHeadsModel)
+    theirs.save_pretrained(tmp_path)
+    ours = GPT1ForMultipleChoice.from_pretrained(tmp_path).eval()
+    batch = batch_for(theirs)
+    torch.testing.assert_close(ours(**batch).logits, theirs(**batch).mc_logits, atol=1e-5, rtol=1e-5)
+
+
+OWN_KEYS = {
+    "transformer.tokens_embed.weight": [101, 32],
+    "transformer.positions_embed.weight": [24, 32],
+    "transformer.h.0.attn.q_proj.weight": [32, 32],
+    "transformer.h.0.attn.q_proj.bias": [32],
+    "transformer.h.0.attn.k_proj.weight": [32, 32],
+    "transformer.h.0.attn.k_proj.bias": [32],
+    "transformer.h.0.attn.v_proj.weight": [32, 32],
+    "transformer.h.0.attn.v_proj.bias": [32],
+    "transformer.h.0.attn.c_proj.weight": [32, 32],
+    "transformer.h.0.attn.c_proj.bias": [32],
+    "transformer.h.0.ln_1.weight": [32],
+    "transformer.h.0.ln_1.bias": [32],
+    "transformer.h.0.mlp.c_fc.weight": [128, 32],
+    "transformer.h.0.mlp.c_fc.bias": [128],
+    "transformer.h.0.mlp.c_proj.weight": [32, 128],
+    "transformer.h.0.mlp.c_proj.bias": [32],
+    "transformer.h.0.ln_2.weight": [32],
+    "transformer.h.0.ln_2.bias": [32],
+}
+
+
+def test_own_folder_is_plain_linear_layers_and_opens_again(openai_model, tmp_path):
+    openai_model(OpenAIGPTLMHeadModel, n_layer=1).save_pretrained(tmp_path / "openai")
+    opened = GPT1ForCausalLM.from_pretrained(tmp_path / "openai").eval()
+    opened.save_pretrained(tmp_path / "own")
+    assert sorted(path.name for path in (tmp_path / "own").iterdir()) == [
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+    ]
+    weights = load_file(tmp_path / "own" / "model.safetensors")
+    assert {name: list(weight.shape) for name, weight in weights.items()} == OWN_KEYS
+    assert json.loads((tmp_path / "own" / "config.json").read_text())["model_type"] == "gpt1"
+
+    reopened = GPT1ForCausalLM.from_pretrained(tmp_path / "own").eval()
+    assert reopened.config.model_type == "gpt1"
+    batch = batch_for(opened)
+    assert torch.equal(reopened(**batch).logits, opened(**batch).logits)
+
+
+def test_own_folder_opens_with_the_configuration_of_the_model_that_wrote_it(openai_model, tmp_path):
+    openai_model(OpenAIGPTLMHeadModel).save_pretrained(tmp_path / "openai")
+    opened = GPT1ForCausalLM.from_pretrained(tmp_path / "openai").eval()
+    opened.save_pretrained(tmp_path / "own")
+    reopened = GPT1ForCausalLM.from_pretrained(tmp_path / "own", config=opened.config).eval()
+    batch = batch_for(opened)
+    assert torch.equal(reopened(**batch).logits, opened(**batch).logits)
+
+
+def test_folder_in_shards(openai_model, tmp_path):
+    theirs = openai_model(OpenAIGPTLMHeadModel)
+    theirs.save_pretrained(tmp_path, max_shard_size="20KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 2
+    ours = GPT1ForCausalLM.from_pretrained(tmp_path).eval()
+    assert_same(outputs_of(ours, **batch_for(ours)), outputs_of(theirs, **batch_for(ours)), atol=1e-5)
+
+
+@pytest.mark.parametrize("prefix", ["", "transformer."])
+def test_folder_of_an_old_release(openai_model, tmp_path, prefix):
+    """A `.bin` file with the mask buffers, the names without a prefix, or the tied head beside the embeddings."""
+    theirs = openai_model(OpenAIGPTLMHeadModel)
+    weights = {prefix + name: weight for name, weight in theirs.transformer.state_dict().items()}
+    weights |= {f"{prefix}h.{layer}.attn.bias": torch.ones(1, 1, 24, 24) for layer in range(2)}
+    if prefix:
+        weights["lm_head.weight"] = theirs.lm_head.weight.detach()
+    torch.save(weights, tmp_path / "pytorch_model.bin")
+    theirs.config.save_pretrained(tmp_path)
+    ours, report = GPT1ForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert {name: keys for name, keys in report.items() if keys} == {}
+    assert_same(outputs_of(ours.eval(), **batch_for(ours)), outputs_of(theirs, **batch_for(ours)), atol=1e-5)
+
+
+def test_folder_with_an_untied_head(openai_model, tmp_path):
+    theirs = openai_model(OpenAIGPTLMHeadModel, tie_word_embeddings=False)
+    theirs.save_pretrained(tmp_path)
+    ours, report = GPT1ForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert {name: keys for name, keys in report.items() if keys} == {}
+    assert not torch.equal(theirs.lm_head.weight, theirs.transformer.tokens_embed.weight)
+    assert_same(outputs_of(ours.eval(), **batch_for(ours)), outputs_of(theirs, **batch_for(ours)), atol=1e-5)
+
+
+def test_configuration_of_an_openai_folder(openai_model, tmp_path):
+    theirs = openai_model(OpenAIGPTDoubleHeadsModel, afn="gelu", embd_pdrop=0.2, layer_norm_epsilon=1e-4)
+    theirs.config.summary_first_dropout = 0.3
+    theirs.save_pretrained(tmp_path)
+    config = GPT1Config.from_pretrained(tmp_path)
+    read = {name: getattr(config, name) for name in ("hidden_size", "num_hidden_layers", "num_attention_heads")}
+    assert read == {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    assert (config.max_position_embeddings, config.intermediate_size, config.vocab_size) == (24, 128, 101)
+    assert (config.hidden_act, config.embd_pdrop, config.layer_norm_epsilon) == ("gelu_pytorch_tanh", 0.2, 1e-4)
+    assert (config.traversal, config.classifier_dropout) == ("multiple_choice", 0.3)
+    saved = config.to_dict()
+    assert saved["model_type"] == "gpt1"
+    assert [name for name in saved if name.startswith(("summary", "n_", "_from", "afn"))] == []
+
+
+def test_relu_of_a_checkpoint_stays(openai_model, tmp_path):
+    theirs = openai_model(OpenAIGPTModel, afn="relu")
+    theirs.save_pretrained(tmp_path)
+    ours = GPT1Model.from_pretrained(tmp_path).eval()
+    assert ours.config.hidden_act == "relu"
+    assert_same(outputs_of(ours, **batch_for(ours)), outputs_of(theirs, **batch_for(ours)), atol=1e-5)

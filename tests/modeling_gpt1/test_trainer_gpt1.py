@@ -1,0 +1,555 @@
+"""GPT1Trainer and GPT1PretrainingTrainer: the loss that does not move, its parts, evaluation, checks and files."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from helpers_training import (
+    CASES,
+    Rows,
+    make_collator,
+    make_model,
+    make_tokenizer,
+    make_trainer,
+    training_log,
+)
+from transformers import Trainer, TrainingArguments
+
+from modeling_gpt1 import (
+    GPT1Config,
+    GPT1DoubleHeadsModel,
+    GPT1ForCausalLM,
+    GPT1PretrainingArguments,
+    GPT1PretrainingTrainer,
+    GPT1Trainer,
+    GPT1TrainingArguments,
+)
+from modeling_gpt1.trainer_gpt1 import training_flops_per_token
+
+
+def assert_same_log(log, expected, relative=1e-5):
+    assert len(log) == len(expected) == 3
+    for record, expected_record in zip(log, expected, strict=True):
+        assert record.keys() == expected_record.keys()
+        for key, value in expected_record.items():
+            assert record[key] == pytest.approx(value, rel=relative), key
+
+
+class TestInvariance:
+    @pytest.mark.parametrize("lm_coef", [0.0, 0.5])
+    @pytest.mark.parametrize("case", CASES)
+    def test_loss_gradient_and_weights_do_not_depend_on_micro_batches(self, case, lm_coef, tmp_path):
+        whole = make_trainer(case, tmp_path, batch_size=8, accumulation=1, lm_coef=lm_coef)
+        expected = training_log(whole)
+        assert ("lm_loss" in expected[0]) == (lm_coef > 0)
+        for batch_size, accumulation in ((4, 2), (1, 8)):
+            cut = make_trainer(case, tmp_path, batch_size, accumulation, lm_coef)
+            assert_same_log(training_log(cut), expected)
+            for name, weight in cut.model.state_dict().items():
+                torch.testing.assert_close(weight, whole.model.state_dict()[name], rtol=1e-5, atol=1e-6, msg=name)
+
+    def test_unequal_micro_batches_count_by_their_examples(self, tmp_path):
+        # 8 rows in micro-batches of 3, 3 and 2.
+        expected = self._first_update(tmp_path, batch_size=8, accumulation=1)
+        cut = self._first_update(tmp_path, batch_size=3, accumulation=3)
+        assert cut["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+        assert cut["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-5)
+
+    def test_negative_control_without_the_count_the_loss_moves(self, tmp_path, monkeypatch):
+        expected = self._first_update(tmp_path, batch_size=8, accumulation=1)
+        monkeypatch.setattr(GPT1Trainer, "_get_num_items_in_batch", lambda self, batches, device: None)
+        cut = self._first_update(tmp_path, batch_size=3, accumulation=3)
+        assert abs(cut["loss"] - expected["loss"]) > 1e-3 * expected["loss"]
+
+    @staticmethod
+    def _first_update(tmp_path, batch_size, accumulation):
+        trainer = make_trainer("multiple_choice", tmp_path, batch_size, accumulation, max_steps=1)
+        trainer.train_dataset = Rows("multiple_choice", num_rows=8)
+        trainer.train()
+        return trainer.state.log_history[0]
+
+    def test_a_plain_trainer_trains_both_heads_on_the_same_loss(self, tmp_path):
+        expected = training_log(make_trainer("similarity", tmp_path, batch_size=4, accumulation=2))
+        plain = make_trainer("similarity", tmp_path, 4, 2, trainer_class=Trainer, arguments_class=TrainingArguments)
+        log = training_log(plain)
+        assert [record["loss"] for record in log] == pytest.approx([r["loss"] for r in expected], rel=1e-6)
+        assert [record["grad_norm"] for record in log] == pytest.approx([r["grad_norm"] for r in expected], rel=1e-6)
+
+
+class TestLogs:
+    def test_loss_is_the_sum_of_its_logged_parts(self, tmp_path):
+        for record in training_log(make_trainer("entailment", tmp_path, 2, 4, lm_coef=0.3)):
+            assert record["loss"] == pytest.approx(record["task_loss"] + 0.3 * record["lm_loss"], rel=1e-6)
+
+    def test_parts_are_averaged_over_the_updates_since_the_last_log(self, tmp_path):
+        every = training_log(make_trainer("classification", tmp_path, 8, 1))
+        once = make_trainer("classification", tmp_path, 8, 1, logging_steps=3)
+        once.train()
+        for key in ("loss", "task_loss", "lm_loss"):
+            mean = sum(record[key] for record in every) / 3
+            assert once.state.log_history[0][key] == pytest.approx(mean, rel=1e-6)
+
+    def test_parts_are_right_after_a_resume(self, tmp_path):
+        whole = make_trainer("classification", tmp_path / "whole", 4, 1, max_steps=6, dropout=0.1)
+        whole.train()
+        first = make_trainer(
+            "classification", tmp_path / "cut", 4, 1, max_steps=6, dropout=0.1, save_strategy="steps", save_steps=4
+        )
+        first.train()
+        again = make_trainer("classification", tmp_path / "cut", 4, 1, max_steps=6, dropout=0.1)
+        again.train(resume_from_checkpoint=str(tmp_path / "cut" / "checkpoint-4"))
+        expected = {record["step"]: record for record in whole.state.log_history if "loss" in record}
+        resumed = {record["step"]: record for record in again.state.log_history if "loss" in record}
+        for step in (5, 6):
+            for key in ("loss", "task_loss", "lm_loss"):
+                assert resumed[step][key] == expected[step][key]
+        for name, weight in again.model.state_dict().items():
+            assert torch.equal(weight, whole.model.state_dict()[name]), name
+
+    def test_lm_coef_of_the_arguments_reaches_the_model(self, tmp_path):
+        tokenizer = make_tokenizer()
+        model = make_model("classification", tokenizer, lm_coef=0.5)
+        arguments = GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True, lm_coef=0.25)
+        trainer = GPT1Trainer(
+            model, arguments, data_collator=make_collator(model, tokenizer), processing_class=tokenizer
+        )
+        assert trainer.model.config.lm_coef == 0.25
+
+
+class TestEvaluation:
+    @pytest.mark.parametrize("case", ["multiple_choice", "regression"])
+    def test_losses_are_means_over_the_examples_for_every_batch_size(self, case, tmp_path):
+        trainer = make_trainer(case, tmp_path, 8, 1)
+        model = trainer.model.eval()
+        single = [model(**trainer.data_collator([row])) for row in trainer.eval_dataset]
+        expected = {
+            "eval_loss": sum(output.loss.item() for output in single) / 11,
+            "eval_task_loss": sum(output.task_loss.item() for output in single) / 11,
+            "eval_lm_loss": sum(output.lm_loss.item() for output in single) / 11,
+        }
+        for eval_batch_size in (1, 4, 11):
+            trainer.args.per_device_eval_batch_size = eval_batch_size
+            metrics = trainer.evaluate()
+            for key, value in expected.items():
+                assert metrics[key] == pytest.approx(value, rel=1e-5), (key, eval_batch_size)
+
+    def test_predictions_are_the_task_logits_alone(self, tmp_path):
+        trainer = make_trainer("entailment", tmp_path, 8, 1)
+        prediction = trainer.predict(trainer.eval_dataset)
+        assert prediction.predictions.shape == (11, 2)
+        assert prediction.label_ids.tolist() == [0, 1] * 5 + [0]
+        assert prediction.metrics["test_task_loss"] > 0
+
+    def test_without_auxiliary_loss_none_is_reported(self, tmp_path):
+        metrics = make_trainer("entailment", tmp_path, 8, 1, lm_coef=0.0).evaluate()
+        assert "eval_lm_loss" not in metrics
+        assert metrics["eval_task_loss"] == pytest.approx(metrics["eval_loss"], rel=1e-6)
+
+
+class TestArguments:
+    def test_the_papers_fine_tuning_defaults(self, tmp_path):
+        arguments = GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+        assert arguments.learning_rate == 6.25e-5
+        assert arguments.per_device_train_batch_size == 32
+        assert arguments.num_train_epochs == 3
+        assert arguments.lr_scheduler_type == "linear"
+        assert arguments.get_warmup_steps(10_000) == 20
+        assert arguments.weight_decay == 0.01
+        assert arguments.max_grad_norm == 1.0
+        assert arguments.lm_coef is None and GPT1Config().lm_coef == 0.5
+
+    def test_the_papers_pretraining_defaults(self, tmp_path):
+        arguments = GPT1PretrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+        assert arguments.learning_rate == 2.5e-4
+        assert arguments.per_device_train_batch_size == 64
+        assert arguments.num_train_epochs == 100
+        assert arguments.lr_scheduler_type == "cosine"
+        assert arguments.get_warmup_steps(1_000_000) == 2000
+
+    def test_only_matrices_decay(self, tmp_path):
+        trainer = make_trainer("classification", tmp_path, 8, 1)
+        trainer.create_optimizer()
+        decayed, plain = trainer.optimizer.param_groups
+        assert decayed["weight_decay"] == 0.01 and plain["weight_decay"] == 0.0
+        assert {parameter.dim() for parameter in decayed["params"]} == {2}
+        assert {parameter.dim() for parameter in plain["params"]} == {1}
+
+
+class TestFit:
+    def _trainer(self, tmp_path, change_collator=lambda collator: None, **config):
+        tokenizer = make_tokenizer()
+        model = make_model("classification", tokenizer)
+        collator = make_collator(model, tokenizer)
+        change_collator(collator)
+        for key, value in config.items():
+            setattr(model.config, key, value)
+        arguments = GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+        return GPT1Trainer(model, arguments, data_collator=collator, processing_class=tokenizer)
+
+    def test_the_collator_learns_the_number_of_labels(self, tmp_path):
+        assert self._trainer(tmp_path).data_collator.num_labels == 3
+
+    def test_vocabularies_of_different_sizes(self, tmp_path):
+        size = len(make_tokenizer())
+        with pytest.raises(ValueError) as error:
+            self._trainer(tmp_path, vocab_size=size + 7)
+        assert str(error.value) == (
+            f"The tokenizer has {size} tokens, but the model's vocabulary has {size + 7}. Call "
+            "`tokenizer.add_control_tokens(model)` to grow both together, or open the tokenizer saved with the model."
+        )
+
+    def test_another_traversal(self, tmp_path):
+        with pytest.raises(ValueError) as error:
+            self._trainer(tmp_path, traversal="entailment")
+        assert str(error.value) == (
+            "The collator makes 'classification' batches, but the model scores 'entailment'. Give both the same "
+            "`traversal`."
+        )
+
+    def test_sequences_longer_than_the_positions(self, tmp_path):
+        with pytest.raises(ValueError) as error:
+            self._trainer(tmp_path, lambda collator: setattr(collator, "max_length", 97))
+        assert str(error.value) == (
+            "The collator makes sequences of up to 97 tokens (`max_length`, `pad_to_multiple_of`), but the model has "
+            "positions for 96 (`max_position_embeddings`). Pass the collator a smaller `max_length`."
+        )
+
+    def test_padding_beyond_the_positions(self, tmp_path):
+        with pytest.raises(ValueError, match="sequences of up to 128 tokens"):
+            self._trainer(tmp_path, lambda collator: setattr(collator, "pad_to_multiple_of", 64))
+        self._trainer(tmp_path, lambda collator: setattr(collator, "pad_to_multiple_of", 32))
+
+    def test_another_kind_of_labels(self, tmp_path):
+        with pytest.raises(ValueError) as error:
+            self._trainer(tmp_path, lambda collator: setattr(collator, "regression", True))
+        assert str(error.value) == (
+            "The collator's labels are numbers (regression), but the model predicts classes. Pass the collator "
+            "`regression=False`, or the model `num_labels` and `problem_type`."
+        )
+
+    def test_another_number_of_labels(self, tmp_path):
+        with pytest.raises(ValueError) as error:
+            self._trainer(tmp_path, lambda collator: setattr(collator, "num_labels", 5))
+        assert str(error.value) == "The collator's `num_labels` is 5, but the model's is 3."
+
+    def test_a_model_without_a_task_head(self, tmp_path):
+        config = GPT1Config(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)
+        with pytest.raises(ValueError) as error:
+            GPT1Trainer(GPT1ForCausalLM(config), GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True))
+        assert str(error.value) == (
+            "GPT1Trainer fine-tunes models with a task head, but GPT1ForCausalLM has none. Open the checkpoint with "
+            "GPT1DoubleHeadsModel, or pre-train it with GPT1PretrainingTrainer."
+        )
+
+    def test_rows_that_were_tokenized_by_hand_need_no_traversal_collator(self, tmp_path):
+        tokenizer = make_tokenizer()
+        model = make_model("classification", tokenizer)
+        rows = [{"input_ids": [50, 3, 4, 52], "labels": 1}, {"input_ids": [50, 3, 52], "labels": 0}]
+        trainer = GPT1Trainer(
+            model,
+            GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True, max_steps=1, save_strategy="no"),
+            train_dataset=rows,
+            processing_class=tokenizer,
+        )
+        trainer.train()
+        assert trainer.state.global_step == 1
+
+
+class TestFiles:
+    def test_what_is_saved_for_others_holds_no_pickle(self, tmp_path):
+        trainer = make_trainer("classification", tmp_path, 8, 1, save_strategy="steps", save_steps=3)
+        trainer.train()
+        trainer.save_model(str(tmp_path / "final"))
+        saved = {path.name for path in (tmp_path / "final").iterdir()}
+        assert saved == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+        assert not (tmp_path / "checkpoint-3" / "training_args.bin").exists()
+
+    def test_the_card_tells_the_run(self, tmp_path):
+        trainer = make_trainer("classification", tmp_path, 8, 1)
+        trainer.train()
+        accuracy_free_metrics = trainer.evaluate()
+        trainer.create_model_card(model_name="me/tiny", dataset="Words", dataset_tags="me/words")
+        card = (tmp_path / "README.md").read_text()
+        assert "# me/tiny" in card
+        assert f"| task_loss | {accuracy_free_metrics['eval_task_loss']:.4f} |" in card
+        assert "| objective | L3 = L2 (task) + 0.5 · L1 (language modelling) |" in card
+        assert "| learning_rate | 0.05 |" in card
+        assert "model-index:" in card and "name: Words" in card
+
+
+class TestPretraining:
+    BLOCKS = [{"input_ids": list(range(1, length + 1))} for length in (16, 16, 16, 5, 16, 9)]
+
+    @staticmethod
+    def _collate(rows):
+        longest = max(len(row["input_ids"]) for row in rows)
+        ids = torch.tensor([row["input_ids"] + [0] * (longest - len(row["input_ids"])) for row in rows])
+        mask = (ids != 0).long()
+        return {"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, -100)}
+
+    def _trainer(self, tmp_path, batch_size=2, accumulation=3, dropout=0.0, **arguments):
+        torch.manual_seed(0)
+        config = GPT1Config(
+            vocab_size=40,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            max_position_embeddings=16,
+            embd_pdrop=dropout,
+            resid_pdrop=dropout,
+            attn_pdrop=dropout,
+        )
+        settings = {
+            "max_steps": 3,
+            "logging_steps": 1,
+            "warmup_steps": 0,
+            "learning_rate": 1e-2,
+            "save_strategy": "no",
+            "use_cpu": True,
+            "disable_tqdm": True,
+            "report_to": "none",
+            "train_sampling_strategy": "sequential",
+            **arguments,
+        }
+        return GPT1PretrainingTrainer(
+            model=GPT1ForCausalLM(config),
+            args=GPT1PretrainingArguments(
+                output_dir=str(tmp_path),
+                per_device_train_batch_size=batch_size,
+                gradient_accumulation_steps=accumulation,
+                **settings,
+            ),
+            data_collator=self._collate,
+            train_dataset=self.BLOCKS,
+            eval_dataset=self.BLOCKS,
+        )
+
+    def test_loss_does_not_depend_on_micro_batches(self, tmp_path):
+        logs = [
+            [(r["loss"], r["grad_norm"]) for r in self._train(tmp_path, batch_size, accumulation) if "loss" in r]
+            for batch_size, accumulation in ((6, 1), (2, 3), (1, 6))
+        ]
+        for log in logs[1:]:
+            for record, expected in zip(log, logs[0], strict=True):
+                assert record == pytest.approx(expected, rel=1e-5)
+
+    def _train(self, tmp_path, batch_size, accumulation):
+        trainer = self._trainer(tmp_path, batch_size, accumulation)
+        trainer.train()
+        return trainer.state.log_history
+
+    def test_a_resumed_run_ends_with_the_same_weights(self, tmp_path):
+        runs = {"dropout": 0.1, "max_steps": 6, "train_sampling_strategy": "random"}
+        whole = self._trainer(tmp_path / "whole", 2, 1, **runs)
+        whole.train()
+        self._trainer(tmp_path / "cut", 2, 1, **runs, save_strategy="steps", save_steps=4).train()
+        again = self._trainer(tmp_path / "cut", 2, 1, **runs)
+        again.train(resume_from_checkpoint=str(tmp_path / "cut" / "checkpoint-4"))
+        for name, weight in again.model.state_dict().items():
+            assert torch.equal(weight, whole.model.state_dict()[name]), name
+        other = self._trainer(tmp_path / "other", 2, 1, **runs, seed=1)
+        other.train()
+        assert not torch.equal(other.model.lm_head.weight, whole.model.lm_head.weight)
+
+    def test_evaluation_is_exact_for_every_batch_size(self, tmp_path):
+        trainer = self._trainer(tmp_path)
+        model = trainer.model.eval()
+        loss_sum = num_targets = 0
+        for row in self.BLOCKS:
+            ids = torch.tensor([row["input_ids"]])
+            log_probabilities = model(ids).logits.double().log_softmax(-1)[0, :-1]
+            loss_sum -= log_probabilities.gather(1, ids[0, 1:, None]).sum().item()
+            num_targets += ids.shape[1] - 1
+        for eval_batch_size in (1, 4, 6):
+            trainer.args.per_device_eval_batch_size = eval_batch_size
+            metrics = trainer.evaluate()
+            assert metrics["eval_loss"] == pytest.approx(loss_sum / num_targets, rel=1e-6)
+            assert metrics["eval_perplexity"] == pytest.approx(math.exp(loss_sum / num_targets), rel=1e-5)
+
+    def test_logs_perplexity_and_throughput(self, tmp_path):
+        for record in self._train(tmp_path, 2, 3)[:3]:
+            assert record["perplexity"] == pytest.approx(math.exp(record["loss"]), rel=1e-6)
+            assert record["tokens_per_second"] > 0
+            assert 0 < record["mfu"] < 1
+
+    def test_flops_of_the_full_model(self):
+        with torch.device("meta"):
+            model = GPT1ForCausalLM(GPT1Config())
+        # 12 blocks of 12 · 768² weights and the head's 768 · 40478, 6 operations each; then attention.
+        assert training_flops_per_token(model) == 6 * (12 * 12 * 768**2 + 768 * 40478) + 12 * 12 * 768 * 512
+
+
+def test_evaluation_does_not_keep_logits(tmp_path):
+    trainer = TestPretraining()._trainer(tmp_path)
+    prediction = trainer.predict(trainer.eval_dataset)
+    assert prediction.predictions is None
+    assert not list(Path(tmp_path).glob("*.bin"))
+
+
+class TestRunsAsUsersMakeThem:
+    def test_lm_coef_reaches_every_model_of_model_init(self, tmp_path):
+        tokenizer = make_tokenizer()
+        model = make_model("classification", tokenizer)
+        arguments = GPT1TrainingArguments(
+            output_dir=str(tmp_path), use_cpu=True, lm_coef=0.0, max_steps=1, logging_steps=1, save_strategy="no"
+        )
+        trainer = GPT1Trainer(
+            args=arguments,
+            model_init=lambda: make_model("classification", tokenizer),
+            data_collator=make_collator(model, tokenizer),
+            train_dataset=Rows("classification"),
+            processing_class=tokenizer,
+        )
+        trainer.train()
+        assert trainer.model.config.lm_coef == 0.0
+        assert "lm_loss" not in trainer.state.log_history[0]
+
+    def test_a_second_training_starts_its_own_log(self, tmp_path):
+        trainer = make_trainer("classification", tmp_path, 8, 1, logging_steps=2, learning_rate=0.0)
+        trainer.train()  # the third update is not logged
+        trainer.train()
+        first, second = (record for record in trainer.state.log_history if "loss" in record), None
+        for record in first:
+            second = record
+            assert record["loss"] == pytest.approx(record["task_loss"] + 0.5 * record["lm_loss"], rel=1e-5)
+        assert second is not None
+
+    def test_a_checkpoint_that_was_not_written_whole_is_passed_over(self, tmp_path):
+        whole = make_trainer("classification", tmp_path / "whole", 4, 1, max_steps=6)
+        whole.train()
+        cut = make_trainer("classification", tmp_path / "cut", 4, 1, max_steps=6, save_strategy="steps", save_steps=2)
+        cut.train()
+        (tmp_path / "cut" / "checkpoint-6" / "trainer_state.json").unlink()
+        (tmp_path / "cut" / "checkpoint-4" / "trainer_state.json").write_text('{"epoch": 0.')
+        again = make_trainer("classification", tmp_path / "cut", 4, 1, max_steps=6)
+        again.train(resume_from_checkpoint=True)
+        assert [record["step"] for record in again.state.log_history if "loss" in record] == [1, 2, 3, 4, 5, 6]
+        for name, weight in again.model.state_dict().items():
+            assert torch.equal(weight, whole.model.state_dict()[name]), name
+
+    def test_no_whole_checkpoint(self, tmp_path):
+        with pytest.raises(ValueError) as error:
+            make_trainer("classification", tmp_path, 4, 1).train(resume_from_checkpoint=True)
+        assert str(error.value) == (
+            f"There is no whole checkpoint in {tmp_path}. Start without `resume_from_checkpoint`."
+        )
+
+    def test_label_smoothing(self, tmp_path):
+        with pytest.raises(ValueError) as error:
+            make_trainer("classification", tmp_path, 8, 1, label_smoothing_factor=0.1)
+        assert str(error.value) == (
+            "`label_smoothing_factor` is 0.1, but label smoothing would replace the model's loss and with it the "
+            "auxiliary objective. Leave it at 0."
+        )
+
+    def test_pushes_of_checkpoints(self, tmp_path):
+        with pytest.raises(ValueError) as error:
+            make_trainer(
+                "classification",
+                tmp_path,
+                8,
+                1,
+                arguments_class=lambda **kw: _without_hub(GPT1TrainingArguments(**kw)),
+                hub_strategy="every_save",
+            )
+        assert str(error.value) == (
+            "`hub_strategy` is 'every_save', but a checkpoint that is pushed while training holds pickles with paths "
+            'of this machine. Use `hub_strategy="end"`.'
+        )
+        assert GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True).hub_strategy == "end"
+
+    def test_the_configuration_learns_the_control_ids(self, tmp_path):
+        trainer = make_trainer("similarity", tmp_path, 8, 1)
+        tokenizer, config = trainer.processing_class, trainer.model.config
+        assert config.delimiter_token_id == tokenizer.delimiter_token_id is not None
+        assert (config.start_token_id, config.extract_token_id) == (
+            tokenizer.start_token_id,
+            tokenizer.extract_token_id,
+        )
+        assert tokenizer.model_max_length == 96
+
+    def test_control_ids_that_differ(self, tmp_path):
+        tokenizer = make_tokenizer()
+        model = make_model("classification", tokenizer)
+        model.config.extract_token_id = 3
+        with pytest.raises(ValueError) as error:
+            GPT1Trainer(
+                model,
+                GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True),
+                data_collator=make_collator(model, tokenizer),
+                processing_class=tokenizer,
+            )
+        assert str(error.value) == (
+            "`extract_token_id` is 3 in the model's configuration, but "
+            f"{tokenizer.extract_token_id} in the tokenizer. Open the tokenizer saved with the model."
+        )
+
+    def test_pretraining_checks_the_vocabulary(self, tmp_path):
+        tokenizer = make_tokenizer()
+        config = GPT1Config(vocab_size=48, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)
+        with pytest.raises(ValueError) as error:
+            GPT1PretrainingTrainer(
+                GPT1ForCausalLM(config),
+                GPT1PretrainingArguments(output_dir=str(tmp_path), use_cpu=True),
+                processing_class=tokenizer,
+            )
+        assert str(error.value) == (
+            f"The tokenizer has {len(tokenizer)} tokens, but the model's vocabulary has 48. Call "
+            "`tokenizer.add_control_tokens(model)` to grow both together, or open the tokenizer saved with the model."
+        )
+
+    def test_a_padded_vocabulary_fits(self, tmp_path):
+        tokenizer = make_tokenizer()
+        model = make_model("classification", tokenizer)
+        model.resize_token_embeddings(len(tokenizer), pad_to_multiple_of=64)
+        assert model.config.vocab_size == 64 > len(tokenizer)
+        arguments = GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+        GPT1Trainer(model, arguments, data_collator=make_collator(model, tokenizer), processing_class=tokenizer)
+
+    def test_a_fine_tuned_model_generates_with_a_cache(self, tmp_path):
+        trainer = make_trainer("classification", tmp_path, 8, 1, max_steps=1)
+        trainer.train()
+        trainer.save_model()
+        model = GPT1ForCausalLM.from_pretrained(tmp_path)
+        lengths = []
+        model.transformer.register_forward_pre_hook(
+            lambda module, args, inputs: lengths.append(inputs["input_ids"].shape[1]), with_kwargs=True
+        )
+        model.generate(torch.tensor([[1, 2, 3]]), max_new_tokens=4, do_sample=False)
+        assert lengths == [3, 1, 1, 1]
+
+    def test_an_untied_head_rests_without_the_auxiliary_loss(self, tmp_path):
+        tokenizer = make_tokenizer()
+        for lm_coef, trained in ((0.0, False), (0.5, True)):
+            config = make_model("classification", tokenizer).config
+            config.tie_word_embeddings, config.lm_coef = False, lm_coef
+            model = GPT1DoubleHeadsModel(config)
+            arguments = GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+            GPT1Trainer(model, arguments, data_collator=make_collator(model, tokenizer), processing_class=tokenizer)
+            assert model.lm_head.weight.requires_grad is trained
+
+    def test_metrics_of_pretraining_get_the_logits(self, tmp_path):
+        trainer = TestPretraining()._trainer(tmp_path)
+        shapes = []
+        trainer.compute_metrics = lambda prediction: shapes.append(prediction.predictions.shape) or {"seen": 1.0}
+        metrics = trainer.evaluate()
+        assert shapes == [(6, 16, 40)] and metrics["eval_seen"] == 1.0 and metrics["eval_perplexity"] > 1
+
+    def test_one_label_is_regression_for_pipelines_too(self):
+        config = GPT1Config(
+            vocab_size=9,
+            hidden_size=8,
+            num_hidden_layers=1,
+            num_attention_heads=1,
+            traversal="entailment",
+            num_labels=1,
+        )
+        assert GPT1DoubleHeadsModel(config).config.problem_type == "regression"
+        assert config.problem_type is None  # the caller's own is left alone
+
+
+def _without_hub(arguments):
+    """Arguments that ask for pushes; the trainer must refuse before it talks to the hub."""
+    arguments.push_to_hub = True
+    return arguments

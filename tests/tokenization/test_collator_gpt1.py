@@ -1,0 +1,523 @@
+"""TraversalCollator against whole literal batches, and the whole message for every mistake in a row or a setting."""
+
+import string
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from torch.utils.data import DataLoader
+from transformers import TokenizersBackend
+
+from tokenization.collator_gpt1 import TraversalCollator
+from tokenization.tokenization_gpt1 import GPT1Tokenizer
+
+# The words a to z are 1 to 26; pieces for other spellings follow. [s], [$] and [e] become 64, 65 and 66.
+WORDS = [f"{letter}</w>" for letter in string.ascii_lowercase]
+PIECES = [*string.ascii_lowercase, *"[]$<>", "[</w>", "]</w>", "$</w>", "<</w>", "></w>", "\n</w>"]
+
+TEXT = {"text": "sentence", "label": "label"}
+PAIR = {"premise": "one", "hypothesis": "two", "label": "label"}
+SIMILAR = {"text_a": "one", "text_b": "two", "label": "label"}
+CHOICE = {"context": "story", "choices": "endings", "label": "label"}
+
+
+@pytest.fixture(scope="module")
+def letters():
+    """A tokenizer whose ids can be read: a is 1, b is 2, [s] is 64, [$] is 65, [e] is 66."""
+    tokenizer = GPT1Tokenizer(
+        vocab={piece: index for index, piece in enumerate(["<unk>", *WORDS, *PIECES])}, merges=[]
+    )
+    tokenizer.add_control_tokens()
+    return tokenizer
+
+
+def assert_batch(batch, **expected):
+    """Compares whole tensors: names, values, shapes and types."""
+    assert sorted(batch) == sorted(expected)
+    for name, values in expected.items():
+        dtype = torch.bool if name == "choice_mask" else torch.int64
+        dtype = torch.float32 if name == "labels" and any(isinstance(value, float) for value in values) else dtype
+        assert batch[name].dtype == dtype, name
+        assert batch[name].tolist() == values, name
+
+
+def test_classification(letters):
+    collator = TraversalCollator(letters, "classification", TEXT, num_labels=2)
+    batch = collator([{"sentence": "a b c", "label": 1}, {"sentence": "d", "label": 0}])
+    assert_batch(
+        batch,
+        input_ids=[[64, 1, 2, 3, 66], [64, 4, 66, 0, 0]],
+        attention_mask=[[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]],
+        mc_token_ids=[4, 2],
+        labels=[1, 0],
+    )
+
+
+def test_entailment(letters):
+    collator = TraversalCollator(letters, "entailment", PAIR, num_labels=3)
+    batch = collator([{"one": "a", "two": "b c", "label": 2}, {"one": "d", "two": "e", "label": 0}])
+    assert_batch(
+        batch,
+        input_ids=[[64, 1, 65, 2, 3, 66], [64, 4, 65, 5, 66, 0]],
+        attention_mask=[[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0]],
+        mc_token_ids=[5, 4],
+        labels=[2, 0],
+    )
+
+
+def test_similarity(letters):
+    collator = TraversalCollator(letters, "similarity", SIMILAR, num_labels=2)
+    batch = collator([{"one": "a", "two": "b c", "label": 1}, {"one": "d", "two": "e", "label": 0}])
+    assert_batch(
+        batch,
+        input_ids=[
+            [[64, 1, 65, 2, 3, 66], [64, 2, 3, 65, 1, 66]],
+            [[64, 4, 65, 5, 66, 0], [64, 5, 65, 4, 66, 0]],
+        ],
+        attention_mask=[
+            [[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]],
+            [[1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 0]],
+        ],
+        mc_token_ids=[[5, 5], [4, 4]],
+        labels=[1, 0],
+    )
+
+
+def test_multiple_choice(letters):
+    collator = TraversalCollator(letters, "multiple_choice", CHOICE)
+    batch = collator(
+        [{"story": "a b", "endings": ["c", "d e"], "label": 1}, {"story": "f", "endings": ["g", "h"], "label": 0}]
+    )
+    assert_batch(
+        batch,
+        input_ids=[
+            [[64, 1, 2, 65, 3, 66, 0], [64, 1, 2, 65, 4, 5, 66]],
+            [[64, 6, 65, 7, 66, 0, 0], [64, 6, 65, 8, 66, 0, 0]],
+        ],
+        attention_mask=[
+            [[1, 1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1, 1]],
+            [[1, 1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 0, 0]],
+        ],
+        mc_token_ids=[[5, 6], [4, 4]],
+        labels=[1, 0],
+    )
+
+
+RAGGED = [
+    {"article": "a b", "question": "c", "endings": ["d"], "label": 0},
+    {"article": "e", "question": "f", "endings": ["g", "h i"], "label": 1},
+]
+
+
+def test_a_different_number_of_choices_has_a_choice_mask(letters):
+    columns = {"context": "article", "question": "question", "choices": "endings", "label": "label"}
+    batch = TraversalCollator(letters, "multiple_choice", columns)(RAGGED)
+    assert_batch(
+        batch,
+        input_ids=[
+            [[64, 1, 2, 3, 65, 4, 66], [0, 0, 0, 0, 0, 0, 0]],
+            [[64, 5, 6, 65, 7, 66, 0], [64, 5, 6, 65, 8, 9, 66]],
+        ],
+        attention_mask=[
+            [[1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 0, 0]],
+            [[1, 1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1, 1]],
+        ],
+        mc_token_ids=[[6, 0], [5, 6]],
+        choice_mask=[[True, False], [True, True]],
+        labels=[0, 1],
+    )
+
+
+def test_left_padding_moves_the_extract_position_and_leaves_absent_choices(letters):
+    columns = {"context": "article", "question": "question", "choices": "endings", "label": "label"}
+    batch = TraversalCollator(letters, "multiple_choice", columns, padding_side="left")(RAGGED)
+    assert_batch(
+        batch,
+        input_ids=[
+            [[64, 1, 2, 3, 65, 4, 66], [0, 0, 0, 0, 0, 0, 0]],
+            [[0, 64, 5, 6, 65, 7, 66], [64, 5, 6, 65, 8, 9, 66]],
+        ],
+        attention_mask=[
+            [[1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 0, 0]],
+            [[0, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 1]],
+        ],
+        mc_token_ids=[[6, 0], [6, 6]],
+        choice_mask=[[True, False], [True, True]],
+        labels=[0, 1],
+    )
+
+
+def test_padding_to_a_multiple(letters):
+    collator = TraversalCollator(letters, "classification", {"text": "sentence"}, pad_to_multiple_of=4)
+    assert_batch(
+        collator([{"sentence": "a b c"}, {"sentence": "d"}]),
+        input_ids=[[64, 1, 2, 3, 66, 0, 0, 0], [64, 4, 66, 0, 0, 0, 0, 0]],
+        attention_mask=[[1, 1, 1, 1, 1, 0, 0, 0], [1, 1, 1, 0, 0, 0, 0, 0]],
+        mc_token_ids=[4, 2],
+    )
+    assert collator([{"sentence": "a b"}])["input_ids"].tolist() == [[64, 1, 2, 66]]
+
+
+def test_regression_labels_are_float32(letters):
+    collator = TraversalCollator(letters, "similarity", SIMILAR, regression=True)
+    batch = collator([{"one": "a", "two": "b", "label": 3.25}, {"one": "c", "two": "d", "label": 5}])
+    assert batch["labels"].dtype == torch.float32
+    assert batch["labels"].tolist() == [3.25, 5.0]
+
+
+def first_row(tokenizer, traversal, columns, row):
+    """The sequences of one row without their padding."""
+    batch = TraversalCollator(tokenizer, traversal, columns)([row])
+    ids, mask = (batch[name].reshape(-1, batch["input_ids"].shape[-1]) for name in ("input_ids", "attention_mask"))
+    return [sequence[attended.bool()].tolist() for sequence, attended in zip(ids, mask, strict=True)]
+
+
+@pytest.mark.parametrize("context", ["story", ["s1", "s2"], "sentences"])
+@pytest.mark.parametrize("choices", ["endings", ["e1", "e2"], ["e1", "e2", "e3"]])
+def test_texts_and_choices_come_from_one_column_or_several(letters, context, choices):
+    row = {"story": "a b", "s1": "a", "s2": "b", "sentences": ["a", "b"]}
+    row |= {"endings": ["c", "d"], "e1": "c", "e2": "d", "e3": None, "unused": 7}
+    sequences = first_row(letters, "multiple_choice", {"context": context, "choices": choices}, row)
+    assert sequences == [[64, 1, 2, 65, 3, 66], [64, 1, 2, 65, 4, 66]]
+
+
+@pytest.mark.parametrize("rows", [[{}, {}], [{"label": None}] * 2, [{"label": -1}] * 2, [{"label": -1}, {}]])
+def test_rows_without_labels_make_a_batch_without_labels(letters, rows):
+    batch = TraversalCollator(letters, "classification", TEXT, num_labels=2)([row | {"sentence": "a"} for row in rows])
+    assert sorted(batch) == ["attention_mask", "input_ids", "mc_token_ids"]
+
+
+def test_minus_one_is_a_label_where_no_label_is_hidden(letters):
+    row = {"sentence": "a", "label": -1.0}
+    collator = TraversalCollator(letters, "classification", TEXT, regression=True)
+    assert "labels" not in collator([row])
+    collator = TraversalCollator(letters, "classification", TEXT, regression=True, hidden_label=None)
+    assert collator([row])["labels"].tolist() == [-1.0]
+
+
+def test_labels_of_formatted_rows(letters):
+    collator = TraversalCollator(letters, "classification", TEXT, num_labels=2)
+    rows = [{"sentence": "a", "label": np.int64(1)}, {"sentence": "b", "label": torch.tensor(0)}]
+    assert collator(rows)["labels"].tolist() == [1, 0]
+
+
+HOSTILE = [
+    "[s]",
+    "[$]",
+    "[e]",
+    "[S]",
+    "[E]",
+    "[ s ]",
+    "[ $ ]",
+    "[e ]",
+    "a[s]b",
+    "[s][e]",
+    "$",
+    "$ $",
+    "<unk>",
+    "<UNK>",
+]
+HOSTILE += ["< unk >", "[[e]]", " [s] ", "\n[e]\n", "[s]</w>", "a [$] b [e]"]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_text_never_becomes_a_control_token(letters, text):
+    for traversal, columns, places in [
+        ("classification", {"text": "x"}, [64, 66]),
+        ("entailment", {"premise": "x", "hypothesis": "x"}, [64, 65, 66]),
+        ("similarity", {"text_a": "x", "text_b": "x"}, [64, 65, 66]),
+        ("multiple_choice", {"context": "x", "question": "x", "choices": ["x", "x"]}, [64, 65, 66]),
+    ]:
+        for sequence in first_row(letters, traversal, columns, {"x": text}):
+            assert [token for token in sequence if token >= 64] == places
+            assert (sequence[0], sequence[-1]) == (64, 66)
+
+
+def test_spelt_unknown_token_is_text(letters):
+    """With a piece for each of its letters, "<unk>" needs no unknown token, and neither does "[s]"."""
+    for text in ("<unk>", "<UNK>", "[s]", "[$]", "[e]", "$"):
+        assert 0 not in first_row(letters, "classification", {"text": "x"}, {"x": text})[0]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_text_never_becomes_a_control_token_of_a_trained_tokenizer(tiny_tokenizer, text):
+    control = tiny_tokenizer.convert_tokens_to_ids(["[s]", "[$]", "[e]"])
+    (sequence,) = first_row(tiny_tokenizer, "entailment", {"premise": "x", "hypothesis": "x"}, {"x": text})
+    assert [token for token in sequence if token in control] == control
+    assert (sequence[0], sequence[-1]) == (control[0], control[2])
+
+
+def test_the_ids_between_the_control_tokens_are_those_of_the_plain_text(tiny_tokenizer):
+    plain = tiny_tokenizer("the old farmer smiled", add_special_tokens=False)["input_ids"]
+    start, extract = tiny_tokenizer.convert_tokens_to_ids(["[s]", "[e]"])
+    row = {"x": "the old farmer smiled"}
+    assert first_row(tiny_tokenizer, "classification", {"text": "x"}, row) == [[start, *plain, extract]]
+
+
+def test_a_batch_is_encoded_in_one_call(letters, monkeypatch):
+    calls = []
+    encode = GPT1Tokenizer.__call__
+    monkeypatch.setattr(
+        GPT1Tokenizer, "__call__", lambda self, texts, **options: calls.append(texts) or encode(self, texts, **options)
+    )
+    rows = [{"story": "a", "endings": ["b", "c"]}, {"story": "d", "endings": ["e"]}]
+    TraversalCollator(letters, "multiple_choice", {"context": "story", "choices": "endings"})(rows)
+    assert calls == [["a", "b", "c", "d", "e"]]
+
+
+LONG = [{"sentence": "a b c d", "label": 0}, {"sentence": "e", "label": 1}, {"sentence": "f g h", "label": 0}]
+
+
+def test_cut_examples_are_counted(letters):
+    collator = TraversalCollator(letters, "classification", TEXT, max_length=4)
+    assert (collator.num_examples, collator.num_truncated) == (0, 0)
+    batch = collator(LONG)
+    assert batch["input_ids"].tolist() == [[64, 1, 2, 66], [64, 5, 66, 0], [64, 6, 7, 66]]
+    assert (collator.num_examples, collator.num_truncated) == (3, 2)
+    collator(LONG[1:])
+    assert (collator.num_examples, collator.num_truncated) == (5, 3)
+
+
+def test_a_batch_with_a_mistake_is_not_counted(letters):
+    collator = TraversalCollator(letters, "classification", TEXT, max_length=4, num_labels=1)
+    with pytest.raises(ValueError, match="the label is 1, but num_labels is 1"):
+        collator(LONG)
+    assert (collator.num_examples, collator.num_truncated) == (0, 0)
+
+
+def test_a_data_set_is_counted_apart_and_workers_count_for_themselves(letters):
+    collator = TraversalCollator(letters, "classification", TEXT, max_length=4)
+    dataset = Dataset.from_list(LONG * 100)
+    batches = list(DataLoader(dataset, batch_size=150, collate_fn=collator, num_workers=2))
+    assert [batch["labels"].sum().item() for batch in batches] == [50, 50]
+    assert (collator.num_examples, collator.num_truncated) == (0, 0)
+    assert collator.check(dataset) == (300, 200)
+    assert (collator.num_examples, collator.num_truncated) == (0, 0)
+
+
+def test_a_check_finds_a_late_mistake_and_names_its_row(letters):
+    collator = TraversalCollator(letters, "classification", TEXT, num_labels=2)
+    rows = [{"sentence": "a", "label": 1}] * 299
+    assert collator.check(iter(rows)) == (299, 0)
+    for mistake, message in [
+        ({"sentence": "a", "label": 2}, "the label is 2, but num_labels is 2; it needs a class from 0 to 1."),
+        (
+            {"sentence": " ", "label": 1},
+            "text (column 'sentence') holds the empty text ' '; it needs at least one word. Remove or correct the "
+            "row.",
+        ),
+    ]:
+        with pytest.raises(ValueError) as error:
+            collator.check([*rows, mistake | {"idx": 4}])
+        assert str(error.value) == f"Row 299 of the data (idx=4): {message}"
+
+
+@pytest.mark.parametrize("padding_side", ["right", "left"])
+def test_a_row_has_the_same_sequences_alone_and_in_a_batch(tiny_tokenizer, padding_side):
+    rows = [{"one": "the old farmer smiled", "two": "nobody knew"}, {"one": "a train", "two": "he forgot the film ."}]
+    columns = {"text_a": "one", "text_b": "two"}
+    batch = TraversalCollator(tiny_tokenizer, "similarity", columns, padding_side=padding_side)(rows)
+    extract = tiny_tokenizer.convert_tokens_to_ids("[e]")
+    for b, row in enumerate(rows):
+        alone = first_row(tiny_tokenizer, "similarity", columns, row)
+        for c in (0, 1):
+            ids, attended = batch["input_ids"][b, c], batch["attention_mask"][b, c].bool()
+            assert ids[attended].tolist() == alone[c]
+            assert ids[batch["mc_token_ids"][b, c]] == extract
+    assert not batch["attention_mask"].all()
+
+
+@pytest.mark.parametrize("options", [{}, {"split_special_tokens": False}])
+def test_a_saved_tokenizer_that_opens_without_its_class_makes_the_same_batch(letters, tmp_path, options):
+    letters.save_pretrained(tmp_path)
+    reopened = TokenizersBackend.from_pretrained(tmp_path, **options)
+    assert type(reopened) is TokenizersBackend
+    row = {"x": "a [s] b [$] <unk> $ c [e]"}
+    columns = {"premise": "x", "hypothesis": "x"}
+    assert first_row(reopened, "entailment", columns, row) == first_row(letters, "entailment", columns, row)
+
+
+def error_of(tokenizer, traversal, columns, rows=None, **settings):
+    """The whole message of the ValueError that the settings, or these rows, raise."""
+    if rows is None:
+        with pytest.raises(ValueError) as error:
+            TraversalCollator(tokenizer, traversal, columns, **settings)
+    else:
+        collator = TraversalCollator(tokenizer, traversal, columns, **settings)
+        with pytest.raises(ValueError) as error:
+            collator(rows)
+    return str(error.value)
+
+
+def test_unknown_traversal(letters):
+    assert error_of(letters, "ranking", TEXT) == (
+        'Unknown traversal "ranking". Choose one of: classification, entailment, similarity, multiple_choice.'
+    )
+
+
+def test_unknown_role(letters):
+    assert error_of(letters, "entailment", PAIR | {"text": "one"}) == (
+        'columns has the unknown role "text"; the roles of entailment are: premise, hypothesis, label.'
+    )
+    assert error_of(letters, "multiple_choice", CHOICE | {"answers": "one"}) == (
+        'columns has the unknown role "answers"; the roles of multiple_choice are: context, choices, question, label.'
+    )
+
+
+def test_missing_role(letters):
+    assert error_of(letters, "entailment", {"premise": "one", "label": "label"}) == (
+        'columns has no column for the role "hypothesis", which entailment needs; it maps: premise, label. '
+        'Add "hypothesis": "<column name>".'
+    )
+
+
+def test_label_of_several_columns(letters):
+    assert error_of(letters, "classification", {"text": "x", "label": ["y", "z"]}) == (
+        "The role label needs the name of one column; it was given ['y', 'z']."
+    )
+
+
+def test_regression_of_choices(letters):
+    assert error_of(letters, "multiple_choice", CHOICE, regression=True) == (
+        "multiple_choice has no regression: its label is the index of the right choice."
+    )
+
+
+def test_unknown_padding_side(letters):
+    assert error_of(letters, "classification", TEXT, padding_side="both") == (
+        'padding_side is "both"; it must be "right" or "left".'
+    )
+
+
+def test_too_small_max_length(letters):
+    assert error_of(letters, "multiple_choice", CHOICE | {"question": "q"}, max_length=5) == (
+        "max_length is 5, but multiple_choice with a question needs at least 6: its control tokens and one token of "
+        "each segment. Raise max_length."
+    )
+
+
+def test_tokenizer_without_control_tokens(plain_tokenizer):
+    assert error_of(plain_tokenizer, "classification", TEXT) == (
+        "The tokenizer has no start token, no delimiter token, no extract token; a traversal needs [s], [$] and [e]. "
+        "Call tokenizer.add_control_tokens(model) once before fine-tuning."
+    )
+
+
+def test_missing_column(letters):
+    rows = [{"sentence": "a", "idx": 11}, {"text": "b", "note": "c", "idx": 12}]
+    assert error_of(letters, "classification", TEXT, rows) == (
+        "Row 1 of the batch (idx=12) has no column 'sentence', which `columns` maps to text; its columns are: text, "
+        "note, idx. Correct `columns`; under Trainer set remove_unused_columns=False."
+    )
+
+
+@pytest.mark.parametrize("text", ["", " \n\t "])
+def test_empty_text(letters, text):
+    rows = [{"one": "a", "two": text, "id": "q7"}]
+    assert error_of(letters, "entailment", PAIR, rows) == (
+        f"Row 0 of the batch (id='q7'): hypothesis (column 'two') holds the empty text {text!r}; it needs at least "
+        "one word. Remove or correct the row."
+    )
+
+
+def test_empty_choice(letters):
+    rows = [{"story": "a", "endings": ["b", ""]}]
+    assert error_of(letters, "multiple_choice", CHOICE, rows) == (
+        "Row 0 of the batch: choices (column 'endings') holds the empty text ''; it needs at least one word. Remove "
+        "or correct the row."
+    )
+
+
+def test_text_of_several_columns_that_are_empty(letters):
+    assert error_of(letters, "classification", {"text": ["s1", "s2"]}, [{"s1": "", "s2": " "}]) == (
+        "Row 0 of the batch: text (column ['s1', 's2']) holds the empty text '  '; it needs at least one word. Remove "
+        "or correct the row."
+    )
+
+
+def test_text_without_a_token(letters, monkeypatch):
+    monkeypatch.setattr(GPT1Tokenizer, "__call__", lambda self, texts, **options: {"input_ids": [[1], []]})
+    assert error_of(letters, "classification", TEXT, [{"sentence": "a"}, {"sentence": "\u200b"}]) == (
+        "Row 1 of the batch: the text '\\u200b' becomes no token; it needs at least one. Remove or correct the row."
+    )
+
+
+@pytest.mark.parametrize(("value", "held"), [(None, "None of type NoneType"), (3, "3 of type int")])
+def test_a_value_that_is_no_text(letters, value, held):
+    assert error_of(letters, "classification", TEXT, [{"sentence": value}]) == (
+        f"Row 0 of the batch: text (column 'sentence') holds {held}; it needs a text. Remove or correct the row."
+    )
+
+
+def test_a_missing_choice_before_another(letters):
+    columns = {"context": "story", "choices": ["e1", "e2", "e3"]}
+    assert error_of(letters, "multiple_choice", columns, [{"story": "a", "e1": "b", "e2": None, "e3": "c"}]) == (
+        "Row 0 of the batch: choices (column ['e1', 'e2', 'e3']) holds None of type NoneType; it needs a text. Remove "
+        "or correct the row."
+    )
+
+
+@pytest.mark.parametrize("endings", [[], [None, None], None])
+def test_no_choices(letters, endings):
+    rows = [{"story": "a", "endings": ["b"], "id": 1}, {"story": "a", "endings": endings, "id": 2}]
+    assert error_of(letters, "multiple_choice", CHOICE, rows) == (
+        "Row 1 of the batch (id=2): choices (column 'endings') holds no choice; it needs at least one. Remove or "
+        "correct the row."
+    )
+
+
+def test_choices_that_are_one_text(letters):
+    assert error_of(letters, "multiple_choice", CHOICE, [{"story": "a", "endings": "b"}]) == (
+        "Row 0 of the batch: choices (column 'endings') holds one text, 'b'; it needs a list of texts. Where each "
+        "choice has a column of its own, map choices to the list of these columns."
+    )
+
+
+@pytest.mark.parametrize("label", [2, -2])
+def test_label_out_of_range(letters, label):
+    rows = [{"sentence": "a", "label": 1}, {"sentence": "b", "label": label}]
+    assert error_of(letters, "classification", TEXT, rows, num_labels=2) == (
+        f"Row 1 of the batch: the label is {label}, but num_labels is 2; it needs a class from 0 to 1."
+    )
+
+
+def test_label_beyond_the_choices(letters):
+    assert error_of(letters, "multiple_choice", CHOICE, [{"story": "a", "endings": ["b", "c"], "label": 2}]) == (
+        "Row 0 of the batch: the label is 2, but the row has 2 choices; it needs the index of the right choice, from "
+        "0 to 1."
+    )
+
+
+@pytest.mark.parametrize(("label", "kind"), [("positive", "str"), ("1", "str"), (1.0, "float"), ([1], "list")])
+def test_label_of_a_wrong_type(letters, label, kind):
+    rows = [{"sentence": "a", "label": label, "idx": 5}]
+    assert error_of(letters, "classification", TEXT, rows, num_labels=2) == (
+        f"Row 0 of the batch (idx=5): the label is {label!r} of type {kind}; it needs an integer, a class from 0 to "
+        "1. Map the labels to integers first, for example with Dataset.class_encode_column or Dataset.map."
+    )
+
+
+@pytest.mark.parametrize(("label", "kind"), [("3.5", "str"), (float("nan"), "float"), (float("inf"), "float")])
+def test_regression_label_that_is_no_number(letters, label, kind):
+    rows = [{"one": "a", "two": "b", "label": label}]
+    assert error_of(letters, "similarity", SIMILAR, rows, regression=True) == (
+        f"Row 0 of the batch: the label is {label!r} of type {kind}; regression needs a finite number."
+    )
+
+
+@pytest.mark.parametrize("row", [{}, {"label": None}])
+def test_rows_with_and_without_a_label(letters, row):
+    rows = [{"sentence": "a", "label": 1}, {"sentence": "b", "idx": 9} | row]
+    assert error_of(letters, "classification", TEXT, rows) == (
+        "Row 1 of the batch (idx=9) has no label (column 'label' holds None), Row 0 of the batch has the label 1; a "
+        "batch needs a label in every row or in none. Label or remove such rows."
+    )
+
+
+def test_rows_with_a_label_and_with_a_hidden_label(letters):
+    rows = [{"sentence": "a", "label": -1}, {"sentence": "b", "label": 1}]
+    assert error_of(letters, "classification", TEXT, rows) == (
+        "Row 0 of the batch has no label (column 'label' holds -1), Row 1 of the batch has the label 1; a batch needs "
+        "a label in every row or in none. Label or remove such rows. Where -1 is a real label, set hidden_label=None."
+    )

@@ -1,0 +1,344 @@
+"""GPT1Tokenizer: its files, training, control tokens, safety of text, saving and loading, offsets and decoding."""
+
+import copy
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+from transformers import AutoTokenizer, pipeline
+
+from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForSequenceClassification
+from tokenization import GPT1Tokenizer
+
+PIECES = ["<unk>", *"abcdehilnorstuwy.,'![]$<>-", "\n"]
+PIECES += [piece + "</w>" for piece in PIECES[1:]]
+MERGES = [("h", "e"), ("he", "l"), ("hel", "l"), ("hell", "o</w>"), ("n", "'"), ("n'", "t</w>"), ("d", "o</w>")]
+PIECES += ["".join(pair) for pair in MERGES]
+VOCAB = {piece: index for index, piece in enumerate(PIECES)}
+
+SPELLED = [
+    "[s]",
+    "[$]",
+    "[e]",
+    "[S]",
+    "[ s ]",
+    "[s][e]",
+    "a[s]b",
+    "<unk>",
+    "< unk >",
+    "<UNK>",
+    "&#91;s&#93;",
+    "［s］",
+    "$",
+    "$$",
+]
+
+
+@pytest.fixture
+def tokenizer():
+    return GPT1Tokenizer(vocab=VOCAB, merges=MERGES)
+
+
+@pytest.fixture
+def with_control(tokenizer):
+    tokenizer.add_control_tokens()
+    return tokenizer
+
+
+def write_openai_files(folder, vocab=VOCAB, merges=MERGES):
+    encoder, bpe = folder / "encoder.json", folder / "merges.bpe"
+    encoder.write_text(json.dumps(vocab), encoding="utf-8")
+    bpe.write_text("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in merges), encoding="utf-8")
+    return encoder, bpe
+
+
+def message_of(function, *arguments, **keywords):
+    with pytest.raises(ValueError) as error:
+        function(*arguments, **keywords)
+    return str(error.value)
+
+
+def test_text_becomes_the_released_pieces(tokenizer):
+    pieces = tokenizer.tokenize("Hello, don't!\n\nHello…")
+    assert pieces == ["hello</w>", ",</w>", "do</w>", "n't</w>", "!</w>", "\n</w>", "hello</w>", ".", ".", ".</w>"]
+    assert tokenizer("Hello, q")["input_ids"] == [VOCAB["hello</w>"], VOCAB[",</w>"], 0]
+    assert tokenizer("")["input_ids"] == tokenizer(" \n ")["input_ids"] == []
+
+
+def test_special_tokens_of_a_plain_tokenizer(tokenizer):
+    assert (tokenizer.unk_token, tokenizer.pad_token, tokenizer.pad_token_id) == ("<unk>", "<unk>", 0)
+    assert (tokenizer.has_control_tokens, tokenizer.start_token_id) == (False, None)
+    batch = tokenizer(["hello", "hello hello"], padding=True)
+    hello = VOCAB["hello</w>"]
+    assert batch["input_ids"] == [[hello, 0], [hello, hello]]
+    assert batch["attention_mask"] == [[1, 0], [1, 1]]
+
+
+def test_offsets_point_into_the_original_text(tokenizer):
+    text = "  “Hello”—don’t…\r\n hello"
+    encoded = tokenizer(text, return_offsets_mapping=True)
+    spans = [text[start:end] for start, end in encoded["offset_mapping"]]
+    words = [span for span, piece in zip(spans, encoded.tokens(), strict=True) if piece.isalpha() or "hello" in piece]
+    assert words == ["Hello", "hello"]
+    assert [span for span, piece in zip(spans, encoded.tokens(), strict=True) if piece in ("do</w>", "n't</w>")] == [
+        "do",
+        "n’t",
+    ]
+    assert all(
+        span in ("…", "...") for span, piece in zip(spans, encoded.tokens(), strict=True) if piece.startswith(".")
+    )
+
+
+def test_decoding(tokenizer):
+    ids = tokenizer("Hello, don't!\nHello hello")["input_ids"]
+    assert tokenizer.decode(ids) == "hello , do n't !\nhello hello"
+    assert tokenizer.batch_decode([ids[:1], ids[:2], []]) == ["hello", "hello ,", ""]
+    assert tokenizer(tokenizer.decode(ids))["input_ids"] == ids
+
+
+def test_control_tokens_come_last_and_once(tokenizer):
+    size = len(tokenizer)
+    assert tokenizer.add_control_tokens() == 3
+    assert tokenizer.add_control_tokens() == 0
+    assert tokenizer.has_control_tokens
+    ids = (tokenizer.start_token_id, tokenizer.delimiter_token_id, tokenizer.extract_token_id)
+    assert ids == (size, size + 1, size + 2)
+    assert (tokenizer.start_token, tokenizer.delimiter_token, tokenizer.extract_token) == ("[s]", "[$]", "[e]")
+
+
+def test_templates_of_one_text_and_a_pair(with_control):
+    start, delimiter, extract = len(VOCAB), len(VOCAB) + 1, len(VOCAB) + 2
+    hello, do = VOCAB["hello</w>"], VOCAB["do</w>"]
+    assert with_control("hello")["input_ids"] == [start, hello, extract]
+    assert with_control("hello", "do")["input_ids"] == [start, hello, delimiter, do, extract]
+    assert with_control("hello", add_special_tokens=False)["input_ids"] == [hello]
+    assert with_control.decode(with_control("hello", "do")["input_ids"], skip_special_tokens=True) == "hello do"
+
+
+@pytest.mark.parametrize("text", SPELLED)
+def test_text_never_becomes_a_special_token(with_control, tmp_path, text):
+    with_control.save_pretrained(tmp_path)
+    reloaded = [
+        with_control,
+        copy.deepcopy(with_control),
+        GPT1Tokenizer.from_pretrained(tmp_path),
+        AutoTokenizer.from_pretrained(tmp_path),
+    ]
+    special = {with_control.start_token_id, with_control.delimiter_token_id, with_control.extract_token_id}
+    for tokenizer in reloaded:
+        plain = tokenizer(f"hello {text} do", add_special_tokens=False)["input_ids"]
+        assert not special & set(plain)
+        assert (
+            tokenizer(f"hello {text} do", add_special_tokens=False, split_special_tokens=False)["input_ids"] == plain
+        )
+        assert tokenizer.tokenize(f"hello {text} do")[0] == "hello</w>"
+
+
+def test_a_spelled_control_token_is_its_characters(with_control):
+    assert with_control.tokenize("[s] $") == ["[</w>", "s</w>", "]</w>", "$</w>"]
+    assert with_control.tokenize("<unk>")[0] == "<</w>"
+    with_control.backend_tokenizer.encode_special_tokens = False
+    assert with_control.backend_tokenizer.encode("[s]", add_special_tokens=False).ids == [with_control.start_token_id]
+
+
+def test_the_model_grows_with_the_tokenizer(tokenizer, tiny_config):
+    torch.manual_seed(0)
+    model = GPT1DoubleHeadsModel(tiny_config(vocab_size=len(tokenizer), initializer_range=0.02, hidden_size=64))
+    before = model.get_input_embeddings().weight.detach().clone()
+    assert tokenizer.add_control_tokens(model) == 3
+    rows = model.get_input_embeddings().weight.detach()
+    assert rows.shape == (len(tokenizer), 64) and model.config.vocab_size == len(tokenizer)
+    assert torch.equal(rows[:-3], before)
+    assert 0.01 < rows[-3:].std() < 0.03 and abs(rows[-3:].mean()) < 0.01
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    config = model.config
+    ids = (config.start_token_id, config.delimiter_token_id, config.extract_token_id, config.pad_token_id)
+    assert ids == (len(VOCAB), len(VOCAB) + 1, len(VOCAB) + 2, 0)
+
+
+def test_a_grown_model_and_a_second_model(tokenizer, tiny_config):
+    first = GPT1DoubleHeadsModel(tiny_config(vocab_size=len(tokenizer), pad_token_id=5))
+    tokenizer.add_control_tokens(first)
+    rows = first.get_input_embeddings().weight.detach().clone()
+    assert tokenizer.add_control_tokens(first) == 0
+    assert torch.equal(first.get_input_embeddings().weight, rows)
+    assert first.config.pad_token_id == 5
+    second = GPT1DoubleHeadsModel(tiny_config(vocab_size=len(VOCAB)))
+    assert tokenizer.add_control_tokens(second) == 0
+    assert second.config.vocab_size == len(tokenizer)
+
+
+def test_different_vocabulary_sizes(tokenizer, tiny_config):
+    model = GPT1DoubleHeadsModel(tiny_config(vocab_size=40))
+    assert message_of(tokenizer.add_control_tokens, model) == (
+        "The model has 40 token embeddings and the tokenizer 62 tokens. They must belong together: load both from the "
+        "same folder, or build the model with vocab_size=62, before adding the control tokens."
+    )
+    assert not tokenizer.has_control_tokens and len(tokenizer) == 62
+
+
+def test_saved_folder_has_one_file_and_no_code(with_control, tmp_path):
+    with_control.save_pretrained(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tokenizer.json", "tokenizer_config.json"]
+    reloaded = GPT1Tokenizer.from_pretrained(tmp_path)
+    assert reloaded.backend_tokenizer.to_str() == with_control.backend_tokenizer.to_str()
+    assert reloaded("Hello, don't!", "hello")["input_ids"] == with_control("Hello, don't!", "hello")["input_ids"]
+
+
+def test_loading_without_this_package(with_control, tmp_path):
+    """In a process that never imports the package, from a folder that has none of its code."""
+    with_control.save_pretrained(tmp_path)
+    text = "“Hello”—don't say [s] or $!\nHello"
+    code = (
+        "import json, sys; from transformers import AutoTokenizer; t = AutoTokenizer.from_pretrained(sys.argv[1]); "
+        "print(json.dumps([type(t).__name__, t(sys.argv[2])['input_ids'], t.extract_token_id]))"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path), text], capture_output=True, text=True, check=True, cwd=tmp_path
+    ).stdout
+    expected = ["TokenizersBackend", with_control(text)["input_ids"], with_control.extract_token_id]
+    assert json.loads(output.splitlines()[-1]) == expected
+    bare = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    bare.encode_special_tokens = True
+    assert bare.encode(text).ids == expected[1]
+
+
+def test_a_folder_in_the_layout_of_openai_gpt(tokenizer, tmp_path):
+    (tmp_path / "vocab.json").write_text(json.dumps(VOCAB), encoding="utf-8")
+    (tmp_path / "merges.txt").write_text(
+        "#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in MERGES), encoding="utf-8"
+    )
+    loaded = GPT1Tokenizer.from_pretrained(tmp_path)
+    text = "Hello, don't!\nhello"
+    assert loaded(text)["input_ids"] == tokenizer(text)["input_ids"]
+
+
+def test_pipeline(with_control, tmp_path, tiny_config):
+    config = tiny_config(vocab_size=len(with_control), num_labels=2, extract_token_id=with_control.extract_token_id)
+    GPT1ForSequenceClassification(config).save_pretrained(tmp_path)
+    with_control.save_pretrained(tmp_path)
+    model = GPT1ForSequenceClassification.from_pretrained(tmp_path)
+    classify = pipeline("text-classification", model=model, tokenizer=AutoTokenizer.from_pretrained(tmp_path))
+    (answer,) = classify("Hello [s]!")
+    logits = model(**with_control("Hello [s]!", return_tensors="pt")).logits
+    assert answer["score"] == pytest.approx(logits.softmax(-1).max().item(), abs=1e-6)
+
+
+def test_the_auto_class_knows_the_configuration(with_control, tmp_path):
+    with_control.save_pretrained(tmp_path)
+    GPT1Config(vocab_size=len(with_control)).save_pretrained(tmp_path)
+    assert type(AutoTokenizer.from_pretrained(tmp_path)) is GPT1Tokenizer
+
+
+def test_from_openai(tokenizer, tmp_path):
+    loaded = GPT1Tokenizer.from_openai(*write_openai_files(tmp_path), model_max_length=16)
+    assert loaded.get_vocab() == VOCAB and loaded.model_max_length == 16
+    assert loaded("Hello, don't")["input_ids"] == tokenizer("Hello, don't")["input_ids"]
+
+
+def test_from_openai_with_missing_files(tmp_path):
+    encoder, bpe = write_openai_files(tmp_path)
+    assert message_of(GPT1Tokenizer.from_openai, "no.json", bpe) == (
+        "no.json does not exist. Give the path of OpenAI's encoder_bpe_40000.json."
+    )
+    assert message_of(GPT1Tokenizer.from_openai, encoder, "no.bpe") == (
+        "no.bpe does not exist. Give the path of OpenAI's vocab_40000.bpe."
+    )
+
+
+def test_from_openai_with_files_of_another_kind(tmp_path):
+    encoder, bpe = write_openai_files(tmp_path)
+    assert message_of(GPT1Tokenizer.from_openai, bpe, encoder) == (
+        f"{bpe} is not JSON (Expecting value: line 1 column 1 (char 0)). "
+        "Give the path of OpenAI's encoder_bpe_40000.json."
+    )
+    encoder.write_text('["a", "b"]')
+    assert message_of(GPT1Tokenizer.from_openai, encoder, bpe) == (
+        f"{encoder} must be one JSON object from token to integer id, as encoder_bpe_40000.json is."
+    )
+    encoder.write_text('{"<unk>": 0, "a": 1, "b": 1}')
+    assert message_of(GPT1Tokenizer.from_openai, encoder, bpe) == (
+        f"{encoder}: the ids of 3 tokens must be 0 to 2, each once."
+    )
+    encoder.write_text('{"a": 0, "b": 1}')
+    assert message_of(GPT1Tokenizer.from_openai, encoder, bpe) == (
+        f'{encoder} has no "<unk>". It must have the unknown token, as encoder_bpe_40000.json does.'
+    )
+
+
+def test_from_openai_with_merges_that_do_not_fit(tmp_path):
+    encoder, bpe = write_openai_files(tmp_path, merges=[("h", "e"), ("e", "h")])
+    assert message_of(GPT1Tokenizer.from_openai, encoder, bpe) == (
+        f"{bpe}, line 3: 'eh' is not in the vocabulary. Give the two files of one release."
+    )
+    bpe.write_text("#version: 0.2\nh e\nhel\n")
+    assert message_of(GPT1Tokenizer.from_openai, encoder, bpe) == (
+        f"{bpe}, line 3: a merge is two tokens and one space between, not 'hel'."
+    )
+
+
+def test_training_learns_the_merges_in_order():
+    tokenizer = GPT1Tokenizer.train(iter(["low low low lower", "low"]), num_merges=2, show_progress=False)
+    vocabulary = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().get)
+    alphabet = ["e", "l", "o", "r", "w"]
+    assert vocabulary == ["<unk>", *alphabet, *(letter + "</w>" for letter in alphabet), "\n</w>", "lo", "low</w>"]
+    assert tokenizer.tokenize("Low lower\nlow") == ["low</w>", "lo", "w", "e", "r</w>", "\n</w>", "low</w>"]
+
+
+@pytest.mark.parametrize("asked", [1, 5, 12])
+def test_training_makes_exactly_as_many_merges_as_asked(asked):
+    texts = ["the cat sat on the mat .\nthe dog sat on the log .", "a cat and a dog sat there ."] * 2
+    model = json.loads(GPT1Tokenizer.train(iter(texts), asked, show_progress=False).backend_tokenizer.to_str())[
+        "model"
+    ]
+    assert len(model["merges"]) == asked
+    few = GPT1Tokenizer.train(iter(["aa aa"]), 100, show_progress=False)
+    assert json.loads(few.backend_tokenizer.to_str())["model"]["merges"] == [["a", "a</w>"]]
+
+
+def test_training_from_files_equals_training_from_text(tmp_path):
+    texts = ["The cat — sat.\n\nOn the mat!\n" * 50, "The dog didn't.\n" * 50]
+    paths = [tmp_path / f"{number}.txt" for number in range(2)]
+    for path, text in zip(paths, texts, strict=True):
+        path.write_text(text, encoding="utf-8")
+    from_files = GPT1Tokenizer.train([str(path) for path in paths], 30, show_progress=False)
+    from_texts = GPT1Tokenizer.train(iter(texts), 30, show_progress=False)
+    assert from_files.backend_tokenizer.to_str() == from_texts.backend_tokenizer.to_str()
+    one = GPT1Tokenizer.train(paths[0], 30, show_progress=False)
+    assert "dog</w>" not in one.get_vocab() and "dog</w>" in from_files.get_vocab()
+
+
+def test_training_is_the_same_in_every_process():
+    code = (
+        "import hashlib; from tokenization import GPT1Tokenizer; "
+        "texts = ['ab cd ef gh ij kl mn op qr st uv wx yz'] * 2; "
+        "tokenizer = GPT1Tokenizer.train(iter(texts), 6, show_progress=False); "
+        "print(hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest())"
+    )
+    command = {"args": [sys.executable, "-c", code], "cwd": Path(__file__).parents[2]}
+    runs = [subprocess.run(**command, capture_output=True, text=True, check=True) for _ in range(2)]
+    assert runs[0].stdout == runs[1].stdout != ""
+
+
+def test_training_without_text(tmp_path):
+    no_words = "The training text has no words. Give files or strings with text in them."
+    assert message_of(GPT1Tokenizer.train, iter([]), show_progress=False) == no_words
+    assert message_of(GPT1Tokenizer.train, iter([" \n "]), show_progress=False) == no_words
+    present = tmp_path / "present.txt"
+    present.write_text("text")
+    assert message_of(GPT1Tokenizer.train, [present, "no.txt"], show_progress=False) == (
+        "no.txt does not exist. Give the paths of text files, or an iterator of strings: iter(texts)."
+    )
+
+
+def test_a_folder_without_a_tokenizer(tmp_path):
+    with pytest.raises(ValueError) as error:
+        GPT1Tokenizer.from_pretrained(tmp_path)
+    assert str(error.value) == (
+        f"{tmp_path} has no tokenizer. It needs tokenizer.json, or vocab.json and merges.txt: save the tokenizer "
+        "beside the model with `tokenizer.save_pretrained`."
+    )

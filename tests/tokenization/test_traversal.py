@@ -1,0 +1,258 @@
+"""The four input transformations against whole literal sequences, and what truncation may and may not do."""
+
+import random
+from types import SimpleNamespace
+
+import pytest
+
+from tokenization.traversal import (
+    TRAVERSALS,
+    ControlIds,
+    classification,
+    cut_pair,
+    entailment,
+    multiple_choice,
+    similarity,
+)
+
+CONTROL = ControlIds(start=100, delimiter=101, extract=102)
+
+
+def test_the_four_traversals_are_named():
+    assert TRAVERSALS == ("classification", "entailment", "similarity", "multiple_choice")
+
+
+def test_classification():
+    traversed = classification([1, 2, 3], CONTROL, max_length=5)
+    assert traversed.sequences == [[100, 1, 2, 3, 102]]
+    assert traversed.truncated is False
+
+
+def test_classification_cuts_the_end():
+    traversed = classification([1, 2, 3], CONTROL, max_length=4)
+    assert traversed.sequences == [[100, 1, 2, 102]]
+    assert traversed.truncated is True
+
+
+def test_entailment():
+    traversed = entailment([1, 2, 3], [4, 5], CONTROL, max_length=8)
+    assert traversed.sequences == [[100, 1, 2, 3, 101, 4, 5, 102]]
+    assert traversed.truncated is False
+
+
+@pytest.mark.parametrize(
+    ("max_length", "expected"),
+    [
+        (9, [100, 1, 2, 3, 4, 101, 7, 8, 102]),
+        (8, [100, 1, 2, 3, 101, 7, 8, 102]),
+        (7, [100, 1, 2, 101, 7, 8, 102]),
+        (6, [100, 1, 2, 101, 7, 102]),
+        (5, [100, 1, 101, 7, 102]),
+    ],
+)
+def test_a_pair_gives_up_the_end_of_the_longer_segment_and_of_equal_ones_the_second(max_length, expected):
+    traversed = entailment([1, 2, 3, 4, 5], [7, 8], CONTROL, max_length)
+    assert traversed.sequences == [expected]
+    assert traversed.truncated is True
+
+
+def test_a_longer_second_segment_is_cut_first():
+    traversed = entailment([1], [4, 5, 6, 7], CONTROL, max_length=6)
+    assert traversed.sequences == [[100, 1, 101, 4, 5, 102]]
+
+
+def test_similarity_holds_both_orders():
+    traversed = similarity([1, 2, 3], [4, 5], CONTROL, max_length=8)
+    assert traversed.sequences == [[100, 1, 2, 3, 101, 4, 5, 102], [100, 4, 5, 101, 1, 2, 3, 102]]
+    assert traversed.truncated is False
+
+
+def test_similarity_cuts_both_orders_alike():
+    traversed = similarity([1, 2, 3], [4, 5, 6], CONTROL, max_length=8)
+    assert traversed.sequences == [[100, 1, 2, 3, 101, 4, 5, 102], [100, 4, 5, 101, 1, 2, 3, 102]]
+    assert traversed.truncated is True
+
+
+def test_multiple_choice():
+    traversed = multiple_choice([1, 2, 3], [[4, 5], [6], [7, 8, 9]], CONTROL, max_length=9)
+    assert traversed.sequences == [
+        [100, 1, 2, 3, 101, 4, 5, 102],
+        [100, 1, 2, 3, 101, 6, 102],
+        [100, 1, 2, 3, 101, 7, 8, 9, 102],
+    ]
+    assert traversed.truncated is False
+
+
+def test_multiple_choice_with_a_question():
+    traversed = multiple_choice([1, 2], [[4], [5]], CONTROL, max_length=7, question=[3])
+    assert traversed.sequences == [[100, 1, 2, 3, 101, 4, 102], [100, 1, 2, 3, 101, 5, 102]]
+    assert traversed.truncated is False
+
+
+@pytest.mark.parametrize(
+    ("max_length", "expected"),
+    [
+        (10, [[100, 1, 2, 4, 5, 101, 6, 7, 8, 102], [100, 1, 2, 4, 5, 101, 9, 102]]),
+        (9, [[100, 1, 4, 5, 101, 6, 7, 8, 102], [100, 1, 4, 5, 101, 9, 102]]),
+        (8, [[100, 1, 4, 101, 6, 7, 8, 102], [100, 1, 4, 101, 9, 102]]),
+        (7, [[100, 1, 4, 101, 6, 7, 102], [100, 1, 4, 101, 9, 102]]),
+        (6, [[100, 1, 4, 101, 6, 102], [100, 1, 4, 101, 9, 102]]),
+    ],
+)
+def test_multiple_choice_cuts_the_context_then_the_question_then_the_choices(max_length, expected):
+    traversed = multiple_choice([1, 2, 3], [[6, 7, 8], [9]], CONTROL, max_length, question=[4, 5])
+    assert traversed.sequences == expected
+    assert traversed.truncated is True
+
+
+def test_the_longest_choice_sets_the_one_context_of_all_choices():
+    traversed = multiple_choice([1, 2, 3, 4], [[5], [6, 7, 8]], CONTROL, max_length=8)
+    assert traversed.sequences == [[100, 1, 2, 101, 5, 102], [100, 1, 2, 101, 6, 7, 8, 102]]
+
+
+@pytest.mark.parametrize(
+    ("function", "segments", "question", "expected"),
+    [
+        (classification, ([1],), {}, "max_length is 2, but classification needs at least 3"),
+        (entailment, ([1], [2]), {}, "max_length is 4, but entailment needs at least 5"),
+        (similarity, ([1], [2]), {}, "max_length is 4, but similarity needs at least 5"),
+        (multiple_choice, ([1], [[2]]), {}, "max_length is 4, but multiple_choice needs at least 5"),
+        (
+            multiple_choice,
+            ([1], [[2]]),
+            {"question": [3]},
+            "max_length is 5, but multiple_choice with a question needs at least 6",
+        ),
+    ],
+)
+def test_a_max_length_without_room_for_every_segment_is_refused(function, segments, question, expected):
+    needed = int(expected.split()[-1])
+    assert len(function(*segments, CONTROL, needed, **question).sequences[0]) == needed
+    with pytest.raises(ValueError) as error:
+        function(*segments, CONTROL, needed - 1, **question)
+    assert str(error.value) == (f"{expected}: its control tokens and one token of each segment. Raise max_length.")
+
+
+@pytest.mark.parametrize(
+    ("function", "segments", "expected"),
+    [
+        (classification, ([],), "classification was given an empty text"),
+        (entailment, ([1], []), "entailment was given an empty hypothesis"),
+        (similarity, ([], [1]), "similarity was given an empty text_a"),
+        (multiple_choice, ([], [[1]]), "multiple_choice was given an empty context"),
+        (multiple_choice, ([1], [[1], []]), "multiple_choice was given an empty choice 1"),
+    ],
+)
+def test_an_empty_segment_is_refused(function, segments, expected):
+    with pytest.raises(ValueError) as error:
+        function(*segments, CONTROL, 16)
+    assert str(error.value) == f"{expected}; every segment needs at least one token."
+
+
+def test_no_choices_are_refused():
+    with pytest.raises(ValueError) as error:
+        multiple_choice([1], [], CONTROL, 16)
+    assert str(error.value) == "multiple_choice was given no choices; it needs at least one."
+
+
+def test_control_ids_come_from_the_tokenizer():
+    tokenizer = SimpleNamespace(start_token_id=7, delimiter_token_id=8, extract_token_id=9)
+    assert ControlIds.from_tokenizer(tokenizer) == ControlIds(start=7, delimiter=8, extract=9)
+
+
+def test_control_ids_of_the_real_tokenizer_are_those_of_the_control_tokens(tiny_tokenizer):
+    ids = tiny_tokenizer.convert_tokens_to_ids(["[s]", "[$]", "[e]"])
+    assert ControlIds.from_tokenizer(tiny_tokenizer) == ControlIds(*ids)
+    assert len({*ids, tiny_tokenizer.unk_token_id}) == 4
+
+
+def test_a_tokenizer_without_control_tokens_is_refused(plain_tokenizer):
+    with pytest.raises(ValueError) as error:
+        ControlIds.from_tokenizer(plain_tokenizer)
+    assert str(error.value) == (
+        "The tokenizer has no start token, no delimiter token, no extract token; a traversal needs [s], [$] and [e]. "
+        "Call tokenizer.add_control_tokens(model) once before fine-tuning."
+    )
+
+
+def cut_one_by_one(first, second, budget):
+    """The rule of `cut_pair` as it is told, one token at a time."""
+    first, second = list(first), list(second)
+    while len(first) + len(second) > budget:
+        (first if len(first) > len(second) else second).pop()
+    return first, second
+
+
+def test_cut_pair_equals_cutting_one_token_at_a_time():
+    for budget in range(2, 12):
+        for num_first in range(1, 12):
+            for num_second in range(1, 12):
+                pair = range(num_first), range(20, 20 + num_second)
+                assert cut_pair(*pair, budget) == cut_one_by_one(*pair, budget)
+
+
+def draw(generator, longest):
+    return [generator.randrange(100) for _ in range(generator.randint(1, longest))]
+
+
+def split(sequence):
+    """The two segments of a sequence, after a look at its control tokens."""
+    assert sequence[0] == CONTROL.start and sequence[-1] == CONTROL.extract
+    assert [sequence.count(token) for token in (100, 101, 102)] == [1, 1, 1]
+    middle = sequence.index(CONTROL.delimiter)
+    return sequence[1:middle], sequence[middle + 1 : -1]
+
+
+def is_prefix(short, whole):
+    return len(short) > 0 and list(whole[: len(short)]) == list(short)
+
+
+def test_truncated_pairs_keep_control_tokens_and_prefixes_of_both_segments():
+    generator = random.Random(0)
+    num_truncated = 0
+    for _ in range(500):
+        first, second, max_length = draw(generator, 12), draw(generator, 12), generator.randint(5, 24)
+        traversed = similarity(first, second, CONTROL, max_length)
+        a, b = split(traversed.sequences[0])
+        assert split(traversed.sequences[1]) == (b, a)
+        assert is_prefix(a, first) and is_prefix(b, second)
+        fits = len(first) + len(second) + 3 <= max_length
+        assert traversed.truncated is not fits
+        assert len(a) + len(b) + 3 == (len(first) + len(second) + 3 if fits else max_length)
+        assert entailment(first, second, CONTROL, max_length).sequences == traversed.sequences[:1]
+        num_truncated += traversed.truncated
+    assert 100 < num_truncated < 400
+
+
+def test_truncated_choices_share_one_context_and_keep_every_choice():
+    generator = random.Random(1)
+    num_truncated = 0
+    for _ in range(500):
+        context, question = draw(generator, 12), draw(generator, 6) if generator.random() < 0.5 else []
+        choices = [draw(generator, 8) for _ in range(generator.randint(1, 5))]
+        max_length, longest = generator.randint(6, 30), max(map(len, choices))
+        traversed = multiple_choice(context, choices, CONTROL, max_length, question)
+        heads, kept_choices = zip(*map(split, traversed.sequences), strict=True)
+        assert all(head == heads[0] for head in heads)
+        assert all(map(is_prefix, kept_choices, choices))
+        kept_question = min(len(question), max(1, max_length - 4 - longest))
+        kept_context = len(heads[0]) - kept_question
+        assert is_prefix(heads[0][:kept_context], context)
+        assert heads[0][kept_context:] == question[:kept_question]
+        fits = len(context) + len(question) + longest + 3 <= max_length
+        assert traversed.truncated is not fits
+        assert max(map(len, traversed.sequences)) == (
+            len(context) + len(question) + longest + 3 if fits else max_length
+        )
+        assert kept_context == 1 or [list(choice) for choice in kept_choices] == choices
+        num_truncated += traversed.truncated
+    assert 100 < num_truncated < 400
+
+
+def test_a_single_text_keeps_as_much_as_fits():
+    generator = random.Random(2)
+    for _ in range(200):
+        text, max_length = draw(generator, 12), generator.randint(3, 16)
+        traversed = classification(text, CONTROL, max_length)
+        assert traversed.sequences == [[100, *text[: max_length - 2], 102]]
+        assert traversed.truncated is (len(text) + 2 > max_length)

@@ -1,0 +1,25 @@
+"""From text to the ids that GPT-1 reads: tokenizer, input transformations, collator, packing and the paper's tasks."""
+
+from transformers import AutoTokenizer
+
+from modeling_gpt1.configuration_gpt1 import GPT1Config
+
+from .collator_gpt1 import TraversalCollator
+from .packing import pack_batch, pack_documents
+from .tasks import TASKS, Task, compute_metrics_for, get_task, load_task
+from .tokenization_gpt1 import GPT1Tokenizer
+
+AutoTokenizer.register(GPT1Config, GPT1Tokenizer, exist_ok=True)
+
+
+__all__ = [
+    "TASKS",
+    "GPT1Tokenizer",
+    "Task",
+    "TraversalCollator",
+    "compute_metrics_for",
+    "get_task",
+    "load_task",
+    "pack_batch",
+    "pack_documents",
+]

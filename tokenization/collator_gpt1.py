@@ -1,0 +1,315 @@
+"""TraversalCollator: rows with any column names become the batch of the double-heads model.
+
+Source: section 3.3 of "Improving Language Understanding by Generative Pre-Training" (Radford et al., 2018).
+Shape legend: B examples, C sequences per example, T tokens.
+"""
+
+import math
+import numbers
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import Any
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from .traversal import (
+    TRAVERSALS,
+    ControlIds,
+    Traversed,
+    check_max_length,
+    classification,
+    entailment,
+    multiple_choice,
+    similarity,
+)
+
+# The roles that must be mapped to columns, in the order of the traversal functions' arguments.
+ROLES = {
+    "classification": ("text",),
+    "entailment": ("premise", "hypothesis"),
+    "similarity": ("text_a", "text_b"),
+    "multiple_choice": ("context", "choices"),
+}
+
+TRAVERSE = {"classification": classification, "entailment": entailment, "similarity": similarity}
+
+
+@dataclass
+class TraversalCollator:
+    """Makes a batch of rows: reads the texts, encodes them in one call, traverses, cuts and pads them.
+
+    Texts can never become control tokens, whatever they spell: the control ids are put between the ids of the texts.
+    Pass it to Trainer as `data_collator` together with `remove_unused_columns=False`; `check(dataset)` finds the rows
+    that would stop a training.
+
+    Args:
+        tokenizer: a tokenizer with control tokens (`tokenizer.add_control_tokens(model)`).
+        traversal: "classification", "entailment", "similarity" or "multiple_choice".
+        columns: the column of each role, for example `{"text": "sentence", "label": "label"}`. The roles are `text`;
+            `premise`, `hypothesis`; `text_a`, `text_b`; `context`, `choices` and, if there is one, `question`;
+            `label` may be left out for prediction. A role may name several columns: their texts are joined by a
+            space, or are one choice each. A column may hold a list of texts, which is read in the same way. A missing
+            value (None) after the last choice is an absent choice.
+        max_length: the most tokens of a sequence, control tokens included.
+        pad_to_multiple_of: the padded length is rounded up to a multiple of this.
+        num_labels: the number of classes; labels are checked against it where it is given.
+        regression: labels are real numbers.
+        padding_side: "right" or "left".
+        hidden_label: the label that marks a row without a label, as in the test sets of GLUE; a batch of such rows
+            has no labels. None where -1 is a real value, as it may be for regression.
+
+    Attributes:
+        num_examples: how many examples this object has made into batches.
+        num_truncated: how many of them were cut to `max_length`. Workers of a data loader count in copies of their
+            own, out of reach: with `dataloader_num_workers > 0` ask `check(dataset)` instead.
+    """
+
+    tokenizer: PreTrainedTokenizerBase
+    traversal: str
+    columns: dict[str, str | list[str]]
+    max_length: int = 512
+    pad_to_multiple_of: int | None = None
+    num_labels: int | None = None
+    regression: bool = False
+    padding_side: str = "right"
+    hidden_label: int | None = -1
+    num_examples: int = field(default=0, init=False)
+    num_truncated: int = field(default=0, init=False)
+
+    def __post_init__(self):
+        if self.traversal not in TRAVERSALS:
+            raise ValueError(f'Unknown traversal "{self.traversal}". Choose one of: {", ".join(TRAVERSALS)}.')
+        if self.regression and self.traversal == "multiple_choice":
+            raise ValueError("multiple_choice has no regression: its label is the index of the right choice.")
+        if self.padding_side not in ("right", "left"):
+            raise ValueError(f'padding_side is "{self.padding_side}"; it must be "right" or "left".')
+        self._check_roles()
+        check_max_length(self.traversal, self.max_length, with_question="question" in self.columns)
+        self._control = ControlIds.from_tokenizer(self.tokenizer)
+
+    def __call__(self, rows: Sequence[Mapping]) -> dict[str, torch.Tensor]:
+        """Makes the batch of `rows`.
+
+        Returns:
+            `input_ids` and `attention_mask`, `[B, T]` for classification and entailment, `[B, C, T]` otherwise;
+            `mc_token_ids`, `[B]` or `[B, C]`, the position of `[e]`;
+            `choice_mask`, bool `[B, C]`, only where the numbers of choices differ: False at an absent choice, whose
+            tokens are all padding and whose `mc_token_ids` is 0;
+            `labels`, `[B]`, int64, or float32 for regression, only where the rows have labels.
+
+        Raises:
+            ValueError: a row that cannot be used; the message names the row, what it holds and what is needed.
+        """
+        names = [_name_row(position, row, "the batch") for position, row in enumerate(rows)]
+        examples, labels = self._read(rows, names)
+        self.num_examples += len(examples)
+        self.num_truncated += sum(example.truncated for example in examples)
+        batch = self._pad([example.sequences for example in examples])
+        return batch if labels is None else batch | {"labels": labels}
+
+    def check(self, rows: Iterable[Mapping]) -> tuple[int, int]:
+        """Goes through a data set before training, so that no row stops it half-way.
+
+        Args:
+            rows: the rows, for example a `datasets.Dataset`.
+
+        Returns:
+            the number of examples, and how many of them `max_length` cuts; the attributes stay as they are.
+
+        Raises:
+            ValueError: the first row that cannot be used, as a batch would raise it.
+        """
+        num_examples = num_truncated = 0
+        for chunk in _chunks(rows, 256):
+            names = [_name_row(num_examples + k, row, "the data") for k, row in enumerate(chunk)]
+            num_truncated += sum(example.truncated for example in self._read(chunk, names)[0])
+            num_examples += len(chunk)
+        return num_examples, num_truncated
+
+    def _check_roles(self) -> None:
+        needed = ROLES[self.traversal]
+        known = needed + (("question",) if self.traversal == "multiple_choice" else ()) + ("label",)
+        given = ", ".join(self.columns) or "none"
+        for role in self.columns:
+            if role not in known:
+                raise ValueError(
+                    f'columns has the unknown role "{role}"; the roles of {self.traversal} are: {", ".join(known)}.'
+                )
+        for role in needed:
+            if role not in self.columns:
+                raise ValueError(
+                    f'columns has no column for the role "{role}", which {self.traversal} needs; it maps: {given}. '
+                    f'Add "{role}": "<column name>".'
+                )
+        if not isinstance(self.columns.get("label", ""), str):
+            raise ValueError(f"The role label needs the name of one column; it was given {self.columns['label']!r}.")
+
+    def _read(self, rows: Sequence[Mapping], names: list[str]) -> tuple[list[Traversed], torch.Tensor | None]:
+        texts = [self._texts(row, name) for row, name in zip(rows, names, strict=True)]
+        encoded = iter(self._encode(list(chain.from_iterable(texts))))
+        examples = [self._traverse(row, name, encoded) for row, name in zip(texts, names, strict=True)]
+        return examples, self._labels(rows, names, [len(example.sequences) for example in examples])
+
+    def _encode(self, texts: list[str]) -> list[list[int]]:
+        return self.tokenizer(
+            texts, add_special_tokens=False, split_special_tokens=True, return_attention_mask=False, verbose=False
+        )["input_ids"]
+
+    def _traverse(self, texts: list[str], name: str, encoded: Iterator[list[int]]) -> Traversed:
+        segments = list(islice(encoded, len(texts)))
+        for text, ids in zip(texts, segments, strict=True):
+            if not ids:
+                raise ValueError(
+                    f"{name}: the text {text!r} becomes no token; it needs at least one. Remove or correct the row."
+                )
+        if self.traversal != "multiple_choice":
+            return TRAVERSE[self.traversal](*segments, self._control, self.max_length)
+        context, *choices = segments
+        question = choices.pop(0) if "question" in self.columns else ()
+        return multiple_choice(context, choices, self._control, self.max_length, question)
+
+    def _texts(self, row: Mapping, name: str) -> list[str]:
+        if self.traversal != "multiple_choice":
+            return [self._text(row, role, name) for role in ROLES[self.traversal]]
+        roles = ("context", "question") if "question" in self.columns else ("context",)
+        return [self._text(row, role, name) for role in roles] + self._choices(row, name)
+
+    def _text(self, row: Mapping, role: str, name: str) -> str:
+        values = self._values(row, role, name)
+        for value in values:
+            self._check_text(value, role, name)
+        text = " ".join(values)
+        self._check_not_blank(text, role, name)
+        return text
+
+    def _choices(self, row: Mapping, name: str) -> list[str]:
+        column = self.columns["choices"]
+        if isinstance(column, str) and isinstance(row.get(column), str):
+            raise ValueError(
+                f"{name}: choices (column {column!r}) holds one text, {row[column]!r}; it needs a list of texts. "
+                "Where each choice has a column of its own, map choices to the list of these columns."
+            )
+        values = self._values(row, "choices", name)
+        while values and values[-1] is None:
+            values.pop()
+        if not values:
+            raise ValueError(
+                f"{name}: choices (column {column!r}) holds no choice; it needs at least one. Remove or correct "
+                "the row."
+            )
+        for value in values:
+            self._check_text(value, "choices", name)
+            self._check_not_blank(value, "choices", name)
+        return values
+
+    def _values(self, row: Mapping, role: str, name: str) -> list[Any]:
+        columns = self.columns[role]
+        values = []
+        for column in [columns] if isinstance(columns, str) else columns:
+            if column not in row:
+                raise ValueError(
+                    f"{name} has no column {column!r}, which `columns` maps to {role}; its columns are: "
+                    f"{', '.join(row)}. Correct `columns`; under Trainer set remove_unused_columns=False."
+                )
+            value = row[column]
+            values.extend(value if isinstance(value, (list, tuple)) else [value])
+        return values
+
+    def _check_text(self, value: Any, role: str, name: str) -> None:
+        if not isinstance(value, str):
+            raise ValueError(
+                f"{name}: {role} (column {self.columns[role]!r}) holds {value!r} of type {type(value).__name__}; it "
+                "needs a text. Remove or correct the row."
+            )
+
+    def _check_not_blank(self, text: str, role: str, name: str) -> None:
+        if not text.strip():
+            raise ValueError(
+                f"{name}: {role} (column {self.columns[role]!r}) holds the empty text {text!r}; it needs at least one "
+                "word. Remove or correct the row."
+            )
+
+    def _labels(self, rows: Sequence[Mapping], names: list[str], num_sequences: list[int]) -> torch.Tensor | None:
+        labels = [self._label(row) for row in rows]
+        hidden = [label is None for label in labels]
+        if all(hidden):
+            return None
+        if any(hidden):
+            raise ValueError(self._mixed(rows, names, hidden))
+        if self.regression:
+            return torch.tensor([self._number(*pair) for pair in zip(labels, names, strict=True)], dtype=torch.float32)
+        return torch.tensor([self._class(*triple) for triple in zip(labels, names, num_sequences, strict=True)])
+
+    def _label(self, row: Mapping) -> Any:
+        label = row.get(self.columns.get("label"))
+        if getattr(label, "ndim", None) == 0:
+            label = label.item()  # numpy and torch scalars of formatted data sets
+        return None if label == self.hidden_label else label
+
+    def _mixed(self, rows: Sequence[Mapping], names: list[str], hidden: list[bool]) -> str:
+        column, without, labelled = self.columns["label"], hidden.index(True), hidden.index(False)
+        held = rows[without].get(column)
+        text = (
+            f"{names[without]} has no label (column {column!r} holds {held!r}), {names[labelled]} has the label "
+            f"{rows[labelled][column]!r}; a batch needs a label in every row or in none. Label or remove such rows."
+        )
+        return text if held is None else f"{text} Where {held!r} is a real label, set hidden_label=None."
+
+    def _number(self, label: Any, name: str) -> float:
+        if not isinstance(label, numbers.Real) or not math.isfinite(label):
+            raise ValueError(
+                f"{name}: the label is {label!r} of type {type(label).__name__}; regression needs a finite number."
+            )
+        return float(label)
+
+    def _class(self, label: Any, name: str, num_sequences: int) -> int:
+        choice = self.traversal == "multiple_choice"
+        num_classes = num_sequences if choice else self.num_labels
+        bound = "0 upwards" if num_classes is None else f"0 to {num_classes - 1}"
+        needed = f"the index of the right choice, from {bound}" if choice else f"a class from {bound}"
+        if not isinstance(label, numbers.Integral):
+            raise ValueError(
+                f"{name}: the label is {label!r} of type {type(label).__name__}; it needs an integer, {needed}. Map "
+                "the labels to integers first, for example with Dataset.class_encode_column or Dataset.map."
+            )
+        if label < 0 or (num_classes is not None and label >= num_classes):
+            has = f"the row has {num_classes} choices" if choice else f"num_labels is {num_classes}"
+            raise ValueError(f"{name}: the label is {label}, but {has}; it needs {needed}.")
+        return int(label)
+
+    def _pad(self, examples: list[list[list[int]]]) -> dict[str, torch.Tensor]:
+        counts = torch.tensor([len(sequences) for sequences in examples])
+        size = (len(examples), int(counts.max()))  # [B, C]
+        length = self._padded_length(max(len(ids) for sequences in examples for ids in sequences))
+        input_ids = torch.full((*size, length), self.tokenizer.pad_token_id)
+        attention_mask = torch.zeros((*size, length), dtype=torch.int64)
+        mc_token_ids = torch.zeros(size, dtype=torch.int64)
+        for b, sequences in enumerate(examples):
+            for c, ids in enumerate(sequences):
+                start = length - len(ids) if self.padding_side == "left" else 0
+                input_ids[b, c, start : start + len(ids)] = torch.tensor(ids)
+                attention_mask[b, c, start : start + len(ids)] = 1
+                mc_token_ids[b, c] = start + len(ids) - 1
+        batch = {"input_ids": input_ids, "attention_mask": attention_mask, "mc_token_ids": mc_token_ids}
+        if self.traversal in ("classification", "entailment"):
+            return {name: tensor.squeeze(1) for name, tensor in batch.items()}  # [B, 1, T] -> [B, T]
+        if counts.min() < counts.max():
+            batch["choice_mask"] = torch.arange(size[1]) < counts[:, None]
+        return batch
+
+    def _padded_length(self, longest: int) -> int:
+        multiple = self.pad_to_multiple_of or 1
+        return math.ceil(longest / multiple) * multiple
+
+
+def _name_row(position: int, row: Mapping, source: str) -> str:
+    key = next((key for key in ("id", "idx") if key in row), None)
+    return f"Row {position} of {source}" + ("" if key is None else f" ({key}={row[key]!r})")
+
+
+def _chunks(rows: Iterable[Mapping], size: int) -> Iterator[list[Mapping]]:
+    iterator = iter(rows)
+    while chunk := list(islice(iterator, size)):
+        yield chunk

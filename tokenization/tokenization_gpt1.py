@@ -1,0 +1,271 @@
+"""GPT-1's tokenizer: the paper's preparation of text and its BPE as one native `tokenizers` pipeline.
+
+Follows section 4.1 of "Improving Language Understanding by Generative Pre-Training" (Radford et al. 2018) and the
+released `text_utils.py` (https://github.com/openai/finetune-transformer-lm/blob/master/text_utils.py). What becomes a
+word is in `word_rules.py`; the saved `tokenizer.json` carries all of it.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tokenizers import Tokenizer, decoders, pre_tokenizers, processors
+from tokenizers.models import BPE
+from tokenizers.trainers import BpeTrainer
+from transformers import TokenizersBackend
+
+from .word_rules import preparation
+
+END_OF_WORD = "</w>"
+NEWLINE = "\n" + END_OF_WORD
+CONTROL_TOKENS = {"start_token": "[s]", "delimiter_token": "[$]", "extract_token": "[e]"}
+ALPHABET_LIMIT = 1000
+ALPHABETS_END = 0x3000  # Unicode's alphabets lie before, the Chinese, Japanese and Korean signs after
+BLOCK_CHARACTERS = 1 << 16
+
+
+class GPT1Tokenizer(TokenizersBackend):
+    """
+    Text to GPT-1's ids: prepared as the released code prepares it, lower case, BPE with `</w>` at the end of a word.
+
+    Args:
+        vocab (`dict[str, int]` or path, *optional*): token to id; only the unknown token if left out.
+        merges (`list[tuple[str, str]]` or path, *optional*): the merges, most frequent first.
+        unk_token (`str`, defaults to `"<unk>"`): stands for a character that the vocabulary does not have.
+        pad_token (`str`, defaults to `"<unk>"`): id 0, as the released code pads; the attention mask hides it.
+        kwargs: further arguments of `TokenizersBackend`; `start_token`, `delimiter_token` and `extract_token` name the
+            control tokens of a tokenizer for fine-tuning (see `add_control_tokens`).
+
+    Text never becomes a control token or the unknown token, whatever it spells: `split_special_tokens` is always on,
+    also after `AutoTokenizer` opens the folder without this package. A bare `tokenizers.Tokenizer.from_file` does not
+    know the setting: set its `encode_special_tokens = True`.
+    """
+
+    vocab_files_names = {"vocab_file": "vocab.json", "merges_file": "merges.txt", "tokenizer_file": "tokenizer.json"}
+    model_input_names = ["input_ids", "attention_mask"]
+    model = BPE
+    SPECIAL_TOKENS_ATTRIBUTES = [*TokenizersBackend.SPECIAL_TOKENS_ATTRIBUTES, *CONTROL_TOKENS]
+
+    def __init__(self, vocab=None, merges=None, unk_token="<unk>", pad_token="<unk>", **kwargs):
+        vocab = {str(unk_token): 0} if vocab is None else vocab
+        self._tokenizer = Tokenizer(
+            BPE(vocab=vocab, merges=merges or [], end_of_word_suffix=END_OF_WORD, unk_token=str(unk_token))
+        )
+        _prepare(self._tokenizer)
+        kwargs["split_special_tokens"] = True
+        super().__init__(unk_token=unk_token, pad_token=pad_token, **kwargs)
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs) -> "GPT1Tokenizer":
+        """
+        As in transformers: a folder or hub id with `tokenizer.json`, or with `vocab.json` and `merges.txt`.
+
+        Raises:
+            ValueError: none of these files is there.
+        """
+        tokenizer = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        if tokenizer.vocab_size <= 1:
+            raise ValueError(
+                f"{pretrained_model_name_or_path} has no tokenizer. It needs tokenizer.json, or vocab.json and "
+                "merges.txt: save the tokenizer beside the model with `tokenizer.save_pretrained`."
+            )
+        return tokenizer
+
+    @classmethod
+    def from_openai(cls, encoder_json: str | os.PathLike, merges: str | os.PathLike, **kwargs) -> "GPT1Tokenizer":
+        """
+        The tokenizer of OpenAI's two files.
+
+        Args:
+            encoder_json (path): `encoder_bpe_40000.json`, token to id.
+            merges (path): `vocab_40000.bpe`, one merge a line after a `#version` line.
+            kwargs: arguments of the constructor.
+
+        Raises:
+            ValueError: a file is missing or is not what its name says, or the two do not belong together.
+        """
+        vocab = _read_encoder(Path(encoder_json))
+        return cls(vocab=vocab, merges=_read_merges(Path(merges), vocab), **kwargs)
+
+    @classmethod
+    def train(
+        cls,
+        files_or_iterator: str | os.PathLike | Iterable,
+        num_merges: int = 40000,
+        min_frequency: int = 2,
+        show_progress: bool = True,
+        **kwargs,
+    ) -> "GPT1Tokenizer":
+        """
+        Learns a BPE from text, in one pass over it and without holding it; the same text gives the same tokenizer (in
+        Chinese, Japanese and Korean, equally frequent merges may come in another order).
+
+        Args:
+            files_or_iterator (path, list of paths, or iterator of `str`): UTF-8 text files, or the texts themselves; a
+                list is always one of files, so texts in a list are given as `iter(texts)`.
+            num_merges (`int`, defaults to 40000): merges to learn; fewer if the text has no more.
+            min_frequency (`int`, defaults to 2): a pair of symbols seen less often is not merged.
+            show_progress (`bool`, defaults to `True`): show progress bars.
+            kwargs: arguments of the constructor.
+
+        Raises:
+            ValueError: a file is missing, or the text has no words.
+        """
+        backend = Tokenizer(BPE(unk_token="<unk>", end_of_word_suffix=END_OF_WORD))
+        _prepare(backend)
+        # The trainer numbers the last letters of words in an order that changes from run to run, and breaks ties
+        # between merges by number: named beforehand, the letters of alphabets keep theirs.
+        endings = [letter + END_OF_WORD for letter in map(chr, range(ALPHABETS_END)) if letter.isprintable()]
+        trainer = BpeTrainer(
+            vocab_size=1 + len(endings) + 2 * ALPHABET_LIMIT + num_merges,
+            min_frequency=min_frequency,
+            limit_alphabet=ALPHABET_LIMIT,
+            special_tokens=["<unk>", *endings],
+            end_of_word_suffix=END_OF_WORD,
+            show_progress=show_progress,
+        )
+        backend.train_from_iterator(_texts(files_or_iterator), trainer=trainer)
+        model = json.loads(backend.to_str())["model"]
+        vocab, merges = _first_merges(model["vocab"], [tuple(pair) for pair in model["merges"]], num_merges)
+        if len(vocab) == 2:
+            raise ValueError("The training text has no words. Give files or strings with text in them.")
+        return cls(vocab=vocab, merges=merges, **kwargs)
+
+    @property
+    def has_control_tokens(self) -> bool:
+        """Whether the start, delimiter and extract tokens are there."""
+        return all(self._special_tokens_map.get(name) is not None for name in CONTROL_TOKENS)
+
+    def add_control_tokens(self, model=None) -> int:
+        """
+        Adds the start, delimiter and extract tokens `[s]`, `[$]`, `[e]` and the templates that pipelines use; grows
+        the model's embeddings to match, the new rows drawn from N(0, `initializer_range`), and tells its
+        configuration.
+
+        Args:
+            model (`PreTrainedModel`, *optional*): the model to grow; one that has the rows already only gets the ids.
+
+        Returns:
+            `int`: number of tokens added to the tokenizer; 0 if it had them.
+
+        Raises:
+            ValueError: model and tokenizer do not have the same vocabulary.
+        """
+        missing = {name: token for name, token in CONTROL_TOKENS.items() if self._special_tokens_map.get(name) is None}
+        if model is not None:
+            self._check_sizes(model, num_missing=len(missing))
+        added = self.add_special_tokens(missing)
+        self.update_post_processor()
+        if model is not None:
+            self._grow(model)
+        return added
+
+    def _check_sizes(self, model, num_missing: int) -> None:
+        before = self.vocab_size if num_missing == 0 else len(self)
+        allowed = {before, len(self) + num_missing}
+        if model.config.vocab_size not in allowed:
+            raise ValueError(
+                f"The model has {model.config.vocab_size} token embeddings and the tokenizer {len(self)} tokens. They "
+                "must belong together: load both from the same folder, or build the model with "
+                f"vocab_size={len(self)}, before adding the control tokens."
+            )
+
+    def _grow(self, model) -> None:
+        if model.config.vocab_size != len(self):
+            model.resize_token_embeddings(len(self), mean_resizing=False)
+        for name in CONTROL_TOKENS:
+            setattr(model.config, f"{name}_id", getattr(self, f"{name}_id"))
+        if model.config.pad_token_id is None:
+            model.config.pad_token_id = self.pad_token_id
+        self.model_max_length = min(self.model_max_length, model.config.max_position_embeddings)
+
+    def update_post_processor(self):
+        """With control tokens, one text becomes `[s] text [e]` and a pair `[s] a [$] b [e]`."""
+        if not self.has_control_tokens:
+            return super().update_post_processor()
+        start, delimiter, extract = (str(self._special_tokens_map[name]) for name in CONTROL_TOKENS)
+        self._tokenizer.post_processor = processors.TemplateProcessing(
+            single=[start, "$A", extract],
+            pair=[start, "$A", delimiter, "$B:1", f"{extract}:1"],
+            special_tokens=[(token, self._tokenizer.token_to_id(token)) for token in (start, delimiter, extract)],
+        )
+
+    def _encode_plus(self, *args, **kwargs):
+        kwargs["split_special_tokens"] = True
+        return super()._encode_plus(*args, **kwargs)
+
+
+def _prepare(backend: Tokenizer) -> None:
+    backend.normalizer = preparation()
+    backend.pre_tokenizer = pre_tokenizers.CharDelimiterSplit(" ")
+    backend.decoder = decoders.Sequence(
+        [decoders.BPEDecoder(suffix=END_OF_WORD), decoders.Fuse(), decoders.Replace(" \n ", "\n")]
+    )
+
+
+def _read_encoder(path: Path) -> dict[str, int]:
+    if not path.is_file():
+        raise ValueError(f"{path} does not exist. Give the path of OpenAI's encoder_bpe_40000.json.")
+    try:
+        vocab = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON ({error}). Give the path of OpenAI's encoder_bpe_40000.json.") from error
+    if not isinstance(vocab, dict) or not all(type(index) is int for index in vocab.values()):
+        raise ValueError(f"{path} must be one JSON object from token to integer id, as encoder_bpe_40000.json is.")
+    if sorted(vocab.values()) != list(range(len(vocab))):
+        raise ValueError(f"{path}: the ids of {len(vocab)} tokens must be 0 to {len(vocab) - 1}, each once.")
+    if "<unk>" not in vocab:
+        raise ValueError(f'{path} has no "<unk>". It must have the unknown token, as encoder_bpe_40000.json does.')
+    return vocab
+
+
+def _read_merges(path: Path, vocab: dict[str, int]) -> list[tuple[str, str]]:
+    if not path.is_file():
+        raise ValueError(f"{path} does not exist. Give the path of OpenAI's vocab_40000.bpe.")
+    lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
+    first = 2 if lines[0].startswith("#version") else 1
+    merges = []
+    for number, line in enumerate(lines[first - 1 :], start=first):
+        pair = tuple(line.split(" "))
+        if len(pair) != 2:
+            raise ValueError(f"{path}, line {number}: a merge is two tokens and one space between, not {line!r}.")
+        for token in (*pair, "".join(pair)):
+            if token not in vocab:
+                raise ValueError(
+                    f"{path}, line {number}: {token!r} is not in the vocabulary. Give the two files of one release."
+                )
+        merges.append(pair)
+    return merges
+
+
+def _texts(files_or_iterator) -> Iterable[str]:
+    if isinstance(files_or_iterator, (str, os.PathLike)):
+        files_or_iterator = [files_or_iterator]
+    if not isinstance(files_or_iterator, (list, tuple)):
+        return files_or_iterator
+    paths = [Path(name) for name in files_or_iterator]
+    for path in paths:
+        if not path.is_file():
+            raise ValueError(
+                f"{path} does not exist. Give the paths of text files, or an iterator of strings: iter(texts)."
+            )
+    return (block for path in paths for block in _blocks(path))
+
+
+def _blocks(path: Path) -> Iterator[str]:
+    with path.open(encoding="utf-8") as lines:
+        while block := lines.readlines(BLOCK_CHARACTERS):
+            yield "".join(block)
+
+
+def _first_merges(vocab: dict[str, int], merges: list[tuple[str, str]], num_merges: int):
+    """The vocabulary that the first merges make: unknown token, alphabet, newline, then one token a merge."""
+    merges = merges[:num_merges]
+    alphabet = sorted(token for token in vocab if len(token) == 1)
+    endings = [letter + END_OF_WORD for letter in alphabet]
+    tokens = dict.fromkeys(["<unk>", *alphabet, *endings, NEWLINE, *(first + second for first, second in merges)])
+    return {token: index for index, token in enumerate(tokens)}, merges
+
+
+__all__ = ["GPT1Tokenizer"]

@@ -1,0 +1,131 @@
+"""The four input transformations that turn a task's structured input into token sequences, ids in and ids out.
+
+Source: section 3.3 and figure 1 of "Improving Language Understanding by Generative Pre-Training" (Radford et al.,
+2018); the order of start, delimiter and extract is that of `transform_roc` in
+https://github.com/openai/finetune-transformer-lm/blob/master/train.py.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+TRAVERSALS = ("classification", "entailment", "similarity", "multiple_choice")
+
+
+@dataclass(frozen=True)
+class ControlIds:
+    """The ids of the control tokens `[s]`, `[$]` and `[e]`."""
+
+    start: int
+    delimiter: int
+    extract: int
+
+    @classmethod
+    def from_tokenizer(cls, tokenizer) -> "ControlIds":
+        """Reads the three ids from a tokenizer.
+
+        Raises:
+            ValueError: the tokenizer has no control tokens.
+        """
+        names = ("start", "delimiter", "extract")
+        ids = [getattr(tokenizer, f"{name}_token_id", None) for name in names]
+        missing = [name for name, token_id in zip(names, ids, strict=True) if token_id is None]
+        if missing:
+            raise ValueError(
+                f"The tokenizer has no {' token, no '.join(missing)} token; a traversal needs [s], [$] and [e]. "
+                "Call tokenizer.add_control_tokens(model) once before fine-tuning."
+            )
+        return cls(*ids)
+
+
+@dataclass(frozen=True)
+class Traversed:
+    """The sequences of one example, and whether any segment was cut to fit."""
+
+    sequences: list[list[int]]
+    truncated: bool
+
+
+def classification(text: Sequence[int], control: ControlIds, max_length: int) -> Traversed:
+    """`[s] text [e]`; a text that is too long loses its end."""
+    _check("classification", max_length, {"text": text})
+    kept = list(text[: max_length - 2])
+    return Traversed([[control.start, *kept, control.extract]], truncated=len(kept) < len(text))
+
+
+def entailment(premise: Sequence[int], hypothesis: Sequence[int], control: ControlIds, max_length: int) -> Traversed:
+    """`[s] premise [$] hypothesis [e]`; what is too long is cut as in `cut_pair`."""
+    _check("entailment", max_length, {"premise": premise, "hypothesis": hypothesis})
+    pair = cut_pair(premise, hypothesis, max_length - 3)
+    return Traversed([_join(*pair, control)], truncated=_is_cut(pair, (premise, hypothesis)))
+
+
+def similarity(text_a: Sequence[int], text_b: Sequence[int], control: ControlIds, max_length: int) -> Traversed:
+    """`[s] a [$] b [e]` and `[s] b [$] a [e]`; both orders hold the same cut of the same texts, as in `cut_pair`."""
+    _check("similarity", max_length, {"text_a": text_a, "text_b": text_b})
+    kept_a, kept_b = cut_pair(text_a, text_b, max_length - 3)
+    sequences = [_join(kept_a, kept_b, control), _join(kept_b, kept_a, control)]
+    return Traversed(sequences, truncated=_is_cut((kept_a, kept_b), (text_a, text_b)))
+
+
+def multiple_choice(
+    context: Sequence[int],
+    choices: Sequence[Sequence[int]],
+    control: ControlIds,
+    max_length: int,
+    question: Sequence[int] = (),
+) -> Traversed:
+    """`[s] context question [$] choice [e]`, one sequence per choice; the question may be left out.
+
+    All choices share one context and one question, cut so that the longest choice fits: the context gives up its end
+    down to one token, then the question down to one token, then each choice that still does not fit.
+    """
+    segments = {"context": context, **({"question": question} if question else {})}
+    _check("multiple_choice", max_length, segments | {f"choice {k}": choice for k, choice in enumerate(choices)})
+    budget = max_length - 3
+    room = budget - max(len(choice) for choice in choices)
+    kept_context = list(context[: max(1, room - len(question))])
+    kept_question = list(question[: max(1, room - len(kept_context))])
+    head = kept_context + kept_question
+    kept_choices = [list(choice[: budget - len(head)]) for choice in choices]
+    return Traversed(
+        [_join(head, choice, control) for choice in kept_choices],
+        truncated=_is_cut((kept_context, kept_question, *kept_choices), (context, question, *choices)),
+    )
+
+
+def check_max_length(traversal: str, max_length: int, with_question: bool = False) -> None:
+    """Raises ValueError where `max_length` has no room for the control tokens and one token of each segment."""
+    needed = 3 if traversal == "classification" else 5 + with_question
+    if max_length < needed:
+        raise ValueError(
+            f"max_length is {max_length}, but {traversal}{' with a question' if with_question else ''} needs at least "
+            f"{needed}: its control tokens and one token of each segment. Raise max_length."
+        )
+
+
+def cut_pair(first: Sequence[int], second: Sequence[int], budget: int) -> tuple[list[int], list[int]]:
+    """Cuts two segments to `budget` tokens together.
+
+    The longer segment gives up its last token until both fit; of two equally long ones the second does.
+    """
+    half = budget // 2
+    keep_first = max(budget - len(second), budget - half)
+    keep_second = max(budget - len(first), half)
+    return list(first[:keep_first]), list(second[:keep_second])
+
+
+def _join(first: list[int], second: list[int], control: ControlIds) -> list[int]:
+    return [control.start, *first, control.delimiter, *second, control.extract]
+
+
+def _is_cut(kept: Sequence[Sequence[int]], given: Sequence[Sequence[int]]) -> bool:
+    return any(len(short) < len(whole) for short, whole in zip(kept, given, strict=True))
+
+
+def _check(traversal: str, max_length: int, segments: dict[str, Sequence[int]]) -> None:
+    if traversal == "multiple_choice" and "choice 0" not in segments:
+        raise ValueError("multiple_choice was given no choices; it needs at least one.")
+    for name, ids in segments.items():
+        if len(ids) == 0:
+            raise ValueError(f"{traversal} was given an empty {name}; every segment needs at least one token.")
+    check_max_length(traversal, max_length, with_question="question" in segments)
