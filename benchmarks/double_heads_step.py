@@ -149,18 +149,18 @@ def peak_resident_bytes() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def serve(connection, *arguments) -> None:
-    worker = Worker(*arguments)
+def serve(connection, worker_class, *arguments) -> None:
+    worker = worker_class(*arguments)
     for method in iter(connection.recv, None):
         connection.send(getattr(worker, method)())
 
 
 @contextmanager
-def running_worker(*arguments):
-    """Starts a worker; gives a function that asks it for a method's result."""
+def running_worker(worker_class, *arguments):
+    """Starts a worker in a process of its own; gives a function that asks it for a method's result."""
     context = multiprocessing.get_context("spawn")
     connection, other_end = context.Pipe()
-    process = context.Process(target=serve, args=(other_end, *arguments), daemon=True)
+    process = context.Process(target=serve, args=(other_end, worker_class, *arguments), daemon=True)
     process.start()
     other_end.close()
 
@@ -185,7 +185,7 @@ def check_agreement(values: dict[str, dict[str, float]]) -> None:
 
 def measure(folder: str, shape: tuple[int, int, int], rounds: int, threads: int) -> dict:
     with ExitStack() as stack:
-        ask = {name: stack.enter_context(running_worker(name, folder, shape, threads)) for name in MODELS}
+        ask = {name: stack.enter_context(running_worker(Worker, name, folder, shape, threads)) for name in MODELS}
         values = {name: ask[name]("compare") for name in MODELS}
         check_agreement(values)
         before = {name: ask[name]("resident_before") for name in MODELS}

@@ -34,6 +34,7 @@ from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.conversion_mapping import register_checkpoint_conversion_mapping
 from transformers.core_model_loading import Chunk, Transpose, WeightConverter, WeightRenaming
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
@@ -49,6 +50,7 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
+from .attention_gpt1 import GPT1Dropout, eager_attention_forward, sdpa_or_blockwise_attention_forward
 from .configuration_gpt1 import FROM_OPENAI_GPT, FROM_UNTIED_OPENAI_GPT, TRAVERSALS, GPT1Config
 from .examples_gpt1 import EncodedExamples, both_orders, count_sequences, flatten_sequences, last_attended
 from .loss_gpt1 import (
@@ -85,26 +87,6 @@ register_checkpoint_conversion_mapping(
 )
 
 
-def eager_attention_forward(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float,
-    dropout: float = 0.0,
-    **kwargs: Unpack[TransformersKwargs],
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Softmax attention in plain torch: query, key, value `[B, H, T, D/H]`, additive mask; gives `[B, T, H, D/H]`."""
-    attention_weights = torch.matmul(query, key.transpose(2, 3)) * scaling
-    if attention_mask is not None:
-        attention_weights = attention_weights + attention_mask
-    attention_weights = nn.functional.softmax(attention_weights, dim=-1, dtype=torch.float32).to(query.dtype)
-    attention_weights = nn.functional.dropout(attention_weights, p=dropout, training=module.training)
-    attention_output = torch.matmul(attention_weights, value).transpose(1, 2).contiguous()
-    return attention_output, attention_weights
-
-
 class GPT1Attention(nn.Module):
     """Multi-head causal self-attention with biases on all four projections."""
 
@@ -119,7 +101,7 @@ class GPT1Attention(nn.Module):
         self.k_proj = nn.Linear(config.hidden_size, config.hidden_size)
         self.v_proj = nn.Linear(config.hidden_size, config.hidden_size)
         self.c_proj = nn.Linear(config.hidden_size, config.hidden_size)
-        self.resid_dropout = nn.Dropout(config.resid_pdrop)
+        self.resid_dropout = GPT1Dropout(config.resid_pdrop)
 
     def forward(
         self,
@@ -139,6 +121,8 @@ class GPT1Attention(nn.Module):
         attention_function: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
+        if attention_function is sdpa_attention_forward:
+            attention_function = sdpa_or_blockwise_attention_forward
         attention_output, attention_weights = attention_function(
             self,
             query,
@@ -161,7 +145,7 @@ class GPT1MLP(nn.Module):
         self.c_fc = nn.Linear(config.hidden_size, config.intermediate_size)
         self.c_proj = nn.Linear(config.intermediate_size, config.hidden_size)
         self.act = ACT2FN[config.hidden_act]
-        self.dropout = nn.Dropout(config.resid_pdrop)
+        self.dropout = GPT1Dropout(config.resid_pdrop)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return self.dropout(self.c_proj(self.act(self.c_fc(hidden_states))))
@@ -279,7 +263,7 @@ class GPT1Model(GPT1PreTrainedModel):
         super().__init__(config)
         self.tokens_embed = nn.Embedding(config.vocab_size, config.hidden_size)
         self.positions_embed = nn.Embedding(config.max_position_embeddings, config.hidden_size)
-        self.drop = nn.Dropout(config.embd_pdrop)
+        self.drop = GPT1Dropout(config.embd_pdrop)
         self.h = nn.ModuleList([GPT1Block(config, layer_idx) for layer_idx in range(config.num_hidden_layers)])
         self.gradient_checkpointing = False
         self.post_init()

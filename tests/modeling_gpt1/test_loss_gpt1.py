@@ -137,6 +137,29 @@ def test_autocast_is_as_near_to_the_truth_as_the_plain_formula(chunks_of, dtype)
     assert min(our_errors[1:]) > 1e-6  # the products did run in half precision
 
 
+def test_the_weights_gradient_in_parts_is_the_whole_in_half_precision(chunks_of, monkeypatch):
+    chunks_of(5)
+    with torch.autocast("cpu", torch.bfloat16):
+        whole = loss_and_gradients(loss_only, *make_inputs())
+        monkeypatch.setattr(loss_gpt1, "GRADIENT_ROWS", 10)  # 53 rows: five parts and a ragged one
+        parts = loss_and_gradients(loss_only, *make_inputs())
+    torch.testing.assert_close(parts, whole, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_the_chunks_memory_held_before_does_not_matter(chunks_of, dtype):
+    chunks_of(5)
+    inputs = make_inputs(dtype=dtype)
+    expected = loss_and_gradients(loss_only, *inputs)
+    torch.use_deterministic_algorithms(True)  # fills fresh memory with NaN
+    try:
+        assert torch.empty(3).isnan().all()
+        actual = loss_and_gradients(loss_only, *inputs)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    torch.testing.assert_close(actual, expected, atol=0, rtol=0)
+
+
 def test_scaled_loss_keeps_small_gradients_in_float16():
     """Loss scaling must reach the products: the probabilities times the weights here are below float16's smallest."""
     generator = torch.Generator().manual_seed(0)

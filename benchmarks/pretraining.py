@@ -1,0 +1,247 @@
+"""Speed and memory of a pre-training step, beside transformers' OpenAIGPTLMHeadModel and GPT2LMHeadModel.
+
+    python benchmarks/pretraining.py                        # 117 M parameters, blocks of 512, batch 4; about an hour
+    python benchmarks/pretraining.py --layers 2 --rounds 3  # a quick look
+    python benchmarks/pretraining.py --compile              # also ours under torch.compile
+    python benchmarks/pretraining.py --save                 # also benchmarks/results/<date>-pretraining.json
+
+A step is forward in training mode (dropouts 0.1), backward and fused AdamW, in float32 and under bfloat16 autocast.
+All models have the paper's size, ours and GPT-2 torch's scaled-dot-product attention; the built-in OpenAIGPT has its
+own only. Ours and the built-in read one openai-gpt checkpoint of random weights, and without dropout their losses and
+gradient norms must agree to 1e-4 before anything is measured.
+
+Each model runs in a process of its own, in rounds of one step of each while the others are idle, with the order turned
+round by round. What is measured: tokens per second on the clock and per CPU second of all threads, which leaves out
+what other programs of a busy machine took, and the peak of the process's resident memory. "Before" is the memory of
+interpreter, libraries, weights and the optimizer's state. Ratios are taken round by round. The fraction of the peak is
+the model's arithmetic over that of a matrix product, both per CPU second of one thread and measured in the same
+process.
+"""
+
+import argparse
+import gc
+import json
+import tempfile
+import time
+from contextlib import ExitStack
+from datetime import date
+from pathlib import Path
+
+import torch
+import transformers
+from double_heads_step import (
+    MIB,
+    TOLERANCE,
+    format_summary,
+    machine,
+    peak_resident_bytes,
+    reset_peak,
+    return_free_memory,
+    running_worker,
+    summary,
+)
+from transformers import GPT2Config, GPT2LMHeadModel, OpenAIGPTConfig, OpenAIGPTLMHeadModel
+
+from modeling_gpt1 import GPT1ForCausalLM
+from modeling_gpt1.trainer_gpt1 import training_flops_per_token
+
+OURS, COMPILED, PEER, GPT2 = "GPT1ForCausalLM", "GPT1ForCausalLM compiled", "OpenAIGPTLMHeadModel", "GPT2LMHeadModel"
+MODEL_CLASSES = {
+    OURS: GPT1ForCausalLM,
+    COMPILED: GPT1ForCausalLM,
+    PEER: OpenAIGPTLMHeadModel,
+    GPT2: GPT2LMHeadModel,
+}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+MEASURES = {
+    "tokens_per_second": "tokens / s",
+    "tokens_per_cpu_second": "tokens / CPU s",
+    "peak_fraction": "of the peak",
+    "peak_mib": "peak MiB",
+    "step_mib": "peak − before MiB",
+}
+
+
+class Worker:
+    """One model, its optimizer and a batch; the methods are what the parent may ask for."""
+
+    def __init__(self, name: str, folder: str, dtype: str, shape: tuple[int, int], threads: int):
+        torch.set_num_threads(threads)
+        torch.manual_seed(0)
+        transformers.utils.logging.disable_progress_bar()
+        self.name, self.dtype, self.threads = name, DTYPES[dtype], threads
+        self.model = MODEL_CLASSES[name].from_pretrained(folder, dtype=torch.float32)
+        for parameter in self.model.parameters():  # out of the mapped file, whose pages would count as the process's
+            parameter.data = parameter.data.clone()
+        self.input_ids = torch.randint(self.model.config.vocab_size, shape)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, fused=True)
+        self.run = torch.compile(self.model) if name == COMPILED else self.model
+
+    def loss(self) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.dtype == torch.bfloat16):
+            cache = {} if self.name == PEER else {"use_cache": False}
+            return self.run(input_ids=self.input_ids, labels=self.input_ids, **cache).loss
+
+    def compare(self) -> dict[str, float]:
+        """Loss and gradient norm without dropout, in float32."""
+        self.model.eval()
+        loss = self.model(input_ids=self.input_ids, labels=self.input_ids).loss
+        loss.backward()
+        gradients = [parameter.grad for parameter in self.model.parameters()]
+        values = {"loss": loss.item(), "gradient_norm": torch.nn.utils.get_total_norm(gradients).item()}
+        self.optimizer.zero_grad()
+        self.model.train()
+        return values
+
+    def resident_before(self) -> float:
+        """Resident MiB of interpreter, libraries, weights and optimizer; after a step, which makes the last."""
+        gc.collect()
+        return_free_memory()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / MIB
+
+    def step(self) -> dict[str, float]:
+        """What one forward, backward and update takes."""
+        reset_peak()
+        start, cpu_start = time.perf_counter(), time.process_time()
+        self.loss().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
+        tokens_per_cpu_second = self.input_ids.numel() / cpu_seconds
+        return {
+            "tokens_per_second": self.input_ids.numel() / seconds,
+            "tokens_per_cpu_second": tokens_per_cpu_second,
+            "peak_fraction": tokens_per_cpu_second * self._flops_per_token() / self._peak_flops(),
+            "peak_mib": peak_resident_bytes() / MIB,
+        }
+
+    def _flops_per_token(self) -> float:
+        """Of ours for all: the models do the same arithmetic, but only ours holds it in plain linear layers."""
+        config = self.model.config
+        blocks = 12 * config.n_layer * config.n_embd**2
+        attention = 12 * config.n_layer * config.n_embd * self.input_ids.shape[1]
+        flops = 6 * (blocks + config.vocab_size * config.n_embd) + attention
+        if self.name in (OURS, COMPILED) and flops != training_flops_per_token(self.model):
+            raise RuntimeError(f"{flops} is not what the trainer counts, {training_flops_per_token(self.model)}.")
+        return flops
+
+    def _peak_flops(self, size: int = 1024, rounds: int = 10) -> float:
+        """As `measure_peak_flops`, which reads the clock on the wall, per CPU second."""
+        matrix = torch.full((size, size), 0.5, dtype=self.dtype)
+        best = float("inf")
+        for _ in range(rounds):
+            start = time.process_time()
+            matrix @ matrix
+            best = min(best, time.process_time() - start)
+        return 2 * size**3 / best
+
+
+def check_agreement(values: dict[str, dict[str, float]]) -> None:
+    for name, ours in values[OURS].items():
+        peer = values[PEER][name]
+        if abs(ours - peer) > TOLERANCE * max(1.0, abs(peer)):
+            raise RuntimeError(f"The models disagree: {name} is {ours} and {peer}. Nothing was measured.")
+
+
+def measure(names: list[str], folders: dict, dtype: str, shape: tuple[int, int], rounds: int, threads: int) -> dict:
+    with ExitStack() as stack:
+        ask = {
+            name: stack.enter_context(running_worker(Worker, name, folders[name], dtype, shape, threads))
+            for name in names
+        }
+        values = {name: ask[name]("compare") for name in (OURS, PEER)}
+        check_agreement(values)
+        for name in names:  # warm-up: compiles and makes the optimizer's state
+            ask[name]("step")
+        before = {name: ask[name]("resident_before") for name in names}
+        steps: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+        for round_number in range(rounds):
+            for name in names[:: 1 if round_number % 2 == 0 else -1]:
+                steps[name].append(ask[name]("step"))
+    for name in names:
+        for step in steps[name]:
+            step["step_mib"] = step["peak_mib"] - before[name]
+    columns = {name: {measure: [step[measure] for step in steps[name]] for measure in MEASURES} for name in names}
+    return {"dtype": dtype, "without_dropout": values, "resident_mib_before": before, "columns": columns}
+
+
+def ratios(ours: dict[str, list[float]], peer: dict[str, list[float]]) -> dict[str, list[float]]:
+    """Ours over the other's, round by round."""
+    return {name: [a / b for a, b in zip(ours[name], peer[name], strict=True)] for name in MEASURES}
+
+
+def summaries(columns: dict[str, dict[str, list[float]]], float32: dict) -> dict[str, dict[str, dict]]:
+    """Medians and ranges of each model and of ours over each other; of bfloat16 over the built-in's float32 too."""
+    table = dict(columns)
+    for name in columns:
+        if name != OURS:
+            table[f"ours / {name}"] = ratios(columns[OURS], columns[name])
+    if "summaries" in float32:
+        rounds = {measure: values["rounds"] for measure, values in float32["summaries"][PEER].items()}
+        table[f"ours / {PEER} float32"] = ratios(columns[OURS], rounds)
+    return {
+        name: {measure: summary(column) for measure, column in measures.items()} for name, measures in table.items()
+    }
+
+
+def print_result(result: dict) -> None:
+    print(f"\n{result['dtype']}; without dropout, ours and the built-in's:")
+    for name, value in result["without_dropout"][OURS].items():
+        print(f"  {name}: {value:.6f} and {result['without_dropout'][PEER][name]:.6f}")
+    print(f"  {'median (least … most)':38}" + "".join(f"{header:>25}" for header in MEASURES.values()))
+    for name, measures in result["summaries"].items():
+        cells = [format_summary(measures[measure], "/" in name) for measure in MEASURES]
+        print(f"  {name:38}" + "".join(f"{cell:>25}" for cell in cells), flush=True)
+
+
+def write_checkpoints(folder: str, layers: int) -> dict[str, str]:
+    """Random weights of both built-in models; ours reads openai-gpt's."""
+    torch.manual_seed(0)
+    transformers.utils.logging.disable_progress_bar()
+    folders = dict.fromkeys((OURS, COMPILED, PEER), f"{folder}/openai-gpt") | {GPT2: f"{folder}/gpt2"}
+    OpenAIGPTLMHeadModel(OpenAIGPTConfig(n_layer=layers)).save_pretrained(folders[PEER])
+    same_size = OpenAIGPTConfig(n_layer=layers)
+    config = GPT2Config(
+        vocab_size=same_size.vocab_size,
+        n_positions=same_size.n_positions,
+        n_layer=layers,
+        bos_token_id=None,
+        eos_token_id=None,
+        attn_implementation="sdpa",
+    )
+    GPT2LMHeadModel(config).save_pretrained(folders[GPT2])
+    return folders
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of one step of each model (default: 5)")
+    parser.add_argument("--threads", type=int, default=1, help="threads of each process (default: 1)")
+    parser.add_argument("--layers", type=int, default=12, help="blocks of each model (default: 12)")
+    parser.add_argument("--batch", type=int, default=4, help="rows of 512 tokens in a step (default: 4)")
+    parser.add_argument("--compile", action="store_true", help="measure ours under torch.compile too")
+    parser.add_argument("--save", action="store_true", help="write the figures to benchmarks/results/<date>-….json")
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    about = {**machine(arguments.threads), "layers": arguments.layers, "batch": [arguments.batch, 512]}
+    print(", ".join(f"{name} {value}" for name, value in about.items()), flush=True)
+    names = [name for name in MODEL_CLASSES if name != COMPILED or arguments.compile]
+    with tempfile.TemporaryDirectory() as folder:
+        folders = write_checkpoints(folder, arguments.layers)
+        results = []
+        for dtype in DTYPES:
+            shape = (arguments.batch, 512)
+            results.append(measure(names, folders, dtype, shape, arguments.rounds, arguments.threads))
+            results[-1]["summaries"] = summaries(results[-1].pop("columns"), results[0])
+            print_result(results[-1])
+    if arguments.save:
+        path = Path(__file__).parent / "results" / f"{date.today().isoformat()}-pretraining.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps({"machine": about, "results": results}, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
