@@ -8,6 +8,7 @@ word is in `word_rules.py`; the saved `tokenizer.json` carries all of it.
 import json
 import os
 from collections.abc import Iterable, Iterator
+from itertools import repeat
 from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, pre_tokenizers, processors
@@ -20,9 +21,8 @@ from .word_rules import preparation
 END_OF_WORD = "</w>"
 NEWLINE = "\n" + END_OF_WORD
 CONTROL_TOKENS = {"start_token": "[s]", "delimiter_token": "[$]", "extract_token": "[e]"}
-ALPHABET_LIMIT = 1000
-ALPHABETS_END = 0x3000  # Unicode's alphabets lie before, the Chinese, Japanese and Korean signs after
 BLOCK_CHARACTERS = 1 << 16
+REPEATED_WORDS = 1 << 10
 
 
 class GPT1Tokenizer(TokenizersBackend):
@@ -98,8 +98,8 @@ class GPT1Tokenizer(TokenizersBackend):
         **kwargs,
     ) -> "GPT1Tokenizer":
         """
-        Learns a BPE from text, in one pass over it and without holding it; the same text gives the same tokenizer (in
-        Chinese, Japanese and Korean, equally frequent merges may come in another order).
+        Learns a BPE from text, in one pass over it and without holding it. The same text gives the same tokenizer, and
+        no character of it is ever unknown: the alphabet has all of them, in the middle of a word and at its end.
 
         Args:
             files_or_iterator (path, list of paths, or iterator of `str`): UTF-8 text files, or the texts themselves; a
@@ -112,24 +112,14 @@ class GPT1Tokenizer(TokenizersBackend):
         Raises:
             ValueError: a file is missing, or the text has no words.
         """
-        backend = Tokenizer(BPE(unk_token="<unk>", end_of_word_suffix=END_OF_WORD))
-        _prepare(backend)
-        # The trainer numbers the last letters of words in an order that changes from run to run, and breaks ties
-        # between merges by number: named beforehand, the letters of alphabets keep theirs.
-        endings = [letter + END_OF_WORD for letter in map(chr, range(ALPHABETS_END)) if letter.isprintable()]
-        trainer = BpeTrainer(
-            vocab_size=1 + len(endings) + 2 * ALPHABET_LIMIT + num_merges,
-            min_frequency=min_frequency,
-            limit_alphabet=ALPHABET_LIMIT,
-            special_tokens=["<unk>", *endings],
-            end_of_word_suffix=END_OF_WORD,
-            show_progress=show_progress,
-        )
-        backend.train_from_iterator(_texts(files_or_iterator), trainer=trainer)
-        model = json.loads(backend.to_str())["model"]
-        vocab, merges = _first_merges(model["vocab"], [tuple(pair) for pair in model["merges"]], num_merges)
-        if len(vocab) == 2:
+        words = _count_words(_texts(files_or_iterator), show_progress)
+        if not words.keys() - {"\n"}:
             raise ValueError("The training text has no words. Give files or strings with text in them.")
+        letters = sorted(set("".join(words)))
+        alphabet = ["<unk>", *letters, *(letter + END_OF_WORD for letter in letters)]
+        merges = _learn_merges(words, alphabet, num_merges, min_frequency, show_progress)
+        tokens = dict.fromkeys([*alphabet, NEWLINE, *(first + second for first, second in merges)])
+        vocab = {token: index for index, token in enumerate(tokens)}
         return cls(vocab=vocab, merges=merges, **kwargs)
 
     @property
@@ -259,13 +249,39 @@ def _blocks(path: Path) -> Iterator[str]:
             yield "".join(block)
 
 
-def _first_merges(vocab: dict[str, int], merges: list[tuple[str, str]], num_merges: int):
-    """The vocabulary that the first merges make: unknown token, alphabet, newline, then one token a merge."""
-    merges = merges[:num_merges]
-    alphabet = sorted(token for token in vocab if len(token) == 1)
-    endings = [letter + END_OF_WORD for letter in alphabet]
-    tokens = dict.fromkeys(["<unk>", *alphabet, *endings, NEWLINE, *(first + second for first, second in merges)])
-    return {token: index for index, token in enumerate(tokens)}, merges
+def _count_words(texts: Iterable[str], show_progress: bool) -> dict[str, int]:
+    """How often each word occurs in the prepared texts."""
+    backend = Tokenizer(BPE())
+    _prepare(backend)
+    trainer = BpeTrainer(vocab_size=0, show_progress=show_progress)
+    backend.train_from_iterator(texts, trainer=trainer)
+    return json.loads(trainer.__getstate__())["BpeTrainer"]["words"]
+
+
+def _learn_merges(
+    words: dict[str, int], alphabet: list[str], num_merges: int, min_frequency: int, show_progress: bool
+) -> list[tuple[str, str]]:
+    # The trainer numbers symbols as it meets them, in an order that changes from run to run, and breaks ties between
+    # merges by number: named beforehand, all symbols keep theirs.
+    trainer = BpeTrainer(
+        vocab_size=len(alphabet) + num_merges,
+        min_frequency=min_frequency,
+        special_tokens=alphabet,
+        end_of_word_suffix=END_OF_WORD,
+        show_progress=show_progress,
+    )
+    backend = Tokenizer(BPE(end_of_word_suffix=END_OF_WORD))
+    backend.pre_tokenizer = pre_tokenizers.CharDelimiterSplit(" ")
+    backend.train_from_iterator(_repeated(words), trainer=trainer)
+    return [tuple(pair) for pair in json.loads(backend.to_str())["model"]["merges"][:num_merges]]
+
+
+def _repeated(words: dict[str, int]) -> Iterator[str]:
+    """Every word as often as it was counted, in strings of bounded length."""
+    for word, count in words.items():
+        whole, rest = divmod(count, REPEATED_WORDS)
+        yield from repeat(" ".join([word] * REPEATED_WORDS), whole)
+        yield " ".join([word] * rest)
 
 
 __all__ = ["GPT1Tokenizer"]

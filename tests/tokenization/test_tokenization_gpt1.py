@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -315,13 +316,32 @@ def test_training_from_files_equals_training_from_text(tmp_path):
 def test_training_is_the_same_in_every_process():
     code = (
         "import hashlib; from tokenization import GPT1Tokenizer; "
-        "texts = ['ab cd ef gh ij kl mn op qr st uv wx yz'] * 2; "
-        "tokenizer = GPT1Tokenizer.train(iter(texts), 6, show_progress=False); "
+        "texts = ['ab cd ef gh ij kl mn op qr st uv wx yz 中文 日本 한국 \U00020000\U00020001 \ue000\ue001'] * 2; "
+        "tokenizer = GPT1Tokenizer.train(iter(texts), 16, show_progress=False); "
         "print(hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest())"
     )
-    command = {"args": [sys.executable, "-c", code], "cwd": Path(__file__).parents[2]}
-    runs = [subprocess.run(**command, capture_output=True, text=True, check=True) for _ in range(2)]
+    runs = []
+    for threads in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": threads, "RAYON_NUM_THREADS": threads}
+        environment["TOKENIZERS_PARALLELISM"] = str(threads != "1").lower()
+        command = {"args": [sys.executable, "-c", code], "cwd": Path(__file__).parents[2], "env": environment}
+        runs.append(subprocess.run(**command, capture_output=True, text=True, check=True))
     assert runs[0].stdout == runs[1].stdout != ""
+
+
+def test_equally_frequent_merges_come_in_the_order_of_their_letters():
+    texts = ["中文 ab 日本 \U00020000\U00020001"] * 2
+    model = json.loads(GPT1Tokenizer.train(iter(texts), show_progress=False).backend_tokenizer.to_str())["model"]
+    assert model["merges"] == [["a", "b</w>"], ["中", "文</w>"], ["日", "本</w>"], ["\U00020000", "\U00020001</w>"]]
+
+
+def test_no_character_of_the_training_text_is_unknown():
+    signs = [chr(code) for code in range(0x4E00, 0x4E00 + 3000)]
+    texts = ["".join(signs[start : start + 6]) for start in range(0, 3000, 6)]
+    tokenizer = GPT1Tokenizer.train(iter(texts), 10, show_progress=False)
+    assert all(0 not in ids for ids in tokenizer(texts + texts[::-1] + signs)["input_ids"])
+    assert len(tokenizer) == 1 + 2 * 3000 + 1
+    assert tokenizer("\u3400")["input_ids"] == [0]  # a sign that the text does not have
 
 
 def test_training_without_text(tmp_path):
