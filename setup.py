@@ -32,8 +32,18 @@ class BuildWithHubCard(build_py):
 
 PLOT = ["matplotlib>=3.9"]
 LINT = ["ruff>=0.15", "transformers-mlinter>=0.1.5"]
+CLEAN = ["ftfy>=6.1"]
 # spaCy and ftfy are the oracles of the tokenizer's tests, scikit-learn and scipy those of the metrics'.
-TEST = [*PLOT, "ftfy>=6.1", "pytest>=9", "pytest-xdist>=3.6", "scikit-learn>=1.5", "scipy>=1.13", "spacy>=3.8,<4"]
+TEST = [
+    *PLOT,
+    *CLEAN,
+    "pytest>=9",
+    "pytest-xdist>=3.6",
+    "scikit-learn>=1.5",
+    "scipy>=1.13",
+    "spacy>=3.8,<4",
+    "tensorboard>=2.18",
+]
 
 setup(
     name="gpt1-hf",
@@ -58,7 +68,7 @@ setup(
         "torch>=2.11",
         "transformers>=5.17,<6",
     ],
-    extras_require={"test": TEST, "lint": LINT, "plot": PLOT, "all": [*TEST, *LINT]},
+    extras_require={"test": TEST, "lint": LINT, "plot": PLOT, "clean": CLEAN, "all": [*TEST, *LINT]},
     classifiers=[
         "Development Status :: 3 - Alpha",
         "Intended Audience :: Science/Research",

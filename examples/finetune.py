@@ -27,7 +27,8 @@ More than one GPU, then two processes on the CPU:
     accelerate launch --num_processes 4 examples/finetune.py --task sst2 …
     torchrun --nproc_per_node 2 examples/finetune.py --task sst2 … --use_cpu
 
-An interrupted run goes on with `--resume_from_checkpoint true`; `--push_to_hub` uploads model, tokenizer and card;
+An interrupted run goes on with `--resume_from_checkpoint true`, and with `auto` the same command starts a run and goes
+on with it, as a scheduler that restarts jobs needs; `--push_to_hub` uploads model, tokenizer and card;
 `--help` lists every argument. Roles of `--columns`: `text` (classification); `premise`, `hypothesis` (entailment);
 `text_a`, `text_b` (similarity); `context`, `choices` and, if there is one, `question` (multiple_choice); `label`. A
 role may have several columns: `choices=ending1,ending2`.
@@ -43,7 +44,6 @@ import ast
 import dataclasses
 import json
 import logging
-import os
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,7 +56,8 @@ from datasets import Dataset, DatasetDict
 from transformers import HfArgumentParser, set_seed
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1Trainer, GPT1TrainingArguments
-from modeling_gpt1.trainer_gpt1 import last_whole_checkpoint
+from modeling_gpt1.checkpoint_gpt1 import last_whole_checkpoint, newest_whole_checkpoint
+from modeling_gpt1.launch_gpt1 import check_launch, end_processes
 from tokenization import TASKS, GPT1Tokenizer, Task, TraversalCollator, compute_metrics_for, get_task, load_task
 from tokenization.tasks import FILE_BUILDERS, TRAINER_PADDING, predictions_from_logits, read_file
 from tokenization.traversal import TRAVERSALS
@@ -206,12 +207,7 @@ def check_run(training_args: GPT1TrainingArguments) -> None:
         raise ValueError("There is nothing to do. Pass --do_train, --do_eval or --do_predict.")
     if training_args.push_to_hub and not training_args.do_train:
         raise ValueError("--push_to_hub uploads what a training made. Pass --do_train, or leave it out.")
-    launched = int(os.environ.get("WORLD_SIZE", "1"))
-    if training_args.world_size != launched:
-        raise ValueError(
-            f"{launched} processes were launched, but each would train alone. Pass --use_cpu where there is no "
-            "accelerator for each of them."
-        )
+    check_launch(training_args)
     if training_args.do_train:
         check_output_folder(training_args)
 
@@ -219,12 +215,15 @@ def check_run(training_args: GPT1TrainingArguments) -> None:
 def where_to_resume(training_args: GPT1TrainingArguments) -> str | bool | None:
     """A checkpoint's folder, True for the last one of the output folder, or None for a new run."""
     given = training_args.resume_from_checkpoint
+    if given is not None and given.lower() == "auto":
+        return newest_whole_checkpoint(training_args.output_dir)
     return True if given is not None and given.lower() == "true" else given
 
 
 def check_output_folder(training_args: GPT1TrainingArguments) -> None:
     folder, resume = Path(training_args.output_dir), where_to_resume(training_args)
-    if resume is None and folder.is_dir() and any(folder.iterdir()):
+    is_new = training_args.resume_from_checkpoint is None
+    if is_new and folder.is_dir() and any(folder.iterdir()):
         raise ValueError(
             f"--output_dir {folder} is not empty. Pass --resume_from_checkpoint true to go on with the run that wrote "
             "it, or another folder."
@@ -570,8 +569,7 @@ def main(arguments: list[str] | None = None) -> None:
         predict(trainer, task, chosen["predict"])
     if training_args.do_train:
         publish(trainer, model_args, task)
-    trainer.accelerator.wait_for_everyone()
-    trainer.accelerator.end_training()  # a process group left open can abort the process as it exits
+    end_processes(trainer)
 
 
 if __name__ == "__main__":

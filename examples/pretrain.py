@@ -1,4 +1,4 @@
-r"""Pre-trains GPT-1 on text files, with its own BPE or a given tokenizer.
+r"""Pre-trains GPT-1 on books or any other text, with its own BPE or a given tokenizer.
 
 A small model with a BPE of its own, on a folder of books (a file is a document):
 
@@ -11,40 +11,111 @@ The paper's 117 M parameters and 40 000 merges on several GPUs:
     accelerate launch --config_file examples/accelerate/ddp.yaml --num_processes 8 examples/pretrain.py \
         --train_files "books/train/*.txt" --bf16 --output_dir out/gpt1
 
-Further training of a checkpoint: `--model_name_or_path out/books` instead of `--num_merges` and `--config_overrides`.
-An interrupted run goes on with `--resume_from_checkpoint true`; `--help` lists every argument.
+A data set of the hub, read as a stream and never stored:
 
-Written to the output folder: model, tokenizer, card (README.md), train_results.json, eval_results.json and
-all_results.json. `examples/finetune.py --model_name_or_path` takes the folder as it is.
+    python examples/pretrain.py --dataset_name wikitext --dataset_config_name wikitext-103-raw-v1 --streaming \
+        --max_steps 10000 --validation_split validation --output_dir out/wikitext
+
+Files are .txt, .jsonl, .json, .csv or .parquet, compressed or not; all but .txt have a document a row, in
+`--text_column`. Further training of a checkpoint: `--model_name_or_path out/books` instead of `--num_merges` and
+`--config_overrides`. A killed run goes on, to the bit, with the same command and `--resume_from_checkpoint auto`,
+which starts where there is nothing to resume; `--help` lists every argument.
+
+Written to the output folder: model, tokenizer, card (README.md), log.jsonl (a line per log; `examples/plot_run.py`
+draws it), train_results.json, eval_results.json and all_results.json. `examples/finetune.py` takes the folder as its
+`--model_name_or_path`. `--report_to tensorboard` logs there too.
 """
 
-import glob
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
 import transformers
-from datasets import Dataset, load_dataset
+from datasets import Dataset, IterableDataset
 from finetune import check_output_folder, parse_overrides, where_to_resume
-from transformers import DataCollatorForLanguageModeling, HfArgumentParser, set_seed
+from transformers import HfArgumentParser, set_seed
 
-from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1PretrainingArguments, GPT1PretrainingTrainer
-from tokenization import GPT1Tokenizer, pack_batch
+from modeling_gpt1 import (
+    GPT1Config,
+    GPT1ForCausalLM,
+    GPT1PretrainingArguments,
+    GPT1PretrainingTrainer,
+    JsonLinesCallback,
+    SampleCallback,
+)
+from modeling_gpt1.checkpoint_gpt1 import INCOMPLETE_DIR, publish_files
+from modeling_gpt1.launch_gpt1 import check_launch, end_processes
+from tokenization import BlockCollator, GPT1Tokenizer, count_blocks, load_blocks, training_texts
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
-class PretrainingRunArguments:
-    """What to pre-train, and on what."""
+class CorpusArguments:
+    """The text to train on, and to measure perplexity on."""
 
     train_files: list[str] = field(
-        metadata={"help": "Text files to train on, or patterns of them; one document each."}
+        default_factory=list, metadata={"help": "Files, folders or patterns of files to train on."}
     )
     validation_files: list[str] = field(
-        default_factory=list, metadata={"help": "Text files to measure perplexity on, or patterns of them."}
+        default_factory=list, metadata={"help": "Files, folders or patterns of files to measure perplexity on."}
     )
+    dataset_name: str | None = field(default=None, metadata={"help": "Instead of files: a data set of the hub."})
+    dataset_config_name: str | None = field(default=None, metadata={"help": "Configuration of that data set."})
+    train_split: str = field(default="train", metadata={"help": "Split of that data set to train on."})
+    validation_split: str | None = field(
+        default=None, metadata={"help": "Split of that data set to measure perplexity on."}
+    )
+    text_column: str = field(default="text", metadata={"help": "Column of the text, where a row is a document."})
+    fix_text: bool = field(default=False, metadata={"help": "Clean the text with ftfy, as the paper does."})
+    mix_documents: bool = field(default=False, metadata={"help": "Let a block go on into the next document."})
+    block_length: int | None = field(
+        default=None, metadata={"help": "Tokens of a block. Default: the positions that the model has."}
+    )
+    streaming: bool = field(
+        default=False, metadata={"help": "Tokenise while training and store nothing; needs --max_steps."}
+    )
+    shuffle_buffer: int = field(default=10_000, metadata={"help": "Blocks of a stream among which one is drawn."})
+    preprocessing_num_workers: int | None = field(
+        default=None, metadata={"help": "Processes that tokenise. Default: one, with a thread per core."}
+    )
+    max_eval_blocks: int | None = field(
+        default=None,
+        metadata={"help": "Blocks, evenly spaced, of the evaluations while training; the last one takes all."},
+    )
+
+    def __post_init__(self):
+        if bool(self.train_files) == (self.dataset_name is not None):
+            given = f"both --train_files and --dataset_name {self.dataset_name}" if self.train_files else "neither"
+            raise ValueError(f"One source of text is needed, --train_files or --dataset_name; there is {given}.")
+        if self.train_files and (self.dataset_config_name or self.validation_split):
+            flag = "dataset_config_name" if self.dataset_config_name else "validation_split"
+            raise ValueError(f"--{flag} belongs to --dataset_name, which is missing. Leave it out.")
+
+    @property
+    def train_source(self) -> dict:
+        """Arguments of `load_blocks` and `training_texts` for the training text."""
+        return self._source(self.train_files, self.train_split)
+
+    @property
+    def validation_source(self) -> dict | None:
+        """The same for the held-out text, if there is one."""
+        if not self.validation_files and self.validation_split is None:
+            return None
+        return self._source(self.validation_files, self.validation_split or "train")
+
+    def _source(self, files: list[str], split: str) -> dict:
+        options = {"text_column": self.text_column, "fix_text": self.fix_text}
+        if files:
+            return {"source": files, **options}
+        return {"source": self.dataset_name, "name": self.dataset_config_name, "split": split, **options}
+
+
+@dataclass
+class ModelArguments:
+    """Where model and tokenizer come from."""
+
     model_name_or_path: str | None = field(
         default=None, metadata={"help": "A checkpoint to train further: folder or hub id. Default: a fresh model."}
     )
@@ -53,14 +124,12 @@ class PretrainingRunArguments:
         metadata={"help": "Fields of a fresh model: hidden_size=256,num_hidden_layers=4. Default: the paper's size."},
     )
     tokenizer_name: str | None = field(
-        default=None, metadata={"help": "Tokenizer: folder or hub id. Default: the model's, or a BPE of the files."}
+        default=None, metadata={"help": "Tokenizer: folder or hub id. Default: the model's, or a BPE of the text."}
     )
     num_merges: int = field(default=40_000, metadata={"help": "Merges of the BPE, where one is trained."})
-    block_length: int | None = field(
-        default=None, metadata={"help": "Tokens of a block. Default: the positions that the model has."}
+    prompts: list[str] = field(
+        default_factory=lambda: ["it was"], metadata={"help": "Texts that are continued at each evaluation."}
     )
-    num_workers: int | None = field(default=None, metadata={"help": "Processes that tokenise. Default: one."})
-    prompt: str = field(default="it was", metadata={"help": "Text that is continued at the end."})
 
     def __post_init__(self):
         if self.model_name_or_path is not None and self.config_overrides is not None:
@@ -68,115 +137,149 @@ class PretrainingRunArguments:
                 f"--config_overrides {self.config_overrides} describes a fresh model, but --model_name_or_path "
                 f"{self.model_name_or_path} is a trained one. Leave one of them out."
             )
-        self.train_files = find_files("--train_files", self.train_files)
-        self.validation_files = find_files("--validation_files", self.validation_files)
 
 
-def find_files(flag: str, patterns: list[str]) -> list[str]:
-    files = []
-    for pattern in patterns:
-        found = sorted(path for path in glob.glob(pattern, recursive=True) if Path(path).is_file())
-        if not found:
-            raise ValueError(
-                f"{flag} {pattern} matches no file. Pass the path of a text file, or a pattern such as *.txt."
-            )
-        files += found
-    return files
+def check_run(corpus_args: CorpusArguments, training_args: GPT1PretrainingArguments) -> None:
+    """What would otherwise come to light after the corpus is prepared."""
+    check_launch(training_args)
+    check_output_folder(training_args)
+    if corpus_args.streaming and training_args.max_steps <= 0:
+        raise ValueError("--streaming has no end that is known beforehand. Pass the number of updates as --max_steps.")
+    if corpus_args.validation_source is None and training_args.eval_strategy != "no":
+        raise ValueError(
+            f"--eval_strategy {training_args.eval_strategy.value} needs held-out text. Pass --validation_files or "
+            "--validation_split."
+        )
+    for source in filter(None, (corpus_args.train_source, corpus_args.validation_source)):
+        training_texts(**source)  # reads the first piece
 
 
-def load_tokenizer(run_args: PretrainingRunArguments, training_args: GPT1PretrainingArguments) -> GPT1Tokenizer:
-    """The given tokenizer, or a BPE of the training files that the main process trains and the others read."""
-    given = run_args.tokenizer_name or run_args.model_name_or_path
+def load_tokenizer(
+    model_args: ModelArguments, corpus_args: CorpusArguments, training_args: GPT1PretrainingArguments
+) -> GPT1Tokenizer:
+    """The given tokenizer, or a BPE of the training text that the main process learns and the others read."""
+    given = model_args.tokenizer_name or model_args.model_name_or_path
     if given is not None:
         return GPT1Tokenizer.from_pretrained(given)
-    resumed = where_to_resume(training_args) is not None
-    with training_args.main_process_first(local=False, desc="training the BPE"):
-        if training_args.process_index == 0 and not resumed:
-            GPT1Tokenizer.train(run_args.train_files, run_args.num_merges).save_pretrained(training_args.output_dir)
-        return GPT1Tokenizer.from_pretrained(training_args.output_dir)
+    output_dir = Path(training_args.output_dir)
+    is_learnt = where_to_resume(training_args) is not None and (output_dir / "tokenizer.json").is_file()
+    with training_args.main_process_first(local=False, desc="learning the BPE"):
+        if training_args.process_index == 0 and not is_learnt:
+            tokenizer = GPT1Tokenizer.train(training_texts(**corpus_args.train_source), model_args.num_merges)
+            tokenizer.save_pretrained(output_dir / INCOMPLETE_DIR / "model")
+            publish_files(output_dir / INCOMPLETE_DIR / "model", output_dir)
+        return GPT1Tokenizer.from_pretrained(output_dir)
 
 
-def load_model(run_args: PretrainingRunArguments, tokenizer: GPT1Tokenizer) -> GPT1ForCausalLM:
-    if run_args.model_name_or_path is not None:
-        return GPT1ForCausalLM.from_pretrained(run_args.model_name_or_path)
-    return GPT1ForCausalLM(GPT1Config(vocab_size=len(tokenizer), **parse_overrides(run_args.config_overrides or "")))
+def load_model(model_args: ModelArguments, tokenizer: GPT1Tokenizer) -> GPT1ForCausalLM:
+    if model_args.model_name_or_path is not None:
+        return GPT1ForCausalLM.from_pretrained(model_args.model_name_or_path)
+    overrides = parse_overrides(model_args.config_overrides or "")
+    return GPT1ForCausalLM(GPT1Config(vocab_size=len(tokenizer), **overrides))
 
 
-def load_blocks(
-    files: list[str], tokenizer: GPT1Tokenizer, block_length: int, run_args: PretrainingRunArguments
-) -> Dataset | None:
-    """Rows of `input_ids`, cut from each file on its own; the last row of a file is shorter."""
-    if not files:
-        return None
-    documents = load_dataset("text", data_files=files, sample_by="document", split="train")
-
-    def to_blocks(batch: dict[str, list[str]]) -> dict[str, list[list[int]]]:
-        ids = tokenizer(batch["text"], add_special_tokens=False, return_attention_mask=False, verbose=False)
-        return pack_batch(ids, block_length)
-
-    blocks = documents.map(
-        to_blocks,
-        batched=True,
-        batch_size=4,
-        remove_columns=["text"],
-        num_proc=run_args.num_workers,
-        desc="tokenising",
+def load_training_blocks(
+    corpus_args: CorpusArguments, tokenizer: GPT1Tokenizer, block_length: int, seed: int
+) -> Dataset | IterableDataset:
+    blocks = load_blocks(
+        **corpus_args.train_source,
+        tokenizer=tokenizer,
+        block_length=block_length,
+        mix_documents=corpus_args.mix_documents,
+        streaming=corpus_args.streaming,
+        num_proc=corpus_args.preprocessing_num_workers,
     )
-    return blocks.filter(lambda ids: len(ids) > 1, input_columns="input_ids", desc="dropping blocks of one token")
+    if corpus_args.streaming:
+        return blocks.shuffle(seed=seed, buffer_size=corpus_args.shuffle_buffer)
+    report_blocks("train", blocks, block_length)
+    return blocks
 
 
-def continue_text(model: GPT1ForCausalLM, tokenizer: GPT1Tokenizer, prompt: str) -> str:
-    """Up to 40 sampled tokens after the prompt."""
-    inputs = tokenizer(prompt, add_special_tokens=False, return_tensors="pt").to(model.device)
-    room = model.config.max_position_embeddings - inputs["input_ids"].shape[1]
-    with torch.no_grad():
-        ids = model.eval().generate(**inputs, do_sample=True, top_k=40, max_new_tokens=min(40, room))
-    return tokenizer.decode(ids[0])
+def load_validation_blocks(
+    corpus_args: CorpusArguments, tokenizer: GPT1Tokenizer, block_length: int
+) -> Dataset | None:
+    if corpus_args.validation_source is None:
+        return None
+    blocks = load_blocks(
+        **corpus_args.validation_source,
+        tokenizer=tokenizer,
+        block_length=block_length,
+        mix_documents=corpus_args.mix_documents,
+        num_proc=corpus_args.preprocessing_num_workers,
+    )
+    report_blocks("validation", blocks, block_length)
+    return blocks
+
+
+def report_blocks(name: str, blocks: Dataset, block_length: int) -> None:
+    counts = count_blocks(blocks, block_length)
+    logger.info(
+        f"{name}: {counts.tokens:,} tokens in {counts.rows:,} blocks, {counts.short_rows:,} of them shorter than "
+        f"{block_length}; {counts.left_out_tokens:,} tokens left out, each a document of its own"
+    )
+
+
+def evenly_spaced(blocks: Dataset, limit: int | None) -> Dataset:
+    if limit is None or limit >= len(blocks):
+        return blocks
+    return blocks.select([index * len(blocks) // limit for index in range(limit)])
+
+
+def make_callbacks(model_args: ModelArguments, tokenizer: GPT1Tokenizer, model: GPT1ForCausalLM) -> Sequence:
+    longest = max(map(len, tokenizer(model_args.prompts, add_special_tokens=False)["input_ids"]))
+    room = model.config.max_position_embeddings - longest
+    # Samples first: the file is written after them.
+    return [SampleCallback(tokenizer, model_args.prompts, max_new_tokens=min(40, room)), JsonLinesCallback()]
+
+
+def set_up_logging(training_args: GPT1PretrainingArguments) -> None:
+    logging.basicConfig(format="%(message)s")
+    logger.setLevel(logging.INFO if training_args.should_log else logging.WARNING)
+    transformers.utils.logging.set_verbosity(training_args.get_process_log_level())
+    if training_args.should_log:
+        logging.getLogger(SampleCallback.__module__).setLevel(logging.INFO)
+
+
+def save_and_evaluate(trainer: GPT1PretrainingTrainer, metrics: dict, validation_blocks: Dataset | None) -> None:
+    trainer.save_model()
+    trainer.log_metrics("train", metrics)
+    trainer.save_metrics("train", metrics)
+    if validation_blocks is not None:
+        metrics = trainer.evaluate(validation_blocks)
+        trainer.log_metrics("eval", metrics)
+        trainer.save_metrics("eval", metrics)
+    if trainer.args.push_to_hub:
+        trainer.push_to_hub()
+    else:
+        trainer.create_model_card()
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = HfArgumentParser((PretrainingRunArguments, GPT1PretrainingArguments))
-    run_args, training_args = parser.parse_args_into_dataclasses(arguments)
-    check_output_folder(training_args)
-    logging.basicConfig(format="%(message)s")
-    logger.setLevel(logging.INFO if training_args.should_log else logging.WARNING)
-    if training_args.should_log:
-        transformers.logging.set_verbosity_warning()
+    parser = HfArgumentParser((ModelArguments, CorpusArguments, GPT1PretrainingArguments))
+    model_args, corpus_args, training_args = parser.parse_args_into_dataclasses(arguments)
+    check_run(corpus_args, training_args)
+    set_up_logging(training_args)
     set_seed(training_args.seed)
 
-    tokenizer = load_tokenizer(run_args, training_args)
-    model = load_model(run_args, tokenizer)
-    block_length = run_args.block_length or model.config.max_position_embeddings
-    with training_args.main_process_first(desc="tokenising"):
-        train_blocks = load_blocks(run_args.train_files, tokenizer, block_length, run_args)
-        validation_blocks = load_blocks(run_args.validation_files, tokenizer, block_length, run_args)
-    logger.info(f"{len(train_blocks)} blocks of up to {block_length} tokens from {len(run_args.train_files)} files")
+    tokenizer = load_tokenizer(model_args, corpus_args, training_args)
+    model = load_model(model_args, tokenizer)
+    block_length = corpus_args.block_length or model.config.max_position_embeddings
+    with training_args.main_process_first(desc="preparing the corpus"):
+        train_blocks = load_training_blocks(corpus_args, tokenizer, block_length, training_args.seed)
+        validation_blocks = load_validation_blocks(corpus_args, tokenizer, block_length)
 
     trainer = GPT1PretrainingTrainer(
         model,
         training_args,
-        # Pads the last row of each file; the padding is no target.
-        data_collator=DataCollatorForLanguageModeling(tokenizer, mlm=False),
+        data_collator=BlockCollator(tokenizer),
         train_dataset=train_blocks,
-        eval_dataset=validation_blocks,
+        eval_dataset=validation_blocks and evenly_spaced(validation_blocks, corpus_args.max_eval_blocks),
         processing_class=tokenizer,
+        callbacks=make_callbacks(model_args, tokenizer, model),
     )
     result = trainer.train(resume_from_checkpoint=where_to_resume(training_args))
-    trainer.save_model()
-    trainer.log_metrics("train", result.metrics)
-    trainer.save_metrics("train", result.metrics)
-    if validation_blocks is not None:
-        metrics = trainer.evaluate()
-        trainer.log_metrics("eval", metrics)
-        trainer.save_metrics("eval", metrics)
-    if training_args.push_to_hub:
-        trainer.push_to_hub()
-    else:
-        trainer.create_model_card()
-    if trainer.is_world_process_zero():
-        logger.info(continue_text(trainer.accelerator.unwrap_model(trainer.model), tokenizer, run_args.prompt))
-    trainer.accelerator.wait_for_everyone()
-    trainer.accelerator.end_training()  # a process group left open can abort the process as it exits
+    save_and_evaluate(trainer, result.metrics, validation_blocks)
+    end_processes(trainer)
 
 
 if __name__ == "__main__":

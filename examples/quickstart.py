@@ -128,7 +128,8 @@ def make_config(args: DemoArguments, vocab_size: int) -> GPT1Config:
 def pretrain(args: DemoArguments, tokenizer: GPT1Tokenizer, texts: list[str], folder: Path) -> list[dict]:
     """Pre-trains on L1, saves model and tokenizer, and returns the log."""
     corpus = tokenizer("\n".join(texts), add_special_tokens=False, verbose=False)["input_ids"]
-    blocks = pack_documents([corpus], block_length=64).blocks
+    # Without the last, shorter block: the collator does not pad.
+    blocks = [block for block in pack_documents([corpus], block_length=64) if len(block) == 64]
     set_seed(args.seed)
     trainer = GPT1PretrainingTrainer(
         GPT1ForCausalLM(make_config(args, len(tokenizer))),

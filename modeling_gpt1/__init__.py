@@ -24,6 +24,7 @@ from .modeling_gpt1 import (
 )
 
 if TYPE_CHECKING:
+    from .callbacks_gpt1 import JsonLinesCallback, SampleCallback
     from .trainer_gpt1 import GPT1PretrainingArguments, GPT1PretrainingTrainer, GPT1Trainer, GPT1TrainingArguments
 
 AutoConfig.register(GPT1Config.model_type, GPT1Config, exist_ok=True)
@@ -32,13 +33,20 @@ AutoModelForCausalLM.register(GPT1Config, GPT1ForCausalLM, exist_ok=True)
 AutoModelForSequenceClassification.register(GPT1Config, GPT1ForSequenceClassification, exist_ok=True)
 AutoModelForMultipleChoice.register(GPT1Config, GPT1ForMultipleChoice, exist_ok=True)
 
-_TRAINING = ("GPT1PretrainingArguments", "GPT1PretrainingTrainer", "GPT1Trainer", "GPT1TrainingArguments")
+_TRAINING = {
+    "GPT1PretrainingArguments": ".trainer_gpt1",
+    "GPT1PretrainingTrainer": ".trainer_gpt1",
+    "GPT1Trainer": ".trainer_gpt1",
+    "GPT1TrainingArguments": ".trainer_gpt1",
+    "JsonLinesCallback": ".callbacks_gpt1",
+    "SampleCallback": ".callbacks_gpt1",
+}
 
 
 def __getattr__(name: str):
     # Trainer's imports cost more than all others together, and inference has no use for them.
     if name in _TRAINING:
-        return getattr(import_module(".trainer_gpt1", __name__), name)
+        return getattr(import_module(_TRAINING[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -56,4 +64,6 @@ __all__ = [
     "GPT1PretrainingTrainer",
     "GPT1Trainer",
     "GPT1TrainingArguments",
+    "JsonLinesCallback",
+    "SampleCallback",
 ]

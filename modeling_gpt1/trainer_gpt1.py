@@ -4,24 +4,22 @@ Source: section 4.1 of "Improving Language Understanding by Generative Pre-Train
 does stays there; these classes add defaults, the component losses, their exact evaluation, checks and the model card.
 """
 
-import json
 import math
-import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+import datasets
 import torch
 from torch import nn
-from transformers import PreTrainedModel, Trainer, TrainingArguments
-from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
-from transformers.utils import logging
+from transformers import PreTrainedModel, TrainingArguments
 
 from .card_gpt1 import write_model_card
+from .checkpoint_gpt1 import ResumableTrainer
 from .configuration_gpt1 import GPT1Config
-
-logger = logging.get_logger(__name__)
+from .launch_gpt1 import SharedStream, check_launch, check_sharding
 
 
 @dataclass
@@ -75,8 +73,8 @@ class GPT1PretrainingArguments(TrainingArguments):
     )
     weight_decay: float = field(default=0.01, metadata={"help": "Decoupled weight decay of matrices."})
     max_grad_norm: float = field(default=1.0, metadata={"help": "Gradients are clipped to this norm."})
-    include_num_input_tokens_seen: str | bool = field(
-        default=True, metadata={"help": "Count the tokens seen; throughput is logged from it."}
+    include_num_input_tokens_seen: str = field(
+        default="non_padding", metadata={"help": "Count the tokens seen; throughput is logged from it."}
     )
     ddp_find_unused_parameters: bool | None = field(
         default=False, metadata={"help": "Every parameter takes part in the loss, so nothing has to be found."}
@@ -88,15 +86,25 @@ class GPT1PretrainingArguments(TrainingArguments):
     )
 
 
-class _GPT1BaseTrainer(Trainer):
-    """What both trainers share: exact evaluation of losses, no pickle among the saved files, the model card."""
+class _GPT1BaseTrainer(ResumableTrainer):
+    """What both trainers share: exact evaluation of losses, exact resume, checks, the model card."""
 
     def __init__(self, model=None, args: TrainingArguments | None = None, *others, **kwargs):
         if args is not None:
             check_arguments(args)
+            check_launch(args)
         super().__init__(model, args, *others, **kwargs)
+        if self.accelerator.dataloader_config.dispatch_batches is None:
+            # Else the first process reads a stream for all of them, and fails where the batches differ in length.
+            self.accelerator.dataloader_config.dispatch_batches = False
         self._eval_losses: list[torch.Tensor] = []  # `example_losses` of the evaluation under way
         self._check_model(_base_model(self.accelerator.unwrap_model(self.model)))
+
+    def _get_dataloader(self, dataset, *args, is_training: bool = False, **kwargs):
+        if self.args.world_size > 1 and isinstance(dataset, datasets.IterableDataset):
+            # The rows that fill up the last batch of an evaluation count only if their number is known.
+            dataset = SharedStream(dataset) if is_training else datasets.Dataset.from_list(list(dataset))
+        return super()._get_dataloader(dataset, *args, is_training=is_training, **kwargs)
 
     def call_model_init(self, trial=None):
         model = super().call_model_init(trial)
@@ -105,6 +113,7 @@ class _GPT1BaseTrainer(Trainer):
         return model
 
     def _check_model(self, model: PreTrainedModel) -> None:
+        check_sharding(model)
         tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
         if tokenizer is None:
             return
@@ -112,12 +121,6 @@ class _GPT1BaseTrainer(Trainer):
         for settings in (model.config, getattr(model, "generation_config", None)):
             if settings is not None and settings.pad_token_id is None:
                 settings.pad_token_id = tokenizer.pad_token_id
-
-    def train(self, resume_from_checkpoint: str | bool | None = None, *args, **kwargs):
-        """As in transformers; `resume_from_checkpoint=True` takes the newest checkpoint that was written whole."""
-        if resume_from_checkpoint is True:
-            resume_from_checkpoint = last_whole_checkpoint(self.args.output_dir)
-        return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         if model.training:
@@ -139,13 +142,6 @@ class _GPT1BaseTrainer(Trainer):
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
         """Losses of a data set from the `example_losses [examples, 2]` of the model."""
         raise NotImplementedError
-
-    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
-        super()._save(output_dir, state_dict)
-        # A pickle with the paths of this machine; `trainer_state.json` and the card hold what is worth keeping.
-        pickled_arguments = os.path.join(output_dir or self.args.output_dir, TRAINING_ARGS_NAME)
-        if self.args.should_save and os.path.exists(pickled_arguments):
-            os.remove(pickled_arguments)
 
     def create_model_card(self, **card_data: Any) -> None:
         """Write `README.md` into `args.output_dir` from the `hub_card.md` template and the facts of this run.
@@ -204,6 +200,14 @@ class GPT1Trainer(_GPT1BaseTrainer):
             self._train_losses += losses
         return (loss, outputs) if return_outputs else loss
 
+    def _running_losses(self) -> dict[str, torch.Tensor]:
+        losses = super()._running_losses()
+        return losses if self._train_losses is None else {**losses, "parts": self._train_losses}
+
+    def _set_running_losses(self, losses: dict[str, torch.Tensor]) -> None:
+        super()._set_running_losses(losses)
+        self._train_losses, self._train_losses_since = losses.get("parts"), self._globalstep_last_logged
+
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
         task_loss, lm_loss = example_losses.mean(0).tolist()
         lm_coef = self.accelerator.unwrap_model(self.model).config.lm_coef
@@ -226,9 +230,11 @@ class GPT1Trainer(_GPT1BaseTrainer):
 class GPT1PretrainingTrainer(_GPT1BaseTrainer):
     r"""Pre-trains a [`GPT1ForCausalLM`] on blocks of contiguous text: rows with `input_ids` and `labels`.
 
-    Logs `perplexity`, `tokens_per_second` and `mfu` beside `loss`; the last is model FLOP utilisation: the arithmetic
-    of the model (not of recomputation) over that of a matrix product measured on the same device when training starts.
-    Evaluation gives the exact mean over all target tokens, whatever the batch size, and its perplexity.
+    Logs `perplexity`, `tokens_per_second` and `mfu` beside `loss`, each since the last log. Throughput counts the
+    tokens of all processes, padding excluded, over the time of training alone: not that of evaluation, samples and
+    checkpoints. `mfu` is model FLOP utilisation: the arithmetic that these tokens need (not recomputation) over that
+    of a matrix product, measured on the same device when training starts, on all devices. Evaluation gives the exact
+    mean over all target tokens, whatever the batch size, and its perplexity.
     """
 
     def __init__(self, *args, **kwargs):
@@ -242,7 +248,7 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
 
     def training_step(self, *args, **kwargs):
         if self._window_start is None:
-            self._peak_flops = measure_peak_flops(self.args.device, _compute_dtype(self.args))
+            self._peak_flops = measure_peak_flops(self.args.device, _compute_dtype(self.accelerator.mixed_precision))
             self._window_start = time.perf_counter(), self.state.num_input_tokens_seen
         return super().training_step(*args, **kwargs)
 
@@ -252,12 +258,20 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
             inputs, prediction_loss_only = {**inputs, "skip_logits": True, "use_cache": False}, True
         return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
 
-    def evaluation_loop(self, *args, **kwargs):
+    def _evaluate(self, *args, **kwargs):
+        with self._time_left_out():
+            return super()._evaluate(*args, **kwargs)
+
+    def _save_checkpoint(self, *args, **kwargs):
+        with self._time_left_out():
+            super()._save_checkpoint(*args, **kwargs)
+
+    @contextmanager
+    def _time_left_out(self) -> Iterator[None]:
         start = time.perf_counter()
-        output = super().evaluation_loop(*args, **kwargs)
-        if self._window_start is not None:  # the time of an evaluation is not training time
+        yield
+        if self._window_start is not None:
             self._window_start = self._window_start[0] + time.perf_counter() - start, self._window_start[1]
-        return output
 
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
         loss_sum, num_targets = example_losses.sum(0).tolist()
@@ -363,28 +377,6 @@ def check_collator(config: GPT1Config, data_collator) -> None:
     data_collator.num_labels = config.num_labels
 
 
-def last_whole_checkpoint(output_dir: str | os.PathLike) -> str:
-    """The newest `checkpoint-<step>` whose last file, `trainer_state.json`, was written.
-
-    Raises:
-        ValueError: there is none.
-    """
-    folders = [path for path in Path(output_dir).glob("checkpoint-*") if path.name[11:].isdigit()]
-    for folder in sorted(folders, key=lambda path: int(path.name[11:]), reverse=True):
-        if _is_json(folder / TRAINER_STATE_NAME):
-            return str(folder)
-        logger.warning(f"{folder} was not written whole and is passed over.")
-    raise ValueError(f"There is no whole checkpoint in {output_dir}. Start without `resume_from_checkpoint`.")
-
-
-def _is_json(path: Path) -> bool:
-    try:
-        json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return True
-
-
 def _base_model(model: nn.Module) -> nn.Module:
     """The model that an adapter of PEFT wraps, or the model itself."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
@@ -421,8 +413,9 @@ def measure_peak_flops(device: torch.device, dtype: torch.dtype, size: int = 102
     return 2 * size**3 / best
 
 
-def _compute_dtype(args: TrainingArguments) -> torch.dtype:
-    return torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else torch.float32
+def _compute_dtype(mixed_precision: str) -> torch.dtype:
+    """Of the matrix products; a launch configuration may have set it as well as the arguments."""
+    return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(mixed_precision, torch.float32)
 
 
 __all__ = ["GPT1PretrainingArguments", "GPT1PretrainingTrainer", "GPT1Trainer", "GPT1TrainingArguments"]

@@ -1,7 +1,8 @@
 """Rows, models and runs that the trainer tests share; also run as a script by one process of several.
 
-As a script: `torchrun --nproc_per_node 2 tests/helpers_training.py CASE OUTPUT_JSON` trains a case on 8 examples per
-update, spread over the processes, with each of `LM_COEFS`, and writes the log of the first process.
+As a script: `torchrun --nproc_per_node 2 tests/helpers_training.py FOLDER` trains every case with each of `LM_COEFS`,
+on 8 examples per update spread over the processes, and the model in `FOLDER/start` cut over them. It writes what the
+first process recorded to `FOLDER/records.json`.
 """
 
 import json
@@ -10,9 +11,13 @@ import sys
 from pathlib import Path
 
 import torch
+from helpers_launch import IS_AFTER_5_17, show_where_it_hangs
+from torch.distributed.tensor import DTensor
 from torch.utils.data import Dataset
+from transformers.distributed import DistributedConfig
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1Trainer, GPT1TrainingArguments
+from modeling_gpt1.launch_gpt1 import end_processes
 from tokenization.collator_gpt1 import TraversalCollator
 from tokenization.tokenization_gpt1 import GPT1Tokenizer
 
@@ -26,6 +31,7 @@ CASES = {
     "regression": {"traversal": "similarity", "num_labels": 1, "problem_type": "regression"},
     "multiple_choice": {"traversal": "multiple_choice"},
 }
+SHARDED_CASE = "multiple_choice"
 COLUMNS = {
     "classification": {"text": "a", "label": "label"},
     "entailment": {"premise": "a", "hypothesis": "b", "label": "label"},
@@ -105,10 +111,12 @@ def make_trainer(
     dropout: float = 0.0,
     trainer_class=GPT1Trainer,
     arguments_class=GPT1TrainingArguments,
+    model: GPT1DoubleHeadsModel | None = None,
     **arguments,
 ) -> GPT1Trainer:
     tokenizer = make_tokenizer()
-    model = make_model(case, tokenizer, lm_coef, dropout)
+    if model is None:
+        model = make_model(case, tokenizer, lm_coef, dropout)
     settings = {
         "max_steps": 3,
         # Adam would blow up rounding errors of gradients that are zero in exact arithmetic, as of the key biases.
@@ -149,20 +157,31 @@ def training_log(trainer) -> list[dict[str, float]]:
     ]
 
 
-def main(case: str, output_json: str) -> None:
+def record_of(trainer) -> dict:
+    log, evaluation = training_log(trainer), trainer.evaluate()
+    weights = {}
+    for name, tensor in trainer.model.state_dict().items():
+        whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        weights[name] = whole.double().sum().item()
+    return {"log": log, "evaluation": evaluation, "weights": weights}
+
+
+def main(folder: str) -> None:
+    show_where_it_hangs()
     world_size, records = int(os.environ["WORLD_SIZE"]), {}
-    for lm_coef in LM_COEFS:
-        folder = Path(output_json).parent
-        trainer = make_trainer(case, folder, EXAMPLES_PER_UPDATE // world_size // 2, 2, lm_coef)
-        if trainer.args.world_size != world_size:
-            raise RuntimeError(f"{world_size} processes were launched, but {trainer.args.world_size} train together.")
-        log, evaluation = training_log(trainer), trainer.evaluate()
-        weights = {name: tensor.double().sum().item() for name, tensor in trainer.model.state_dict().items()}
-        records[str(lm_coef)] = {"log": log, "evaluation": evaluation, "weights": weights}
+    batch = {"batch_size": EXAMPLES_PER_UPDATE // world_size // 2, "accumulation": 2}
+    for case in CASES:
+        for lm_coef in LM_COEFS:
+            trainer = make_trainer(case, folder, **batch, lm_coef=lm_coef)
+            records[f"{case} {lm_coef}"] = record_of(trainer)
+    if IS_AFTER_5_17:
+        sharding = DistributedConfig(fsdp_size=world_size)
+        model = GPT1DoubleHeadsModel.from_pretrained(Path(folder, "start"), distributed_config=sharding)
+        trainer = make_trainer(SHARDED_CASE, folder, **batch, model=model)
+        records["sharded"] = record_of(trainer)
     if trainer.is_world_process_zero():
-        Path(output_json).write_text(json.dumps(records))
-    trainer.accelerator.wait_for_everyone()
-    trainer.accelerator.end_training()  # a process group left open can abort the process as it exits
+        Path(folder, "records.json").write_text(json.dumps(records), encoding="utf-8")
+    end_processes(trainer)
 
 
 if __name__ == "__main__":

@@ -52,8 +52,9 @@ def test_fine_tune_save_and_reopen(openai_gpt_folder, tmp_path, monkeypatch, cap
 
 def test_pre_train(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    Path("books").mkdir()
     for name in ("book1.txt", "book2.txt"):
-        Path(name).write_text("the quick brown fox jumps over the lazy dog .\n" * 60)
+        Path("books", name).write_text("the quick brown fox jumps over the lazy dog .\n" * 60)
     block = python_blocks()[1]
     assert "GPT1Config(vocab_size=len(tokenizer))" in block
     block = block.replace("GPT1Config(", "GPT1Config(n_embd=32, n_layer=2, n_head=2, ")

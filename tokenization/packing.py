@@ -1,78 +1,109 @@
-"""Contiguous blocks for pre-training: tokenized documents are cut into blocks of equal length and nothing is lost.
+"""Contiguous blocks for pre-training: documents of token ids are cut into blocks, the last of which is shorter.
 
 Source: section 4.1 of "Improving Language Understanding by Generative Pre-Training" (Radford et al., 2018), which
 pre-trains on contiguous sequences of 512 tokens.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+import torch
+from transformers import PreTrainedTokenizerBase
+from transformers.utils import logging
 
 IdList = Sequence[int]
 
-
-@dataclass(frozen=True)
-class PackedDocuments:
-    """Blocks of equal length, and the remainders that were too short for a block.
-
-    Every token of the documents is in exactly one of the two.
-    """
-
-    blocks: list[list[int]]
-    remainders: list[list[int]]
-
-    @property
-    def num_tokens(self) -> int:
-        """How many tokens the blocks hold."""
-        return sum(map(len, self.blocks))
-
-    @property
-    def num_left_over(self) -> int:
-        """How many tokens the remainders hold."""
-        return sum(map(len, self.remainders))
+logger = logging.get_logger(__name__)
 
 
 def pack_documents(
     documents: Iterable[IdList | Mapping[str, IdList]], block_length: int = 512, mix_documents: bool = False
-) -> PackedDocuments:
-    """Cuts documents into contiguous blocks.
+) -> list[list[int]]:
+    """Cuts documents that are in memory into contiguous blocks; `load_blocks` does so for a corpus of any size.
+
+    The end of a document is a shorter block. A block of one token would have no target: where it would come about, the
+    last two blocks of a document have `block_length - 1` and 2 tokens. A document of a single token is left out, and
+    their number is logged. For a data set of token ids:
+
+        dataset.map(lambda rows: {"input_ids": pack_documents(rows["input_ids"])}, batched=True,
+                    remove_columns=dataset.column_names)
 
     Args:
         documents: id lists, or rows with a column `input_ids` such as those of a `datasets.Dataset`.
         block_length: tokens of a block.
-        mix_documents: a block may go on into the next document, so that only the end of the last document is left
-            over. By default each document starts a block of its own and leaves over its own end.
+        mix_documents: a block may go on into the next document, so that only the last block of all is shorter.
 
     Raises:
-        ValueError: `block_length` is below 2: a block needs a token to read and a token to predict.
+        ValueError: `block_length` is below 3.
     """
-    if block_length < 2:
+    check_block_length(block_length)
+    id_lists = (document["input_ids"] if isinstance(document, Mapping) else document for document in documents)
+    pieces = ((not mix_documents, ids) for ids in id_lists)
+    blocks = list(cut_blocks(pieces, block_length))
+    trainable = [block for block in blocks if len(block) > 1]
+    if len(trainable) < len(blocks):
+        logger.warning(f"{len(blocks) - len(trainable)} documents of one token were left out: they have no target.")
+    return trainable
+
+
+def check_block_length(block_length: int) -> None:
+    """
+    Raises:
+        ValueError: not every document of two tokens or more can be cut into blocks that have a target.
+    """
+    if block_length < 3:
         raise ValueError(
-            f"block_length is {block_length}; it must be at least 2: one token to read and one token to predict."
+            f"block_length is {block_length}; it must be at least 3, so that every block, also the last of a "
+            "document, has a token to read and a token to predict."
         )
-    blocks: list[list[int]] = []
-    remainders: list[list[int]] = []
-    pending: list[int] = []
-    for document in documents:
-        pending += document["input_ids"] if isinstance(document, Mapping) else document
-        whole = len(pending) - len(pending) % block_length
-        blocks += [pending[start : start + block_length] for start in range(0, whole, block_length)]
-        pending = pending[whole:]
-        if pending and not mix_documents:
-            remainders.append(pending)
-            pending = []
-    return PackedDocuments(blocks, remainders + [pending] if pending else remainders)
 
 
-def pack_batch(
-    batch: Mapping[str, Any], block_length: int = 512, mix_documents: bool = False
-) -> dict[str, list[list[int]]]:
-    """`pack_documents` for `datasets.map`, with the remainders kept as shorter rows after the blocks.
+def cut_blocks(pieces: Iterable[tuple[bool, IdList]], block_length: int) -> Iterator[list[int]]:
+    """Cuts a stream of token ids into blocks and never holds more than a piece and a block.
 
-    A mixed block never goes beyond one batch of `map`. To train on whole blocks alone, filter by length:
+    Args:
+        pieces: whether a document begins here, and ids.
+        block_length: tokens of a block, 3 or more.
 
-        blocks = dataset.map(pack_batch, batched=True, remove_columns=dataset.column_names)
-        blocks = blocks.filter(lambda row: len(row["input_ids"]) == 512)
+    Returns:
+        Blocks of `block_length` tokens; the last of a document is shorter, and only that of a document of one token
+        has one token.
     """
-    packed = pack_documents(batch["input_ids"], block_length, mix_documents)
-    return {"input_ids": packed.blocks + packed.remainders}
+    pending: list[int] = []
+    for starts_document, ids in pieces:
+        if starts_document:
+            yield from _last_blocks(pending, block_length)
+            pending = []
+        pending.extend(ids)
+        # Two tokens stay, so that the end of the document can still give a token to its last block.
+        ready = max(0, len(pending) - 2) // block_length * block_length
+        yield from (pending[start : start + block_length] for start in range(0, ready, block_length))
+        del pending[:ready]
+    yield from _last_blocks(pending, block_length)
+
+
+def _last_blocks(pending: list[int], block_length: int) -> list[list[int]]:
+    """What is left of a document, at most one token more than a block, as one block or two."""
+    if len(pending) == block_length + 1:
+        return [pending[:-2], pending[-2:]]
+    return [pending] if pending else []
+
+
+@dataclass
+class BlockCollator:
+    """Makes a batch of blocks: pads the shorter ones on the right, and makes every real token a label.
+
+    transformers' `DataCollatorForLanguageModeling` leaves out every label that has the id of the padding token, which
+    GPT-1 shares with the unknown token: a character that the vocabulary does not have would not be predicted.
+
+    Args:
+        tokenizer: pads.
+    """
+
+    tokenizer: PreTrainedTokenizerBase
+
+    def __call__(self, rows: Sequence[Mapping[str, IdList]]) -> dict[str, torch.Tensor]:
+        """`input_ids`, `attention_mask` and `labels`, each `[B, T]`; labels are -100 where there is padding."""
+        id_lists = {"input_ids": [list(row["input_ids"]) for row in rows]}
+        batch = dict(self.tokenizer.pad(id_lists, padding_side="right", return_tensors="pt"))
+        return {**batch, "labels": batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)}

@@ -1,42 +1,49 @@
 """Two processes over gloo reach the losses, gradient norms and weights of one process, for every kind of task."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import helpers_training
 import pytest
-from helpers_training import CASES, LM_COEFS, make_trainer, training_log
+from helpers_launch import ACCELERATE, IS_AFTER_5_17, launch_well
+from helpers_training import CASES, LM_COEFS, SHARDED_CASE, make_model, make_tokenizer, make_trainer, training_log
 
-ROOT = Path(helpers_training.__file__).parent.parent
-TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
-ACCELERATE = ("accelerate.commands.launch", "--config_file", str(ROOT / "examples" / "accelerate" / "ddp.yaml"))
-
-
-def launch(launcher: tuple[str, ...], case: str, output_json: Path) -> dict:
-    command = [sys.executable, "-m", *launcher, helpers_training.__file__, case, str(output_json)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
-    assert run.returncode == 0, run.stderr[-3000:]
-    return json.loads(output_json.read_text())
+from modeling_gpt1 import GPT1DoubleHeadsModel
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """What two processes recorded, and `start`, the model that they cut over each other; with an even vocabulary."""
+    folder, tokenizer = tmp_path_factory.mktemp("finetuning"), make_tokenizer()
+    model = make_model(SHARDED_CASE, tokenizer)
+    model.resize_token_embeddings(len(tokenizer), pad_to_multiple_of=8)
+    model.save_pretrained(folder / "start")
+    launch_well(ACCELERATE, helpers_training.__file__, folder)
+    return folder
+
+
+def assert_trained_as(single, record):
+    expected = training_log(single)
+    assert len(record["log"]) == len(expected) == 3
+    for step, expected_step in zip(record["log"], expected, strict=True):
+        assert step == pytest.approx(expected_step, rel=1e-5)
+    losses = {key: value for key, value in single.evaluate().items() if key.endswith("loss")}
+    lm_coef = single.model.config.lm_coef
+    assert losses.keys() == {"eval_loss", "eval_task_loss"} | ({"eval_lm_loss"} if lm_coef else set())
+    for key, value in losses.items():
+        assert record["evaluation"][key] == pytest.approx(value, rel=1e-5)
+    for name, tensor in single.model.state_dict().items():
+        assert record["weights"][name] == pytest.approx(tensor.double().sum().item(), abs=1e-5, rel=1e-5), name
+
+
+@pytest.mark.parametrize("lm_coef", LM_COEFS)
 @pytest.mark.parametrize("case", CASES)
-def test_two_processes_train_as_one(case, tmp_path):
-    launcher = ACCELERATE if case == "entailment" else TORCHRUN
-    records = launch(launcher, case, tmp_path / "log.json")
-    for lm_coef in LM_COEFS:
-        together = records[str(lm_coef)]
-        single = make_trainer(case, tmp_path, batch_size=8, accumulation=1, lm_coef=lm_coef)
-        expected = training_log(single)
-        assert len(together["log"]) == len(expected) == 3
-        for record, expected_record in zip(together["log"], expected, strict=True):
-            assert record == pytest.approx(expected_record, rel=1e-5)
-        losses = {key: value for key, value in single.evaluate().items() if key.endswith("loss")}
-        assert losses.keys() == {"eval_loss", "eval_task_loss"} | ({"eval_lm_loss"} if lm_coef else set())
-        for key, value in losses.items():
-            assert together["evaluation"][key] == pytest.approx(value, rel=1e-5)
-        for name, tensor in single.model.state_dict().items():
-            assert together["weights"][name] == pytest.approx(tensor.double().sum().item(), abs=1e-5, rel=1e-5), name
+def test_two_processes_train_as_one(case, lm_coef, folder, tmp_path):
+    record = json.loads((folder / "records.json").read_text(encoding="utf-8"))[f"{case} {lm_coef}"]
+    assert_trained_as(make_trainer(case, tmp_path, batch_size=8, accumulation=1, lm_coef=lm_coef), record)
+
+
+@pytest.mark.skipif(not IS_AFTER_5_17, reason="this transformers cannot train sharded models")
+def test_a_model_that_is_cut_over_two_processes_trains_as_one(folder, tmp_path):
+    record = json.loads((folder / "records.json").read_text(encoding="utf-8"))["sharded"]
+    model = GPT1DoubleHeadsModel.from_pretrained(folder / "start")
+    assert_trained_as(make_trainer(SHARDED_CASE, tmp_path, batch_size=8, accumulation=1, model=model), record)

@@ -3,6 +3,7 @@
 import csv
 import importlib.util
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -246,6 +247,22 @@ def test_resume_gives_the_same_weights(finetune, tokenizer_folder, tmp_path):
     assert all(torch.equal(weights[name], resumed[name]) for name in weights)
     middle = GPT1DoubleHeadsModel.from_pretrained(cut / "checkpoint-2").state_dict()
     assert not torch.equal(weights["task_head.score.weight"], middle["task_head.score.weight"])
+
+
+def test_resume_auto_starts_a_run_and_goes_on_with_it(finetune, tokenizer_folder, tmp_path):
+    output = tmp_path / "model"
+    steps = ["--max_steps", "4", "--save_strategy", "steps", "--save_steps", "2", "--resume_from_checkpoint", "auto"]
+    command = [*own_data("classification", tmp_path), *fresh_model(tokenizer_folder), *training(output, *steps)]
+    finetune.main(command)
+    weights = GPT1DoubleHeadsModel.from_pretrained(output).state_dict()
+    shutil.rmtree(output / "checkpoint-4")
+    (output / "model.safetensors").unlink()
+    finetune.main(command)
+    resumed = GPT1DoubleHeadsModel.from_pretrained(output).state_dict()
+    assert all(torch.equal(weights[name], resumed[name]) for name in weights)
+    assert read_json(output / "trainer_state.json")["global_step"] == 4
+    started_anew = (output / "checkpoint-2").stat().st_mtime > (output / "checkpoint-4").stat().st_mtime
+    assert not started_anew
 
 
 @pytest.mark.parametrize("kind", ["gpt1", "openai-gpt"])
@@ -520,8 +537,8 @@ def test_refuses_processes_that_do_not_know_each_other(finetune, tmp_path, monke
     with pytest.raises(ValueError) as error:
         finetune.check_run(training_args)
     assert str(error.value) == (
-        "2 processes were launched, but each would train alone. Pass --use_cpu where there is no accelerator for each "
-        "of them."
+        "2 processes were launched, but each would train alone. Pass --use_cpu (`use_cpu=True`) where there is no "
+        "accelerator for each of them."
     )
 
 

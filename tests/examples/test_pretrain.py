@@ -1,11 +1,13 @@
-"""examples/pretrain.py on a few made-up pages: files, figures, further training, fine-tuning from it, and refusals."""
+"""examples/pretrain.py on a few made-up pages: files, figures, further training, resuming, streams, and refusals."""
 
 import importlib
 import json
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
+from datasets import Dataset
 
 from modeling_gpt1 import GPT1ForCausalLM
 from tokenization import GPT1Tokenizer
@@ -48,7 +50,7 @@ def test_from_text_to_a_model_that_can_be_trained_further(pretrain, books, caplo
     pretrain.main(arguments(books, output_dir, "--num_merges", "60", "--config_overrides", SIZES))
     saved = {path.name for path in output_dir.iterdir()}
     assert saved == {
-        *("README.md", "config.json", "generation_config.json", "model.safetensors"),
+        *("README.md", "config.json", "generation_config.json", "model.safetensors", "log.jsonl"),
         *("tokenizer.json", "tokenizer_config.json", "train_results.json", "eval_results.json", "all_results.json"),
     }
     model, tokenizer = GPT1ForCausalLM.from_pretrained(output_dir), GPT1Tokenizer.from_pretrained(output_dir)
@@ -62,14 +64,70 @@ def test_from_text_to_a_model_that_can_be_trained_further(pretrain, books, caplo
     assert improved["eval_perplexity"] < results["eval_perplexity"]
 
 
-def test_blocks_hold_every_token_of_every_file(pretrain, books, plain_tokenizer):
-    files = [str(books / "one.txt"), str(books / "two.txt")]
-    run_args = pretrain.PretrainingRunArguments(train_files=files)
-    blocks = pretrain.load_blocks(files, plain_tokenizer, 32, run_args)["input_ids"]
-    documents = [plain_tokenizer(Path(file).read_text(), add_special_tokens=False)["input_ids"] for file in files]
-    expected = [ids[start : start + 32] for ids in documents for start in range(0, len(ids), 32)]
-    assert sorted(blocks) == sorted(block for block in expected if len(block) > 1)
-    assert len({len(block) for block in blocks}) > 1  # the ends of the files are there too
+def figures(output_dir):
+    """What log.jsonl says but for times, which differ between two runs."""
+    records = [json.loads(line) for line in (output_dir / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    timed = ("second", "runtime", "mfu")
+    return [
+        {key: value for key, value in record.items() if not any(word in key for word in timed)} for record in records
+    ]
+
+
+def test_a_run_that_is_cut_goes_on_where_it_was(pretrain, books):
+    often = ("--num_merges", "60", "--config_overrides", SIZES, "--logging_steps", "2", "--eval_strategy", "steps")
+    often += ("--eval_steps", "3", "--max_eval_blocks", "2", "--prompts", "the cat", "a dog")
+    saving = ("--save_strategy", "steps", "--save_steps", "3")
+    pretrain.main([*arguments(books, books / "whole", *often), *saving])
+    cut = books / "cut"
+    pretrain.main([*arguments(books, cut, *often), *saving, "--resume_from_checkpoint", "auto"])
+    for name in ("checkpoint-6", "model.safetensors", "all_results.json"):
+        path = cut / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    pretrain.main([*arguments(books, cut, *often), *saving, "--resume_from_checkpoint", "auto"])
+
+    assert (cut / "model.safetensors").read_bytes() == (books / "whole" / "model.safetensors").read_bytes()
+    expected = figures(books / "whole")
+    assert figures(cut) == expected
+    assert [record["step"] for record in expected if "loss" in record] == [2, 4, 6]
+    assert [record["step"] for record in expected if "eval_loss" in record] == [3, 6, 6]
+    samples = [record["samples"] for record in expected if "samples" in record]
+    assert [[sample.split()[0] for sample in both] for both in samples] == [["the", "a"], ["the", "a"]]
+
+
+def test_the_last_evaluation_takes_all_blocks(pretrain, books):
+    output_dir = books / "out"
+    limit = ("--eval_strategy", "steps", "--eval_steps", "6", "--max_eval_blocks", "1")
+    pretrain.main(arguments(books, output_dir, "--num_merges", "60", "--config_overrides", SIZES, *limit))
+    few, all_blocks = [record["eval_loss"] for record in figures(output_dir) if "eval_loss" in record]
+    assert few != all_blocks
+    assert json.loads((output_dir / "eval_results.json").read_text())["eval_loss"] == all_blocks
+
+
+def test_a_stream_trains_and_stores_no_blocks(pretrain, books, monkeypatch):
+    stored = []
+    load_blocks = pretrain.load_blocks
+    monkeypatch.setattr(pretrain, "load_blocks", lambda **kwargs: stored.append(kwargs) or load_blocks(**kwargs))
+    output_dir = books / "out"
+    streaming = ("--streaming", "--num_merges", "60", "--config_overrides", SIZES, "--shuffle_buffer", "3")
+    pretrain.main(arguments(books, output_dir, *streaming))
+    assert [kwargs.get("streaming", False) for kwargs in stored] == [True, False]
+    assert json.loads((output_dir / "train_results.json").read_text())["train_loss"] > 0
+
+
+def test_rows_of_tables_are_documents(pretrain, books):
+    lines = [json.dumps({"story": sentence}) + "\n" for sentence in SENTENCES]
+    (books / "stories.jsonl").write_text("".join(lines), encoding="utf-8")
+    corpus = pretrain.CorpusArguments(train_files=[str(books / "stories.jsonl")], text_column="story")
+    tokenizer = GPT1Tokenizer.train(iter(SENTENCES), num_merges=30, show_progress=False)
+    blocks = pretrain.load_training_blocks(corpus, tokenizer, 512, seed=0)
+    expected = [tokenizer(sentence, add_special_tokens=False)["input_ids"] for sentence in SENTENCES]
+    assert list(blocks["input_ids"]) == expected
+
+
+def test_evenly_spaced(pretrain):
+    blocks = Dataset.from_dict({"input_ids": [[index] for index in range(10)]})
+    assert list(pretrain.evenly_spaced(blocks, 4)["input_ids"]) == [[0], [2], [5], [7]]
+    assert pretrain.evenly_spaced(blocks, 10) is blocks and pretrain.evenly_spaced(blocks, None) is blocks
 
 
 @pytest.mark.parametrize(
@@ -77,8 +135,21 @@ def test_blocks_hold_every_token_of_every_file(pretrain, books, plain_tokenizer)
     [
         (
             ["--validation_files", "no/such/*.txt"],
-            "--validation_files no/such/*.txt matches no file. Pass the path of a text file, or a pattern such as "
-            "*.txt.",
+            "{here}/no/such/*.txt matches no file. Give the path of a file or folder, or a pattern such as "
+            "books/*.txt.",
+        ),
+        (
+            ["--dataset_name", "books"],
+            "One source of text is needed, --train_files or --dataset_name; there is both --train_files and "
+            "--dataset_name books.",
+        ),
+        (
+            ["--validation_split", "validation"],
+            "--validation_split belongs to --dataset_name, which is missing. Leave it out.",
+        ),
+        (
+            ["--streaming", "--max_steps", "-1"],
+            "--streaming has no end that is known beforehand. Pass the number of updates as --max_steps.",
         ),
         (
             ["--model_name_or_path", "gpt1", "--config_overrides", "hidden_size=8"],
@@ -90,7 +161,7 @@ def test_blocks_hold_every_token_of_every_file(pretrain, books, plain_tokenizer)
 def test_refusals(pretrain, books, more, message):
     with pytest.raises(ValueError) as error:
         pretrain.main(arguments(books, books / "out", *more))
-    assert str(error.value) == message
+    assert str(error.value) == message.format(here=Path.cwd())
     assert not (books / "out").exists()
 
 
@@ -100,4 +171,15 @@ def test_a_folder_with_files_is_not_overwritten(pretrain, books):
     assert str(error.value) == (
         f"--output_dir {books} is not empty. Pass --resume_from_checkpoint true to go on with the run that wrote it, "
         "or another folder."
+    )
+
+
+def test_evaluations_need_held_out_text(pretrain, books):
+    given = arguments(books, books / "out", "--eval_strategy", "epoch")
+    start = given.index("--validation_files")
+    del given[start : start + 2]
+    with pytest.raises(ValueError) as error:
+        pretrain.main(given)
+    assert str(error.value) == (
+        "--eval_strategy epoch needs held-out text. Pass --validation_files or --validation_split."
     )

@@ -1,47 +1,61 @@
-"""Contiguous blocks: literal cuts, and no token lost."""
+"""Contiguous blocks: literal cuts, no token lost, and no block without a target."""
 
 import random
 from itertools import chain
 
 import pytest
 from datasets import Dataset
+from transformers import DataCollatorForLanguageModeling
 
-from tokenization.packing import pack_batch, pack_documents
+from tokenization.packing import BlockCollator, cut_blocks, pack_documents
 
-DOCUMENTS = [[1, 2, 3, 4, 5, 6, 7], [8, 9], [], [10, 11, 12]]
+DOCUMENTS = [[1, 2, 3, 4, 5, 6, 7, 8], [9, 10], [], [11, 12, 13]]
 
 
 def test_each_document_has_blocks_of_its_own():
-    packed = pack_documents(DOCUMENTS, block_length=3)
-    assert packed.blocks == [[1, 2, 3], [4, 5, 6], [10, 11, 12]]
-    assert packed.remainders == [[7], [8, 9]]
-    assert (packed.num_tokens, packed.num_left_over) == (9, 3)
+    assert pack_documents(DOCUMENTS, block_length=3) == [[1, 2, 3], [4, 5, 6], [7, 8], [9, 10], [11, 12, 13]]
 
 
 def test_blocks_go_on_into_the_next_document_where_asked():
-    packed = pack_documents(DOCUMENTS, block_length=5, mix_documents=True)
-    assert packed.blocks == [[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]]
-    assert packed.remainders == [[11, 12]]
-    assert (packed.num_tokens, packed.num_left_over) == (10, 2)
+    blocks = pack_documents(DOCUMENTS, block_length=5, mix_documents=True)
+    assert blocks == [[1, 2, 3, 4, 5], [6, 7, 8, 9, 10], [11, 12, 13]]
+
+
+@pytest.mark.parametrize(
+    ("length", "lengths"), [(2, [2]), (3, [3]), (4, [4]), (5, [3, 2]), (8, [4, 4]), (9, [4, 3, 2]), (10, [4, 4, 2])]
+)
+def test_no_last_block_is_one_token(length, lengths):
+    assert list(map(len, pack_documents([range(length)], block_length=4))) == lengths
+
+
+def test_only_a_document_of_one_token_is_left_out(caplog):
+    assert pack_documents([[1], [2, 3], [4]], block_length=3) == [[2, 3]]
+    assert caplog.messages == ["2 documents of one token were left out: they have no target."]
 
 
 @pytest.mark.parametrize("mix_documents", [False, True])
-def test_every_token_is_in_one_block_or_one_remainder(mix_documents):
+def test_every_token_is_in_one_block(mix_documents):
     generator = random.Random(0)
-    for _ in range(100):
-        lengths = [generator.randint(0, 40) for _ in range(generator.randint(0, 6))]
+    for _ in range(200):
+        lengths = [generator.choice([0, *range(2, 40)]) for _ in range(generator.randint(0, 6))]
         documents = [[(index, position) for position in range(length)] for index, length in enumerate(lengths)]
-        block_length = generator.randint(2, 16)
-        packed = pack_documents(iter(documents), block_length, mix_documents)
-        assert all(len(block) == block_length for block in packed.blocks)
-        assert all(0 < len(remainder) < block_length for remainder in packed.remainders)
-        assert sorted(chain(*packed.blocks, *packed.remainders)) == list(chain(*documents))
-        assert packed.num_tokens + packed.num_left_over == sum(lengths)
-        for block in chain(packed.blocks, packed.remainders):
+        block_length = generator.randint(3, 16)
+        blocks = pack_documents(iter(documents), block_length, mix_documents)
+        assert all(2 <= len(block) <= block_length for block in blocks)
+        assert list(chain(*blocks)) == list(chain(*documents))
+        for block in blocks:
             assert mix_documents or block == [(block[0][0], block[0][1] + step) for step in range(len(block))]
-        if mix_documents:
-            assert list(chain(*packed.blocks, *packed.remainders)) == list(chain(*documents))
-            assert len(packed.remainders) <= 1
+        expected = [sum(lengths)] if mix_documents else lengths
+        assert len(blocks) == sum(-(-length // block_length) for length in expected)
+
+
+def test_pieces_make_no_difference():
+    generator = random.Random(0)
+    document = list(range(100))
+    for block_length in range(3, 20):
+        cuts = [0, *sorted(generator.choices(range(101), k=8)), 100]
+        pieces = [(i == 0, document[cuts[i] : cuts[i + 1]]) for i in range(9)]
+        assert list(cut_blocks(iter(pieces), block_length)) == pack_documents([document], block_length)
 
 
 def test_rows_of_a_dataset():
@@ -49,28 +63,39 @@ def test_rows_of_a_dataset():
     assert pack_documents(dataset, block_length=3) == pack_documents(DOCUMENTS, block_length=3)
 
 
-def test_map_keeps_the_remainders_as_shorter_rows():
+def test_map_of_a_dataset():
     dataset = Dataset.from_dict({"input_ids": DOCUMENTS, "title": ["a", "b", "c", "d"]})
-    packed = dataset.map(pack_batch, batched=True, remove_columns=dataset.column_names, fn_kwargs={"block_length": 3})
+    packed = dataset.map(
+        lambda rows: {"input_ids": pack_documents(rows["input_ids"], block_length=3)},
+        batched=True,
+        remove_columns=dataset.column_names,
+    )
     assert packed.column_names == ["input_ids"]
-    assert list(packed["input_ids"]) == [[1, 2, 3], [4, 5, 6], [10, 11, 12], [7], [8, 9]]
-
-
-def test_map_mixes_documents_where_asked():
-    dataset = Dataset.from_dict({"input_ids": DOCUMENTS})
-    packed = dataset.map(pack_batch, batched=True, fn_kwargs={"block_length": 5, "mix_documents": True})
-    assert list(packed["input_ids"]) == [[1, 2, 3, 4, 5], [6, 7, 8, 9, 10], [11, 12]]
+    assert list(packed["input_ids"]) == pack_documents(DOCUMENTS, block_length=3)
 
 
 def test_the_documents_stay_as_they_are():
     documents = [[1, 2, 3], [4, 5]]
-    pack_documents(documents, block_length=2, mix_documents=True)
+    pack_documents(documents, block_length=3, mix_documents=True)
     assert documents == [[1, 2, 3], [4, 5]]
 
 
-def test_a_block_of_one_token_is_refused():
+def test_a_block_of_two_tokens_is_refused():
     with pytest.raises(ValueError) as error:
-        pack_documents(DOCUMENTS, block_length=1)
+        pack_documents(DOCUMENTS, block_length=2)
     assert str(error.value) == (
-        "block_length is 1; it must be at least 2: one token to read and one token to predict."
+        "block_length is 2; it must be at least 3, so that every block, also the last of a document, has a token to "
+        "read and a token to predict."
     )
+
+
+def test_a_batch_pads_on_the_right_and_predicts_unknown_tokens_too(plain_tokenizer):
+    rows = [{"input_ids": [5, 0, 7]}, {"input_ids": [8, 9]}]
+    batch = BlockCollator(plain_tokenizer)(rows)
+    assert {name: tensor.tolist() for name, tensor in batch.items()} == {
+        "input_ids": [[5, 0, 7], [8, 9, 0]],
+        "attention_mask": [[1, 1, 1], [1, 1, 0]],
+        "labels": [[5, 0, 7], [8, 9, -100]],
+    }
+    # The library's collator takes the unknown token, id 0, for padding.
+    assert DataCollatorForLanguageModeling(plain_tokenizer, mlm=False)(rows)["labels"].tolist()[0] == [5, -100, 7]

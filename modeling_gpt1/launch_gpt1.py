@@ -1,0 +1,86 @@
+"""The processes of a launch: those that would train alone are refused, and all of them end together."""
+
+import math
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import datasets
+import torch
+from transformers import PreTrainedModel, Trainer, TrainingArguments
+
+
+def check_launch(args: TrainingArguments) -> None:
+    """Whether the processes that were launched train together.
+
+    accelerate and torch say nothing where they do not: each process would train a model of its own on all rows, and
+    all of them would write to one folder.
+
+    Raises:
+        ValueError: several processes that do not know each other, or one process where several were asked for.
+    """
+    if args.world_size > 1:
+        return
+    launched = int(os.environ.get("WORLD_SIZE", "1"))
+    if launched > 1:
+        raise ValueError(
+            f"{launched} processes were launched, but each would train alone. Pass --use_cpu (`use_cpu=True`) where "
+            "there is no accelerator for each of them."
+        )
+    # What `accelerate launch` leaves in the environment of its only process if it was asked for several.
+    if "ACCELERATE_USE_CPU" in os.environ and "MASTER_ADDR" in os.environ and "WORLD_SIZE" not in os.environ:
+        raise ValueError(
+            "`accelerate launch` was asked for several processes, but started one, as it does with --cpu. Use "
+            "`torchrun --nproc_per_node N` with --use_cpu (`use_cpu=True`) after the script, or --num_processes 1."
+        )
+
+
+def check_sharding(model: PreTrainedModel) -> None:
+    """Whether a model that was opened with `distributed_config=DistributedConfig(fsdp_size=…)` can be trained.
+
+    Raises:
+        ValueError: tied embeddings of a vocabulary that the processes cannot share evenly. One padded copy of them is
+            trained and another is used (transformers 5.17 to 5.23, torch 2.13).
+    """
+    num_shards = getattr(getattr(model.config, "distributed_config", None), "fsdp_size", None) or 1
+    vocab_size = model.config.vocab_size
+    if model.config.tie_word_embeddings and vocab_size % num_shards:
+        raise ValueError(
+            f"The vocabulary has {vocab_size} tokens, which {num_shards} processes cannot share evenly: the model "
+            f"would go on reading old embeddings. Open it in one process, call `model.resize_token_embeddings("
+            f"{vocab_size}, pad_to_multiple_of={math.lcm(8, num_shards)})`, save it and start from there."
+        )
+
+
+class SharedStream(torch.utils.data.IterableDataset):
+    """A stream that all processes read from its beginning, each to keep its own rows: those that one process would
+    give to an update are spread over all of them.
+
+    accelerate gives each process files of its own if there are enough. Those are of unequal length, so that one
+    process would begin another pass, and a shorter update, where the others still have rows.
+
+    Args:
+        rows: a stream of `datasets`; of a stream with several shards, each worker of a DataLoader reads its own.
+    """
+
+    def __init__(self, rows: datasets.IterableDataset):
+        self.rows = rows
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.rows)
+
+    def set_epoch(self, epoch: int) -> None:
+        self.rows.set_epoch(epoch)
+
+
+def end_processes(trainer: Trainer) -> None:
+    """Waits for all processes and closes their process group; the last statement of a script that may be launched.
+
+    A group that is left open can abort the process as it exits: gloo's threads free tensors of an interpreter that is
+    gone. A group that is closed while DistributedDataParallel still holds it can hang: freed by that, it waits for
+    gloo's threads without giving up the interpreter's lock, which they need to end. So the wrapped model goes first.
+    """
+    trainer.accelerator.wait_for_everyone()
+    trainer.model_wrapped = trainer.model
+    trainer.accelerator.free_memory()
+    trainer.accelerator.end_training()

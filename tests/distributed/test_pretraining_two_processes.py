@@ -1,0 +1,189 @@
+"""Pre-training by two processes over gloo: the numbers of one process, the rows of each, and each other's checkpoints.
+
+Losses and gradient norms agree to a relative 1e-5, weights to 1e-5.
+"""
+
+import json
+
+import helpers_pretraining
+import pytest
+import torch
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from accelerate.utils.launch import prepare_simple_launcher_cmd_env
+from helpers_launch import ACCELERATE, IS_AFTER_5_17, TORCHRUN, launch, launch_well
+from helpers_pretraining import NUM_ROWS, NUM_UPDATES, ROWS_PER_UPDATE, SAVED_UPDATE, make_model, make_trainer, train
+from transformers.distributed import DistributedConfig
+
+from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1PretrainingArguments, GPT1PretrainingTrainer
+from modeling_gpt1.launch_gpt1 import SharedStream
+
+SCRIPT = helpers_pretraining.__file__
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The runs of two processes, `one`, that of a single process, and `start`, the model that all of them train."""
+    folder = tmp_path_factory.mktemp("pretraining")
+    make_model().save_pretrained(folder / "start")
+    trainer = make_trainer(folder / "one", 1, save_strategy="steps", save_steps=SAVED_UPDATE)
+    record = train(trainer)
+    trainer.save_model()
+    (folder / "one-0.json").write_text(json.dumps(record), encoding="utf-8")
+    newer = ["sharded", "resumed"] if IS_AFTER_5_17 else []
+    launch_well(TORCHRUN, SCRIPT, folder, *newer, "map", "stream")
+    return folder
+
+
+def records(folder, case, num_processes=2):
+    return [json.loads((folder / f"{case}-{rank}.json").read_text(encoding="utf-8")) for rank in range(num_processes)]
+
+
+def assert_same_run(record, expected, num_updates=NUM_UPDATES):
+    assert len(expected["log"]) == NUM_UPDATES
+    own_log = [step for step in record["log"] if step["step"] > NUM_UPDATES - num_updates]
+    assert len(own_log) == num_updates
+    for step, expected_step in zip(own_log, expected["log"][-num_updates:], strict=True):
+        assert step == pytest.approx(expected_step, rel=1e-5)
+    assert record["eval_loss"] == pytest.approx(expected["eval_loss"], rel=1e-5)
+
+
+def assert_same_weights(weights, expected):
+    assert weights.keys() == expected.keys()
+    for name, weight in weights.items():
+        torch.testing.assert_close(weight, expected[name], rtol=0, atol=1e-5, msg=name)
+
+
+def weights_in(folder):
+    return GPT1ForCausalLM.from_pretrained(folder).state_dict()
+
+
+def assert_each_row_once_per_pass(seen):
+    """`seen`: the rows of each process, in order; both passes are of 24 rows, 12 for each process."""
+    assert [len(rows) for rows in seen] == [NUM_ROWS, NUM_ROWS]
+    for start in (0, NUM_ROWS // 2):
+        own = [set(rows[start : start + NUM_ROWS // 2]) for rows in seen]
+        assert not own[0] & own[1] and own[0] | own[1] == set(range(NUM_ROWS))
+
+
+def rows_by_update(seen):
+    """The set of rows of each update, whichever process saw them."""
+    own = ROWS_PER_UPDATE // len(seen)
+    return [set().union(*(rows[i * own : (i + 1) * own] for rows in seen)) for i in range(len(seen[0]) // own)]
+
+
+def test_rows_on_disk(folder):
+    """Shuffled by Trainer: the updates hold the same rows as in one process."""
+    expected, together = records(folder, "one", 1)[0], records(folder, "map")
+    for record in together:
+        assert_same_run(record, expected)
+    seen = [record["seen"] for record in together]
+    assert_each_row_once_per_pass(seen)
+    assert rows_by_update(seen) == rows_by_update([expected["seen"]])
+    assert_same_weights(weights_in(folder / "map"), weights_in(folder / "one"))
+    # Negative control: six updates move the weights by far more than the tolerance.
+    assert (
+        weights_in(folder / "map")["transformer.h.0.mlp.c_fc.weight"] - make_model().transformer.h[0].mlp.c_fc.weight
+    ).abs().max() > 1e-3
+
+
+def test_a_stream_of_unequal_files(folder, tmp_path):
+    single = make_trainer(tmp_path, 1, is_stream=True)
+    expected, together = train(single), records(folder, "stream")
+    for record in together:
+        assert_same_run(record, expected)
+    seen = [record["seen"] for record in together]
+    assert_each_row_once_per_pass(seen)
+    assert rows_by_update(seen) == rows_by_update([expected["seen"]])
+    assert_same_weights(weights_in(folder / "stream"), single.model.state_dict())
+
+
+@pytest.mark.skipif(not IS_AFTER_5_17, reason="several processes of this transformers cannot resume on the CPU")
+def test_a_checkpoint_of_one_process_goes_on_in_two(folder):
+    expected, together = records(folder, "one", 1)[0], records(folder, "resumed")
+    for record in together:
+        assert_same_run(record, expected, NUM_UPDATES - SAVED_UPDATE)
+        assert len(record["seen"]) == (NUM_UPDATES - SAVED_UPDATE) * ROWS_PER_UPDATE // 2
+    assert_same_weights(weights_in(folder / "resumed"), weights_in(folder / "one"))
+
+
+def test_a_checkpoint_of_two_processes_goes_on_in_one(folder, tmp_path):
+    trainer = make_trainer(tmp_path, 1)
+    record = train(trainer, str(folder / "map" / f"checkpoint-{SAVED_UPDATE}"))
+    assert_same_run(record, records(folder, "one", 1)[0], NUM_UPDATES - SAVED_UPDATE)
+    assert len(record["seen"]) == (NUM_UPDATES - SAVED_UPDATE) * ROWS_PER_UPDATE
+    assert_same_weights(trainer.model.state_dict(), weights_in(folder / "one"))
+
+
+@pytest.mark.skipif(not IS_AFTER_5_17, reason="this transformers cannot train sharded models")
+def test_a_model_that_is_cut_over_two_processes(folder):
+    """Opened in two processes from what one saved, and in one from what the two saved."""
+    expected, together = records(folder, "one", 1)[0], records(folder, "sharded")
+    for record in together:
+        assert_same_run(record, expected)
+    assert_each_row_once_per_pass([record["seen"] for record in together])
+    assert_same_weights(weights_in(folder / "sharded"), weights_in(folder / "one"))
+
+
+def test_accelerate_launch_and_a_process_that_is_killed(folder, tmp_path):
+    """The first training is that of torchrun; in the second a process is killed, and the job ends with an error."""
+    code, output = launch(ACCELERATE, SCRIPT, tmp_path, "map", "killed")
+    for record, expected in zip(records(tmp_path, "map"), records(folder, "map"), strict=True):
+        assert_same_run(record, expected)
+        assert record["seen"] == expected["seen"]
+    assert code == 1 and "Signal 9 (SIGKILL)" in output, output[-10000:]
+
+
+def test_torchrun_refuses_lone_processes_and_ends_when_one_is_killed(tmp_path):
+    code, output = launch(TORCHRUN, SCRIPT, tmp_path, "alone", "killed")
+    assert code == 1 and "Signal 9 (SIGKILL)" in output, output[-10000:]
+    assert not list(tmp_path.glob("killed-*.json"))
+    refusal = (
+        "2 processes were launched, but each would train alone. Pass --use_cpu (`use_cpu=True`) where there is no "
+        "accelerator for each of them."
+    )
+    accelerators = torch.accelerator.device_count() if torch.accelerator.is_available() else 0
+    assert records(tmp_path, "alone") == ([refusal] * 2 if accelerators == 0 else [None] * 2)
+    assert not (tmp_path / "alone").exists()
+
+
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_a_launch_that_starts_one_process_of_two_is_refused(num_processes, tmp_path, monkeypatch):
+    """In the environment that `accelerate launch` gives to the one process that it starts."""
+    arguments = ["--cpu", "--num_processes", str(num_processes), "--num_machines", "1", "train.py"]
+    arguments, *_ = _validate_launch_command(launch_command_parser().parse_args(arguments))
+    for name, value in prepare_simple_launcher_cmd_env(arguments)[1].items():
+        monkeypatch.setenv(name, value)
+    if num_processes == 1:
+        make_trainer(tmp_path / "output", 1)
+        return
+    with pytest.raises(ValueError) as error:
+        make_trainer(tmp_path / "output", 1)
+    assert str(error.value) == (
+        "`accelerate launch` was asked for several processes, but started one, as it does with --cpu. Use `torchrun "
+        "--nproc_per_node N` with --use_cpu (`use_cpu=True`) after the script, or --num_processes 1."
+    )
+    assert not (tmp_path / "output").exists()
+
+
+def test_an_odd_vocabulary_cannot_be_cut_over_two_processes(tmp_path):
+    config = GPT1Config(vocab_size=41, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)
+    model, arguments = GPT1ForCausalLM(config), GPT1PretrainingArguments(str(tmp_path / "output"), use_cpu=True)
+    model.config.distributed_config = DistributedConfig(fsdp_size=2)
+    with pytest.raises(ValueError) as error:
+        GPT1PretrainingTrainer(model, arguments)
+    assert str(error.value) == (
+        "The vocabulary has 41 tokens, which 2 processes cannot share evenly: the model would go on reading old "
+        "embeddings. Open it in one process, call `model.resize_token_embeddings(41, pad_to_multiple_of=8)`, save it "
+        "and start from there."
+    )
+    model.config.tie_word_embeddings = False
+    GPT1PretrainingTrainer(model, arguments)
+
+
+def test_a_shared_stream_takes_its_epoch_to_the_rows():
+    rows = helpers_pretraining.make_dataset(is_stream=True).shuffle(seed=0, buffer_size=NUM_ROWS)
+    stream, orders = SharedStream(rows), []
+    for epoch in (0, 1, 0):
+        stream.set_epoch(epoch)
+        orders.append([row["input_ids"][0] for row in stream])
+    assert orders[0] == orders[2] != orders[1] and sorted(orders[0]) == sorted(orders[1]) == list(range(NUM_ROWS))

@@ -1,0 +1,133 @@
+"""examples/plot_run.py on made-up logs: which records become which curves, where they are read from, and refusals."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(scope="module")
+def plot_run():
+    pytest.importorskip("matplotlib")
+    sys.path.insert(0, str(EXAMPLES))
+    try:
+        yield importlib.import_module("plot_run")
+    finally:
+        sys.path.remove(str(EXAMPLES))
+
+
+def make_records(scale=1.0, num_steps=4):
+    records = []
+    for step in range(1, num_steps + 1):
+        place = {"step": step, "num_input_tokens_seen": 1000 * step}
+        figures = {
+            "loss": scale / step,
+            "learning_rate": 0.1,
+            "grad_norm": scale,
+            "tokens_per_second": 5.0,
+            "mfu": 0.4,
+        }
+        records.append({**place, **figures})
+    records.append({**place, "eval_loss": 2.0, "eval_perplexity": 7.4 * scale})
+    records.append({"step": step, "samples": ["it was"]})
+    return [*records, {**place, "train_runtime": 3.0, "train_loss": 1.0}]
+
+
+def write_lines(folder: Path, records, torn=""):
+    folder.mkdir(parents=True)
+    (folder / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records) + torn)
+    return folder
+
+
+def write_state(folder: Path, records):
+    folder.mkdir(parents=True)
+    (folder / "trainer_state.json").write_text(json.dumps({"log_history": records}))
+
+
+def curves_of(figure) -> dict[str, list[tuple[list, list]]]:
+    return {
+        axes.get_title(): [(list(line.get_xdata()), list(line.get_ydata())) for line in axes.get_lines()]
+        for axes in figure.axes
+    }
+
+
+def test_every_run_is_a_line_in_every_panel(plot_run):
+    figure = plot_run.draw({"small": make_records(), "large": make_records(2.0, num_steps=3)}, "tokens")
+    curves, small, large = curves_of(figure), [1000, 2000, 3000, 4000], [1000, 2000, 3000]
+    assert curves == {
+        "training loss": [(small, [1.0, 0.5, 1 / 3, 0.25]), (large, [2.0, 1.0, 2 / 3])],
+        "held-out perplexity": [([4000], [7.4]), ([3000], [14.8])],
+        "learning rate": [(small, [0.1] * 4), (large, [0.1] * 3)],
+        "gradient norm": [(small, [1.0] * 4), (large, [2.0] * 3)],
+        "tokens per second": [(small, [5.0] * 4), (large, [5.0] * 3)],
+        "model FLOP utilisation": [(small, [0.4] * 4), (large, [0.4] * 3)],
+    }
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["small", "large"]
+    assert {axes.get_title() for axes in figure.axes if axes.get_yscale() == "log"} == {
+        "held-out perplexity",
+        "gradient norm",
+    }
+    assert [axes.get_xlabel() for axes in figure.axes] == ["", "", "", "", "tokens seen", "tokens seen"]
+    for axes in figure.axes:
+        assert [line.get_color() for line in axes.get_lines()] == ["C0", "C1"]
+
+
+def test_what_a_run_has_not_logged_has_no_panel(plot_run):
+    records = [{"step": 2, "loss": 0.5, "grad_norm": None}, {"step": 4, "loss": None, "grad_norm": 1.5}]
+    assert curves_of(plot_run.draw({"run": records}, "steps")) == {
+        "training loss": [([2], [0.5])],
+        "gradient norm": [([4], [1.5])],
+    }
+
+
+def test_where_the_log_is_read_from(plot_run, tmp_path):
+    run = tmp_path / "run"
+    for step in (90, 100):
+        write_state(run / f"checkpoint-{step}", [{"step": step}])
+    assert plot_run.read_run(run) == [{"step": 100}]
+    (run / "trainer_state.json").write_text('{"log_history": [{"step": 120, "loss": NaN}]}')
+    assert plot_run.read_run(run)[0]["step"] == 120
+    write_lines(run / "lines", [{"step": 7}], torn='{"step": 8, "lo')
+    assert plot_run.read_run(run / "lines") == [{"step": 7}]
+
+
+def test_runs_of_the_same_name_are_told_apart(plot_run):
+    assert plot_run.names_of([Path("a/out"), Path("b/out")]) == ["a/out", "b/out"]
+    assert plot_run.names_of([Path("a/one"), Path("b/two/")]) == ["one", "two"]
+
+
+def test_a_picture_is_written(plot_run, tmp_path, capsys):
+    runs = [str(write_lines(tmp_path / name, make_records())) for name in ("one", "two")]
+    plot_run.main([*runs, "--output", str(tmp_path / "curves.png"), "--x", "steps"])
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert capsys.readouterr().out == f"written to {tmp_path / 'curves.png'}\n"
+
+
+def test_refusals(plot_run, tmp_path):
+    def message(*runs, x="tokens"):
+        with pytest.raises(ValueError) as error:
+            plot_run.main([*map(str, runs), "--output", str(tmp_path / "curves.png"), "--x", x])
+        return str(error.value)
+
+    assert message(tmp_path / "none") == f"{tmp_path / 'none'} is no folder. Give the output folders of runs."
+    assert message(tmp_path) == (
+        f"{tmp_path} has no log: neither log.jsonl, nor trainer_state.json, nor a checkpoint with one. Give the "
+        "`--output_dir` of a run."
+    )
+    empty = write_lines(tmp_path / "empty", [])
+    assert message(empty) == "Nothing has been logged yet by empty. Wait for the first log of a run."
+    uncounted = write_lines(tmp_path / "uncounted", [{"step": 1, "loss": 2.0}])
+    assert message(uncounted) == (
+        "uncounted has not counted its tokens (`include_num_input_tokens_seen`). Pass --x steps."
+    )
+    broken = write_lines(tmp_path / "broken", [])
+    (broken / "log.jsonl").write_text('{"step": 1}\n{"st\n')
+    assert message(broken) == (
+        f"{broken / 'log.jsonl'}, line 2 is not JSON: Invalid control character at: line 1 column 5 (char 4). Mend "
+        "or remove the line."
+    )
+    assert not (tmp_path / "curves.png").exists()

@@ -1,0 +1,184 @@
+"""Pre-training runs that several processes make together; also run as a script by one of them.
+
+As a script: `torchrun --nproc_per_node 2 tests/helpers_pretraining.py FOLDER CASE…` trains each case on 8 rows per
+update, spread over the processes, and writes what each process saw to `FOLDER/CASE-<rank>.json`, the trained model to
+`FOLDER/CASE`. The cases that go on from one process read the checkpoint or model that it left in `FOLDER/one`.
+"""
+
+import json
+import os
+import signal
+import sys
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import datasets
+import torch
+from helpers_launch import show_where_it_hangs
+from transformers import TrainerCallback
+from transformers.distributed import DistributedConfig
+
+from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1PretrainingArguments, GPT1PretrainingTrainer
+from modeling_gpt1.launch_gpt1 import end_processes
+
+NUM_ROWS, ROWS_PER_UPDATE, NUM_UPDATES, SAVED_UPDATE, LENGTH = 24, 8, 6, 2, 12
+# Files of unequal length, so that processes with files of their own would not end a pass together.
+FILES = [list(range(10)), list(range(10, 13)), list(range(13, NUM_ROWS))]
+
+
+def make_row(index: int) -> dict[str, list[int]]:
+    """A block that begins with its index; each third one is the short end of a document."""
+    length = LENGTH if index % 3 else 3 + index % 5
+    return {"input_ids": [index] + [NUM_ROWS + (7 * index + 3 * place) % 16 for place in range(length - 1)]}
+
+
+def generate_rows(files: list[list[int]]) -> Iterator[dict[str, list[int]]]:
+    for file in files:
+        yield from map(make_row, file)
+
+
+def make_dataset(is_stream: bool) -> datasets.Dataset | datasets.IterableDataset:
+    if is_stream:
+        return datasets.IterableDataset.from_generator(generate_rows, gen_kwargs={"files": FILES})
+    return datasets.Dataset.from_list([make_row(index) for index in range(NUM_ROWS)])
+
+
+def make_model() -> GPT1ForCausalLM:
+    torch.manual_seed(0)
+    return GPT1ForCausalLM(
+        GPT1Config(
+            vocab_size=NUM_ROWS + 16,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            max_position_embeddings=LENGTH,
+            embd_pdrop=0.0,
+            resid_pdrop=0.0,
+            attn_pdrop=0.0,
+            initializer_range=0.1,
+            pad_token_id=0,
+        )
+    )
+
+
+class Collator:
+    """Pads a batch and remembers which rows went into it."""
+
+    def __init__(self):
+        self.seen: list[int] = []
+
+    def __call__(self, rows: list[dict[str, list[int]]]) -> dict[str, torch.Tensor]:
+        self.seen += [row["input_ids"][0] for row in rows]
+        ids, labels = (
+            torch.nn.utils.rnn.pad_sequence(
+                [torch.tensor(row["input_ids"]) for row in rows], batch_first=True, padding_value=padding
+            )
+            for padding in (0, -100)
+        )
+        return {"input_ids": ids, "attention_mask": (labels != -100).long(), "labels": labels}
+
+
+def make_trainer(
+    output_dir: str | os.PathLike,
+    num_processes: int,
+    model: GPT1ForCausalLM | None = None,
+    is_stream: bool = False,
+    **kwargs,
+) -> GPT1PretrainingTrainer:
+    """8 rows per update: at once in one process, else in two micro-batches of each process."""
+    arguments = {
+        "max_steps": NUM_UPDATES,
+        "per_device_train_batch_size": ROWS_PER_UPDATE
+        if num_processes == 1
+        else ROWS_PER_UPDATE // 2 // num_processes,
+        "gradient_accumulation_steps": 1 if num_processes == 1 else 2,
+        "learning_rate": 0.01,
+        "warmup_steps": 0,
+        # Else Adam blows up rounding errors of gradients that are zero in exact arithmetic, as of the key biases.
+        "adam_epsilon": 1e-3,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "report_to": "none",
+        **kwargs,
+    }
+    return GPT1PretrainingTrainer(
+        model=make_model() if model is None else model,
+        args=GPT1PretrainingArguments(output_dir=str(output_dir), **arguments),
+        data_collator=Collator(),
+        train_dataset=make_dataset(is_stream),
+        eval_dataset=make_dataset(is_stream),
+    )
+
+
+def train(trainer: GPT1PretrainingTrainer, resume_from_checkpoint: str | None = None) -> dict:
+    """The record of a run: loss and gradient norm of each update, the rows this process saw, the evaluation."""
+    trainer.train(resume_from_checkpoint=resume_from_checkpoint)
+    seen = trainer.data_collator.seen.copy()
+    log = [
+        {key: record[key] for key in ("step", "loss", "grad_norm")}
+        for record in trainer.state.log_history
+        if "loss" in record
+    ]
+    return {"log": log, "seen": seen, "eval_loss": trainer.evaluate()["eval_loss"]}
+
+
+def refusal_to_train_alone(folder: Path) -> str | None:
+    """What the trainer says where nothing tells the processes to meet on the CPU."""
+    try:
+        make_trainer(folder / "alone", 1, use_cpu=False)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+class KillLastProcess(TrainerCallback):
+    """As the kernel does when memory is short: nothing of the process runs on."""
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if args.process_index == args.world_size - 1 and state.global_step == SAVED_UPDATE:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def run_case(case: str, folder: Path, num_processes: int) -> tuple[GPT1PretrainingTrainer, dict]:
+    output = folder / case
+    if case == "map":
+        trainer = make_trainer(output, num_processes, save_strategy="steps", save_steps=SAVED_UPDATE)
+        return trainer, train(trainer)
+    if case == "stream":
+        trainer = make_trainer(output, num_processes, is_stream=True)
+        return trainer, train(trainer)
+    if case == "resumed":
+        trainer = make_trainer(output, num_processes)
+        return trainer, train(trainer, str(folder / "one" / f"checkpoint-{SAVED_UPDATE}"))
+    if case == "sharded":
+        sharding = DistributedConfig(fsdp_size=num_processes)
+        model = GPT1ForCausalLM.from_pretrained(folder / "start", distributed_config=sharding)
+        trainer = make_trainer(output, num_processes, model)
+        return trainer, train(trainer)
+    if case == "killed":
+        trainer = make_trainer(output, num_processes)
+        trainer.add_callback(KillLastProcess())
+        return trainer, train(trainer)
+    raise ValueError(f"There is no case {case!r}.")
+
+
+def main(folder: str, *cases: str) -> None:
+    show_where_it_hangs()
+    for case in cases:
+        if case == "alone":
+            record = refusal_to_train_alone(Path(folder))
+        else:
+            trainer, record = run_case(case, Path(folder), int(os.environ["WORLD_SIZE"]))
+            trainer.save_model()
+        Path(folder, f"{case}-{os.environ['RANK']}.json").write_text(json.dumps(record), encoding="utf-8")
+    wrapped = weakref.ref(trainer.model_wrapped)
+    end_processes(trainer)
+    if wrapped() is not trainer.model and wrapped() is not None:
+        raise RuntimeError("DistributedDataParallel outlives its process group.")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,362 @@
+"""Log and samples of a run: every record on disk at once, a resumed run's file, and training that notices nothing.
+
+As a script, `torchrun --nproc_per_node 2 … OUTPUT_DIR` trains with both callbacks in two processes.
+"""
+
+import json
+import logging
+import math
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import helpers_training
+import numpy as np
+import pytest
+import torch
+from helpers_training import WORDS, make_tokenizer
+from transformers import DataCollatorForLanguageModeling, TrainerCallback, TrainerState
+
+from modeling_gpt1 import (
+    GPT1Config,
+    GPT1ForCausalLM,
+    GPT1PretrainingArguments,
+    GPT1PretrainingTrainer,
+    callbacks_gpt1,
+    trainer_gpt1,
+)
+from modeling_gpt1.callbacks_gpt1 import JsonLinesCallback, SampleCallback
+from modeling_gpt1.launch_gpt1 import end_processes
+from modeling_gpt1.trainer_gpt1 import training_flops_per_token
+
+PROMPTS = ["ann goes home", "the cat"]
+ROOT = Path(helpers_training.__file__).parent.parent
+TIMES = ("runtime", "per_second", "mfu")
+# No dropout, whose masks differ, and an optimizer that does not blow up rounding errors of gradients that are zero.
+TWO_PROCESSES = {
+    "dropout": 0.0,
+    "optim": "sgd",
+    "learning_rate": 0.05,
+    "train_sampling_strategy": "sequential",
+    "max_steps": 4,
+}
+
+
+def make_rows(tokenizer, num_rows=24):
+    generator = random.Random(3)
+    texts = [" ".join(generator.choices(WORDS, k=generator.randint(1, 7))) for _ in range(num_rows)]
+    return [{"input_ids": tokenizer(text, add_special_tokens=False)["input_ids"]} for text in texts]
+
+
+def make_trainer(folder, callbacks=(), batch_size=4, dropout=0.1, **arguments) -> GPT1PretrainingTrainer:
+    tokenizer = make_tokenizer()
+    torch.manual_seed(0)
+    config = GPT1Config(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=48,
+        initializer_range=0.2,
+        embd_pdrop=dropout,
+        resid_pdrop=dropout,
+        attn_pdrop=dropout,
+    )
+    settings = {
+        "max_steps": 8,
+        "logging_steps": 1,
+        "eval_strategy": "steps",
+        "eval_steps": 2,
+        "warmup_steps": 0,
+        "learning_rate": 1e-2,
+        "save_strategy": "no",
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "report_to": "none",
+        **arguments,
+    }
+    rows = make_rows(tokenizer)
+    return GPT1PretrainingTrainer(
+        model=GPT1ForCausalLM(config),
+        args=GPT1PretrainingArguments(output_dir=str(folder), per_device_train_batch_size=batch_size, **settings),
+        data_collator=DataCollatorForLanguageModeling(tokenizer, mlm=False),
+        train_dataset=rows,
+        eval_dataset=rows[:7],
+        processing_class=tokenizer,
+        callbacks=list(callbacks),
+    )
+
+
+def both_callbacks():
+    return SampleCallback(make_tokenizer(), PROMPTS, max_new_tokens=6), JsonLinesCallback()
+
+
+def strict_records(path: Path) -> list[dict]:
+    """The file's records; no line may have a number that JSON does not know."""
+
+    def refuse(constant):
+        raise ValueError(f"{constant} is not JSON")
+
+    return [json.loads(line, parse_constant=refuse) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def without_times(records: list[dict]) -> list[dict]:
+    return [{key: value for key, value in record.items() if not key.endswith(TIMES)} for record in records]
+
+
+class Kill(TrainerCallback):
+    """Ends the run by force right after the log of a step."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_log(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            raise KeyboardInterrupt
+
+
+class TestJsonLines:
+    def test_every_record_is_in_the_file_when_it_is_made(self, tmp_path):
+        class Watch(TrainerCallback):
+            seen = []
+
+            def on_log(self, args, state, control, **kwargs):
+                self.seen.append((tmp_path / "log.jsonl").read_text())
+
+        trainer = make_trainer(tmp_path, [JsonLinesCallback(), Watch()])
+        trainer.train()
+        trainer.evaluate()
+        lines = (tmp_path / "log.jsonl").read_text().splitlines(keepends=True)
+        assert Watch.seen == ["".join(lines[: number + 1]) for number in range(len(lines))]
+        assert strict_records(tmp_path / "log.jsonl") == trainer.state.log_history
+        assert len(lines) == 8 + 4 + 1 + 1
+        assert lines[0].startswith('{"step": 1, "epoch": 0.16666666666666666, "grad_norm": ')
+
+    def test_records_have_the_figures_of_pretraining(self, tmp_path):
+        make_trainer(tmp_path, [JsonLinesCallback()], max_steps=2).train()
+        training, _, evaluation, _ = strict_records(tmp_path / "log.jsonl")
+        assert training.keys() >= {"loss", "perplexity", "grad_norm", "learning_rate", "tokens_per_second", "mfu"}
+        assert training["perplexity"] == pytest.approx(math.exp(training["loss"]), rel=1e-9)
+        assert evaluation["eval_perplexity"] == pytest.approx(math.exp(evaluation["eval_loss"]), rel=1e-9)
+
+    def test_a_killed_and_resumed_run_has_the_file_of_an_uninterrupted_one(self, tmp_path):
+        whole, cut = tmp_path / "whole", tmp_path / "cut"
+        saves = {"save_strategy": "steps", "save_steps": 4, "eval_on_start": True}
+        make_trainer(whole, both_callbacks(), **saves).train()
+        with pytest.raises(KeyboardInterrupt):
+            make_trainer(cut, [*both_callbacks(), Kill(7)], **saves).train()
+        assert strict_records(cut / "log.jsonl")[-1]["step"] == 7
+        with (cut / "log.jsonl").open("a") as file:
+            file.write('{"step": 8, "lo')
+        # In the other order samples come into the file one event later, but none is lost.
+        resumed = make_trainer(cut, both_callbacks()[::-1], **saves)
+        resumed.train(resume_from_checkpoint=str(cut / "checkpoint-4"))
+        records, expected = (strict_records(folder / "log.jsonl") for folder in (cut, whole))
+        assert without_times(records) == without_times(expected)
+        assert [record["step"] for record in expected if "samples" in record] == [0, 2, 4, 6, 8]
+        assert sorted(path.name for path in cut.iterdir()) == ["checkpoint-4", "checkpoint-8", "log.jsonl"]
+
+    def test_the_log_of_another_run_is_set_aside(self, tmp_path, caplog):
+        saves = {"save_strategy": "steps", "save_steps": 4, "max_steps": 4}
+        make_trainer(tmp_path, [JsonLinesCallback()], **saves).train()
+        first = (tmp_path / "log.jsonl").read_text()
+        make_trainer(tmp_path, [JsonLinesCallback()], seed=1, **saves).train()
+        second = (tmp_path / "log.jsonl").read_text()
+        assert (tmp_path / "log.1.jsonl").read_text() == first != second
+        assert (
+            f"{tmp_path / 'log.jsonl'} is not the log of what this run goes on from. It is kept as "
+            f"{tmp_path / 'log.1.jsonl'}."
+        ) in caplog.messages
+
+        make_trainer(tmp_path / "other", [JsonLinesCallback()], seed=2, **saves).train()
+        resumed = make_trainer(tmp_path, [JsonLinesCallback()], seed=2, **{**saves, "max_steps": 5})
+        resumed.train(resume_from_checkpoint=str(tmp_path / "other" / "checkpoint-4"))
+        assert (tmp_path / "log.1.jsonl").read_text() == first
+        assert (tmp_path / "log.2.jsonl").read_text() == second
+        assert without_times(strict_records(tmp_path / "log.jsonl")) == without_times(resumed.state.log_history)
+
+    def test_a_file_that_lost_lines_is_completed_from_the_checkpoint(self, tmp_path):
+        history = [{"loss": 2.5, "epoch": 0.5, "step": step} for step in range(1, 5)]
+        path = tmp_path / "log.jsonl"
+        path.write_text('{"step": 1, "epoch": 0.5, "loss": 2.5}\n{"step": 2, "ep')
+        state = TrainerState(global_step=4, log_history=list(history), is_world_process_zero=True)
+        JsonLinesCallback(path).on_train_begin(None, state, None)
+        assert strict_records(path) == history and list(tmp_path.iterdir()) == [path]
+
+    def test_figures_that_json_does_not_have(self, tmp_path):
+        state = TrainerState(global_step=1, is_world_process_zero=True)
+        callback = JsonLinesCallback(tmp_path / "new" / "log.jsonl")
+        callback.on_train_begin(None, state, None)
+        figures = {"a": float("nan"), "b": float("inf"), "c": np.float32(0.5), "d": [-math.inf, {"e": np.int64(3)}]}
+        state.log_history.append({**figures, "text": "ünïcode\u2028", "step": 1})
+        callback.on_log(None, state, None)
+        assert strict_records(tmp_path / "new" / "log.jsonl") == [
+            {"step": 1, "a": None, "b": None, "c": 0.5, "d": [None, {"e": 3}], "text": "ünïcode\u2028"}
+        ]
+
+    def test_only_the_main_process_and_only_training_writes(self, tmp_path):
+        state = TrainerState(log_history=[{"step": 1}], is_world_process_zero=False)
+        callback = JsonLinesCallback(tmp_path / "log.jsonl")
+        callback.on_train_begin(None, state, None)
+        callback.on_log(None, state, None)
+        make_trainer(tmp_path, [JsonLinesCallback()]).evaluate()
+        assert list(tmp_path.iterdir()) == []
+
+
+class TestSamples:
+    def test_training_with_samples_ends_with_the_same_weights(self, tmp_path, monkeypatch):
+        callback = SampleCallback(make_tokenizer(), PROMPTS, max_new_tokens=6)
+        weights = [self._weights(make_trainer(tmp_path, callbacks)) for callbacks in ([], [callback])]
+        assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+        # Negative control: samples drawn from the state that dropout goes on from.
+        monkeypatch.setattr(callbacks_gpt1, "own_random_state", lambda seed, device: torch.no_grad())
+        disturbed = self._weights(make_trainer(tmp_path, [callback]))
+        assert not all(torch.equal(weights[0][name], disturbed[name]) for name in disturbed)
+
+    @staticmethod
+    def _weights(trainer):
+        trainer.train()
+        return {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
+
+    @pytest.mark.parametrize("training", [True, False])
+    def test_no_random_state_and_no_mode_is_changed(self, tmp_path, training):
+        trainer = make_trainer(tmp_path)
+        trainer.model.train(training)
+        callback = SampleCallback(make_tokenizer(), PROMPTS, max_new_tokens=6)
+        before = (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
+        callback.on_evaluate(None, TrainerState(), None, model=trainer.model)
+        after = (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
+        assert after == before
+        assert {module.training for module in trainer.model.modules()} == {training}
+
+    def test_samples_go_on_from_their_prompts_and_are_the_same_again(self, tmp_path, caplog):
+        trainer, tokenizer = make_trainer(tmp_path), make_tokenizer()
+        state = TrainerState(global_step=3, epoch=0.5, is_world_process_zero=True)
+        callback = SampleCallback(tokenizer, PROMPTS, max_new_tokens=6)
+        with caplog.at_level(logging.INFO, logger="modeling_gpt1.callbacks_gpt1"):
+            callback.on_evaluate(None, state, None, model=trainer.model)
+            callback.on_evaluate(None, state, None, model=trainer.model)  # of a second data set
+        (record,) = state.log_history
+        assert (record["step"], record["epoch"]) == (3, 0.5)
+        assert [sample.startswith(prompt) for sample, prompt in zip(record["samples"], PROMPTS, strict=True)] == [
+            True,
+            True,
+        ]
+        assert [message for _, _, message in caplog.record_tuples] == [f"step 3: {text}" for text in record["samples"]]
+
+        again = TrainerState(global_step=4)
+        torch.rand(5)
+        callback.on_evaluate(None, again, None, model=trainer.model)
+        assert again.log_history[0]["samples"] == record["samples"]
+        other = TrainerState()
+        SampleCallback(tokenizer, PROMPTS, 6, seed=1).on_evaluate(None, other, None, model=trainer.model)
+        assert other.log_history[0]["samples"] != record["samples"]
+
+    def test_padding_of_the_shorter_prompts_changes_nothing(self, tmp_path):
+        model, tokenizer = make_trainer(tmp_path).model, make_tokenizer()
+        together, alone = TrainerState(), TrainerState()
+        SampleCallback(tokenizer, PROMPTS, 6, top_k=1).on_evaluate(None, together, None, model=model)
+        SampleCallback(tokenizer, PROMPTS[1], 6, top_k=1).on_evaluate(None, alone, None, model=model)
+        assert together.log_history[0]["samples"][1:] == alone.log_history[0]["samples"]
+
+    def test_the_tokenizer_stays_as_it_was(self, tmp_path):
+        model, tokenizer = make_trainer(tmp_path).model, make_tokenizer()
+        before = tokenizer.backend_tokenizer.to_str()
+        SampleCallback(tokenizer, PROMPTS, 6).on_evaluate(None, TrainerState(), None, model=model)
+        assert tokenizer.backend_tokenizer.to_str() == before
+        tokenizer(PROMPTS, padding=True)  # what would be saved with a checkpoint
+        assert tokenizer.backend_tokenizer.to_str() != before
+
+    def test_a_prompt_without_words(self):
+        with pytest.raises(ValueError) as error:
+            SampleCallback(make_tokenizer(), ["the", " "])
+        assert str(error.value) == (
+            "The prompt ' ' has no token, but the model needs one to go on from. Give every prompt a word."
+        )
+
+    def test_prompts_that_leave_no_room(self, tmp_path):
+        trainer = make_trainer(tmp_path, [SampleCallback(make_tokenizer(), ["cat", "the cat"], max_new_tokens=43)])
+        with pytest.raises(ValueError) as error:
+            trainer.train()
+        assert str(error.value) == (
+            "The longest prompt has 6 tokens and `max_new_tokens` is 43, but the model has only 48 positions "
+            "(`max_position_embeddings`). Shorten one of the two."
+        )
+        assert trainer.state.global_step == 0
+
+
+class TestThroughput:
+    def test_counts_tokens_without_padding_over_the_time_of_training_alone(self, tmp_path, monkeypatch):
+        now = [0.0]
+
+        class Clock(TrainerCallback):
+            def on_step_end(self, *args, **kwargs):
+                now[0] += 2
+
+            def on_evaluate(self, *args, **kwargs):
+                now[0] += 100
+
+        def slow_save(self, *args, **kwargs):
+            now[0] += 1000
+
+        monkeypatch.setattr(GPT1ForCausalLM, "save_pretrained", slow_save)
+        monkeypatch.setattr(trainer_gpt1.time, "perf_counter", lambda: now[0])
+        monkeypatch.setattr(trainer_gpt1, "measure_peak_flops", lambda *args: 1e9)
+        saves = {"save_strategy": "steps", "save_steps": 1, "eval_steps": 1, "logging_steps": 3, "max_steps": 6}
+        trainer = make_trainer(tmp_path, [Clock()], **saves)
+        trainer.train()
+        records = [record for record in trainer.state.log_history if "loss" in record]
+        lengths = [len(row["input_ids"]) for row in trainer.train_dataset]
+        assert len(set(lengths)) > 1 and records[-1]["num_input_tokens_seen"] == sum(lengths)
+        seen = [0, *(record["num_input_tokens_seen"] for record in records)]
+        for start, end, record in zip(seen[:-1], seen[1:], records, strict=True):
+            assert record["tokens_per_second"] == pytest.approx((end - start) / 6, rel=1e-9)
+            flops_per_second = record["tokens_per_second"] * training_flops_per_token(trainer.model)
+            assert record["mfu"] == pytest.approx(flops_per_second / 1e9, rel=1e-9)
+
+
+class TestTensorBoard:
+    def test_every_figure_is_a_point_of_its_step(self, tmp_path):
+        pytest.importorskip("tensorboard")
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+        trainer = make_trainer(tmp_path, both_callbacks(), report_to="tensorboard", max_steps=4)
+        trainer.train()
+        (folder,) = (tmp_path / "runs").iterdir()
+        events = EventAccumulator(str(folder))
+        events.Reload()
+        for tag in ("loss", "perplexity", "tokens_per_second", "mfu", "grad_norm", "learning_rate"):
+            points = [(point.step, point.value) for point in events.Scalars(f"train/{tag}")]
+            expected = [(r["step"], r[tag]) for r in trainer.state.log_history if tag in r]
+            assert len(expected) == 4 and points == [(step, pytest.approx(value)) for step, value in expected]
+        assert [point.step for point in events.Scalars("eval/perplexity")] == [2, 4]
+
+
+def test_two_processes_log_and_sample_once(tmp_path):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    command += [__file__, str(tmp_path / "two")]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert run.returncode == 0, run.stderr[-3000:]
+    make_trainer(tmp_path / "one", both_callbacks(), batch_size=4, **TWO_PROCESSES).train()
+    together, alone = (strict_records(tmp_path / name / "log.jsonl") for name in ("two", "one"))
+    assert [record.keys() for record in together] == [record.keys() for record in alone]
+    same = ("step", "loss", "perplexity", "eval_loss", "eval_perplexity", "num_input_tokens_seen")
+    for record, expected in zip(together, alone, strict=True):
+        expected = {key: expected[key] for key in same if key in expected}
+        assert {key: record[key] for key in expected} == pytest.approx(expected, rel=1e-5)
+    assert [record["samples"] for record in together if "samples" in record] == [
+        record["samples"] for record in alone if "samples" in record
+    ]
+
+
+if __name__ == "__main__":
+    trainer = make_trainer(sys.argv[1], both_callbacks(), batch_size=2, **TWO_PROCESSES)
+    if trainer.args.world_size != 2:
+        raise RuntimeError(f"2 processes were launched, but {trainer.args.world_size} train together.")
+    trainer.train()
+    end_processes(trainer)

@@ -1,0 +1,563 @@
+"""Exact resume and atomic checkpoints: runs that are cut anywhere end as if they had not been.
+
+A cut inside the test's process is a `Cut`, which no handler of the trainer catches; the real SIGKILL, the file that is
+too large and the two processes run outside, as a script: `python test_checkpoint_gpt1.py CASE FOLDER`.
+"""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import datasets
+import helpers_training
+import pytest
+import torch
+from helpers_training import make_trainer
+from torch import nn
+from transformers import TrainerCallback
+
+from modeling_gpt1 import (
+    GPT1Config,
+    GPT1DoubleHeadsModel,
+    GPT1ForCausalLM,
+    GPT1PretrainingArguments,
+    GPT1PretrainingTrainer,
+    GPT1Trainer,
+)
+from modeling_gpt1 import checkpoint_gpt1 as checkpoints
+from modeling_gpt1.checkpoint_gpt1 import CheckpointError, newest_whole_checkpoint
+
+ROOT = Path(helpers_training.__file__).parent.parent
+STEPS = {"logging_steps": 4, "save_steps": 3, "eval_strategy": "steps", "eval_steps": 5}
+# 10 rows in batches of 3 make epochs of 4 batches, the last of one row: 2 updates, with 3 and 1 batches.
+ACCUMULATED = {"max_steps": 9, "gradient_accumulation_steps": 3, "save_strategy": "steps"}
+CASES = {
+    "shuffled": {**ACCUMULATED, **STEPS, "eval_on_start": True},
+    "workers and bf16": {**ACCUMULATED, **STEPS, "dataloader_num_workers": 2, "bf16": True},
+    "epochs": {
+        "num_train_epochs": 3,
+        "logging_steps": 3,
+        "eval_strategy": "epoch",
+        "save_strategy": "epoch",
+        "load_best_model_at_end": True,
+        "metric_for_best_model": "loss",
+        "greater_is_better": True,  # which makes the first epoch the best
+        "save_total_limit": 1,
+    },
+    # Checkpoints fall on the ends of epochs, whose own logs and evaluations come after them in transformers.
+    "steps that end epochs": {
+        "num_train_epochs": 2.5,
+        "save_strategy": "steps",
+        "save_steps": 2,
+        "logging_strategy": "epoch",
+        "eval_strategy": "epoch",
+    },
+    "best": {
+        "max_steps": 9,
+        "logging_steps": 2,
+        "eval_strategy": "steps",
+        "eval_steps": 2,
+        "save_strategy": "best",
+        "metric_for_best_model": "loss",
+    },
+    # A pass of 4 batches fills one update of 3, and one batch is left over.
+    "stream": {**ACCUMULATED, **STEPS},
+    "stream by epochs": {
+        **ACCUMULATED,
+        "logging_strategy": "epoch",
+        "eval_strategy": "epoch",
+        "save_strategy": "epoch",
+        "max_steps": 5,
+    },
+    "by length": {"max_steps": 9, "save_strategy": "steps", "train_sampling_strategy": "group_by_length", **STEPS},
+}
+ROWS = [{"input_ids": [1 + (3 * row + 7 * place) % 39 for place in range(4 + row)]} for row in range(10)]
+
+
+class Cut(BaseException):
+    """The end of a process, as the trainer sees it: no code of it runs any more."""
+
+
+class CutAt(TrainerCallback):
+    """Ends the run before the update after `step`."""
+
+    def __init__(self, step: int, cut=None):
+        self.step, self.cut = step, cut or self._raise
+
+    @staticmethod
+    def _raise():
+        raise Cut
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            self.cut()
+
+
+def collate(rows):
+    longest = max(len(row["input_ids"]) for row in rows)
+    ids = torch.tensor([row["input_ids"] + [0] * (longest - len(row["input_ids"])) for row in rows])
+    return {"input_ids": ids, "attention_mask": (ids != 0).long(), "labels": ids.masked_fill(ids == 0, -100)}
+
+
+def make_pretraining(folder, case="shuffled", callbacks=(), **more) -> GPT1PretrainingTrainer:
+    torch.manual_seed(7)
+    config = GPT1Config(
+        vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, max_position_embeddings=16
+    )
+    arguments = {
+        "per_device_train_batch_size": 3,
+        "warmup_steps": 2,
+        "learning_rate": 1e-2,
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "report_to": "none",
+        **CASES[case],
+        **more,
+    }
+    rows = datasets.Dataset.from_list(ROWS)
+    return GPT1PretrainingTrainer(
+        GPT1ForCausalLM(config),
+        GPT1PretrainingArguments(str(folder), **arguments),
+        data_collator=collate,
+        train_dataset=rows.to_iterable_dataset().shuffle(seed=3, buffer_size=4) if "stream" in case else rows,
+        eval_dataset=ROWS[:5],
+        callbacks=list(callbacks),
+    )
+
+
+def make_fine_tuning(folder, callbacks=(), **more) -> GPT1Trainer:
+    settings = {"max_steps": 9, "optim": "adamw_torch", "train_sampling_strategy": "random", "dropout": 0.1}
+    settings.update({"save_strategy": "steps", **STEPS, **more})
+    trainer = make_trainer("entailment", folder, 5, 2, **settings)
+    for callback in callbacks:
+        trainer.add_callback(callback)
+    return trainer
+
+
+def end_of(trainer, training_loss: float) -> dict:
+    """All that must not depend on where a run was cut."""
+    times = ("_runtime", "_per_second", "mfu")
+    log = [{key: value for key, value in record.items() if not key.endswith(times)} for record in history(trainer)]
+    return {
+        "weights": trainer.model.state_dict(),
+        "optimizer": trainer.optimizer.state_dict(),
+        "scheduler": trainer.lr_scheduler.state_dict(),
+        "log": log,
+        "training_loss": training_loss,
+        "tokens": trainer.state.num_input_tokens_seen,
+        "flos": trainer.state.total_flos,
+        "best": (trainer.state.best_metric, os.path.basename(trainer.state.best_model_checkpoint or "")),
+    }
+
+
+def history(trainer) -> list[dict]:
+    return trainer.state.log_history
+
+
+def train(trainer, resume=None) -> dict:
+    return end_of(trainer, trainer.train(resume_from_checkpoint=resume).training_loss)
+
+
+def train_until_cut(trainer, resume=None) -> None:
+    with pytest.raises(Cut):
+        trainer.train(resume_from_checkpoint=resume)
+    torch.manual_seed(int.from_bytes(os.urandom(4), "little"))  # nothing of the old process helps the next
+
+
+def differing(one, other, name="") -> list[str]:
+    """Names of what is not the same to the bit."""
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        return [part for key in one for part in differing(one[key], other[key], f"{name}.{key}")]
+    if isinstance(one, (list, tuple)) and len(one) == len(other):
+        return [
+            part for key, pair in enumerate(zip(one, other, strict=True)) for part in differing(*pair, f"{name}.{key}")
+        ]
+    is_same = torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+    return [] if is_same else [name]
+
+
+class TestExactResume:
+    @pytest.mark.parametrize("case", CASES)
+    def test_a_run_that_was_cut_ends_like_one_that_was_not(self, case, tmp_path):
+        expected = train(make_pretraining(tmp_path / "whole", case))
+        steps = [record["step"] for record in expected["log"]]
+        assert len(expected["log"]) >= 4 and steps == sorted(steps)
+        cuts = (4, 5, 7) if expected["log"][-1]["step"] > 7 else (2, 4)
+        for cut in cuts:
+            train_until_cut(make_pretraining(tmp_path / "cut", case, [CutAt(cut)]), "auto")
+        assert differing(train(make_pretraining(tmp_path / "cut", case), "auto"), expected) == []
+
+    def test_fine_tuning(self, tmp_path):
+        expected = train(make_fine_tuning(tmp_path / "whole"))
+        assert {"task_loss", "lm_loss"} <= expected["log"][0].keys()
+        for cut in (5, 7):
+            train_until_cut(make_fine_tuning(tmp_path / "cut", [CutAt(cut)]), "auto")
+        assert differing(train(make_fine_tuning(tmp_path / "cut"), True), expected) == []
+
+    def test_a_run_that_is_over_trains_no_further(self, tmp_path):
+        trainer = make_pretraining(tmp_path)
+        expected = train(trainer)
+        assert expected["training_loss"] == pytest.approx(expected["log"][-1]["train_loss"], rel=0, abs=0)
+        assert differing(train(make_pretraining(tmp_path), True), expected) == []
+        shutil.rmtree(tmp_path / "checkpoint-9")
+        assert differing(train(make_pretraining(tmp_path), True), expected) == []
+
+    def test_negative_control_without_the_running_losses(self, tmp_path, monkeypatch):
+        expected = train(make_pretraining(tmp_path / "whole"))
+        train_until_cut(make_pretraining(tmp_path / "cut", callbacks=[CutAt(7)]))
+        monkeypatch.setattr(GPT1PretrainingTrainer, "_set_running_losses", lambda self, losses: None)
+        names = differing(train(make_pretraining(tmp_path / "cut"), True), expected)
+        assert ".training_loss" in names and any(name.endswith(".loss") for name in names)
+        assert not any(name.startswith(".weights") for name in names)
+
+    def test_negative_control_without_skipping_rows(self, tmp_path):
+        expected = train(make_pretraining(tmp_path / "whole"))
+        train_until_cut(make_pretraining(tmp_path / "cut", callbacks=[CutAt(4)]))  # goes on in the middle of an epoch
+        names = differing(train(make_pretraining(tmp_path / "cut", ignore_data_skip=True), True), expected)
+        assert any(name.startswith(".weights") for name in names)
+
+    def test_a_callback_that_saves_in_the_middle_of_an_update_waits_for_its_end(self, tmp_path):
+        class SaveBeforeTheOptimizer(TrainerCallback):
+            def on_pre_optimizer_step(self, args, state, control, **kwargs):
+                if state.global_step == 4:
+                    trainer._save_checkpoint(trainer.model, trial=None)
+
+        expected = train(make_pretraining(tmp_path / "whole"))
+        trainer = make_pretraining(tmp_path / "cut", callbacks=[SaveBeforeTheOptimizer(), CutAt(5)])
+        train_until_cut(trainer)
+        assert newest_whole_checkpoint(tmp_path / "cut") == str(tmp_path / "cut" / "checkpoint-5")
+        assert differing(train(make_pretraining(tmp_path / "cut"), True), expected) == []
+
+    def test_what_the_order_of_the_data_depends_on(self, tmp_path, monkeypatch):
+        train_until_cut(make_pretraining(tmp_path, callbacks=[CutAt(4)]))
+        said = []
+        monkeypatch.setattr(checkpoints.logger, "warning", said.append)
+        train(make_pretraining(tmp_path), True)
+        assert said == []
+        other = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "seed": 1}
+        trainer = make_pretraining(tmp_path, **other)
+        trainer.train_dataset = datasets.Dataset.from_list(ROWS[:9])
+        trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+        assert said == [
+            f"This run goes on from {tmp_path}/checkpoint-3, but not as that run would have: "
+            "per_device_train_batch_size was 3 and is 2, gradient_accumulation_steps was 3 and is 4, seed was 42 and "
+            "is 1, training examples was 10 and is 9. From here on it sees other rows. Give the old values to get the "
+            "same result."
+        ]
+
+
+def cut_inside(monkeypatch, owner, name: str, when=lambda *args: True) -> None:
+    """Ends the run where `owner.name` is about to be called."""
+    original = getattr(owner, name)
+
+    def cut_or_call(*args, **kwargs):
+        if when(*args):
+            raise Cut
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, cut_or_call)
+
+
+def is_of_step_6(*args) -> bool:
+    return any("checkpoint-6" in str(argument) for argument in args)
+
+
+WRITES = {
+    "the weights": (GPT1ForCausalLM, "save_pretrained", is_of_step_6),
+    "the optimizer": (torch, "save", lambda state, path: is_of_step_6(path) and path.endswith("optimizer.pt")),
+    "the random state": (torch, "save", lambda state, path: is_of_step_6(path) and path.endswith("rng_state.pth")),
+    "the list of files": (Path, "write_text", is_of_step_6),
+    "the flush": (checkpoints, "flush", is_of_step_6),
+    "the rename": (os, "rename", is_of_step_6),
+}
+
+
+class TestAtomicCheckpoints:
+    @pytest.mark.parametrize("write", WRITES)
+    def test_a_cut_checkpoint_is_not_there(self, write, tmp_path, monkeypatch):
+        expected = train(make_pretraining(tmp_path / "whole"))
+        (tmp_path / "cut").mkdir()
+        (tmp_path / "cut" / "_incomplete").mkdir()
+        (tmp_path / "cut" / "_incomplete" / "notes.txt").write_text("a user's")
+        with monkeypatch.context() as patch:
+            cut_inside(patch, *WRITES[write])
+            train_until_cut(make_pretraining(tmp_path / "cut"))
+        assert {path.name for path in (tmp_path / "cut").iterdir()} == {"checkpoint-3", "_incomplete"}
+        assert newest_whole_checkpoint(tmp_path / "cut") == str(tmp_path / "cut" / "checkpoint-3")
+        assert differing(train(make_pretraining(tmp_path / "cut"), True), expected) == []
+        assert [path.name for path in (tmp_path / "cut" / "_incomplete").iterdir()] == ["notes.txt"]
+
+    def test_old_checkpoints_go_after_the_new_one_is_there(self, tmp_path, monkeypatch):
+        deleted = []
+
+        def delete(path, **kwargs):
+            if Path(path).name.startswith("deleted-"):
+                deleted.append((Path(path).name, sorted(p.name for p in tmp_path.glob("checkpoint-*"))))
+
+        monkeypatch.setattr(shutil, "rmtree", delete)
+        train(make_pretraining(tmp_path, save_total_limit=1))
+        assert [entry for entry in deleted if (tmp_path / "_incomplete" / entry[0]).exists()] != []
+        assert deleted[1] == ("deleted-checkpoint-3", ["checkpoint-6"])
+        assert deleted[-1] == ("deleted-checkpoint-6", ["checkpoint-9"])
+
+    def test_only_the_trainers_own_checkpoints_are_rotated(self, tmp_path):
+        (tmp_path / "checkpoint-1").mkdir()
+        (tmp_path / "checkpoint-1" / "kept.txt").write_text("a user's")
+        train(make_pretraining(tmp_path, save_total_limit=1))
+        assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-1", "checkpoint-9"}
+
+    def test_the_best_checkpoint_is_named_by_its_place(self, tmp_path):
+        trainer = make_pretraining(tmp_path, "epochs")
+        train(trainer)
+        best = tmp_path / "checkpoint-4"
+        assert trainer.state.best_model_checkpoint == str(best)
+        assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-4"]
+        state = json.loads((best / "trainer_state.json").read_text())
+        assert state["best_model_checkpoint"] == str(best)
+
+    def test_an_older_checkpoint_of_the_same_step_is_replaced(self, tmp_path):
+        train(make_pretraining(tmp_path, seed=1))
+        expected = train(make_pretraining(tmp_path))
+        weights = GPT1ForCausalLM.from_pretrained(tmp_path / "checkpoint-9").state_dict()
+        assert differing(weights, expected["weights"]) == []
+        assert not (tmp_path / "_incomplete").exists()
+
+    def test_no_pickle_of_the_arguments_at_any_moment(self, tmp_path, monkeypatch):
+        written, save = [], torch.save
+        monkeypatch.setattr(torch, "save", lambda state, path: written.append(Path(path).name) or save(state, path))
+        trainer = make_fine_tuning(tmp_path, max_steps=3)
+        trainer.train()
+        trainer.save_model()
+        assert written == ["optimizer.pt", "scheduler.pt", "rng_state.pth"]
+        model = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+        assert {path.name for path in tmp_path.iterdir()} == {*model, "checkpoint-3"}
+        assert {path.name for path in (tmp_path / "checkpoint-3").iterdir()} == {
+            *model,
+            *written,
+            *("trainer_state.json", "checkpoint.json"),
+        }
+
+    def test_a_saved_model_is_replaced_by_a_whole_one(self, tmp_path, monkeypatch):
+        first = make_fine_tuning(tmp_path, save_strategy="no", max_steps=1)
+        first.save_model()
+        before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        with monkeypatch.context() as patch:
+            cut_inside(patch, checkpoints, "flush")
+            first.train()
+            with pytest.raises(Cut):
+                first.save_model()
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+        first.save_model()
+        assert not (tmp_path / "_incomplete").exists()
+        weights = GPT1DoubleHeadsModel.from_pretrained(tmp_path).state_dict()
+        assert differing(weights, first.model.state_dict()) == []
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        "damage, fault",
+        [
+            (lambda folder: (folder / "optimizer.pt").unlink(), "optimizer.pt is missing"),
+            (lambda folder: os.truncate(folder / "scheduler.pt", 10), "scheduler.pt has 10 bytes instead of {size}"),
+            (
+                lambda folder: (folder / "checkpoint.json").write_text('{"files": {'),
+                "it has no readable checkpoint.json, which this trainer writes last",
+            ),
+            (lambda folder: shutil.rmtree(folder), "it is no folder"),
+        ],
+    )
+    def test_a_broken_checkpoint(self, damage, fault, tmp_path):
+        train(make_pretraining(tmp_path, max_steps=3))
+        folder = tmp_path / "checkpoint-3"
+        size = (folder / "scheduler.pt").stat().st_size
+        damage(folder)
+        trainer = make_pretraining(tmp_path)
+        with pytest.raises(ValueError) as error:
+            trainer.train(resume_from_checkpoint=str(folder))
+        assert str(error.value) == (
+            f"`resume_from_checkpoint` is '{folder}', which is no whole checkpoint: {fault.format(size=size)}. Pass "
+            f"the folder of another one, or True for the newest whole one in {tmp_path}."
+        )
+        with pytest.raises(ValueError) as error:
+            trainer.train(resume_from_checkpoint=True)
+        assert str(error.value) == (
+            f"There is no whole checkpoint in {tmp_path}. Start without `resume_from_checkpoint`."
+        )
+        assert trainer.state.global_step == 0
+
+    def test_a_checkpoint_of_the_model_alone(self, tmp_path):
+        train(make_pretraining(tmp_path, max_steps=3, save_only_model=True))
+        with pytest.raises(ValueError) as error:
+            make_pretraining(tmp_path).train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+        assert "no whole checkpoint: it holds the model alone (`save_only_model`). Pass" in str(error.value)
+
+    @pytest.mark.parametrize(
+        "place, reason",
+        [
+            ("{tmp_path}/file", "File exists"),
+            ("{tmp_path}/file/below", "Not a directory"),
+            ("/proc/checkpoints", "No such file or directory"),
+        ],
+    )
+    def test_a_place_that_cannot_be_written(self, place, reason, tmp_path):
+        (tmp_path / "file").write_text("in the way")
+        place = place.format(tmp_path=tmp_path)
+        with pytest.raises(ValueError) as error:
+            make_pretraining(place)
+        assert str(error.value) == (
+            f"`output_dir` is '{place}', where nothing can be written ({reason}). Pass a folder that can be written."
+        )
+        assert (tmp_path / "file").read_text() == "in the way"
+
+    def test_a_full_disk_says_how_much_is_needed(self, tmp_path, monkeypatch):
+        trainer = make_pretraining(tmp_path, max_steps=6)
+
+        def full(*args):
+            raise OSError(28, "No space left on device", str(args[0]))
+
+        usage = shutil.disk_usage(tmp_path)
+        monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=1000))
+        trainer.add_callback(CutAt(4, lambda: monkeypatch.setattr(checkpoints, "flush", full)))
+        with pytest.raises(CheckpointError) as error:
+            trainer.train()
+        # 4 688 weights of 4 bytes, and twice as much in the optimizer with a step of 4 bytes for each of 16 tensors.
+        num_bytes = 3 * 4 * sum(weight.numel() for weight in trainer.model.parameters())
+        num_bytes += 4 * len(list(trainer.model.parameters()))
+        assert str(error.value) == (
+            f"checkpoint-6 could not be written to {tmp_path}: [Errno 28] No space left on device: "
+            f"'{tmp_path}/_incomplete/checkpoint-6'. It needs about {num_bytes / 1e6:.1f} MB, and 0.0 MB are free. "
+            f"The last whole checkpoint is {tmp_path}/checkpoint-3. Make room (`save_total_limit` keeps fewer "
+            "checkpoints), then go on with `resume_from_checkpoint=True`."
+        )
+        assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-3"]
+
+    def test_another_error_stays_what_it_is(self, tmp_path, monkeypatch):
+        def fail(*args, **kwargs):
+            raise RuntimeError("not of the disk")
+
+        monkeypatch.setattr(GPT1ForCausalLM, "save_pretrained", fail)
+        with pytest.raises(RuntimeError, match="^not of the disk$"):
+            make_pretraining(tmp_path).train()
+        assert list(tmp_path.iterdir()) == []
+
+
+# ---- Processes of their own
+
+
+def run_script(case: str, folder: Path, launcher: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
+    }
+    command = [sys.executable, *launcher, __file__, case, str(folder)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+
+
+def limit_file_size(num_bytes: int) -> None:
+    """Larger writes of this process fail from now on: EFBIG, a real error of the system that needs no small disk."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, resource.RLIM_INFINITY))
+
+
+def kill_in_the_middle_of_a_file(folder: str) -> None:
+    save = torch.save
+
+    def save_half(state, path):
+        save(state, path)
+        if is_of_step_6(path) and path.endswith("optimizer.pt"):
+            os.truncate(path, os.path.getsize(path) // 2)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    torch.save = save_half
+    make_pretraining(folder).train()
+
+
+def kill_in_the_middle_of_an_update(folder: str) -> None:
+    kill = CutAt(7, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    make_pretraining(folder, callbacks=[kill]).train(resume_from_checkpoint="auto")
+
+
+def write_too_much(folder: str) -> None:
+    """Under the first limit the model's file fits and the optimizer's does not; under the second neither does."""
+    trainer = make_pretraining(folder, callbacks=[CutAt(4, lambda: limit_file_size(30_000))])
+    try:
+        trainer.train()
+    except CheckpointError as error:
+        print(error)
+    limit_file_size(resource.RLIM_INFINITY)
+    trainer.save_model()
+    nn.init.zeros_(trainer.model.transformer.tokens_embed.weight)
+    limit_file_size(10_000)
+    try:
+        trainer.save_model()
+    except CheckpointError as error:
+        print(error)
+
+
+def run_two_processes(folder: str) -> None:
+    """Whole, cut in the middle of the third epoch, resumed; then the first process fails to write."""
+    for order in ("random", "group_by_length"):
+        settings = {"train_sampling_strategy": order, "gradient_accumulation_steps": 1, "save_steps": 5}
+        expected = train(make_pretraining(f"{folder}/{order}", **settings))
+        try:
+            make_pretraining(f"{folder}/{order}-cut", callbacks=[CutAt(6)], **settings).train()
+        except Cut:
+            torch.manual_seed(5)
+        trainer = make_pretraining(f"{folder}/{order}-cut", **settings)
+        print(f"rank {trainer.args.process_index} {order}: {differing(train(trainer, True), expected)}")
+    trainer.accelerator.wait_for_everyone()
+    limit = CutAt(4, lambda: trainer.args.should_save and limit_file_size(30_000))
+    trainer = make_pretraining(f"{folder}/full", callbacks=[limit])
+    trainer.train()
+
+
+def test_killed_for_real(tmp_path):
+    for case in ("kill_in_the_middle_of_a_file", "kill_in_the_middle_of_an_update"):
+        run = run_script(case, tmp_path / "cut")
+        assert run.returncode == -signal.SIGKILL, run.stderr[-3000:]
+        if case == "kill_in_the_middle_of_a_file":
+            assert (tmp_path / "cut" / "_incomplete" / "checkpoint-6" / "optimizer.pt").exists()
+            assert newest_whole_checkpoint(tmp_path / "cut") == str(tmp_path / "cut" / "checkpoint-3")
+    expected = train(make_pretraining(tmp_path / "whole"))
+    assert differing(train(make_pretraining(tmp_path / "cut"), True), expected) == []
+
+
+def test_a_file_that_the_system_refuses(tmp_path):
+    run = run_script("write_too_much", tmp_path)
+    assert run.returncode == 0, run.stderr[-3000:]
+    checkpoint, model = [line for line in run.stdout.splitlines() if "could not be written" in line]
+    last = f"The last whole checkpoint is {tmp_path}/checkpoint-3. Make sure that it can be written, then go on with "
+    last += "`resume_from_checkpoint=True`."
+    assert checkpoint.startswith(f"checkpoint-6 could not be written to {tmp_path}: ")
+    assert "inline_container.cc" in checkpoint and checkpoint.endswith(last)
+    assert model.startswith(f"The model could not be written to {tmp_path}: ")
+    assert "(os error 27)" in model and model.endswith(last)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"checkpoint-3", "config.json", "generation_config.json", "model.safetensors"}
+    assert GPT1ForCausalLM.from_pretrained(tmp_path).transformer.tokens_embed.weight.abs().sum() > 1
+
+
+def test_two_processes(tmp_path):
+    run = run_script(
+        "run_two_processes", tmp_path, ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    )
+    assert run.returncode == 1, run.stderr[-3000:]
+    assert sorted(line for line in run.stdout.splitlines() if line.startswith("rank")) == [
+        "rank 0 group_by_length: []",
+        "rank 0 random: []",
+        "rank 1 group_by_length: []",
+        "rank 1 random: []",
+    ], run.stderr[-3000:]
+    assert f"CheckpointError: checkpoint-6 could not be written to {tmp_path}/full: " in run.stderr
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["checkpoint-3"]
+    assert newest_whole_checkpoint(tmp_path / "full") == str(tmp_path / "full" / "checkpoint-3")
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](sys.argv[2])

@@ -1,0 +1,582 @@
+"""A corpus as pieces and as blocks: what is read, what becomes of every token, what is cached and how it is shared."""
+
+import bz2
+import copy
+import csv
+import gzip
+import json
+import lzma
+import random
+import signal
+import subprocess
+import sys
+import time
+from itertools import chain
+from pathlib import Path
+
+import datasets
+import fsspec
+import ftfy
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from datasets.distributed import split_dataset_by_node
+from torch.utils.data import DataLoader
+
+from tokenization import GPT1Tokenizer, corpus, count_blocks, load_blocks, load_documents, training_texts
+
+COMPRESS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+WORDS = "the old farmer walked to the market because he needed a new plough and nobody knew why".split()
+
+
+def write_rows(path: Path, rows: list[dict]) -> Path:
+    """Rows in the form that the path's ending names, without and with a compression after it."""
+    kind = path.suffixes[0]
+    if kind == ".parquet":
+        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), path)
+        return path
+    plain = path.with_name("plain")
+    if kind == ".csv":
+        with plain.open("w", newline="") as file:
+            writer = csv.DictWriter(file, rows[0])
+            writer.writeheader()
+            writer.writerows(rows)
+    else:
+        plain.write_text(json.dumps(rows) if kind == ".json" else "".join(json.dumps(row) + "\n" for row in rows))
+    path.write_bytes(COMPRESS[path.suffixes[-1] if len(path.suffixes) > 1 else ""](plain.read_bytes()))
+    plain.unlink()
+    return path
+
+
+def write_books(folder: Path, sizes: list[int], seed: int = 0) -> list[Path]:
+    """A text file of so many words each, a few words a line; no two lines are alike."""
+    generator, folder = random.Random(seed), folder / "books"
+    folder.mkdir()
+    for number, size in enumerate(sizes):
+        lines = [" ".join([*generator.choices(WORDS, k=9), f"{number} {line}"]) for line in range(size // 10)]
+        (folder / f"book{number:02}.txt").write_text("\n\n".join(lines))
+    return sorted(folder.iterdir())
+
+
+def texts_of(documents) -> list[str]:
+    """The pieces of each document joined."""
+    texts = []
+    for piece in documents:
+        texts += [piece["text"]] if piece["starts_document"] else []
+        texts[-1] += "" if piece["starts_document"] else piece["text"]
+    return texts
+
+
+def ids_of(tokenizer, text: str) -> list[int]:
+    return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+
+
+def rows_of(blocks) -> list[list[int]]:
+    return [row["input_ids"] for row in blocks]
+
+
+@pytest.fixture
+def one_file_shards(monkeypatch):
+    monkeypatch.setattr(corpus, "SHARD_BYTES", 1)
+
+
+# ---- What is read.
+
+ROWS = [{"title": 1, "text": "first line\nsecond"}, {"title": 2, "text": 'other, "row"'}, {"title": 3, "text": "NA"}]
+
+
+@pytest.mark.parametrize(
+    "ending", [kind + packed for kind in (".jsonl", ".json", ".csv") for packed in COMPRESS] + [".parquet"]
+)
+def test_a_row_is_a_document(ending, tmp_path):
+    path = write_rows(tmp_path / f"rows{ending}", ROWS)
+    assert texts_of(load_documents(path)) == [row["text"] for row in ROWS]
+
+
+def test_another_column_and_rows_without_text(tmp_path):
+    path = write_rows(tmp_path / "rows[1].jsonl", [{"body": "one"}, {"body": None}, {"body": ""}, {"body": "two"}])
+    assert texts_of(load_documents(str(path), text_column="body")) == ["one", "two"]
+
+
+@pytest.mark.parametrize("packed", COMPRESS)
+def test_a_text_file_is_a_document(packed, tmp_path):
+    path = tmp_path / f"book[1].txt{packed}"
+    path.write_bytes(COMPRESS[packed]("Ein Müller\r\nund\n\n sein Esel\n".encode()))
+    assert texts_of(load_documents(path)) == ["Ein Müller\nund\n\n sein Esel\n"]
+
+
+def test_folders_patterns_and_lists(tmp_path):
+    for name in ("b.txt", "a.txt", "deep/c.txt", ".hidden.txt", ".git/d.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    write_rows(tmp_path / "deep" / "rows.jsonl.gz", ROWS[:1])
+    assert texts_of(load_documents(tmp_path / "*.txt")) == ["a.txt", "b.txt"]
+    assert texts_of(load_documents(f"{tmp_path}/**/*.txt")) == ["a.txt", "b.txt", "deep/c.txt"]
+    several = [tmp_path / "deep" / "rows.jsonl.gz", tmp_path / "b.txt", tmp_path / "*.txt"]
+    assert texts_of(load_documents(several)) == [ROWS[0]["text"], "b.txt", "a.txt"]
+    (tmp_path / "deep" / "rows.jsonl.gz").unlink()
+    assert texts_of(load_documents(tmp_path)) == ["a.txt", "b.txt", "deep/c.txt"]
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A data set `anyone/tales` of two files and a configuration, on disk in place of the hub; its revision."""
+    folder, revision = tmp_path / "hub", ["1"]
+    folder.mkdir()
+    for number in range(2):
+        rows = [{"text": f"tale {number} {row} of the old farmer"} for row in range(3)]
+        write_rows(folder / f"train-{number}.jsonl", rows)
+    write_rows(folder / "test-0.jsonl", [{"text": "a test"}])
+    (folder / "README.md").write_text(
+        "---\nconfigs:\n- config_name: long\n  data_files:\n  - {split: train, path: train-*.jsonl}\n"
+        "  - {split: test, path: test-*.jsonl}\n---\n"
+    )
+
+    def load_builder(name, config):
+        assert name == "anyone/tales"
+        builder = datasets.load_dataset_builder(str(folder), config)
+        builder.hash = revision[0]
+        return builder
+
+    def load(name, config, split, revision, streaming):
+        assert (name, streaming) == ("anyone/tales", True)
+        return datasets.load_dataset(str(folder), config, split=split, streaming=True)
+
+    monkeypatch.setattr(corpus, "load_dataset_builder", load_builder)
+    monkeypatch.setattr(corpus, "load_dataset", load)
+    yield revision
+    corpus._hub_rows.cache_clear()
+
+
+def test_a_data_set_of_the_hub(hub, plain_tokenizer, tmp_path):
+    tales = [f"tale {number} {row} of the old farmer" for number in range(2) for row in range(3)]
+    assert texts_of(load_documents("anyone/tales", "long")) == tales
+    assert texts_of(load_documents("anyone/tales", "long", split="test")) == ["a test"]
+    stream = load_blocks("anyone/tales", plain_tokenizer, name="long", streaming=True)
+    assert (stream.num_shards, rows_of(stream)) == (2, [ids_of(plain_tokenizer, tale) for tale in tales])
+    first = load_blocks("anyone/tales", plain_tokenizer, name="long", cache_dir=tmp_path / "cache")
+    assert rows_of(first) == rows_of(stream)
+    hub[0] = "2"
+    second = load_blocks("anyone/tales", plain_tokenizer, name="long", cache_dir=tmp_path / "cache")
+    assert first.cache_files != second.cache_files
+
+
+def test_texts_for_training_a_bpe(tmp_path):
+    books = write_books(tmp_path, [300, 500])
+    assert list(training_texts(tmp_path / "books")) == [book.read_text() for book in books]
+    ours = GPT1Tokenizer.train(training_texts(tmp_path / "books"), num_merges=50, show_progress=False)
+    theirs = GPT1Tokenizer.train(books, num_merges=50, show_progress=False)
+    assert ours.backend_tokenizer.to_str() == theirs.backend_tokenizer.to_str()
+
+
+ERRORS = {
+    "book.docx": (
+        b"",
+        "{path} is of an unknown kind. The files of a corpus end in .txt, .jsonl, .json, .csv, .parquet, all but "
+        ".parquet also with .gz, .bz2, .xz, .zst after it.",
+    ),
+    "rows.parquet.gz": (
+        b"",
+        "{path} is of an unknown kind. The files of a corpus end in .txt, .jsonl, .json, .csv, .parquet, all but "
+        ".parquet also with .gz, .bz2, .xz, .zst after it.",
+    ),
+    "latin.txt": (b"caf\xe9 au lait", "{path} is not UTF-8 text (invalid continuation byte). Convert it to UTF-8."),
+    "wide.txt.gz": (
+        gzip.compress("wide".encode("utf-16")),
+        "{path} is not UTF-8 text (invalid start byte). Convert it to UTF-8.",
+    ),
+    "cut.txt.gz": (
+        gzip.compress(b"words " * 100)[:-9],
+        "{path} cannot be read: Compressed file ended before the end-of-stream marker was reached",
+    ),
+    "no.txt.xz": (b"plain", "{path} cannot be read: Input format not supported by decoder"),
+    "latin.csv": (
+        b"text\ncaf\xe9 au lait",
+        "{path} cannot be read as csv: 'utf-8' codec can't decode byte 0xe9 in position 3: invalid continuation byte",
+    ),
+    "other.jsonl": (
+        b'{"body": "a", "title": "b"}',
+        "{path}, row 0 has no column text; it has body, title. Name the column of the text.",
+    ),
+    "number.jsonl": (
+        b'{"text": 5}',
+        "{path}, row 0: column text holds 5, which is no text. Name the column of the text.",
+    ),
+    "blank.txt": (b" \n\n ", "{path} has no text. Give a corpus with text in it."),
+    "empty.txt": (b"", "{path} has no text. Give a corpus with text in it."),
+    "empty.jsonl": (b"", "{path} has no text. Give a corpus with text in it."),
+    "empty.csv": (b"", "{path} cannot be read as csv: No columns to parse from file"),
+}
+
+
+@pytest.mark.parametrize("file_name", ERRORS)
+def test_what_is_wrong_with_a_file(file_name, tmp_path):
+    content, message = ERRORS[file_name]
+    path = tmp_path / file_name
+    path.write_bytes(content)
+    for load in (load_documents, training_texts):
+        with pytest.raises(ValueError) as error:
+            load(path)
+        assert str(error.value) == message.format(path=path)
+
+
+def test_no_file(tmp_path):
+    for missing in ("no.txt", "*.txt", "", "a/b/c"):
+        with pytest.raises(ValueError) as error:
+            load_documents(f"{tmp_path}/{missing}")
+        place = tmp_path / missing
+        assert str(error.value) == (
+            f"{place} matches no file. Give the path of a file or folder, or a pattern such as books/*.txt."
+        )
+
+
+def test_no_data_set(monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ValueError) as error:
+        load_documents("anyone/no_such_tales")
+    assert str(error.value) == (
+        "anyone/no_such_tales is no file or folder, and as a data set of the hub it cannot be read: Couldn't reach "
+        "'anyone/no_such_tales' on the Hub (OfflineModeIsEnabled)"
+    )
+
+
+def test_a_configuration_of_files(tmp_path):
+    books = write_books(tmp_path, [10])
+    with pytest.raises(ValueError) as error:
+        load_documents(books[0], name="long")
+    assert str(error.value) == f"{books[0]} is no data set of the hub and has no configuration long. Leave name out."
+
+
+def test_a_folder_of_two_kinds(tmp_path):
+    for name in ("a.txt", "b.jsonl"):
+        (tmp_path / name).touch()
+    with pytest.raises(ValueError) as error:
+        load_documents(tmp_path)
+    assert str(error.value) == (
+        f"{tmp_path} has files of more than one kind: {tmp_path}/a.txt and {tmp_path}/b.jsonl. Give a pattern such as "
+        f"{tmp_path}/*.txt."
+    )
+
+
+def test_a_compression_that_is_not_installed(tmp_path, monkeypatch):
+    monkeypatch.setattr(fsspec, "available_compressions", lambda: ["gzip"])
+    (tmp_path / "a.txt.zst").touch()
+    with pytest.raises(ValueError) as error:
+        load_documents(tmp_path / "a.txt.zst")
+    assert str(error.value) == (
+        f"{tmp_path}/a.txt.zst cannot be unpacked without the package zstandard: pip install zstandard"
+    )
+
+
+# ---- Cleaning.
+
+BROKEN = (
+    "The Mona Lisa doesnâ€™t\nhave &quot;eyebrows&quot;\r\n" * 3 + "a <b> &quot;tag&quot;\n&quot;and after&quot;\n" * 4
+)
+
+
+@pytest.mark.parametrize("piece", [1, 40, 1 << 16])
+def test_ftfy_cleans_pieces_as_it_cleans_the_whole(piece, tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus, "PIECE_CHARACTERS", piece)
+    path = write_rows(tmp_path / "rows.jsonl", [{"text": BROKEN}, {"text": "&quot;another&quot; â€™"}])
+    expected = [ftfy.fix_text(BROKEN), '"another" \'']
+    assert texts_of(load_documents(path, fix_text=True)) == expected
+    assert texts_of(load_documents(path)) == [BROKEN, "&quot;another&quot; â€™"]
+    assert '"eyebrows"' in expected[0] and "&quot;and after&quot;" in expected[0]
+
+
+def test_cleaning_without_ftfy(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus, "find_spec", lambda name: None)
+    with pytest.raises(ImportError) as error:
+        load_documents(write_books(tmp_path, [10]), fix_text=True)
+    assert str(error.value) == "fix_text cleans the corpus with ftfy, which is not installed: pip install ftfy"
+
+
+# ---- Token ids of pieces and of whole documents.
+
+SIGNS = ["\n"] * 6 + [" "] * 6 + list("aZ.,'<&;-~/\t\r\x00\x01\x0b\x0c\x1c\x85\u00a0\u2028\u200b\ufeff\u0301éΣ°F$%:=8")
+SIGNS += [
+    "&amp;",
+    "&lt;",
+    "&quot;",
+    "\n\n",
+    "\r\n",
+    " \n ",
+    "don't",
+    "i'm",
+    "[s]",
+    "...",
+    "'s",
+    "e\u0301",
+    "\u1100\u1161",
+]
+
+
+def nasty_texts(count: int, seed: int):
+    generator = random.Random(seed)
+    for _ in range(count):
+        text = "".join(generator.choices(SIGNS, k=generator.choice([3, 30, 200])))
+        yield text.replace("<", "a" * generator.randint(980, 1030) + "<") if generator.random() < 0.2 else text
+
+
+def tokens_in_pieces(tokenizer, *texts: str) -> list[list[int]]:
+    """Token ids of each text, read as pieces of one stream of documents."""
+    pieces = []
+    for text in texts:
+        for number, piece in enumerate(corpus._pieces(corpus._chunks(text))):
+            pieces.append({"text": piece, "starts_document": number == 0})
+    backend = corpus._backend(tokenizer.backend_tokenizer.to_str())
+    documents = []
+    for starts_document, ids in corpus._tokenise(pieces, backend, tokenizer.convert_tokens_to_ids(corpus.NEWLINE)):
+        documents += [[]] if starts_document else []
+        documents[-1] += ids
+    return documents
+
+
+@pytest.mark.parametrize("piece", [1, 7, 100])
+def test_nasty_texts_in_pieces(piece, tiny_tokenizer, monkeypatch):
+    monkeypatch.setattr(corpus, "PIECE_CHARACTERS", piece)
+    monkeypatch.setattr(corpus, "BATCH_CHARACTERS", 50)
+    texts = list(nasty_texts(200, seed=piece))
+    for text, found in zip(texts, tokens_in_pieces(tiny_tokenizer, *texts), strict=True):
+        assert found == ids_of(tiny_tokenizer, text), text
+
+
+@pytest.mark.parametrize("distance", [2, 900, 999, 1000, 1001])
+@pytest.mark.parametrize("gap", [" ", "\n"])
+def test_an_entity_after_an_angle_bracket_in_another_piece(distance, gap, tiny_tokenizer, monkeypatch):
+    monkeypatch.setattr(corpus, "PIECE_CHARACTERS", 20)
+    filler = "the old farmer" + gap
+    text = "a girl\n<\n" + (filler * 100)[: distance - 2] + "&quot;the end&quot;" + filler * 100
+    assert tokens_in_pieces(tiny_tokenizer, text) == [ids_of(tiny_tokenizer, text)]
+    monkeypatch.setattr(corpus, "_context_prefix", lambda context, text: "")
+    equal = tokens_in_pieces(tiny_tokenizer, text) == [ids_of(tiny_tokenizer, text)]
+    assert equal == (distance > 1000)
+
+
+def test_a_line_longer_than_a_piece_is_cut_between_words(tiny_tokenizer, monkeypatch):
+    monkeypatch.setattr(corpus, "PIECE_CHARACTERS", 2000)
+    rare = ["Mr. X", "° F.", "can't", "a  b", "(no)", "- -", "&quot;", "<"]
+    text = " ".join(random.Random(0).choices(WORDS * 5 + rare, k=9000))
+    pieces = list(corpus._pieces(corpus._chunks(text)))
+    assert len(pieces) > 3 and max(map(len, pieces)) < 10_000 and "".join(pieces) == text
+    assert tokens_in_pieces(tiny_tokenizer, text) == [ids_of(tiny_tokenizer, text)]
+
+
+@pytest.mark.real_data
+def test_novels_in_pieces(real_data_dir, tmp_path):
+    """Every id of five whole novels, each tokenised at once."""
+    release = real_data_dir / "openai_gpt_bpe"
+    tokenizer = GPT1Tokenizer.from_openai(release / "encoder_bpe_40000.json", release / "vocab_40000.bpe")
+    novels = sorted((real_data_dir / "books" / "validation").glob("*.txt"))
+    rows = iter(load_blocks(novels, tokenizer, cache_dir=tmp_path))
+    for novel in novels:
+        expected, found = ids_of(tokenizer, novel.read_text(encoding="utf-8")), []
+        while len(found) < len(expected):
+            found += next(rows)["input_ids"]
+        assert found == expected, novel
+    assert len(novels) == 5 and next(rows, None) is None
+
+
+# ---- Blocks on disk.
+
+
+def test_blocks_hold_every_token_once(plain_tokenizer, tmp_path):
+    documents = ["the old farmer walked\nto the market", "", "the", "nobody knew", "he needed a new plough"]
+    path = write_rows(tmp_path / "rows.jsonl", [{"text": text} for text in documents])
+    ids = [ids_of(plain_tokenizer, text) for text in documents]
+    assert list(map(len, ids)) == [18, 0, 1, 8, 10]
+    blocks = load_blocks(path, plain_tokenizer, block_length=9, cache_dir=tmp_path / "cache")
+    assert rows_of(blocks) == [ids[0][:9], ids[0][9:], ids[3], ids[4][:8], ids[4][8:]]
+    assert blocks.features == {"input_ids": datasets.List(datasets.Value("uint16"))}
+    assert count_blocks(blocks, 9) == corpus.BlockCounts(rows=5, tokens=36, short_rows=3, left_out_tokens=1)
+    assert count_blocks(blocks.select([0, 3]), 9) == corpus.BlockCounts(2, 17, 1, 1)
+
+
+def test_blocks_of_mixed_documents(plain_tokenizer, tmp_path):
+    books = write_books(tmp_path, [100, 60, 10])
+    ids = list(chain(*(ids_of(plain_tokenizer, book.read_text()) for book in books)))
+    blocks = load_blocks(books, plain_tokenizer, 32, mix_documents=True, cache_dir=tmp_path / "cache")
+    assert list(chain(*rows_of(blocks))) == ids
+    assert {len(row) for row in rows_of(blocks)[:-1]} == {32}
+
+
+def test_a_large_vocabulary_has_wider_ids(plain_tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(GPT1Tokenizer, "__len__", lambda self: (1 << 16) + 1)
+    blocks = load_blocks(write_books(tmp_path, [20]), plain_tokenizer, cache_dir=tmp_path / "cache")
+    assert blocks.features == {"input_ids": datasets.List(datasets.Value("uint32"))}
+
+
+def test_a_corpus_of_single_tokens(plain_tokenizer, tmp_path):
+    (tmp_path / "one.txt").write_text("the\n")
+    with pytest.raises(ValueError) as error:
+        load_blocks(tmp_path / "one.txt", plain_tokenizer, cache_dir=tmp_path / "cache")
+    assert str(error.value) == (
+        f"{tmp_path}/one.txt has no document of two tokens or more. Give a corpus with text in it."
+    )
+
+
+def test_single_tokens_are_reported(plain_tokenizer, tmp_path, caplog):
+    path = write_rows(tmp_path / "rows.jsonl", [{"text": "the"}, {"text": "the old farmer"}, {"text": "the"}])
+    load_blocks(path, plain_tokenizer, cache_dir=tmp_path / "cache")
+    assert "2 documents of one token are left out of the blocks: they have no target." in caplog.messages
+    caplog.clear()
+    assert len(rows_of(load_blocks(path, plain_tokenizer, streaming=True))) == 1
+    assert "2 documents of one token were left out of the stream: they have no target." in caplog.messages
+
+
+@pytest.mark.parametrize("num_proc", [None, 2])
+def test_a_fault_in_a_later_file(num_proc, plain_tokenizer, tmp_path, one_file_shards):
+    books = write_books(tmp_path, [20])
+    (tmp_path / "late.txt").write_bytes(b"caf\xe9 au lait")
+    with pytest.raises(ValueError) as error:
+        files = [*books, tmp_path / "late.txt"]
+        load_blocks(files, plain_tokenizer, num_proc=num_proc, cache_dir=tmp_path / "cache")
+    assert (
+        str(error.value) == f"{tmp_path}/late.txt is not UTF-8 text (invalid continuation byte). Convert it to UTF-8."
+    )
+
+
+def test_arguments_that_do_not_fit(plain_tokenizer, tmp_path):
+    books = write_books(tmp_path, [20])
+    with pytest.raises(ValueError) as error:
+        load_blocks(books, plain_tokenizer, streaming=True, num_proc=2)
+    assert str(error.value) == (
+        "num_proc is 2, but a stream is tokenised where it is read. Leave num_proc out and give the DataLoader "
+        "workers (dataloader_num_workers), or leave streaming out."
+    )
+    with pytest.raises(ValueError, match="^block_length is 2; it must be at least 3, "):
+        load_blocks(books, plain_tokenizer, block_length=2)
+
+
+def test_several_processes_prepare_the_same_blocks(plain_tokenizer, tmp_path, one_file_shards):
+    books = write_books(tmp_path, [200, 50, 100])
+    one = load_blocks(books, plain_tokenizer, 16, cache_dir=tmp_path / "one")
+    two = load_blocks(books, plain_tokenizer, 16, cache_dir=tmp_path / "two", num_proc=2)
+    assert rows_of(two) == rows_of(one)
+    assert len(two.cache_files) == 2
+
+
+# ---- The cache.
+
+
+def test_the_cache_follows_files_tokenizer_and_options(plain_tokenizer, tmp_path, monkeypatch):
+    books = write_books(tmp_path, [100, 50])
+
+    def place(tokenizer=plain_tokenizer, **options) -> str:
+        return load_blocks(books, tokenizer, cache_dir=tmp_path / "cache", **options).cache_files[0]["filename"]
+
+    first = place()
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus, "_tokenise", None)  # tokenising again would fail
+        assert place() == first
+        assert place(copy.deepcopy(plain_tokenizer)) == first
+        truncating = copy.deepcopy(plain_tokenizer)
+        truncating(["the old farmer", "the"], truncation=True, max_length=2, padding=True)
+        assert place(truncating) == first
+        with pytest.raises(datasets.exceptions.DatasetGenerationError):
+            place(block_length=16)
+    other = GPT1Tokenizer.train(iter(["the new plough"]), num_merges=5, show_progress=False)
+    places = [first, place(other), *(place(**option) for option in ({"block_length": 16}, {"mix_documents": True}))]
+    places += [place(fix_text=True), load_blocks(books[0], plain_tokenizer, cache_dir=tmp_path / "cache").cache_files]
+    books[1].write_text(books[1].read_text().replace("the", "teh"))
+    assert len(set(map(str, [*places, place()]))) == 7
+
+
+PREPARE_HALF = """
+import sys, time
+from tokenization import GPT1Tokenizer, corpus, load_blocks
+
+folder = sys.argv[1]
+tokenise = corpus._tokenise
+
+def stopping(pieces, backend, newline_id):
+    yield from tokenise(pieces, backend, newline_id)
+    open(f"{folder}/middle", "w").close()
+    time.sleep(600)
+
+corpus._tokenise = stopping
+corpus.SHARD_BYTES = 1
+load_blocks(f"{folder}/books", GPT1Tokenizer.from_pretrained(f"{folder}/tokenizer"), 3, cache_dir=f"{folder}/cache")
+"""
+
+
+def test_a_killed_preparation_is_not_used(plain_tokenizer, tmp_path, one_file_shards):
+    """Killed between two books, with rows of the first on disk; another process prepares all in the same place."""
+    books = write_books(tmp_path, [8000, 4000])
+    plain_tokenizer.save_pretrained(tmp_path / "tokenizer")
+    with (tmp_path / "log").open("w") as log:
+        child = subprocess.Popen([sys.executable, "-c", PREPARE_HALF, str(tmp_path)], stdout=log, stderr=log)
+    deadline = time.monotonic() + 600
+    while not (tmp_path / "middle").exists():
+        assert child.poll() is None and time.monotonic() < deadline, (tmp_path / "log").read_text()
+        time.sleep(0.05)
+    child.send_signal(signal.SIGKILL)
+    assert child.wait(timeout=60) == -signal.SIGKILL
+    (half,) = (tmp_path / "cache").rglob("*.arrow")
+    assert half.parent.suffix == ".incomplete" and half.stat().st_size > 0
+    blocks = load_blocks(tmp_path / "books", plain_tokenizer, 3, cache_dir=tmp_path / "cache")
+    assert Path(blocks.cache_files[0]["filename"]).parent == half.parent.with_suffix("")
+    assert list(chain(*rows_of(blocks))) == list(chain(*(ids_of(plain_tokenizer, book.read_text()) for book in books)))
+    assert not half.parent.exists()
+
+
+# ---- Streams.
+
+
+@pytest.fixture
+def make_stream(plain_tokenizer, tmp_path, one_file_shards):
+    """A stream of as many shards as sizes, and the rows on disk."""
+
+    def make(sizes: list[int]):
+        books = write_books(tmp_path, sizes)
+        blocks = load_blocks(books, plain_tokenizer, 8, cache_dir=tmp_path / "cache")
+        return load_blocks(books, plain_tokenizer, 8, streaming=True), rows_of(blocks)
+
+    return make
+
+
+def test_a_stream_has_the_rows_that_are_on_disk(make_stream):
+    stream, rows = make_stream([100, 40, 70])
+    assert (stream.num_shards, rows_of(stream)) == (3, rows)
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize(("files", "processes"), [(4, 2), (3, 2), (1, 3), (2, 3)])
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_processes_and_workers_share_every_row(files, processes, num_workers, shuffled, make_stream):
+    stream, rows = make_stream([60, 90, 50, 70][:files])
+    stream = stream.shuffle(seed=0, buffer_size=16) if shuffled else stream
+    shares = []
+    for rank in range(processes):
+        share = split_dataset_by_node(stream, rank, processes)
+        loader = DataLoader(share, batch_size=None, num_workers=num_workers)
+        shares.append(rows_of(loader))
+        assert shares[-1]
+    assert sorted(chain(*shares)) == sorted(rows)
+    assert len({tuple(row) for row in rows}) == len(rows)
+
+
+def test_a_stream_has_another_order_each_epoch(make_stream):
+    stream, rows = make_stream([100, 40, 70])
+    stream = stream.shuffle(seed=0, buffer_size=16)
+    epochs = []
+    for epoch in (0, 1, 0):
+        stream.set_epoch(epoch)
+        epochs.append(rows_of(stream))
+    assert sorted(epochs[0]) == sorted(epochs[1]) == sorted(rows)
+    assert rows != epochs[0] != epochs[1] != rows
+    assert epochs[2] == epochs[0]
+
+
+@pytest.mark.parametrize("taken", [0, 1, 12, 13, 20])
+def test_a_stream_goes_on_where_it_was(taken, make_stream):
+    stream, rows = make_stream([100, 40, 70])
+    rank_rows = rows_of(split_dataset_by_node(stream, 1, 2))
+    assert rank_rows == rows[1::2]
+    first, second = (split_dataset_by_node(stream, 1, 2) for _ in range(2))
+    taking = iter(first)
+    assert rows_of(next(taking) for _ in range(taken)) == rank_rows[:taken]
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert rows_of(second) == rank_rows[taken:]
