@@ -94,7 +94,6 @@ class SampleCallback(TrainerCallback):
         self.tokenizer, self.seed = tokenizer, seed
         self.prompts = [prompts] if isinstance(prompts, str) else list(prompts)
         self.generation = {"do_sample": True, "top_k": top_k, "max_new_tokens": max_new_tokens}
-        self._sampled_step: int | None = None
         for prompt in self.prompts:
             if not tokenizer(prompt, add_special_tokens=False)["input_ids"]:
                 raise ValueError(
@@ -103,7 +102,6 @@ class SampleCallback(TrainerCallback):
                 )
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
-        self._sampled_step = None
         longest = max(map(len, self.tokenizer(self.prompts, add_special_tokens=False)["input_ids"]))
         new, positions = self.generation["max_new_tokens"], model.config.max_position_embeddings
         if longest + new > positions:
@@ -113,9 +111,8 @@ class SampleCallback(TrainerCallback):
             )
 
     def on_evaluate(self, args, state, control, model=None, **kwargs):
-        if self._sampled_step == state.global_step:
-            return
-        self._sampled_step = state.global_step
+        if any("samples" in record and record["step"] == state.global_step for record in state.log_history):
+            return  # also where a run that was over is started again
         samples = self._continue_prompts(model)
         state.log_history.append({"epoch": state.epoch, "samples": samples, "step": state.global_step})
         if state.is_world_process_zero:
