@@ -11,7 +11,7 @@ The paper's 117 M parameters and 40 000 merges on several GPUs:
     accelerate launch --config_file examples/accelerate/ddp.yaml --num_processes 8 examples/pretrain.py \
         --train_files "books/train/*.txt" --bf16 --output_dir out/gpt1
 
-A data set of the hub, read as a stream and never stored:
+A data set of the hub, read as a stream; only the held-out blocks are stored:
 
     python examples/pretrain.py --dataset_name wikitext --dataset_config_name wikitext-103-raw-v1 --streaming \
         --max_steps 10000 --validation_split validation --output_dir out/wikitext
@@ -19,7 +19,9 @@ A data set of the hub, read as a stream and never stored:
 Files are .txt, .jsonl, .json, .csv or .parquet, compressed or not; all but .txt have a document a row, in
 `--text_column`. Further training of a checkpoint: `--model_name_or_path out/books` instead of `--num_merges` and
 `--config_overrides`. A killed run goes on, to the bit, with the same command and `--resume_from_checkpoint auto`,
-which starts where there is nothing to resume; `--help` lists every argument.
+which starts where there is nothing to resume. On several machines the output folder must be one that all share, and a
+corpus that takes over half an hour to prepare needs a longer `--ddp_timeout`, or one run beforehand in one process.
+`--help` lists every argument.
 
 Written to the output folder: model, tokenizer, card (README.md), log.jsonl (a line per log; `examples/plot_run.py`
 draws it), train_results.json, eval_results.json and all_results.json. `examples/finetune.py` takes the folder as its
@@ -44,7 +46,7 @@ from modeling_gpt1 import (
     JsonLinesCallback,
     SampleCallback,
 )
-from modeling_gpt1.checkpoint_gpt1 import INCOMPLETE_DIR, publish_files
+from modeling_gpt1.checkpoint_gpt1 import INCOMPLETE_DIR, last_whole_checkpoint, publish_files
 from modeling_gpt1.launch_gpt1 import check_launch, end_processes
 from tokenization import BlockCollator, GPT1Tokenizer, count_blocks, load_blocks, training_texts
 
@@ -74,7 +76,7 @@ class CorpusArguments:
         default=None, metadata={"help": "Tokens of a block. Default: the positions that the model has."}
     )
     streaming: bool = field(
-        default=False, metadata={"help": "Tokenise while training and store nothing; needs --max_steps."}
+        default=False, metadata={"help": "Tokenise while training and store no training blocks; needs --max_steps."}
     )
     shuffle_buffer: int = field(default=10_000, metadata={"help": "Blocks of a stream among which one is drawn."})
     preprocessing_num_workers: int | None = field(
@@ -161,10 +163,11 @@ def load_tokenizer(
     given = model_args.tokenizer_name or model_args.model_name_or_path
     if given is not None:
         return GPT1Tokenizer.from_pretrained(given)
-    output_dir = Path(training_args.output_dir)
-    is_learnt = where_to_resume(training_args) is not None and (output_dir / "tokenizer.json").is_file()
+    output_dir, resume = Path(training_args.output_dir), where_to_resume(training_args)
+    if resume is not None:  # the weights belong to the BPE that was saved with them
+        return GPT1Tokenizer.from_pretrained(last_whole_checkpoint(output_dir) if resume is True else resume)
     with training_args.main_process_first(local=False, desc="learning the BPE"):
-        if training_args.process_index == 0 and not is_learnt:
+        if training_args.process_index == 0:
             tokenizer = GPT1Tokenizer.train(training_texts(**corpus_args.train_source), model_args.num_merges)
             tokenizer.save_pretrained(output_dir / INCOMPLETE_DIR / "model")
             publish_files(output_dir / INCOMPLETE_DIR / "model", output_dir)

@@ -376,15 +376,15 @@ def find_fault(folder: str | os.PathLike) -> str | None:
         return "it is no folder"
     try:
         content = json.loads((folder / CHECKPOINT_NAME).read_text(encoding="utf-8"))
-        sizes = content["files"]
-    except (OSError, ValueError, KeyError):
+        sizes, is_model_alone = dict(content["files"]), content["save_only_model"]
+    except (OSError, ValueError, KeyError, TypeError):
         return f"it has no readable {CHECKPOINT_NAME}, which this trainer writes last"
     for name, size in sizes.items():
         if not (folder / name).is_file():
             return f"{name} is missing"
         if (folder / name).stat().st_size != size:
             return f"{name} has {(folder / name).stat().st_size} bytes instead of {size}"
-    return "it holds the model alone (`save_only_model`)" if content["save_only_model"] else None
+    return "it holds the model alone (`save_only_model`)" if is_model_alone else None
 
 
 def warn_of_other_order(checkpoint: str, before: dict[str, Any], now: dict[str, Any]) -> None:
@@ -500,7 +500,7 @@ def is_write_failure(error: Exception) -> bool:
 
 
 def explain_failure(error: Exception, what: str, folder: str, num_bytes: int) -> str:
-    free = shutil.disk_usage(folder).free
+    free = shutil.disk_usage(folder).free if os.path.isdir(folder) else num_bytes
     space = ""
     if free < num_bytes:
         space = f" It needs about {num_bytes / 1e6:,.1f} MB, and {free / 1e6:,.1f} MB are free."

@@ -233,7 +233,8 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
     Logs `perplexity`, `tokens_per_second` and `mfu` beside `loss`, each since the last log. Throughput counts the
     tokens of all processes, padding excluded, over the time of training alone: not that of evaluation, samples and
     checkpoints. `mfu` is model FLOP utilisation: the arithmetic that these tokens need (not recomputation) over that
-    of a matrix product, measured on the same device when training starts, on all devices. Evaluation gives the exact
+    of a matrix product, measured on the same device when training starts, on all devices. Neither is logged where
+    `include_num_input_tokens_seen` was changed. Evaluation gives the exact
     mean over all target tokens, whatever the batch size, and its perplexity.
     """
 
@@ -281,7 +282,7 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs:
             logs["perplexity"] = perplexity(logs["loss"])
-            if self._window_start is not None:
+            if self._window_start is not None and self.args.include_num_input_tokens_seen == "non_padding":
                 logs.update(self._throughput())
         super().log(logs, start_time)
 
@@ -290,7 +291,7 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
         tokens_per_second = (tokens_seen - self._window_start[1]) / (now - self._window_start[0])
         self._window_start = now, tokens_seen
         model = self.accelerator.unwrap_model(self.model)
-        peak_flops = self._peak_flops * self.args.world_size
+        peak_flops = self._peak_flops * self.args.world_size * max(self.args.n_gpu, 1)
         mfu = tokens_per_second * training_flops_per_token(model) / peak_flops
         return {"tokens_per_second": tokens_per_second, "mfu": mfu}
 

@@ -123,7 +123,8 @@ def load_documents(
         fix_text: clean the text with ftfy, as the paper does; a line longer than a piece is cleaned in parts.
 
     Returns:
-        Rows of `text`, a piece of about 64 K characters at most that ends at a line end, and `starts_document`. Pieces
+        Rows of `text`, a piece of about 64 K characters at most that ends at a line end, and `starts_document`; a
+        longer line is cut between two Latin letters, and is one piece where it has no such place. Pieces
         of a document follow each other; joined they are its text.
 
     Raises:

@@ -94,6 +94,15 @@ def test_a_run_that_is_cut_goes_on_where_it_was(pretrain, books):
     assert [[sample.split()[0] for sample in both] for both in samples] == [["the", "a"], ["the", "a"]]
 
 
+def test_another_folders_checkpoint_brings_its_tokenizer(pretrain, books):
+    sizes = ("--num_merges", "60", "--config_overrides", SIZES)
+    pretrain.main([*arguments(books, books / "old", *sizes), "--save_strategy", "steps", "--save_steps", "3"])
+    checkpoint = books / "old" / "checkpoint-3"
+    (books / "two.txt").write_text("\n".join(SENTENCES[:1] * 50), encoding="utf-8")  # would give other merges
+    pretrain.main([*arguments(books, books / "new", *sizes), "--resume_from_checkpoint", str(checkpoint)])
+    assert (books / "new" / "tokenizer.json").read_bytes() == (checkpoint / "tokenizer.json").read_bytes()
+
+
 def test_the_last_evaluation_takes_all_blocks(pretrain, books):
     output_dir = books / "out"
     limit = ("--eval_strategy", "steps", "--eval_steps", "6", "--max_eval_blocks", "1")

@@ -368,6 +368,10 @@ class TestRefusals:
                 lambda folder: (folder / "checkpoint.json").write_text('{"files": {'),
                 "it has no readable checkpoint.json, which this trainer writes last",
             ),
+            (
+                lambda folder: (folder / "checkpoint.json").write_text('{"files": {}}'),
+                "it has no readable checkpoint.json, which this trainer writes last",
+            ),
             (lambda folder: shutil.rmtree(folder), "it is no folder"),
         ],
     )
