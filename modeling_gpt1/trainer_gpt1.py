@@ -234,8 +234,8 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
     tokens of all processes, padding excluded, over the time of training alone: not that of evaluation, samples and
     checkpoints. `mfu` is model FLOP utilisation: the arithmetic that these tokens need (not recomputation) over that
     of a matrix product, measured on the same device when training starts, on all devices. Neither is logged where
-    `include_num_input_tokens_seen` was changed. Evaluation gives the exact
-    mean over all target tokens, whatever the batch size, and its perplexity.
+    `include_num_input_tokens_seen` was changed. Evaluation gives the exact mean over all target tokens, whatever the
+    batch size, and its perplexity.
     """
 
     def __init__(self, *args, **kwargs):

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from transformers import Trainer
+import transformers
+from packaging import version
 
 ROOT = Path(__file__).resolve().parent.parent
 TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
@@ -17,9 +18,9 @@ ACCELERATE = (
     *("accelerate.commands.launch", "--config_file", str(ROOT / "examples" / "accelerate" / "ddp.yaml")),
     *("--main_process_port", "0"),
 )
-# Since a version after 5.17 Trainer takes models opened with a DistributedConfig, and several processes on the CPU can
-# read an optimizer's state.
-IS_AFTER_5_17 = hasattr(Trainer, "_defer_fsdp_gradient_reduction")
+# Trainer of 5.17 takes no models opened with a DistributedConfig, and several of its processes on the CPU cannot read
+# an optimizer's state; that of 5.23 does both.
+IS_AFTER_5_17 = version.parse(transformers.__version__) >= version.parse("5.18")
 TIMEOUT = 600  # seconds; a launch takes about 15, and some machines are slow and busy
 
 
