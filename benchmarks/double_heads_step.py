@@ -19,24 +19,24 @@ of interpreter, libraries and weights. Ratios are taken round by round.
 """
 
 import argparse
-import ctypes
-import gc
-import json
-import multiprocessing
-import os
-import platform
-import resource
-import statistics
-import sys
 import tempfile
 import time
-from contextlib import ExitStack, contextmanager
-from datetime import date
-from pathlib import Path
+from contextlib import ExitStack
 
-import psutil
 import torch
 import transformers
+from harness import (
+    MIB,
+    format_summary,
+    in_turns,
+    machine,
+    peak_resident_bytes,
+    reset_peak,
+    resident_bytes,
+    running_worker,
+    save_result,
+    summary,
+)
 from transformers import OpenAIGPTConfig, OpenAIGPTDoubleHeadsModel
 
 from modeling_gpt1 import GPT1DoubleHeadsModel
@@ -53,7 +53,6 @@ MEASURES = {
 }
 LM_COEF = 0.5
 TOLERANCE = 1e-4
-MIB = 2**20
 
 
 def make_batch(shape: tuple[int, int, int], vocab_size: int) -> dict[str, torch.Tensor]:
@@ -113,9 +112,7 @@ class Worker:
 
     def resident_before(self) -> float:
         """Resident MiB of interpreter, libraries and weights."""
-        gc.collect()
-        return_free_memory()
-        return psutil.Process().memory_info().rss / MIB
+        return resident_bytes() / MIB
 
     def step(self) -> dict[str, float]:
         """What one forward and backward takes."""
@@ -125,52 +122,6 @@ class Worker:
         self.losses(self.model, self.batch)["loss"].backward()
         seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
         return {"peak_mib": peak_resident_bytes() / MIB, "seconds": seconds, "cpu_seconds": cpu_seconds}
-
-
-def return_free_memory() -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
-
-
-def reset_peak() -> None:
-    """Forgets the peak of loading the weights; where the system cannot, the peak is that of the whole life."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        print("The peak of resident memory could not be reset: it includes loading the weights.", file=sys.stderr)
-
-
-def peak_resident_bytes() -> int:
-    status = Path("/proc/self/status")
-    if status.exists():
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
-        return int(line.split()[1]) * 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
-
-
-def serve(connection, worker_class, *arguments) -> None:
-    worker = worker_class(*arguments)
-    for method in iter(connection.recv, None):
-        connection.send(getattr(worker, method)())
-
-
-@contextmanager
-def running_worker(worker_class, *arguments):
-    """Starts a worker in a process of its own; gives a function that asks it for a method's result."""
-    context = multiprocessing.get_context("spawn")
-    connection, other_end = context.Pipe()
-    process = context.Process(target=serve, args=(other_end, worker_class, *arguments), daemon=True)
-    process.start()
-    other_end.close()
-
-    def ask(method: str):
-        connection.send(method)
-        return connection.recv()
-
-    yield ask
-    connection.send(None)
-    process.join()
 
 
 def check_agreement(values: dict[str, dict[str, float]]) -> None:
@@ -192,9 +143,8 @@ def measure(folder: str, shape: tuple[int, int, int], rounds: int, threads: int)
         for name in MODELS:  # warm-up
             ask[name]("step")
         steps: dict[str, list[dict[str, float]]] = {name: [] for name in MODELS}
-        for round_number in range(rounds):
-            for name in list(MODELS)[:: 1 if round_number % 2 == 0 else -1]:
-                steps[name].append(ask[name]("step"))
+        for name in in_turns(list(MODELS), rounds):
+            steps[name].append(ask[name]("step"))
     for name in MODELS:
         for step in steps[name]:
             step["step_mib"] = step["peak_mib"] - before[name]
@@ -213,10 +163,6 @@ def summaries(steps: dict[str, list[dict[str, float]]]) -> dict[str, dict[str, d
     }
 
 
-def summary(column: list[float]) -> dict[str, float | list[float]]:
-    return {"median": statistics.median(column), "least": min(column), "most": max(column), "rounds": column}
-
-
 def print_result(result: dict) -> None:
     examples, choices, tokens = result["shape"]
     print(f"\n{examples} examples × {choices} choices × {tokens} tokens, ours and the built-in's without dropout:")
@@ -228,30 +174,12 @@ def print_result(result: dict) -> None:
         print(f"  {name:28}" + "".join(f"{cell:>26}" for cell in cells), flush=True)
 
 
-def format_summary(values: dict[str, float], is_ratio: bool) -> str:
-    digits = 0 if values["median"] >= 100 and not is_ratio else 2
-    return "{:.{d}f} ({:.{d}f} … {:.{d}f})".format(values["median"], values["least"], values["most"], d=digits)
-
-
 def write_checkpoint(folder: str, small: bool) -> int:
     """Random weights as an openai-gpt checkpoint, which both models read; returns the number of parameters."""
     torch.manual_seed(0)
     model = OpenAIGPTDoubleHeadsModel(OpenAIGPTConfig(**(SMALL_CONFIG if small else {})))
     model.save_pretrained(folder)
     return model.num_parameters()
-
-
-def machine(threads: int) -> dict:
-    return {
-        "cores": os.cpu_count(),
-        "threads": threads,
-        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-        "system": platform.system(),
-        "architecture": platform.machine(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-    }
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -275,9 +203,7 @@ def main() -> None:
             results.append(measure(folder, shape, arguments.rounds, arguments.threads))
             print_result(results[-1])
     if arguments.save:
-        path = Path(__file__).parent / "results" / f"{date.today().isoformat()}-double-heads-step.json"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps({"machine": about, "results": results}, indent=2) + "\n", encoding="utf-8")
+        save_result("double-heads-step", about, results)
 
 
 if __name__ == "__main__":

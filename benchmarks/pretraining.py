@@ -19,25 +19,23 @@ process.
 """
 
 import argparse
-import gc
-import json
 import tempfile
 import time
 from contextlib import ExitStack
-from datetime import date
-from pathlib import Path
 
 import torch
 import transformers
-from double_heads_step import (
+from double_heads_step import TOLERANCE
+from harness import (
     MIB,
-    TOLERANCE,
     format_summary,
+    in_turns,
     machine,
     peak_resident_bytes,
     reset_peak,
-    return_free_memory,
+    resident_bytes,
     running_worker,
+    save_result,
     summary,
 )
 from transformers import GPT2Config, GPT2LMHeadModel, OpenAIGPTConfig, OpenAIGPTLMHeadModel
@@ -95,9 +93,7 @@ class Worker:
 
     def resident_before(self) -> float:
         """Resident MiB of interpreter, libraries, weights and optimizer; after a step, which makes the last."""
-        gc.collect()
-        return_free_memory()
-        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / MIB
+        return resident_bytes() / MIB
 
     def step(self) -> dict[str, float]:
         """What one forward, backward and update takes."""
@@ -155,9 +151,8 @@ def measure(names: list[str], folders: dict, dtype: str, shape: tuple[int, int],
             ask[name]("step")
         before = {name: ask[name]("resident_before") for name in names}
         steps: dict[str, list[dict[str, float]]] = {name: [] for name in names}
-        for round_number in range(rounds):
-            for name in names[:: 1 if round_number % 2 == 0 else -1]:
-                steps[name].append(ask[name]("step"))
+        for name in in_turns(names, rounds):
+            steps[name].append(ask[name]("step"))
     for name in names:
         for step in steps[name]:
             step["step_mib"] = step["peak_mib"] - before[name]
@@ -238,9 +233,7 @@ def main() -> None:
             results[-1]["summaries"] = summaries(results[-1].pop("columns"), results[0])
             print_result(results[-1])
     if arguments.save:
-        path = Path(__file__).parent / "results" / f"{date.today().isoformat()}-pretraining.json"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps({"machine": about, "results": results}, indent=2) + "\n", encoding="utf-8")
+        save_result("pretraining", about, results)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,169 @@
+"""What the benchmarks share: models in processes of their own, memory, spreads, tables of ratios, dated results.
+
+Each model runs in a process of its own, and the processes take turns, so that what disturbs the machine disturbs both
+and a ratio can be taken round by round.
+"""
+
+import ctypes
+import gc
+import json
+import multiprocessing
+import os
+import platform
+import resource
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+
+import psutil
+
+MIB = 2**20
+RESULTS = Path(__file__).parent / "results"
+
+
+def machine(threads: int | None = None) -> dict:
+    """What the figures depend on."""
+    return {
+        "cores": os.cpu_count(),
+        **({} if threads is None else {"threads": threads}),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "processor": processor_name(),
+        "system": platform.system(),
+        "architecture": platform.machine(),
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("torch", "transformers", "tokenizers", "accelerate")},
+    }
+
+
+def processor_name() -> str:
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def save_result(name: str, about: dict, content: dict | list) -> Path:
+    """Writes `results/<date>-<name>.json`."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{date.today().isoformat()}-{name}.json"
+    path.write_text(json.dumps({"machine": about, "results": content}, indent=2) + "\n", encoding="utf-8")
+    print(f"written: {path}")
+    return path
+
+
+# ---- Processes
+
+
+def serve(connection, worker_class: type, *arguments) -> None:
+    worker = worker_class(*arguments)
+    for method, method_arguments in iter(connection.recv, None):
+        connection.send(getattr(worker, method)(*method_arguments))
+
+
+@contextmanager
+def running_worker(worker_class: type, *arguments) -> Iterator[Callable]:
+    """Starts a worker in a process of its own; gives a function that asks it for a method's result."""
+    context = multiprocessing.get_context("spawn")
+    connection, other_end = context.Pipe()
+    process = context.Process(target=serve, args=(other_end, worker_class, *arguments), daemon=True)
+    process.start()
+    other_end.close()
+
+    def ask(method: str, *method_arguments):
+        connection.send((method, method_arguments))
+        return connection.recv()
+
+    yield ask
+    connection.send(None)
+    process.join()
+
+
+def in_turns(names: Sequence[str], rounds: int) -> Iterator[str]:
+    """Every name once in each round, in an order turned round by round."""
+    for round_number in range(rounds):
+        yield from names[:: 1 if round_number % 2 == 0 else -1]
+
+
+# ---- Memory
+
+
+def resident_bytes() -> int:
+    """Of this process, after what it no longer needs has gone back to the system."""
+    gc.collect()
+    if sys.platform == "linux":
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+    return psutil.Process().memory_info().rss
+
+
+def reset_peak() -> None:
+    """Forgets the peak so far; where the system cannot, the peak is that of the whole life."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        print("The peak of resident memory could not be reset: it is that of the whole process.", file=sys.stderr)
+
+
+def peak_resident_bytes() -> int:
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+# ---- Figures
+
+
+def summary(column: Sequence[float]) -> dict[str, float | list[float]]:
+    column = list(column)
+    return {"median": statistics.median(column), "least": min(column), "most": max(column), "rounds": column}
+
+
+def format_summary(values: dict[str, float], is_ratio: bool = False) -> str:
+    digits = 0 if values["median"] >= 100 and not is_ratio else 2
+    return "{:.{d}f} ({:.{d}f} … {:.{d}f})".format(values["median"], values["least"], values["most"], d=digits)
+
+
+def comparison(
+    work: str, measure: str, peer: str, ours: Sequence[float], theirs: Sequence[float], target: float | None = None
+) -> dict:
+    """One row of the table of `make bench`: a work done by both, round by round.
+
+    Args:
+        work: what was done, with sizes and dtype.
+        measure: what was read off, with its unit, such as "CPU seconds", "peak MiB" or "tokens/s".
+        peer: name of the other.
+        ours, theirs: the figures of each round.
+        target: what the ratio should reach.
+
+    Returns:
+        The row, whose ratio says how many times better ours is: theirs / ours, or ours / theirs for a rate ("…/s…").
+    """
+    is_rate = "/s" in measure or "/CPU s" in measure
+    pairs = list(zip(ours, theirs, strict=True))
+    return {
+        "work": work,
+        "measure": measure,
+        "peer": peer,
+        "ours": summary(ours),
+        "theirs": summary(theirs),
+        "ratio": summary([a / b if is_rate else b / a for a, b in pairs]),
+        "target": target,
+    }
+
+
+def print_comparisons(rows: Sequence[dict]) -> None:
+    """The table of ratios; above 1 ours is the better."""
+    width = max([len(row["work"]) for row in rows], default=0)
+    for row in rows:
+        target = "" if row["target"] is None else f"   target {row['target']:g}"
+        print(
+            f"{row['work']:{width}}  {row['measure']:16} {row['ours']['median']:10.2f} "
+            f"{row['theirs']['median']:10.2f} {row['peer']:26} × {format_summary(row['ratio'], True)}{target}",
+            flush=True,
+        )
