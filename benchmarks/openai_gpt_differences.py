@@ -5,7 +5,7 @@
     python benchmarks/openai_gpt_differences.py --save          # also results/<date>-openai-gpt-differences.json
 
 Behaviour is measured on tiny models with one set of random weights; generation on 117 M parameters, one prompt of 64
-tokens, greedy, the two models in turn, medians. Step time and memory: double_heads_step.py; tokens:
+tokens, greedy, the two models in turn, medians. Step time and memory: finetuning.py; tokens:
 tokenizer_parity.py.
 """
 

@@ -25,7 +25,7 @@ from contextlib import ExitStack
 
 import torch
 import transformers
-from double_heads_step import TOLERANCE
+from finetuning import TOLERANCE
 from harness import (
     MIB,
     format_summary,

@@ -26,12 +26,16 @@ import math
 import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
+from transformers import PreTrainedConfig
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
-# The scores of so many queries of all heads stay in the cache of a core while they are worked on.
+# The scores of so many queries of all heads stay in the cache of a core while they are worked on, and those of so many
+# pairs of queries and keys: short rows are worked on together.
 QUERY_BLOCK = 128
+BLOCK_PAIRS = 2**15
 # Dropout compares 16 random bits with the probability, which is thereby rounded to a multiple of 2**-16.
 NOISE_LEVELS = 2**16
 
@@ -66,7 +70,11 @@ def sdpa_or_blockwise_attention_forward(
     dropout: float = 0.0,
     **kwargs: Unpack[TransformersKwargs],
 ) -> tuple[torch.Tensor, None]:
-    """As transformers' `sdpa_attention_forward`; with dropout on the CPU outside of a compiled graph, in blocks."""
+    """As transformers' `sdpa_attention_forward`; with dropout on the CPU outside of a compiled graph, in blocks.
+
+    `attention_mask [B or 1, 1, T, T]`; where `sees_past_only` is given and true, it has nothing above the diagonal.
+    """
+    sees_past_only = kwargs.pop("sees_past_only", False) or attention_mask is None
     is_self_attention = query.shape[2] == key.shape[2] and kwargs.get("is_causal") is not False
     has_mask_of_blocks = attention_mask is None or attention_mask.dtype == torch.bool
     if not (draws_noise(query, dropout) and is_self_attention and has_mask_of_blocks):
@@ -75,32 +83,39 @@ def sdpa_or_blockwise_attention_forward(
         )
     # One number of the global generator, so that what restores its state repeats the mask.
     seed = int(torch.empty((), dtype=torch.int64).random_())
-    output = _BlockwiseAttention.apply(query, key, value, attention_mask, scaling, dropout, seed)
+    settings = scaling, dropout, sees_past_only, seed
+    output = _BlockwiseAttention.apply(query, key, value, attention_mask, *settings)
     return output.transpose(1, 2), None
+
+
+def attends_to_packed_rows(config: PreTrainedConfig) -> bool:
+    """Whether the attention reads a boolean mask, or is causal without one, as the rows of packed sequences need."""
+    attention_function = ALL_ATTENTION_FUNCTIONS.get_interface(config._attn_implementation, eager_attention_forward)
+    return attention_function is sdpa_attention_forward
 
 
 class _BlockwiseAttention(torch.autograd.Function):
     """Softmax attention with dropout; causal where there is no mask."""
 
     @staticmethod
-    def forward(ctx, query, key, value, attention_mask, scaling, dropout, seed):
+    def forward(ctx, query, key, value, attention_mask, scaling, dropout, sees_past_only, seed):
         generator = torch.Generator().manual_seed(seed)
         query = query * scaling
         output = _empty_like_heads(query)
         with torch.autocast("cpu", enabled=False):
-            for row, block, keys in _blocks(query, attention_mask):
-                weights = _attention_weights(query[row, :, block], key[row, :, keys], attention_mask, row, block)
+            for rows, block, keys in _blocks(*query.shape[::2], sees_past_only):
+                weights = _attention_weights(query[rows, :, block], key[rows, :, keys], attention_mask, rows, block)
                 weights *= dropout_noise(weights.shape, dropout, weights.dtype, generator)
-                output[row, :, block] = torch.bmm(weights.to(value.dtype), value[row, :, keys])
+                output[rows, :, block] = torch.matmul(weights.to(value.dtype), value[rows, :, keys])
         ctx.save_for_backward(query, key, value, attention_mask, output)
-        ctx.settings = scaling, dropout, seed
+        ctx.settings = scaling, dropout, sees_past_only, seed
         return output
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_output):
         query, key, value, attention_mask, output = ctx.saved_tensors
-        scaling, dropout, seed = ctx.settings
+        scaling, dropout, sees_past_only, seed = ctx.settings
         generator = torch.Generator().manual_seed(seed)
         sum_dtype = torch.promote_types(query.dtype, torch.float32)
         grad_query = _empty_like_heads(query)
@@ -108,17 +123,18 @@ class _BlockwiseAttention(torch.autograd.Function):
         with torch.autocast("cpu", enabled=False):
             # The gradient of softmax needs Σ weights · their gradient, which is output · its gradient.
             means = (grad_output * output).sum(-1, keepdim=True, dtype=sum_dtype)  # [B, H, T, 1]
-            for row, block, keys in _blocks(query, attention_mask):
-                grad_block = grad_output[row, :, block]
-                weights = _attention_weights(query[row, :, block], key[row, :, keys], attention_mask, row, block)
+            for rows, block, keys in _blocks(*query.shape[::2], sees_past_only):
+                grad_block = grad_output[rows, :, block]
+                weights = _attention_weights(query[rows, :, block], key[rows, :, keys], attention_mask, rows, block)
                 noise = dropout_noise(weights.shape, dropout, weights.dtype, generator)
-                grad_scores = torch.bmm(grad_block, value[row, :, keys].mT).to(sum_dtype).mul_(noise)
-                grad_scores = grad_scores.sub_(means[row, :, block]).mul_(weights).to(query.dtype)
+                grad_scores = torch.matmul(grad_block, value[rows, :, keys].mT).to(sum_dtype).mul_(noise)
+                grad_scores = grad_scores.sub_(means[rows, :, block]).mul_(weights).to(query.dtype)
                 dropped_weights = noise.mul_(weights).to(value.dtype)
-                grad_value[row, :, keys] += torch.bmm(dropped_weights.mT, grad_block)
-                grad_key[row, :, keys] += torch.bmm(grad_scores.mT, query[row, :, block])
-                grad_query[row, :, block] = torch.bmm(grad_scores, key[row, :, keys])
-        return grad_query.mul_(scaling), grad_key.to(key.dtype), grad_value.to(value.dtype), None, None, None, None
+                grad_value[rows, :, keys] += torch.matmul(dropped_weights.mT, grad_block)
+                grad_key[rows, :, keys] += torch.matmul(grad_scores.mT, query[rows, :, block])
+                grad_query[rows, :, block] = torch.matmul(grad_scores, key[rows, :, keys])
+        grad_key, grad_value = grad_key.to(key.dtype), grad_value.to(value.dtype)
+        return grad_query.mul_(scaling), grad_key, grad_value, None, None, None, None, None
 
 
 def _empty_like_heads(query: torch.Tensor) -> torch.Tensor:
@@ -126,26 +142,29 @@ def _empty_like_heads(query: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(query.transpose(1, 2), memory_format=torch.contiguous_format).transpose(1, 2)
 
 
-def _blocks(query: torch.Tensor, attention_mask: torch.Tensor | None):
-    """Row of the batch, slice of queries and slice of the keys that they may see."""
-    num_rows, _, num_tokens, _ = query.shape
-    for row in range(num_rows):
-        for start in range(0, num_tokens, QUERY_BLOCK):
-            end = min(start + QUERY_BLOCK, num_tokens)
-            yield row, slice(start, end), slice(0, end if attention_mask is None else num_tokens)
+def _blocks(num_rows: int, num_tokens: int, sees_past_only: bool):
+    """Slices of rows, of their queries and of the keys that these may see."""
+    num_queries = min(QUERY_BLOCK, num_tokens)
+    num_together = max(1, BLOCK_PAIRS // (num_queries * num_tokens))
+    for first_row in range(0, num_rows, num_together):
+        for start in range(0, num_tokens, num_queries):
+            end = min(start + num_queries, num_tokens)
+            rows = slice(first_row, min(first_row + num_together, num_rows))
+            yield rows, slice(start, end), slice(0, end if sees_past_only else num_tokens)
 
 
 def _attention_weights(
-    query: torch.Tensor, key: torch.Tensor, attention_mask: torch.Tensor | None, row: int, block: slice
+    query: torch.Tensor, key: torch.Tensor, attention_mask: torch.Tensor | None, rows: slice, block: slice
 ) -> torch.Tensor:
-    """Softmax of the scores of scaled `query [H, n, D/H]` and `key [H, m, D/H]`, at least float32: `[H, n, m]`."""
-    scores = torch.bmm(query, key.mT)
+    """Softmax of the scores of scaled `query [r, H, n, D/H]` and `key [r, H, m, D/H]`, at least float32."""
+    scores = torch.matmul(query, key.mT)  # [r, H, n, m]
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     if attention_mask is None:
-        above_diagonal = torch.full((query.shape[1], query.shape[1]), -math.inf, dtype=scores.dtype).triu_(1)
-        scores[:, :, block] += above_diagonal
+        num_queries = query.shape[2]
+        above_diagonal = torch.full((num_queries, num_queries), -math.inf, dtype=scores.dtype).triu_(1)
+        scores[..., block] += above_diagonal
     else:
-        seen = attention_mask[row if len(attention_mask) > 1 else 0, :, block]
+        seen = attention_mask[rows if len(attention_mask) > 1 else slice(None), :, block, : key.shape[2]]
         scores.masked_fill_(~seen, torch.finfo(scores.dtype).min)  # not −∞: rows of padding may see nothing
     return scores.softmax(-1)
 

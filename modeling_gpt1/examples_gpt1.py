@@ -23,6 +23,8 @@ from dataclasses import dataclass
 import torch
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
+from .packing_gpt1 import PackedSequences
+
 # Sequences per example; None: any number.
 NUM_SEQUENCES = {"classification": 1, "entailment": 1, "similarity": 2, "multiple_choice": None}
 
@@ -33,9 +35,10 @@ class EncodedExamples:
 
     input_ids: torch.LongTensor | None  # [S, T]
     attention_mask: torch.Tensor | None  # [S, T]
-    outputs: BaseModelOutputWithPast  # last_hidden_state [S, T, D]
+    outputs: BaseModelOutputWithPast  # last_hidden_state [S, T, D], or [1, N, D] of packed sequences
     task_logits: torch.Tensor  # [B, K] or [B, C]
     sequence_weights: torch.Tensor  # [S], 1 / C of the example, 0 for absent choices
+    packing: PackedSequences | None
 
 
 def count_sequences(traversal: str, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> int:

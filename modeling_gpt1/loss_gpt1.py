@@ -26,6 +26,8 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
+from .packing_gpt1 import PackedSequences
+
 # 64 MiB of float32 logits at V = 40 478: large enough for full matrix-product speed, small beside the activations.
 CHUNK_ELEMENTS = 16 * 2**20
 # Rows of logits start at multiples of so many elements: a product with rows out of line takes 1.4 times as long.
@@ -163,46 +165,82 @@ def sequence_mean_weights(is_target: torch.Tensor, sequence_weights: torch.Tenso
     return is_target * (sequence_weights / target_counts)[:, None]
 
 
+def select_targets(
+    hidden_states: torch.Tensor, target_ids: torch.Tensor, target_weights: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Targets of a padded batch, one after the other, without those of weight 0.
+
+    In a compiled graph, whose shapes cannot depend on data, all targets stay.
+
+    Args:
+        hidden_states (`torch.Tensor` of shape `[S, T, D]`): hidden states that predict the targets.
+        target_ids (`torch.LongTensor` of shape `[S, T]`): ids to predict; anything where the weight is 0.
+        target_weights (`torch.Tensor` of shape `[S, T]`): factors.
+
+    Returns:
+        The hidden states, ids, weights and the row in S of the N targets: `[N, D]`, `[N]`, `[N]`, `[N]`.
+    """
+    rows = torch.arange(target_ids.shape[0], device=target_ids.device)[:, None].expand_as(target_ids)
+    if torch.compiler.is_compiling():
+        target_ids = target_ids.flatten().clamp(min=0)
+        return hidden_states.flatten(0, 1), target_ids, target_weights.flatten(), rows.flatten()
+    is_target = target_weights != 0
+    return hidden_states[is_target], target_ids[is_target], target_weights[is_target], rows[is_target]
+
+
+def select_packed_targets(
+    hidden_states: torch.Tensor, packing: PackedSequences, target_weights: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """As `select_targets`, for packed sequences: what several sequences share is one target of their summed weight.
+
+    Args:
+        hidden_states (`torch.Tensor` of shape `[1, N, D]`): hidden states of the packed tokens.
+        packing (`PackedSequences`): where they belong.
+        target_weights (`torch.Tensor` of shape `[S, T-1]`): factor of each token after the first of its sequence.
+
+    Returns:
+        Hidden states, ids, weights and the example of each target.
+    """
+    is_target = target_weights != 0
+    targets, sources = packing.packed_index[:, 1:][is_target], packing.packed_index[:, :-1][is_target]
+    num_tokens = hidden_states.shape[1]
+    # A packed token is predicted from one place, however many sequences it stands for.
+    weights = target_weights.new_zeros(num_tokens).index_add(0, targets, target_weights[is_target])
+    source_of = torch.zeros_like(packing.input_ids[0]).scatter(0, targets, sources)
+    tokens = weights.nonzero()[:, 0]
+    hidden_states = hidden_states[0].index_select(0, source_of[tokens])
+    return hidden_states, packing.input_ids[0, tokens], weights[tokens], packing.example_index[tokens]
+
+
 def weighted_lm_loss(
     lm_head: nn.Module,
     hidden_states: torch.Tensor,
     target_ids: torch.Tensor,
     target_weights: torch.Tensor,
+    rows: torch.Tensor,
+    num_rows: int,
     fused: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Weighted sum of −log P(target) over a batch.
 
-    Targets of weight 0 are left out of the computation, except in a compiled graph, whose shapes cannot depend on
-    data.
-
     Args:
         lm_head (`nn.Module`): gives logits, or with targets the loss, see `GPT1LMHead`.
-        hidden_states (`torch.Tensor` of shape `[S, T, D]`): hidden states that predict the targets.
-        target_ids (`torch.LongTensor` of shape `[S, T]`): ids to predict; anything where the weight is 0.
-        target_weights (`torch.Tensor` of shape `[S, T]`): factors.
+        hidden_states, target_ids, target_weights, rows (`[N, D]`, `[N]`, `[N]`, `[N]`): see `select_targets`.
+        num_rows (`int`): how many rows there are.
         fused (`bool`): whether the head takes targets. A head that an adapter, a quantiser or tensor parallelism has
-            replaced gives logits only; then the logits of all real targets are held.
+            replaced gives logits only; then the logits of all targets are held.
 
     Returns:
-        The weighted sum, `[]`, and the weighted −log P of each sequence, `[S]`, without a gradient.
+        The weighted sum, `[]`, and the weighted −log P of each row, `[num_rows]`, without a gradient.
     """
-    num_rows = target_ids.shape[0]
-    rows = torch.arange(num_rows, device=target_ids.device)[:, None].expand_as(target_ids)
-    if torch.compiler.is_compiling():
-        hidden_states, rows = hidden_states.flatten(0, 1), rows.flatten()
-        target_ids, target_weights = target_ids.flatten().clamp(min=0), target_weights.flatten()
-    else:
-        is_target = target_weights != 0
-        hidden_states, rows = hidden_states[is_target], rows[is_target]
-        target_ids, target_weights = target_ids[is_target], target_weights[is_target]
     if fused:
         loss, token_losses = lm_head(hidden_states, target_ids, target_weights)
     else:
         logits = lm_head(hidden_states).float()
         token_losses = nn.functional.cross_entropy(logits, target_ids, reduction="none")
         loss = (token_losses * target_weights).sum()
-    sequence_losses = token_losses.new_zeros(num_rows).index_add(0, rows, token_losses.detach() * target_weights)
-    return loss, sequence_losses
+    row_losses = token_losses.new_zeros(num_rows).index_add(0, rows, token_losses.detach() * target_weights)
+    return loss, row_losses
 
 
 def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, is_regression: bool) -> torch.Tensor:

@@ -50,16 +50,24 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention_gpt1 import GPT1Dropout, eager_attention_forward, sdpa_or_blockwise_attention_forward
+from .attention_gpt1 import (
+    GPT1Dropout,
+    attends_to_packed_rows,
+    eager_attention_forward,
+    sdpa_or_blockwise_attention_forward,
+)
 from .configuration_gpt1 import FROM_OPENAI_GPT, FROM_UNTIED_OPENAI_GPT, TRAVERSALS, GPT1Config
 from .examples_gpt1 import EncodedExamples, both_orders, count_sequences, flatten_sequences, last_attended
 from .loss_gpt1 import (
     linear_cross_entropy,
     next_token_targets,
+    select_packed_targets,
+    select_targets,
     sequence_mean_weights,
     task_losses,
     weighted_lm_loss,
 )
+from .packing_gpt1 import PackedSequences, pack_sequences
 
 # openai-gpt stores Conv1D weights [in, out] with q, k and v fused, and names the task head differently.
 OPENAI_GPT_CONVERSION = [
@@ -108,13 +116,15 @@ class GPT1Attention(nn.Module):
         hidden_states: torch.Tensor,  # [B, T, D]
         attention_mask: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
+        packing: PackedSequences | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        input_shape = hidden_states.shape[:-1]
-        head_shape = (*input_shape, -1, self.head_dim)
-        query = self.q_proj(hidden_states).view(head_shape).transpose(1, 2)  # [B, H, T, D/H]
-        key = self.k_proj(hidden_states).view(head_shape).transpose(1, 2)
-        value = self.v_proj(hidden_states).view(head_shape).transpose(1, 2)
+        projected = [project(hidden_states) for project in (self.q_proj, self.k_proj, self.v_proj)]
+        if packing is not None:
+            projected = [packing.to_rows(tensor) for tensor in projected]
+            kwargs["sees_past_only"] = True
+        head_shape = (*projected[0].shape[:-1], -1, self.head_dim)
+        query, key, value = (tensor.view(head_shape).transpose(1, 2) for tensor in projected)  # [B, H, T, D/H]
         if past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)
 
@@ -133,7 +143,9 @@ class GPT1Attention(nn.Module):
             scaling=self.scaling,
             **kwargs,
         )
-        attention_output = attention_output.reshape(*input_shape, -1).contiguous()
+        attention_output = attention_output.flatten(-2)  # [B, T, D]
+        if packing is not None:
+            attention_output = packing.from_rows(attention_output)
         return self.resid_dropout(self.c_proj(attention_output)), attention_weights
 
 
@@ -285,6 +297,7 @@ class GPT1Model(GPT1PreTrainedModel):
         past_key_values: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
+        packing: PackedSequences | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPast:
         r"""
@@ -297,6 +310,8 @@ class GPT1Model(GPT1PreTrainedModel):
             past_key_values (`Cache`): keys and values of the tokens before.
             inputs_embeds (`[B, T, D]`): instead of `input_ids`.
             use_cache (`bool`): return `past_key_values`; default: `config.use_cache` outside of training.
+            packing (`PackedSequences`): where the tokens of `input_ids` and `position_ids`, which are its own, belong;
+                for scaled-dot-product attention without a cache.
 
         Returns:
             `BaseModelOutputWithPast` with `last_hidden_state [B, T, D]`.
@@ -312,15 +327,18 @@ class GPT1Model(GPT1PreTrainedModel):
             past_key_values = DynamicCache(config=self.config)
 
         num_past = past_key_values.get_seq_length() if past_key_values is not None else 0
-        self._check_length(num_past, inputs_embeds.shape[1])
-        # The mask function reads packed sequences from `position_ids`, so it sees only those that the caller gave.
-        causal_mask = create_causal_mask(
-            config=self.config,
-            inputs_embeds=inputs_embeds,
-            attention_mask=attention_mask,
-            past_key_values=past_key_values,
-            position_ids=position_ids,
-        )
+        if packing is not None:
+            causal_mask = packing.attention_mask
+        else:
+            self._check_length(num_past, inputs_embeds.shape[1])
+            # The mask function reads packed sequences from `position_ids`, so it sees only those of the caller.
+            causal_mask = create_causal_mask(
+                config=self.config,
+                inputs_embeds=inputs_embeds,
+                attention_mask=attention_mask,
+                past_key_values=past_key_values,
+                position_ids=position_ids,
+            )
         if position_ids is None:
             position_ids = self._default_position_ids(inputs_embeds, attention_mask, num_past)
 
@@ -334,6 +352,7 @@ class GPT1Model(GPT1PreTrainedModel):
                 attention_mask=causal_mask,
                 past_key_values=past_key_values,
                 position_ids=position_ids,
+                packing=packing,
                 **kwargs,
             )
         return BaseModelOutputWithPast(
@@ -438,9 +457,8 @@ class GPT1ForCausalLM(GPT1PreTrainedModel, GenerationMixin):
         if labels is not None:
             is_target = (labels[:, 1:] != -100).float()
             num_targets = is_target.sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch
-            loss_sum, row_losses = weighted_lm_loss(
-                self.lm_head, hidden_states[:, :-1], labels[:, 1:], is_target, self._has_fused_lm_loss
-            )
+            targets = select_targets(hidden_states[:, :-1], labels[:, 1:], is_target)
+            loss_sum, row_losses = weighted_lm_loss(self.lm_head, *targets, len(labels), self._has_fused_lm_loss)
             loss = loss_sum / num_targets
             if not self.training:
                 example_losses = torch.stack([row_losses, is_target.sum(1)], dim=1)
@@ -494,6 +512,9 @@ class GPT1TaskModel(GPT1PreTrainedModel):
     """Base of the models with a task head: reads `[B, C, T]` examples and scores them by `config.traversal`."""
 
     supported_traversals = TRAVERSALS
+    # Leave padding out of the decoder and compute what the choices of an example share once. False on a model, or
+    # `GPT1TrainingArguments(pack_sequences=False)`, switches it off.
+    pack_sequences = True
 
     def __init__(self, config: GPT1Config):
         config = self._with_traversal(config)
@@ -549,14 +570,22 @@ class GPT1TaskModel(GPT1PreTrainedModel):
         shape = (num_examples, num_choices)
         flat = {name: flatten_sequences(name, tensor, (*shape, length)) for name, tensor in inputs.items()}
 
-        outputs = self.transformer(**flat, **{**kwargs, "use_cache": False, "return_dict": True})
-        hidden_states = outputs.last_hidden_state  # [S, T, D]
+        packing = self._pack(flat, num_choices, **kwargs)
+        decoder_inputs = flat
+        if packing is not None:
+            decoder_inputs = {"input_ids": packing.input_ids, "position_ids": packing.position_ids, "packing": packing}
+        outputs = self.transformer(**decoder_inputs, **{**kwargs, "use_cache": False, "return_dict": True})
+        hidden_states = outputs.last_hidden_state  # [S, T, D], packed [1, N, D]
         if mc_token_ids is None:
             mc_token_ids = last_attended(flat["attention_mask"], length)
         else:
             mc_token_ids = flatten_sequences("mc_token_ids", mc_token_ids, shape)
-        rows = torch.arange(hidden_states.shape[0], device=hidden_states.device)
-        task_logits = self.task_head(hidden_states[rows, mc_token_ids].unflatten(0, shape))
+        rows = torch.arange(num_examples * num_choices, device=hidden_states.device)
+        if packing is None:
+            extracted = hidden_states[rows, mc_token_ids]
+        else:
+            extracted = hidden_states[0, packing.packed_index[rows, mc_token_ids]]
+        task_logits = self.task_head(extracted.unflatten(0, shape))
         sequence_weights = torch.full(shape, 1 / num_choices, device=hidden_states.device)
         if choice_mask is not None:
             if traversal != "multiple_choice":
@@ -568,8 +597,23 @@ class GPT1TaskModel(GPT1PreTrainedModel):
             task_logits = task_logits.masked_fill(~present, float("-inf"))
             sequence_weights = present / present.sum(-1, keepdim=True)
         return EncodedExamples(
-            flat["input_ids"], flat["attention_mask"], outputs, task_logits, sequence_weights.flatten()
+            flat["input_ids"], flat["attention_mask"], outputs, task_logits, sequence_weights.flatten(), packing
         )
+
+    def _pack(
+        self, flat: dict[str, torch.Tensor | None], num_choices: int, **kwargs: Unpack[TransformersKwargs]
+    ) -> PackedSequences | None:
+        """The sequences packed, or `None` where that saves nothing or something needs them as they are."""
+        asked_for = [
+            kwargs.get(name, getattr(self.config, name)) for name in ("output_hidden_states", "output_attentions")
+        ]
+        others = [tensor for name, tensor in flat.items() if name not in ("input_ids", "attention_mask")]
+        is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing() or self.device.type == "meta"
+        can_pack = attends_to_packed_rows(self.config) and not any(asked_for) and not is_traced
+        if not (self.pack_sequences and can_pack) or any(tensor is not None for tensor in others):
+            return None
+        self.transformer._check_length(0, flat["input_ids"].shape[1])
+        return pack_sequences(flat["input_ids"], flat["attention_mask"], num_choices, self.config.hidden_size)
 
     def _task_losses(self, task_logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """L2 of each example, `[B]`."""
@@ -651,14 +695,15 @@ class GPT1DoubleHeadsModel(GPT1TaskModel):
             task_loss = task_losses.sum() / num_items
             loss = task_loss.clone()  # Trainer scales the loss in place
             if self.config.lm_coef > 0:
-                lm_loss_sum, sequence_losses = self._lm_losses(encoded)
-                lm_losses = sequence_losses.view(labels.shape[0], -1).sum(-1)
+                lm_loss_sum, lm_losses = self._lm_losses(encoded)
                 lm_loss = lm_loss_sum / num_items
                 loss = task_loss + self.config.lm_coef * lm_loss
             if not self.training:
                 example_losses = torch.stack([task_losses.detach(), lm_losses], dim=1)
         if output_lm_logits:
-            lm_logits = self.lm_head(encoded.outputs.last_hidden_state)
+            hidden_states = encoded.outputs.last_hidden_state
+            hidden_states = hidden_states if encoded.packing is None else encoded.packing.unpack(hidden_states)
+            lm_logits = self.lm_head(hidden_states)
             lm_logits = lm_logits.unflatten(0, (encoded.task_logits.shape[0], -1))
         return GPT1DoubleHeadsModelOutput(
             loss=loss,
@@ -672,16 +717,22 @@ class GPT1DoubleHeadsModel(GPT1TaskModel):
         )
 
     def _lm_losses(self, encoded: EncodedExamples) -> tuple[torch.Tensor, torch.Tensor]:
-        """Σ L1 / C over the examples, `[]`, and each sequence's part of it, `[S]`."""
+        """Σ L1 / C over the examples, `[]`, and each example's part of it, `[B]`."""
         if encoded.input_ids is None:
             raise ValueError(
                 "The auxiliary language-modelling loss needs `input_ids`, but only `inputs_embeds` were given. Pass "
                 "`input_ids`, or set `config.lm_coef = 0`."
             )
+        num_examples = len(encoded.task_logits)
         target_ids, is_target = next_token_targets(encoded.input_ids, encoded.attention_mask)
         target_weights = sequence_mean_weights(is_target, encoded.sequence_weights)
-        hidden_states = encoded.outputs.last_hidden_state[:, :-1]
-        return weighted_lm_loss(self.lm_head, hidden_states, target_ids, target_weights, self._has_fused_lm_loss)
+        hidden_states = encoded.outputs.last_hidden_state
+        if encoded.packing is None:
+            *targets, rows = select_targets(hidden_states[:, :-1], target_ids, target_weights)
+            examples = rows // (len(target_ids) // num_examples)
+        else:
+            *targets, examples = select_packed_targets(hidden_states, encoded.packing, target_weights)
+        return weighted_lm_loss(self.lm_head, *targets, examples, num_examples, self._has_fused_lm_loss)
 
 
 class GPT1ForSequenceClassification(GPT1TaskModel):

@@ -21,8 +21,10 @@ def causal_mask(num_tokens):
     return torch.ones(num_tokens, num_tokens, dtype=torch.bool).tril()[None, None]
 
 
-def right_padded_mask(num_tokens):
-    return causal_mask(num_tokens) & (torch.arange(num_tokens) < torch.tensor([num_tokens, 170])[:, None, None, None])
+def window_mask(num_tokens):
+    """Keys up to 40 places before or after, the same for all rows."""
+    places = torch.arange(num_tokens)
+    return ((places[:, None] - places).abs() < 40)[None, None]
 
 
 def plain_attention(query, key, value, attention_mask, noise):
@@ -31,13 +33,13 @@ def plain_attention(query, key, value, attention_mask, noise):
     return (weights * noise) @ value
 
 
-def noise_of_blocks(query, attention_mask, seed):
+def noise_of_blocks(query, sees_past_only, seed):
     """The factors that the blocks draw, as one `[B, H, T, T]`."""
     generator = torch.Generator().manual_seed(seed)
     noise = query.new_zeros(*query.shape[:3], query.shape[2])
-    for row, block, keys in attention_gpt1._blocks(query, attention_mask):
-        shape = noise[row, :, block, keys].shape
-        noise[row, :, block, keys] = dropout_noise(shape, DROPOUT, noise.dtype, generator)
+    for rows, block, keys in attention_gpt1._blocks(*query.shape[::2], sees_past_only):
+        shape = noise[rows, :, block, keys].shape
+        noise[rows, :, block, keys] = dropout_noise(shape, DROPOUT, noise.dtype, generator)
     return noise
 
 
@@ -46,25 +48,46 @@ def outputs_and_gradients(attention, query, key, value, attention_mask, last, gr
     return output, *torch.autograd.grad(output, (query, key, value), grad_output)
 
 
-@pytest.mark.parametrize("make_mask", [lambda num_tokens: None, causal_mask, right_padded_mask])
-def test_blocks_agree_with_plain_attention_under_the_same_noise(make_mask):
-    *inputs, grad_output = heads(TOKENS)
-    mask = make_mask(TOKENS)
-    blocks = outputs_and_gradients(_BlockwiseAttention.apply, *inputs, mask, (SCALING, DROPOUT, SEED), grad_output)
-    plain = outputs_and_gradients(
-        plain_attention, *inputs, mask, [noise_of_blocks(inputs[0], mask, SEED)], grad_output
-    )
+@pytest.mark.parametrize("num_tokens, num_rows", [(TOKENS, 2), (20, 100)], ids=["long rows", "short rows"])
+@pytest.mark.parametrize(
+    "make_mask, sees_past_only",
+    [(lambda num_tokens: None, True), (causal_mask, True), (causal_mask, False), (window_mask, False)],
+    ids=["no mask", "causal mask", "causal mask, not said so", "mask that sees later keys"],
+)
+def test_blocks_agree_with_plain_attention_under_the_same_noise(make_mask, sees_past_only, num_tokens, num_rows):
+    *inputs, grad_output = heads(num_tokens, num_rows=num_rows)
+    mask = make_mask(num_tokens)
+    settings = SCALING, DROPOUT, sees_past_only, SEED
+    blocks = outputs_and_gradients(_BlockwiseAttention.apply, *inputs, mask, settings, grad_output)
+    noise, other_noise = (noise_of_blocks(inputs[0], sees_past_only, seed) for seed in (SEED, SEED + 1))
+    plain = outputs_and_gradients(plain_attention, *inputs, mask, [noise], grad_output)
     torch.testing.assert_close(blocks, plain, atol=1e-5, rtol=1e-5)
-    other = outputs_and_gradients(
-        plain_attention, *inputs, mask, [noise_of_blocks(inputs[0], mask, SEED + 1)], grad_output
-    )
+    other = outputs_and_gradients(plain_attention, *inputs, mask, [other_noise], grad_output)
     for ours, others in zip(blocks, other, strict=True):
         assert (ours - others).abs().max() > 0.1
 
 
+def test_blocks_take_short_rows_together_and_long_ones_in_parts():
+    def blocks(num_rows, num_tokens, sees_past_only):
+        return list(attention_gpt1._blocks(num_rows, num_tokens, sees_past_only))
+
+    assert blocks(100, 20, True) == [
+        (slice(0, 81), slice(0, 20), slice(0, 20)),
+        (slice(81, 100), slice(0, 20), slice(0, 20)),
+    ]
+    assert blocks(1, 300, True) == [
+        (slice(0, 1), slice(0, 128), slice(0, 128)),
+        (slice(0, 1), slice(128, 256), slice(0, 256)),
+        (slice(0, 1), slice(256, 300), slice(0, 300)),
+    ]
+    assert [keys for *_, keys in blocks(1, 300, False)] == [slice(0, 300)] * 3
+
+
 def test_the_layout_of_output_and_gradients_is_the_projections():
     *inputs, grad_output = heads(5)
-    results = outputs_and_gradients(_BlockwiseAttention.apply, *inputs, None, (SCALING, DROPOUT, SEED), grad_output)
+    results = outputs_and_gradients(
+        _BlockwiseAttention.apply, *inputs, None, (SCALING, DROPOUT, True, SEED), grad_output
+    )
     assert all(result.transpose(1, 2).is_contiguous() for result in results)
 
 
@@ -72,12 +95,14 @@ def test_the_layout_of_output_and_gradients_is_the_projections():
 def test_gradients_in_double_precision(mask, monkeypatch):
     monkeypatch.setattr(attention_gpt1, "QUERY_BLOCK", 2)
     *inputs, _ = heads(5, torch.float64, num_rows=1)
-    assert torch.autograd.gradcheck(lambda *inputs: _BlockwiseAttention.apply(*inputs, mask, 0.5, 0.3, 7), inputs)
+    assert torch.autograd.gradcheck(
+        lambda *inputs: _BlockwiseAttention.apply(*inputs, mask, 0.5, 0.3, mask is None, 7), inputs
+    )
 
 
 def test_bfloat16_lies_beside_float32():
     *inputs, grad_output = heads(TOKENS, torch.bfloat16)
-    rest = None, (SCALING, DROPOUT, SEED)
+    rest = None, (SCALING, DROPOUT, True, SEED)
     half = outputs_and_gradients(_BlockwiseAttention.apply, *inputs, *rest, grad_output)
     full = outputs_and_gradients(
         _BlockwiseAttention.apply, *(tensor.float() for tensor in inputs), *rest, grad_output.float()
@@ -90,7 +115,9 @@ def test_bfloat16_lies_beside_float32():
 def test_a_row_of_padding_that_sees_nothing_has_finite_gradients():
     *inputs, grad_output = heads(4, num_rows=1)
     mask = causal_mask(4) & (torch.arange(4) >= 2)  # left padding
-    results = outputs_and_gradients(_BlockwiseAttention.apply, *inputs, mask, (SCALING, DROPOUT, SEED), grad_output)
+    results = outputs_and_gradients(
+        _BlockwiseAttention.apply, *inputs, mask, (SCALING, DROPOUT, True, SEED), grad_output
+    )
     assert all(result.isfinite().all() for result in results)
 
 
@@ -190,7 +217,7 @@ def test_the_state_of_the_generator_decides_the_mask(tiny_model):
 def test_mean_over_masks_is_attention_without_dropout():
     *inputs, _ = heads(6, torch.float64, num_rows=1)
     with torch.no_grad():
-        outputs = [_BlockwiseAttention.apply(*inputs, None, SCALING, DROPOUT, seed) for seed in range(2000)]
+        outputs = [_BlockwiseAttention.apply(*inputs, None, SCALING, DROPOUT, True, seed) for seed in range(2000)]
         outputs = torch.stack(outputs)
         expected = plain_attention(*inputs, None, 1.0)
         error = (outputs.mean(0) - expected).abs() / (outputs.std(0) / 2000**0.5)

@@ -1,0 +1,324 @@
+"""Speed and memory of fine-tuning with both losses, beside transformers' OpenAIGPTDoubleHeadsModel.
+
+    python benchmarks/finetuning.py                         # 117 M parameters; about 20 minutes on 2 cores
+    python benchmarks/finetuning.py --quick                 # tiny models and batches: a check of the script
+    python benchmarks/finetuning.py --data_dir data --save  # SST-2 from data/sst2; results/<date>-finetuning.json
+
+A step is forward in training mode (dropout 0.1), task loss + 0.5 · language-modelling loss, and backward, in float32
+and under bfloat16 autocast. The optimizer is left out: its arithmetic and its state are the same for both models.
+
+Both models read one openai-gpt checkpoint of random weights. Without dropout their losses and gradient norms must
+agree to 1e-4 before anything is measured. The built-in's language-modelling loss is the mean over all tokens of the
+batch; ours is the mean over each sequence's tokens, then over the sequences. All sequences of a step have full length,
+where the two are the same number. The choices of an example begin with the same context, as those of RACE and Story
+Cloze do; `flat` is ours with `pack_sequences = False`, which computes it for each choice.
+
+The pass is over 2,000 sentences in batches of 32 with the optimizer's updates, as each would do it by default: ours in
+batches of like length, the built-in in random ones, with padding left out of its loss by -100. Sentences are SST-2's
+where `--data_dir` has them, else random ones as long as those. It is measured in five parts of 400 rows.
+
+Each model runs in a process of its own, in rounds of one step of each while the others are idle, with the order turned
+round by round. What is measured: the peak of the process's resident memory during the step, seconds on the clock, and
+CPU seconds of all its threads, which leave out what other programs of a busy machine took. The step's memory is the
+peak above interpreter, libraries and weights. Ratios are taken round by round.
+"""
+
+import argparse
+import json
+import random
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+import transformers
+from harness import (
+    MIB,
+    comparison,
+    in_turns,
+    machine,
+    peak_resident_bytes,
+    print_comparisons,
+    reset_peak,
+    resident_bytes,
+    running_worker,
+    save_result,
+)
+from torch import nn
+from transformers import OpenAIGPTConfig, OpenAIGPTDoubleHeadsModel, OpenAIGPTLMHeadModel
+from transformers.trainer_pt_utils import LengthGroupedSampler
+
+from modeling_gpt1 import GPT1DoubleHeadsModel
+
+OURS, FLAT, PEER = "GPT1DoubleHeadsModel", "GPT1DoubleHeadsModel flat", "OpenAIGPTDoubleHeadsModel"
+# Name: B examples, C sequences per example, T tokens, how many of them the sequences share, and the targets of the
+# ratios of time in float32, in bfloat16, and of memory in float32.
+SHAPES = {
+    "RACE-shaped step": ((1, 4, 380, 360), (3.0, 3.0, 3.5)),
+    "Story-Cloze-shaped step": ((8, 2, 64, 50), (1.5, 1.5, None)),
+}
+QUICK_SHAPES = {"RACE-shaped step": ((1, 4, 32, 20), (None, None, None))}
+QUICK_CONFIG = {"vocab_size": 1000, "n_embd": 64, "n_layer": 2, "n_head": 2}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+LM_COEF = 0.5
+TOLERANCE = 1e-4
+BATCH_SIZE, NUM_PARTS = 32, 5
+
+
+def make_batch(shape: tuple[int, int, int, int], vocab_size: int) -> dict[str, torch.Tensor]:
+    """Random sequences of full length that end in the extract token's position; the first choice is right."""
+    *size, num_shared = shape
+    input_ids = torch.randint(vocab_size, size, generator=torch.Generator().manual_seed(0))
+    input_ids[:, :, :num_shared] = input_ids[:, :1, :num_shared]
+    return {
+        "input_ids": input_ids,
+        "attention_mask": torch.ones_like(input_ids),
+        "mc_token_ids": torch.full(size[:2], size[2] - 1),
+        "labels": torch.zeros(size[0], dtype=torch.int64),
+    }
+
+
+def our_losses(model: GPT1DoubleHeadsModel, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    output = model(**batch)
+    return {"loss": output.loss, "task_loss": output.task_loss, "lm_loss": output.lm_loss}
+
+
+def peer_losses(model: OpenAIGPTDoubleHeadsModel, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    attention_mask = batch["attention_mask"].flatten(0, -2)  # it reads masks of [B · C, T] only
+    output = model(
+        input_ids=batch["input_ids"],
+        attention_mask=attention_mask,
+        mc_token_ids=batch["mc_token_ids"],
+        labels=batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100),
+        mc_labels=batch["labels"],
+    )
+    loss = output.mc_loss + LM_COEF * output.loss
+    return {"loss": loss, "task_loss": output.mc_loss, "lm_loss": output.loss}
+
+
+MODELS = {
+    OURS: (GPT1DoubleHeadsModel, our_losses),
+    FLAT: (GPT1DoubleHeadsModel, our_losses),
+    PEER: (OpenAIGPTDoubleHeadsModel, peer_losses),
+}
+
+
+class Worker:
+    """One model, in a process of its own."""
+
+    def __init__(self, name: str, folder: str, dtype: str, threads: int, **fields):
+        torch.set_num_threads(threads)
+        torch.manual_seed(0)
+        transformers.utils.logging.disable_progress_bar()
+        model_class, self.losses = MODELS[name]
+        self.model = model_class.from_pretrained(folder, dtype=torch.float32, **fields)
+        self.dtype = DTYPES[dtype]
+        if name == FLAT:
+            self.model.pack_sequences = False
+        for parameter in self.model.parameters():  # out of the mapped file, whose pages would count as the process's
+            parameter.data = parameter.data.clone()
+        self.model.train()
+
+    def loss(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.dtype == torch.bfloat16):
+            return self.losses(self.model, batch)["loss"]
+
+    def measured(self, work, *arguments) -> dict[str, float]:
+        reset_peak()
+        start, cpu_start = time.perf_counter(), time.process_time()
+        work(*arguments)
+        seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
+        return {"peak MiB": peak_resident_bytes() / MIB, "seconds": seconds, "CPU seconds": cpu_seconds}
+
+
+class StepWorker(Worker):
+    """Forward and backward of one batch; its methods are what the parent may ask for."""
+
+    def __init__(self, name: str, folder: str, dtype: str, threads: int, shape: tuple[int, int, int, int]):
+        super().__init__(name, folder, dtype, threads)
+        self.batch = make_batch(shape, self.model.config.vocab_size)
+
+    def compare(self) -> dict[str, float]:
+        """Losses and gradient norm without dropout, in float32."""
+        self.model.eval()
+        losses = self.losses(self.model, self.batch)
+        losses["loss"].backward()
+        gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
+        values = {name: loss.item() for name, loss in losses.items()}
+        values["gradient_norm"] = torch.nn.utils.get_total_norm(gradients).item()
+        self.model.zero_grad()
+        self.model.train()
+        return values
+
+    def resident_before(self) -> float:
+        """Resident MiB of interpreter, libraries and weights."""
+        return resident_bytes() / MIB
+
+    def step(self) -> dict[str, float]:
+        """What one forward and backward takes."""
+        self.model.zero_grad()
+        return self.measured(lambda: self.loss(self.batch).backward())
+
+
+class PassWorker(Worker):
+    """A pass over sentences, part by part."""
+
+    def __init__(self, name: str, folder: str, dtype: str, threads: int, rows: list[dict]):
+        fields = {} if name == PEER else {"traversal": "classification", "num_labels": 2}
+        super().__init__(name, folder, dtype, threads, **fields)
+        if name == PEER:  # made for one score
+            self.model.multiple_choice_head.summary = nn.Linear(self.model.config.n_embd, 2)
+        lengths, generator = [len(row["ids"]) for row in rows], torch.Generator().manual_seed(0)
+        if name == PEER:
+            order = torch.randperm(len(rows), generator=generator).tolist()
+        else:
+            order = list(LengthGroupedSampler(BATCH_SIZE, lengths=lengths, generator=generator))
+        ordered = [rows[index] for index in order]
+        batches = [pad(ordered[start : start + BATCH_SIZE]) for start in range(0, len(rows), BATCH_SIZE)]
+        size = -(-len(batches) // NUM_PARTS)
+        self.parts = iter([batches[start : start + size] for start in range(0, len(batches), size)])
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=6.25e-5, fused=True)
+
+    def step(self) -> dict[str, float]:
+        return self.measured(self.train, next(self.parts))
+
+    def train(self, batches: list[dict[str, torch.Tensor]]) -> None:
+        for batch in batches:
+            self.loss(batch).backward()
+            nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+
+
+def pad(rows: list[dict]) -> dict[str, torch.Tensor]:
+    ids = [torch.tensor(row["ids"]) for row in rows]
+    return {
+        "input_ids": nn.utils.rnn.pad_sequence(ids, batch_first=True)[:, None],
+        "attention_mask": nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in ids], batch_first=True)[:, None],
+        "mc_token_ids": torch.tensor([[len(row) - 1] for row in ids]),
+        "labels": torch.tensor([row["label"] for row in rows]),
+    }
+
+
+def sentences(data_dir: str | None, number: int, vocab_size: int) -> list[dict]:
+    """Rows `{"ids": […], "label": 0 or 1}` of SST-2 in OpenAI's BPE, or random ones as long as such sentences."""
+    if data_dir is None:
+        generator = random.Random(0)
+        lengths = [min(4 + int(generator.expovariate(1 / 10)), 70) for _ in range(number)]
+        return [{"ids": generator.choices(range(vocab_size), k=n), "label": n % 2} for n in lengths]
+    from tokenization import GPT1Tokenizer
+
+    bpe = Path(data_dir) / "openai_gpt_bpe"
+    tokenizer = GPT1Tokenizer(str(bpe / "encoder_bpe_40000.json"), str(bpe / "vocab_40000.bpe"))
+    with open(Path(data_dir) / "sst2" / "train.jsonl", encoding="utf-8") as file:
+        rows = random.Random(0).sample([json.loads(line) for line in file], number)
+    start, end = 0, 1  # any ids: the weights are random
+    return [{"ids": [start, *tokenizer(row["sentence"])["input_ids"], end], "label": row["label"]} for row in rows]
+
+
+def check_agreement(values: dict[str, dict[str, float]]) -> None:
+    for name in (OURS, FLAT):
+        for measure, ours in values[name].items():
+            peer = values[PEER][measure]
+            if abs(ours - peer) > TOLERANCE * max(1.0, abs(peer)):
+                raise RuntimeError(
+                    f"The models disagree: {measure} of {name} is {ours}, of {PEER} {peer}. Nothing was measured; "
+                    "find out why before you trust either."
+                )
+
+
+def measure_step(folder: str, dtype: str, shape: tuple, rounds: int, threads: int) -> dict[str, dict[str, list]]:
+    """Columns of figures by model."""
+    with ExitStack() as stack:
+        ask = {
+            name: stack.enter_context(running_worker(StepWorker, name, folder, dtype, threads, shape))
+            for name in MODELS
+        }
+        check_agreement({name: ask[name]("compare") for name in MODELS})
+        before = {name: ask[name]("resident_before") for name in MODELS}
+        for name in MODELS:  # warm-up
+            ask[name]("step")
+        steps = {name: [] for name in MODELS}
+        for name in in_turns(list(MODELS), rounds):
+            step = ask[name]("step")
+            steps[name].append({**step, "step MiB": step["peak MiB"] - before[name]})
+    return columns(steps)
+
+
+def measure_pass(folder: str, dtype: str, rows: list[dict], threads: int) -> dict[str, dict[str, list]]:
+    names = [OURS, PEER]
+    with ExitStack() as stack:
+        ask = {
+            name: stack.enter_context(running_worker(PassWorker, name, folder, dtype, threads, rows)) for name in names
+        }
+        steps = {name: [] for name in names}
+        for name in in_turns(names, NUM_PARTS):
+            steps[name].append(ask[name]("step"))
+    return columns(steps)
+
+
+def columns(steps: dict[str, list[dict[str, float]]]) -> dict[str, dict[str, list[float]]]:
+    return {name: {measure: [step[measure] for step in rows] for measure in rows[0]} for name, rows in steps.items()}
+
+
+def step_rows(work: str, measured: dict, targets: dict[str, float | None]) -> list[dict]:
+    rows = []
+    for peer in (PEER, FLAT):
+        for measure in measured[OURS]:
+            target = targets.get(measure) if peer == PEER else None
+            rows.append(comparison(work, measure, peer, measured[OURS][measure], measured[peer][measure], target))
+    return rows
+
+
+def compare(rounds: int, threads: int, quick: bool, data_dir: str | None = None) -> list[dict]:
+    """The rows of `make bench`."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        config = write_checkpoint(OpenAIGPTDoubleHeadsModel, folder, quick)
+        for dtype in DTYPES:
+            for name, (shape, targets) in (QUICK_SHAPES if quick else SHAPES).items():
+                measured = measure_step(folder, dtype, shape, rounds, threads)
+                work = f"{name} {' × '.join(map(str, shape[:3]))}, {shape[3]} shared, {dtype}"
+                of_time, of_memory = targets[list(DTYPES).index(dtype)], targets[2] if dtype == "float32" else None
+                rows += step_rows(work, measured, {"seconds": of_time, "CPU seconds": of_time, "step MiB": of_memory})
+                print_comparisons(rows[-2 * len(measured[OURS]) :])
+        texts = sentences(data_dir, 160 if quick else 2000, config.vocab_size)
+        write_checkpoint(OpenAIGPTLMHeadModel, folder, quick)  # the head of two classes is new
+        measured = measure_pass(folder, "float32", texts, threads)
+        work = f"pass over {len(texts)} SST-2 rows, batches of {BATCH_SIZE}, float32"
+        for measure in measured[OURS]:
+            target = 1.6 if measure != "peak MiB" and not quick else None
+            rows.append(comparison(work, measure, PEER, measured[OURS][measure], measured[PEER][measure], target))
+        print_comparisons(rows[-3:])
+    return rows
+
+
+def write_checkpoint(model_class: type, folder: str, quick: bool) -> OpenAIGPTConfig:
+    """Random weights as an openai-gpt checkpoint, which all models read."""
+    torch.manual_seed(0)
+    transformers.utils.logging.disable_progress_bar()
+    config = OpenAIGPTConfig(**(QUICK_CONFIG if quick else {}))
+    model_class(config).save_pretrained(folder)
+    return config
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of one step of each model (default: 5)")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="threads of each process")
+    parser.add_argument("--data_dir", help="folder with sst2/train.jsonl and openai_gpt_bpe/")
+    parser.add_argument("--quick", action="store_true", help="tiny models and batches: a check of the script")
+    parser.add_argument("--save", action="store_true", help="write the figures to benchmarks/results/<date>-….json")
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    rows = compare(arguments.rounds, arguments.threads, arguments.quick, arguments.data_dir)
+    if arguments.save:
+        save_result("finetuning", machine(arguments.threads), rows)
+
+
+if __name__ == "__main__":
+    main()
