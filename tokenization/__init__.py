@@ -1,16 +1,41 @@
 """From text to the ids that GPT-1 reads: tokenizer, input transformations, collator, packing and the paper's tasks."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from transformers import AutoTokenizer
 
 from modeling_gpt1.configuration_gpt1 import GPT1Config
 
 from .collator_gpt1 import TraversalCollator
-from .corpus import BlockCounts, count_blocks, load_blocks, load_documents, training_texts
 from .packing import BlockCollator, pack_documents
-from .tasks import TASKS, Task, compute_metrics_for, get_task, load_task
 from .tokenization_gpt1 import GPT1Tokenizer
 
+if TYPE_CHECKING:
+    from .corpus import BlockCounts, count_blocks, load_blocks, load_documents, training_texts
+    from .tasks import TASKS, Task, compute_metrics_for, get_task, load_task
+
 AutoTokenizer.register(GPT1Config, GPT1Tokenizer, exist_ok=True)
+
+_DATA = {
+    "TASKS": ".tasks",
+    "BlockCounts": ".corpus",
+    "Task": ".tasks",
+    "compute_metrics_for": ".tasks",
+    "count_blocks": ".corpus",
+    "get_task": ".tasks",
+    "load_blocks": ".corpus",
+    "load_documents": ".corpus",
+    "load_task": ".tasks",
+    "training_texts": ".corpus",
+}
+
+
+def __getattr__(name: str):
+    # Opening a tokenizer needs neither datasets nor evaluate, whose imports take a second.
+    if name in _DATA:
+        return getattr(import_module(_DATA[name], __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 __all__ = [
