@@ -46,10 +46,10 @@ def processor_name() -> str:
     return names[0] if names else platform.processor()
 
 
-def save_result(name: str, about: dict, content: dict | list) -> Path:
-    """Writes `results/<date>-<name>.json`."""
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{date.today().isoformat()}-{name}.json"
+def save_result(name: str, about: dict, content: dict | list, folder: Path = RESULTS) -> Path:
+    """Writes `<date>-<name>.json` into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{date.today().isoformat()}-{name}.json"
     path.write_text(json.dumps({"machine": about, "results": content}, indent=2) + "\n", encoding="utf-8")
     print(f"written: {path}")
     return path
@@ -157,13 +157,40 @@ def comparison(
     }
 
 
+def is_met(row: dict) -> bool | None:
+    """Whether the median of the ratios reaches the target; `None` without one."""
+    return None if row["target"] is None else row["ratio"]["median"] >= row["target"]
+
+
 def print_comparisons(rows: Sequence[dict]) -> None:
+    print(comparison_table(rows), flush=True)
+
+
+def comparison_table(rows: Sequence[dict]) -> str:
     """The table of ratios; above 1 ours is the better."""
-    width = max([len(row["work"]) for row in rows], default=0)
-    for row in rows:
-        target = "" if row["target"] is None else f"   target {row['target']:g}"
-        print(
-            f"{row['work']:{width}}  {row['measure']:16} {row['ours']['median']:10.2f} "
-            f"{row['theirs']['median']:10.2f} {row['peer']:26} × {format_summary(row['ratio'], True)}{target}",
-            flush=True,
-        )
+    header = ("work", "measure", "ours", "theirs", "peer", "ratio (least … most)", "target", "met")
+    lines = [header, *map(table_cells, rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if column in (2, 3, 6) else cell.ljust(width) for column, (cell, width) in cells
+        ).rstrip()
+        for cells in (enumerate(zip(line, widths, strict=True)) for line in lines)
+    )
+
+
+def table_cells(row: dict) -> tuple[str, ...]:
+    return (
+        row["work"],
+        row["measure"],
+        format_figure(row["ours"]["median"]),
+        format_figure(row["theirs"]["median"]),
+        row["peer"],
+        f"× {format_summary(row['ratio'], True)}",
+        "" if row["target"] is None else f"{row['target']:.2f}",
+        {None: "", True: "yes", False: "no"}[is_met(row)],
+    )
+
+
+def format_figure(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.2f}" if abs(value) >= 1 else f"{value:.3f}"

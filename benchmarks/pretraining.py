@@ -15,12 +15,14 @@ round by round. What is measured: tokens per second on the clock and per CPU sec
 what other programs of a busy machine took, and the peak of the process's resident memory. "Before" is the memory of
 interpreter, libraries, weights and the optimizer's state. Ratios are taken round by round. The fraction of the peak is
 the model's arithmetic over that of a matrix product, both per CPU second of one thread and measured in the same
-process.
+process. Cost against length is the arithmetic per CPU second of our steps of 4 × 128, 256 and 512 tokens: where it
+stays the same, a step's time grows as its arithmetic does.
 """
 
 import argparse
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 import torch
@@ -28,10 +30,12 @@ import transformers
 from finetuning import TOLERANCE
 from harness import (
     MIB,
+    comparison,
     format_summary,
     in_turns,
     machine,
     peak_resident_bytes,
+    print_comparisons,
     reset_peak,
     resident_bytes,
     running_worker,
@@ -50,6 +54,11 @@ MODEL_CLASSES = {
     PEER: OpenAIGPTLMHeadModel,
     GPT2: GPT2LMHeadModel,
 }
+LENGTHS = (128, 256, 512)
+SMALL = {"vocab_size": 1000, "n_embd": 64, "n_head": 2, "n_layer": 2}
+# What a step should reach beside the built-in, the part of the matrix product's speed, and how much dearer than its
+# arithmetic a longer row may be.
+SPEED_TARGET, MEMORY_TARGET, PEAK_TARGET, LENGTH_TARGET = 1.3, 2.0, 0.75, 1 / 1.2
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 MEASURES = {
     "tokens_per_second": "tokens / s",
@@ -111,13 +120,23 @@ class Worker:
             "peak_mib": peak_resident_bytes() / MIB,
         }
 
+    def take_length(self, length: int) -> None:
+        """Rows of another length from now on; one step is made to warm up."""
+        self.input_ids = torch.randint(self.model.config.vocab_size, (self.input_ids.shape[0], length))
+        self.step()
+
+    def flops_per_cpu_second(self) -> float:
+        """The arithmetic of a step over its CPU seconds, in GFLOP / s."""
+        return self.step()["tokens_per_cpu_second"] * self._flops_per_token() / 1e9
+
     def _flops_per_token(self) -> float:
         """Of ours for all: the models do the same arithmetic, but only ours holds it in plain linear layers."""
         config = self.model.config
         blocks = 12 * config.n_layer * config.n_embd**2
         attention = 12 * config.n_layer * config.n_embd * self.input_ids.shape[1]
         flops = 6 * (blocks + config.vocab_size * config.n_embd) + attention
-        if self.name in (OURS, COMPILED) and flops != training_flops_per_token(self.model):
+        is_whole = self.input_ids.shape[1] == config.n_positions
+        if self.name in (OURS, COMPILED) and is_whole and flops != training_flops_per_token(self.model):
             raise RuntimeError(f"{flops} is not what the trainer counts, {training_flops_per_token(self.model)}.")
         return flops
 
@@ -160,6 +179,16 @@ def measure(names: list[str], folders: dict, dtype: str, shape: tuple[int, int],
     return {"dtype": dtype, "without_dropout": values, "resident_mib_before": before, "columns": columns}
 
 
+def measure_lengths(folder: str, lengths: Sequence[int], batch: int, rounds: int, threads: int) -> dict:
+    """GFLOP per CPU second of our steps of rows of each length, in float32: `{length: [figure of each round]}`."""
+    columns: dict[int, list[float]] = {length: [] for length in lengths}
+    with running_worker(Worker, OURS, folder, "float32", (batch, max(lengths)), threads) as ask:
+        for length in in_turns(list(lengths), rounds):
+            ask("take_length", length)
+            columns[length].append(ask("flops_per_cpu_second"))
+    return columns
+
+
 def ratios(ours: dict[str, list[float]], peer: dict[str, list[float]]) -> dict[str, list[float]]:
     """Ours over the other's, round by round."""
     return {name: [a / b for a, b in zip(ours[name], peer[name], strict=True)] for name in MEASURES}
@@ -189,23 +218,66 @@ def print_result(result: dict) -> None:
         print(f"  {name:38}" + "".join(f"{cell:>25}" for cell in cells), flush=True)
 
 
-def write_checkpoints(folder: str, layers: int) -> dict[str, str]:
+def write_checkpoints(folder: str, **sizes: int) -> dict[str, str]:
     """Random weights of both built-in models; ours reads openai-gpt's."""
     torch.manual_seed(0)
     transformers.utils.logging.disable_progress_bar()
     folders = dict.fromkeys((OURS, COMPILED, PEER), f"{folder}/openai-gpt") | {GPT2: f"{folder}/gpt2"}
-    OpenAIGPTLMHeadModel(OpenAIGPTConfig(n_layer=layers)).save_pretrained(folders[PEER])
-    same_size = OpenAIGPTConfig(n_layer=layers)
-    config = GPT2Config(
-        vocab_size=same_size.vocab_size,
-        n_positions=same_size.n_positions,
-        n_layer=layers,
-        bos_token_id=None,
-        eos_token_id=None,
-        attn_implementation="sdpa",
-    )
+    config = OpenAIGPTConfig(**sizes)
+    OpenAIGPTLMHeadModel(config).save_pretrained(folders[PEER])
+    same_size = {"vocab_size": config.vocab_size, "n_positions": config.n_positions, **sizes}
+    config = GPT2Config(**same_size, bos_token_id=None, eos_token_id=None, attn_implementation="sdpa")
     GPT2LMHeadModel(config).save_pretrained(folders[GPT2])
     return folders
+
+
+def compare(rounds: int, threads: int, quick: bool) -> list[dict]:
+    """Rows for `run.py`; `quick` trains tiny models on short rows."""
+    batch, lengths = (2, (16, 32)) if quick else (4, LENGTHS)
+    with tempfile.TemporaryDirectory() as folder:
+        folders = write_checkpoints(folder, **({**SMALL, "n_positions": max(lengths)} if quick else {}))
+        rows = []
+        for dtype in DTYPES:
+            result = measure([OURS, PEER, GPT2], folders, dtype, (batch, max(lengths)), rounds, threads)
+            rows += step_comparisons(f"pre-training step {batch} × {max(lengths)}, {dtype}", result["columns"])
+        columns = measure_lengths(folders[OURS], lengths, batch, rounds, threads)
+        return [*rows, *length_comparisons(columns, batch)]
+
+
+def step_comparisons(work: str, columns: dict[str, dict[str, list[float]]]) -> list[dict]:
+    """Rows of one dtype."""
+    ours, rows = columns[OURS], []
+    for peer in (PEER, GPT2):
+        speed, memory = (SPEED_TARGET, MEMORY_TARGET) if peer == PEER else (None, None)
+        for measure, target in (
+            ("tokens_per_second", speed),
+            ("tokens_per_cpu_second", speed),
+            ("peak_mib", memory),
+            ("step_mib", memory),
+        ):
+            header = MEASURES[measure].replace(" / ", "/")
+            rows.append(comparison(work, header, peer, ours[measure], columns[peer][measure], target))
+    fractions = ours["peak_fraction"]
+    whole, target = [1.0] * len(fractions), PEAK_TARGET if "float32" in work else None
+    rows.append(comparison(work, "FLOP/s of the peak", "a matrix product", fractions, whole, target))
+    return rows
+
+
+def length_comparisons(columns: dict[int, list[float]], batch: int) -> list[dict]:
+    """What a FLOP costs in a step of longer rows, beside one of the shortest."""
+    shortest, *others = columns
+    peer = f"ours, {batch} × {shortest}"
+    return [
+        comparison(
+            f"pre-training step {batch} × {length}, float32",
+            "GFLOP/CPU s",
+            peer,
+            columns[length],
+            columns[shortest],
+            LENGTH_TARGET,
+        )
+        for length in others
+    ]
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -225,15 +297,18 @@ def main() -> None:
     print(", ".join(f"{name} {value}" for name, value in about.items()), flush=True)
     names = [name for name in MODEL_CLASSES if name != COMPILED or arguments.compile]
     with tempfile.TemporaryDirectory() as folder:
-        folders = write_checkpoints(folder, arguments.layers)
-        results = []
+        folders = write_checkpoints(folder, n_layer=arguments.layers)
+        results: list[dict] = []
         for dtype in DTYPES:
             shape = (arguments.batch, 512)
             results.append(measure(names, folders, dtype, shape, arguments.rounds, arguments.threads))
             results[-1]["summaries"] = summaries(results[-1].pop("columns"), results[0])
             print_result(results[-1])
+        lengths = measure_lengths(folders[OURS], LENGTHS, arguments.batch, arguments.rounds, arguments.threads)
+    print("\nGFLOP per CPU second against length:")
+    print_comparisons(length_comparisons(lengths, arguments.batch))
     if arguments.save:
-        save_result("pretraining", about, results)
+        save_result("pretraining", about, {"steps": results, "gflop_per_cpu_second_by_length": lengths})
 
 
 if __name__ == "__main__":
