@@ -2,6 +2,7 @@
 PYTHON ?= python3
 WORKERS ?= 2
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 
 VENV := .venv
 RUN := $(VENV)/bin/python
@@ -21,7 +22,7 @@ help:
 	@echo "make test    all tests, $(WORKERS) at a time (WORKERS=n); PYTEST_ARGS='-k name' to choose"
 	@echo "make lint    ruff (rules and format) and transformers-mlinter"
 	@echo "make format  let ruff mend what it can"
-	@echo "make bench   every script of benchmarks/"
+	@echo "make bench   every speed and memory benchmark beside its peers: hours; BENCH_ARGS=--quick checks the scripts"
 	@echo "make clean   remove .venv and everything built"
 	@echo "PYTHON=python3.12 chooses the interpreter of a new .venv (now $(PYTHON))."
 
@@ -42,7 +43,7 @@ format: $(INSTALLED)lint
 	$(RUN) -m ruff format .
 
 bench: $(INSTALLED)test
-	@set -e; for script in $(sort $(wildcard benchmarks/*.py)); do echo "== $$script"; $(RUN) $$script; done
+	$(RUN) benchmarks/run.py $(BENCH_ARGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache

@@ -1,0 +1,192 @@
+"""Every benchmark against its peers in one run: one table of ratios, one dated file of figures, one picture.
+
+    python benchmarks/run.py                             # all of them, 117 M parameters: hours on 2 cores
+    python benchmarks/run.py --only loading pretraining  # some
+    python benchmarks/run.py --quick --rounds 1          # tiny models and inputs: a check of the scripts, in minutes
+
+A script of `SCRIPTS` has a function `compare(rounds, threads, quick)`, without `threads` where it has no use for them,
+that returns rows made by `harness.comparison`. A script that fails does not stop the others: its error is printed and
+saved, the rows of the others too, and the exit code is 1.
+
+Written to `--output`, by default `benchmarks/results/`: `<date>-bench.json` and `<date>-bench.png`. A quick run says
+nothing about speed: it has no targets, and writes only where `--output` says so.
+
+Not here, because they compare behaviour or need a trained checkpoint, books or much time: openai_gpt_differences.py,
+double_heads_step.py, bpe_training.py, corpus_preparation.py, kill_and_resume.py and transfer.py.
+"""
+
+import argparse
+import importlib
+import inspect
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from harness import RESULTS, comparison_table, format_summary, is_met, machine, save_result
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import NullFormatter, StrMethodFormatter
+
+SCRIPTS = ("pretraining", "finetuning", "generation", "tokenizer_parity", "loading")
+COLOURS = {True: "tab:green", False: "tab:red", None: "tab:gray"}
+
+
+def run_script(name: str, rounds: int, threads: int, quick: bool) -> dict:
+    """Rows, seconds and error of one script: `{"rows": […], "seconds": …, "error": None or text}`."""
+    start, rows, error = time.perf_counter(), [], None
+    try:
+        compare: Callable = importlib.import_module(name).compare
+        settings = {"rounds": rounds, "threads": threads, "quick": quick}
+        taken = inspect.signature(compare).parameters
+        rows = compare(**{setting: value for setting, value in settings.items() if setting in taken})
+    except Exception:  # whatever went wrong in one script, the others' figures are worth having
+        error = traceback.format_exc()
+    if quick:
+        rows = [{**row, "target": None} for row in rows]
+    return {"rows": rows, "seconds": time.perf_counter() - start, "error": error}
+
+
+def run_all(names: Sequence[str], rounds: int, threads: int, quick: bool) -> dict[str, dict]:
+    outcomes = {}
+    for name in names:
+        print(f"{name} …", flush=True)
+        outcomes[name] = outcome = run_script(name, rounds, threads, quick)
+        ending = "failed" if outcome["error"] else f"{len(outcome['rows'])} rows"
+        print(f"{name}: {ending}, {format_seconds(outcome['seconds'])}", flush=True)
+    return outcomes
+
+
+def report(outcomes: dict[str, dict]) -> str:
+    """The table of all rows, how many targets are met, and what failed."""
+    rows = rows_of(outcomes)
+    lines = [comparison_table(rows) if rows else "No script has given a row."]
+    judged = [is_met(row) for row in rows if row["target"] is not None]
+    if judged:
+        lines.append(f"\n{sum(judged)} of {len(judged)} targets met")
+    for name, outcome in outcomes.items():
+        if outcome["error"]:
+            lines.append(f"\n{name} FAILED:\n{outcome['error'].rstrip()}")
+        elif not outcome["rows"]:
+            lines.append(f"\n{name} had nothing to compare")
+    return "\n".join(lines)
+
+
+def rows_of(outcomes: dict[str, dict]) -> list[dict]:
+    return [row for outcome in outcomes.values() for row in outcome["rows"]]
+
+
+# ---- Time
+
+
+def expected_time(names: Sequence[str], rounds: int, threads: int, folder: Path = RESULTS) -> str:
+    """What the newest saved run says of how long these scripts take."""
+    saved = sorted(folder.glob("*-bench.json"))
+    if not saved:
+        return "How long this takes is not known: no run has been saved yet. Reckon with hours."
+    results = json.loads(saved[-1].read_text(encoding="utf-8"))["results"]
+    known = {name: script["seconds"] for name, script in results["scripts"].items() if script["error"] is None}
+    unknown = [name for name in names if name not in known]
+    seconds = sum(known[name] for name in names if name in known)
+    text = (
+        f"The run of {saved[-1].name.removesuffix('-bench.json')} took {format_seconds(seconds)} for this, with "
+        f"{results['rounds']} rounds and {results['threads']} threads; this one has {rounds} and {threads}."
+    )
+    return f"{text} Not in it: {', '.join(unknown)}." if unknown else text
+
+
+def format_seconds(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+# ---- Picture
+
+
+def draw(rows: Sequence[dict]) -> Figure:
+    """A bar for each ratio, from 1 to its median, with its spread; a black mark at its target."""
+    rows = list(rows)[::-1]  # the first on top
+    figure = Figure(figsize=(12, 1.4 + 0.34 * len(rows)), layout="constrained")
+    axes = figure.add_subplot()
+    for place, row in enumerate(rows):
+        draw_row(axes, place, row)
+    axes.set_yticks(range(len(rows)), [f"{row['work']} — {row['measure']}" for row in rows], fontsize="small")
+    axes.set_ylim(-0.7, len(rows) - 0.3)
+    draw_scale(axes, rows)
+    legend = [Patch(color=COLOURS[True], label="target met"), Patch(color=COLOURS[False], label="target missed")]
+    legend.append(Patch(color=COLOURS[None], label="no target"))
+    legend.append(Line2D([], [], color="black", marker="|", ls="", ms=10, mew=2.5, label="target"))
+    figure.legend(handles=legend, loc="outside upper center", ncols=4, frameon=False)
+    return figure
+
+
+def draw_row(axes, place: int, row: dict) -> None:
+    ratio = row["ratio"]
+    axes.barh(place, ratio["median"] - 1, left=1, height=0.62, color=COLOURS[is_met(row)], alpha=0.75)
+    axes.plot([ratio["least"], ratio["most"]], [place, place], color="black", lw=1.2)
+    if row["target"] is not None:
+        axes.plot(row["target"], place, color="black", marker="|", ms=13, mew=2.5)
+    # The numbers stand in a column of their own beside the axes, where no bar reaches.
+    text = f"× {format_summary(ratio, True)}  {row['peer']}"
+    axes.annotate(text, (1.01, place), xycoords=("axes fraction", "data"), va="center", fontsize="small")
+
+
+def draw_scale(axes, rows: Sequence[dict]) -> None:
+    """Logarithmic, so that twice as good and half as good are as far from 1."""
+    ends = [1.0, *(row["ratio"][end] for row in rows for end in ("least", "most"))]
+    ends += [row["target"] for row in rows if row["target"] is not None]
+    axes.set_xscale("log")
+    axes.set_xlim(min(ends) / 1.15, max(ends) * 1.15)
+    ticks = [1 / 20, 1 / 10, 1 / 5, 1 / 2, 1, 2, 5, 10, 20, 50, 100, 200]
+    axes.set_xticks([tick for tick in ticks if min(ends) / 1.15 <= tick <= max(ends) * 1.15])
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.axvline(1, color="black", lw=0.8)
+    axes.grid(axis="x", alpha=0.3)
+    axes.set_xlabel("how many times better than the peer (median, least … most)")
+
+
+# ---- Command
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", nargs="+", choices=SCRIPTS, metavar="NAME", help=f"of {', '.join(SCRIPTS)}")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each measurement (default: 5)")
+    parser.add_argument("--threads", type=int, default=1, help="threads of each process (default: 1)")
+    parser.add_argument("--quick", action="store_true", help="tiny models and inputs: a check of the scripts")
+    parser.add_argument("--output", type=Path, help="folder of the results (default: benchmarks/results)")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse_arguments(arguments)
+    here = [name for name in SCRIPTS if (Path(__file__).parent / f"{name}.py").exists()]
+    names = options.only or here
+    about = machine(options.threads)
+    print(", ".join(f"{name} {value}" for name, value in about.items()))
+    if not options.quick:
+        print(expected_time(names, options.rounds, options.threads), flush=True)
+    outcomes = run_all(names, options.rounds, options.threads, options.quick)
+    print(f"\n{report(outcomes)}", flush=True)
+    folder = options.output or (None if options.quick else RESULTS)
+    if folder is not None:
+        save(outcomes, options, about, folder)
+    return 1 if any(outcome["error"] for outcome in outcomes.values()) else 0
+
+
+def save(outcomes: dict[str, dict], options: argparse.Namespace, about: dict, folder: Path) -> None:
+    scripts = {name: {"seconds": outcome["seconds"], "error": outcome["error"]} for name, outcome in outcomes.items()}
+    settings = {"rounds": options.rounds, "threads": options.threads, "quick": options.quick}
+    rows = rows_of(outcomes)
+    path = save_result("bench", about, {**settings, "scripts": scripts, "rows": rows}, folder)
+    if rows:
+        picture = path.with_suffix(".png")
+        draw(rows).savefig(picture, dpi=120)
+        print(f"written: {picture}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""benchmarks/run.py on made-up scripts: the whole report, failures, what is saved, the picture, and the time told."""
+
+import importlib
+import json
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def run():
+    pytest.importorskip("matplotlib")
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        yield importlib.import_module("run")
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+        for name in ("run", "harness"):
+            sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def scripts(run, monkeypatch):
+    """Three scripts of the list: rows with targets met and missed, a failure, and one that takes no threads."""
+    calls = []
+
+    def good(rounds, threads, quick):
+        calls.append((rounds, threads, quick))
+        return [
+            run_harness().comparison("step", "CPU seconds", "built-in", [1.0, 2.0, 1.0], [3.0, 2.0, 2.5], 2.0),
+            run_harness().comparison("long step", "tokens/s", "GPT2", [300.0, 150.0], [400.0, 200.0], 1.0),
+        ]
+
+    def bad(rounds, quick):
+        raise RuntimeError("The models disagree.")
+
+    def without_threads(rounds, quick):
+        calls.append((rounds, quick))
+        return [run_harness().comparison("import", "CPU seconds", "built-in", [0.04], [0.05])]
+
+    for name, compare in (("pretraining", good), ("generation", bad), ("loading", without_threads)):
+        module = types.ModuleType(name)
+        module.compare = compare
+        monkeypatch.setitem(sys.modules, name, module)
+    return calls
+
+
+def run_harness():
+    return sys.modules["harness"]
+
+
+ONLY = ["--only", "pretraining", "generation", "loading"]
+TABLE = """\
+work       measure       ours  theirs  peer      ratio (least … most)  target  met
+step       CPU seconds   1.00    2.50  built-in  × 2.50 (1.00 … 3.00)    2.00  yes
+long step  tokens/s       225     300  GPT2      × 0.75 (0.75 … 0.75)    1.00  no
+import     CPU seconds  0.040   0.050  built-in  × 1.25 (1.25 … 1.25)
+"""
+
+
+def test_report_of_a_run_with_a_failed_script(run, scripts, tmp_path, capsys):
+    code = run.main([*ONLY, "--rounds", "3", "--threads", "2", "--output", str(tmp_path)])
+    assert code == 1
+    assert scripts == [(3, 2, False), (3, False)]
+    printed = capsys.readouterr().out
+    assert "generation: failed, 0 s\n" in printed and "pretraining: 2 rows, 0 s\n" in printed
+    text = printed[printed.index("work  ") : printed.index("written:")]
+    table, _, rest = text.partition("\n1 of 2 targets met\n\ngeneration FAILED:\nTraceback (most recent call last):\n")
+    assert table == TABLE
+    assert rest.endswith("RuntimeError: The models disagree.\n")
+
+
+def test_what_is_saved(run, scripts, tmp_path):
+    run.main([*ONLY, "--rounds", "3", "--output", str(tmp_path)])
+    (path,) = tmp_path.glob("*-bench.json")
+    assert path.with_suffix(".png").stat().st_size > 10_000
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    assert {"cores", "processor", "python", "torch", "transformers"} <= saved["machine"].keys()
+    results = saved["results"]
+    assert (results["rounds"], results["threads"], results["quick"]) == (3, 1, False)
+    assert {name: script["error"] is None for name, script in results["scripts"].items()} == {
+        "pretraining": True,
+        "generation": False,
+        "loading": True,
+    }
+    assert [(row["work"], row["peer"], row["target"], row["ratio"]["rounds"]) for row in results["rows"]] == [
+        ("step", "built-in", 2.0, [3.0, 1.0, 2.5]),
+        ("long step", "GPT2", 1.0, [0.75, 0.75]),
+        ("import", "built-in", None, [1.25]),
+    ]
+
+
+def test_a_quick_run_judges_and_writes_nothing(run, scripts, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(run, "RESULTS", tmp_path)
+    assert run.main(["--only", "pretraining", "loading", "--quick"]) == 0
+    assert scripts == [(5, 1, True), (5, True)]
+    printed = capsys.readouterr().out
+    assert "targets met" not in printed and "written" not in printed
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_script_that_is_not_there_has_failed(run, monkeypatch, tmp_path, capsys):
+    monkeypatch.setitem(sys.modules, "finetuning", None)  # as if no file had this name
+    assert run.main(["--only", "finetuning", "--quick"]) == 1
+    assert "\nNo script has given a row.\n\nfinetuning FAILED:\n" in capsys.readouterr().out
+
+
+def test_picture(run, scripts):
+    rows = run.rows_of(run.run_all(["pretraining", "loading"], 3, 1, False))
+    (axes,) = run.draw(rows).axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == [
+        "import — CPU seconds",
+        "long step — tokens/s",
+        "step — CPU seconds",
+    ]
+    bars = [(bar.get_x(), round(bar.get_width(), 6)) for bar in axes.patches]
+    assert bars == [(1, 0.25), (1, -0.25), (1, 1.5)]
+    spreads = [list(line.get_xdata()) for line in axes.lines if line.get_marker() == "None"][:3]
+    assert spreads == [[1.25, 1.25], [0.75, 0.75], [1.0, 3.0]]
+    assert [list(line.get_xdata()) for line in axes.lines if line.get_marker() == "|"] == [[1.0], [2.0]]
+    assert [text.get_text() for text in axes.texts][-1] == "× 2.50 (1.00 … 3.00)  built-in"
+    assert axes.get_xscale() == "log"
+
+
+def test_time_told_beforehand(run, tmp_path):
+    told = run.expected_time(["loading"], 5, 1, tmp_path)
+    assert told == "How long this takes is not known: no run has been saved yet. Reckon with hours."
+    scripts = {"loading": {"seconds": 300.0, "error": None}, "generation": {"seconds": 5.0, "error": "…"}}
+    results = {"rounds": 3, "threads": 2, "scripts": scripts}
+    (tmp_path / "2026-11-21-bench.json").write_text(json.dumps({"machine": {}, "results": results}))
+    assert run.expected_time(["loading", "generation"], 5, 1, tmp_path) == (
+        "The run of 2026-11-21 took 5 min for this, with 3 rounds and 2 threads; this one has 5 and 1. "
+        "Not in it: generation."
+    )
