@@ -12,23 +12,19 @@ is then put to work on all the books, where no character may be unknown.
 """
 
 import argparse
-import datetime
 import hashlib
 import json
 import os
-import platform
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from importlib.metadata import version
 from pathlib import Path
 
+from harness import MIB, machine, peak_resident_bytes, save_result
+
 OURS, PEER = "GPT1Tokenizer.train", "tokenizers.BpeTrainer"
-PACKAGES = ("tokenizers", "transformers")
-KIBIBYTES = 1 if sys.platform == "darwin" else 1024  # the unit of the peak that the system tells
 
 
 def train_ours(files: list[str], num_merges: int, output: str):
@@ -62,20 +58,16 @@ def train_peer(files: list[str], num_merges: int, output: str):
     return train, lambda tokenizer: tokenizer.save(output)
 
 
-def peak_mebibytes() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIBIBYTES / 2**20
-
-
 def run_alone(name: str, files: list[str], num_merges: int, output: str) -> dict:
     """One training in this process: seconds on the clock and of the processor, and the peak of memory."""
     train, save = {OURS: train_ours, PEER: train_peer}[name](files, num_merges, output)
-    before = peak_mebibytes()
+    before = peak_resident_bytes() / MIB
     clock, processor = time.perf_counter(), time.process_time()
     tokenizer = train()
     result = {
         "seconds": time.perf_counter() - clock,
         "processor_seconds": time.process_time() - processor,
-        "peak_mebibytes": peak_mebibytes(),
+        "peak_mebibytes": peak_resident_bytes() / MIB,
         "mebibytes_before": before,
     }
     save(tokenizer)
@@ -147,17 +139,6 @@ def print_table(result: dict) -> None:
     print(f"unknown tokens in the books: {result['encoded']['unknown']} of {result['encoded']['tokens']}")
 
 
-def write(result: dict) -> Path:
-    """A dated file with the machine and the versions."""
-    today = datetime.date.today().isoformat()
-    machine = {"processor": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version()}
-    result = {"date": today, **machine, "versions": {name: version(name) for name in PACKAGES}, **result}
-    path = Path(__file__).parent / "results" / f"{today}-bpe-training.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    return path
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     data = Path(os.environ.get("GPT1_DATA_DIR", "data"))
@@ -178,7 +159,7 @@ def main():
     result = measure(arguments, books)
     print_table(result)
     if arguments.save:
-        print(f"written to {write(result)}")
+        save_result("bpe-training", machine(), result)
 
 
 if __name__ == "__main__":

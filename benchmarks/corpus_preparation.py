@@ -11,10 +11,8 @@ with and without the pages of mapped files (Linux).
 """
 
 import argparse
-import datetime
 import json
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -27,10 +25,11 @@ from itertools import chain
 from pathlib import Path
 
 from datasets import load_dataset
+from harness import machine, save_result
 
 from tokenization import GPT1Tokenizer, count_blocks, load_blocks
 
-PACKAGES = ("datasets", "tokenizers", "transformers", "pyarrow")
+PACKAGES = ("datasets", "pyarrow")  # beside those that every result names
 BLOCK_LENGTH = 512
 CORPORA = ("10 MB", "all", "all in one file", "ten times")
 PEER_CORPORA = ("10 MB", "all")
@@ -151,18 +150,6 @@ def measure_all(arguments) -> list[dict]:
     return rows
 
 
-def write(arguments, rows: list[dict]) -> Path:
-    """A dated file with the machine and the versions."""
-    today = datetime.date.today().isoformat()
-    machine = {"processor": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version()}
-    settings = {"threads": arguments.threads, "num_proc": arguments.num_proc, "block_length": BLOCK_LENGTH}
-    result = {"date": today, **machine, "versions": {name: version(name) for name in PACKAGES}}
-    path = Path(__file__).parent / "results" / f"{today}-corpus-preparation.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps({**result, "settings": settings, "runs": rows}, indent=2) + "\n", encoding="utf-8")
-    return path
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     data = Path(os.environ.get("GPT1_DATA_DIR", "data"))
@@ -187,7 +174,8 @@ def main() -> None:
         return
     rows = measure_all(arguments)
     if arguments.save:
-        print(f"written to {write(arguments, rows)}")
+        about = {**machine(arguments.threads), "num_proc": arguments.num_proc, "block_length": BLOCK_LENGTH}
+        save_result("corpus-preparation", {**about, "versions": {name: version(name) for name in PACKAGES}}, rows)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ code 1.
 import argparse
 import json
 import os
-import platform
 import random
 import re
 import subprocess
@@ -27,13 +26,12 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
-from datetime import date
 from pathlib import Path
 
 import datasets
 import psutil
 import torch
-import transformers
+from harness import machine, save_result
 from safetensors.torch import load_file
 from transformers import TrainerCallback
 
@@ -303,17 +301,6 @@ def measure_control(control: str, whole: Path, run: Path) -> dict:
     return {"control": control, "differences": different}
 
 
-def machine() -> dict:
-    return {
-        "cores": os.cpu_count(),
-        "system": platform.system(),
-        "architecture": platform.machine(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-    }
-
-
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--kills", type=int, default=4, help="kills of each run (default: 4)")
@@ -344,9 +331,8 @@ def main() -> None:
     failed = [result["run"] for result in results if result["differences"]]
     print(f"{num_kills} kills, {writing} of them while writing; runs that differ: {', '.join(failed) or 'none'}")
     if arguments.save:
-        path = Path(__file__).parent / "results" / f"{date.today().isoformat()}-kill-and-resume.json"
-        outcome = {"machine": machine(), "kills": num_kills, "while_writing": writing}
-        path.write_text(json.dumps({**outcome, "results": results, "controls": controls}, indent=2) + "\n", "utf-8")
+        outcome = {"kills": num_kills, "while_writing": writing, "runs": results, "controls": controls}
+        save_result("kill-and-resume", machine(), outcome)
     if failed or not all(control["differences"] for control in controls):
         sys.exit(1)
 

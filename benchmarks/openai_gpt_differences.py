@@ -10,17 +10,13 @@ tokenizer_parity.py.
 """
 
 import argparse
-import json
-import os
-import platform
 import statistics
 import tempfile
 import time
-from datetime import date
-from pathlib import Path
 
 import torch
 import transformers
+from harness import machine, save_result
 from torch.nn.utils.rnn import pad_sequence
 from transformers import (
     OpenAIGPTConfig,
@@ -166,19 +162,7 @@ def main() -> None:
         ratio = f"{mine / theirs:9.2f}" if theirs else f"{'-':>9}"
         print(f"{measure:55}{theirs:12.4g}{mine:12.4g}{ratio}")
     if options.save:
-        path = Path(__file__).parent / "results" / f"{date.today()}-openai-gpt-differences.json"
-        path.parent.mkdir(exist_ok=True)
-        machine = {
-            "cores": os.cpu_count(),
-            "threads": torch.get_num_threads(),
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-        }
-        path.write_text(
-            json.dumps({"date": str(date.today()), "machine": machine, "results": results}, indent=2) + "\n"
-        )
-        print(f"Written to {path}.")
+        save_result("openai-gpt-differences", machine(torch.get_num_threads()), results)
 
 
 if __name__ == "__main__":

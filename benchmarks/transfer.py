@@ -9,10 +9,8 @@ checkpoint's tokenizer, sizes and dropouts, and a seed also orders the rows. A f
 
 import argparse
 import dataclasses
-import datetime
 import json
 import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -20,10 +18,11 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+from harness import machine, save_result
+
 from modeling_gpt1 import GPT1Config
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("torch", "transformers", "tokenizers", "datasets")
 # The paper's metric of each task, on the split that has labels: the test split of Story Cloze, else validation.
 METRICS = {
     "sst2": "eval_accuracy",
@@ -97,22 +96,14 @@ def print_table(rows: list[dict]) -> None:
         print(f"{row['task']:<13}{row['metric']:<28}{row['start']:<12}{row['seeds']:>6}{numbers}")
 
 
-def write(arguments, cells: list[dict], rows: list[dict]) -> Path:
-    today = datetime.date.today().isoformat()
-    machine = {"processor": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version()}
-    settings = {
+def settings_of(arguments) -> dict:
+    return {
         "architecture": config_overrides(arguments.checkpoint),
         "epochs": arguments.epochs,
         "learning_rate": arguments.learning_rate,
         "batch_size": 32,
         "finetune_arguments": arguments.finetune_arguments,
     }
-    result = {"date": today, **machine, "versions": {name: version(name) for name in PACKAGES}}
-    result = {**result, "settings": settings, "summary": rows, "cells": cells}
-    path = Path(__file__).parent / "results" / f"{today}-transfer.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    return path
 
 
 def main() -> None:
@@ -143,7 +134,8 @@ def main() -> None:
     rows = summarise(cells)
     print_table(rows)
     if arguments.save:
-        print(f"written to {write(arguments, cells, rows)}")
+        content = {"settings": settings_of(arguments), "summary": rows, "cells": cells}
+        save_result("transfer", {**machine(), "datasets": version("datasets")}, content)
 
 
 if __name__ == "__main__":
