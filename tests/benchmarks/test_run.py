@@ -19,7 +19,7 @@ def run():
         yield importlib.import_module("run")
     finally:
         sys.path.remove(str(BENCHMARKS))
-        for name in ("run", "harness"):
+        for name in ("run", "picture", "harness"):
             sys.modules.pop(name, None)
 
 
@@ -111,7 +111,7 @@ def test_a_script_that_is_not_there_has_failed(run, monkeypatch, tmp_path, capsy
 
 def test_picture(run, scripts):
     rows = run.rows_of(run.run_all(["pretraining", "loading"], 3, 1, False))
-    (axes,) = run.draw(rows).axes
+    (axes,) = importlib.import_module("picture").draw(rows).axes
     assert [label.get_text() for label in axes.get_yticklabels()] == [
         "import — CPU seconds",
         "long step — tokens/s",
