@@ -12,7 +12,7 @@ Written to `--output`, by default `benchmarks/results/`: `<date>-bench.json` and
 nothing about speed: it has no targets, and writes only where `--output` says so.
 
 Not here, because they compare behaviour or need a trained checkpoint, books or much time: openai_gpt_differences.py,
-double_heads_step.py, bpe_training.py, corpus_preparation.py, kill_and_resume.py and transfer.py.
+bpe_training.py, corpus_preparation.py, kill_and_resume.py and transfer.py.
 """
 
 import argparse
