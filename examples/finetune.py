@@ -29,6 +29,7 @@ More than one GPU, then two processes on the CPU:
 
 An interrupted run goes on with `--resume_from_checkpoint true`, and with `auto` the same command starts a run and goes
 on with it, as a scheduler that restarts jobs needs; `--push_to_hub` uploads model, tokenizer and card;
+rows of like length share a batch, and `--train_sampling_strategy random` shuffles them all alike;
 `--help` lists every argument. Roles of `--columns`: `text` (classification); `premise`, `hypothesis` (entailment);
 `text_a`, `text_b` (similarity); `context`, `choices` and, if there is one, `question` (multiple_choice); `label`. A
 role may have several columns: `choices=ending1,ending2`.

@@ -19,11 +19,11 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from torch.utils.data import Sampler
-from transformers import Trainer, TrainerCallback, TrainingArguments
-from transformers.trainer_pt_utils import LengthGroupedSampler
+from transformers import TrainerCallback, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length, sort_checkpoints
 from transformers.utils import logging
+
+from .sampling_gpt1 import LengthGroupingTrainer
 
 logger = logging.get_logger(__name__)
 
@@ -38,7 +38,7 @@ class CheckpointError(OSError):
     """A checkpoint or the model could not be written; what was there before is untouched."""
 
 
-class ResumableTrainer(Trainer):
+class ResumableTrainer(LengthGroupingTrainer):
     """[`transformers.Trainer`] with exact resume and atomic checkpoints; the base of both trainers.
 
     What a run that was killed at any moment and resumed repeats to the bit: weights, optimizer, scheduler, and every
@@ -135,13 +135,6 @@ class ResumableTrainer(Trainer):
             return position
         # Trainer takes a stream for one endless epoch and would look for the place in its first pass.
         return tuple(self._restored["progress"]["stream_position"])
-
-    def _get_train_sampler(self, *args, **kwargs):
-        sampler = super()._get_train_sampler(*args, **kwargs)
-        if isinstance(sampler, LengthGroupedSampler):
-            seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-            return EpochSeededSampler(sampler, seed)
-        return sampler
 
     def _run_epoch(self, *, epoch, train_dataloader, **kwargs):
         if self.state.global_step >= self.state.max_steps:  # resumed where nothing is left to train
@@ -293,29 +286,6 @@ class _RestoreProgress(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         self._trainer._restore_progress()
-
-
-class EpochSeededSampler(Sampler):
-    """Orders each epoch by seed and number of the epoch, where `sampler` takes what the generators happen to give.
-
-    Args:
-        sampler ([`torch.utils.data.Sampler`]): has an attribute `generator`.
-        seed (`int`): the same in every process.
-    """
-
-    def __init__(self, sampler: Sampler, seed: int):
-        self.sampler, self.seed, self.epoch = sampler, seed, 0
-        self.sampler.generator = torch.Generator()
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
-
-    def __len__(self) -> int:
-        return len(self.sampler)
-
-    def __iter__(self) -> Iterator[int]:
-        self.sampler.generator.manual_seed(self.seed + self.epoch)
-        return iter(self.sampler)
 
 
 # ---- Reading

@@ -44,6 +44,13 @@ class GPT1TrainingArguments(TrainingArguments):
     )
     weight_decay: float = field(default=0.01, metadata={"help": "Decoupled weight decay of matrices."})
     max_grad_norm: float = field(default=1.0, metadata={"help": "Gradients are clipped to this norm."})
+    train_sampling_strategy: str = field(
+        default="group_by_length",
+        metadata={
+            "help": "Order of the training rows; by default rows of like length share a batch, in evaluation too.",
+            "choices": ["random", "sequential", "group_by_length", "batch_rebalance"],
+        },
+    )
     # The collator reads the rows' own columns, which are no arguments of the model.
     remove_unused_columns: bool = field(
         default=False, metadata={"help": "Drop the columns that the model's forward does not name."}

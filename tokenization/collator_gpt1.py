@@ -128,6 +128,34 @@ class TraversalCollator:
             num_examples += len(chunk)
         return num_examples, num_truncated
 
+    def lengths(self, rows: Iterable[Mapping]) -> list[int]:
+        """Tokens of the longest sequence of each row, as a batch would hold it: rows of like length share a batch
+        well. Every text is encoded once.
+
+        Args:
+            rows: the rows, for example a `datasets.Dataset`; or anything with a length and an index.
+
+        Raises:
+            ValueError: the first row that cannot be used, as a batch would raise it.
+        """
+        if not isinstance(rows, Iterable):
+            rows = map(rows.__getitem__, range(len(rows)))
+        lengths = []
+        for chunk in _chunks(rows, 1024):
+            names = [_name_row(len(lengths) + k, row, "the data") for k, row in enumerate(chunk)]
+            texts = [self._texts(row, name) for row, name in zip(chunk, names, strict=True)]
+            different = list(dict.fromkeys(chain.from_iterable(texts)))
+            counts = dict(zip(different, map(len, self._encode(different)), strict=True))
+            lengths += [self._longest([counts[text] for text in row]) for row in texts]
+        return lengths
+
+    def _longest(self, counts: list[int]) -> int:
+        """Of the sequences that segments with these numbers of tokens are joined to."""
+        if self.traversal == "classification":
+            return min(counts[0] + 2, self.max_length)
+        num_shared = len(counts) if self.traversal != "multiple_choice" else 1 + ("question" in self.columns)
+        return min(sum(counts[:num_shared]) + max(counts[num_shared:], default=0) + 3, self.max_length)
+
     def _check_roles(self) -> None:
         needed = ROLES[self.traversal]
         known = needed + (("question",) if self.traversal == "multiple_choice" else ()) + ("label",)

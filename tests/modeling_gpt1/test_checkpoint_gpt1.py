@@ -192,12 +192,15 @@ class TestExactResume:
             train_until_cut(make_pretraining(tmp_path / "cut", case, [CutAt(cut)]), "auto")
         assert differing(train(make_pretraining(tmp_path / "cut", case), "auto"), expected) == []
 
-    def test_fine_tuning(self, tmp_path):
-        expected = train(make_fine_tuning(tmp_path / "whole"))
+    @pytest.mark.parametrize("order", ["random", "group_by_length"])
+    def test_fine_tuning(self, order, tmp_path):
+        expected = train(make_fine_tuning(tmp_path / "whole", train_sampling_strategy=order))
         assert {"task_loss", "lm_loss"} <= expected["log"][0].keys()
         for cut in (5, 7):
-            train_until_cut(make_fine_tuning(tmp_path / "cut", [CutAt(cut)]), "auto")
-        assert differing(train(make_fine_tuning(tmp_path / "cut"), True), expected) == []
+            trainer = make_fine_tuning(tmp_path / "cut", [CutAt(cut)], train_sampling_strategy=order)
+            train_until_cut(trainer, "auto")
+        trainer = make_fine_tuning(tmp_path / "cut", train_sampling_strategy=order)
+        assert differing(train(trainer, True), expected) == []
 
     def test_a_run_that_is_over_trains_no_further(self, tmp_path):
         trainer = make_pretraining(tmp_path)
@@ -514,7 +517,8 @@ def run_two_processes(folder: str) -> None:
         except Cut:
             torch.manual_seed(5)
         trainer = make_pretraining(f"{folder}/{order}-cut", **settings)
-        print(f"rank {trainer.args.process_index} {order}: {differing(train(trainer, True), expected)}")
+        line = f"rank {trainer.args.process_index} {order}: {differing(train(trainer, True), expected)}\n"
+        sys.stdout.write(line)  # at once, so that no line of the other process comes between it and its end
     trainer.accelerator.wait_for_everyone()
     limit = CutAt(4, lambda: trainer.args.should_save and limit_file_size(30_000))
     trainer = make_pretraining(f"{folder}/full", callbacks=[limit])

@@ -153,6 +153,7 @@ class TestArguments:
         assert arguments.learning_rate == 6.25e-5
         assert arguments.per_device_train_batch_size == 32
         assert arguments.num_train_epochs == 3
+        assert arguments.train_sampling_strategy == "group_by_length"
         assert arguments.lr_scheduler_type == "linear"
         assert arguments.get_warmup_steps(10_000) == 20
         assert arguments.weight_decay == 0.01
@@ -164,6 +165,7 @@ class TestArguments:
         assert arguments.learning_rate == 2.5e-4
         assert arguments.per_device_train_batch_size == 64
         assert arguments.num_train_epochs == 100
+        assert arguments.train_sampling_strategy == "random"
         assert arguments.lr_scheduler_type == "cosine"
         assert arguments.get_warmup_steps(1_000_000) == 2000
 

@@ -1,0 +1,187 @@
+"""Which rows share a batch: rows of like length, so that little of a batch is padding.
+
+Training uses transformers' [`LengthGroupedSampler`], which sorts within groups of up to 50 updates drawn at random.
+Evaluation reads the longest rows first and gives its predictions back in the order of the data set.
+"""
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
+from numbers import Real
+from typing import Any
+
+import datasets
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, RandomSampler, Sampler, SequentialSampler
+from transformers import EvalPrediction, Trainer
+from transformers.trainer_pt_utils import LengthGroupedSampler
+from transformers.trainer_utils import EvalLoopOutput, has_length
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
+
+GROUP_BY_LENGTH = "group_by_length"
+
+
+class LengthGroupingTrainer(Trainer):
+    """[`transformers.Trainer`] that groups any rows by length and evaluates in the order of the data set.
+
+    With `train_sampling_strategy="group_by_length"` the lengths are those of the column `args.length_column_name`, of
+    the data collator's method `lengths`, or of the rows' own `input_ids`; rows without any are shuffled, and evaluated
+    as they come.
+    """
+
+    def __init__(self, *args, **kwargs):
+        self._known_lengths = weakref.WeakKeyDictionary()  # of each data set, read once
+        super().__init__(*args, **kwargs)
+
+    def _get_train_sampler(self, train_dataset: Sized | None = None) -> Sampler | None:
+        dataset = self.train_dataset if train_dataset is None else train_dataset
+        if self.args.train_sampling_strategy != GROUP_BY_LENGTH or not has_length(dataset):
+            return super()._get_train_sampler(train_dataset)
+        lengths = self._lengths_of(dataset)
+        if lengths is None:
+            return RandomSampler(dataset)
+        # All rows of an update, so that it sees the same ones however they are cut into batches and processes.
+        num_rows = self._train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
+        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+        return EpochSeededSampler(LengthGroupedSampler(num_rows, lengths=lengths), seed)
+
+    def _get_eval_sampler(self, eval_dataset: Sized) -> Sampler | None:
+        args = self.args
+        if args.train_sampling_strategy != GROUP_BY_LENGTH or not has_length(eval_dataset):
+            return super()._get_eval_sampler(eval_dataset)
+        # Where batches are looked at one by one, or the last is left out, they are those of the data set's order.
+        in_order = args.batch_eval_metrics or not args.eval_do_concat_batches or args.dataloader_drop_last
+        lengths = None if in_order else self._lengths_of(eval_dataset)
+        return SequentialSampler(eval_dataset) if lengths is None else LongestFirstSampler(lengths)
+
+    def _lengths_of(self, dataset: Sized) -> list[int] | None:
+        try:
+            lengths = self._known_lengths.get(dataset)
+        except TypeError:  # a list, for one, cannot be a key
+            return self._read_lengths(dataset)
+        if lengths is None or len(lengths) != len(dataset):
+            lengths = self._read_lengths(dataset)
+            if lengths is not None:
+                self._known_lengths[dataset] = lengths
+        return lengths
+
+    def _read_lengths(self, dataset: Sized) -> list[int] | None:
+        names = self.processing_class.model_input_names if self.processing_class is not None else ["input_ids"]
+        lengths = read_lengths(dataset, self.data_collator, self.args.length_column_name, names[0])
+        if lengths is None:
+            logger.info("The rows' lengths are not known, so they are not grouped by length.")
+        return lengths
+
+    def evaluation_loop(self, dataloader: DataLoader, *args, **kwargs) -> EvalLoopOutput:
+        sampler = sampler_of(dataloader)
+        if not isinstance(sampler, LongestFirstSampler):
+            return super().evaluation_loop(dataloader, *args, **kwargs)
+        with self._metrics_of(sampler):
+            output = super().evaluation_loop(dataloader, *args, **kwargs)
+        return output._replace(
+            predictions=sampler.restore(output.predictions), label_ids=sampler.restore(output.label_ids)
+        )
+
+    @contextmanager
+    def _metrics_of(self, sampler: "LongestFirstSampler") -> Iterator[None]:
+        compute_metrics = self.compute_metrics
+        if compute_metrics is not None:
+            self.compute_metrics = sampler.restoring(compute_metrics)
+        try:
+            yield
+        finally:
+            self.compute_metrics = compute_metrics
+
+
+class EpochSeededSampler(Sampler):
+    """Orders each epoch by seed and number of the epoch, where `sampler` takes what the generators happen to give.
+
+    Args:
+        sampler ([`torch.utils.data.Sampler`]): has an attribute `generator`.
+        seed (`int`): the same in every process.
+    """
+
+    def __init__(self, sampler: Sampler, seed: int):
+        self.sampler, self.seed, self.epoch = sampler, seed, 0
+        self.sampler.generator = torch.Generator()
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __iter__(self) -> Iterator[int]:
+        self.sampler.generator.manual_seed(self.seed + self.epoch)
+        return iter(self.sampler)
+
+
+class LongestFirstSampler(Sampler):
+    """Goes from the longest row to the shortest, so that memory runs out at once if it does.
+
+    Args:
+        lengths (`list[int]`): of each row.
+    """
+
+    def __init__(self, lengths: Sequence[int]):
+        self.order = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.order)
+
+    def restore(self, results: Any) -> Any:
+        """Arrays with an entry per row, in the order of the data set; tuples, lists and dictionaries of them too."""
+        if isinstance(results, Mapping):
+            return type(results)({name: self.restore(part) for name, part in results.items()})
+        if isinstance(results, (tuple, list)):
+            return type(results)(self.restore(part) for part in results)
+        # What `preprocess_logits_for_metrics` made of each batch as a whole has no entry per row.
+        if not isinstance(results, np.ndarray) or results.ndim == 0 or len(results) != len(self.order):
+            return results
+        return results[np.argsort(self.order)]
+
+    def restoring(self, compute_metrics: Callable[[EvalPrediction], dict]) -> Callable[[EvalPrediction], dict]:
+        """`compute_metrics` on what is in the order of the data set again."""
+
+        def compute(prediction: EvalPrediction) -> dict:
+            parts = ("predictions", "label_ids", "inputs", "losses")
+            return compute_metrics(EvalPrediction(**{part: self.restore(getattr(prediction, part)) for part in parts}))
+
+        return compute
+
+
+def sampler_of(dataloader: DataLoader) -> Sampler | None:
+    """What orders the rows, below the shards of batches that accelerate gives to each of several processes."""
+    batches = dataloader.batch_sampler
+    while hasattr(batches, "batch_sampler"):
+        batches = batches.batch_sampler
+    return getattr(batches, "sampler", None)
+
+
+def read_lengths(rows: Sized, data_collator: Any, length_column: str, input_name: str) -> list[int] | None:
+    """The length of each row, from the best source there is.
+
+    Args:
+        rows (`datasets.Dataset` or other rows with an index): a data set.
+        data_collator: may have a method `lengths(rows) -> list[int]`, as [`TraversalCollator`] does.
+        length_column (`str`): a column of numbers that wins over all others.
+        input_name (`str`): key of the token ids in rows that are tokenized already.
+
+    Returns:
+        The lengths, or `None` if there is no source.
+    """
+    if isinstance(rows, datasets.Dataset) and length_column in rows.column_names:
+        lengths = list(rows[length_column])
+        if all(isinstance(length, Real) for length in lengths):
+            return lengths
+    if callable(getattr(data_collator, "lengths", None)):
+        return data_collator.lengths(rows)
+    if len(rows) > 0 and isinstance(rows[0], Mapping) and isinstance(rows[0].get(input_name), Sized):
+        return [len(rows[index][input_name]) for index in range(len(rows))]
+    return None
