@@ -78,12 +78,12 @@ class _LinearCrossEntropy(torch.autograd.Function):
         grad_weight = torch.zeros_like(weight, dtype=sum_dtype) if needs_grad else None
         compute_weight = weight.to(dtype)  # [V, D]
         chunk_size = max(1, CHUNK_ELEMENTS // weight.shape[0])
+        chunks = _chunks(hidden_states.shape[0], chunk_size)
         # Chunks share their memory: what is fresh from the system costs a processor as much as the softmax.
-        logits_buffer = _logits_buffer(hidden_states, weight, chunk_size, sum_dtype)
+        logits_buffer = _logits_buffer(hidden_states[chunks[0]], weight, sum_dtype)
         product_buffer = logits_buffer if dtype == sum_dtype else torch.empty_like(logits_buffer, dtype=dtype)
         with torch.autocast(hidden_states.device.type, enabled=False):
-            for start in range(0, hidden_states.shape[0], chunk_size):
-                chunk = slice(start, start + chunk_size)
+            for chunk in chunks:
                 hidden_chunk = hidden_states[chunk].to(dtype)
                 product = product_buffer[: len(hidden_chunk)].addmm_(hidden_chunk, compute_weight.T, beta=0)  # [n, V]
                 logits = product if dtype == sum_dtype else logits_buffer[: len(hidden_chunk)].copy_(product)
@@ -113,12 +113,22 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return grad_hidden * factor[0], grad_weight * factor[1], None, None, None, None
 
 
-def _logits_buffer(
-    hidden_states: torch.Tensor, weight: torch.Tensor, chunk_size: int, dtype: torch.dtype
-) -> torch.Tensor:
-    """Uninitialised `[n, V]` for the largest chunk of `hidden_states`."""
+def _chunks(num_rows: int, chunk_size: int) -> list[slice]:
+    """Parts of `num_rows` of about `chunk_size` each, none longer than the first."""
+    if not torch.compiler.is_compiling():
+        return [slice(start, start + chunk_size) for start in range(0, max(num_rows, 1), chunk_size)]
+    # A graph has a fixed number of chunks. A power of two serves many numbers of rows, where one graph for each would
+    # soon be more than the compiler makes; every so-many-th row, else a last chunk of another length would be guarded.
+    num_chunks = 1
+    while 3 * chunk_size * num_chunks < 2 * num_rows:
+        num_chunks *= 2
+    return [slice(first, None, num_chunks) for first in range(num_chunks)]
+
+
+def _logits_buffer(hidden_chunk: torch.Tensor, weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Uninitialised `[n, V]` for the largest chunk of hidden states, `[n, D]`."""
     stride = math.ceil(weight.shape[0] / ROW_ALIGNMENT) * ROW_ALIGNMENT
-    return hidden_states.new_empty(min(chunk_size, len(hidden_states)), stride, dtype=dtype)[:, : weight.shape[0]]
+    return hidden_chunk.new_empty(len(hidden_chunk), stride, dtype=dtype)[:, : weight.shape[0]]
 
 
 def _add_weight_gradient(grad_weight: torch.Tensor, grad_logits: torch.Tensor, hidden_states: torch.Tensor) -> None:

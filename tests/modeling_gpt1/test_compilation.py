@@ -1,0 +1,203 @@
+"""torch.compile over ragged batches: how many graphs are made, in training and in decoding; none the second time."""
+
+import pytest
+import torch
+from helpers_training import make_trainer
+from torch._dynamo.backends.debugging import aot_eager
+from transformers import CompileConfig, GenerationConfig, StaticCache
+
+from modeling_gpt1 import (
+    GPT1DoubleHeadsModel,
+    GPT1ForCausalLM,
+    GPT1PretrainingArguments,
+    GPT1PretrainingTrainer,
+    loss_gpt1,
+)
+
+LIMIT = 24  # positions of the tiny models
+
+
+class CountedGraphs:
+    """A backend that counts the graphs given to it; aot_eager would add the guards of the backward pass."""
+
+    def __init__(self, with_backward: bool = False):
+        torch._dynamo.reset()
+        self.with_backward, self.number = with_backward, 0
+
+    def __call__(self, graph_module, example_inputs):
+        self.number += 1
+        return aot_eager(graph_module, example_inputs) if self.with_backward else graph_module.forward
+
+    def after_each(self, function, calls) -> list[int]:
+        """Graphs made so far, after each call; `fullgraph` makes a break an error."""
+        numbers = []
+        for arguments in calls:
+            function(arguments)
+            numbers.append(self.number)
+        return numbers
+
+
+def language_batch(num_rows: int, length: int) -> dict[str, torch.Tensor]:
+    input_ids = torch.randint(1, 98, (num_rows, length), generator=torch.Generator().manual_seed(length))
+    attention_mask = torch.ones_like(input_ids)
+    attention_mask[0, length - 2 :] = 0
+    labels = input_ids.masked_fill(attention_mask == 0, -100)
+    return {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
+
+
+def task_batch(num_choices: int | None, length: int) -> dict[str, torch.Tensor]:
+    """Of 4 examples; the last choice of the first is absent where there are choices."""
+    shape = (4, length) if num_choices is None else (4, num_choices, length)
+    generator = torch.Generator().manual_seed(length)
+    batch = {
+        "input_ids": torch.randint(1, 98, shape, generator=generator),
+        "attention_mask": torch.ones(shape, dtype=torch.int64),
+        "mc_token_ids": torch.full(shape[:-1], length - 1),
+        "labels": torch.tensor([0, 1, 0, 1]),
+    }
+    batch["attention_mask"][1, ..., length - 2 :] = 0
+    batch["mc_token_ids"][1] = length - 3
+    if num_choices is not None:
+        batch["choice_mask"] = torch.ones(shape[:-1], dtype=torch.bool)
+        batch["choice_mask"][0, -1] = False
+        batch["attention_mask"][0, -1] = 0
+    return batch
+
+
+def graphs_of_training(model, batches) -> list[int]:
+    graphs = CountedGraphs()
+    compiled = torch.compile(model.train(), fullgraph=True, backend=graphs)
+    return graphs.after_each(lambda batch: compiled(**batch).loss.backward(), batches)
+
+
+def with_item_counts(batches) -> list[dict]:
+    """As Trainer counts: a tensor whose value changes at every step."""
+    return [{**batch, "num_items_in_batch": torch.tensor(7 + step)} for step, batch in enumerate(batches)]
+
+
+class TestTraining:
+    def test_language_model_makes_two_graphs_for_all_lengths(self, tiny_model):
+        """One for the first length, one for all others and for the last, smaller batch."""
+        model = tiny_model(GPT1ForCausalLM, num_hidden_layers=1)
+        batches = [language_batch(4, length) for length in (8, 16, 24, 12, 20)] + [language_batch(3, 24)]
+        numbers = graphs_of_training(model, with_item_counts(batches + batches))
+        assert numbers[:5] == [1, 2, 2, 2, 2]
+        assert numbers[5] <= 3 and numbers[6:] == [numbers[5]] * 6
+
+    def test_chunks_of_the_loss_make_a_graph_for_a_power_of_two(self, tiny_model, monkeypatch):
+        """With chunks of 20 targets, 28 to 92 places for targets are 1, 2 or 4 chunks."""
+        monkeypatch.setattr(loss_gpt1, "CHUNK_ELEMENTS", 20 * 101)
+        model = tiny_model(GPT1ForCausalLM, num_hidden_layers=1)
+        batches = with_item_counts(language_batch(4, length) for length in (8, 9, 16, 24, 22))
+        assert graphs_of_training(model, batches)[-1] <= 4
+        compiled = torch.compile(model, fullgraph=True, backend="eager")
+        for batch in (batches[1], batches[3]):
+            loss, expected = compiled(**batch).loss, model(**batch).loss
+            assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+            gradient, expected_gradient = (torch.autograd.grad(of, model.lm_head.weight)[0] for of in (loss, expected))
+            torch.testing.assert_close(gradient, expected_gradient, rtol=1e-4, atol=1e-6)
+
+    @pytest.mark.parametrize(
+        ("fields", "num_choices"),
+        [({"traversal": "classification", "num_labels": 2}, None), ({"traversal": "multiple_choice"}, 3)],
+    )
+    def test_double_heads_make_two_graphs_for_all_lengths(self, fields, num_choices, tiny_model):
+        model = tiny_model(GPT1DoubleHeadsModel, num_hidden_layers=1, **fields)
+        batches = [task_batch(num_choices, length) for length in (8, 16, 24, 12, 20)]
+        assert graphs_of_training(model, with_item_counts(batches + batches)) == [1] + [2] * 9
+
+
+class TestTrainers:
+    """A run of Trainer with `torch_compile`, whose batches differ in length, compiles at its beginning only."""
+
+    @pytest.fixture
+    def graphs(self, monkeypatch):
+        """Graphs that a trainer's backend was given."""
+        graphs = CountedGraphs(with_backward=True)
+        monkeypatch.setattr(torch, "compile", lambda model, **options: COMPILE(model, backend=graphs, fullgraph=True))
+        return graphs
+
+    def test_fine_tuning(self, graphs, tmp_path):
+        settings = {"torch_compile": True, "max_steps": 6, "train_sampling_strategy": "random"}
+        trainer = make_trainer("entailment", tmp_path, 2, 2, lm_coef=0.5, **settings)
+        lengths, numbers = self._train(trainer, graphs)
+        assert len(set(lengths)) > 4
+        assert numbers[-1] == 2 == numbers[2]
+
+    def test_pretraining(self, graphs, tmp_path, tiny_model):
+        batches = [language_batch(1, length) for length in (8, 16, 24, 12, 20, 8, 10, 14)]
+        trainer = GPT1PretrainingTrainer(
+            tiny_model(GPT1ForCausalLM, num_hidden_layers=1),
+            GPT1PretrainingArguments(
+                str(tmp_path),
+                torch_compile=True,
+                max_steps=8,
+                per_device_train_batch_size=1,
+                train_sampling_strategy="sequential",
+                save_strategy="no",
+                report_to="none",
+                use_cpu=True,
+                disable_tqdm=True,
+            ),
+            data_collator=lambda rows: rows[0],
+            train_dataset=batches,
+        )
+        lengths, numbers = self._train(trainer, graphs)
+        assert lengths == [8, 16, 24, 12, 20, 8, 10, 14]
+        assert numbers == [1] + [2] * 7
+
+    @staticmethod
+    def _train(trainer, graphs) -> tuple[list[int], list[int]]:
+        """Length of each micro-batch, and graphs made up to it."""
+        lengths, numbers, step = [], [], trainer.training_step
+
+        def training_step(model, inputs, *args):
+            lengths.append(inputs["input_ids"].shape[-1])
+            loss = step(model, inputs, *args)
+            numbers.append(graphs.number)
+            return loss
+
+        trainer.training_step = training_step
+        trainer.train()
+        return lengths, numbers
+
+
+COMPILE = torch.compile
+
+
+class TestDecoding:
+    @pytest.fixture
+    def model(self, tiny_model):
+        model = tiny_model(GPT1ForCausalLM, tie_word_embeddings=False, num_hidden_layers=1)
+        model.generation_config = GenerationConfig(pad_token_id=0)
+        return model
+
+    def test_a_static_cache_makes_two_graphs_for_prompts_and_one_for_all_steps(self, model):
+        graphs = CountedGraphs()
+        compiled = torch.compile(model, fullgraph=True, backend=graphs)
+        cache = StaticCache(config=model.config, max_cache_len=LIMIT)
+
+        def prompt_and_steps(length: int) -> None:
+            cache.reset()
+            compiled(torch.ones(2, length, dtype=torch.int64), past_key_values=cache)
+            for _ in range(LIMIT - length):
+                compiled(torch.ones(2, 1, dtype=torch.int64), past_key_values=cache)
+
+        with torch.no_grad():
+            numbers = graphs.after_each(prompt_and_steps, [4, 8, 12, 16, 4, 8])
+        assert numbers == [2, 3, 3, 3, 3, 3]
+
+    def test_generate_compiles_its_steps_once(self, model):
+        graphs = CountedGraphs()
+        # `generate` copies the configuration, and an object in it too.
+        compile_config = CompileConfig(backend=lambda *arguments: graphs(*arguments), mode=None, fullgraph=True)
+        compile_config._compile_all_devices = True  # else on accelerators only
+
+        def generate(length: int) -> None:
+            input_ids = torch.randint(1, 98, (2, length), generator=torch.Generator().manual_seed(length))
+            options = {"do_sample": False, "max_length": LIMIT, "cache_implementation": "static"}
+            expected = model.generate(input_ids, do_sample=False, max_length=LIMIT)
+            generated = model.generate(input_ids, compile_config=compile_config, **options)
+            assert generated.tolist() == expected.tolist()
+
+        assert graphs.after_each(generate, [5, 9, 3, 5]) == [1, 1, 1, 1]
