@@ -17,14 +17,28 @@ Sources: section 4.1 of the paper (https://cdn.openai.com/research-covers/langua
 and the released training code (https://github.com/openai/finetune-transformer-lm/blob/master/train.py).
 """
 
+from typing import TYPE_CHECKING
+
 from huggingface_hub.dataclasses import strict, validated_field
 from transformers import PreTrainedConfig
+
+if TYPE_CHECKING:
+    # transformers copies this file beside each `config.json`, and what it names by such a line, and so on: all code.
+    from .modeling_gpt1 import GPT1PreTrainedModel as GPT1PreTrainedModel
 
 OPENAI_GPT_MODEL_TYPE = "openai-gpt"
 # Model types that only instances carry while they load: they select the conversion of the weights.
 FROM_OPENAI_GPT = "gpt1-from-openai-gpt"
 FROM_UNTIED_OPENAI_GPT = "gpt1-from-untied-openai-gpt"
 TRAVERSALS = ("classification", "entailment", "similarity", "multiple_choice")
+# What a saved folder names for `trust_remote_code=True`, as module and class.
+AUTO_MAP = {
+    "AutoConfig": "configuration_gpt1.GPT1Config",
+    "AutoModel": "modeling_gpt1.GPT1Model",
+    "AutoModelForCausalLM": "modeling_gpt1.GPT1ForCausalLM",
+    "AutoModelForSequenceClassification": "modeling_gpt1.GPT1ForSequenceClassification",
+    "AutoModelForMultipleChoice": "modeling_gpt1.GPT1ForMultipleChoice",
+}
 # `afn` of openai-gpt checkpoints calls the tanh approximation "gelu"; ACT2FN's "gelu" is the exact function.
 CHECKPOINT_ACTIVATIONS = {"gelu": "gelu_pytorch_tanh", "gelu_new": "gelu_pytorch_tanh", "swish": "silu"}
 SIZES = (
@@ -94,6 +108,8 @@ class GPT1Config(PreTrainedConfig):
     """
 
     model_type = "gpt1"
+    # `save_pretrained` writes the code beside `config.json`, as after `register_for_auto_class`.
+    _auto_class = "AutoConfig"
     keys_to_ignore_at_inference = ["past_key_values", "task_loss", "lm_loss", "lm_logits", "example_losses"]
     attribute_map = {
         "n_embd": "hidden_size",
@@ -163,6 +179,11 @@ class GPT1Config(PreTrainedConfig):
         if from_openai_gpt:
             self.model_type = FROM_OPENAI_GPT if self.tie_word_embeddings else FROM_UNTIED_OPENAI_GPT
 
+    def save_pretrained(self, *args, **kwargs):
+        """As in transformers; writes the code of the models too, and the Auto classes that open it (`auto_map`)."""
+        self.auto_map = {**auto_map_of(self.traversal), **foreign_references(getattr(self, "auto_map", None))}
+        super().save_pretrained(*args, **kwargs)
+
     def __setattr__(self, key, value):
         if key == "afn":
             value = CHECKPOINT_ACTIVATIONS.get(value, value)
@@ -195,6 +216,26 @@ class GPT1Config(PreTrainedConfig):
         if self.problem_type is not None:
             return self.problem_type == "regression"
         return self.num_labels == 1 and self.traversal != "multiple_choice"
+
+
+def auto_map_of(traversal: str | None) -> dict[str, str]:
+    """The Auto classes that open a model of this traversal, and with what; without a traversal both task models do."""
+    auto_map = dict(AUTO_MAP)
+    if traversal == "multiple_choice":
+        del auto_map["AutoModelForSequenceClassification"]
+    elif traversal is not None:
+        del auto_map["AutoModelForMultipleChoice"]
+    return auto_map
+
+
+def foreign_references(auto_map: dict[str, str] | None) -> dict[str, str]:
+    """What `auto_map` says of classes that are not GPT-1's own, such as a subclass that a user has registered."""
+    own_modules = {reference.split(".")[0] for reference in AUTO_MAP.values()}
+    return {
+        auto_class: reference
+        for auto_class, reference in (auto_map or {}).items()
+        if str(reference).split("--")[-1].split(".")[0] not in own_modules
+    }
 
 
 def translate_openai_gpt(config_dict: dict) -> dict:

@@ -11,6 +11,7 @@ import datasets
 import numpy as np
 import pytest
 import torch
+from helpers_hub_code import HUB_CODE
 from transformers import (
     AutoModelForMultipleChoice,
     AutoModelForSequenceClassification,
@@ -146,6 +147,7 @@ def test_own_files(finetune, kind, tokenizer_folder, tmp_path):
         *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"),
         *("train_results.json", "eval_results.json", "predict_results.json", "all_results.json"),
         *("trainer_state.json", "predictions.jsonl"),
+        *HUB_CODE,
     }
     metrics = {"regression": {"eval_pearson", "eval_spearmanr"}}.get(kind, {"eval_accuracy"})
     assert metrics | {"eval_loss", "eval_task_loss", "eval_lm_loss"} <= read_json(output / "eval_results.json").keys()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from datasets import Dataset
+from helpers_hub_code import HUB_CODE
 
 from modeling_gpt1 import GPT1ForCausalLM
 from tokenization import GPT1Tokenizer
@@ -52,6 +53,7 @@ def test_from_text_to_a_model_that_can_be_trained_further(pretrain, books, caplo
     assert saved == {
         *("README.md", "config.json", "generation_config.json", "model.safetensors", "log.jsonl"),
         *("tokenizer.json", "tokenizer_config.json", "train_results.json", "eval_results.json", "all_results.json"),
+        *HUB_CODE,
     }
     model, tokenizer = GPT1ForCausalLM.from_pretrained(output_dir), GPT1Tokenizer.from_pretrained(output_dir)
     assert model.config.vocab_size == len(tokenizer) and model.config.max_position_embeddings == 32

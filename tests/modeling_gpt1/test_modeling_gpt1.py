@@ -5,6 +5,7 @@ import warnings
 
 import pytest
 import torch
+from helpers_hub_code import HUB_CODE
 from torch import nn
 from torch._inductor.exc import InductorError
 from transformers import AutoModel, AutoModelForCausalLM
@@ -467,7 +468,7 @@ def test_saved_and_loaded_model_is_the_same(tiny_model, model_class, tied, tmp_p
     model = tiny_model(model_class, tie_word_embeddings=tied)
     model.save_pretrained(tmp_path)
     files = {path.name for path in tmp_path.iterdir()}
-    assert files - {"generation_config.json"} == {"config.json", "model.safetensors"}
+    assert files - {"generation_config.json"} == {"config.json", "model.safetensors", *HUB_CODE}
     loaded, report = model_class.from_pretrained(tmp_path, output_loading_info=True)
     assert {name: keys for name, keys in report.items() if keys} == {}
     assert not loaded.training

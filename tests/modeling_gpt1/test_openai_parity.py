@@ -9,6 +9,7 @@ import math
 
 import pytest
 import torch
+from helpers_hub_code import HUB_CODE
 from safetensors.torch import load_file
 from transformers import OpenAIGPTConfig, OpenAIGPTDoubleHeadsModel, OpenAIGPTLMHeadModel, OpenAIGPTModel
 
@@ -346,11 +347,8 @@ def test_own_folder_is_plain_linear_layers_and_opens_again(openai_model, tmp_pat
     openai_model(OpenAIGPTLMHeadModel, n_layer=1).save_pretrained(tmp_path / "openai")
     opened = GPT1ForCausalLM.from_pretrained(tmp_path / "openai").eval()
     opened.save_pretrained(tmp_path / "own")
-    assert sorted(path.name for path in (tmp_path / "own").iterdir()) == [
-        "config.json",
-        "generation_config.json",
-        "model.safetensors",
-    ]
+    written = {path.name for path in (tmp_path / "own").iterdir()}
+    assert written == {"config.json", "generation_config.json", "model.safetensors", *HUB_CODE}
     weights = load_file(tmp_path / "own" / "model.safetensors")
     assert {name: list(weight.shape) for name, weight in weights.items()} == OWN_KEYS
     assert json.loads((tmp_path / "own" / "config.json").read_text())["model_type"] == "gpt1"

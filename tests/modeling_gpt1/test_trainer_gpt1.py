@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers_hub_code import HUB_CODE
 from helpers_training import (
     CASES,
     Rows,
@@ -264,7 +265,7 @@ class TestFiles:
         trainer.train()
         trainer.save_model(str(tmp_path / "final"))
         saved = {path.name for path in (tmp_path / "final").iterdir()}
-        assert saved == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+        assert saved == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", *HUB_CODE}
         assert not (tmp_path / "checkpoint-3" / "training_args.bin").exists()
 
     def test_the_card_tells_the_run(self, tmp_path):

@@ -1,0 +1,85 @@
+"""What a user without this package does with saved folders: run by `test_hub_code.py` in an environment of its own.
+
+    python open_folders.py <folder with cases.json>
+
+Opens every case with `trust_remote_code=True`, writes what it gives as safetensors, saves it again and opens that.
+"""
+
+import json
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+ABSENT = ("modeling_gpt1", "tokenization", "datasets", "accelerate", "evaluate")
+
+
+def outputs_of(model, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    with torch.no_grad():
+        outputs = model(**batch)
+    named = {name: outputs[name] for name in ("logits", "last_hidden_state") if name in outputs}
+    if model.can_generate():
+        named["generated"] = model.generate(batch["input_ids"], do_sample=False, max_new_tokens=5)
+    return named
+
+
+def open_case(root: Path, case: dict) -> dict:
+    auto_class, batch = getattr(transformers, case["auto_class"]), load_file(root / case["batch"])
+    folder, again = root / case["folder"], root / "again" / case["name"]
+    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=True)
+    model = auto_class.from_pretrained(folder, trust_remote_code=True).eval()
+    save_file(outputs_of(model, batch), root / f"{case['name']}.opened.safetensors")
+    model.save_pretrained(again)
+    reopened = auto_class.from_pretrained(again, trust_remote_code=True).eval()
+    save_file(outputs_of(reopened, batch), root / f"{case['name']}.reopened.safetensors")
+    return {
+        "config": type(config).__name__,
+        "model": type(model).__name__,
+        "is_remote": type(model).__module__.startswith("transformers_modules."),
+        "files": sorted(path.name for path in again.iterdir()),
+    }
+
+
+def read_texts(folder: Path, texts: list) -> dict:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    batch = tokenizer([text for text in texts if isinstance(text, str)], padding=True)
+    return {
+        "class": type(tokenizer).__name__,
+        "input_ids": [tokenizer(*([text] if isinstance(text, str) else text))["input_ids"] for text in texts],
+        "plain_ids": [
+            tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts if isinstance(text, str)
+        ],
+        "decoded": tokenizer.batch_decode(batch["input_ids"], skip_special_tokens=True),
+        "padded": [batch["input_ids"], batch["attention_mask"]],
+        "control_ids": [tokenizer.start_token_id, tokenizer.delimiter_token_id, tokenizer.extract_token_id],
+        "pad": [tokenizer.pad_token, tokenizer.pad_token_id, tokenizer.padding_side],
+        "model_max_length": tokenizer.model_max_length,
+    }
+
+
+def refused_without_trust(folder: Path) -> str:
+    try:
+        transformers.AutoModel.from_pretrained(folder)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def main(root: Path) -> None:
+    cases = json.loads((root / "cases.json").read_text(encoding="utf-8"))
+    classify = transformers.pipeline("text-classification", str(root / cases["classifier"]), trust_remote_code=True)
+    report = {
+        "importable": [name for name in ABSENT if find_spec(name) is not None],
+        "opened": {case["name"]: open_case(root, case) for case in cases["models"]},
+        "tokenizer": read_texts(root / cases["classifier"], cases["texts"]),
+        "refusal": refused_without_trust(root / cases["classifier"]),
+        "classified": classify("the film was slow .", top_k=None),
+    }
+    (root / "report.json").write_text(json.dumps(report), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,298 @@
+"""Saved folders carry the code that opens them, in an environment of torch, transformers and what these two need."""
+
+import ast
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from helpers_hub_code import HUB_CODE, SOURCE
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from safetensors.torch import load_file, save_file
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForMultipleChoice,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    TrainingArguments,
+    pipeline,
+)
+
+from modeling_gpt1 import (
+    GPT1Config,
+    GPT1DoubleHeadsModel,
+    GPT1ForCausalLM,
+    GPT1ForMultipleChoice,
+    GPT1ForSequenceClassification,
+    GPT1Model,
+    GPT1PretrainingTrainer,
+)
+from modeling_gpt1.configuration_gpt1 import AUTO_MAP
+from tokenization import GPT1Tokenizer
+
+# What is saved, and the Auto class that opens it.
+CASES = {
+    "base": (GPT1Model, None, "AutoModel"),
+    "lm": (GPT1ForCausalLM, None, "AutoModelForCausalLM"),
+    "classification": (GPT1ForSequenceClassification, "classification", "AutoModelForSequenceClassification"),
+    "choice": (GPT1ForMultipleChoice, "multiple_choice", "AutoModelForMultipleChoice"),
+    "heads-similarity": (GPT1DoubleHeadsModel, "similarity", "AutoModelForSequenceClassification"),
+    "heads-choice": (GPT1DoubleHeadsModel, "multiple_choice", "AutoModelForMultipleChoice"),
+    "heads-as-lm": (GPT1DoubleHeadsModel, "entailment", "AutoModelForCausalLM"),
+    "heads-as-base": (GPT1DoubleHeadsModel, "entailment", "AutoModel"),
+}
+TEXTS = [
+    "the old farmer walked to the market .",
+    ["the film was slow ,", "but the last scene made the room laugh"],
+    "[s] the girl [$] smiled [e] <unk> $5",
+    "Nobody's letter – \u201cwhy?\u201d\n\nThe river\tturned\u00a0GREEN…",
+    "",
+    "東京 🙂 \ud800".encode("utf-8", "replace").decode(),
+]
+EVERY_CLASS = [
+    (GPT1Model, None),
+    (GPT1ForCausalLM, None),
+    *[(GPT1DoubleHeadsModel, traversal) for traversal in ("classification", "similarity", "multiple_choice")],
+    (GPT1ForSequenceClassification, "entailment"),
+    (GPT1ForMultipleChoice, "multiple_choice"),
+]
+
+
+def batch_for(traversal: str | None) -> dict[str, torch.Tensor]:
+    shape = {"similarity": (3, 2, 9), "multiple_choice": (3, 4, 9)}.get(traversal, (3, 9))
+    return {"input_ids": torch.randint(1, 101, shape, generator=torch.Generator().manual_seed(1))}
+
+
+def outputs_of(model, batch) -> dict[str, torch.Tensor]:
+    with torch.no_grad():
+        outputs = model(**batch)
+    named = {name: outputs[name] for name in ("logits", "last_hidden_state") if name in outputs}
+    if model.can_generate():
+        named["generated"] = model.generate(batch["input_ids"], do_sample=False, max_new_tokens=5)
+    return named
+
+
+def distributions_of(*names: str) -> list[importlib.metadata.Distribution]:
+    """The installed distributions of these names and all that they need."""
+    found, to_visit = {}, list(names)
+    while to_visit:
+        name = canonicalize_name(to_visit.pop())
+        if name in found:
+            continue
+        found[name] = importlib.metadata.distribution(name)
+        needed = [Requirement(line) for line in found[name].requires or []]
+        to_visit += [need.name for need in needed if need.marker is None or need.marker.evaluate({"extra": ""})]
+    return list(found.values())
+
+
+def make_environment(folder: Path) -> Path:
+    """A virtual environment with links to torch, transformers and what they need; returns its interpreter."""
+    venv.create(folder, symlinks=True)
+    (site_packages,) = folder.glob("lib/python*/site-packages")
+    for distribution in distributions_of("torch", "transformers"):
+        tops = {file.parts[0] for file in distribution.files if file.parts[0] not in ("..", "__pycache__")}
+        for top in tops:
+            source, link = Path(distribution.locate_file(top)), site_packages / top
+            if source.exists() and not link.exists():
+                link.symlink_to(source, target_is_directory=source.is_dir())
+    return folder / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory, tiny_model, tiny_tokenizer):
+    """Saved models with what each gives, and a classifier with its tokenizer."""
+    root, models = tmp_path_factory.mktemp("hub"), []
+    for name, (model_class, traversal, auto_class) in CASES.items():
+        tiny_model(model_class, traversal=traversal).save_pretrained(root / name)
+        opened_as = AUTO_MAP[auto_class].split(".")[1]
+        batch = batch_for(traversal if opened_as not in ("GPT1Model", "GPT1ForCausalLM") else None)
+        save_file(batch, root / f"{name}.batch.safetensors")
+        models.append({"name": name, "folder": name, "batch": f"{name}.batch.safetensors", "auto_class": auto_class})
+    classifier = tiny_model(GPT1ForSequenceClassification, vocab_size=len(tiny_tokenizer), num_labels=3)
+    classifier.save_pretrained(root / "classifier")
+    tiny_tokenizer.save_pretrained(root / "classifier")
+    cases = {"models": models, "classifier": "classifier", "texts": TEXTS}
+    (root / "cases.json").write_text(json.dumps(cases), encoding="utf-8")
+    return root
+
+
+@pytest.fixture(scope="module")
+def report(folders, tmp_path_factory):
+    """What `open_folders.py` saw without this package."""
+    python = make_environment(tmp_path_factory.mktemp("environment") / "venv")
+    settings = {"HF_HOME": str(tmp_path_factory.mktemp("hf")), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    # -I: neither PYTHONPATH nor the working folder may bring the package back.
+    command = [str(python), "-I", str(Path(__file__).with_name("open_folders.py")), str(folders)]
+    run = subprocess.run(
+        command, env={"PATH": os.environ["PATH"], **settings}, capture_output=True, text=True, timeout=300
+    )
+    assert run.returncode == 0, run.stderr
+    return json.loads((folders / "report.json").read_text(encoding="utf-8"))
+
+
+def test_the_other_environment_has_no_part_of_this_project(report):
+    assert report["importable"] == []
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_folder_opens_without_the_package(report, folders, tiny_model, name):
+    model_class, traversal, auto_class = CASES[name]
+    opened = report["opened"][name]
+    class_name = AUTO_MAP[auto_class].split(".")[1]
+    assert (opened["config"], opened["model"], opened["is_remote"]) == ("GPT1Config", class_name, True)
+    expected = outputs_of(
+        getattr(transformers, auto_class).from_pretrained(folders / name).eval(),
+        load_file(folders / f"{name}.batch.safetensors"),
+    )
+    assert expected != {}
+    for which in ("opened", "reopened"):
+        given = load_file(folders / f"{name}.{which}.safetensors")
+        assert given.keys() == expected.keys()
+        for output in expected:
+            assert torch.equal(given[output], expected[output]), (which, output)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_saved_again_there_it_is_whole_and_the_package_opens_it(report, folders, name):
+    again = folders / "again" / name
+    auto_class = CASES[name][2]
+    assert HUB_CODE <= set(report["opened"][name]["files"])
+    for file in HUB_CODE:
+        assert (again / file).read_bytes() == (SOURCE / file).read_bytes()
+    reopened = getattr(transformers, auto_class).from_pretrained(again).eval()
+    batch = load_file(folders / f"{name}.batch.safetensors")
+    expected = load_file(folders / f"{name}.opened.safetensors")
+    for output, tensor in outputs_of(reopened, batch).items():
+        assert torch.equal(tensor, expected[output])
+
+
+def test_code_runs_only_if_the_user_trusts_it(report, folders):
+    assert "Please pass the argument `trust_remote_code=True` to allow custom code to be run." in report["refusal"]
+
+
+def test_tokenizer_needs_no_code_of_ours(report, folders, tiny_tokenizer):
+    seen, single = report["tokenizer"], [text for text in TEXTS if isinstance(text, str)]
+    batch = tiny_tokenizer(single, padding=True)
+    assert seen == {
+        "class": "TokenizersBackend",
+        "input_ids": [tiny_tokenizer(*([t] if isinstance(t, str) else t))["input_ids"] for t in TEXTS],
+        "plain_ids": [tiny_tokenizer(text, add_special_tokens=False)["input_ids"] for text in single],
+        "decoded": tiny_tokenizer.batch_decode(batch["input_ids"], skip_special_tokens=True),
+        "padded": [batch["input_ids"], batch["attention_mask"]],
+        "control_ids": [
+            tiny_tokenizer.start_token_id,
+            tiny_tokenizer.delimiter_token_id,
+            tiny_tokenizer.extract_token_id,
+        ],
+        "pad": ["<unk>", 0, "right"],
+        "model_max_length": tiny_tokenizer.model_max_length,
+    }
+    control = set(seen["control_ids"])
+    assert len(control) == 3
+    assert not any(control & set(ids) for ids in seen["plain_ids"])
+    assert [path.name for path in (folders / "classifier").glob("token*")] != []
+    assert not list((folders / "classifier").glob("tokenization*.py"))
+
+
+def test_pipeline_gives_the_same_scores_without_the_package(report, folders):
+    classify = pipeline("text-classification", str(folders / "classifier"))
+    expected = classify("the film was slow .", top_k=None)
+    assert [entry["label"] for entry in report["classified"]] == [entry["label"] for entry in expected]
+    assert [entry["score"] for entry in report["classified"]] == [entry["score"] for entry in expected]
+
+
+# ---- What is written.
+
+
+def test_travelling_files_import_what_every_user_of_transformers_has():
+    assert {"modeling_gpt1.py", "configuration_gpt1.py", "attention_gpt1.py", "loss_gpt1.py"} <= HUB_CODE
+    for file in HUB_CODE:
+        tree = ast.parse((SOURCE / file).read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                assert node.level == 1 and node.module is not None and "." not in node.module, (file, node.lineno)
+                assert f"{node.module}.py" in HUB_CODE
+            elif isinstance(node, (ast.Import, ast.ImportFrom)):
+                names = [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+                tops = {name.split(".")[0] for name in names} - set(sys.stdlib_module_names)
+                assert tops <= {"torch", "transformers", "huggingface_hub"}, (file, node.lineno)
+
+
+@pytest.mark.parametrize(("model_class", "traversal"), EVERY_CLASS)
+def test_every_class_writes_flat_code_and_a_complete_map(tiny_model, tmp_path, model_class, traversal):
+    tiny_model(model_class, traversal=traversal).save_pretrained(tmp_path)
+    assert sorted(path.name for path in tmp_path.glob("*.py")) == sorted(HUB_CODE)
+    expected = {
+        "AutoConfig": "configuration_gpt1.GPT1Config",
+        "AutoModel": "modeling_gpt1.GPT1Model",
+        "AutoModelForCausalLM": "modeling_gpt1.GPT1ForCausalLM",
+        "AutoModelForSequenceClassification": "modeling_gpt1.GPT1ForSequenceClassification",
+        "AutoModelForMultipleChoice": "modeling_gpt1.GPT1ForMultipleChoice",
+    }
+    if traversal == "multiple_choice":
+        del expected["AutoModelForSequenceClassification"]
+    elif traversal is not None:
+        del expected["AutoModelForMultipleChoice"]
+    assert json.loads((tmp_path / "config.json").read_text())["auto_map"] == expected
+
+
+def test_configuration_alone_writes_them_too(tiny_config, tmp_path):
+    tiny_config().save_pretrained(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*HUB_CODE, "config.json"])
+
+
+def test_trainer_folder_has_the_code_and_no_more(tiny_model, tmp_path):
+    args = TrainingArguments(str(tmp_path), report_to="none", use_cpu=True)
+    GPT1PretrainingTrainer(tiny_model(GPT1ForCausalLM), args).save_model()
+    assert sorted(path.name for path in tmp_path.glob("*.py")) == sorted(HUB_CODE)
+
+
+def test_map_of_an_older_save_is_replaced_and_classes_of_the_user_stay(tiny_model, tmp_path):
+    model = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice")
+    model.config.auto_map = {
+        "AutoModelForSequenceClassification": "someone/else--modeling_gpt1.GPT1ForSequenceClassification",
+        "AutoModelForCausalLM": "chatty.ChattyGPT1",
+        "AutoModelForTokenClassification": "someone/tags--tags.GPT1ForTags",
+    }
+    model.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["auto_map"] == {
+        "AutoConfig": "configuration_gpt1.GPT1Config",
+        "AutoModel": "modeling_gpt1.GPT1Model",
+        "AutoModelForCausalLM": "chatty.ChattyGPT1",
+        "AutoModelForMultipleChoice": "modeling_gpt1.GPT1ForMultipleChoice",
+        "AutoModelForTokenClassification": "someone/tags--tags.GPT1ForTags",
+    }
+
+
+# ---- With the package.
+
+PAIRS = [
+    ("base", AutoModel, GPT1Model),
+    ("lm", AutoModelForCausalLM, GPT1ForCausalLM),
+    ("classification", AutoModelForSequenceClassification, GPT1ForSequenceClassification),
+    ("heads-choice", AutoModelForMultipleChoice, GPT1ForMultipleChoice),
+]
+
+
+@pytest.mark.parametrize("trust", [{}, {"trust_remote_code": True}, {"trust_remote_code": False}])
+def test_the_package_opens_folders_with_its_own_classes(folders, monkeypatch, trust):
+    def refuse(*args):
+        raise AssertionError("a question was asked")
+
+    monkeypatch.setattr("builtins.input", refuse)
+    for name, auto_class, model_class in PAIRS:
+        assert type(auto_class.from_pretrained(folders / name, **trust)) is model_class
+        assert type(AutoConfig.from_pretrained(folders / name, **trust)) is GPT1Config
+    assert type(AutoTokenizer.from_pretrained(folders / "classifier", **trust)) is GPT1Tokenizer
+    heads = GPT1DoubleHeadsModel.from_pretrained(folders / "heads-choice", **trust)
+    assert type(heads) is GPT1DoubleHeadsModel
+    assert [name for name in sys.modules if name.startswith("transformers_modules.")] == []
