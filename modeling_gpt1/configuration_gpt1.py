@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from .modeling_gpt1 import GPT1PreTrainedModel as GPT1PreTrainedModel
 
 OPENAI_GPT_MODEL_TYPE = "openai-gpt"
+OPENAI_GPT_TRAVERSALS = {
+    "OpenAIGPTDoubleHeadsModel": "multiple_choice",
+    "OpenAIGPTForSequenceClassification": "classification",
+}
 # Model types that only instances carry while they load: they select the conversion of the weights.
 FROM_OPENAI_GPT = "gpt1-from-openai-gpt"
 FROM_UNTIED_OPENAI_GPT = "gpt1-from-untied-openai-gpt"
@@ -242,8 +246,9 @@ def translate_openai_gpt(config_dict: dict) -> dict:
     """The fields of an openai-gpt `config.json` in the terms of [`GPT1Config`], marked for weight conversion."""
     translated = {key: value for key, value in config_dict.items() if key not in LEGACY_KEYS}
     translated.update(model_type="gpt1", _from_openai_gpt=True)
-    if "OpenAIGPTDoubleHeadsModel" in (config_dict.get("architectures") or []):
-        translated.setdefault("traversal", "multiple_choice")
+    for architecture in config_dict.get("architectures") or []:
+        if architecture in OPENAI_GPT_TRAVERSALS:
+            translated.setdefault("traversal", OPENAI_GPT_TRAVERSALS[architecture])
     return translated
 
 

@@ -33,7 +33,7 @@ from transformers import GenerationMixin, PreTrainedModel
 from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.conversion_mapping import register_checkpoint_conversion_mapping
-from transformers.core_model_loading import Chunk, Transpose, WeightConverter, WeightRenaming
+from transformers.core_model_loading import Chunk, ConversionOps, Transpose, WeightConverter, WeightRenaming
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -69,7 +69,17 @@ from .loss_gpt1 import (
 )
 from .packing_gpt1 import PackedSequences, pack_sequences
 
-# openai-gpt stores Conv1D weights [in, out] with q, k and v fused, and names the task head differently.
+
+class AddZeroBias(ConversionOps):
+    """A weight and the bias that a layer without one stands for."""
+
+    def convert(self, input_dict: dict, source_patterns: list[str], target_patterns: list[str], **kwargs) -> dict:
+        (weight,) = input_dict.values()
+        weight = weight[0] if isinstance(weight, list) else weight
+        return dict(zip(target_patterns, [weight, weight.new_zeros(weight.shape[0])], strict=True))
+
+
+# openai-gpt stores Conv1D weights [in, out] with q, k and v fused, and names the task heads differently.
 OPENAI_GPT_CONVERSION = [
     WeightConverter(
         "attn.c_attn.weight",
@@ -85,6 +95,7 @@ OPENAI_GPT_CONVERSION = [
     WeightConverter("mlp.c_fc.weight", "mlp.c_fc.weight", operations=[Transpose(0, 1)]),
     WeightConverter("mlp.c_proj.weight", "mlp.c_proj.weight", operations=[Transpose(0, 1)]),
     WeightRenaming("multiple_choice_head.summary", "task_head.score"),
+    WeightConverter("^score.weight", ["task_head.score.weight", "task_head.score.bias"], operations=[AddZeroBias()]),
 ]
 register_checkpoint_conversion_mapping(FROM_UNTIED_OPENAI_GPT, OPENAI_GPT_CONVERSION, overwrite=True)
 # Double-heads files keep the tied embeddings under the head's name only.
