@@ -28,9 +28,9 @@ def outputs_of(model, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
 
 def open_case(root: Path, case: dict) -> dict:
     auto_class, batch = getattr(transformers, case["auto_class"]), load_file(root / case["batch"])
-    folder, again = root / case["folder"], root / "again" / case["name"]
-    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=True)
-    model = auto_class.from_pretrained(folder, trust_remote_code=True).eval()
+    again = root / "again" / case["name"]
+    config = transformers.AutoConfig.from_pretrained(case["source"], trust_remote_code=True)
+    model = auto_class.from_pretrained(case["source"], trust_remote_code=True).eval()
     save_file(outputs_of(model, batch), root / f"{case['name']}.opened.safetensors")
     model.save_pretrained(again)
     reopened = auto_class.from_pretrained(again, trust_remote_code=True).eval()

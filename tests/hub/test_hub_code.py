@@ -4,6 +4,7 @@ import ast
 import importlib.metadata
 import json
 import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -48,6 +49,7 @@ CASES = {
     "heads-similarity": (GPT1DoubleHeadsModel, "similarity", "AutoModelForSequenceClassification"),
     "heads-choice": (GPT1DoubleHeadsModel, "multiple_choice", "AutoModelForMultipleChoice"),
     "heads-as-lm": (GPT1DoubleHeadsModel, "entailment", "AutoModelForCausalLM"),
+    "from-the-hub": (GPT1DoubleHeadsModel, "classification", "AutoModelForSequenceClassification"),
     "heads-as-base": (GPT1DoubleHeadsModel, "entailment", "AutoModel"),
 }
 TEXTS = [
@@ -112,6 +114,15 @@ def make_environment(folder: Path) -> Path:
     return folder / "bin" / "python"
 
 
+def put_into_cache(folder: Path, home: Path) -> str:
+    """Lay a folder into the cache of huggingface_hub, as after a download; returns the name on the hub."""
+    commit, cached = "0" * 39 + "1", home / "hub" / "models--someone--tiny"
+    shutil.copytree(folder, cached / "snapshots" / commit)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text(commit)
+    return "someone/tiny"
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory, tiny_model, tiny_tokenizer):
     """Saved models with what each gives, and a classifier with its tokenizer."""
@@ -121,7 +132,8 @@ def folders(tmp_path_factory, tiny_model, tiny_tokenizer):
         opened_as = AUTO_MAP[auto_class].split(".")[1]
         batch = batch_for(traversal if opened_as not in ("GPT1Model", "GPT1ForCausalLM") else None)
         save_file(batch, root / f"{name}.batch.safetensors")
-        models.append({"name": name, "folder": name, "batch": f"{name}.batch.safetensors", "auto_class": auto_class})
+        source = put_into_cache(root / name, root / "hf") if name == "from-the-hub" else str(root / name)
+        models.append({"name": name, "source": source, "batch": f"{name}.batch.safetensors", "auto_class": auto_class})
     classifier = tiny_model(GPT1ForSequenceClassification, vocab_size=len(tiny_tokenizer), num_labels=3)
     classifier.save_pretrained(root / "classifier")
     tiny_tokenizer.save_pretrained(root / "classifier")
@@ -134,7 +146,7 @@ def folders(tmp_path_factory, tiny_model, tiny_tokenizer):
 def report(folders, tmp_path_factory):
     """What `open_folders.py` saw without this package."""
     python = make_environment(tmp_path_factory.mktemp("environment") / "venv")
-    settings = {"HF_HOME": str(tmp_path_factory.mktemp("hf")), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    settings = {"HF_HOME": str(folders / "hf"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     # -I: neither PYTHONPATH nor the working folder may bring the package back.
     command = [str(python), "-I", str(Path(__file__).with_name("open_folders.py")), str(folders)]
     run = subprocess.run(
