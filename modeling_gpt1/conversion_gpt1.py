@@ -85,7 +85,14 @@ CLASSES: dict[str, dict[str, type[PreTrainedModel]]] = {
     },
 }
 OPENAI_GPT_ACTIVATIONS = {"gelu_pytorch_tanh": "gelu", "gelu_new": "gelu", "relu": "relu", "silu": "silu"}
-# Fields of the same name and meaning, and ours that a folder of openai-gpt keeps for the way back.
+# The head of OpenAIGPTDoubleHeadsModel that is the one of ours.
+OPENAI_GPT_HEAD = {
+    "summary_type": "cls_index",
+    "summary_use_proj": True,
+    "summary_activation": None,
+    "summary_proj_to_labels": True,
+}
+# Fields of the same name and meaning.
 SHARED_FIELDS = (
     "vocab_size",
     "embd_pdrop",
@@ -101,10 +108,11 @@ SHARED_FIELDS = (
     "id2label",
     "label2id",
 )
+# Fields of ours that a folder of openai-gpt keeps for the way back.
+KEPT_FIELDS = ("traversal", "lm_coef", "start_token_id", "delimiter_token_id", "extract_token_id")
 WITHOUT_HEAD = (
     "Open it with GPT1Model or GPT1ForCausalLM, save that and convert it, to leave out what openai-gpt does not have."
 )
-KEPT_FIELDS = ("traversal", "lm_coef", "start_token_id", "delimiter_token_id", "extract_token_id")
 
 
 def convert_checkpoint(
@@ -379,12 +387,15 @@ def read_folder(folder: Path, given: Format) -> tuple[GPT1PreTrainedModel, GPT1T
         ValueError: see [`convert_checkpoint`].
     """
     config_path = folder / CONFIG_NAME
-    architecture = (read_json(config_path, dict).get("architectures") or [None])[0]
+    config = read_json(config_path, dict)
+    architecture = (config.get("architectures") or [None])[0]
     model_class = CLASSES[given].get(architecture)
     if model_class is None:
         raise ValueError(
             f"{config_path}: `architectures` names {architecture}, but one of {', '.join(CLASSES[given])} is needed."
         )
+    if architecture == "OpenAIGPTDoubleHeadsModel":
+        check_head(config, config_path)
     dtype = read_dtype(find_weights(folder))
     model, report = model_class.from_pretrained(
         folder, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True
@@ -402,6 +413,15 @@ def read_folder(folder: Path, given: Format) -> tuple[GPT1PreTrainedModel, GPT1T
             "Give files that belong together."
         )
     return model, read_tokenizer(folder, model.config)
+
+
+def check_head(config: dict[str, Any], path: Path) -> None:
+    for name, needed in OPENAI_GPT_HEAD.items():
+        if config.get(name, needed) != needed:
+            raise ValueError(
+                f"{path}: `{name}` is {config[name]!r}, but the task head of gpt1 is the one of {needed!r}. Save the "
+                "model as OpenAIGPTLMHeadModel to convert it without its task head."
+            )
 
 
 def find_weights(folder: Path) -> list[Path]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 ABSENT = ("modeling_gpt1", "tokenization", "datasets", "accelerate", "evaluate")
 
@@ -20,15 +21,17 @@ ABSENT = ("modeling_gpt1", "tokenization", "datasets", "accelerate", "evaluate")
 def outputs_of(model, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     with torch.no_grad():
         outputs = model(**batch)
-    named = {name: outputs[name] for name in ("logits", "last_hidden_state") if name in outputs}
+    named = {name: outputs[name] for name in ("logits", "task_logits", "last_hidden_state") if name in outputs}
     if model.can_generate():
         named["generated"] = model.generate(batch["input_ids"], do_sample=False, max_new_tokens=5)
     return named
 
 
 def open_case(root: Path, case: dict) -> dict:
-    auto_class, batch = getattr(transformers, case["auto_class"]), load_file(root / case["batch"])
-    again = root / "again" / case["name"]
+    batch, again = load_file(root / case["batch"]), root / "again" / case["name"]
+    auto_class = getattr(transformers, case["opened_with"], None)
+    if auto_class is None:  # no Auto class is for two heads
+        auto_class = get_class_from_dynamic_module(f"modeling_gpt1.{case['opened_with']}", case["source"])
     config = transformers.AutoConfig.from_pretrained(case["source"], trust_remote_code=True)
     model = auto_class.from_pretrained(case["source"], trust_remote_code=True).eval()
     save_file(outputs_of(model, batch), root / f"{case['name']}.opened.safetensors")
@@ -60,6 +63,14 @@ def read_texts(folder: Path, texts: list) -> dict:
     }
 
 
+def open_converted(root: Path, case: dict) -> dict:
+    """A folder of openai-gpt, which needs no code but transformers'."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(root / case["folder"]).eval()
+    save_file({"logits": model(**load_file(root / case["batch"])).logits.detach()}, root / "converted.safetensors")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(root / case["folder"])
+    return {"class": type(model).__name__, "input_ids": tokenizer(case["texts"])["input_ids"]}
+
+
 def refused_without_trust(folder: Path) -> str:
     try:
         transformers.AutoModel.from_pretrained(folder)
@@ -75,6 +86,7 @@ def main(root: Path) -> None:
         "importable": [name for name in ABSENT if find_spec(name) is not None],
         "opened": {case["name"]: open_case(root, case) for case in cases["models"]},
         "tokenizer": read_texts(root / cases["classifier"], cases["texts"]),
+        "converted": open_converted(root, cases["converted"]),
         "refusal": refused_without_trust(root / cases["classifier"]),
         "classified": classify("the film was slow .", top_k=None),
     }

@@ -38,14 +38,16 @@ from modeling_gpt1 import (
     GPT1PretrainingTrainer,
 )
 from modeling_gpt1.configuration_gpt1 import AUTO_MAP
+from modeling_gpt1.conversion_gpt1 import convert_checkpoint
 from tokenization import GPT1Tokenizer
 
-# What is saved, and the Auto class that opens it.
+# What is saved, and the class that opens it.
 CASES = {
     "base": (GPT1Model, None, "AutoModel"),
     "lm": (GPT1ForCausalLM, None, "AutoModelForCausalLM"),
     "classification": (GPT1ForSequenceClassification, "classification", "AutoModelForSequenceClassification"),
     "choice": (GPT1ForMultipleChoice, "multiple_choice", "AutoModelForMultipleChoice"),
+    "heads": (GPT1DoubleHeadsModel, "multiple_choice", "GPT1DoubleHeadsModel"),
     "heads-similarity": (GPT1DoubleHeadsModel, "similarity", "AutoModelForSequenceClassification"),
     "heads-choice": (GPT1DoubleHeadsModel, "multiple_choice", "AutoModelForMultipleChoice"),
     "heads-as-lm": (GPT1DoubleHeadsModel, "entailment", "AutoModelForCausalLM"),
@@ -60,6 +62,7 @@ TEXTS = [
     "",
     "東京 🙂 \ud800".encode("utf-8", "replace").decode(),
 ]
+SINGLE_TEXTS = [text for text in TEXTS if isinstance(text, str)]
 EVERY_CLASS = [
     (GPT1Model, None),
     (GPT1ForCausalLM, None),
@@ -77,10 +80,18 @@ def batch_for(traversal: str | None) -> dict[str, torch.Tensor]:
 def outputs_of(model, batch) -> dict[str, torch.Tensor]:
     with torch.no_grad():
         outputs = model(**batch)
-    named = {name: outputs[name] for name in ("logits", "last_hidden_state") if name in outputs}
+    named = {name: outputs[name] for name in ("logits", "task_logits", "last_hidden_state") if name in outputs}
     if model.can_generate():
         named["generated"] = model.generate(batch["input_ids"], do_sample=False, max_new_tokens=5)
     return named
+
+
+def opener(name: str) -> type:
+    return getattr(transformers, CASES[name][2], GPT1DoubleHeadsModel)
+
+
+def class_opened(name: str) -> str:
+    return AUTO_MAP.get(CASES[name][2], CASES[name][2]).split(".")[-1]
 
 
 def assert_same(given: torch.Tensor, expected: torch.Tensor) -> None:
@@ -127,17 +138,25 @@ def put_into_cache(folder: Path, home: Path) -> str:
 def folders(tmp_path_factory, tiny_model, tiny_tokenizer):
     """Saved models with what each gives, and a classifier with its tokenizer."""
     root, models = tmp_path_factory.mktemp("hub"), []
-    for name, (model_class, traversal, auto_class) in CASES.items():
+    for name, (model_class, traversal, opened_with) in CASES.items():
         tiny_model(model_class, traversal=traversal).save_pretrained(root / name)
-        opened_as = AUTO_MAP[auto_class].split(".")[1]
-        batch = batch_for(traversal if opened_as not in ("GPT1Model", "GPT1ForCausalLM") else None)
+        batch = batch_for(traversal if class_opened(name) not in ("GPT1Model", "GPT1ForCausalLM") else None)
         save_file(batch, root / f"{name}.batch.safetensors")
         source = put_into_cache(root / name, root / "hf") if name == "from-the-hub" else str(root / name)
-        models.append({"name": name, "source": source, "batch": f"{name}.batch.safetensors", "auto_class": auto_class})
+        models.append(
+            {"name": name, "source": source, "batch": f"{name}.batch.safetensors", "opened_with": opened_with}
+        )
     classifier = tiny_model(GPT1ForSequenceClassification, vocab_size=len(tiny_tokenizer), num_labels=3)
     classifier.save_pretrained(root / "classifier")
     tiny_tokenizer.save_pretrained(root / "classifier")
-    cases = {"models": models, "classifier": "classifier", "texts": TEXTS}
+    language_model = tiny_model(GPT1ForCausalLM, vocab_size=len(tiny_tokenizer))
+    language_model.save_pretrained(root / "language-model")
+    tiny_tokenizer.save_pretrained(root / "language-model")
+    convert_checkpoint(root / "language-model", root / "converted")
+    ids = tiny_tokenizer(SINGLE_TEXTS[0], return_tensors="pt")["input_ids"]
+    save_file({"input_ids": ids}, root / "converted.batch.safetensors")
+    converted = {"folder": "converted", "batch": "converted.batch.safetensors", "texts": SINGLE_TEXTS}
+    cases = {"models": models, "classifier": "classifier", "texts": TEXTS, "converted": converted}
     (root / "cases.json").write_text(json.dumps(cases), encoding="utf-8")
     return root
 
@@ -161,15 +180,11 @@ def test_the_other_environment_has_no_part_of_this_project(report):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_folder_opens_without_the_package(report, folders, tiny_model, name):
-    model_class, traversal, auto_class = CASES[name]
+def test_folder_opens_without_the_package(report, folders, name):
     opened = report["opened"][name]
-    class_name = AUTO_MAP[auto_class].split(".")[1]
-    assert (opened["config"], opened["model"], opened["is_remote"]) == ("GPT1Config", class_name, True)
-    expected = outputs_of(
-        getattr(transformers, auto_class).from_pretrained(folders / name).eval(),
-        load_file(folders / f"{name}.batch.safetensors"),
-    )
+    assert (opened["config"], opened["model"], opened["is_remote"]) == ("GPT1Config", class_opened(name), True)
+    with_the_package = opener(name).from_pretrained(folders / name).eval()
+    expected = outputs_of(with_the_package, load_file(folders / f"{name}.batch.safetensors"))
     assert expected != {}
     for which in ("opened", "reopened"):
         given = load_file(folders / f"{name}.{which}.safetensors")
@@ -181,11 +196,10 @@ def test_folder_opens_without_the_package(report, folders, tiny_model, name):
 @pytest.mark.parametrize("name", CASES)
 def test_saved_again_there_it_is_whole_and_the_package_opens_it(report, folders, name):
     again = folders / "again" / name
-    auto_class = CASES[name][2]
     assert HUB_CODE <= set(report["opened"][name]["files"])
     for file in HUB_CODE:
         assert (again / file).read_bytes() == (SOURCE / file).read_bytes()
-    reopened = getattr(transformers, auto_class).from_pretrained(again).eval()
+    reopened = opener(name).from_pretrained(again).eval()
     batch = load_file(folders / f"{name}.batch.safetensors")
     expected = load_file(folders / f"{name}.opened.safetensors")
     for output, tensor in outputs_of(reopened, batch).items():
@@ -197,12 +211,11 @@ def test_code_runs_only_if_the_user_trusts_it(report, folders):
 
 
 def test_tokenizer_needs_no_code_of_ours(report, folders, tiny_tokenizer):
-    seen, single = report["tokenizer"], [text for text in TEXTS if isinstance(text, str)]
-    batch = tiny_tokenizer(single, padding=True)
+    seen, batch = report["tokenizer"], tiny_tokenizer(SINGLE_TEXTS, padding=True)
     assert seen == {
         "class": "TokenizersBackend",
         "input_ids": [tiny_tokenizer(*([t] if isinstance(t, str) else t))["input_ids"] for t in TEXTS],
-        "plain_ids": [tiny_tokenizer(text, add_special_tokens=False)["input_ids"] for text in single],
+        "plain_ids": [tiny_tokenizer(text, add_special_tokens=False)["input_ids"] for text in SINGLE_TEXTS],
         "decoded": tiny_tokenizer.batch_decode(batch["input_ids"], skip_special_tokens=True),
         "padded": [batch["input_ids"], batch["attention_mask"]],
         "control_ids": [
@@ -218,6 +231,19 @@ def test_tokenizer_needs_no_code_of_ours(report, folders, tiny_tokenizer):
     assert not any(control & set(ids) for ids in seen["plain_ids"])
     assert [path.name for path in (folders / "classifier").glob("token*")] != []
     assert not list((folders / "classifier").glob("tokenization*.py"))
+
+
+def test_converted_folder_opens_without_any_code_of_ours(report, folders, tiny_tokenizer):
+    assert report["converted"] == {
+        "class": "OpenAIGPTLMHeadModel",
+        "input_ids": tiny_tokenizer(SINGLE_TEXTS)["input_ids"],
+    }
+    assert not list((folders / "converted").glob("*.py"))
+    ours = GPT1ForCausalLM.from_pretrained(folders / "language-model").eval()
+    with torch.no_grad():
+        expected = ours(**load_file(folders / "converted.batch.safetensors")).logits
+    given = load_file(folders / "converted.safetensors")["logits"]
+    torch.testing.assert_close(given, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_pipeline_gives_the_same_scores_without_the_package(report, folders):

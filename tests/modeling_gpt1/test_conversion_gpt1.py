@@ -643,6 +643,16 @@ def test_tokenizer_of_another_model(openai_folder, plain_tokenizer, tiny_tokeniz
     )
 
 
+@pytest.mark.parametrize(("name", "value"), [("summary_type", "mean"), ("summary_activation", "tanh")])
+def test_a_head_that_gpt1_does_not_have(make_openai, tmp_path, name, value):
+    make_openai(OpenAIGPTDoubleHeadsModel, **{name: value}).save_pretrained(tmp_path / "openai")
+    needed = {"summary_type": "'cls_index'", "summary_activation": "None"}[name]
+    assert refusal(tmp_path / "openai", tmp_path / "out") == (
+        f"{tmp_path / 'openai' / 'config.json'}: `{name}` is {value!r}, but the task head of gpt1 is the one of "
+        f"{needed}. Save the model as OpenAIGPTLMHeadModel to convert it without its task head."
+    )
+
+
 WITHOUT_HEAD = (
     "Open it with GPT1Model or GPT1ForCausalLM, save that and convert it, to leave out what openai-gpt does not have."
 )
