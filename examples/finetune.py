@@ -28,9 +28,10 @@ More than one GPU, then two processes on the CPU:
     torchrun --nproc_per_node 2 examples/finetune.py --task sst2 … --use_cpu
 
 An interrupted run goes on with `--resume_from_checkpoint true`, and with `auto` the same command starts a run and goes
-on with it, as a scheduler that restarts jobs needs; `--push_to_hub` uploads model, tokenizer and card;
-rows of like length share a batch, and `--train_sampling_strategy random` shuffles them all alike;
-`--help` lists every argument. Roles of `--columns`: `text` (classification); `premise`, `hypothesis` (entailment);
+on with it, as a scheduler that restarts jobs needs; `--push_to_hub --hub_model_id me/sst2-gpt1` uploads model,
+tokenizer, card and results at the end, and where that fails prints the command that does it later; rows of like length
+share a batch, and `--train_sampling_strategy random` shuffles them all alike; `--help` lists every argument. Roles of
+`--columns`: `text` (classification); `premise`, `hypothesis` (entailment);
 `text_a`, `text_b` (similarity); `context`, `choices` and, if there is one, `question` (multiple_choice); `label`. A
 role may have several columns: `choices=ending1,ending2`.
 
@@ -45,6 +46,7 @@ import ast
 import dataclasses
 import json
 import logging
+import sys
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,6 +60,7 @@ from transformers import HfArgumentParser, set_seed
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1Trainer, GPT1TrainingArguments
 from modeling_gpt1.checkpoint_gpt1 import last_whole_checkpoint, newest_whole_checkpoint
+from modeling_gpt1.hub_gpt1 import PushError
 from modeling_gpt1.launch_gpt1 import check_launch, end_processes
 from tokenization import TASKS, GPT1Tokenizer, Task, TraversalCollator, compute_metrics_for, get_task, load_task
 from tokenization.tasks import FILE_BUILDERS, TRAINER_PADDING, predictions_from_logits, read_file
@@ -87,6 +90,10 @@ class ModelArguments:
     )
     ignore_mismatched_sizes: bool = field(
         default=False, metadata={"help": "Start a new task head where the checkpoint's has another number of classes."}
+    )
+    license: str | None = field(
+        default=None,
+        metadata={"help": "Licence in the model card, such as mit. Default: that of a hub model that is fine-tuned."},
     )
 
     def __post_init__(self):
@@ -466,7 +473,7 @@ def load_model(model_args: ModelArguments, config: GPT1Config, tokenizer: GPT1To
 
 def train(trainer: GPT1Trainer) -> None:
     result = trainer.train(resume_from_checkpoint=where_to_resume(trainer.args))
-    trainer.save_model()
+    trainer.save_model(_internal_call=True)  # is pushed at the end, with all results
     trainer.save_state()
     trainer.log_metrics("train", result.metrics)
     trainer.save_metrics("train", result.metrics)
@@ -516,9 +523,11 @@ def publish(trainer: GPT1Trainer, model_args: ModelArguments, task: Task) -> Non
     facts = {
         # A folder of this machine means nothing to the readers of the card.
         "finetuned_from": None if start is None or Path(start).exists() else start,
+        "license": model_args.license,
         "dataset": task.name,
         "dataset_tags": task.hub_path,
         "dataset_args": task.hub_config,
+        "dataset_split": task.validation_splits[0] if len(task.validation_splits) == 1 else None,
     }
     if trainer.args.push_to_hub:
         trainer.push_to_hub(**facts)
@@ -574,4 +583,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except PushError as error:  # says all that there is to do; the rest of the run is on the disk
+        sys.exit(str(error))

@@ -25,10 +25,12 @@ corpus that takes over half an hour to prepare needs a longer `--ddp_timeout`, o
 
 Written to the output folder: model, tokenizer, card (README.md), log.jsonl (a line per log; `examples/plot_run.py`
 draws it), train_results.json, eval_results.json and all_results.json. `examples/finetune.py` takes the folder as its
-`--model_name_or_path`. `--report_to tensorboard` logs there too.
+`--model_name_or_path`. `--report_to tensorboard` logs there too. `--push_to_hub --hub_model_id me/gpt1-books` uploads
+the folder without its checkpoints at the end, and where that fails prints the command that does it later.
 """
 
 import logging
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +49,7 @@ from modeling_gpt1 import (
     SampleCallback,
 )
 from modeling_gpt1.checkpoint_gpt1 import INCOMPLETE_DIR, last_whole_checkpoint, publish_files
+from modeling_gpt1.hub_gpt1 import PushError
 from modeling_gpt1.launch_gpt1 import check_launch, end_processes
 from tokenization import BlockCollator, GPT1Tokenizer, count_blocks, load_blocks, training_texts
 
@@ -131,6 +134,11 @@ class ModelArguments:
     num_merges: int = field(default=40_000, metadata={"help": "Merges of the BPE, where one is trained."})
     prompts: list[str] = field(
         default_factory=lambda: ["it was"], metadata={"help": "Texts that are continued at each evaluation."}
+    )
+    language: str = field(default="en", metadata={"help": "Language of the text, for the model card."})
+    license: str | None = field(
+        default=None,
+        metadata={"help": "Licence in the model card, such as mit. Default: that of a hub model trained further."},
     )
 
     def __post_init__(self):
@@ -244,17 +252,33 @@ def set_up_logging(training_args: GPT1PretrainingArguments) -> None:
 
 
 def save_and_evaluate(trainer: GPT1PretrainingTrainer, metrics: dict, validation_blocks: Dataset | None) -> None:
-    trainer.save_model()
+    trainer.save_model(_internal_call=True)  # is pushed at the end, with the evaluation
     trainer.log_metrics("train", metrics)
     trainer.save_metrics("train", metrics)
     if validation_blocks is not None:
         metrics = trainer.evaluate(validation_blocks)
         trainer.log_metrics("eval", metrics)
         trainer.save_metrics("eval", metrics)
+
+
+def publish(trainer: GPT1PretrainingTrainer, model_args: ModelArguments, corpus_args: CorpusArguments) -> None:
+    """Writes the card, and uploads the output folder with it where --push_to_hub asks for that."""
+    start = model_args.model_name_or_path
+    facts = {
+        "finetuned_from": None if start is None or Path(start).exists() else start,
+        "language": model_args.language,
+        "license": model_args.license,
+        # Of a path, the folders of this machine mean nothing to the readers of the card.
+        "dataset": corpus_args.dataset_name
+        or ", ".join("/".join(Path(f).parts[-2:]) for f in corpus_args.train_files),
+        "dataset_tags": corpus_args.dataset_name,
+        "dataset_args": corpus_args.dataset_config_name,
+        "dataset_split": "validation" if corpus_args.validation_files else corpus_args.validation_split,
+    }
     if trainer.args.push_to_hub:
-        trainer.push_to_hub()
+        trainer.push_to_hub(**facts)
     else:
-        trainer.create_model_card()
+        trainer.create_model_card(**facts)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -282,8 +306,12 @@ def main(arguments: list[str] | None = None) -> None:
     )
     result = trainer.train(resume_from_checkpoint=where_to_resume(training_args))
     save_and_evaluate(trainer, result.metrics, validation_blocks)
+    publish(trainer, model_args, corpus_args)
     end_processes(trainer)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except PushError as error:  # says all that there is to do; the rest of the run is on the disk
+        sys.exit(str(error))

@@ -1,22 +1,28 @@
-"""The model card: `hub_card.md` filled from the facts of a training run."""
+"""The model card: `hub_card.md` filled from a training run, or from what a model knows of itself.
+
+Metadata as in https://huggingface.co/docs/hub/model-cards.
+"""
 
 import json
 import platform
+import re
+from collections.abc import Mapping
 from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from huggingface_hub import EvalResult, ModelCard, ModelCardData, hf_hub_download, model_info
+from huggingface_hub.errors import EntryNotFoundError, HFValidationError, HTTPError
+from huggingface_hub.utils import validate_repo_id
 
 TEMPLATE_NAME = "hub_card.md"
+PACKAGE = "gpt1-hf"
 HYPER_PARAMETERS = (
     "learning_rate",
     "lr_scheduler_type",
     "warmup_steps",
     "per_device_train_batch_size",
     "gradient_accumulation_steps",
-    "num_train_epochs",
-    "max_steps",
     "weight_decay",
     "max_grad_norm",
     "adam_beta1",
@@ -24,8 +30,48 @@ HYPER_PARAMETERS = (
     "adam_epsilon",
     "optim",
     "seed",
-    "bf16",
 )
+MOST_CLASSES, MOST_RECORDS = 20, 20
+TIMINGS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
+# Names of `evaluate` where ours are shorter.
+METRIC_TYPES = {"pearson": "pearsonr"}
+# What begins the card that transformers writes where it finds none.
+EMPTY_CARD = "This is the model card of a 🤗 transformers model that has been pushed on the Hub"
+
+SEQUENCES = {
+    "classification": "`[s] text [e]`",
+    "entailment": "`[s] premise [$] hypothesis [e]`",
+    "similarity": "`[s] a [$] b [e]` and `[s] b [$] a [e]`",
+    "multiple_choice": "`[s] context question [$] answer [e]`, one per answer",
+}
+USAGE = {
+    "text-generation": """\
+from transformers import pipeline
+
+continue_text = pipeline("text-generation", {name}{trust})
+print(continue_text("it was", max_new_tokens=20))""",
+    "text-classification": """\
+from transformers import pipeline
+
+classify = pipeline("text-classification", {name}{trust})
+print(classify({example}))""",
+    "multiple-choice": """\
+from transformers import AutoModelForMultipleChoice, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained({name})
+model = AutoModelForMultipleChoice.from_pretrained({name}{trust})
+answers = ["the answer to judge", "another answer"]
+batch = tokenizer([["the context and the question"] * 2, answers], padding=True, return_tensors="pt")
+print(model(**{{key: value[None] for key, value in batch.items()}}).logits.softmax(-1))""",
+    "feature-extraction": """\
+from transformers import AutoModel, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained({name})
+model = AutoModel.from_pretrained({name}{trust})
+print(model(**tokenizer("the text to read", return_tensors="pt")).last_hidden_state.shape)""",
+}
+ONE_TEXT = '"the text to judge"'
+TWO_TEXTS = '{"text": "the first text", "text_pair": "the second text"}'
 
 
 def read_template() -> str:
@@ -45,17 +91,20 @@ def read_template() -> str:
     )
 
 
+# ---- Cards
+
+
 def write_model_card(trainer, **card_data: Any) -> Path:
     """Render the template with the run's facts into `README.md` of the trainer's output folder; returns its path."""
     path = Path(trainer.args.output_dir) / "README.md"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render_model_card(trainer, **card_data), encoding="utf-8")
+    path.write_text(str(run_card(trainer, **card_data)), encoding="utf-8")
     return path
 
 
-def render_model_card(
+def run_card(
     trainer,
-    language: str | None = "en",
+    language: str | list[str] | None = "en",
     license: str | None = None,
     tags: str | list[str] | None = None,
     model_name: str | None = None,
@@ -64,107 +113,338 @@ def render_model_card(
     dataset_tags: str | list[str] | None = None,
     dataset: str | list[str] | None = None,
     dataset_args: str | list[str] | None = None,
-) -> str:
-    """The card as text: YAML metadata with a `model-index` of the last evaluation, then the filled template."""
+    dataset_split: str | None = None,
+) -> ModelCard:
+    """The card of a run: facts of the model, of the data, of the training, and a `model-index` of the last evaluation.
+
+    Args:
+        trainer ([`transformers.Trainer`]): after training, if there was one.
+        dataset_split (`str`, *optional*): name of the split that was evaluated, where it is one.
+        others: as in [`transformers.Trainer.create_model_card`].
+    """
     model = trainer.accelerator.unwrap_model(trainer.model)
     model = model.get_base_model() if hasattr(model, "get_base_model") else model  # of PEFT
-    model_name = model_name or trainer.args.hub_model_id or Path(trainer.args.output_dir).resolve().name
-    metrics = last_evaluation(trainer.state.log_history)
-    pipeline_tag = _as_list(tasks)[0] if tasks else pipeline_tag_of(model)
-    data = ModelCardData(
-        language=language,
-        license=license,
-        library_name="transformers",
-        pipeline_tag=pipeline_tag,
-        tags=["gpt1", *_as_list(tags)],
-        base_model=finetuned_from,
-        datasets=_as_list(dataset_tags) or None,
-        model_name=model_name,
-        eval_results=evaluation_results(metrics, pipeline_tag, dataset_tags, dataset, dataset_args) or None,
-    )
+    repo_id = getattr(trainer, "hub_model_id", None) or trainer.args.hub_model_id
+    name = model_name or repo_id or Path(trainer.args.output_dir).resolve().name
+    results = last_evaluation(trainer.state.log_history, _split_names(trainer.eval_dataset), dataset_split)
+    base_model = finetuned_from or base_model_of(model)
+    names, hub_names = _as_list(dataset) or _as_list(dataset_tags), _as_list(dataset_tags)
     facts = {
-        "model_name": model_name,
+        "data": data_of(trainer, model, names, hub_names, _as_list(dataset_args)),
+        "results": results,
+        "has_splits": any(result["split"] for result in results),
+        "hyper_parameters": hyper_parameters_of(trainer, model),
+        "objective": objective_of(model),
+        "history": history_table(trainer.state.log_history),
+        "versions": ", ".join(f"{package} {version}" for package, version in versions().items()),
+    }
+    pipeline_tag = _as_list(tasks)[0] if tasks else pipeline_tag_of(model)
+    data = {
+        "language": language,
+        "license": license or license_of(base_model),
+        "base_model": base_model,
+        "datasets": hub_names or None,
+        "metrics": metric_types(results) or None,
+        "pipeline_tag": pipeline_tag,
+        "eval_results": evaluation_results(results, pipeline_tag, names, hub_names, _as_list(dataset_args)) or None,
+    }
+    tags = [*_as_list(tags), *(_as_list(getattr(model, "model_tags", None)))]
+    return _render(model, name, repo_id or name, tags, data, facts)
+
+
+def model_card(model, repo_id: str, tags: str | list[str] | None = None) -> ModelCard:
+    """The card of a model alone: what it is and how it is used, without the run that trained it.
+
+    Args:
+        model ([`GPT1PreTrainedModel`]): any of the package's.
+        repo_id (`str`): where it will be found.
+        tags (`list[str]`, *optional*): further tags of the metadata.
+    """
+    data = {"language": "en", "base_model": base_model_of(model), "pipeline_tag": pipeline_tag_of(model)}
+    return _render(model, repo_id, repo_id, _as_list(tags), data, {"data": {}, "results": []})
+
+
+def card_for_push(model, repo_id: str, tags: list[str] | None, token: bool | str | None) -> ModelCard:
+    """The repository's card with the tags added; `model_card` where it has none, or only transformers' empty one."""
+    try:
+        path = hf_hub_download(repo_id, "README.md", token=token)
+    except EntryNotFoundError:
+        return model_card(model, repo_id, tags)
+    card = ModelCard(Path(path).read_text(encoding="utf-8"))
+    known = _as_list(card.data.get("tags"))
+    if EMPTY_CARD in card.text:
+        return model_card(model, repo_id, [*known, *_as_list(tags)])
+    card.data.tags = list(dict.fromkeys([*known, *_as_list(tags)])) or None
+    return card
+
+
+def _render(model, name: str, repo_id: str, tags: list[str], data: dict, facts: dict) -> ModelCard:
+    pipeline_tag = pipeline_tag_of(model)
+    tags = list(dict.fromkeys(["gpt1", *tags]))
+    index_name = name if data.get("eval_results") else None  # names the entry of the model-index
+    data = ModelCardData(**data, library_name="transformers", model_name=index_name, tags=tags)
+    facts = {
+        "model_name": name,
         "class_name": type(model).__name__,
-        "auto_class": auto_class_of(model),
         "num_parameters": f"{model.num_parameters():,}",
         "config": model.config,
-        "objective": objective_of(model),
-        "finetuned_from": finetuned_from,
-        "dataset_name": ", ".join(_as_list(dataset) or _as_list(dataset_tags)),
-        "hyper_parameters": {name: _plain(getattr(trainer.args, name)) for name in HYPER_PARAMETERS},
-        "metrics": metrics,
-        "num_processes": trainer.args.world_size,
-        "versions": versions(),
+        "base_model": data.base_model,
+        "is_finetuned": is_task_model(model),
+        "is_generative": pipeline_tag == "text-generation",
+        "task": task_of(model),
+        "traversal": SEQUENCES.get(model.config.traversal) if is_task_model(model) else None,
+        "classes": classes_of(model),
+        "usage": usage_of(model, repo_id),
+        "usage_without_package": usage_of(model, repo_id, trust=", trust_remote_code=True"),
+        **facts,
     }
-    return str(ModelCard.from_template(data, template_str="---\n{{ card_data }}\n---\n\n" + read_template(), **facts))
+    facts |= {key: _cells(facts[key]) for key in ("data", "results", "hyper_parameters") if key in facts}
+    template = "---\n{{ card_data }}\n---\n\n" + read_template()
+    return ModelCard.from_template(data, template_str=template, **facts)
 
 
-def last_evaluation(log_history: list[dict[str, float]]) -> dict[str, float]:
-    """Metrics of the last step that was evaluated, on all its data sets, without the prefix and timings."""
-    ignored = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
-    records = [record for record in log_history if any(key.startswith("eval_") for key in record)]
+# ---- Facts of the model
+
+
+def is_task_model(model) -> bool:
+    """Whether it has the task head."""
+    return hasattr(model, "task_head")
+
+
+def pipeline_tag_of(model) -> str:
+    """The hub's name of the task that the model does."""
+    if not is_task_model(model):
+        return "text-generation" if hasattr(model, "lm_head") else "feature-extraction"
+    return "multiple-choice" if model.config.traversal == "multiple_choice" else "text-classification"
+
+
+def task_of(model) -> str:
+    """The task in words."""
+    if not is_task_model(model):
+        return {"text-generation": "language modelling", "feature-extraction": "text representation"}[
+            pipeline_tag_of(model)
+        ]
+    if model.config.is_regression:
+        return f"{model.config.traversal} (regression: one number)"
+    return model.config.traversal.replace("_", " ")
+
+
+def classes_of(model) -> str | None:
+    """The names of the classes, if the task has any."""
+    config = model.config
+    if not is_task_model(model) or config.is_regression or config.traversal == "multiple_choice":
+        return None
+    names = [_cell(config.id2label[index]) for index in range(min(config.num_labels, MOST_CLASSES))]
+    more = config.num_labels - len(names)
+    return ", ".join(names) + (f" and {more} more" if more else "")
+
+
+def base_model_of(model) -> str | None:
+    """The hub's name of the model that this one was made from; a folder of this machine means nothing to others."""
+    name = getattr(model.config, "_name_or_path", None) or getattr(model, "name_or_path", None)
+    if not name or Path(name).exists():
+        return None
+    try:
+        validate_repo_id(name)
+    except HFValidationError:  # a folder that is gone
+        return None
+    return name if name.count("/") <= 1 else None
+
+
+def license_of(base_model: str | None) -> str | None:
+    """The licence of a model of the hub; `None` where the hub does not say, or cannot be reached."""
+    if base_model is None:
+        return None
+    try:
+        tags = model_info(base_model, timeout=10).tags or []
+    except (HTTPError, OSError, HFValidationError):
+        return None
+    return next((tag.removeprefix("license:") for tag in tags if tag.startswith("license:")), None)
+
+
+def usage_of(model, repo_id: str, trust: str = "") -> str:
+    """Python that opens the model; `trust` is the further argument of a process without this package."""
+    is_pair = model.config.traversal in ("entailment", "similarity")
+    values = {"name": json.dumps(repo_id), "trust": trust, "example": TWO_TEXTS if is_pair else ONE_TEXT}
+    return USAGE[pipeline_tag_of(model)].format(**values)
+
+
+def objective_of(model) -> str:
+    """The loss that was minimised, in the paper's terms."""
+    if not is_task_model(model):
+        return "Minimised: L1, the mean −log P of each token given those before it."
+    if type(model).__name__ == "GPT1DoubleHeadsModel" and model.config.lm_coef > 0:
+        return (
+            f"Minimised: L3 = L2 + λ · L1 with λ = {model.config.lm_coef}, where L2 is the task's loss and L1 the "
+            "auxiliary language-modelling loss."
+        )
+    return "Minimised: L2, the task's loss, without the auxiliary language-modelling loss (λ = 0)."
+
+
+# ---- Facts of the run
+
+
+def data_of(trainer, model, names: list[str], hub_names: list[str], configurations: list[str]) -> dict[str, str]:
+    """What was trained and evaluated on, by rows of the card's first table."""
+    facts = {}
+    if names:
+        links = [f"https://huggingface.co/datasets/{hub_name}" for hub_name in hub_names]
+        named = [f"[{name}]({link})" for name, link in zip(names, links, strict=False)]
+        facts["data"] = ", ".join([*named, *names[len(named) :]])
+        facts["data"] += f" ({', '.join(configurations)})" if configurations else ""
+    rows = {"training": trainer.train_dataset, **_named_datasets(trainer.eval_dataset)}
+    counts = [f"{len(dataset):,} for {use}" for use, dataset in rows.items() if hasattr(dataset, "__len__")]
+    if counts:
+        facts["examples" if is_task_model(model) else "blocks"] = ", ".join(counts)
+    if trainer.state.num_input_tokens_seen:
+        facts["tokens seen in training"] = f"{trainer.state.num_input_tokens_seen:,}"
+    return facts
+
+
+def hyper_parameters_of(trainer, model) -> dict[str, Any]:
+    """The run's settings: those of the paper's table, and how long it ran."""
+    args, state = trainer.args, trainer.state
+    values = {name: _plain(getattr(args, name)) for name in HYPER_PARAMETERS}
+    if is_task_model(model):
+        values["lm_coef (λ)"] = model.config.lm_coef if hasattr(model, "lm_head") else 0
     return {
+        **values,
+        "mixed_precision": trainer.accelerator.mixed_precision,
+        "processes": args.world_size,
+        "batch of an update": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
+        "updates": state.global_step,
+        "epochs": round(state.epoch or 0, 2),
+    }
+
+
+def last_evaluation(
+    log_history: list[dict[str, Any]], split_names: list[str] = (), split: str | None = None
+) -> list[dict[str, Any]]:
+    """Metrics of the last step that was evaluated, on all its data sets, without prefix and timings.
+
+    Args:
+        log_history (`list[dict]`): of the trainer's state.
+        split_names (`list[str]`): names of the data sets, which begin the names of their metrics.
+        split (`str`, *optional*): name of the data set where it is one.
+
+    Returns:
+        `list[dict]`: `name`, `value` and `split` of each.
+    """
+    records = [record for record in log_history if any(key.startswith("eval_") for key in record)]
+    metrics = {
         key.removeprefix("eval_"): value
         for record in records
         if record.get("step") == records[-1].get("step")
         for key, value in record.items()
-        if key.startswith("eval_") and not key.endswith(ignored) and isinstance(value, (int, float))
+        if key.startswith("eval_") and not key.endswith(TIMINGS) and isinstance(value, (int, float))
     }
+    results = []
+    for name, value in metrics.items():
+        of_split = next((known for known in split_names if name.startswith(f"{known}_")), None)
+        name = name.removeprefix(f"{of_split}_")
+        results.append({"name": name, "value": value, "split": of_split or split})
+    return results
+
+
+def metric_types(results: list[dict[str, Any]]) -> list[str]:
+    """The hub's names of the metrics; a loss is none."""
+    names = [METRIC_TYPES.get(result["name"], result["name"]) for result in results]
+    return list(dict.fromkeys(name for name in names if not name.endswith("loss")))
 
 
 def evaluation_results(
-    metrics: dict[str, float],
+    results: list[dict[str, Any]],
     task_type: str,
-    dataset_tags: str | list[str] | None,
-    dataset: str | list[str] | None,
-    dataset_args: str | list[str] | None,
+    names: list[str],
+    hub_names: list[str],
+    configurations: list[str],
 ) -> list[EvalResult]:
     """The metrics as entries of the card's `model-index`; none without the name of a data set."""
-    names = _as_list(dataset) or _as_list(dataset_tags)
     if not names:
         return []
     return [
         EvalResult(
             task_type=task_type,
-            dataset_type=(_as_list(dataset_tags) or names)[0],
+            dataset_type=(hub_names or [re.sub(r"[^\w.-]+", "-", names[0]).strip("-")])[0],
             dataset_name=names[0],
-            dataset_config=(_as_list(dataset_args) or [None])[0],
-            metric_type=name,
-            metric_value=round(value, 4),
+            dataset_config=(configurations or [None])[0],
+            dataset_split=result["split"],
+            metric_type=METRIC_TYPES.get(result["name"], result["name"]),
+            metric_name=result["name"],
+            metric_value=round(result["value"], 4),
         )
-        for name, value in metrics.items()
+        for result in results
+        if metric_types([result])
     ]
 
 
-def pipeline_tag_of(model) -> str:
-    """The hub's name of the task that the model does."""
-    if type(model).__name__ in ("GPT1ForCausalLM", "GPT1Model"):
-        return "text-generation"
-    return "multiple-choice" if model.config.traversal == "multiple_choice" else "text-classification"
-
-
-def auto_class_of(model) -> str:
-    """The Auto class that opens the saved model."""
-    return {
-        "text-generation": "AutoModelForCausalLM",
-        "multiple-choice": "AutoModelForMultipleChoice",
-        "text-classification": "AutoModelForSequenceClassification",
-    }[pipeline_tag_of(model)]
-
-
-def objective_of(model) -> str:
-    """The loss that was minimised, in the paper's terms."""
-    if type(model).__name__ == "GPT1ForCausalLM":
-        return "L1 (language modelling)"
-    if type(model).__name__ == "GPT1DoubleHeadsModel" and model.config.lm_coef > 0:
-        return f"L3 = L2 (task) + {model.config.lm_coef} · L1 (language modelling)"
-    return "L2 (task)"
+def history_table(log_history: list[dict[str, Any]]) -> list[list[str]]:
+    """Losses and metrics over the run: a row of names, then one per step that was evaluated (or else logged)."""
+    steps: dict[int, dict[str, Any]] = {}
+    training: dict[str, Any] = {}
+    for record in log_history:
+        losses = {key: value for key, value in record.items() if key in ("loss", "task_loss", "lm_loss", "perplexity")}
+        metrics = {
+            key: value
+            for key, value in record.items()
+            if key.startswith("eval_") and not key.endswith(TIMINGS) and isinstance(value, (int, float))
+        }
+        training = losses or training
+        if metrics:
+            row = {"epoch": record.get("epoch"), **training, **steps.get(record["step"], {}), **metrics}
+            steps[record["step"]] = row
+    if not steps:
+        logged = [record for record in log_history if "loss" in record][-1:]
+        steps = {record["step"]: {"epoch": record.get("epoch"), **training} for record in logged}
+    steps = _thinned(steps)
+    columns = list(dict.fromkeys(key for row in steps.values() for key in row))
+    if not columns:
+        return []
+    rows = [[str(step), *(_number(row.get(key)) for key in columns)] for step, row in steps.items()]
+    return [["step", *columns], *rows]
 
 
 def versions() -> dict[str, str]:
     """Versions of what the run used."""
-    packages = {name: metadata.version(name) for name in ("transformers", "torch", "tokenizers", "datasets")}
-    return {"Python": platform.python_version(), **packages}
+    packages = {}
+    for name in (PACKAGE, "transformers", "torch", "tokenizers", "datasets"):
+        try:
+            packages[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:  # a checkout that was not installed
+            continue
+    return {**packages, "Python": platform.python_version()}
+
+
+def _split_names(eval_dataset: Any) -> list[str]:
+    """Longest first, so that none is taken for the beginning of another."""
+    return sorted(eval_dataset, key=len, reverse=True) if isinstance(eval_dataset, Mapping) else []
+
+
+def _named_datasets(eval_dataset: Any) -> dict[str, Any]:
+    return dict(eval_dataset) if isinstance(eval_dataset, Mapping) else {"evaluation": eval_dataset}
+
+
+def _thinned(steps: dict[int, dict]) -> dict[int, dict]:
+    """At most `MOST_RECORDS`, evenly spaced, the last one among them."""
+    kept = list(steps)
+    if len(kept) > MOST_RECORDS:
+        kept = [kept[-1 - index * len(kept) // MOST_RECORDS] for index in reversed(range(MOST_RECORDS))]
+    return {step: steps[step] for step in kept}
+
+
+def _number(value: Any) -> str:
+    return "" if value is None else f"{value:.4f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+
+
+def _cells(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _cells(item) for key, item in value.items()}
+    return [_cells(item) for item in value] if isinstance(value, list) else _cell(value)
+
+
+def _cell(value: Any) -> Any:
+    """Text that cannot break out of a cell of a table."""
+    return re.sub(r"\s+", " ", value).replace("|", "\\|") if isinstance(value, str) else value
 
 
 def _as_list(value: str | list[str] | None) -> list[str]:

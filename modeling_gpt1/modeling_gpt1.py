@@ -26,6 +26,7 @@ Shapes: B examples, C sequences per example, T tokens, D hidden, V vocabulary, K
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 
 import torch
 from torch import nn
@@ -273,6 +274,13 @@ class GPT1PreTrainedModel(PreTrainedModel):
             head.weight = new_embeddings.weight
             new_embeddings = head
         super().set_output_embeddings(new_embeddings)
+
+    def push_to_hub(self, repo_id: str, **kwargs):
+        """As in transformers, with this package's model card; an upload that fails says where the model lies."""
+        if __package__ != "modeling_gpt1":  # a copy that came with a model, without the package
+            return super().push_to_hub(repo_id, **kwargs)
+        # By name: what is imported by a statement travels to the hub with this file.
+        return import_module(".hub_gpt1", __package__).push_model(self, repo_id, **kwargs)
 
     @property
     def _has_fused_lm_loss(self) -> bool:

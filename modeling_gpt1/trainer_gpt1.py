@@ -9,16 +9,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import datasets
 import torch
 from torch import nn
 from transformers import PreTrainedModel, TrainingArguments
 
-from .card_gpt1 import write_model_card
-from .checkpoint_gpt1 import ResumableTrainer
 from .configuration_gpt1 import GPT1Config
+from .hub_gpt1 import PublishingTrainer
 from .launch_gpt1 import SharedStream, check_launch, check_sharding
 
 
@@ -93,8 +91,8 @@ class GPT1PretrainingArguments(TrainingArguments):
     )
 
 
-class _GPT1BaseTrainer(ResumableTrainer):
-    """What both trainers share: exact evaluation of losses, exact resume, checks, the model card."""
+class _GPT1BaseTrainer(PublishingTrainer):
+    """What both trainers share: exact evaluation of losses, exact resume, checks, pushes with the model card."""
 
     def __init__(self, model=None, args: TrainingArguments | None = None, *others, **kwargs):
         if args is not None:
@@ -149,16 +147,6 @@ class _GPT1BaseTrainer(ResumableTrainer):
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
         """Losses of a data set from the `example_losses [examples, 2]` of the model."""
         raise NotImplementedError
-
-    def create_model_card(self, **card_data: Any) -> None:
-        """Write `README.md` into `args.output_dir` from the `hub_card.md` template and the facts of this run.
-
-        Args:
-            card_data: as in [`transformers.Trainer.create_model_card`]: `language`, `license`, `tags`, `model_name`,
-                `finetuned_from`, `tasks`, `dataset_tags`, `dataset`, `dataset_args`.
-        """
-        if self.is_world_process_zero():
-            write_model_card(self, **card_data)
 
 
 class GPT1Trainer(_GPT1BaseTrainer):

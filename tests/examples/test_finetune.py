@@ -301,7 +301,7 @@ def test_push_to_hub(finetune, tokenizer_folder, tmp_path, monkeypatch):
     data = ["--task", "mnli", "--data_dir", write_mnli(tmp_path), "--push_to_hub"]
     finetune.main([*data, *fresh_model(tokenizer_folder), *training(tmp_path / "model")])
     card = {"finetuned_from": None, "dataset": "mnli", "dataset_tags": "nyu-mll/glue", "dataset_args": "mnli"}
-    assert pushes[-1] == card
+    assert pushes == [{**card, "license": None, "dataset_split": None}]
 
 
 def test_another_number_of_classes(finetune, tokenizer_folder, tmp_path):

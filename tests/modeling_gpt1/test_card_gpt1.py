@@ -1,19 +1,51 @@
 """The model card, whole: metadata with the last evaluation, facts of the run, and how it is found."""
 
+import helpers_pretraining
 import pytest
-from helpers_training import make_trainer
-from huggingface_hub import ModelCard
+import yaml
+from helpers_training import CASES, make_model, make_tokenizer, make_trainer
+from hub.stand_in import faults_of_card
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from modeling_gpt1 import card_gpt1
-from modeling_gpt1.card_gpt1 import last_evaluation, read_template, versions
+from modeling_gpt1 import GPT1ForCausalLM, GPT1Model, card_gpt1
+from modeling_gpt1.card_gpt1 import (
+    base_model_of,
+    classes_of,
+    evaluation_results,
+    history_table,
+    last_evaluation,
+    license_of,
+    metric_types,
+    model_card,
+    read_template,
+    run_card,
+    versions,
+)
 
-EXPECTED = """---
+ABOUT = """: the Transformer decoder of
+[Improving Language Understanding by Generative Pre-Training](https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf)
+(Radford, Narasimhan, Salimans and Sutskever, 2018), made with [gpt1-hf](https://pypi.org/project/gpt1-hf/)."""
+
+CITATION = """## Citation
+
+```bibtex
+@techreport{radford2018improving,
+  title = {Improving Language Understanding by Generative Pre-Training},
+  author = {Radford, Alec and Narasimhan, Karthik and Salimans, Tim and Sutskever, Ilya},
+  institution = {OpenAI},
+  year = {2018}
+}
+```"""
+
+OF_A_RUN = """---
 base_model: me/base
 datasets:
 - me/words
 language: en
 library_name: transformers
 license: apache-2.0
+metrics:
+- accuracy
 pipeline_tag: text-classification
 tags:
 - gpt1
@@ -27,60 +59,71 @@ model-index:
       name: Words
       type: me/words
       config: short
+      split: held-out
     metrics:
-    - type: loss
-      value: {loss}
-    - type: task_loss
-      value: {task_loss}
-    - type: lm_loss
-      value: {lm_loss}
+    - type: accuracy
+      value: {accuracy}
+      name: accuracy
 ---
 
 # me/tiny
 
-A GPT-1 model (GPT1DoubleHeadsModel, 30,242 parameters): the Transformer decoder of
-[Improving Language Understanding by Generative Pre-Training](https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf)
-(Radford, Narasimhan, Salimans and Sutskever, 2018), trained with [gpt1-hf](https://pypi.org/project/gpt1-hf/).
+A GPT-1 model (GPT1DoubleHeadsModel, 30,242 parameters){about}
 
-It was fine-tuned from `me/base`.
+It was fine-tuned from [me/base](https://huggingface.co/me/base).
 
 | | |
 |---|---|
+| task | entailment |
+| sequences (traversal `entailment`) | `[s] premise [$] hypothesis [e]` |
+| classes | no, yes \\| perhaps |
+| data | [Words](https://huggingface.co/datasets/me/words) (short) |
+| examples | 24 for training, 11 for evaluation |
 | layers, heads, width, positions | 2, 4, 32, 96 |
 | vocabulary | {vocab_size} |
-| objective | L3 = L2 (task) + 0.5 · L1 (language modelling) |
-| traversal | entailment |
-| data | Words |
 
 ## Results
 
-| metric | value |
-|---|---|
-| loss | {loss:.4f} |
-| task_loss | {task_loss:.4f} |
-| lm_loss | {lm_loss:.4f} |
+| split | metric | value |
+|---|---|---|
+| held-out | loss | {loss:.4f} |
+| held-out | accuracy | {accuracy:.4f} |
+| held-out | task_loss | {task_loss:.4f} |
+| held-out | lm_loss | {lm_loss:.4f} |
 
 ## How to use
 
-```python
-import modeling_gpt1, tokenization  # pip install gpt1-hf; registers GPT-1 with the Auto classes
-from transformers import AutoTokenizer, AutoModelForSequenceClassification
+With the package:
 
-tokenizer = AutoTokenizer.from_pretrained("me/tiny")
-model = AutoModelForSequenceClassification.from_pretrained("me/tiny")
+```python
+import modeling_gpt1, tokenization  # pip install gpt1-hf; makes GPT-1 known to transformers
+
+from transformers import pipeline
+
+classify = pipeline("text-classification", "me/tiny")
+print(classify({{"text": "the first text", "text_pair": "the second text"}}))
+```
+
+Without it, the model's own code comes with its weights; `trust_remote_code=True` lets it run, so read it first:
+
+```python
+from transformers import pipeline
+
+classify = pipeline("text-classification", "me/tiny", trust_remote_code=True)
+print(classify({{"text": "the first text", "text_pair": "the second text"}}))
 ```
 
 ## Training
+
+Minimised: L3 = L2 + λ · L1 with λ = 0.5, where L2 is the task's loss and L1 the auxiliary language-modelling loss.
 
 | hyper-parameter | value |
 |---|---|
 | learning_rate | 0.05 |
 | lr_scheduler_type | linear |
 | warmup_steps | 0 |
-| per_device_train_batch_size | 8 |
-| gradient_accumulation_steps | 1 |
-| num_train_epochs | 3.0 |
-| max_steps | 3 |
+| per_device_train_batch_size | 4 |
+| gradient_accumulation_steps | 2 |
 | weight_decay | 0.01 |
 | max_grad_norm | 1.0 |
 | adam_beta1 | 0.9 |
@@ -88,31 +131,112 @@ model = AutoModelForSequenceClassification.from_pretrained("me/tiny")
 | adam_epsilon | 1e-08 |
 | optim | sgd |
 | seed | 42 |
-| bf16 | False |
+| lm_coef (λ) | 0.5 |
+| mixed_precision | no |
 | processes | 1 |
+| batch of an update | 8 |
+| updates | 3 |
+| epochs | 1.0 |
+
+| step | epoch | loss | task_loss | lm_loss | eval_loss | eval_accuracy | eval_task_loss | eval_lm_loss |
+|---|---|---|---|---|---|---|---|---|
+| 3 | 1 | {trained} | {short} |
 
 {versions}.
 
 ## Limits and bias
 
-GPT-1 reads at most 96 tokens of lower-cased English. A language model repeats the
-stereotypes and errors of the text it was trained on; check its output before it is shown to or used to judge people.
+- The model reads at most 96 tokens at a time, and all text in lower case, split into words by rules for English.
+- Its scores are those of a classifier trained on the data above: expect them to be worse, and no less confident, on
+  text of another kind, and do not let them alone decide about people.
+- It repeats the stereotypes and errors of the text that it was trained on, which includes all that
+  [me/base](https://huggingface.co/me/base) was trained on. Measure that on your own cases before others see what it
+  makes.
 
-## Citation
-
-```bibtex
-@techreport{{radford2018improving,
-  title = {{Improving Language Understanding by Generative Pre-Training}},
-  author = {{Radford, Alec and Narasimhan, Karthik and Salimans, Tim and Sutskever, Ilya}},
-  institution = {{OpenAI}},
-  year = {{2018}}
-}}
-```
+{citation}
 """
 
+OF_A_MODEL = """---
+language: en
+library_name: transformers
+pipeline_tag: multiple-choice
+tags:
+- gpt1
+- tiny
+---
 
-def test_the_whole_card(tmp_path):
-    trainer = make_trainer("entailment", tmp_path, 8, 1)
+# me/choices
+
+A GPT-1 model (GPT1DoubleHeadsModel, 30,209 parameters){about}
+
+| | |
+|---|---|
+| task | multiple choice |
+| sequences (traversal `multiple_choice`) | `[s] context question [$] answer [e]`, one per answer |
+| layers, heads, width, positions | 2, 4, 32, 96 |
+| vocabulary | {vocab_size} |
+
+## Results
+
+No evaluation is known to this card.
+
+## How to use
+
+With the package:
+
+```python
+import modeling_gpt1, tokenization  # pip install gpt1-hf; makes GPT-1 known to transformers
+
+{usage}
+```
+
+Without it, the model's own code comes with its weights; `trust_remote_code=True` lets it run, so read it first:
+
+```python
+{usage_without_package}
+```
+
+## Training
+
+This card was written without the run that trained the model, so data and settings are not known to it. The card that
+`GPT1Trainer` and `GPT1PretrainingTrainer` push has them.
+
+## Limits and bias
+
+- The model reads at most 96 tokens at a time, and all text in lower case, split into words by rules for English.
+- Its scores are those of a classifier: expect them to be worse, and no less confident, on text unlike its training
+  data, and do not let them alone decide about people.
+- It repeats the stereotypes and errors of the text that it was trained on. Measure that on your own cases before
+  others see what it makes.
+
+{citation}
+"""
+
+CHOICES_USAGE = """from transformers import AutoModelForMultipleChoice, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("me/choices")
+model = AutoModelForMultipleChoice.from_pretrained("me/choices")
+answers = ["the answer to judge", "another answer"]
+batch = tokenizer([["the context and the question"] * 2, answers], padding=True, return_tensors="pt")
+print(model(**{key: value[None] for key, value in batch.items()}).logits.softmax(-1))"""
+
+
+def accuracy(prediction) -> dict[str, float]:
+    return {"accuracy": float((prediction.predictions.argmax(-1) == prediction.label_ids).mean())}
+
+
+def joined_versions() -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions().items())
+
+
+def short(value: float) -> str:
+    return f"{value:.4f}".rstrip("0").rstrip(".")
+
+
+def test_the_whole_card_of_a_run(tmp_path):
+    trainer = make_trainer("entailment", tmp_path, 4, 2)
+    trainer.compute_metrics = accuracy
+    trainer.model.config.id2label = {0: "no", 1: "yes | perhaps"}
     trainer.train()
     metrics = trainer.evaluate()
     trainer.create_model_card(
@@ -123,23 +247,121 @@ def test_the_whole_card(tmp_path):
         dataset_tags="me/words",
         dataset="Words",
         dataset_args="short",
+        dataset_split="held-out",
     )
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
-    losses = {name: round(metrics[f"eval_{name}"], 4) for name in ("loss", "task_loss", "lm_loss")}
-    version_list = ", ".join(f"{name} {version}" for name, version in versions().items())
-    vocab_size = trainer.model.config.vocab_size
-    assert card.strip() == EXPECTED.format(**losses, versions=version_list, vocab_size=vocab_size).strip()
-    assert ModelCard.load(tmp_path / "README.md").data.eval_results[1].metric_value == losses["task_loss"]
+    names = ("loss", "accuracy", "task_loss", "lm_loss")
+    evaluated = {name: round(metrics[f"eval_{name}"], 4) for name in names}
+    logged = [record for record in trainer.state.log_history if "loss" in record][-1]
+    assert card.strip() == OF_A_RUN.strip().format(
+        **evaluated,
+        about=ABOUT,
+        vocab_size=trainer.model.config.vocab_size,
+        trained=" | ".join(short(logged[name]) for name in ("loss", "task_loss", "lm_loss")),
+        short=" | ".join(short(metrics[f"eval_{name}"]) for name in names),
+        versions=joined_versions(),
+        citation=CITATION,
+    )
+    assert faults_of_card(card) == []
+    (result,) = ModelCard.load(tmp_path / "README.md").data.eval_results
+    assert result == EvalResult(
+        task_type="text-classification",
+        dataset_type="me/words",
+        dataset_name="Words",
+        dataset_config="short",
+        dataset_split="held-out",
+        metric_type="accuracy",
+        metric_name="accuracy",
+        metric_value=evaluated["accuracy"],
+    )
+
+
+def test_the_whole_card_of_a_model():
+    model = make_model("multiple_choice", make_tokenizer())
+    card = str(model_card(model, "me/choices", tags=["tiny"]))
+    assert card.strip() == OF_A_MODEL.strip().format(
+        about=ABOUT,
+        vocab_size=model.config.vocab_size,
+        usage=CHOICES_USAGE,
+        usage_without_package=CHOICES_USAGE.replace(
+            'Choice.from_pretrained("me/choices")', 'Choice.from_pretrained("me/choices", trust_remote_code=True)'
+        ),
+        citation=CITATION,
+    )
+    assert faults_of_card(card) == []
+
+
+def test_the_card_of_a_pre_training(tmp_path):
+    trainer = helpers_pretraining.make_trainer(tmp_path, 1, max_steps=2, eval_strategy="steps", eval_steps=1)
+    trainer.train()
+    card = str(run_card(trainer, language="de", dataset=["books/one.txt", "books/two.txt"]))
+    history = [record for record in trainer.state.log_history if "eval_perplexity" in record]
+    perplexity, tokens = history[-1]["eval_perplexity"], trainer.state.num_input_tokens_seen
+    assert yaml.safe_load(card.split("---")[1]) == {
+        "language": "de",
+        "library_name": "transformers",
+        "metrics": ["perplexity"],
+        "pipeline_tag": "text-generation",
+        "tags": ["gpt1"],
+        "model-index": [
+            {
+                "name": tmp_path.name,
+                "results": [
+                    {
+                        "task": {"type": "text-generation"},
+                        "dataset": {"name": "books/one.txt", "type": "books-one.txt"},
+                        "metrics": [{"type": "perplexity", "value": round(perplexity, 4), "name": "perplexity"}],
+                    }
+                ],
+            }
+        ],
+    }
+    assert "| task | language modelling |\n| data | books/one.txt, books/two.txt |\n| blocks | 24 for tr" in card
+    assert f"| tokens seen in training | {tokens:,} |" in card and tokens > 0
+    assert f"| metric | value |\n|---|---|\n| loss | {history[-1]['eval_loss']:.4f} |\n" in card
+    assert f"| perplexity | {perplexity:.4f} |" in card
+    assert "Minimised: L1, the mean −log P of each token given those before it." in card
+    assert (
+        "| step | epoch | loss | perplexity | eval_loss | eval_perplexity |\n|---|---|---|---|---|---|\n| 1 |" in card
+    )
+    assert "- What it writes is likely text, not true text" in card and "classifier" not in card
+    assert faults_of_card(card) == []
 
 
 def test_without_data_and_evaluation(tmp_path):
     trainer = make_trainer("multiple_choice", tmp_path / "choices", 8, 1, lm_coef=0.0)
     trainer.create_model_card()
     card = (tmp_path / "choices" / "README.md").read_text(encoding="utf-8")
-    assert "The run that made this model logged no evaluation." in card
-    assert "model-index" not in card and "| data |" not in card
-    assert "# choices\n" in card and "| objective | L2 (task) |" in card
-    assert "AutoModelForMultipleChoice.from_pretrained" in card
+    assert "No evaluation is known to this card." in card
+    assert "model-index" not in card and "| data |" not in card and "| step |" not in card
+    assert "# choices\n" in card and "| lm_coef (λ) | 0.0 |" in card
+    assert "Minimised: L2, the task's loss, without the auxiliary language-modelling loss (λ = 0)." in card
+
+
+@pytest.mark.parametrize("case", [*CASES, "language model", "base model"])
+def test_the_code_of_the_card_runs(case, tmp_path, capsys, tiny_config):
+    tokenizer = make_tokenizer()
+    if case in CASES:
+        model = make_model(case, tokenizer)
+    else:
+        model_class = GPT1ForCausalLM if case == "language model" else GPT1Model
+        model = model_class(tiny_config(vocab_size=len(tokenizer), max_position_embeddings=96))
+    tokenizer.add_control_tokens(model)
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path)
+    card = model_card(model, str(tmp_path))
+    code = card.text.split("```python\n")[1].split("```")[0]
+    exec(compile(code, "card", "exec"), {})
+    printed = {
+        "classification": "'label': 'LABEL_",
+        "entailment": "'label': 'LABEL_",
+        "similarity": "'label': 'LABEL_",
+        "regression": "'label': 'LABEL_0'",
+        "multiple_choice": "tensor([[0.",
+        "language model": "'generated_text': 'it was",
+        "base model": "torch.Size([1, ",
+    }
+    assert printed[case] in capsys.readouterr().out
 
 
 def test_the_last_evaluation_is_that_of_all_data_sets_of_the_last_step():
@@ -150,8 +372,63 @@ def test_the_last_evaluation_is_that_of_all_data_sets_of_the_last_step():
         {"eval_mismatched_accuracy": 0.3, "eval_mismatched_samples_per_second": 9.0, "step": 2},
         {"train_loss": 3.0, "step": 2},
     ]
-    assert last_evaluation(log_history) == {"matched_accuracy": 0.2, "mismatched_accuracy": 0.3}
-    assert last_evaluation([{"loss": 3.0, "step": 1}]) == {}
+    results = last_evaluation(log_history, ["mismatched", "matched"])
+    assert results == [
+        {"name": "accuracy", "value": 0.2, "split": "matched"},
+        {"name": "accuracy", "value": 0.3, "split": "mismatched"},
+    ]
+    entries = evaluation_results(results, "text-classification", ["mnli"], ["nyu-mll/glue"], ["mnli"])
+    data = ModelCardData(model_name="me/tiny", eval_results=entries).to_dict()
+    assert [result["dataset"]["split"] for result in data["model-index"][0]["results"]] == ["matched", "mismatched"]
+    assert last_evaluation([{"loss": 3.0, "step": 1}]) == []
+
+
+def test_metrics_have_the_names_of_the_hub():
+    results = [{"name": name, "value": 0.5, "split": None} for name in ("loss", "lm_loss", "pearson", "spearmanr")]
+    assert metric_types(results) == ["pearsonr", "spearmanr"]
+    assert [entry.metric_type for entry in evaluation_results(results, "t", ["stsb"], [], [])] == [
+        "pearsonr",
+        "spearmanr",
+    ]
+    assert evaluation_results(results, "t", [], [], []) == []
+
+
+def test_a_long_run_has_a_short_table():
+    log_history = [{"eval_loss": step / 8, "epoch": step / 10, "step": step} for step in range(1, 101)]
+    table = history_table(log_history)
+    assert table[0] == ["step", "epoch", "eval_loss"]
+    assert len(table) == 21 and table[1] == ["5", "0.5", "0.625"] and table[-1] == ["100", "10", "12.5"]
+    assert history_table([{"loss": 2.5, "grad_norm": 1.0, "epoch": 1.0, "step": 7}]) == [
+        ["step", "epoch", "loss"],
+        ["7", "1", "2.5"],
+    ]
+    assert history_table([]) == []
+
+
+def test_many_classes_are_counted():
+    model = make_model("classification", make_tokenizer())
+    model.config.id2label = {index: f"class {index}" for index in range(23)}
+    assert classes_of(model) == ", ".join(f"class {index}" for index in range(20)) + " and 3 more"
+
+
+def test_a_folder_is_no_base_model(tmp_path):
+    model = make_model("classification", make_tokenizer())
+    assert base_model_of(model) is None
+    for name, base_model in {
+        "openai-community/openai-gpt": "openai-community/openai-gpt",
+        str(tmp_path): None,
+        "/gone/from/here": None,
+    }.items():
+        model.config._name_or_path = name
+        assert base_model_of(model) == base_model
+
+
+def test_no_licence_is_made_up_where_the_hub_is_out_of_reach(monkeypatch):
+    def refuse(*_, **__):
+        raise ConnectionError("out of reach")
+
+    monkeypatch.setattr(card_gpt1, "model_info", refuse)
+    assert license_of("me/base") is None and license_of(None) is None
 
 
 def test_a_missing_template_is_named(tmp_path, monkeypatch):

@@ -268,18 +268,6 @@ class TestFiles:
         assert saved == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", *HUB_CODE}
         assert not (tmp_path / "checkpoint-3" / "training_args.bin").exists()
 
-    def test_the_card_tells_the_run(self, tmp_path):
-        trainer = make_trainer("classification", tmp_path, 8, 1)
-        trainer.train()
-        accuracy_free_metrics = trainer.evaluate()
-        trainer.create_model_card(model_name="me/tiny", dataset="Words", dataset_tags="me/words")
-        card = (tmp_path / "README.md").read_text()
-        assert "# me/tiny" in card
-        assert f"| task_loss | {accuracy_free_metrics['eval_task_loss']:.4f} |" in card
-        assert "| objective | L3 = L2 (task) + 0.5 · L1 (language modelling) |" in card
-        assert "| learning_rate | 0.05 |" in card
-        assert "model-index:" in card and "name: Words" in card
-
 
 class TestPretraining:
     BLOCKS = [{"input_ids": list(range(1, length + 1))} for length in (16, 16, 16, 5, 16, 9)]

@@ -1,0 +1,214 @@
+"""Pushes to the hub: the model card goes with them, pickles and checkpoints never do, and a failed one loses nothing.
+
+What is pushed lies whole in a folder before the first request is made; the error of a failed upload names the folder
+and the command that uploads it later.
+"""
+
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import CommitInfo
+from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
+from huggingface_hub.utils import filter_repo_objects
+from transformers import PreTrainedModel
+from transformers.utils import logging
+from transformers.utils.hub import hf_api
+
+from .card_gpt1 import card_for_push, model_card, write_model_card
+from .checkpoint_gpt1 import ResumableTrainer
+
+logger = logging.get_logger(__name__)
+
+# Pickles run code when they are opened; those of a run also hold paths of this machine, as those of the optimizer's
+# state in checkpoints do. "_" begins the names of what is not written whole yet.
+NEVER_PUSHED = (
+    "_*",
+    "checkpoint-*",
+    "*/checkpoint-*",
+    *("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt"),
+)
+
+
+class PushError(OSError):
+    """An upload failed; what it should have uploaded lies whole on this machine."""
+
+
+class PublishingTrainer(ResumableTrainer):
+    """[`transformers.Trainer`] with this package's model card and pushes; the base of both trainers.
+
+    Raises:
+        PushError: the hub refused or did not answer. The model is saved before; the message says where it lies.
+    """
+
+    def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
+        """As in transformers: with `push_to_hub` it runs before training, so a missing token comes to light there."""
+        given = {"token": token, "private": private}
+        name = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
+        with explained(name, self.args.output_dir, self.args.hub_revision):
+            super().init_hf_repo(**{key: value for key, value in given.items() if value is not None})
+
+    def create_model_card(self, **card_data: Any) -> None:
+        """Write `README.md` into `args.output_dir` from the `hub_card.md` template and the facts of this run.
+
+        Args:
+            card_data: as in [`transformers.Trainer.create_model_card`]: `language`, `license`, `tags`, `model_name`,
+                `finetuned_from`, `tasks`, `dataset_tags`, `dataset`, `dataset_args`; and `dataset_split`, name of the
+                split that was evaluated.
+        """
+        if self.is_world_process_zero():
+            write_model_card(self, **card_data)
+
+    def push_to_hub(
+        self,
+        commit_message: str | None = "End of training",
+        blocking: bool = True,
+        token: str | None = None,
+        revision: str | None = None,
+        private: bool | None = None,
+        **card_data: Any,
+    ) -> CommitInfo | Future | None:
+        """As in transformers: model, tokenizer, card and logs of `output_dir` in one commit, but no pickles.
+
+        Raises:
+            PushError: the upload failed; with `blocking=False` the returned future raises it, and it is logged.
+        """
+        self.callback_handler.on_push_begin(self.args, self.state, self.control)
+        self.save_model(_internal_call=True)  # a call of all processes
+        if not self.is_world_process_zero():
+            return None
+        if self.hub_model_id is None:
+            self.create_model_card(**card_data)  # there is one even if the repository cannot be made
+            self.init_hf_repo(token=token, private=private)
+        self.create_model_card(**card_data)
+        self._finish_current_push()
+        upload = partial(
+            upload_result,
+            self.args.output_dir,
+            self.hub_model_id,
+            commit_message=commit_message,
+            token=token or self.args.hub_token,
+            revision=revision or self.args.hub_revision,
+        )
+        if blocking:
+            return upload()
+        future = hf_api().run_as_future(upload)
+        future.add_done_callback(_log_failure)
+        return future
+
+
+def push_model(
+    model: PreTrainedModel,
+    repo_id: str,
+    *,
+    commit_message: str | None = None,
+    commit_description: str | None = None,
+    private: bool | None = None,
+    token: bool | str | None = None,
+    revision: str | None = None,
+    create_pr: bool = False,
+    max_shard_size: int | str | None = "50GB",
+    tags: list[str] | None = None,
+) -> CommitInfo:
+    """What `model.push_to_hub` does; arguments as in [`transformers.utils.PushToHubMixin.push_to_hub`].
+
+    A card that somebody wrote for the repository stays; where there is none, or the empty one that transformers
+    writes with a tokenizer, the card is made from `hub_card.md` and what the model knows of itself.
+
+    Raises:
+        PushError: the upload failed; the model was saved to a folder, which stays and which the message names.
+    """
+    folder = tempfile.mkdtemp(prefix="gpt1-push-")
+    model.save_pretrained(folder, max_shard_size=max_shard_size)
+    model_card(model, repo_id, tags=tags).save(Path(folder, "README.md"))
+    with explained(repo_id, folder, revision):
+        repo_id = hf_api().create_repo(repo_id, private=private, token=token, exist_ok=True).repo_id
+        card_for_push(model, repo_id, tags, token).save(Path(folder, "README.md"))
+        if revision is not None and not revision.startswith("refs/pr"):
+            hf_api().create_branch(repo_id=repo_id, branch=revision, token=token, exist_ok=True)
+    result = upload_result(
+        folder,
+        repo_id,
+        commit_message=commit_message or "Upload model",
+        commit_description=commit_description,
+        token=token,
+        revision=revision,
+        create_pr=create_pr,
+    )
+    shutil.rmtree(folder, ignore_errors=True)
+    return result
+
+
+def upload_result(folder: str, repo_id: str, revision: str | None = None, **commit: Any) -> CommitInfo:
+    """Upload a folder without what is never pushed.
+
+    Args:
+        folder (`str`): model, tokenizer and card.
+        repo_id (`str`): a repository that exists.
+        revision (`str`, *optional*): a branch that exists. Default: main.
+        commit: further arguments of [`huggingface_hub.HfApi.upload_folder`].
+
+    Raises:
+        PushError: the upload failed.
+    """
+    with explained(repo_id, folder, revision):
+        return hf_api().upload_folder(
+            repo_id=repo_id, folder_path=folder, revision=revision, ignore_patterns=list(NEVER_PUSHED), **commit
+        )
+
+
+@contextmanager
+def explained(repo_id: str, folder: str, revision: str | None = None) -> Iterator[None]:
+    """Turns whatever stops an upload into a [`PushError`] that says where the result lies and how to go on."""
+    try:
+        yield
+    except Exception as error:  # of the hub, the network, the card's metadata: nothing of them may hide the result
+        raise PushError(explain_failure(error, repo_id, folder, revision)) from error
+
+
+def explain_failure(error: Exception, repo_id: str, folder: str, revision: str | None = None) -> str:
+    lines = str(error).split("\n") if isinstance(error, ValueError) else str(error).strip().split("\n")[:1]
+    cause = " ".join(" ".join(lines).split()).rstrip(".") or type(error).__name__
+    remedy = find_remedy(error, repo_id)
+    if not any(Path(folder).glob("*.safetensors")):
+        return (
+            f"{repo_id} cannot be pushed to: {cause}. Nothing is lost, because there is no result yet. {remedy} and "
+            "start again, or leave `push_to_hub` out and upload the result later."
+        )
+    return (
+        f"The push to {repo_id} failed: {cause}. Nothing is lost: the whole result lies in {folder}. {remedy} and run:"
+        f"\n{upload_command(repo_id, folder, revision)}"
+    )
+
+
+def find_remedy(error: Exception, repo_id: str) -> str:
+    """What to do before the next attempt, as the beginning of a sentence."""
+    if isinstance(error, OfflineModeIsEnabled):
+        return "Unset HF_HUB_OFFLINE"
+    status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
+    if status == 401 or isinstance(error, LocalTokenNotFoundError):
+        return "Log in with `hf auth login`, or set HF_TOKEN to a token with write permission,"
+    if status == 403:
+        return f"Log in with `hf auth login` and a token that may write to {repo_id}"
+    if isinstance(error, ValueError):  # of the repository's name, or of the card's metadata
+        return "Correct that (the card is README.md there)"
+    return "Wait until the hub answers"
+
+
+def upload_command(repo_id: str, folder: str, revision: str | None = None) -> str:
+    """The command of a shell that uploads the folder as a push would."""
+    files = [path.relative_to(folder).as_posix() for path in Path(folder).rglob("*") if path.is_file()]
+    matching = [pattern for pattern in NEVER_PUSHED if any(filter_repo_objects(files, allow_patterns=[pattern]))]
+    words = ["hf", "upload", repo_id, str(folder), *(word for pattern in matching for word in ("--exclude", pattern))]
+    return shlex.join(words if revision is None else [*words, "--revision", revision])
+
+
+def _log_failure(future: Future) -> None:
+    if future.exception() is not None:
+        logger.error(str(future.exception()))

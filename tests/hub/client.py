@@ -1,0 +1,215 @@
+"""What a user does with the hub, each case in a process of its own; run as a script by `test_hub.py`.
+
+`python tests/hub/client.py FOLDER` forks a process per case, so that the imports, which take longer than all cases
+together, are made once. Output and exit code of each case are written to `FOLDER/<case>.txt` and
+`FOLDER/record.json`.
+The environment says where the hub is.
+"""
+
+import json
+import os
+import runpy
+import sys
+import time
+import traceback
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+from helpers_training import make_model, make_tokenizer, make_trainer
+from huggingface_hub import ModelCard, upload_file
+from huggingface_hub.utils import _http, get_session
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+import modeling_gpt1
+from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM
+from modeling_gpt1.hub_gpt1 import PushError
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+MOODS = [{"review": "ann is kind", "mood": "happy"}, {"review": "the dog is very lazy", "mood": "sad"}]
+SIZE = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,max_position_embeddings=48"
+TEXT = "ann sees the old dog in the park . the dog eats a fish and goes home .\n"
+
+
+def language_model() -> GPT1ForCausalLM:
+    torch.manual_seed(0)
+    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 48}
+    return GPT1ForCausalLM(GPT1Config(vocab_size=len(make_tokenizer()), **size))
+
+
+def same_weights(left, right) -> bool:
+    other = right.state_dict()
+    return all(torch.equal(weight, other[name]) for name, weight in left.state_dict().items())
+
+
+def push_tokenizer_and_model(folder: Path) -> None:
+    """Then open all three from the hub, keep a card that somebody wrote, and check it by the hub's own checker."""
+    model, tokenizer = language_model(), make_tokenizer()
+    tokenizer.push_to_hub("me/language-model")
+    model.push_to_hub("me/language-model", tags=["tiny"])
+    opened = AutoModelForCausalLM.from_pretrained("me/language-model")
+    assert same_weights(model, opened)
+    assert AutoConfig.from_pretrained("me/language-model").to_dict() == opened.config.to_dict()
+    text = "ann sees the dog ."
+    assert AutoTokenizer.from_pretrained("me/language-model")(text)["input_ids"] == tokenizer(text)["input_ids"]
+    ModelCard.load("me/language-model").validate()
+    own_card = b"---\nlicense: mit\ntags:\n- mine\n---\nMy own words.\n"
+    upload_file(path_or_fileobj=own_card, path_in_repo="README.md", repo_id="me/language-model")
+    model.push_to_hub("me/language-model", tags=["tiny"], commit_message="Again")
+    model.push_to_hub("me/language-model", revision="next")
+
+
+def open_from_the_hub(folder: Path) -> None:
+    """What the two scripts pushed, by the code that their cards give."""
+    for name in ("me/moods", "me/books"):
+        with_package = ModelCard.load(name).text.split("```python\n")[1].split("```")[0]
+        exec(compile(with_package, name, "exec"), {})
+    assert same_weights(
+        GPT1DoubleHeadsModel.from_pretrained("me/moods"), GPT1DoubleHeadsModel.from_pretrained(folder / "moods")
+    )
+
+
+def fine_tune(folder: Path, name: str = "moods", *more: str) -> None:
+    """From the model that `pre_train` pushed."""
+    for split, repeat in (("train", 4), ("validation", 1)):
+        rows = "".join(json.dumps(row) + "\n" for row in MOODS * repeat)
+        (folder / f"{name}-{split}.jsonl").write_text(rows, encoding="utf-8")
+    run_example(
+        "finetune.py",
+        *("--train_file", f"{folder}/{name}-train.jsonl", "--validation_file", f"{folder}/{name}-validation.jsonl"),
+        *("--traversal", "classification", "--columns", "text=review", "label=mood", "--do_train", "--do_eval"),
+        *("--model_name_or_path", "me/books"),
+        *("--output_dir", f"{folder}/{name}", "--hub_model_id", f"me/{name}", "--save_steps", "1"),
+        *(*run_arguments(), *more),
+    )
+
+
+def fine_tune_with_a_failing_upload(folder: Path) -> None:
+    fine_tune(folder, "unlucky")
+
+
+def fine_tune_with_a_token_that_may_not_write(folder: Path) -> None:
+    fine_tune(folder, "forbidden", "--hub_token", "hf_read")
+
+
+def pre_train(folder: Path) -> None:
+    for name in ("train.txt", "validation.txt"):
+        (folder / name).write_text(TEXT * 20, encoding="utf-8")
+    run_example(
+        "pretrain.py",
+        *("--train_files", f"{folder}/train.txt", "--validation_files", f"{folder}/validation.txt"),
+        *("--num_merges", "50", "--config_overrides", SIZE, "--warmup_steps", "0", "--license", "mit"),
+        *("--output_dir", f"{folder}/books", "--hub_model_id", "me/books", "--prompts", "ann"),
+        *run_arguments(),
+    )
+
+
+def run_arguments() -> list[str]:
+    return [
+        *("--push_to_hub", "--use_cpu", "--disable_tqdm", "true", "--report_to", "none"),
+        *("--max_steps", "2", "--per_device_train_batch_size", "4", "--logging_steps", "1"),
+    ]
+
+
+def run_example(script: str, *arguments: str) -> None:
+    sys.argv = [str(EXAMPLES / script), *arguments]
+    sys.path.insert(0, str(EXAMPLES))
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def fail_to_push(folder: Path) -> None:
+    """Prints the message of each failure, after a check that what was to be pushed is whole."""
+    trainer = make_trainer("classification", folder / "result", 8, 1)
+    trainer.train()
+    for name in ("cannot-create", "cannot-prepare", "cannot-upload", "cannot-commit", "silent"):
+        trainer.args.hub_model_id, trainer.hub_model_id = f"me/{name}", None
+        print(f"{name}: {message_of(trainer.push_to_hub)}")
+        assert same_weights(trainer.model, GPT1DoubleHeadsModel.from_pretrained(folder / "result"))
+        assert f"# me/{name}\n" in (folder / "result" / "README.md").read_text(encoding="utf-8")
+        assert len(AutoTokenizer.from_pretrained(folder / "result")) == trainer.model.config.vocab_size
+    trainer.args.hub_model_id, trainer.hub_model_id = "me/cannot-commit", None
+    future = trainer.push_to_hub(blocking=False)
+    print(f"future: {message_of(future.result)}")
+    trainer.args.hub_model_id, trainer.hub_model_id = "me/language-model", None
+    print(f"card: {message_of(lambda: trainer.push_to_hub(language='English'))}")
+    push_beside_pickles(trainer, folder / "result")
+    os.environ.pop("HF_TOKEN")
+    print(f"no-token: {message_of(trainer.push_to_hub)}")
+    print(f"at-start: {message_of(lambda: make_trainer('classification', folder / 'new', 8, 1, push_to_hub=True))}")
+
+
+def push_beside_pickles(trainer, folder: Path) -> None:
+    """Twice: as a script does, and by `save_model`, which pushes where the arguments say so."""
+    pickles = ("training_args.bin", "rng_state.pth", "global_step3/optimizer.pt", "trial/checkpoint-3/state.json")
+    for name in (*pickles, "_incomplete/model.safetensors", "events/tensorboard"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("content", encoding="utf-8")
+    trainer.args.hub_model_id, trainer.hub_model_id = "me/clean", None
+    trainer.push_to_hub()
+    trainer.args.push_to_hub = True
+    trainer.create_model_card(model_name="renamed")
+    trainer.save_model()
+    trainer.args.push_to_hub = False
+
+
+def fail_to_push_a_model(folder: Path) -> None:
+    model = make_model("classification", make_tokenizer())
+    message = message_of(lambda: model.push_to_hub("me/cannot-commit"))
+    print(f"model: {message}")
+    kept = message.splitlines()[-1].split()[-1]
+    assert same_weights(model, GPT1DoubleHeadsModel.from_pretrained(kept))
+
+
+def message_of(push) -> str:
+    try:
+        push()
+    except PushError as error:
+        return str(error)
+    raise AssertionError("The push did not fail.")
+
+
+CASES = (
+    push_tokenizer_and_model,
+    pre_train,
+    fine_tune,
+    open_from_the_hub,
+    fine_tune_with_a_failing_upload,
+    fine_tune_with_a_token_that_may_not_write,
+    fail_to_push,
+    fail_to_push_a_model,
+)
+
+
+def run_case(case, folder: Path) -> int:
+    """The exit code of the case in a process of its own."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    code = 1
+    try:
+        output = os.open(folder / f"{case.__name__}.txt", os.O_WRONLY | os.O_CREAT)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        get_session().timeout = 0.5
+        _http.time = SimpleNamespace(**{**vars(time), "sleep": lambda _: None})  # between attempts
+        case(folder)
+        code = 0
+    except SystemExit as end:
+        print(end.code if isinstance(end.code, str) else "", file=sys.stderr)
+        code = end.code if isinstance(end.code, int) else 1
+    except Exception:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def main(folder: str) -> None:
+    codes = {case.__name__: run_case(case, Path(folder)) for case in CASES}
+    record = {"codes": codes, "package": modeling_gpt1.__file__}
+    Path(folder, "record.json").write_text(json.dumps(record), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

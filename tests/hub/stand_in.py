@@ -1,0 +1,304 @@
+"""A stand-in for the hub: its HTTP interface for models on a port of this machine, with commits kept in memory.
+
+Written from the requests of huggingface_hub's client. It answers as the hub does: files are regular or LFS by their
+ending, LFS files are uploaded apart from the commit that names them, and a card is refused for the same faults of its
+metadata. Tokens are `hf_write` and `hf_read`; the namespace of both is `me`.
+"""
+
+import base64
+import hashlib
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import yaml
+
+LFS_ENDINGS = (".safetensors", ".bin", ".pt", ".pth", ".pkl")
+REPOSITORY_ID = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
+
+
+@dataclass
+class Commit:
+    """A commit, with all files that the repository has after it."""
+
+    sha: str
+    message: str
+    added: list[str]
+    files: dict[str, bytes]
+
+
+@dataclass
+class StandIn:
+    """What the server holds, and what it is to do wrong."""
+
+    url: str = ""
+    commits: dict[str, list[Commit]] = field(default_factory=dict)
+    """Repository to its commits, the oldest first."""
+    faults: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Repository to a step (create, preupload, lfs, commit) and the status that it ends with; 0 is no answer."""
+    requests: list[str] = field(default_factory=list)
+    """Method and path of every request."""
+    uploads: dict[str, bytes] = field(default_factory=dict)
+    """LFS files by their SHA-256."""
+    cards: list[str] = field(default_factory=list)
+    """Every card that was to be validated."""
+
+    def files(self, repo_id: str) -> dict[str, bytes]:
+        return self.commits[repo_id][-1].files
+
+    def commit(self, repo_id: str, message: str, added: dict[str, bytes]) -> Commit:
+        history = self.commits[repo_id]
+        files = {**(history[-1].files if history else {}), **added}
+        sha = hashlib.sha1(f"{repo_id} {len(history)} {sorted(added)}".encode()).hexdigest()
+        history.append(Commit(sha, message, sorted(added), files))
+        return history[-1]
+
+
+class Silence(Exception):
+    """No answer at all."""
+
+
+class Refusal(Exception):
+    """An answer other than success."""
+
+    def __init__(self, status: int, message: str, code: str | None = None):
+        self.status, self.message, self.code = status, message, code
+
+
+def faults_of_card(text: str) -> list[str]:
+    """What the hub finds wrong with a card's metadata (https://huggingface.co/docs/hub/model-cards)."""
+    block = re.match(r"---\n(.*?)\n---\n", text, flags=re.DOTALL)
+    try:
+        data = yaml.safe_load(block[1]) if block else None
+    except yaml.YAMLError as error:
+        return [f"invalid YAML: {error}"]
+    if not isinstance(data, dict):
+        return ["no metadata"]
+    texts = {name: data.get(name) for name in ("license", "pipeline_tag", "library_name")}
+    faults = [f'"{name}" must be a string' for name, value in texts.items() if not isinstance(value, str | None)]
+    for name in ("tags", "datasets", "metrics"):
+        value = data.get(name)
+        if value is not None and not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
+            faults.append(f'"{name}" must be an array of strings')
+    languages = data.get("language") or []
+    for language in [languages] if isinstance(languages, str) else languages:
+        if not re.fullmatch(r"[a-z]{2,3}|multilingual|code", str(language)):
+            faults.append(f'"language" {language} must be an ISO code')
+    if data.get("base_model") is not None and not REPOSITORY_ID.fullmatch(str(data["base_model"])):
+        faults.append('"base_model" must be the id of a model')
+    return faults + [fault for entry in data.get("model-index") or [] for fault in faults_of_entry(entry)]
+
+
+def faults_of_entry(entry: dict[str, Any]) -> Iterator[str]:
+    if not isinstance(entry.get("name"), str):
+        yield '"model-index[0].name" is required'
+    for result in entry["results"]:
+        needed = {
+            "task.type": result.get("task", {}).get("type"),
+            "dataset.type": result.get("dataset", {}).get("type"),
+            "dataset.name": result.get("dataset", {}).get("name"),
+            **{f"metrics.{key}": metric.get(key) for metric in result["metrics"] for key in ("type", "value")},
+        }
+        yield from (f'"model-index[0].results.{name}" is required' for name, value in needed.items() if value is None)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers a request from the server's `StandIn`."""
+
+    protocol_version = "HTTP/1.1"
+    hub: StandIn
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        self._answer()
+
+    do_HEAD = do_POST = do_PUT = do_GET
+
+    def _answer(self) -> None:
+        path = unquote(urlsplit(self.path).path)
+        self.hub.requests.append(f"{self.command} {path}")
+        body = self._read_body()
+        try:
+            for pattern, method in ROUTES:
+                match = re.fullmatch(pattern, f"{self.command} {path}")
+                if match:
+                    return getattr(self, method)(body, *match.groups())
+            raise Refusal(404, f"The stand-in has no {self.command} {path}")
+        except Silence:
+            self.close_connection = True
+        except Refusal as refusal:
+            errors = [{"message": refusal.message}]
+            headers = {"X-Error-Message": refusal.message, **({"X-Error-Code": refusal.code} if refusal.code else {})}
+            self._send({"error": refusal.message, "errors": errors, "warnings": []}, refusal.status, headers)
+
+    def _read_body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = b""
+        while length := int(self.rfile.readline(), 16):
+            body += self.rfile.read(length)
+            self.rfile.readline()
+        self.rfile.readline()
+        return body
+
+    def _send(self, content: Any, status: int = 200, headers: dict[str, str] | None = None) -> None:
+        payload = content if isinstance(content, bytes) else json.dumps(content).encode()
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(payload)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(payload)
+
+    def _check_write(self, repo_id: str, step: str) -> None:
+        token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if token not in ("hf_write", "hf_read"):
+            raise Refusal(401, "Invalid username or password.")
+        if token == "hf_read":
+            raise Refusal(403, f"You don't have the rights to write to {repo_id}")
+        faulty_step, status = self.hub.faults.get(repo_id, (None, None))
+        if step == faulty_step and status == 0:
+            time.sleep(1.0)  # longer than the client of the tests waits
+            raise Silence
+        if step == faulty_step and status:
+            raise Refusal(status, HTTPStatus(status).phrase)
+
+    def _history(self, repo_id: str) -> list[Commit]:
+        if repo_id not in self.hub.commits:
+            raise Refusal(404, "Repository not found", "RepoNotFound")
+        return self.hub.commits[repo_id]
+
+    def create(self, body: bytes) -> None:
+        asked = json.loads(body)
+        repo_id = f"{asked.get('organization') or 'me'}/{asked['name']}"
+        self._check_write(repo_id, "create")
+        if repo_id in self.hub.commits:
+            return self._send({"error": "exists", "url": f"{self.hub.url}/{repo_id}"}, 409)
+        self.hub.commits[repo_id] = []
+        self.hub.commit(repo_id, "initial commit", {".gitattributes": b""})
+        self._send({"url": f"{self.hub.url}/{repo_id}"})
+
+    def validate(self, body: bytes) -> None:
+        content = json.loads(body)["content"]
+        self.hub.cards.append(content)
+        faults = faults_of_card(content)
+        if faults:
+            raise Refusal(400, "; ".join(faults))
+        self._send({"errors": [], "warnings": []})
+
+    def preupload(self, body: bytes, repo_id: str) -> None:
+        self._check_write(repo_id, "preupload")
+        self._history(repo_id)
+        files = [
+            {
+                "path": file["path"],
+                "uploadMode": "lfs" if file["path"].endswith(LFS_ENDINGS) else "regular",
+                "shouldIgnore": False,
+            }
+            for file in json.loads(body)["files"]
+        ]
+        self._send({"files": files})
+
+    def lfs_batch(self, body: bytes, repo_id: str) -> None:
+        self._check_write(repo_id, "lfs")
+        objects = [
+            {**item, "actions": {"upload": {"href": f"{self.hub.url}/lfs/{item['oid']}"}}}
+            for item in json.loads(body)["objects"]
+        ]
+        self._send({"transfer": "basic", "objects": objects})
+
+    def lfs_upload(self, body: bytes, oid: str) -> None:
+        if hashlib.sha256(body).hexdigest() != oid:
+            raise Refusal(400, "The content has another SHA-256")
+        self.hub.uploads[oid] = body
+        self._send({})
+
+    def commit(self, body: bytes, repo_id: str, revision: str) -> None:
+        self._check_write(repo_id, "commit")
+        self._history(repo_id)
+        message, added = "", {}
+        for line in body.decode().splitlines():
+            item = json.loads(line)
+            value = item["value"]
+            if item["key"] == "header":
+                message = value["summary"]
+            elif item["key"] == "file":
+                added[value["path"]] = base64.b64decode(value["content"])
+            elif item["key"] == "lfsFile":
+                added[value["path"]] = self.hub.uploads[value["oid"]]
+            else:
+                raise Refusal(400, f"The stand-in knows no {item['key']}")
+        commit = self.hub.commit(repo_id, message, added)
+        url = f"{self.hub.url}/{repo_id}/commit/{commit.sha}"
+        self._send({"commitOid": commit.sha, "commitUrl": url, "success": True})
+
+    def branch(self, body: bytes, repo_id: str, name: str) -> None:
+        self._check_write(repo_id, "branch")
+        self._history(repo_id)
+        self._send({})
+
+    def info(self, body: bytes, repo_id: str) -> None:
+        commit = self._history(repo_id)[-1]
+        siblings = [{"rfilename": name} for name in sorted(commit.files)]
+        # The hub makes tags of what the card says.
+        licenses = re.findall(r"^license: (.*)$", commit.files.get("README.md", b"").decode(), flags=re.MULTILINE)
+        tags = [f"license:{name}" for name in licenses[:1]]
+        self._send({"id": repo_id, "sha": commit.sha, "tags": tags, "siblings": siblings})
+
+    def tree(self, body: bytes, repo_id: str) -> None:
+        files = self._history(repo_id)[-1].files
+        entries = [
+            {"type": "file", "path": name, "size": len(content), "oid": hashlib.sha1(content).hexdigest()}
+            for name, content in sorted(files.items())
+        ]
+        self._send(entries)
+
+    def resolve(self, body: bytes, repo_id: str, name: str) -> None:
+        commit = self._history(repo_id)[-1]
+        if name not in commit.files:
+            raise Refusal(404, "Entry not found", "EntryNotFound")
+        content = commit.files[name]
+        tag = hashlib.sha256(content).hexdigest()
+        self._send(content, headers={"ETag": f'"{tag}"', "X-Repo-Commit": commit.sha})
+
+
+REPOSITORY = r"([\w.-]+/[\w.-]+)"
+ROUTES = (
+    (r"POST /api/repos/create", "create"),
+    (r"POST /api/validate-yaml", "validate"),
+    (rf"POST /api/models/{REPOSITORY}/preupload/[^/]+", "preupload"),
+    (rf"POST /{REPOSITORY}\.git/info/lfs/objects/batch", "lfs_batch"),
+    (r"PUT /lfs/(\w+)", "lfs_upload"),
+    (rf"POST /api/models/{REPOSITORY}/commit/([^/]+)", "commit"),
+    (rf"POST /api/models/{REPOSITORY}/branch/(.+)", "branch"),
+    (rf"GET /api/models/{REPOSITORY}/tree/.*", "tree"),
+    (rf"GET /api/models/{REPOSITORY}(?:/revision/[^/]+)?", "info"),
+    (rf"(?:GET|HEAD) /{REPOSITORY}/resolve/[^/]+/(.+)", "resolve"),
+)
+
+
+@contextmanager
+def serve() -> Iterator[StandIn]:
+    """A stand-in that answers while the block runs."""
+    hub = StandIn()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("BoundHandler", (Handler,), {"hub": hub}))
+    server.daemon_threads = True
+    hub.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield hub
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

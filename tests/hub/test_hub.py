@@ -1,0 +1,269 @@
+"""Pushes to the hub and back, by the real client of huggingface_hub, from an installed wheel, against a stand-in."""
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hub.stand_in import StandIn, faults_of_card, serve
+from huggingface_hub import ModelCard
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGED = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "hub_card.md", "modeling_gpt1", "tokenization")
+FAULTS = {
+    "me/unlucky": ("commit", 500),
+    "me/cannot-create": ("create", 500),
+    "me/cannot-prepare": ("preupload", 403),
+    "me/cannot-upload": ("lfs", 504),
+    "me/cannot-commit": ("commit", 500),
+    "me/silent": ("commit", 0),
+}
+SAVED = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
+RESULTS = ["all_results.json", "eval_results.json", "train_results.json"]
+PICKLE_ENDINGS = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
+ZIP_OF_TORCH, PICKLE_PROTOCOL = b"PK\x03\x04", b"\x80"
+LOG_IN = "Log in with `hf auth login`, or set HF_TOKEN to a token with write permission,"
+
+
+@dataclass
+class Visit:
+    """What the client did, and what the stand-in has afterwards."""
+
+    hub: StandIn
+    folder: Path
+    package: Path
+    environment: dict[str, str]
+    record: dict
+
+    def output(self, case: str) -> str:
+        return (self.folder / f"{case}.txt").read_text(encoding="utf-8")
+
+    def commits(self, repo_id: str) -> list[tuple[str, list[str]]]:
+        return [(commit.message, commit.added) for commit in self.hub.commits[repo_id][1:]]
+
+    def printed(self, case: str, name: str) -> str:
+        """The message that the case printed after `name: `, with the lines that belong to it."""
+        lines = self.output(case).splitlines()
+        first = next(index for index, line in enumerate(lines) if line.startswith(f"{name}: "))
+        has_command = lines[first].endswith("and run:")
+        return "\n".join(lines[first : first + 1 + has_command]).removeprefix(f"{name}: ")
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    """A folder with the package, installed from its wheel; the build leaves nothing in the checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    (folder / "source").mkdir()
+    for name in PACKAGED:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, folder / "source" / name)
+    quiet = ["--quiet", "--no-index", "--no-deps", "--disable-pip-version-check"]
+    build = ["wheel", *quiet, "--no-build-isolation", "--wheel-dir", str(folder), str(folder / "source")]
+    subprocess.run([sys.executable, "-m", "pip", *build], check=True)
+    (wheel,) = folder.glob("*.whl")
+    install = ["install", *quiet, "--target", str(folder / "installed"), str(wheel)]
+    subprocess.run([sys.executable, "-m", "pip", *install], check=True)
+    return folder / "installed"
+
+
+@pytest.fixture(scope="module")
+def visit(package, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hub")
+    with serve() as hub:
+        hub.faults.update(FAULTS)
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
+        environment = {
+            **inherited,
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+            "PYTHONPATH": os.pathsep.join([str(package), str(ROOT / "tests")]),
+            "HF_ENDPOINT": hub.url,
+            "HF_HOME": str(folder / "home"),
+            "HF_TOKEN": "hf_write",
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "HF_HUB_DISABLE_XET": "1",
+            "OMP_NUM_THREADS": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+            "TMPDIR": str(folder),
+        }
+        command = [sys.executable, str(ROOT / "tests" / "hub" / "client.py"), str(folder)]
+        subprocess.run(command, env=environment, cwd=folder, check=True, timeout=300)
+        record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
+        yield Visit(hub, folder, package, environment, record)
+
+
+@pytest.mark.parametrize(
+    ("case", "code"),
+    {
+        "push_tokenizer_and_model": 0,
+        "pre_train": 0,
+        "fine_tune": 0,
+        "open_from_the_hub": 0,
+        "fine_tune_with_a_failing_upload": 1,
+        "fine_tune_with_a_token_that_may_not_write": 1,
+        "fail_to_push": 0,
+        "fail_to_push_a_model": 0,
+    }.items(),
+)
+def test_the_case_ends_well_or_says_that_it_does_not(visit, case, code):
+    assert visit.record["codes"][case] == code, visit.output(case)
+
+
+def test_the_wheel_holds_the_template(visit):
+    assert Path(visit.record["package"]).parent == visit.package / "modeling_gpt1"
+    template = (visit.package / "modeling_gpt1" / "hub_card.md").read_text(encoding="utf-8")
+    assert template == (ROOT / "hub_card.md").read_text(encoding="utf-8")
+
+
+def test_what_is_pushed(visit):
+    model = ["README.md", "config.json", "generation_config.json", "model.safetensors"]
+    assert visit.commits("me/language-model") == [
+        ("Upload tokenizer", ["README.md", "tokenizer.json", "tokenizer_config.json"]),
+        ("Upload model", model),
+        ("Upload README.md with huggingface_hub", ["README.md"]),
+        ("Again", model),
+        ("Upload model", model),
+    ]
+    pre_trained = sorted(["README.md", "generation_config.json", "log.jsonl", *SAVED, *RESULTS])
+    assert visit.commits("me/books") == [("End of training", pre_trained)]
+    fine_tuned = sorted(["README.md", "trainer_state.json", *SAVED, *RESULTS])
+    assert visit.commits("me/moods") == [("End of training", fine_tuned)]
+    beside_pickles = sorted(["README.md", "events/tensorboard", *SAVED])
+    assert visit.commits("me/clean") == [("End of training", beside_pickles), ("Model save", beside_pickles)]
+    failed = [name for name in FAULTS if name != "me/unlucky"]
+    assert all(visit.commits(name) == [] for name in failed if name in visit.hub.commits)
+
+
+def find_pickles(files: dict[str, bytes]) -> list[str]:
+    return [
+        name
+        for name, content in files.items()
+        if name.endswith(PICKLE_ENDINGS) or content.startswith((ZIP_OF_TORCH, PICKLE_PROTOCOL))
+    ]
+
+
+def test_no_pickle_no_token_and_no_path_is_pushed(visit):
+    local = {str(path): path.read_bytes() for path in (visit.folder / "moods").rglob("*") if path.is_file()}
+    assert find_pickles(local)  # of the optimizer, in the checkpoints
+    for history in visit.hub.commits.values():
+        files = history[-1].files
+        assert find_pickles(files) == []
+        for name, content in files.items():
+            assert b"hf_write" not in content, name
+            assert str(visit.folder).encode() not in content, name
+
+
+def test_cards_of_the_repositories(visit):
+    by_transformers, ours, _, kept, _ = [
+        ModelCard(commit.files["README.md"].decode()) for commit in visit.hub.commits["me/language-model"][1:]
+    ]
+    assert "[More Information Needed]" in by_transformers.text
+    assert "[More Information Needed]" not in ours.text and "# me/language-model\n" in ours.text
+    assert ours.data.to_dict() == {
+        "language": "en",
+        "library_name": "transformers",
+        "pipeline_tag": "text-generation",
+        "tags": ["gpt1", "tiny"],
+    }
+    assert kept.text == "My own words.\n"
+    assert kept.data.to_dict() == {"license": "mit", "tags": ["mine", "tiny"]}
+
+    fine_tuned = ModelCard(visit.hub.files("me/moods")["README.md"].decode())
+    assert (fine_tuned.data.base_model, fine_tuned.data.license) == ("me/books", "mit")
+    assert "It was fine-tuned from [me/books](https://huggingface.co/me/books)." in fine_tuned.text
+    assert "| classes | happy, sad |" in fine_tuned.text
+    pre_trained = ModelCard(visit.hub.files("me/books")["README.md"].decode())
+    (result,) = pre_trained.data.eval_results
+    place = f"{visit.folder.name}/train.txt"
+    assert (result.metric_type, result.dataset_name, result.dataset_split) == ("perplexity", place, "validation")
+    assert "| tokens seen in training | 379 |" in pre_trained.text
+
+
+def test_the_hub_checks_every_card(visit):
+    assert len(visit.hub.cards) >= 8
+    assert [card for card in visit.hub.cards if faults_of_card(card)] == [
+        card for card in visit.hub.cards if "language: English" in card
+    ]
+
+
+def test_what_a_failed_push_says(visit):
+    url, result = visit.hub.url, visit.folder / "result"
+
+    def expected(name: str, cause: str, remedy: str, folder: Path = result) -> str:
+        return (
+            f"The push to me/{name} failed: {cause}. Nothing is lost: the whole result lies in {folder}. {remedy} "
+            f"and run:\nhf upload me/{name} {folder}"
+        )
+
+    wait = "Wait until the hub answers"
+    messages = {
+        name: visit.printed("fail_to_push", name)
+        for name in ("cannot-create", "cannot-prepare", "cannot-upload", "cannot-commit", "silent", "future", "card")
+    }
+    error = f"Server error '500 Internal Server Error' for url '{url}"
+    not_committed = expected("cannot-commit", f"{error}/api/models/me/cannot-commit/commit/main'", wait)
+    assert messages == {
+        "cannot-create": expected("cannot-create", f"{error}/api/repos/create'", wait),
+        "cannot-prepare": expected(
+            "cannot-prepare",
+            "403 Forbidden: Forbidden",
+            "Log in with `hf auth login` and a token that may write to me/cannot-prepare",
+        ),
+        "cannot-upload": expected(
+            "cannot-upload",
+            f"Server error '504 Gateway Timeout' for url '{url}/me/cannot-upload.git/info/lfs/objects/batch'",
+            wait,
+        ),
+        "cannot-commit": not_committed,
+        "silent": expected("silent", "timed out", wait),
+        "future": not_committed,
+        "card": expected(
+            "language-model",
+            'Invalid metadata in README.md. - "language" English must be an ISO code',
+            "Correct that (the card is README.md there)",
+        ),
+    }
+    refused = f"Client error '401 Unauthorized' for url '{url}"
+    preupload = f"{refused}/api/models/me/clean/preupload/main'"
+    excluded = "".join(f" --exclude '{pattern}'" for pattern in ("_*", "*/checkpoint-*", "*.bin", "*.pt", "*.pth"))
+    assert visit.printed("fail_to_push", "no-token") == expected("clean", preupload, LOG_IN) + excluded
+    assert visit.printed("fail_to_push", "at-start") == (
+        f"new cannot be pushed to: {refused}/api/repos/create'. Nothing is lost, because there is no result yet. "
+        f"{LOG_IN} and start again, or leave `push_to_hub` out and upload the result later."
+    )
+    message = visit.printed("fail_to_push_a_model", "model")
+    kept = Path(message.split()[-1])
+    assert message == not_committed.replace(str(result), str(kept))
+    assert kept.parent == visit.folder and (kept / "README.md").is_file()
+
+
+def test_the_last_words_of_a_failed_script_push_its_result(visit):
+    output, folder = visit.output("fine_tune_with_a_failing_upload"), visit.folder / "unlucky"
+    first, command = output.splitlines()[-2:]
+    assert "Traceback" not in output
+    assert first == (
+        f"The push to me/unlucky failed: Server error '500 Internal Server Error' for url '{visit.hub.url}/api/models/"
+        f"me/unlucky/commit/main'. Nothing is lost: the whole result lies in {folder}. Wait until the hub answers and "
+        "run:"
+    )
+    assert command == f"hf upload me/unlucky {folder} --exclude 'checkpoint-*' --exclude '*.pt' --exclude '*.pth'"
+    del visit.hub.faults["me/unlucky"]
+    subprocess.run(shlex.split(command), env=visit.environment, check=True, capture_output=True, timeout=60)
+    ((_, added),) = visit.commits("me/unlucky")
+    assert added == sorted(["README.md", "trainer_state.json", *SAVED, *RESULTS])
+    files = visit.hub.files("me/unlucky")
+    assert all(files[name] == (folder / name).read_bytes() for name in added)
+
+
+def test_a_script_that_may_not_push_says_so_before_it_trains(visit):
+    output = visit.output("fine_tune_with_a_token_that_may_not_write")
+    assert output.splitlines()[-1] == (
+        "me/forbidden cannot be pushed to: 403 Forbidden: You don't have the rights to write to me/forbidden. Nothing "
+        "is lost, because there is no result yet. Log in with `hf auth login` and a token that may write to "
+        "me/forbidden and start again, or leave `push_to_hub` out and upload the result later."
+    )
+    assert "'loss'" not in output and not list((visit.folder / "forbidden").glob("*.safetensors"))
