@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import torch
+from helpers_launch import IS_AFTER_5_17
 from helpers_training import make_model, make_tokenizer, make_trainer
 from huggingface_hub import ModelCard, upload_file
 from huggingface_hub.utils import _http, get_session
@@ -52,7 +53,8 @@ def push_tokenizer_and_model(folder: Path) -> None:
     assert AutoConfig.from_pretrained("me/language-model").to_dict() == opened.config.to_dict()
     text = "ann sees the dog ."
     assert AutoTokenizer.from_pretrained("me/language-model")(text)["input_ids"] == tokenizer(text)["input_ids"]
-    ModelCard.load("me/language-model").validate()
+    if IS_AFTER_5_17:  # huggingface_hub 1 asks huggingface.co by its name; pushes ask the endpoint in both
+        ModelCard.load("me/language-model").validate()
     own_card = b"---\nlicense: mit\ntags:\n- mine\n---\nMy own words.\n"
     upload_file(path_or_fileobj=own_card, path_in_repo="README.md", repo_id="me/language-model")
     model.push_to_hub("me/language-model", tags=["tiny"], commit_message="Again")
