@@ -58,15 +58,15 @@ print(classify({example}))""",
     "multiple-choice": """\
 from transformers import AutoModelForMultipleChoice, AutoTokenizer
 
-tokenizer = AutoTokenizer.from_pretrained({name})
+tokenizer = AutoTokenizer.from_pretrained({name}{trust})
 model = AutoModelForMultipleChoice.from_pretrained({name}{trust})
 answers = ["the answer to judge", "another answer"]
 batch = tokenizer([["the context and the question"] * 2, answers], padding=True, return_tensors="pt")
-print(model(**{{key: value[None] for key, value in batch.items()}}).logits.softmax(-1))""",
+print(model(**{{key: value[None] for key, value in batch.items()}}).logits.softmax(-1).tolist())""",
     "feature-extraction": """\
 from transformers import AutoModel, AutoTokenizer
 
-tokenizer = AutoTokenizer.from_pretrained({name})
+tokenizer = AutoTokenizer.from_pretrained({name}{trust})
 model = AutoModel.from_pretrained({name}{trust})
 print(model(**tokenizer("the text to read", return_tensors="pt")).last_hidden_state.shape)""",
 }

@@ -44,7 +44,11 @@ class Visit:
         return (self.folder / f"{case}.txt").read_text(encoding="utf-8")
 
     def commits(self, repo_id: str) -> list[tuple[str, list[str]]]:
-        return [(commit.message, commit.added) for commit in self.hub.commits[repo_id][1:]]
+        """Message and files of each commit after the first; the code that travels with a model is left out."""
+        return [
+            (commit.message, [name for name in commit.added if not name.endswith(".py")])
+            for commit in self.hub.commits[repo_id][1:]
+        ]
 
     def printed(self, case: str, name: str) -> str:
         """The message that the case printed after `name: `, with the lines that belong to it."""

@@ -218,7 +218,7 @@ tokenizer = AutoTokenizer.from_pretrained("me/choices")
 model = AutoModelForMultipleChoice.from_pretrained("me/choices")
 answers = ["the answer to judge", "another answer"]
 batch = tokenizer([["the context and the question"] * 2, answers], padding=True, return_tensors="pt")
-print(model(**{key: value[None] for key, value in batch.items()}).logits.softmax(-1))"""
+print(model(**{key: value[None] for key, value in batch.items()}).logits.softmax(-1).tolist())"""
 
 
 def accuracy(prediction) -> dict[str, float]:
@@ -283,9 +283,7 @@ def test_the_whole_card_of_a_model():
         about=ABOUT,
         vocab_size=model.config.vocab_size,
         usage=CHOICES_USAGE,
-        usage_without_package=CHOICES_USAGE.replace(
-            'Choice.from_pretrained("me/choices")', 'Choice.from_pretrained("me/choices", trust_remote_code=True)'
-        ),
+        usage_without_package=CHOICES_USAGE.replace('"me/choices")', '"me/choices", trust_remote_code=True)'),
         citation=CITATION,
     )
     assert faults_of_card(card) == []
@@ -357,7 +355,7 @@ def test_the_code_of_the_card_runs(case, tmp_path, capsys, tiny_config):
         "entailment": "'label': 'LABEL_",
         "similarity": "'label': 'LABEL_",
         "regression": "'label': 'LABEL_0'",
-        "multiple_choice": "tensor([[0.",
+        "multiple_choice": "[[0.",
         "language model": "'generated_text': 'it was",
         "base model": "torch.Size([1, ",
     }
