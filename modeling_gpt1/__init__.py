@@ -25,6 +25,7 @@ from .modeling_gpt1 import (
 
 if TYPE_CHECKING:
     from .callbacks_gpt1 import JsonLinesCallback, SampleCallback
+    from .generation_gpt1 import GPT1Int8Config, order_weights_for_generation
     from .trainer_gpt1 import GPT1PretrainingArguments, GPT1PretrainingTrainer, GPT1Trainer, GPT1TrainingArguments
 
 AutoConfig.register(GPT1Config.model_type, GPT1Config, exist_ok=True)
@@ -33,20 +34,22 @@ AutoModelForCausalLM.register(GPT1Config, GPT1ForCausalLM, exist_ok=True)
 AutoModelForSequenceClassification.register(GPT1Config, GPT1ForSequenceClassification, exist_ok=True)
 AutoModelForMultipleChoice.register(GPT1Config, GPT1ForMultipleChoice, exist_ok=True)
 
-_TRAINING = {
+_ON_DEMAND = {
+    "GPT1Int8Config": ".generation_gpt1",
     "GPT1PretrainingArguments": ".trainer_gpt1",
     "GPT1PretrainingTrainer": ".trainer_gpt1",
     "GPT1Trainer": ".trainer_gpt1",
     "GPT1TrainingArguments": ".trainer_gpt1",
     "JsonLinesCallback": ".callbacks_gpt1",
     "SampleCallback": ".callbacks_gpt1",
+    "order_weights_for_generation": ".generation_gpt1",
 }
 
 
 def __getattr__(name: str):
     # Trainer's imports cost more than all others together, and inference has no use for them.
-    if name in _TRAINING:
-        return getattr(import_module(_TRAINING[name], __name__), name)
+    if name in _ON_DEMAND:
+        return getattr(import_module(_ON_DEMAND[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -58,6 +61,7 @@ __all__ = [
     "GPT1ForCausalLM",
     "GPT1ForMultipleChoice",
     "GPT1ForSequenceClassification",
+    "GPT1Int8Config",
     "GPT1Model",
     "GPT1PreTrainedModel",
     "GPT1PretrainingArguments",
@@ -66,4 +70,5 @@ __all__ = [
     "GPT1TrainingArguments",
     "JsonLinesCallback",
     "SampleCallback",
+    "order_weights_for_generation",
 ]

@@ -265,6 +265,9 @@ class GPT1PreTrainedModel(PreTrainedModel):
     def save_pretrained(self, *args, **kwargs):
         """As in transformers; the layout on disk is this class's own, whatever layout was read."""
         self._weight_conversions = []
+        for parameter in self.parameters():
+            if not parameter.is_contiguous():  # see `order_weights_for_generation`; transformers cannot save these
+                parameter.data = parameter.data.contiguous()
         return super().save_pretrained(*args, **kwargs)
 
     def set_output_embeddings(self, new_embeddings: nn.Module):

@@ -1,0 +1,169 @@
+"""8-bit weights against a float64 formula, weights in another order, and what a step of generation computes."""
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1Int8Config, order_weights_for_generation
+from modeling_gpt1.generation_gpt1 import GPT1Int8Linear
+
+
+def random_linear(bias=True):
+    torch.manual_seed(0)
+    linear = nn.Linear(48, 20, bias=bias)
+    linear.weight.data *= torch.logspace(-2, 2, 20)[:, None]  # so that a wrong scale is far off
+    return linear
+
+
+def random_rows(num_rows=5):
+    return (
+        torch.randn(num_rows, 48, generator=torch.Generator().manual_seed(1))
+        * torch.logspace(-3, 3, num_rows)[:, None]
+    )
+
+
+def rounded(matrix):
+    """Each row in float64, at steps of 1/127 of its largest value; and the steps."""
+    step = matrix.double().abs().amax(1, keepdim=True) / 127
+    return (matrix.double() / step).round() * step, step
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_int8_linear_is_the_product_of_rounded_rows(bias):
+    linear, rows = random_linear(bias), random_rows()
+    expected = rounded(rows)[0] @ rounded(linear.weight.detach())[0].T + (linear.bias.detach().double() if bias else 0)
+    torch.testing.assert_close(GPT1Int8Linear(linear)(rows).double(), expected, atol=1e-7, rtol=1e-5)
+
+
+def largest_share_of_the_bound(linear, layer, rows):
+    """Of the error that half a step in every factor can make, in float64."""
+    weight = linear.weight.detach().double()
+    rows_step, weight_step = rounded(rows)[1], rounded(weight)[1]
+    bound = rows_step / 2 * weight.abs().sum(1) + weight_step.T / 2 * rows.double().abs().sum(1, keepdim=True)
+    bound += rows.shape[1] * rows_step * weight_step.T / 4
+    exact = rows.double() @ weight.T + linear.bias.detach().double()
+    return ((layer(rows).double() - exact).abs() / bound).max().item()
+
+
+def test_error_of_int8_linear_is_within_half_a_step_of_every_factor():
+    linear, rows = random_linear(), random_rows()
+    layer = GPT1Int8Linear(linear)
+    assert largest_share_of_the_bound(linear, layer, rows) < 1
+    layer.scale = layer.scale.roll(1)  # the control: another feature's scale
+    assert largest_share_of_the_bound(linear, layer, rows) > 10
+
+
+def test_int8_linear_keeps_dtype_and_shape_and_rows_apart():
+    layer, rows = GPT1Int8Linear(random_linear()), random_rows(6)
+    torch.testing.assert_close(layer(rows)[2:3], layer(rows[2:3]), atol=0, rtol=0)
+    assert layer(rows.view(2, 3, 48).bfloat16()).shape == (2, 3, 20)
+    assert layer(rows.bfloat16()).dtype == torch.bfloat16
+
+
+def test_int8_linear_of_zeros_is_the_bias():
+    linear = random_linear()
+    linear.weight.data[3] = 0
+    torch.testing.assert_close(GPT1Int8Linear(linear)(torch.zeros(1, 48))[0], linear.bias.detach(), atol=0, rtol=0)
+    assert GPT1Int8Linear(linear)(random_rows())[:, 3].tolist() == [linear.bias[3].item()] * 5
+
+
+@pytest.fixture
+def folder(tiny_model, tmp_path):
+    tiny_model(GPT1ForCausalLM, seed=3).save_pretrained(tmp_path)
+    return tmp_path
+
+
+def open_int8(folder, model_class=GPT1ForCausalLM, **kwargs):
+    return model_class.from_pretrained(folder, quantization_config=GPT1Int8Config(), **kwargs)
+
+
+def test_which_layers_are_in_8_bits(tiny_model, tmp_path):
+    tiny_model(GPT1DoubleHeadsModel, traversal="classification").save_pretrained(tmp_path)
+    model = open_int8(tmp_path, GPT1DoubleHeadsModel)
+    kinds = {name: type(module) for name, module in model.named_modules() if hasattr(module, "in_features")}
+    assert [name for name, kind in kinds.items() if kind is not GPT1Int8Linear] == ["task_head.score"]
+    assert len(kinds) == 2 * 6 + 2
+    assert model.lm_head.weight.dtype == torch.int8
+    assert model.transformer.tokens_embed.weight.dtype == torch.float32
+
+
+def test_int8_logits_are_near(tiny_model, folder):
+    """Closer than those of the same model with a block left out, which is the control."""
+    ids = torch.randint(101, (3, 12), generator=torch.Generator().manual_seed(0))
+    model = tiny_model(GPT1ForCausalLM, seed=3)
+    with torch.no_grad():
+        expected = model(ids).logits
+        error = (open_int8(folder)(ids).logits - expected).std() / expected.std()
+        model.transformer.h = model.transformer.h[:1]
+        control = (model(ids, use_cache=False).logits - expected).std() / expected.std()
+    assert error < 0.05
+    assert control > 0.2
+
+
+def test_int8_loss_needs_no_fused_head(folder):
+    model = open_int8(folder)
+    ids = torch.randint(101, (2, 9), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        output = model(ids, labels=ids)
+    expected = nn.functional.cross_entropy(output.logits[:, :-1].flatten(0, 1).double(), ids[:, 1:].flatten())
+    torch.testing.assert_close(output.loss.double(), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_int8_generation_with_a_cache_is_that_without(folder, dtype):
+    model = open_int8(folder, dtype=dtype)
+    prompt = torch.randint(1, 101, (2, 5), generator=torch.Generator().manual_seed(0))
+    options = {"max_new_tokens": 10, "do_sample": False, "pad_token_id": 0, "attention_mask": torch.ones_like(prompt)}
+    cached = model.generate(prompt, **options)
+    assert cached.tolist() == model.generate(prompt, use_cache=False, **options).tolist()
+
+
+def test_int8_model_is_not_saved(folder, tmp_path):
+    with pytest.raises(ValueError) as error:
+        open_int8(folder).save_pretrained(tmp_path / "int8")
+    assert str(error.value).startswith("The model is quantized with gpt1_int8 and is not serializable")
+
+
+def test_int8_is_for_the_cpu(folder):
+    with pytest.raises(ValueError) as error:
+        open_int8(folder, device_map={"": "cuda:0"})
+    assert str(error.value) == (
+        "GPT1Int8Config is for the CPU, but `device_map` is {'': 'cuda:0'}. Leave `device_map` out, or open the model "
+        "without `quantization_config`: with `dtype=torch.bfloat16` on a GPU."
+    )
+
+
+def test_ordered_weights_give_the_same_numbers_and_files(tiny_model, tmp_path):
+    model = tiny_model(GPT1ForCausalLM, seed=3)
+    ids = torch.randint(101, (3, 12), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected = model(ids).logits
+        model.save_pretrained(tmp_path / "before")
+        assert order_weights_for_generation(model) is model
+        torch.testing.assert_close(model(ids).logits, expected, atol=1e-5, rtol=1e-5)
+    assert model.lm_head.weight is model.transformer.tokens_embed.weight
+    assert model.lm_head.weight.stride() == (1, 101)
+    assert model.transformer.h[0].mlp.c_fc.weight.stride() == (1, 128)
+    assert model.transformer.h[0].mlp.c_proj.weight.stride() == (128, 1)
+    model.save_pretrained(tmp_path / "after")
+    before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("before", "after"))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_only_float32_weights_are_ordered(tiny_model):
+    model = order_weights_for_generation(tiny_model(GPT1ForCausalLM).to(torch.bfloat16))
+    assert model.lm_head.weight.stride() == (32, 1)
+
+
+@pytest.mark.parametrize("cache", [{}, {"cache_implementation": "static", "disable_compile": True}])
+def test_a_step_reads_one_token_and_the_head_one_position(tiny_model, cache):
+    model = tiny_model(GPT1ForCausalLM)
+    read, scored = [], []
+    model.transformer.h[0].register_forward_pre_hook(lambda module, inputs: read.append(inputs[0].shape[1]))
+    model.lm_head.register_forward_pre_hook(lambda module, inputs: scored.append(inputs[0].shape[1]))
+    prompt = torch.randint(1, 101, (2, 7), generator=torch.Generator().manual_seed(0))
+    model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=5, do_sample=False, **cache)
+    assert read == [7, 1, 1, 1, 1]
+    assert scored == [1] * 5
