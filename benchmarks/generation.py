@@ -1,0 +1,213 @@
+"""Speed of generation, beside transformers' OpenAIGPTLMHeadModel and GPT2LMHeadModel and the memory's bandwidth.
+
+    python benchmarks/generation.py            # 117 M parameters, prompt 64, 192 new tokens, batch 1 and 8; an hour
+    python benchmarks/generation.py --quick    # two small blocks, 16 new tokens: a check that it runs
+    python benchmarks/generation.py --compile  # also ours with a static cache under torch.compile
+    python benchmarks/generation.py --save     # also benchmarks/results/<date>-generation.json
+
+All models have the paper's size. Ours and the built-in read one openai-gpt checkpoint of random weights, and their
+greedy tokens must agree before anything is measured. The built-in has no key-value cache: it takes most of the hour.
+Ours is measured in float32 as opened, in float32 with `order_weights_for_generation`, in bfloat16 and with
+`GPT1Int8Config`.
+
+Each model runs in a process of its own, in rounds of one call of `generate` each while the others are idle, with the
+order turned round by round. Tokens per second count the new tokens of all rows over the whole call, prompt included;
+per CPU second leaves out what other programs of a busy machine took, but counts threads that wait. The time of a token
+is that of the call less that of a call for one token. What it is compared with is one reading of all weights but the
+position embeddings at the bandwidth of a sum over 256 MiB, measured in the same process after the call.
+"""
+
+import argparse
+import tempfile
+import time
+from contextlib import ExitStack
+
+import torch
+import transformers
+from harness import comparison, in_turns, machine, print_comparisons, running_worker, save_result
+from transformers import CompileConfig, GPT2Config, GPT2LMHeadModel, OpenAIGPTConfig, OpenAIGPTLMHeadModel
+
+from modeling_gpt1 import GPT1ForCausalLM, GPT1Int8Config, order_weights_for_generation
+
+OURS, PEER, GPT2 = "GPT1ForCausalLM", "OpenAIGPTLMHeadModel", "GPT2LMHeadModel"
+ORDERED, BF16, INT8, COMPILED = f"{OURS} ordered", f"{OURS} bfloat16", f"{OURS} int8", f"{OURS} compiled"
+BATCHES = (1, 8)
+PROMPT = 64
+# Targets of the float32 model over the others, by batch.
+TARGETS = {PEER: {1: 6.0, 8: 12.0}, GPT2: {1: 1.0, 8: 1.0}}
+# A token may take 1.5 × the time of reading the weights, at batch 1.
+LEAST_FRACTION = {1: 1 / 1.5}
+SMALL = {"n_layer": 2, "n_embd": 64, "n_head": 2, "vocab_size": 1000}
+
+
+def open_model(name: str, folder: str) -> torch.nn.Module:
+    if name == PEER:
+        return OpenAIGPTLMHeadModel.from_pretrained(folder, dtype=torch.float32)
+    if name == GPT2:
+        return GPT2LMHeadModel.from_pretrained(folder, dtype=torch.float32)
+    if name == INT8:
+        return GPT1ForCausalLM.from_pretrained(folder, dtype=torch.float32, quantization_config=GPT1Int8Config())
+    model = GPT1ForCausalLM.from_pretrained(folder, dtype=torch.bfloat16 if name == BF16 else torch.float32)
+    return order_weights_for_generation(model) if name == ORDERED else model
+
+
+class Worker:
+    """One model; the methods are what the parent may ask for."""
+
+    def __init__(self, name: str, folder: str, num_new: int, threads: int):
+        torch.set_num_threads(threads)
+        transformers.utils.logging.disable_progress_bar()
+        transformers.utils.logging.set_verbosity_error()
+        self.name, self.num_new = name, num_new
+        self.model = open_model(name, folder)
+        self.options = {"do_sample": False, "pad_token_id": 0, "eos_token_id": None}
+        if name == COMPILED:
+            compile_config = CompileConfig(mode="default")
+            compile_config._compile_all_devices = True  # generate compiles for accelerators only, unless told so
+            self.options |= {"cache_implementation": "static", "compile_config": compile_config}
+        self.buffer = torch.ones(64 * 2**20)
+
+    def generate(self, batch: int, num_new: int) -> list[list[int]]:
+        """The new tokens of each row of a random prompt."""
+        generator = torch.Generator().manual_seed(batch)
+        input_ids = torch.randint(self.model.config.vocab_size, (batch, PROMPT), generator=generator)
+        mask = torch.ones_like(input_ids)
+        limits = {"min_new_tokens": num_new, "max_new_tokens": num_new}
+        return self.model.generate(input_ids, attention_mask=mask, **limits, **self.options)[:, PROMPT:].tolist()
+
+    def measure(self, batch: int) -> dict[str, float]:
+        start, cpu_start = time.perf_counter(), time.process_time()
+        self.generate(batch, self.num_new)
+        seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
+        start = time.perf_counter()
+        self.generate(batch, 1)
+        token_seconds = (seconds - (time.perf_counter() - start)) / (self.num_new - 1)
+        return {
+            "tokens/s": batch * self.num_new / seconds,
+            "tokens/CPU s": batch * self.num_new / cpu_seconds,
+            "ms/token": 1000 * token_seconds,
+            "ms to read the weights": 1000 * self.weight_bytes() / self.bandwidth(),
+            "GB/s": self.bandwidth() / 1e9,
+        }
+
+    def weight_bytes(self) -> int:
+        """Of what every token reads."""
+        decoder = self.model.transformer
+        left_out = ["positions_embed.weight", "wpe.weight"]
+        left_out += ["tokens_embed.weight"] if self.name == INT8 else []  # its head has 8-bit weights of its own
+        tensors = [*decoder.named_parameters(), *decoder.named_buffers()]
+        tensors += [*self.model.lm_head.named_buffers()] if self.name == INT8 else []
+        return sum(tensor.nbytes for name, tensor in tensors if name not in left_out)
+
+    def bandwidth(self, rounds: int = 3) -> float:
+        """Bytes per second."""
+        best = float("inf")
+        for _ in range(rounds):
+            start = time.perf_counter()
+            self.buffer.sum()
+            best = min(best, time.perf_counter() - start)
+        return self.buffer.nbytes / best
+
+
+def check_agreement(ask: dict, num_new: int) -> None:
+    ours, peer = (ask[name]("generate", 1, num_new) for name in (OURS, PEER))
+    if ours != peer:
+        raise RuntimeError(f"The models disagree: the greedy tokens are {ours} and {peer}. Nothing was measured.")
+    if len(set(ours[0])) < num_new // 2:
+        raise RuntimeError(f"The greedy tokens {ours} repeat themselves and show nothing. Nothing was measured.")
+
+
+def measure(names: list[str], folders: dict, num_new: int, rounds: int, threads: int) -> dict[int, dict[str, list]]:
+    """By batch and model: the figures of each round."""
+    figures = {batch: {name: [] for name in names} for batch in BATCHES}
+    with ExitStack() as stack:
+        ask = {
+            name: stack.enter_context(running_worker(Worker, name, folders[name], num_new, threads)) for name in names
+        }
+        check_agreement(ask, num_new=12)
+        for batch in BATCHES:
+            for name in names:
+                ask[name]("generate", batch, num_new if name == COMPILED else 2)  # warm-up
+            for name in in_turns(names, rounds):
+                figures[batch][name].append(ask[name]("measure", batch))
+    return figures
+
+
+def rows_of_batch(batch: int, figures: dict[str, list[dict]], num_new: int) -> list[dict]:
+    def column(name: str, measure: str) -> list[float]:
+        return [figure[measure] for figure in figures[name]]
+
+    def row(ours: str, theirs: str, measure: str, target: float | None = None) -> dict:
+        dtype = ours.removeprefix(OURS).strip() or "float32"
+        work = f"generation {PROMPT} + {num_new}, batch {batch}, {dtype}"
+        return comparison(work, measure, theirs, column(ours, measure), column(theirs, measure), target)
+
+    rows = []
+    for ours in (OURS, ORDERED):
+        for theirs in (PEER, GPT2):
+            rows.append(row(ours, theirs, "tokens/s", TARGETS[theirs][batch]))
+            rows.append(row(ours, theirs, "tokens/CPU s"))
+    for ours in (ORDERED, BF16, INT8, COMPILED):
+        if ours in figures:
+            rows += [row(ours, OURS, measure) for measure in ("tokens/s", "tokens/CPU s")]
+    for ours in (OURS, ORDERED, BF16, INT8):
+        read = column(ours, "ms to read the weights")
+        work = row(ours, ours, "tokens/s")["work"]
+        target = None if ours in (BF16, INT8) else LEAST_FRACTION.get(batch)
+        rows.append(comparison(work, "ms per token", "reading the weights", column(ours, "ms/token"), read, target))
+    return rows
+
+
+def compare(rounds: int, threads: int, quick: bool, compiled: bool = False) -> list[dict]:
+    """The rows of `make bench`; `quick` takes tiny models, whose ratios mean nothing."""
+    names = [OURS, ORDERED, BF16, INT8, *([COMPILED] if compiled else []), GPT2, PEER]
+    num_new = 16 if quick else 192
+    with tempfile.TemporaryDirectory() as folder:
+        folders = write_checkpoints(folder, SMALL if quick else {})
+        figures = measure(names, {name: folders.get(name, folders[PEER]) for name in names}, num_new, rounds, threads)
+    for batch in BATCHES:
+        bandwidths = [figure["GB/s"] for column in figures[batch].values() for figure in column]
+        print(f"batch {batch}: bandwidth {min(bandwidths):.1f} … {max(bandwidths):.1f} GB/s", flush=True)
+    rows = [row for batch in BATCHES for row in rows_of_batch(batch, figures[batch], num_new)]
+    return [row | {"target": None} for row in rows] if quick else rows
+
+
+def write_checkpoints(folder: str, sizes: dict[str, int]) -> dict[str, str]:
+    """Random weights of both built-in models; ours reads openai-gpt's."""
+    torch.manual_seed(0)
+    transformers.utils.logging.disable_progress_bar()
+    openai_config = OpenAIGPTConfig(**sizes, initializer_range=0.2)
+    model = OpenAIGPTLMHeadModel(openai_config)
+    # Without large weights, above all of the positions, the greedy tokens of random models are all the same.
+    torch.nn.init.normal_(model.transformer.positions_embed.weight)
+    model.save_pretrained(f"{folder}/openai-gpt")
+    same_sizes = {name: getattr(openai_config, name) for name in ("vocab_size", "n_layer", "n_embd", "n_head")}
+    config = GPT2Config(
+        **same_sizes, n_positions=512, bos_token_id=None, eos_token_id=None, attn_implementation="sdpa"
+    )
+    GPT2LMHeadModel(config).save_pretrained(f"{folder}/gpt2")
+    return {PEER: f"{folder}/openai-gpt", GPT2: f"{folder}/gpt2"}
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of one call of each model (default: 5)")
+    parser.add_argument("--threads", type=int, default=1, help="threads of each process (default: 1)")
+    parser.add_argument("--quick", action="store_true", help="tiny models and few tokens")
+    parser.add_argument("--compile", action="store_true", help="measure a static cache under torch.compile too")
+    parser.add_argument("--save", action="store_true", help="write the figures to benchmarks/results/<date>-….json")
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    about = machine(arguments.threads)
+    print(", ".join(f"{name} {value}" for name, value in about.items()), flush=True)
+    rows = compare(arguments.rounds, arguments.threads, arguments.quick, arguments.compile)
+    print_comparisons(rows)
+    if arguments.save:
+        save_result("generation", about, rows)
+
+
+if __name__ == "__main__":
+    main()
