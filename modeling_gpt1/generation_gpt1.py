@@ -99,7 +99,7 @@ def quantize_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def order_weights_for_generation(model: PreTrainedModel) -> PreTrainedModel:
-    """Stores float32 weights on the CPU column by column, which a product with a single row reads about 1.4 × faster.
+    """Stores float32 weights on the CPU column by column, which a product with a single row reads faster.
 
     For batches of one row on x86 CPUs; larger batches take as long as before. Shapes, values and what is saved stay;
     only `Tensor.stride` changes, and `save_pretrained` changes it back. Meant for a model that only generates: an
