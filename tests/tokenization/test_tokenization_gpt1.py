@@ -2,7 +2,9 @@
 
 import copy
 import json
+import logging
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from tokenizers import Tokenizer
-from transformers import AutoTokenizer, pipeline
+from transformers import AutoTokenizer, TokenizersBackend, pipeline
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForSequenceClassification
 from tokenization import GPT1Tokenizer
@@ -92,6 +94,96 @@ def test_offsets_point_into_the_original_text(tokenizer):
     assert all(
         span in ("…", "...") for span, piece in zip(spans, encoded.tokens(), strict=True) if piece.startswith(".")
     )
+
+
+ROWS = ["Hello, don't say [s] or $!", "", " \n ", "“Hello”—do 😀 &lt;d&gt;…"]
+
+
+class InFull(GPT1Tokenizer):
+    """Makes a batch as transformers does, with every field of the encodings at once."""
+
+    def _encode_plus(self, *given, **options):
+        return TokenizersBackend._encode_plus(self, *given, **{**options, "split_special_tokens": True})
+
+
+def full_batch(tokenizer, *texts, **options):
+    in_full = copy.copy(tokenizer)
+    in_full.__class__ = InFull
+    return in_full(*texts, **options)
+
+
+def fields(encodings):
+    return [
+        (e.ids, e.tokens, e.offsets, e.word_ids, e.sequence_ids, e.special_tokens_mask, e.attention_mask)
+        for e in encodings
+    ]
+
+
+@pytest.mark.parametrize("texts", [(ROWS[0],), (ROWS[0], ROWS[3]), (ROWS[0], ""), (ROWS,), (ROWS, ROWS[::-1])])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"add_special_tokens": False, "return_attention_mask": False},
+        {"padding": True, "return_tensors": "pt", "padding_side": "left"},
+        {"padding": "max_length", "truncation": "longest_first", "max_length": 7},
+    ],
+)
+def test_a_batch_is_that_of_transformers(with_control, texts, options):
+    found, expected = with_control(*texts, **options), full_batch(with_control, *texts, **options)
+    assert list(found) == list(expected)
+    assert all(torch.equal(torch.as_tensor(found[name]), expected[name]) for name in found if "pt" in str(options))
+    assert "pt" in str(options) or found.data == expected.data
+    assert (found.n_sequences, found.is_fast) == (expected.n_sequences, True)
+    assert fields(found.encodings) == fields(expected.encodings)
+
+
+def test_encodings_are_made_once_and_only_when_asked_for(with_control, monkeypatch):
+    rows, calls = list(ROWS), []
+    encode = TokenizersBackend._encode_plus
+    monkeypatch.setattr(
+        TokenizersBackend, "_encode_plus", lambda *given, **options: calls.append(given) or encode(*given, **options)
+    )
+    batch = with_control(rows)
+    assert len(batch.encodings) == 4 and not calls
+    rows.clear()  # the batch keeps what it was made of
+    assert batch.tokens(0)[:2] == ["[s]", "hello</w>"]
+    assert batch.token_to_chars(0, 1) == (0, 5) and batch.char_to_token(0, 7) == 3
+    assert batch[1].ids == batch["input_ids"][1]
+    assert len(calls) == 1
+
+
+def test_a_batch_travels_between_processes(with_control):
+    batch = pickle.loads(pickle.dumps(with_control(ROWS)))
+    assert batch.data == with_control(ROWS).data
+    assert fields(batch.encodings) == fields(full_batch(with_control, ROWS).encodings)
+
+
+def test_what_only_the_full_encoding_has(with_control):
+    batch = with_control(ROWS, return_offsets_mapping=True, return_special_tokens_mask=True)
+    expected = full_batch(with_control, ROWS, return_offsets_mapping=True, return_special_tokens_mask=True)
+    assert batch.data == expected.data
+    cut = with_control(ROWS[0], truncation=True, max_length=5, return_overflowing_tokens=True)
+    assert len(cut["input_ids"]) > 1 and {len(ids) for ids in cut["input_ids"][:-1]} == {5}
+    assert with_control([["hello", "do"]], is_split_into_words=True).word_ids(0) == [None, 0, 1, None]
+
+
+def test_a_pair_of_columns_of_different_length(with_control):
+    message = message_of(with_control, ["hello", "do"], ["hello"])
+    assert message == "batch length of `text`: 2 does not match batch length of `text_pair`: 1."
+
+
+def test_a_text_longer_than_the_model_is_told_once(tokenizer, monkeypatch):
+    told = []
+    logger = logging.getLogger("transformers.tokenization_utils_base")
+    monkeypatch.setattr(logger, "warning", told.append)
+    tokenizer.model_max_length = 3
+    tokenizer(["hello do", "hello do hello do", "do do do do do"])
+    tokenizer("hello do hello do")
+    assert told == [
+        "Token indices sequence length is longer than the specified maximum sequence length for this model (4 > 3). "
+        "Running this sequence through the model will result in indexing errors"
+    ]
 
 
 def test_decoding(tokenizer):
