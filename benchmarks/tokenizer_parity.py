@@ -1,30 +1,54 @@
 """How often GPT1Tokenizer equals the released preparation on a folder of books, and its speed beside a peer.
 
-The peer is transformers' OpenAIGPTTokenizer; the reference is ftfy + the released punctuation rules + spaCy + BPE
-(tests/tokenization/oracle.py).
+The peer is transformers' OpenAIGPTTokenizer with the same vocabulary; the reference is ftfy + the released punctuation
+rules + spaCy + BPE (tests/tokenization/oracle.py).
 
-    python benchmarks/tokenizer_parity.py --books data/books/validation --openai_bpe data/openai_gpt_bpe
-    GPT1_DATA_DIR=data python benchmarks/tokenizer_parity.py         # the same two folders
-    python benchmarks/tokenizer_parity.py --books … --openai_bpe … --save  # also results/<date>-tokenizer-parity.json
+Speed: novels as paragraphs in one batch, whole documents of growing length (the cost of a byte must not grow with
+them), and 1,000,000 short rows, through `tokenizer(list)` and through `datasets.map`, on one and two threads, each
+tokenizer in a process of its own. A round takes its share of the rows, so that all rounds together take all of them.
+Where the data folder is absent, agreement is not measured, and the speed is that of text made here: sentences of
+invented words, frequent ones short and rare ones long, with the punctuation of prose, and a BPE trained on them.
+
+    python benchmarks/tokenizer_parity.py --data data                # its books/validation, openai_gpt_bpe and sst2
+    GPT1_DATA_DIR=data python benchmarks/tokenizer_parity.py         # the same
+    python benchmarks/tokenizer_parity.py --data data --save         # also results/<date>-tokenizer-parity.json
+    python benchmarks/tokenizer_parity.py --quick --rounds 2         # a small part of it, without the agreement
 """
 
 import argparse
-import datetime
 import difflib
 import importlib.util
+import itertools
 import json
 import os
-import platform
+import random
 import time
+from contextlib import ExitStack
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from harness import (
+    MIB,
+    comparison,
+    in_turns,
+    machine,
+    peak_resident_bytes,
+    print_comparisons,
+    reset_peak,
+    resident_bytes,
+    running_worker,
+    save_result,
+)
 from transformers import OpenAIGPTTokenizer
 
 from tokenization import GPT1Tokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("tokenizers", "transformers", "spacy", "ftfy")
+PACKAGES = ("spacy", "ftfy", "datasets")
+OURS, PEER = "GPT1Tokenizer", "OpenAIGPTTokenizer"
+NUM_ROWS, ROWS_A_CALL, ROWS_A_MAP_BATCH = 1_000_000, 100_000, 1000
+DOCUMENT_MEGABYTES = (0.5, 1, 2, 5)
 
 
 def load_oracle():
@@ -60,38 +84,213 @@ def agreement(expected: list[list[int]], found: list[list[int]]) -> dict:
     }
 
 
-def seconds(tokenizer, paragraphs: list[str]) -> float:
-    """Processor time of one pass over all paragraphs in one batch."""
-    start = time.process_time()
-    tokenizer(paragraphs, add_special_tokens=False, verbose=False)
-    return time.process_time() - start
+def make_tokenizer(name: str, vocab: dict, merges: list):
+    kind = GPT1Tokenizer if name == OURS else OpenAIGPTTokenizer
+    return kind(vocab=vocab, merges=merges)
 
 
-def fastest(tokenizers: dict, paragraphs: list[str], repeats: int) -> dict[str, float]:
-    """The fastest of several passes of each, in turns, so that other load on the machine meets all of them."""
-    passes = [{name: seconds(tokenizer, paragraphs) for name, tokenizer in tokenizers.items()} for _ in range(repeats)]
-    return {name: min(times[name] for times in passes) for name in tokenizers}
+def released_bpe(data: Path) -> tuple[dict, list]:
+    """Vocabulary and merges that were released with GPT-1."""
+    folder = data / "openai_gpt_bpe"
+    tokenizer = GPT1Tokenizer.from_openai(folder / "encoder_bpe_40000.json", folder / "vocab_40000.bpe")
+    return vocab_and_merges(tokenizer)
 
 
-def measure(arguments) -> dict:
-    """Agreement a book, agreement of the peer, and throughput of both."""
-    encoder, merges = (arguments.openai_bpe / name for name in ("encoder_bpe_40000.json", "vocab_40000.bpe"))
-    ours = GPT1Tokenizer.from_openai(encoder, merges)
-    model = json.loads(ours.backend_tokenizer.to_str())["model"]
-    pairs = [tuple(pair) for pair in model["merges"]]
-    peer = OpenAIGPTTokenizer(vocab=model["vocab"], merges=pairs)
-    oracle = load_oracle().Oracle(model["vocab"], pairs)
-    rows, everything = [], []
-    for book in sorted(arguments.books.glob("*.txt")):
+def vocab_and_merges(tokenizer) -> tuple[dict, list]:
+    model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
+    return model["vocab"], [tuple(pair) for pair in model["merges"]]
+
+
+def measure_agreement(data: Path) -> list[dict]:
+    """Agreement a book of both tokenizers with the reference."""
+    vocab, merges = released_bpe(data)
+    tokenizers = {name: make_tokenizer(name, vocab, merges) for name in (OURS, PEER)}
+    oracle = load_oracle().Oracle(vocab, merges)
+    rows = []
+    for book in sorted((data / "books" / "validation").glob("*.txt")):
         paragraphs = paragraphs_of(book)
         expected = [oracle.ids(paragraph) for paragraph in paragraphs]
-        for name, tokenizer in (("GPT1Tokenizer", ours), ("OpenAIGPTTokenizer", peer)):
+        for name, tokenizer in tokenizers.items():
             found = tokenizer(paragraphs, add_special_tokens=False, verbose=False)["input_ids"]
             rows.append({"book": book.stem, "tokenizer": name, **agreement(expected, found)})
-        everything += paragraphs
-    speed = fastest({"GPT1Tokenizer": ours, "OpenAIGPTTokenizer": peer}, everything, arguments.repeats)
-    megabytes = sum(len(paragraph.encode()) for paragraph in everything) / 1e6
-    return {"agreement": rows, "megabytes": megabytes, "seconds": speed}
+    return rows
+
+
+# ---- Speed
+
+
+@dataclass
+class Material:
+    """What is tokenised: paragraphs, documents by length in MB, and short rows that are repeated."""
+
+    vocab: dict
+    merges: list
+    paragraphs: list[str]
+    documents: dict[float, str]
+    sentences: list[str]
+    rows_a_round: int
+
+
+def load_material(data: Path, rounds: int, quick: bool) -> Material:
+    """From the data folder, or made here where that is absent."""
+    megabytes = DOCUMENT_MEGABYTES[: 2 if quick else None]
+    books = sorted((data / "books" / "validation").glob("*.txt"))
+    sentences = data / "sst2" / "train.jsonl"
+    if books and sentences.is_file():
+        vocab, merges = released_bpe(data)
+        prose = [book.read_text(encoding="utf-8") for book in books]
+        short = [json.loads(line)["sentence"] for line in sentences.read_text(encoding="utf-8").splitlines()]
+    else:
+        short = made_sentences(20_000)
+        prose = ["\n\n".join(" ".join(short[start : start + 4]) for start in range(0, len(short), 4))]
+        vocab, merges = vocab_and_merges(GPT1Tokenizer.train(iter(prose), 8000, show_progress=False))
+    everything = "\n".join(prose)
+    everything *= 1 + int(megabytes[-1] * 1e6) // len(everything)
+    return Material(
+        vocab=vocab,
+        merges=merges,
+        paragraphs=[line for text in prose[: 1 if quick else None] for line in text.split("\n") if line.strip()],
+        documents={size: everything[: int(size * 1e6)] for size in megabytes},
+        sentences=short,
+        rows_a_round=20_000 if quick else NUM_ROWS // rounds,
+    )
+
+
+def made_sentences(count: int) -> list[str]:
+    """Sentences of invented words: the n-th word is drawn in proportion to 1 / n and grows longer with n."""
+    generator = random.Random(1)
+    syllables = [a + b for a in "bcdfghklmnprstvw" for b in ("a", "e", "i", "o", "u", "an", "er", "ing")]
+    words = ["".join(generator.choices(syllables, k=1 + len(str(number)) // 2)) for number in range(1, 20_001)]
+    weights = list(itertools.accumulate(1 / number for number in range(1, 20_001)))
+    sentences = []
+    for _ in range(count):
+        chosen = generator.choices(words, cum_weights=weights, k=generator.randint(4, 20))
+        chosen[len(chosen) // 2] += generator.choice([",", ";", "'s", " --", ""])
+        sentences.append(" ".join(chosen).capitalize() + generator.choice([".", ".", "!", "?", '."']))
+    return sentences
+
+
+class TokenizerWorker:
+    """One tokenizer in a process of its own; the number of threads is that of the process's environment."""
+
+    def __init__(self, name: str, material: Material):
+        self.tokenizer = make_tokenizer(name, material.vocab, material.merges)
+        self.material = material
+        self.rows = itertools.cycle(material.sentences)
+
+    def tokenise(self, texts) -> None:
+        self.tokenizer(texts, add_special_tokens=False, verbose=False)
+
+    def run(self, work: str, size: float) -> dict[str, float]:
+        """Does a work once: MB per second by clock and by processor time, and the peak of memory above the start."""
+        chosen = getattr(self, f"{work}_of")(size)
+        num_bytes = sum(len(text.encode()) for text in chosen)
+        before = resident_bytes()
+        reset_peak()
+        clock, processor = time.perf_counter(), time.process_time()
+        getattr(self, f"do_{work}")(chosen)
+        clock, processor = time.perf_counter() - clock, time.process_time() - processor
+        peak = (peak_resident_bytes() - before) / MIB
+        return {"MB/s": num_bytes / 1e6 / clock, "MB/CPU s": num_bytes / 1e6 / processor, "peak MiB": peak}
+
+    def paragraphs_of(self, size: float) -> list[str]:
+        return self.material.paragraphs
+
+    def document_of(self, size: float) -> list[str]:
+        return [self.material.documents[size]]
+
+    def rows_of(self, size: float) -> list[str]:
+        return list(itertools.islice(self.rows, self.material.rows_a_round))
+
+    def map_of(self, size: float) -> list[str]:
+        import datasets
+
+        datasets.disable_progress_bars()
+        return self.rows_of(size)
+
+    def do_paragraphs(self, texts: list[str]) -> None:
+        self.tokenise(texts)
+
+    def do_document(self, texts: list[str]) -> None:
+        self.tokenise(texts[0])
+
+    def do_rows(self, rows: list[str]) -> None:
+        for start in range(0, len(rows), ROWS_A_CALL):
+            self.tokenise(rows[start : start + ROWS_A_CALL])
+
+    def do_map(self, rows: list[str]) -> None:
+        from datasets import Dataset
+
+        Dataset.from_dict({"text": rows}).map(
+            lambda batch: self.tokenizer(batch["text"], add_special_tokens=False, verbose=False),
+            batched=True,
+            batch_size=ROWS_A_MAP_BATCH,
+            remove_columns=["text"],
+            keep_in_memory=True,
+            new_fingerprint="measured",
+        )
+
+
+def works_of(material: Material) -> list[tuple[str, float, str]]:
+    """Method, size and description of every work."""
+    megabytes = sum(len(paragraph.encode()) for paragraph in material.paragraphs) / 1e6
+    rows = f"{material.rows_a_round:,} short rows a round"
+    return [
+        ("paragraphs", 0, f"{len(material.paragraphs):,} paragraphs, {megabytes:.1f} MB, one batch"),
+        *(("document", size, f"one document of {size:g} MB") for size in material.documents),
+        ("rows", 0, f"{rows}, {ROWS_A_CALL:,} a call"),
+        ("map", 0, f"{rows}, datasets.map"),
+    ]
+
+
+def started_worker(stack: ExitStack, name: str, material: Material, threads: int):
+    """A worker whose thread pool has so many threads: it is sized when the process first needs it."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "true" if threads > 1 else "false"
+    os.environ["RAYON_NUM_THREADS"] = str(threads)
+    return stack.enter_context(running_worker(TokenizerWorker, name, material))
+
+
+def compare(rounds: int, quick: bool, data: Path | None = None) -> list[dict]:
+    """
+    The rows of `harness.comparison`: speed of both tokenizers on one and two threads, and memory on many short rows.
+
+    Args:
+        rounds: passes of each, in turns.
+        quick: less text, documents of 0.5 and 1 MB alone, 20,000 rows a round.
+        data: folder of the data sets; `GPT1_DATA_DIR` or "data" if left out, made text where it is absent.
+    """
+    material = load_material(data or default_data(), rounds, quick)
+    rows = []
+    for threads in (1, 2):
+        with ExitStack() as stack:
+            ask = {name: started_worker(stack, name, material, threads) for name in (OURS, PEER)}
+            for name in ask:
+                ask[name]("run", "paragraphs", 0)  # the cache of words is full before the clock runs
+            for work, size, description in works_of(material):
+                figures = {name: [] for name in ask}
+                for name in in_turns(list(ask), rounds):
+                    figures[name].append(ask[name]("run", work, size))
+                rows += work_rows(f"tokenise {description}, {threads} thread{'s' * (threads > 1)}", work, figures)
+    return rows
+
+
+def work_rows(description: str, work: str, figures: dict[str, list[dict]]) -> list[dict]:
+    measures = ["MB/CPU s", "MB/s", *(["peak MiB"] if work in ("rows", "map") else [])]
+
+    def column(name: str, measure: str) -> list[float]:
+        return [found[measure] for found in figures[name]]
+
+    return [
+        comparison(description, measure, PEER, column(OURS, measure), column(PEER, measure), target=1.0)
+        for measure in measures
+    ]
+
+
+def default_data() -> Path:
+    return Path(os.environ.get("GPT1_DATA_DIR", "data"))
+
+
+# ---- Report
 
 
 def total(rows: list[dict], tokenizer: str) -> dict:
@@ -101,9 +300,9 @@ def total(rows: list[dict], tokenizer: str) -> dict:
     return {"book": "all", "tokenizer": tokenizer, **counts}
 
 
-def print_table(result: dict) -> None:
-    """A line a book and tokenizer, then the speeds and their ratio."""
-    rows = result["agreement"] + [total(result["agreement"], name) for name in result["seconds"]]
+def print_agreement(rows: list[dict]) -> None:
+    """A line a book and tokenizer."""
+    rows = rows + [total(rows, name) for name in (OURS, PEER)]
     print(f"{'book':<28}{'tokenizer':<20}{'paragraphs':>11}{'exact %':>10}{'tokens':>10}{'equal %':>10}")
     for row in rows:
         exact = 100 * row["exact_paragraphs"] / row["paragraphs"]
@@ -111,46 +310,26 @@ def print_table(result: dict) -> None:
         print(
             f"{row['book']:<28}{row['tokenizer']:<20}{row['paragraphs']:>11}{exact:>10.3f}{row['tokens']:>10}{equal:>10.4f}"
         )
-    for name, spent in result["seconds"].items():
-        print(f"{name:<20}{result['megabytes'] / spent:>8.2f} MB/s of processor time, one thread")
-    ratio = result["seconds"]["OpenAIGPTTokenizer"] / result["seconds"]["GPT1Tokenizer"]
-    print(f"GPT1Tokenizer runs at {ratio:.2f} of OpenAIGPTTokenizer's speed")
-
-
-def write(result: dict) -> Path:
-    """A dated file with the machine and the versions."""
-    today = datetime.date.today().isoformat()
-    machine = {"processor": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version()}
-    result = {"date": today, **machine, "versions": {name: version(name) for name in PACKAGES}, **result}
-    path = Path(__file__).parent / "results" / f"{today}-tokenizer-parity.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    return path
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    data = Path(os.environ.get("GPT1_DATA_DIR", "data"))
-    parser.add_argument(
-        "--books", type=Path, default=data / "books" / "validation", help="folder of .txt files, a paragraph a line"
-    )
-    parser.add_argument(
-        "--openai_bpe",
-        type=Path,
-        default=data / "openai_gpt_bpe",
-        help="folder of encoder_bpe_40000.json and vocab_40000.bpe",
-    )
-    parser.add_argument("--repeats", type=int, default=5, help="timed passes of each tokenizer; the fastest counts")
+    parser.add_argument("--data", type=Path, default=default_data(), help="folder of the data sets")
+    parser.add_argument("--rounds", type=int, default=5, help="timed passes of each tokenizer, in turns")
+    parser.add_argument("--quick", action="store_true", help="speed alone, on less text")
     parser.add_argument("--save", action="store_true", help="write a dated JSON file")
     arguments = parser.parse_args()
-    if not list(arguments.books.glob("*.txt")):
-        print(f"Nothing was measured: {arguments.books} has no .txt files. Pass --books, or set GPT1_DATA_DIR.")
-        return
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread for both tokenizers
-    result = measure(arguments)
-    print_table(result)
+    has_books = any((arguments.data / "books" / "validation").glob("*.txt"))
+    found = measure_agreement(arguments.data) if has_books and not arguments.quick else []
+    if found:
+        print_agreement(found)
+    else:
+        print("Agreement was not measured: it needs --data (or GPT1_DATA_DIR) with books/validation, and no --quick.")
+    rows = compare(arguments.rounds, arguments.quick, arguments.data)
+    print_comparisons(rows)
     if arguments.save:
-        print(f"written to {write(result)}")
+        about = {**machine(), **{name: version(name) for name in PACKAGES}}
+        save_result("tokenizer-parity", about, {"agreement": found, "speed": rows})
 
 
 if __name__ == "__main__":
