@@ -2,7 +2,7 @@
 
     python benchmarks/finetuning.py                         # 117 M parameters; about 20 minutes on 2 cores
     python benchmarks/finetuning.py --quick                 # tiny models and batches: a check of the script
-    python benchmarks/finetuning.py --data_dir data --save  # SST-2 from data/sst2; results/<date>-finetuning.json
+    python benchmarks/finetuning.py --save                  # also results/<date>-finetuning.json
 
 A step is forward in training mode (dropout 0.1), task loss + 0.5 · language-modelling loss, and backward, in float32
 and under bfloat16 autocast. The optimizer is left out: its arithmetic and its state are the same for both models.
@@ -15,7 +15,8 @@ Cloze do; `flat` is ours with `pack_sequences = False`, which computes it for ea
 
 The pass is over 2,000 sentences in batches of 32 with the optimizer's updates, as each would do it by default: ours in
 batches of like length, the built-in in random ones, with padding left out of its loss by -100. Sentences are SST-2's
-where `--data_dir` has them, else random ones as long as those. It is measured in five parts of 400 rows.
+in OpenAI's BPE where the folder that `GPT1_DATA_DIR` names has sst2/train.jsonl and openai_gpt_bpe/, else random ones
+as long as those. It is measured in five parts of 400 rows.
 
 Each model runs in a process of its own, in rounds of one step of each while the others are idle, with the order turned
 round by round. What is measured: the peak of the process's resident memory during the step, seconds on the clock, and
@@ -25,6 +26,7 @@ peak above interpreter, libraries and weights. Ratios are taken round by round.
 
 import argparse
 import json
+import os
 import random
 import tempfile
 import time
@@ -201,16 +203,17 @@ def pad(rows: list[dict]) -> dict[str, torch.Tensor]:
     }
 
 
-def sentences(data_dir: str | None, number: int, vocab_size: int) -> list[dict]:
+def sentences(number: int, vocab_size: int) -> list[dict]:
     """Rows `{"ids": […], "label": 0 or 1}` of SST-2 in OpenAI's BPE, or random ones as long as such sentences."""
-    if data_dir is None:
+    data_dir = os.environ.get("GPT1_DATA_DIR")
+    if data_dir is None or vocab_size < 40478:
         generator = random.Random(0)
         lengths = [min(4 + int(generator.expovariate(1 / 10)), 70) for _ in range(number)]
         return [{"ids": generator.choices(range(vocab_size), k=n), "label": n % 2} for n in lengths]
     from tokenization import GPT1Tokenizer
 
     bpe = Path(data_dir) / "openai_gpt_bpe"
-    tokenizer = GPT1Tokenizer(str(bpe / "encoder_bpe_40000.json"), str(bpe / "vocab_40000.bpe"))
+    tokenizer = GPT1Tokenizer.from_openai(bpe / "encoder_bpe_40000.json", bpe / "vocab_40000.bpe")
     with open(Path(data_dir) / "sst2" / "train.jsonl", encoding="utf-8") as file:
         rows = random.Random(0).sample([json.loads(line) for line in file], number)
     start, end = 0, 1  # any ids: the weights are random
@@ -271,7 +274,7 @@ def step_rows(work: str, measured: dict, targets: dict[str, float | None]) -> li
     return rows
 
 
-def compare(rounds: int, threads: int, quick: bool, data_dir: str | None = None) -> list[dict]:
+def compare(rounds: int, threads: int, quick: bool) -> list[dict]:
     """The rows of `make bench`."""
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -283,10 +286,10 @@ def compare(rounds: int, threads: int, quick: bool, data_dir: str | None = None)
                 of_time, of_memory = targets[list(DTYPES).index(dtype)], targets[2] if dtype == "float32" else None
                 rows += step_rows(work, measured, {"seconds": of_time, "CPU seconds": of_time, "step MiB": of_memory})
                 print_comparisons(rows[-2 * len(measured[OURS]) :])
-        texts = sentences(data_dir, 160 if quick else 2000, config.vocab_size)
+        texts = sentences(160 if quick else 2000, config.vocab_size)
         write_checkpoint(OpenAIGPTLMHeadModel, folder, quick)  # the head of two classes is new
         measured = measure_pass(folder, "float32", texts, threads)
-        work = f"pass over {len(texts)} SST-2 rows, batches of {BATCH_SIZE}, float32"
+        work = f"pass over {len(texts)} sentences, batches of {BATCH_SIZE}, float32"
         for measure in measured[OURS]:
             target = 1.6 if measure != "peak MiB" and not quick else None
             rows.append(comparison(work, measure, PEER, measured[OURS][measure], measured[PEER][measure], target))
@@ -307,7 +310,6 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5, help="rounds of one step of each model (default: 5)")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="threads of each process")
-    parser.add_argument("--data_dir", help="folder with sst2/train.jsonl and openai_gpt_bpe/")
     parser.add_argument("--quick", action="store_true", help="tiny models and batches: a check of the script")
     parser.add_argument("--save", action="store_true", help="write the figures to benchmarks/results/<date>-….json")
     return parser.parse_args()
@@ -315,7 +317,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     arguments = parse_arguments()
-    rows = compare(arguments.rounds, arguments.threads, arguments.quick, arguments.data_dir)
+    rows = compare(arguments.rounds, arguments.threads, arguments.quick)
     if arguments.save:
         save_result("finetuning", machine(arguments.threads), rows)
 

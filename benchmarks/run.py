@@ -8,8 +8,9 @@ A script of `SCRIPTS` has a function `compare(rounds, threads, quick)`, without 
 that returns rows made by `harness.comparison`. A script that fails does not stop the others: its error is printed and
 saved, the rows of the others too, and the exit code is 1.
 
-Written to `--output`, by default `benchmarks/results/`: `<date>-bench.json` and `<date>-bench.png`. A quick run says
-nothing about speed: it has no targets, and writes only where `--output` says so.
+Written to `--output`, by default `benchmarks/results/`, after each script: `<date>-bench.json` and `<date>-bench.png`.
+Scripts that ran earlier the same day stay there until they run again. A quick run says nothing about speed: it has no
+targets, and writes only where `--output` says so.
 
 Not here, because they compare behaviour or need a trained checkpoint, books or much time: openai_gpt_differences.py,
 bpe_training.py, corpus_preparation.py, kill_and_resume.py and transfer.py.
@@ -23,6 +24,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from datetime import date
 from pathlib import Path
 
 from harness import RESULTS, comparison_table, is_met, machine, save_result
@@ -45,13 +47,15 @@ def run_script(name: str, rounds: int, threads: int, quick: bool) -> dict:
     return {"rows": rows, "seconds": time.perf_counter() - start, "error": error}
 
 
-def run_all(names: Sequence[str], rounds: int, threads: int, quick: bool) -> dict[str, dict]:
+def run_all(names: Sequence[str], options: argparse.Namespace, about: dict, folder: Path | None) -> dict[str, dict]:
     outcomes = {}
     for name in names:
         print(f"{name} …", flush=True)
-        outcomes[name] = outcome = run_script(name, rounds, threads, quick)
+        outcomes[name] = outcome = run_script(name, options.rounds, options.threads, options.quick)
         ending = "failed" if outcome["error"] else f"{len(outcome['rows'])} rows"
         print(f"{name}: {ending}, {format_seconds(outcome['seconds'])}", flush=True)
+        if folder is not None:
+            save({name: outcome}, options, about, folder)
     return outcomes
 
 
@@ -83,12 +87,14 @@ def expected_time(names: Sequence[str], rounds: int, threads: int, folder: Path 
     if not saved:
         return "How long this takes is not known: no run has been saved yet. Reckon with hours."
     results = json.loads(saved[-1].read_text(encoding="utf-8"))["results"]
-    known = {name: script["seconds"] for name, script in results["scripts"].items() if script["error"] is None}
+    known = {name: script for name, script in results.items() if script["error"] is None}
     unknown = [name for name in names if name not in known]
-    seconds = sum(known[name] for name in names if name in known)
+    seconds = sum(known[name]["seconds"] for name in names if name in known)
+    settings = sorted({(known[name]["rounds"], known[name]["threads"]) for name in names if name in known})
     text = (
         f"The run of {saved[-1].name.removesuffix('-bench.json')} took {format_seconds(seconds)} for this, with "
-        f"{results['rounds']} rounds and {results['threads']} threads; this one has {rounds} and {threads}."
+        f"{' or '.join(f'{of_rounds} rounds and {of_threads} threads' for of_rounds, of_threads in settings)}; this "
+        f"one has {rounds} and {threads}."
     )
     return f"{text} Not in it: {', '.join(unknown)}." if unknown else text
 
@@ -118,21 +124,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(", ".join(f"{name} {value}" for name, value in about.items()))
     if not options.quick:
         print(expected_time(names, options.rounds, options.threads), flush=True)
-    outcomes = run_all(names, options.rounds, options.threads, options.quick)
-    print(f"\n{report(outcomes)}", flush=True)
     folder = options.output or (None if options.quick else RESULTS)
-    if folder is not None:
-        save(outcomes, options, about, folder)
+    outcomes = run_all(names, options, about, folder)
+    print(f"\n{report(outcomes)}", flush=True)
     return 1 if any(outcome["error"] for outcome in outcomes.values()) else 0
 
 
 def save(outcomes: dict[str, dict], options: argparse.Namespace, about: dict, folder: Path) -> None:
-    scripts = {name: {"seconds": outcome["seconds"], "error": outcome["error"]} for name, outcome in outcomes.items()}
     settings = {"rounds": options.rounds, "threads": options.threads, "quick": options.quick}
-    rows = rows_of(outcomes)
-    path = save_result("bench", about, {**settings, "scripts": scripts, "rows": rows}, folder)
-    if rows:
-        from picture import draw  # matplotlib is not for the workers, which import this file too
+    path = folder / f"{date.today().isoformat()}-bench.json"
+    results = json.loads(path.read_text(encoding="utf-8"))["results"] if path.exists() else {}
+    results |= {name: {**settings, **outcome} for name, outcome in outcomes.items()}
+    save_result("bench", about, results, folder)
+    if rows := rows_of(results):
+        from picture import draw  # here: the processes of the scripts import this file too
 
         picture = path.with_suffix(".png")
         draw(rows).savefig(picture, dpi=120)

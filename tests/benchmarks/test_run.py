@@ -68,7 +68,7 @@ def test_report_of_a_run_with_a_failed_script(run, scripts, tmp_path, capsys):
     assert scripts == [(3, 2, False), (3, False)]
     printed = capsys.readouterr().out
     assert "generation: failed, 0 s\n" in printed and "pretraining: 2 rows, 0 s\n" in printed
-    text = printed[printed.index("work  ") : printed.index("written:")]
+    text = printed[printed.index("work  ") :]
     table, _, rest = text.partition("\n1 of 2 targets met\n\ngeneration FAILED:\nTraceback (most recent call last):\n")
     assert table == TABLE
     assert rest.endswith("RuntimeError: The models disagree.\n")
@@ -81,17 +81,24 @@ def test_what_is_saved(run, scripts, tmp_path):
     saved = json.loads(path.read_text(encoding="utf-8"))
     assert {"cores", "processor", "python", "torch", "transformers"} <= saved["machine"].keys()
     results = saved["results"]
-    assert (results["rounds"], results["threads"], results["quick"]) == (3, 1, False)
-    assert {name: script["error"] is None for name, script in results["scripts"].items()} == {
-        "pretraining": True,
-        "generation": False,
-        "loading": True,
-    }
-    assert [(row["work"], row["peer"], row["target"], row["ratio"]["rounds"]) for row in results["rows"]] == [
+    assert list(results) == ["pretraining", "generation", "loading"]
+    for name, script in results.items():
+        assert (script["rounds"], script["threads"], script["quick"]) == (3, 1, False)
+        assert (script["error"] is None) == (name != "generation")
+    rows = [row for script in results.values() for row in script["rows"]]
+    assert [(row["work"], row["peer"], row["target"], row["ratio"]["rounds"]) for row in rows] == [
         ("step", "built-in", 2.0, [3.0, 1.0, 2.5]),
         ("long step", "GPT2", 1.0, [0.75, 0.75]),
         ("import", "built-in", None, [1.25]),
     ]
+
+
+def test_scripts_of_the_same_day_stay(run, scripts, tmp_path):
+    run.main(["--only", "pretraining", "loading", "--rounds", "3", "--output", str(tmp_path)])
+    run.main(["--only", "loading", "--rounds", "4", "--output", str(tmp_path)])
+    (path,) = tmp_path.glob("*-bench.json")
+    results = json.loads(path.read_text(encoding="utf-8"))["results"]
+    assert {name: script["rounds"] for name, script in results.items()} == {"pretraining": 3, "loading": 4}
 
 
 def test_a_quick_run_judges_and_writes_nothing(run, scripts, tmp_path, monkeypatch, capsys):
@@ -110,7 +117,8 @@ def test_a_script_that_is_not_there_has_failed(run, monkeypatch, tmp_path, capsy
 
 
 def test_picture(run, scripts):
-    rows = run.rows_of(run.run_all(["pretraining", "loading"], 3, 1, False))
+    options = run.parse_arguments(["--rounds", "3"])
+    rows = run.rows_of(run.run_all(["pretraining", "loading"], options, {}, None))
     (axes,) = importlib.import_module("picture").draw(rows).axes
     assert [label.get_text() for label in axes.get_yticklabels()] == [
         "import — CPU seconds",
@@ -129,8 +137,8 @@ def test_picture(run, scripts):
 def test_time_told_beforehand(run, tmp_path):
     told = run.expected_time(["loading"], 5, 1, tmp_path)
     assert told == "How long this takes is not known: no run has been saved yet. Reckon with hours."
-    scripts = {"loading": {"seconds": 300.0, "error": None}, "generation": {"seconds": 5.0, "error": "…"}}
-    results = {"rounds": 3, "threads": 2, "scripts": scripts}
+    settings = {"rounds": 3, "threads": 2}
+    results = {"loading": {"seconds": 300.0, "error": None, **settings}, "generation": {"seconds": 5.0, "error": "…"}}
     (tmp_path / "2026-11-21-bench.json").write_text(json.dumps({"machine": {}, "results": results}))
     assert run.expected_time(["loading", "generation"], 5, 1, tmp_path) == (
         "The run of 2026-11-21 took 5 min for this, with 3 rounds and 2 threads; this one has 5 and 1. "
