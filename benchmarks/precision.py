@@ -225,6 +225,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()  # the new task head is no news
 
     texts = read_texts(args)
     tokenizer = GPT1Tokenizer.train(iter(texts), num_merges=1000, show_progress=False)
