@@ -3,7 +3,7 @@
 OpenAI's release is the folder `model` of https://github.com/openai/finetune-transformer-lm: the weights as one row of
 numbers cut into ten files, their shapes, and the BPE. The order of the weights is the one in which `train.py` there
 makes its variables; convolution kernels have a leading dimension of 1. What the weights of openai-gpt are in gpt1 is
-said once, in `OPENAI_GPT_CONVERSION` of `modeling_gpt1.py`, which `from_pretrained` follows too.
+said once, in `OPENAI_GPT_CONVERSION` of `openai_layout_gpt1.py`, which `from_pretrained` follows too.
 
 Shapes: P positions, V vocabulary, D hidden, F feed-forward.
 """

@@ -33,8 +33,6 @@ from torch import nn
 from transformers import GenerationMixin, PreTrainedModel
 from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, DynamicCache
-from transformers.conversion_mapping import register_checkpoint_conversion_mapping
-from transformers.core_model_loading import Chunk, ConversionOps, Transpose, WeightConverter, WeightRenaming
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -57,7 +55,7 @@ from .attention_gpt1 import (
     eager_attention_forward,
     sdpa_or_blockwise_attention_forward,
 )
-from .configuration_gpt1 import FROM_OPENAI_GPT, FROM_UNTIED_OPENAI_GPT, TRAVERSALS, GPT1Config
+from .configuration_gpt1 import TRAVERSALS, GPT1Config
 from .examples_gpt1 import EncodedExamples, both_orders, count_sequences, flatten_sequences, last_attended
 from .loss_gpt1 import (
     linear_cross_entropy,
@@ -68,43 +66,10 @@ from .loss_gpt1 import (
     task_losses,
     weighted_lm_loss,
 )
+from .openai_layout_gpt1 import register_openai_gpt_layout
 from .packing_gpt1 import PackedSequences, pack_sequences
 
-
-class AddZeroBias(ConversionOps):
-    """A weight and the bias that a layer without one stands for."""
-
-    def convert(self, input_dict: dict, source_patterns: list[str], target_patterns: list[str], **kwargs) -> dict:
-        (weight,) = input_dict.values()
-        weight = weight[0] if isinstance(weight, list) else weight
-        return dict(zip(target_patterns, [weight, weight.new_zeros(weight.shape[0])], strict=True))
-
-
-# openai-gpt stores Conv1D weights [in, out] with q, k and v fused, and names the task heads differently.
-OPENAI_GPT_CONVERSION = [
-    WeightConverter(
-        "attn.c_attn.weight",
-        ["attn.q_proj.weight", "attn.k_proj.weight", "attn.v_proj.weight"],
-        operations=[Transpose(0, 1), Chunk(dim=0)],
-    ),
-    WeightConverter(
-        "attn.c_attn.bias",
-        ["attn.q_proj.bias", "attn.k_proj.bias", "attn.v_proj.bias"],
-        operations=[Chunk(dim=0)],
-    ),
-    WeightConverter("attn.c_proj.weight", "attn.c_proj.weight", operations=[Transpose(0, 1)]),
-    WeightConverter("mlp.c_fc.weight", "mlp.c_fc.weight", operations=[Transpose(0, 1)]),
-    WeightConverter("mlp.c_proj.weight", "mlp.c_proj.weight", operations=[Transpose(0, 1)]),
-    WeightRenaming("multiple_choice_head.summary", "task_head.score"),
-    WeightConverter("^score.weight", ["task_head.score.weight", "task_head.score.bias"], operations=[AddZeroBias()]),
-]
-register_checkpoint_conversion_mapping(FROM_UNTIED_OPENAI_GPT, OPENAI_GPT_CONVERSION, overwrite=True)
-# Double-heads files keep the tied embeddings under the head's name only.
-register_checkpoint_conversion_mapping(
-    FROM_OPENAI_GPT,
-    [*OPENAI_GPT_CONVERSION, WeightRenaming("^lm_head.weight$", "transformer.tokens_embed.weight")],
-    overwrite=True,
-)
+register_openai_gpt_layout()
 
 
 class GPT1Attention(nn.Module):

@@ -27,11 +27,17 @@ class GPT1TrainingArguments(TrainingArguments):
     Args:
         lm_coef (`float`, *optional*): λ, weight of the auxiliary language-modelling loss. Default: the model's
             `config.lm_coef`, which is the paper's 0.5 unless it was changed.
+        pack_sequences (`bool`, defaults to `True`): leave padding out of the decoder and compute what the choices of
+            an example have in common once, where the attention can; the results are the same but for dropout, which
+            the choices then share in what they have in common.
     """
 
     lm_coef: float | None = field(
         default=None,
         metadata={"help": "Weight of the auxiliary language-modelling loss. Default: the model's own (paper: 0.5)."},
+    )
+    pack_sequences: bool = field(
+        default=True, metadata={"help": "Leave out padding and compute what the choices of an example share once."}
     )
     learning_rate: float = field(default=6.25e-5, metadata={"help": "Peak learning rate."})
     per_device_train_batch_size: int = field(default=32, metadata={"help": "Examples per device and micro-batch."})
@@ -175,6 +181,7 @@ class GPT1Trainer(_GPT1BaseTrainer):
         if getattr(self.args, "lm_coef", None) is not None:
             model.config.lm_coef = self.args.lm_coef
             model.config.validate()
+        model.pack_sequences = getattr(self.args, "pack_sequences", True)
         if model.config.lm_coef == 0 and hasattr(model, "lm_head") and not model.config.tie_word_embeddings:
             model.lm_head.requires_grad_(False)  # DDP waits for every gradient
         check_collator(model.config, self.data_collator)

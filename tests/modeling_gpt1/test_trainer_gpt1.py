@@ -25,6 +25,7 @@ from modeling_gpt1 import (
     GPT1PretrainingTrainer,
     GPT1Trainer,
     GPT1TrainingArguments,
+    modeling_gpt1,
 )
 from modeling_gpt1.trainer_gpt1 import training_flops_per_token
 
@@ -107,6 +108,21 @@ class TestLogs:
                 assert resumed[step][key] == expected[step][key]
         for name, weight in again.model.state_dict().items():
             assert torch.equal(weight, whole.model.state_dict()[name]), name
+
+    @pytest.mark.parametrize("case", ["multiple_choice", "entailment"])
+    def test_packed_and_padded_training_are_the_same(self, case, tmp_path, monkeypatch):
+        """Log and weights; `pack_sequences=False` switches packing off."""
+        packs = []
+        pack = modeling_gpt1.pack_sequences
+        monkeypatch.setattr(modeling_gpt1, "pack_sequences", lambda *given: packs.append(1) or pack(*given))
+        packed = make_trainer(case, tmp_path, batch_size=4, accumulation=2)
+        expected = training_log(packed)
+        assert len(packs) == 6
+        padded = make_trainer(case, tmp_path, batch_size=4, accumulation=2, pack_sequences=False)
+        assert_same_log(training_log(padded), expected)
+        assert len(packs) == 6
+        for name, weight in padded.model.state_dict().items():
+            torch.testing.assert_close(weight, packed.model.state_dict()[name], rtol=1e-5, atol=1e-6, msg=name)
 
     def test_lm_coef_of_the_arguments_reaches_the_model(self, tmp_path):
         tokenizer = make_tokenizer()
