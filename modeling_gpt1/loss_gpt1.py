@@ -254,7 +254,13 @@ def weighted_lm_loss(
 
 
 def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, is_regression: bool) -> torch.Tensor:
-    """L2 of each example `[B]` in float32: squared error of `task_logits [B, 1]`, else cross-entropy of `[B, K]`."""
+    """L2 of each example `[B]` in float32: squared error of `task_logits [B, 1]`, else cross-entropy of `[B, K]`.
+
+    Where `labels [B, K]` say of every class whether it holds, the mean of the K binary cross-entropies.
+    """
+    if labels.dim() == 2:
+        losses = nn.functional.binary_cross_entropy_with_logits(task_logits.float(), labels.float(), reduction="none")
+        return losses.mean(-1)
     if is_regression:
         return nn.functional.mse_loss(task_logits.squeeze(-1).float(), labels.float(), reduction="none")
     return nn.functional.cross_entropy(task_logits.float(), labels, reduction="none")

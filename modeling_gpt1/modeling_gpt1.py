@@ -236,11 +236,9 @@ class GPT1PreTrainedModel(PreTrainedModel):
         return super().save_pretrained(*args, **kwargs)
 
     def set_output_embeddings(self, new_embeddings: nn.Module):
-        # Resizing an untied head makes a plain layer.
-        if type(new_embeddings) is nn.Linear:
-            head = GPT1LMHead(new_embeddings.in_features, new_embeddings.out_features, bias=False, device="meta")
-            head.weight = new_embeddings.weight
-            new_embeddings = head
+        # Resizing an untied head makes a plain layer, whose weights and marks stay.
+        if type(new_embeddings) is nn.Linear and new_embeddings.bias is None:
+            new_embeddings.__class__ = GPT1LMHead
         super().set_output_embeddings(new_embeddings)
 
     def push_to_hub(self, repo_id: str, **kwargs):
@@ -418,10 +416,13 @@ class GPT1ForCausalLM(GPT1PreTrainedModel, GenerationMixin):
             logits_to_keep (`int` or 1-D tensor): give logits of the last n or of these positions; 0: of all.
             skip_logits (`bool`): leave `logits` out; the loss needs none. Default: in training with labels.
             num_items_in_batch (`int`): divisor of the summed loss. Default: the number of targets given here.
+            shift_labels (`[B, T]`, int64): instead of `labels`, the target of each position; for shards of sequences.
 
         Returns:
             [`GPT1CausalLMOutput`] with `loss []` where there are labels and `logits [B, T, V]` where not skipped.
         """
+        # Not in the signature: Trainer needs every argument there that has "label" in its name.
+        shift_labels = kwargs.pop("shift_labels", None)
         outputs: BaseModelOutputWithPast = self.transformer(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -434,18 +435,22 @@ class GPT1ForCausalLM(GPT1PreTrainedModel, GenerationMixin):
             **kwargs,
         )
         hidden_states = outputs.last_hidden_state  # [B, T, D]
+        has_targets = labels is not None or shift_labels is not None
         if skip_logits is None:
-            skip_logits = self.training and labels is not None
+            skip_logits = self.training and has_targets
         logits = None
         if not skip_logits:
             kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
             logits = self.lm_head(hidden_states[:, kept, :])
         loss = example_losses = None
-        if labels is not None:
-            is_target = (labels[:, 1:] != -100).float()
+        if has_targets:
+            if shift_labels is None:
+                hidden_states, shift_labels = hidden_states[:, :-1], labels[:, 1:]
+            is_target = (shift_labels != -100).float()
             num_targets = is_target.sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch
-            targets = select_targets(hidden_states[:, :-1], labels[:, 1:], is_target)
-            loss_sum, row_losses = weighted_lm_loss(self.lm_head, *targets, len(labels), self._has_fused_lm_loss)
+            targets = select_targets(hidden_states, shift_labels, is_target)
+            num_rows = len(shift_labels)
+            loss_sum, row_losses = weighted_lm_loss(self.lm_head, *targets, num_rows, self._has_fused_lm_loss)
             loss = loss_sum / num_targets
             if not self.training:
                 example_losses = torch.stack([row_losses, is_target.sum(1)], dim=1)
@@ -494,6 +499,9 @@ class GPT1DoubleHeadsModelOutput(ModelOutput):
     attentions: tuple[torch.FloatTensor, ...] | None = None
 
 
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds")  # of the decoder
+
+
 # trf-ignore: TRF013 - subclasses call post_init when all their heads are there.
 class GPT1TaskModel(GPT1PreTrainedModel):
     """Base of the models with a task head: reads `[B, C, T]` examples and scores them by `config.traversal`."""
@@ -524,12 +532,10 @@ class GPT1TaskModel(GPT1PreTrainedModel):
                 f"configuration's `traversal` is {config.traversal!r}. Open it with "
                 f"{_CLASS_OF_TRAVERSAL[config.traversal]} or GPT1DoubleHeadsModel."
             )
-        supported = [None, "single_label_classification"]
-        supported += ["regression"] if config.traversal != "multiple_choice" else []
-        if config.problem_type not in supported:
+        if config.traversal == "multiple_choice" and config.problem_type not in (None, "single_label_classification"):
             raise ValueError(
-                f"`problem_type` is {config.problem_type!r}, but the task head of the traversal {config.traversal!r} "
-                f"knows {' and '.join(repr(name) for name in supported[1:])}."
+                f"`problem_type` is {config.problem_type!r}, but the task head of the traversal 'multiple_choice' "
+                "knows 'single_label_classification'."
             )
         if config.problem_type == "regression" and config.num_labels != 1:
             raise ValueError(
@@ -540,12 +546,13 @@ class GPT1TaskModel(GPT1PreTrainedModel):
 
     def _encode(
         self,
-        inputs: dict[str, torch.Tensor | None],
+        inputs: tuple[torch.Tensor | None, ...],
         mc_token_ids: torch.LongTensor | None,
         choice_mask: torch.Tensor | None = None,
         **kwargs,
     ) -> EncodedExamples:
-        """Run the decoder over all sequences and score the examples; `inputs` are those of [`GPT1Model`]."""
+        """Run the decoder over all sequences and score the examples; `inputs` are those of `_INPUTS`."""
+        inputs = dict(zip(_INPUTS, inputs, strict=True))
         traversal, input_ids, mask = self.config.traversal, inputs["input_ids"], inputs["attention_mask"]
         if traversal == "similarity" and input_ids is not None and input_ids.dim() == 2:
             inputs["input_ids"] = both_orders(input_ids, mask, self.config.delimiter_token_id)
@@ -604,10 +611,13 @@ class GPT1TaskModel(GPT1PreTrainedModel):
 
     def _task_losses(self, task_logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """L2 of each example, `[B]`."""
-        if labels.shape != task_logits.shape[:1]:
+        is_multi_label = self.config.problem_type == "multi_label_classification"
+        needed = task_logits.shape[: 2 if is_multi_label else 1]
+        if labels.shape != needed:
             raise ValueError(
-                f"`labels` are the task's labels, one per example: shape {list(task_logits.shape[:1])} is needed, but "
-                f"got {list(labels.shape)}. Language-modelling targets are taken from `input_ids`."
+                f"`labels` are the task's labels, one {'row ' if is_multi_label else ''}per example: shape "
+                f"{list(needed)} is needed, but got {list(labels.shape)}. Language-modelling targets are taken from "
+                "`input_ids`."
             )
         return task_losses(task_logits, labels, self.config.is_regression)
 
@@ -658,7 +668,8 @@ class GPT1DoubleHeadsModel(GPT1TaskModel):
             attention_mask (like `input_ids`): 1 for real tokens.
             mc_token_ids (`[B, C]`, int64): position of the extract token. Default: the last real token.
             choice_mask (`[B, C]`, bool): False where an example has fewer choices.
-            labels (`[B]`; int64 class or choice, float for regression): the task's labels.
+            labels (`[B]`; int64 class or choice, float for regression; `[B, K]` 0 or 1 for multi-label
+                classification): the task's labels.
             token_type_ids, position_ids (like `input_ids`), inputs_embeds (`[B, C, T, D]`): see [`GPT1Model`].
             output_lm_logits (`bool`): give `lm_logits` too.
             num_items_in_batch (`int`): N, examples of the whole optimizer step. Default: B.
@@ -666,13 +677,7 @@ class GPT1DoubleHeadsModel(GPT1TaskModel):
         Raises:
             ValueError: shapes that the traversal does not have; the auxiliary loss without `input_ids`.
         """
-        inputs = {
-            "input_ids": input_ids,
-            "attention_mask": attention_mask,
-            "token_type_ids": token_type_ids,
-            "position_ids": position_ids,
-            "inputs_embeds": inputs_embeds,
-        }
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         encoded = self._encode(inputs, mc_token_ids, choice_mask, **kwargs)
         loss = task_loss = lm_loss = lm_logits = example_losses = None
         if labels is not None:
@@ -745,13 +750,7 @@ class GPT1ForSequenceClassification(GPT1TaskModel):
         **kwargs: Unpack[TransformersKwargs],
     ) -> SequenceClassifierOutput:
         """Arguments as in [`GPT1DoubleHeadsModel`]; `logits [B, K]`, and L2 / N as `loss` where there are labels."""
-        inputs = {
-            "input_ids": input_ids,
-            "attention_mask": attention_mask,
-            "token_type_ids": token_type_ids,
-            "position_ids": position_ids,
-            "inputs_embeds": inputs_embeds,
-        }
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         encoded = self._encode(inputs, mc_token_ids, **kwargs)
         loss = self._task_loss(encoded.task_logits, labels, num_items_in_batch)
         return SequenceClassifierOutput(
@@ -786,13 +785,7 @@ class GPT1ForMultipleChoice(GPT1TaskModel):
         **kwargs: Unpack[TransformersKwargs],
     ) -> MultipleChoiceModelOutput:
         """Arguments as in [`GPT1DoubleHeadsModel`]; `logits [B, C]`, and L2 / N as `loss` where there are labels."""
-        inputs = {
-            "input_ids": input_ids,
-            "attention_mask": attention_mask,
-            "token_type_ids": token_type_ids,
-            "position_ids": position_ids,
-            "inputs_embeds": inputs_embeds,
-        }
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         encoded = self._encode(inputs, mc_token_ids, choice_mask, **kwargs)
         loss = self._task_loss(encoded.task_logits, labels, num_items_in_batch)
         return MultipleChoiceModelOutput(

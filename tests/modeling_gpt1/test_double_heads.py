@@ -655,22 +655,49 @@ def test_regression_with_two_labels(tiny_config, model_class):
     )
 
 
-@pytest.mark.parametrize(
-    ("problem_type", "traversal", "known"),
-    [
-        ("multi_label_classification", "classification", "'single_label_classification' and 'regression'"),
-        ("multi_label_classification", "multiple_choice", "'single_label_classification'"),
-        ("regression", "multiple_choice", "'single_label_classification'"),
-    ],
-)
-def test_problems_that_the_task_head_does_not_know(tiny_config, problem_type, traversal, known):
-    single_purpose = GPT1ForMultipleChoice if traversal == "multiple_choice" else GPT1ForSequenceClassification
-    for model_class in (GPT1DoubleHeadsModel, single_purpose):
-        with pytest.raises(ValueError) as error:
-            model_class(tiny_config(problem_type=problem_type, num_labels=1, traversal=traversal))
-        assert str(error.value) == (
-            f"`problem_type` is '{problem_type}', but the task head of the traversal '{traversal}' knows {known}."
-        )
+@pytest.mark.parametrize("problem_type", ["multi_label_classification", "regression"])
+@pytest.mark.parametrize("model_class", [GPT1DoubleHeadsModel, GPT1ForMultipleChoice])
+def test_problems_that_multiple_choice_does_not_know(tiny_config, model_class, problem_type):
+    with pytest.raises(ValueError) as error:
+        model_class(tiny_config(problem_type=problem_type, num_labels=1, traversal="multiple_choice"))
+    assert str(error.value) == (
+        f"`problem_type` is '{problem_type}', but the task head of the traversal 'multiple_choice' knows "
+        "'single_label_classification'."
+    )
+
+
+@pytest.mark.parametrize("traversal", ["classification", "entailment", "similarity"])
+def test_several_labels_at_once(tiny_model, traversal):
+    """Every class has a logistic loss of its own; a row's order of classes decides it."""
+    fields = {"traversal": traversal, "num_labels": 3, "problem_type": "multi_label_classification"}
+    model = tiny_model(GPT1DoubleHeadsModel, **fields)
+    single_purpose = tiny_model(GPT1ForSequenceClassification, **fields)
+    single_purpose.load_state_dict(model.state_dict(), strict=False)
+    shape = (2, 2, 6) if traversal == "similarity" else (2, 6)
+    input_ids = torch.randint(1, 98, shape, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
+    output = model(input_ids, labels=labels)
+    probabilities = output.task_logits.double().sigmoid()
+    likelihoods = torch.where(labels.bool(), probabilities, 1 - probabilities)
+    torch.testing.assert_close(output.task_loss.double(), -likelihoods.log().mean(1).mean())
+    torch.testing.assert_close(output.example_losses[:, 0].double(), -likelihoods.log().mean(1))
+    torch.testing.assert_close(single_purpose(input_ids, labels=labels.long()).loss, output.task_loss)
+    assert abs(model(input_ids, labels=labels.flip(1)[[1, 0]]).task_loss - output.task_loss) > 1e-3
+
+
+def test_several_labels_at_once_need_a_row_for_every_example(tiny_model):
+    model = tiny_model(
+        GPT1ForSequenceClassification,
+        traversal="classification",
+        num_labels=3,
+        problem_type="multi_label_classification",
+    )
+    with pytest.raises(ValueError) as error:
+        model(torch.ones(2, 5, dtype=torch.int64), labels=torch.tensor([0, 1]))
+    assert str(error.value) == (
+        "`labels` are the task's labels, one row per example: shape [2, 3] is needed, but got [2]. Language-modelling "
+        "targets are taken from `input_ids`."
+    )
 
 
 @pytest.mark.parametrize("kind", ["classification", "similarity", "regression"])

@@ -381,6 +381,12 @@ def test_task_losses_of_choices_leave_absent_ones_out():
     assert task_logits.grad.tolist() == [[-0.5, 0.5, 0.0]]
 
 
+def test_task_losses_of_several_labels_are_logistic():
+    task_logits = torch.tensor([[0.0, math.log(3.0)], [math.log(3.0), math.log(3.0)]])
+    losses = task_losses(task_logits, torch.tensor([[0, 1], [0, 0]]), False)
+    torch.testing.assert_close(losses, torch.tensor([math.log(2) + math.log(4 / 3), 2 * math.log(4)]) / 2)
+
+
 def test_task_losses_of_regression_are_squared_errors():
     losses = task_losses(torch.tensor([[1.5], [-1.0]]), torch.tensor([2, 1]), True)
     assert losses.tolist() == [0.25, 4.0]

@@ -304,6 +304,27 @@ def test_example_losses_of_rows(tiny_model):
     assert model.train()(input_ids, labels=labels).example_losses is None
 
 
+def test_targets_of_shards_are_already_shifted(tiny_model):
+    """As sequence-parallel training gives them: `shift_labels` alone, or beside `labels`, which they replace."""
+    model = tiny_model(GPT1ForCausalLM)
+    input_ids = random_ids(3, 6)
+    labels = input_ids.masked_fill(torch.arange(6) < torch.tensor([[0], [3], [5]]), -100)
+    shifted = nn.functional.pad(labels, (0, 1), value=-100)[:, 1:]
+    expected = model(input_ids, labels=labels)
+    for given in ({}, {"labels": random_ids(3, 6, seed=1)}):
+        output = model(input_ids, shift_labels=shifted, **given)
+        close(output.loss, expected.loss)
+        close(output.example_losses, expected.example_losses)
+    last_too = torch.where(torch.arange(6) < 5, shifted, 7)
+    log_probabilities = model(input_ids).logits.log_softmax(-1)
+    chosen = log_probabilities.gather(-1, last_too.clamp(min=0)[..., None])[..., 0]
+    close(model(input_ids, shift_labels=last_too).loss, -chosen[last_too != -100].mean())
+    model.train()
+    output = model(input_ids, shift_labels=shifted, num_items_in_batch=4)
+    close(output.loss, expected.loss * (shifted != -100).sum() / 4)
+    assert output.logits is None
+
+
 # ---- Too long, both or neither.
 
 
@@ -451,6 +472,10 @@ def test_resized_embeddings(tiny_model, model_class, tied, tmp_path):
     assert (model.lm_head.in_features, model.lm_head.out_features) == (32, 110)
     assert torch.equal(model.lm_head.weight[:101], old_head)
 
+    head = model.lm_head.weight.detach().clone()
+    model.post_init()
+    assert torch.equal(model.lm_head.weight, head)  # what was resized is not initialised anew
+
     labels = random_ids(2, 5) if model_class is GPT1ForCausalLM else torch.tensor([0, 1])
     model.train()(torch.full((2, 5), 109), labels=labels).loss.backward()
     assert model.get_input_embeddings().weight.grad[109].abs().sum() > 0
@@ -477,6 +502,16 @@ def test_saved_and_loaded_model_is_the_same(tiny_model, model_class, tied, tmp_p
         assert torch.equal(loaded.state_dict()[name], weight), name
     if hasattr(loaded, "lm_head"):
         assert (loaded.lm_head.weight is loaded.transformer.tokens_embed.weight) == tied
+
+
+def test_a_head_with_a_bias_stays_what_it_is(tiny_model):
+    """Its loss is that of its logits, which the fused loss would take without the bias."""
+    model = tiny_model(GPT1ForCausalLM, tie_word_embeddings=False)
+    model.set_output_embeddings(nn.Linear(32, 101))
+    nn.init.normal_(model.lm_head.bias)
+    input_ids = random_ids(2, 6)
+    output = model(input_ids, labels=input_ids)
+    close(output.loss, nn.functional.cross_entropy(output.logits[:, :-1].flatten(0, 1), input_ids[:, 1:].flatten()))
 
 
 def test_one_weight_changed_on_disk_is_seen(tiny_model, tmp_path):
