@@ -654,6 +654,7 @@ class GPT1DoubleHeadsModel(GPT1TaskModel):
         mc_token_ids: torch.LongTensor | None = None,
         choice_mask: torch.BoolTensor | None = None,
         labels: torch.Tensor | None = None,
+        lm_mask: torch.BoolTensor | None = None,
         token_type_ids: torch.LongTensor | None = None,
         position_ids: torch.LongTensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
@@ -670,6 +671,8 @@ class GPT1DoubleHeadsModel(GPT1TaskModel):
             choice_mask (`[B, C]`, bool): False where an example has fewer choices.
             labels (`[B]`; int64 class or choice, float for regression; `[B, K]` 0 or 1 for multi-label
                 classification): the task's labels.
+            lm_mask (like `input_ids`, bool): False where a token is no target of the auxiliary loss, such as all of a
+                dialogue but the reply. Default: all real tokens after the first of a sequence are targets.
             token_type_ids, position_ids (like `input_ids`), inputs_embeds (`[B, C, T, D]`): see [`GPT1Model`].
             output_lm_logits (`bool`): give `lm_logits` too.
             num_items_in_batch (`int`): N, examples of the whole optimizer step. Default: B.
@@ -687,7 +690,7 @@ class GPT1DoubleHeadsModel(GPT1TaskModel):
             task_loss = task_losses.sum() / num_items
             loss = task_loss.clone()  # Trainer scales the loss in place
             if self.config.lm_coef > 0:
-                lm_loss_sum, lm_losses = self._lm_losses(encoded)
+                lm_loss_sum, lm_losses = self._lm_losses(encoded, lm_mask)
                 lm_loss = lm_loss_sum / num_items
                 loss = task_loss + self.config.lm_coef * lm_loss
             if not self.training:
@@ -708,7 +711,9 @@ class GPT1DoubleHeadsModel(GPT1TaskModel):
             attentions=encoded.outputs.attentions,
         )
 
-    def _lm_losses(self, encoded: EncodedExamples) -> tuple[torch.Tensor, torch.Tensor]:
+    def _lm_losses(
+        self, encoded: EncodedExamples, lm_mask: torch.BoolTensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Σ L1 / C over the examples, `[]`, and each example's part of it, `[B]`."""
         if encoded.input_ids is None:
             raise ValueError(
@@ -717,6 +722,9 @@ class GPT1DoubleHeadsModel(GPT1TaskModel):
             )
         num_examples = len(encoded.task_logits)
         target_ids, is_target = next_token_targets(encoded.input_ids, encoded.attention_mask)
+        if lm_mask is not None:
+            shape = (num_examples, len(target_ids) // num_examples, encoded.input_ids.shape[-1])
+            is_target = is_target & flatten_sequences("lm_mask", lm_mask, shape)[:, 1:].bool()
         target_weights = sequence_mean_weights(is_target, encoded.sequence_weights)
         hidden_states = encoded.outputs.last_hidden_state
         if encoded.packing is None:

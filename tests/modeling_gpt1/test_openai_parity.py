@@ -191,6 +191,29 @@ def test_language_model_loss_is_that_of_openai_gpt(pair):
     )
 
 
+def test_a_dialogue_is_read_as_by_openai_gpt(pair):
+    """Two candidates, speakers by token types, and the language-modelling loss of the last one's reply alone."""
+    theirs, ours = pair(OpenAIGPTDoubleHeadsModel, GPT1DoubleHeadsModel)
+    generator = torch.Generator().manual_seed(5)
+    input_ids = torch.randint(101, (3, 2, 12), generator=generator)
+    token_type_ids = torch.where(torch.arange(12) < 7, 90, 91).expand(3, 2, 12)
+    shared = {"input_ids": input_ids, "token_type_ids": token_type_ids, "mc_token_ids": torch.full((3, 2), 11)}
+    is_reply = (torch.arange(12) >= 7).expand(3, 2, 12) & torch.tensor([False, True])[:, None]
+    answers = torch.tensor([1, 1, 1])
+    expected = theirs(**shared, labels=input_ids.masked_fill(~is_reply, -100), mc_labels=answers)
+    output = ours(**shared, labels=answers, lm_mask=is_reply)
+    # Theirs is a mean over all targets; ours over those of each candidate, then over the candidates.
+    torch.testing.assert_close(2 * output.lm_loss, expected.loss, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(output.task_loss, expected.mc_loss, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(output.task_logits, expected.mc_logits, atol=1e-5, rtol=1e-5)
+    (expected.mc_loss + 0.25 * expected.loss).backward()
+    output.loss.backward()  # λ = 0.5
+    their_gradients = {name: weight.grad for name, weight in theirs.named_parameters()}
+    our_gradients = in_openai_layout({name: weight.grad for name, weight in ours.named_parameters()})
+    assert_same(our_gradients, their_gradients, atol=1e-4)
+    assert (ours(**shared, labels=answers).lm_loss - output.lm_loss).abs() > 0.01
+
+
 def test_inputs_embeds_are_read_as_by_openai_gpt(pair):
     theirs, ours = pair(OpenAIGPTModel, GPT1Model)
     embeddings = torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(4))

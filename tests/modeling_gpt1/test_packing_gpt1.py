@@ -156,6 +156,24 @@ def test_ragged_choices_are_exact(tiny_model, layout, mode, lm_coef):
     assert_packed_equals_padded(model.train(mode == "training"), batch, num_items_in_batch=11)
 
 
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_targets_chosen_by_the_caller_are_exact(tiny_model, side):
+    """Of the common context, some are targets in one choice alone, and some sequences have none."""
+    model = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice")
+    batch = pad(ragged_choices(), side)
+    lm_mask = torch.rand(batch["input_ids"].shape, generator=torch.Generator().manual_seed(2)) < 0.5
+    lm_mask[:2] = False
+    everything, _ = results(model, batch)
+    assert_packed_equals_padded(model, {**batch, "lm_mask": lm_mask})
+    assert model(**batch, lm_mask=lm_mask).example_losses[:2, 1].tolist() == [0, 0]
+    assert abs(model(**batch, lm_mask=lm_mask).lm_loss - everything["lm_loss"]) > 0.01
+    assert model(**batch, lm_mask=torch.zeros_like(lm_mask)).lm_loss == 0
+    with pytest.raises(ValueError) as error:
+        model(**batch, lm_mask=lm_mask[..., 1:])
+    size = list(batch["input_ids"].shape)
+    assert str(error.value) == f"`lm_mask` needs shape {size} here, but got {[*size[:2], size[2] - 1]}."
+
+
 def test_an_absent_choice_between_others(tiny_model):
     """The first choice is there or not, and one in the middle is missing."""
     model = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice")
