@@ -331,7 +331,7 @@ class GPT1Model(GPT1PreTrainedModel):
         if token_type_ids is not None:
             embeddings = embeddings + self.tokens_embed(token_type_ids)
         hidden_states = self.drop(embeddings)
-        for block in self.h:
+        for block in self.h[: self.config.num_hidden_layers]:  # fewer where a generation exits early
             hidden_states = block(
                 hidden_states,
                 attention_mask=causal_mask,

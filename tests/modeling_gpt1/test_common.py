@@ -1,0 +1,275 @@
+"""What transformers expects of every model: loading, outputs, dtypes, masks, caches, export, learning."""
+
+import warnings
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from transformers import DynamicCache, GenerationConfig, StaticCache
+from transformers.integrations.executorch import convert_and_export_with_cache, export_with_dynamic_cache
+from transformers.utils import logging
+
+from modeling_gpt1 import (
+    GPT1DoubleHeadsModel,
+    GPT1ForCausalLM,
+    GPT1ForMultipleChoice,
+    GPT1ForSequenceClassification,
+    GPT1Model,
+)
+
+logging.disable_progress_bar()
+
+CLASSES = [GPT1Model, GPT1ForCausalLM, GPT1DoubleHeadsModel, GPT1ForSequenceClassification, GPT1ForMultipleChoice]
+
+
+def random_ids(*shape, seed=0):
+    return torch.randint(1, 101, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def ids_for(model_class, device="cpu"):
+    return random_ids(*((3, 2, 7) if model_class is GPT1ForMultipleChoice else (3, 7))).to(device)
+
+
+def close(actual, expected, tolerance=1e-5):
+    torch.testing.assert_close(actual, expected, atol=tolerance, rtol=tolerance)
+
+
+# ---- Weights.
+
+
+@pytest.fixture
+def quiet():
+    """Without transformers' table of the weights that are missing, which is what these tests are about."""
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    yield
+    logging.set_verbosity(before)
+
+
+@pytest.mark.parametrize("model_class", CLASSES)
+def test_a_model_without_memory_has_shapes_and_takes_weights(tiny_model, tiny_config, model_class):
+    model = tiny_model(model_class)
+    with torch.device("meta"):
+        empty = model_class(tiny_config()).eval()
+    assert {tensor.device.type for tensor in (*empty.parameters(), *empty.buffers())} == {"meta"}
+    expected = model(ids_for(model_class))[0]
+    output = empty(ids_for(model_class, "meta"))[0]
+    assert (output.shape, output.dtype, output.device.type) == (expected.shape, expected.dtype, "meta")
+    empty.load_state_dict(model.state_dict(), assign=True)
+    assert torch.equal(empty(ids_for(model_class))[0], expected)  # nothing lay outside of the weights
+
+
+@pytest.mark.parametrize("model_class", CLASSES)
+def test_every_missing_weight_is_initialised(tiny_model, quiet, model_class, tmp_path):
+    """As the paper does; memory that nothing was written to would hold anything."""
+    model = tiny_model(model_class)
+    model.save_pretrained(tmp_path)
+    prefix = "" if model_class is GPT1Model else "transformer."
+    name = f"{prefix}positions_embed.weight"
+    given = model.state_dict()[name]
+    save_file({name: given.clone()}, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    loaded, report = model_class.from_pretrained(tmp_path, output_loading_info=True)
+    assert set(report["missing_keys"]) == set(model.state_dict()) - {name}
+    for weight_name, weight in loaded.state_dict().items():
+        if weight_name == name:
+            assert torch.equal(weight, given)
+        elif weight_name.endswith("bias"):
+            assert torch.count_nonzero(weight) == 0, weight_name
+        elif ".ln_" in weight_name:
+            assert torch.equal(weight, torch.ones_like(weight)), weight_name
+        else:
+            assert 0.01 < weight.std() < 0.03 and weight.abs().max() < 0.12, weight_name
+
+
+@pytest.mark.parametrize("model_class", [GPT1DoubleHeadsModel, GPT1ForSequenceClassification])
+def test_a_head_of_another_size_is_made_anew_when_asked_for(tiny_model, quiet, model_class, tmp_path):
+    model = tiny_model(model_class, num_labels=2)
+    model.save_pretrained(tmp_path)
+    with pytest.raises(RuntimeError, match="ignore_mismatched_sizes"):
+        model_class.from_pretrained(tmp_path, num_labels=5)
+    loaded = model_class.from_pretrained(tmp_path, num_labels=5, ignore_mismatched_sizes=True)
+    assert loaded.task_head.score.bias.tolist() == [0.0] * 5
+    assert 0.005 < loaded.task_head.score.weight.std().item() < 0.04
+    assert torch.equal(loaded.transformer.tokens_embed.weight, model.transformer.tokens_embed.weight)
+
+
+# ---- Outputs.
+
+
+@pytest.mark.parametrize("model_class", CLASSES)
+def test_tuples_hold_the_outputs_in_their_order(tiny_model, model_class):
+    model = tiny_model(model_class)
+    model.set_attn_implementation("eager")
+    asked_for = {"output_hidden_states": True, "output_attentions": True, "use_cache": False}
+    outputs = model(ids_for(model_class), **asked_for)
+    as_tuple = model(ids_for(model_class), return_dict=False, **asked_for)
+    assert len(as_tuple) == len(outputs) == 3
+    for ours, expected in zip(as_tuple, outputs.to_tuple(), strict=True):
+        ours, expected = (part if isinstance(part, tuple) else (part,) for part in (ours, expected))
+        assert [part.shape for part in ours] == [part.shape for part in expected]
+        assert all(torch.equal(*pair) for pair in zip(ours, expected, strict=True))
+    num_rows = 6 if model_class is GPT1ForMultipleChoice else 3
+    assert [tuple(states.shape) for states in outputs.hidden_states] == [(num_rows, 7, 32)] * 3
+    assert [tuple(weights.shape) for weights in outputs.attentions] == [(num_rows, 4, 7, 7)] * 2
+
+
+@pytest.mark.parametrize("model_class", CLASSES)
+def test_hidden_states_and_attentions_have_gradients(tiny_model, model_class):
+    """They are on the way from the input to the output, not copies of it."""
+    model = tiny_model(model_class)
+    model.set_attn_implementation("eager")
+    outputs = model(ids_for(model_class), output_hidden_states=True, output_attentions=True)
+    inner = [outputs.hidden_states[0], outputs.hidden_states[1], *outputs.attentions]
+    for tensor in inner:
+        tensor.retain_grad()
+    outputs[0].flatten()[-1].backward()
+    assert all(tensor.grad.abs().max() > 1e-6 for tensor in inner)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_of_both_attentions_lies_beside_float32(tiny_model, dtype, side):
+    rows = torch.arange(9) < torch.tensor([[9], [4], [1]])
+    real = rows.flip(1) if side == "left" else rows
+    ids = random_ids(3, 9)
+    expected = tiny_model(GPT1Model)(ids, attention_mask=real.long()).last_hidden_state[real]
+    bound = {torch.bfloat16: 0.04, torch.float16: 0.006}[dtype]
+    for implementation in ("eager", "sdpa"):
+        model = tiny_model(GPT1Model).to(dtype)
+        model.set_attn_implementation(implementation)
+        states = model(ids, attention_mask=real.long()).last_hidden_state[real]
+        assert states.dtype == dtype
+        assert (states.float() - expected).norm() < bound * expected.norm(), implementation
+
+
+# ---- Masks of four dimensions.
+
+# Three tokens that two continuations share: 3 and 4 go on after token 2, and do not see each other.
+SHARED = torch.tensor(
+    [
+        [1, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0],
+        [1, 1, 1, 0, 0],
+        [1, 1, 1, 1, 0],
+        [1, 1, 1, 0, 1],
+    ]
+).bool()[None, None]
+
+
+def additive(mask):
+    return torch.zeros(mask.shape).masked_fill(~mask, torch.finfo(torch.float32).min)
+
+
+@pytest.mark.parametrize("cache", ["none", "dynamic", "static"])
+@pytest.mark.parametrize(
+    ("implementation", "kind"), [("eager", additive), ("sdpa", additive), ("sdpa", torch.Tensor.bool)]
+)
+def test_a_mask_of_four_dimensions_decides_what_is_seen(tiny_model, implementation, kind, cache):
+    model = tiny_model(GPT1ForCausalLM)
+    model.set_attn_implementation(implementation)
+    ids, mask = random_ids(1, 5), SHARED
+    options = {"use_cache": False}
+    if cache != "none":
+        options = {"past_key_values": DynamicCache(config=model.config)}
+    if cache == "static":
+        options = {"past_key_values": StaticCache(config=model.config, max_cache_len=8)}
+        mask = nn.functional.pad(mask, (0, 3))
+    position_ids = torch.tensor([[0, 1, 2, 3, 3]])
+    with torch.no_grad():
+        logits = model(ids, attention_mask=kind(mask), position_ids=position_ids, **options).logits[0]
+        first = model(ids[:, :4], use_cache=False).logits[0]
+        second = model(ids[:, [0, 1, 2, 4]], use_cache=False).logits[0]
+        unmasked = model(ids, position_ids=position_ids, use_cache=False, attention_mask=torch.ones_like(ids))
+    close(logits[:4], first)
+    close(logits[4], second[3])
+    assert (unmasked.logits[0, 4] - second[3]).abs().max() > 0.1
+
+
+# ---- Caches and export.
+
+
+def test_format_of_the_cache(tiny_model):
+    """A layer's keys and values `[B, H, T, D/H]`, projected from what the layer reads."""
+    model = tiny_model(GPT1ForCausalLM)
+    ids = random_ids(3, 7)
+    outputs = model(ids, use_cache=True, output_hidden_states=True)
+    assert type(outputs.past_key_values) is DynamicCache
+    assert len(outputs.past_key_values) == 2
+    for layer, block, states in zip(
+        outputs.past_key_values.layers, model.transformer.h, outputs.hidden_states, strict=False
+    ):
+        assert layer.keys.shape == layer.values.shape == (3, 4, 7, 8)
+        close(layer.keys, block.attn.k_proj(states).view(3, 7, 4, 8).transpose(1, 2))
+        close(layer.values, block.attn.v_proj(states).view(3, 7, 4, 8).transpose(1, 2))
+
+
+@pytest.fixture
+def exportable(tiny_model):
+    model = tiny_model(GPT1ForCausalLM, num_hidden_layers=1, tie_word_embeddings=False)
+    model.generation_config = GenerationConfig(pad_token_id=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own deprecations, and what its tracer says
+        yield model
+
+
+def test_export_with_a_dynamic_cache(exportable):
+    ids, more = random_ids(1, 5), random_ids(1, 5, seed=1)
+    program = export_with_dynamic_cache(exportable, ids, torch.ones_like(ids)).module()
+    with torch.no_grad():
+        outputs = program(
+            input_ids=more,
+            attention_mask=torch.ones_like(more),
+            past_key_values=DynamicCache(config=exportable.config),
+            use_cache=True,
+        )
+        expected = exportable(more)
+    close(outputs.logits, expected.logits)
+    close(outputs.past_key_values.layers[0].keys, expected.past_key_values.layers[0].keys)
+
+
+def test_export_with_a_static_cache(exportable):
+    """The program holds the cache: it reads a token at a time."""
+    cache_config = {"batch_size": 1, "max_cache_len": 12, "device": "cpu"}
+    exportable.generation_config = GenerationConfig(
+        use_cache=True, cache_implementation="static", max_length=12, cache_config=cache_config
+    )
+    program = convert_and_export_with_cache(exportable).module()
+    ids = random_ids(1, 9)
+    with torch.no_grad():
+        logits = [program(input_ids=ids[:, at : at + 1], cache_position=torch.tensor([at])) for at in range(9)]
+        close(torch.cat(logits, 1), exportable(ids, use_cache=False).logits)
+
+
+# ---- Learning.
+
+
+def train(model, steps, **batch):
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(steps):
+        loss = model.train()(**batch).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.eval()
+    return loss.item()
+
+
+def test_the_language_model_learns_a_batch_by_heart(tiny_config):
+    torch.manual_seed(0)
+    model = GPT1ForCausalLM(tiny_config())
+    model.generation_config = GenerationConfig(pad_token_id=0)
+    ids = random_ids(2, 16)
+    assert train(model, 1, input_ids=ids, labels=ids) > 4
+    assert train(model, 100, input_ids=ids, labels=ids) < 0.05
+    assert model.generate(ids[:, :2], max_new_tokens=14, do_sample=False).tolist() == ids.tolist()
+
+
+def test_both_heads_learn_a_batch_by_heart(tiny_config):
+    torch.manual_seed(0)
+    model = GPT1DoubleHeadsModel(tiny_config(traversal="classification", num_labels=4))
+    ids, labels = random_ids(4, 10), torch.tensor([2, 0, 3, 1])
+    train(model, 100, input_ids=ids, labels=labels)
+    outputs = model(ids, labels=labels)
+    assert outputs.task_logits.argmax(-1).tolist() == [2, 0, 3, 1]
+    assert outputs.task_loss < 0.05 and outputs.lm_loss < 0.2
