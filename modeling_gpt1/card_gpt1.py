@@ -49,7 +49,7 @@ USAGE = {
 from transformers import pipeline
 
 continue_text = pipeline("text-generation", {name}{trust})
-print(continue_text("it was", max_new_tokens=20))""",
+print(continue_text("it was ", max_new_tokens=20))  # the space: what follows is a word of its own""",
     "text-classification": """\
 from transformers import pipeline
 
