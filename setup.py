@@ -33,10 +33,14 @@ class BuildWithHubCard(build_py):
 PLOT = ["matplotlib>=3.9"]
 LINT = ["ruff>=0.15", "transformers-mlinter>=0.1.5"]
 CLEAN = ["ftfy>=6.1"]
-# spaCy and ftfy are the oracles of the tokenizer's tests, scikit-learn and scipy those of the metrics'.
+# spaCy and ftfy are the oracles of the tokenizer's tests, scikit-learn and scipy those of the metrics'; PEFT and ONNX
+# are tools that the models are tested with.
 TEST = [
     *PLOT,
     *CLEAN,
+    "onnxruntime>=1.23",
+    "onnxscript>=0.7",
+    "peft>=0.21",
     "pytest>=9",
     "pytest-xdist>=3.6",
     "scikit-learn>=1.5",
