@@ -99,7 +99,9 @@ def both_orders(
     real = torch.ones_like(input_ids) if attention_mask is None else attention_mask.long()
     is_delimiter = (input_ids == delimiter_token_id) & real.bool() if delimiter_token_id is not None else real < 0
     counts = is_delimiter.sum(-1)
-    if (counts != 1).any():
+    if torch.compiler.is_compiling():  # a graph cannot raise by what it reads
+        torch._assert_async((counts == 1).all(), "Similarity reads rows with one delimiter each.")
+    elif (counts != 1).any():
         raise ValueError(
             "Similarity reads both orders of a pair: `input_ids` of shape [B, 2, T], or rows `[s] a [$] b [e]` with "
             f"one delimiter (`config.delimiter_token_id` is {delimiter_token_id}), but the rows have "

@@ -1,0 +1,126 @@
+"""`torch.export` and ONNX programs give the model's numbers for other shapes and paddings than they were made with."""
+
+import onnxruntime
+import pytest
+import torch
+from transformers import GenerationConfig
+from transformers.integrations.executorch import convert_and_export_with_cache, register_dynamic_cache_export_support
+
+from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1ForSequenceClassification
+
+AUTO = torch.export.Dim.AUTO
+DELIMITER = 99
+
+
+def close(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
+
+
+def batch_of(shape: tuple[int, ...], seed: int) -> dict[str, torch.Tensor]:
+    """Ids `shape` with one delimiter in each row, the first row padded on its right, the last on its left."""
+    input_ids = torch.randint(1, 98, shape, generator=torch.Generator().manual_seed(seed))
+    input_ids[..., 3] = DELIMITER
+    attention_mask = torch.ones_like(input_ids)
+    attention_mask[0, ..., -2:] = 0
+    attention_mask[-1, ..., :2] = 0
+    return {"input_ids": input_ids, "attention_mask": attention_mask}
+
+
+def exported(model, batch, **dynamic_shapes) -> torch.nn.Module:
+    every_size = {name: dict.fromkeys(range(batch[name].dim()), AUTO) for name in ("input_ids", "attention_mask")}
+    program = torch.export.export(model, (), batch, dynamic_shapes={**every_size, **dynamic_shapes}, strict=False)
+    return program.module()
+
+
+class TestTorchExport:
+    @pytest.mark.parametrize(
+        ("model_class", "fields", "sequences", "output"),
+        [
+            (GPT1ForCausalLM, {"use_cache": False}, (), "logits"),
+            (GPT1ForSequenceClassification, {"num_labels": 3}, (), "logits"),
+            (GPT1ForSequenceClassification, {"traversal": "similarity"}, (), "logits"),
+            (GPT1DoubleHeadsModel, {"traversal": "multiple_choice"}, (3,), "task_logits"),
+        ],
+    )
+    def test_other_shapes_and_paddings(self, model_class, fields, sequences, output, tiny_model):
+        model = tiny_model(model_class, num_hidden_layers=1, delimiter_token_id=DELIMITER, **fields)
+        program = exported(model, batch_of((2, *sequences, 7), seed=0))
+        for shape in ((3, *sequences, 12), (5, *sequences, 9)):
+            batch = batch_of(shape, seed=1)
+            actual, expected = program(**batch), model(**batch)
+            assert type(actual) is type(expected)
+            close(actual[output], expected[output])
+
+    def test_a_program_refuses_pairs_without_a_delimiter(self, tiny_model):
+        model = tiny_model(GPT1ForSequenceClassification, traversal="similarity", delimiter_token_id=DELIMITER)
+        program = exported(model, batch_of((2, 7), seed=0))
+        with pytest.raises(RuntimeError, match="Similarity reads rows with one delimiter each."):
+            program(**{**batch_of((2, 7), seed=0), "input_ids": torch.ones(2, 7, dtype=torch.int64)})
+
+    def test_a_program_with_a_growing_cache_continues(self, tiny_model):
+        register_dynamic_cache_export_support()
+        model = tiny_model(GPT1ForCausalLM, num_hidden_layers=1)
+
+        def first_then_rest(shape, seed, num_first):
+            batch = batch_of(shape, seed)
+            mask = batch["attention_mask"]
+            first = model(batch["input_ids"][:, :num_first], mask[:, :num_first], use_cache=True)
+            rest = {"input_ids": batch["input_ids"][:, num_first:], "attention_mask": mask}
+            return {**rest, "past_key_values": first.past_key_values}, model(**batch).logits[:, num_first:]
+
+        tokens = {0: AUTO, 2: AUTO}  # of keys and of values [B, H, T, D/H], for each layer
+        step, _ = first_then_rest((2, 7), seed=0, num_first=4)
+        program = exported(model, step, past_key_values=[[tokens], [tokens]])
+        step, expected = first_then_rest((3, 12), seed=1, num_first=9)
+        output = program(**step)
+        close(output.logits, expected)
+        assert output.past_key_values.get_seq_length() == 12
+
+    def test_a_program_with_a_static_cache_inside_goes_token_by_token(self, tiny_model):
+        model = tiny_model(GPT1ForCausalLM, num_hidden_layers=1)
+        model.generation_config = GenerationConfig(
+            use_cache=True, cache_implementation="static", cache_config={"batch_size": 1, "max_cache_len": 16}
+        )
+        program = convert_and_export_with_cache(model).module()
+        input_ids = batch_of((1, 9), seed=0)["input_ids"]
+        places = torch.arange(9)
+        logits = [program(input_ids=input_ids[:, t : t + 1], cache_position=places[t : t + 1]) for t in range(9)]
+        close(torch.cat(logits, dim=1), model(input_ids).logits)
+
+
+class TestOnnx:
+    @pytest.fixture
+    def session(self, tmp_path):
+        """Makes a session of ONNX Runtime with a model that was written by `torch.onnx.export`."""
+
+        def make(model, output: str) -> onnxruntime.InferenceSession:
+            path, batch = tmp_path / "model.onnx", batch_of((2, 7), seed=0)
+            sizes = {0: "batch", 1: "tokens"}
+            torch.onnx.export(
+                model,
+                (),
+                path,
+                kwargs=batch,
+                input_names=list(batch),
+                output_names=[output],
+                dynamic_shapes=dict.fromkeys(batch, sizes),
+                dynamo=True,
+                verbose=False,
+            )
+            return onnxruntime.InferenceSession(path)
+
+        return make
+
+    def test_language_model(self, session, tiny_model):
+        model = tiny_model(GPT1ForCausalLM, num_hidden_layers=1, use_cache=False)
+        batch = batch_of((3, 12), seed=1)
+        (logits,) = session(model, "logits").run(None, {name: tensor.numpy() for name, tensor in batch.items()})
+        real = batch["attention_mask"].bool()  # what a position of padding says differs between runtimes
+        close(torch.from_numpy(logits)[real], model(**batch).logits[real])
+
+    def test_task_model(self, session, tiny_model):
+        fields = {"traversal": "similarity", "num_labels": 1, "delimiter_token_id": DELIMITER}
+        model = tiny_model(GPT1ForSequenceClassification, num_hidden_layers=1, **fields)
+        batch = batch_of((3, 12), seed=1)
+        (logits,) = session(model, "logits").run(None, {name: tensor.numpy() for name, tensor in batch.items()})
+        close(torch.from_numpy(logits), model(**batch).logits)
