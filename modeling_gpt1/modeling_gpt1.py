@@ -602,9 +602,11 @@ class GPT1TaskModel(GPT1PreTrainedModel):
             kwargs.get(name, getattr(self.config, name)) for name in ("output_hidden_states", "output_attentions")
         ]
         others = [tensor for name, tensor in flat.items() if name not in ("input_ids", "attention_mask")]
-        is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing() or self.device.type == "meta"
+        is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
         can_pack = attends_to_packed_rows(self.config) and not any(asked_for) and not is_traced
         if not (self.pack_sequences and can_pack) or any(tensor is not None for tensor in others):
+            return None
+        if flat["input_ids"].is_meta:  # not the model's device, which is "meta" for offloaded weights
             return None
         self.transformer._check_length(0, flat["input_ids"].shape[1])
         return pack_sequences(flat["input_ids"], flat["attention_mask"], num_choices, self.config.hidden_size)

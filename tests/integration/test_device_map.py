@@ -1,0 +1,118 @@
+"""Models that accelerate spreads over memory and disk (`device_map`) give what they give in one piece."""
+
+import pytest
+import torch
+from accelerate import cpu_offload, disk_offload
+
+from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, modeling_gpt1
+
+EMBEDDINGS = ("transformer.tokens_embed", "transformer.positions_embed", "transformer.drop")
+# None of these maps names a task head; `of_double_heads` adds it.
+MAPS = {
+    "auto": "auto",
+    "the last block on the disk": {
+        **dict.fromkeys(EMBEDDINGS, "cpu"),
+        "transformer.h.0": "cpu",
+        "transformer.h.1": "disk",
+        "lm_head": "cpu",
+    },
+    "the tied weight on the disk": {**dict.fromkeys((*EMBEDDINGS, "lm_head"), "disk"), "transformer.h": "cpu"},
+    "all on the disk": {"transformer": "disk", "lm_head": "disk"},
+}
+
+
+def close(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def double_heads(tmp_path_factory, tiny_model):
+    folder = tmp_path_factory.mktemp("double-heads")
+    tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice").save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def language_model(tmp_path_factory, tiny_model):
+    folder = tmp_path_factory.mktemp("language-model")
+    tiny_model(GPT1ForCausalLM).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def batch():
+    """Three examples with two choices that share a context; padded, so that packing them is worth it."""
+    input_ids = torch.randint(1, 98, (3, 2, 9), generator=torch.Generator().manual_seed(0))
+    input_ids[:, 1, :4] = input_ids[:, 0, :4]
+    attention_mask = torch.ones_like(input_ids)
+    attention_mask[0, :, 6:] = 0
+    return {"input_ids": input_ids, "attention_mask": attention_mask, "labels": torch.tensor([0, 1, 1])}
+
+
+@pytest.fixture
+def num_packed(monkeypatch):
+    """Counts the batches that were packed."""
+    pack_sequences, counts = modeling_gpt1.pack_sequences, []
+
+    def counted(*args):
+        packing = pack_sequences(*args)
+        counts.append(packing is not None)
+        return packing
+
+    monkeypatch.setattr(modeling_gpt1, "pack_sequences", counted)
+    return counts
+
+
+def assert_same_outputs(model, expected_model, batch):
+    with torch.no_grad():
+        actual, expected = (each(**batch, output_lm_logits=True) for each in (model, expected_model))
+    for name in ("loss", "task_loss", "lm_loss", "task_logits", "example_losses"):
+        close(actual[name], expected[name])
+    real = batch["attention_mask"].bool()
+    close(actual.lm_logits[real], expected.lm_logits[real])
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_double_heads(name, double_heads, batch, num_packed, tmp_path):
+    """Both losses and the logits; the tied head and packed sequences too."""
+    device_map = MAPS[name] if name == "auto" else {**MAPS[name], "task_head": "disk"}
+    model = GPT1DoubleHeadsModel.from_pretrained(double_heads, device_map=device_map, offload_folder=tmp_path).eval()
+    offloaded = {parameter for parameter, weight in model.named_parameters() if weight.is_meta}
+    assert bool(offloaded) == (name != "auto")
+    if name != "auto":
+        assert model.hf_device_map == device_map and "task_head.score.weight" in offloaded
+    assert_same_outputs(model, GPT1DoubleHeadsModel.from_pretrained(double_heads).eval(), batch)
+    assert num_packed == [True, True]
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_language_model(name, language_model, batch, tmp_path):
+    model = GPT1ForCausalLM.from_pretrained(language_model, device_map=MAPS[name], offload_folder=tmp_path).eval()
+    whole = GPT1ForCausalLM.from_pretrained(language_model).eval()
+    rows = {key: batch[key][:, 0] for key in ("input_ids", "attention_mask")}
+    with torch.no_grad():
+        actual, expected = (each(**rows, labels=rows["input_ids"]) for each in (model, whole))
+    close(actual.loss, expected.loss)
+    close(actual.logits, expected.logits)
+    options = {"max_new_tokens": 5, "do_sample": False}
+    assert model.generate(**rows, **options).tolist() == whole.generate(**rows, **options).tolist()
+
+
+def test_a_small_memory_is_filled_block_by_block(tiny_model, batch, tmp_path):
+    """`auto` never cuts within a block, where a residual would meet weights that are elsewhere."""
+    whole = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice", num_hidden_layers=4)
+    whole.save_pretrained(tmp_path)
+    options = {"device_map": "auto", "max_memory": {"cpu": 180_000}, "offload_folder": tmp_path / "offloaded"}
+    model = GPT1DoubleHeadsModel.from_pretrained(tmp_path, **options).eval()
+    places = [model.hf_device_map[f"transformer.h.{layer}"] for layer in range(4)]
+    assert places == sorted(places) and set(places) == {"cpu", "disk"}
+    assert_same_outputs(model, whole, batch)
+
+
+@pytest.mark.parametrize("offload", [cpu_offload, disk_offload])
+def test_offloading_a_model_that_is_open(offload, double_heads, batch, tmp_path):
+    model, whole = (GPT1DoubleHeadsModel.from_pretrained(double_heads).eval() for _ in range(2))
+    options = {"offload_dir": tmp_path} if offload is disk_offload else {}
+    offload(model, execution_device="cpu", **options)
+    assert all(weight.is_meta for weight in model.parameters())
+    assert_same_outputs(model, whole, batch)
