@@ -25,6 +25,7 @@ from .modeling_gpt1 import (
 
 if TYPE_CHECKING:
     from .callbacks_gpt1 import JsonLinesCallback, SampleCallback
+    from .continuation_gpt1 import StopAtStrings, continue_prompts
     from .generation_gpt1 import GPT1Int8Config, order_weights_for_generation
     from .trainer_gpt1 import GPT1PretrainingArguments, GPT1PretrainingTrainer, GPT1Trainer, GPT1TrainingArguments
 
@@ -42,6 +43,8 @@ _ON_DEMAND = {
     "GPT1TrainingArguments": ".trainer_gpt1",
     "JsonLinesCallback": ".callbacks_gpt1",
     "SampleCallback": ".callbacks_gpt1",
+    "StopAtStrings": ".continuation_gpt1",
+    "continue_prompts": ".continuation_gpt1",
     "order_weights_for_generation": ".generation_gpt1",
 }
 
@@ -70,5 +73,7 @@ __all__ = [
     "GPT1TrainingArguments",
     "JsonLinesCallback",
     "SampleCallback",
+    "StopAtStrings",
+    "continue_prompts",
     "order_weights_for_generation",
 ]

@@ -1,0 +1,147 @@
+"""Continued prompts against single ones and loops over tokens; the strings that end them; refusals."""
+
+import pytest
+import torch
+from transformers import GenerationConfig, StopStringCriteria
+
+from modeling_gpt1 import GPT1ForCausalLM, StopAtStrings, continue_prompts
+
+TEXT = "the old farmer walked to the market because he needed a new plough ."
+PROMPTS = ["the old farmer", "a", "he paid five dollars for the ticket and forgot it on the train ."]
+
+
+@pytest.fixture(scope="module")
+def model(tiny_tokenizer, tiny_model):
+    """With weights whose continuations are various."""
+    fields = {"vocab_size": len(tiny_tokenizer), "max_position_embeddings": 80, "tie_word_embeddings": False}
+    model = tiny_model(GPT1ForCausalLM, seed=9, **fields)
+    model.generation_config = GenerationConfig()
+    return model
+
+
+def first_stop(criterion, ids):
+    """Tokens that are there when the criterion first ends the text."""
+    return next((end for end in range(1, len(ids) + 1) if criterion(torch.tensor([ids[:end]]), None)[0]), None)
+
+
+@pytest.mark.parametrize("string", ["to the", "market", "old farmer walked", "arm", "er wal", "Plough.", " a  New\n"])
+def test_a_string_ends_the_text_at_the_token_that_completes_it(tiny_tokenizer, string):
+    ids = tiny_tokenizer(TEXT, add_special_tokens=False)["input_ids"]
+    written = {"Plough.": "plough .", " a  New\n": "a new"}.get(string, string)
+    number = first_stop(StopAtStrings(tiny_tokenizer, ["nobody", string], 0), ids)
+    assert written in tiny_tokenizer.decode(ids[:number])
+    assert written not in tiny_tokenizer.decode(ids[: number - 1])
+
+
+def test_why_there_is_a_criterion_of_our_own(tiny_tokenizer):
+    """That of transformers goes on over words of several pieces, and does not take every string."""
+    ids = tiny_tokenizer(TEXT, add_special_tokens=False)["input_ids"]
+    assert first_stop(StopStringCriteria(tiny_tokenizer, ["to the"]), ids) is None
+    with pytest.raises(ValueError, match="Stop string preprocessing was unable to identify tokens"):
+        StopStringCriteria(tiny_tokenizer, ["market"])
+
+
+def test_strings_of_the_prompt_end_nothing(tiny_tokenizer):
+    ids = tiny_tokenizer(TEXT, add_special_tokens=False)["input_ids"]
+    criterion = StopAtStrings(tiny_tokenizer, ["the"], prompt_length=len(ids))
+    assert first_stop(criterion, ids) is None
+    assert first_stop(criterion, ids + ids) > len(ids)
+
+
+def test_rows_end_each_for_itself(tiny_tokenizer):
+    rows = [tiny_tokenizer(text, add_special_tokens=False)["input_ids"][:4] for text in (TEXT, PROMPTS[2])]
+    criterion = StopAtStrings(tiny_tokenizer, ["the"], 0)
+    assert criterion(torch.tensor(rows), None).tolist() == [True, False]
+    assert criterion.cut("walk the market the") == "walk"
+
+
+@pytest.mark.parametrize("string", ["", "  ", "\n\n"])
+def test_a_stop_string_without_a_token(tiny_tokenizer, string):
+    with pytest.raises(ValueError) as error:
+        StopAtStrings(tiny_tokenizer, ["the", string], 0)
+    assert str(error.value) == (f"The stop string {string!r} has no token. Give a word, or '\\n' alone for a newline.")
+
+
+def loop(model, tokenizer, prompt, number):
+    """Ids of the most probable tokens, each from the whole text."""
+    ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+    start = len(ids)
+    for _ in range(number):
+        with torch.no_grad():
+            ids.append(int(model(torch.tensor([ids]), use_cache=False).logits[0, -1].argmax()))
+    return ids[start:]
+
+
+def test_prompts_of_any_length_are_continued_as_alone(model, tiny_tokenizer):
+    expected = [loop(model, tiny_tokenizer, prompt, 12) for prompt in PROMPTS]
+    texts = [[tiny_tokenizer.decode(ids, skip_special_tokens=True)] for ids in expected]
+    assert len({text for (text,) in texts}) == 3
+    assert continue_prompts(model, tiny_tokenizer, PROMPTS, max_new_tokens=12, do_sample=False) == texts
+    backwards = continue_prompts(model, tiny_tokenizer, PROMPTS[::-1], max_new_tokens=12, do_sample=False)
+    assert backwards == texts[::-1]
+    assert (
+        tiny_tokenizer("a b", add_special_tokens=False, padding=False)["input_ids"][0] != 0
+    )  # no padding was left on
+
+
+def test_continuations_of_a_prompt_stay_together(model, tiny_tokenizer):
+    options = {"max_new_tokens": 6, "do_sample": True, "num_return_sequences": 3}
+    torch.manual_seed(0)
+    texts = continue_prompts(model, tiny_tokenizer, PROMPTS[:2], **options)
+    assert [len(rows) for rows in texts] == [3, 3]
+    inputs = tiny_tokenizer(PROMPTS[:2], add_special_tokens=False, padding=True, padding_side="left")
+    torch.manual_seed(0)
+    sequences = model.generate(**inputs.convert_to_tensors("pt"), pad_token_id=0, **options)
+    length = len(inputs["input_ids"][0])
+    assert sum(texts, []) == tiny_tokenizer.batch_decode(sequences[:, length:], skip_special_tokens=True)
+
+
+def test_a_continuation_ends_before_its_stop(model, tiny_tokenizer):
+    """A row that ends early does not hold up the others, nor they it."""
+    whole = [loop(model, tiny_tokenizer, prompt, 12) for prompt in PROMPTS]
+    texts = [tiny_tokenizer.decode(ids, skip_special_tokens=True) for ids in whole]
+    string = next(word for word in texts[0].split()[1:] if all(word not in text for text in texts[1:]))
+    assert string == "and" and texts[0].startswith("new and")
+    expected = ["new", *texts[1:]]
+    generated = continue_prompts(model, tiny_tokenizer, PROMPTS, max_new_tokens=12, stop=[string], do_sample=False)
+    assert generated == [[text] for text in expected]
+
+
+@pytest.mark.parametrize("stop", ["\n", "[e]"])
+def test_a_token_that_ends_a_continuation(model, tiny_tokenizer, stop):
+    """The head is made to prefer it after 3 tokens in the second row, and after 5 in the first."""
+    stop_id = tiny_tokenizer.convert_tokens_to_ids("\n</w>" if stop == "\n" else stop)
+    steps = []
+
+    def prefer(module, inputs, logits):
+        logits[..., stop_id] = torch.tensor([[1e4 if len(steps) == 5 else -1e4], [1e4 if len(steps) == 3 else -1e4]])
+        steps.append(logits.argmax(-1)[:, 0].tolist())
+
+    handle = model.lm_head.register_forward_hook(prefer)
+    try:
+        generated = continue_prompts(
+            model, tiny_tokenizer, PROMPTS[:2], max_new_tokens=20, stop=[stop], do_sample=False
+        )
+    finally:
+        handle.remove()
+    assert len(steps) == 6
+    first, second = zip(*steps, strict=True)
+    assert generated == [[tiny_tokenizer.decode(first[:5])], [tiny_tokenizer.decode(second[:3])]]
+
+
+@pytest.mark.parametrize("prompt", ["", " \n "])
+def test_a_prompt_without_a_token(model, tiny_tokenizer, prompt):
+    with pytest.raises(ValueError) as error:
+        continue_prompts(model, tiny_tokenizer, ["the", prompt])
+    assert str(error.value) == "The prompt '' has no token, but the model needs one to go on from. Give it a word."
+
+
+def test_a_prompt_that_is_too_long(model, tiny_tokenizer):
+    number = len(tiny_tokenizer(" ".join([TEXT] * 3), add_special_tokens=False)["input_ids"])
+    with pytest.raises(ValueError) as error:
+        continue_prompts(model, tiny_tokenizer, ["the", " ".join([TEXT] * 3)], max_new_tokens=10)
+    assert str(error.value) == (
+        f"The prompt 'the old farmer walked to the market because he needed a new…' has {number} tokens and "
+        "`max_new_tokens` is 10, but the model has only 80 positions (`max_position_embeddings`). Shorten one of the "
+        "two."
+    )
