@@ -1,0 +1,202 @@
+"""What the playground shows, as HTML and CSS: tokens coloured by kind with their losses, probabilities, messages.
+
+Every text that comes from a person or a model is escaped here; nothing is fetched, fonts included.
+"""
+
+import html
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ShownToken:
+    """A token as the page shows it: its piece of text, the part of the input it belongs to, its −log P in nats."""
+
+    piece: str
+    kind: str
+    loss: float | None
+    ends_word: bool = True
+
+
+@dataclass(frozen=True)
+class Reading:
+    """All that a model says of an input.
+
+    Args:
+        sequences: the tokens of each sequence of the traversal.
+        scores: name and probability of each class or choice, or name and value of a regression; empty without a task.
+        is_regression: the score is a value.
+        notes: what a person should know: cut texts, a missing head.
+    """
+
+    sequences: list[list[ShownToken]]
+    scores: list[tuple[str, float]]
+    is_regression: bool
+    notes: list[str]
+
+
+# (background, text) on a light and on a dark page; every pair has the contrast that WCAG's level AA asks for.
+COLOURS = {
+    "control": (("#334155", "#ffffff"), ("#cbd5e1", "#0f172a")),
+    "first": (("#dbeafe", "#1e3a8a"), ("#1e3a5f", "#dbeafe")),
+    "second": (("#dcfce7", "#14532d"), ("#14432a", "#dcfce7")),
+    "question": (("#fef3c7", "#78350f"), ("#4a3512", "#fef3c7")),
+}
+COLOUR_OF = {
+    "control": "control",
+    **dict.fromkeys(("text", "premise", "text a", "context"), "first"),
+    **dict.fromkeys(("hypothesis", "text b", "answer"), "second"),
+    "question": "question",
+}
+# Page, text, fainter text, lines, bars; light and dark.
+PAGE = {
+    "page": ("#ffffff", "#18181b"),
+    "ink": ("#1f2937", "#e5e7eb"),
+    "faint": ("#4b5563", "#a1a1aa"),
+    "line": ("#e5e7eb", "#3f3f46"),
+    "bar": ("#2563eb", "#60a5fa"),
+    "heat": ("#fb923c", "#c2410c"),
+    "alarm": ("#991b1b", "#fecaca"),
+    "alarm-page": ("#fef2f2", "#450a0a"),
+}
+STRONGEST_HEAT = 0.6  # share of the heat's colour under the largest loss
+OPEN_SEQUENCES = 4  # more are folded, so that a context is not repeated over pages
+
+
+def style_sheet() -> str:
+    """The page's CSS; fonts are those of the reader's machine."""
+
+    def variables(shade: int) -> str:
+        colours = {name: pair[shade] for name, pair in PAGE.items()}
+        for name, shades in COLOURS.items():
+            colours[name], colours[f"{name}-ink"] = shades[shade]
+        return "".join(f"--gpt1-{name}:{colour};" for name, colour in colours.items())
+
+    kinds = "".join(
+        f".gpt1-{name} .gpt1-piece{{background:var(--gpt1-{name});color:var(--gpt1-{name}-ink)}}" for name in COLOURS
+    )
+    return f".gpt1{{{variables(0)}}}.dark .gpt1{{{variables(1)}}}{kinds}{LAYOUT}"
+
+
+LAYOUT = """
+#heading, #status, #result, #continuation { padding: 0; }
+.gpt1 { background: var(--gpt1-page); color: var(--gpt1-ink); font-size: 15px; line-height: 1.5; }
+.gpt1:not(.gpt1-plain) { border: 1px solid var(--gpt1-line); border-radius: 10px; padding: 20px; }
+.gpt1 h3 { font-size: 15px; font-weight: 600; margin: 0 0 10px; color: var(--gpt1-ink); }
+.gpt1 section + section { margin-top: 26px; }
+.gpt1 p { margin: 0 0 8px; color: var(--gpt1-ink); }
+.gpt1 p:last-child { margin-bottom: 0; }
+.gpt1 .gpt1-faint { color: var(--gpt1-faint); font-size: 13px; }
+.gpt1 .gpt1-note { border-left: 3px solid var(--gpt1-bar); padding: 2px 0 2px 12px; margin-bottom: 8px; }
+.gpt1.gpt1-plain { background: none; }
+.gpt1.gpt1-alarm { background: var(--gpt1-alarm-page); border-color: var(--gpt1-alarm); }
+.gpt1.gpt1-alarm p { color: var(--gpt1-alarm); overflow-wrap: anywhere; }
+.gpt1-scores { display: grid; grid-template-columns: minmax(60px, max-content) minmax(80px, 1fr) max-content;
+  gap: 8px 14px; align-items: center; }
+.gpt1-scores .gpt1-name { max-width: 260px; overflow-wrap: anywhere; }
+.gpt1-scores .gpt1-track { background: var(--gpt1-line); border-radius: 5px; height: 12px; overflow: hidden; }
+.gpt1-scores .gpt1-bar { background: var(--gpt1-bar); border-radius: 5px; height: 100%; min-width: 2px; }
+.gpt1-scores .gpt1-value { font-variant-numeric: tabular-nums; text-align: right; }
+.gpt1 .gpt1-written { white-space: pre-wrap; overflow-wrap: anywhere; min-height: 1.5em; }
+.gpt1-best { font-weight: 600; }
+.gpt1-legend { display: flex; flex-wrap: wrap; gap: 6px 14px; margin-bottom: 12px; font-size: 13px; }
+.gpt1-legend .gpt1-piece { border-radius: 4px; padding: 2px 8px; }
+.gpt1 details { border-top: 1px solid var(--gpt1-line); padding: 10px 0; }
+.gpt1 details:last-child { padding-bottom: 0; }
+.gpt1 summary { cursor: pointer; overflow-wrap: anywhere; }
+.gpt1-tokens { display: flex; flex-wrap: wrap; row-gap: 8px; margin-top: 10px; }
+.gpt1-token { display: inline-flex; flex-direction: column; margin-right: 4px; max-width: 100%; }
+.gpt1-token .gpt1-piece { border-radius: 4px; padding: 1px 5px; min-width: 14px; text-align: center;
+  font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; font-size: 14px; white-space: pre-wrap;
+  overflow-wrap: anywhere; }
+.gpt1-token.gpt1-joined { margin-right: 0; }
+.gpt1-token.gpt1-joined .gpt1-piece { border-top-right-radius: 0; border-bottom-right-radius: 0; padding-right: 1px;
+  border-right: 1px dotted currentColor; }
+.gpt1-token .gpt1-loss { color: var(--gpt1-ink); font-size: 11px; line-height: 16px; min-height: 16px;
+  text-align: center; border-radius: 3px; margin: 2px 1px 0; padding: 0 2px; font-variant-numeric: tabular-nums;
+  background: color-mix(in srgb, var(--gpt1-heat) var(--heat, 0%), transparent); }
+"""
+
+
+def show_error(message: str) -> str:
+    return f'<div class="gpt1 gpt1-alarm" role="alert"><p>{html.escape(message)}</p></div>'
+
+
+def show_reading(reading: Reading, vocab_size: int) -> str:
+    """The whole result as HTML, in which every text is escaped."""
+    notes = "".join(f'<p class="gpt1-note">{html.escape(note)}</p>' for note in reading.notes)
+    sections = [
+        f"<section>{notes}</section>" if notes else "",
+        show_scores(reading) if reading.scores else "",
+        show_tokens(reading, uniform_loss=math.log(vocab_size)),
+    ]
+    return f'<div class="gpt1">{"".join(sections)}</div>'
+
+
+def show_scores(reading: Reading) -> str:
+    """Bars of probability; of a regression the value alone."""
+    if reading.is_regression:
+        rows = [f"<p>{html.escape(name)}: <b>{value:.3f}</b></p>" for name, value in reading.scores]
+        return f"<section><h3>Score</h3>{''.join(rows)}</section>"
+    best = max(value for _, value in reading.scores)
+    cells = []
+    for name, value in reading.scores:
+        emphasis = " gpt1-best" if value == best else ""
+        cells.append(
+            f'<span class="gpt1-name{emphasis}">{html.escape(name)}</span>'
+            f'<div class="gpt1-track"><div class="gpt1-bar" style="width:{100 * value:.2f}%"></div></div>'
+            f'<span class="gpt1-value{emphasis}">{100 * value:.1f} %</span>'
+        )
+    return f'<section><h3>Probabilities</h3><div class="gpt1-scores">{"".join(cells)}</div></section>'
+
+
+def show_tokens(reading: Reading, uniform_loss: float) -> str:
+    kinds = dict.fromkeys(token.kind for sequence in reading.sequences for token in sequence)
+    legend = "".join(
+        f'<span class="gpt1-{COLOUR_OF[kind]}"><span class="gpt1-piece">{html.escape(kind)}</span></span>'
+        for kind in kinds
+    )
+    has_losses = any(token.loss is not None for sequence in reading.sequences for token in sequence)
+    explanation = (
+        '<p class="gpt1-faint">Under each token: its auxiliary loss, −log P in nats given the tokens before it. The '
+        f"deeper the colour, the less expected; a blind guess costs {uniform_loss:.1f}.</p>"
+    )
+    rows = [
+        show_sequence(index, sequence, uniform_loss, is_open=index < OPEN_SEQUENCES)
+        for index, sequence in enumerate(reading.sequences)
+    ]
+    return (
+        f'<section><h3>What the model reads</h3><div class="gpt1-legend">{legend}</div>'
+        f"{explanation if has_losses else ''}{''.join(rows)}</section>"
+    )
+
+
+def show_sequence(index: int, tokens: list[ShownToken], uniform_loss: float, is_open: bool) -> str:
+    losses = [token.loss for token in tokens if token.loss is not None]
+    mean = f", mean loss {sum(losses) / len(losses):.2f}" if losses else ""
+    title = f'<b>Sequence {index + 1}</b> <span class="gpt1-faint">{len(tokens)} tokens{mean}</span>'
+    shown = "".join(show_token_box(token, uniform_loss) for token in tokens)
+    return (
+        f"<details{' open' if is_open else ''}><summary>{title}</summary>"
+        f'<div class="gpt1-tokens">{shown}</div></details>'
+    )
+
+
+def show_token_box(token: ShownToken, uniform_loss: float) -> str:
+    hint, loss = f"{token.kind}: {token.piece}", ""
+    if token.loss is not None:
+        heat = 100 * STRONGEST_HEAT * min(token.loss / uniform_loss, 1)
+        hint += f" (P = {100 * math.exp(-token.loss):.3g} %)"
+        loss = f'<span class="gpt1-loss" style="--heat:{heat:.0f}%">{token.loss:.1f}</span>'
+    joined = "" if token.ends_word or token.kind == "control" else " gpt1-joined"
+    return (
+        f'<span class="gpt1-token gpt1-{COLOUR_OF[token.kind]}{joined}" title="{html.escape(hint)}">'
+        f'<span class="gpt1-piece">{html.escape(token.piece)}</span>{loss}</span>'
+    )
+
+
+def show_continuation(text: str, words: str) -> str:
+    return (
+        f'<div class="gpt1"><h3>Continuation</h3><p class="gpt1-written">{html.escape(text)}</p>'
+        f'<p class="gpt1-faint">after: {html.escape(words)}</p></div>'
+    )
