@@ -123,7 +123,7 @@ def open_model(name: str) -> Opened:
         tokenizer = GPT1Tokenizer.from_pretrained(name)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise PlaygroundError(f"“{name}” is a GPT-1, but could not be opened: {first_line(error)}") from error
-    traversal = getattr(model, "task_head", None) and model.config.traversal
+    traversal = model.config.traversal if hasattr(model, "task_head") else None
     if loaded["missing_keys"]:
         missing = ", ".join(sorted(loaded["missing_keys"]))
         raise PlaygroundError(
@@ -206,17 +206,20 @@ def read(opened: Opened, boxes: dict[str, str]) -> Reading:
     sequences = show_sequences(opened, texts, batch, losses)
     notes = [*cut_note(opened, texts, sequences), *notes_about(opened, texts)]
     scores = [] if opened.traversal is None else scores_of(opened, outputs, texts)
-    return Reading(sequences, scores, opened.traversal is not None and opened.model.config.is_regression, notes)
+    return Reading(
+        titles_of(opened, len(sequences)),
+        sequences,
+        scores,
+        opened.traversal is not None and opened.model.config.is_regression,
+        notes,
+    )
 
 
 def check_texts(opened: Opened, boxes: dict[str, str]) -> dict[str, str | list[str]]:
     """The text of each part, without spaces around it; answers are a list, an empty question is left out."""
     texts = {part: (boxes.get(box) or "").strip() for box, part in BOXES[opened.traversal].items()}
     for part, text in texts.items():
-        if len(text) > MOST_CHARACTERS:
-            raise PlaygroundError(
-                f"The {part} has {len(text):,} characters; this page takes {MOST_CHARACTERS:,} at most. Shorten it."
-            )
+        check_length(part, text)
         if part not in ("question", "answer"):
             check_words(opened, part, text)
     if not texts.get("question", "-"):
@@ -224,6 +227,13 @@ def check_texts(opened: Opened, boxes: dict[str, str]) -> dict[str, str | list[s
     if "answer" in texts:
         texts["answer"] = check_answers(opened, texts["answer"])
     return texts
+
+
+def check_length(part: str, text: str) -> None:
+    if len(text) > MOST_CHARACTERS:
+        raise PlaygroundError(
+            f"The {part} has {len(text):,} characters; this page takes {MOST_CHARACTERS:,} at most. Shorten it."
+        )
 
 
 def check_words(opened: Opened, part: str, text: str) -> None:
@@ -337,6 +347,12 @@ def cut_note(opened: Opened, texts: dict, sequences: list[list[ShownToken]]) -> 
     return [f"The model reads {opened.max_length} tokens at most. The input was longer: {', '.join(cut)}."]
 
 
+def titles_of(opened: Opened, num_sequences: int) -> list[str]:
+    if opened.traversal == "similarity":
+        return ["Text a first", "Text b first"]
+    return ["Sequence"] if num_sequences == 1 else [f"Answer {number + 1}" for number in range(num_sequences)]
+
+
 def scores_of(opened: Opened, outputs, texts: dict) -> list[tuple[str, float]]:
     logits = (outputs.task_logits if opened.has_lm_head else outputs.logits)[0].float()
     if opened.traversal == "multiple_choice":
@@ -387,11 +403,12 @@ def make_prompt(opened: Opened, boxes: dict[str, str], max_new_tokens: int) -> t
             "This model was saved without its language-model head, so it cannot write on. Open one with double heads."
         )
     tokenizer = opened.tokenizer
-    needed = {box: boxes.get(box) for box in BOXES[opened.traversal] if box not in ("second", "answers")}
-    parts = {box: part for box, part in BOXES[opened.traversal].items() if needed.get(box) or box == "first"}
-    text = (needed["first"] or "").strip()
-    check_words(opened, parts["first"], text)
-    ids = [token_id for box in parts for token_id in encode(opened, (needed[box] or "").strip()[:MOST_CHARACTERS])]
+    given = {box: (boxes.get(box) or "").strip() for box in BOXES[opened.traversal] if box in ("first", "question")}
+    parts = {box: BOXES[opened.traversal][box] for box, text in given.items() if text or box == "first"}
+    for box, part in parts.items():
+        check_length(part, given[box])
+    check_words(opened, parts["first"], given["first"])
+    ids = [token_id for box in parts for token_id in encode(opened, given[box])]
     before = [] if opened.traversal is None else [tokenizer.start_token_id]
     after = [tokenizer.delimiter_token_id] if len(BOXES[opened.traversal]) > 1 else []
     room = opened.max_length - max_new_tokens - len(before) - len(after)
@@ -551,8 +568,15 @@ def build_page(args: PlaygroundArguments):
         )
         stop_button.click(None, cancels=[writing], api_name=False)
     font = ["system-ui", "DejaVu Sans", "sans-serif"]  # of the reader's machine: nothing is fetched
-    theme = gradio.themes.Default(
-        primary_hue="blue", font=font, font_mono=["ui-monospace", "DejaVu Sans Mono", "monospace"]
+    mono = ["ui-monospace", "DejaVu Sans Mono", "monospace"]
+    theme = gradio.themes.Default(primary_hue="blue", font=font, font_mono=mono).set(
+        block_info_text_color="*neutral_600",
+        block_info_text_color_dark="*neutral_400",
+        block_label_text_color="*neutral_700",
+        block_title_text_color="*neutral_700",
+        input_placeholder_color="*neutral_500",
+        input_placeholder_color_dark="*neutral_400",
+        button_primary_background_fill_hover="*primary_700",
     )
     return page, {"theme": theme, "css": style_sheet(), "footer_links": [], "ssr_mode": False}
 

@@ -23,12 +23,14 @@ class Reading:
     """All that a model says of an input.
 
     Args:
+        titles: what tells the sequences apart.
         sequences: the tokens of each sequence of the traversal.
         scores: name and probability of each class or choice, or name and value of a regression; empty without a task.
         is_regression: the score is a value.
         notes: what a person should know: cut texts, a missing head.
     """
 
+    titles: list[str]
     sequences: list[list[ShownToken]]
     scores: list[tuple[str, float]]
     is_regression: bool
@@ -79,7 +81,7 @@ def style_sheet() -> str:
 
 
 LAYOUT = """
-#heading, #status, #result, #continuation { padding: 0; }
+#heading, #status, #result, #continuation { .html-container { padding: 0; } }
 .gpt1 { background: var(--gpt1-page); color: var(--gpt1-ink); font-size: 15px; line-height: 1.5; }
 .gpt1:not(.gpt1-plain) { border: 1px solid var(--gpt1-line); border-radius: 10px; padding: 20px; }
 .gpt1 h3 { font-size: 15px; font-weight: 600; margin: 0 0 10px; color: var(--gpt1-ink); }
@@ -162,8 +164,8 @@ def show_tokens(reading: Reading, uniform_loss: float) -> str:
         f"deeper the colour, the less expected; a blind guess costs {uniform_loss:.1f}.</p>"
     )
     rows = [
-        show_sequence(index, sequence, uniform_loss, is_open=index < OPEN_SEQUENCES)
-        for index, sequence in enumerate(reading.sequences)
+        show_sequence(title, sequence, uniform_loss, is_open=index < OPEN_SEQUENCES)
+        for index, (title, sequence) in enumerate(zip(reading.titles, reading.sequences, strict=True))
     ]
     return (
         f'<section><h3>What the model reads</h3><div class="gpt1-legend">{legend}</div>'
@@ -171,24 +173,28 @@ def show_tokens(reading: Reading, uniform_loss: float) -> str:
     )
 
 
-def show_sequence(index: int, tokens: list[ShownToken], uniform_loss: float, is_open: bool) -> str:
+def show_sequence(title: str, tokens: list[ShownToken], uniform_loss: float, is_open: bool) -> str:
     losses = [token.loss for token in tokens if token.loss is not None]
     mean = f", mean loss {sum(losses) / len(losses):.2f}" if losses else ""
-    title = f'<b>Sequence {index + 1}</b> <span class="gpt1-faint">{len(tokens)} tokens{mean}</span>'
-    shown = "".join(show_token_box(token, uniform_loss) for token in tokens)
+    heading = f'<b>{html.escape(title)}</b> <span class="gpt1-faint">{len(tokens)} tokens{mean}</span>'
+    following = [*(token.kind for token in tokens[1:]), None]
+    shown = "".join(
+        show_token_box(token, uniform_loss, is_joined=not token.ends_word and token.kind == kind)
+        for token, kind in zip(tokens, following, strict=True)
+    )
     return (
-        f"<details{' open' if is_open else ''}><summary>{title}</summary>"
+        f"<details{' open' if is_open else ''}><summary>{heading}</summary>"
         f'<div class="gpt1-tokens">{shown}</div></details>'
     )
 
 
-def show_token_box(token: ShownToken, uniform_loss: float) -> str:
+def show_token_box(token: ShownToken, uniform_loss: float, is_joined: bool) -> str:
     hint, loss = f"{token.kind}: {token.piece}", ""
     if token.loss is not None:
         heat = 100 * STRONGEST_HEAT * min(token.loss / uniform_loss, 1)
         hint += f" (P = {100 * math.exp(-token.loss):.3g} %)"
         loss = f'<span class="gpt1-loss" style="--heat:{heat:.0f}%">{token.loss:.1f}</span>'
-    joined = "" if token.ends_word or token.kind == "control" else " gpt1-joined"
+    joined = " gpt1-joined" if is_joined else ""
     return (
         f'<span class="gpt1-token gpt1-{COLOUR_OF[token.kind]}{joined}" title="{html.escape(hint)}">'
         f'<span class="gpt1-piece">{html.escape(token.piece)}</span>{loss}</span>'
