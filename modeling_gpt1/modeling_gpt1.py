@@ -96,7 +96,8 @@ class GPT1Attention(nn.Module):
         packing: PackedSequences | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        projected = [project(hidden_states) for project in (self.q_proj, self.k_proj, self.v_proj)]
+        # Written out, so that engines which read this code can fuse the three.
+        projected = [self.q_proj(hidden_states), self.k_proj(hidden_states), self.v_proj(hidden_states)]
         if packing is not None:
             projected = [packing.to_rows(tensor) for tensor in projected]
             kwargs["sees_past_only"] = True
@@ -120,7 +121,7 @@ class GPT1Attention(nn.Module):
             scaling=self.scaling,
             **kwargs,
         )
-        attention_output = attention_output.flatten(-2)  # [B, T, D]
+        attention_output = attention_output.reshape(*head_shape[:-2], -1)  # [B, T, D]; engines give [B · T, D]
         if packing is not None:
             attention_output = packing.from_rows(attention_output)
         return self.resid_dropout(self.c_proj(attention_output)), attention_weights
@@ -315,7 +316,7 @@ class GPT1Model(GPT1PreTrainedModel):
         if packing is not None:
             causal_mask = packing.attention_mask
         else:
-            self._check_length(num_past, inputs_embeds.shape[1])
+            self._check_length(num_past, inputs_embeds.shape[1], position_ids)
             # The mask function reads packed sequences from `position_ids`, so it sees only those of the caller.
             causal_mask = create_causal_mask(
                 config=self.config,
@@ -345,16 +346,18 @@ class GPT1Model(GPT1PreTrainedModel):
             past_key_values=past_key_values if use_cache else None,
         )
 
-    def _check_length(self, num_past: int | torch.Tensor, num_new: int):
+    def _check_length(self, num_past: int | torch.Tensor, num_new: int, position_ids: torch.Tensor | None = None):
         # A static cache counts on the device: reading it would break a compiled graph.
         if isinstance(num_past, torch.Tensor):
             num_past = 0 if torch.compiler.is_compiling() else int(num_past)
-        if num_past + num_new > self.config.max_position_embeddings:
+        length, limit = num_past + num_new, self.config.max_position_embeddings
+        if length > limit and position_ids is not None:  # of several sequences in one row, perhaps
+            length = 0 if torch.compiler.is_compiling() else int(position_ids.max()) + 1
+        if length > limit:
             raise ValueError(
-                f"The sequence has {num_past + num_new} tokens, but the model has positions for "
-                f"{self.config.max_position_embeddings} (`max_position_embeddings`). Shorten the input: pass "
-                "`truncation=True, max_length=…` to the tokenizer, `max_length` to the collator or a smaller "
-                "`max_new_tokens` to `generate`."
+                f"The sequence has {length} tokens, but the model has positions for {limit} "
+                "(`max_position_embeddings`). Shorten the input: pass `truncation=True, max_length=…` to the "
+                "tokenizer, `max_length` to the collator or a smaller `max_new_tokens` to `generate`."
             )
 
     @staticmethod
