@@ -13,13 +13,14 @@ MLINTER_RULES := $(VENV)/mlinter-rules.toml
 # write "The bare None Model", link to pages of transformers' documentation and print [ERROR] on import.
 MLINTER_OFF := TRF057
 
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test test-browser lint format bench clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
 help:
 	@echo "make demo    the paper in a few minutes: pre-train, fine-tune, compare (examples/quickstart.py)"
 	@echo "make test    all tests, $(WORKERS) at a time (WORKERS=n); PYTEST_ARGS='-k name' to choose"
+	@echo "make test-browser  the playground in Debian's chromium (apt-get install chromium chromium-driver)"
 	@echo "make lint    ruff (rules and format) and transformers-mlinter"
 	@echo "make format  let ruff mend what it can"
 	@echo "make bench   every speed and memory benchmark beside its peers: hours; BENCH_ARGS=--quick checks the scripts"
@@ -32,6 +33,10 @@ demo: $(INSTALLED)plot
 test: $(INSTALLED)test
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false \
 		$(RUN) -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+
+test-browser: $(INSTALLED)browser
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false \
+		$(RUN) -m pytest tests/examples/test_playground_browser.py
 
 lint: $(INSTALLED)lint $(MLINTER_RULES)
 	$(RUN) -m ruff check .

@@ -33,6 +33,7 @@ class BuildWithHubCard(build_py):
 PLOT = ["matplotlib>=3.9"]
 LINT = ["ruff>=0.15", "transformers-mlinter>=0.1.5"]
 CLEAN = ["ftfy>=6.1"]
+PLAYGROUND = ["gradio>=6.31,<7"]
 # spaCy and ftfy are the oracles of the tokenizer's tests, scikit-learn and scipy those of the metrics'; PEFT and ONNX
 # are tools that the models are tested with.
 TEST = [
@@ -49,6 +50,8 @@ TEST = [
     "spacy>=3.8,<4",
     "tensorboard>=2.18",
 ]
+# Needs Debian's chromium and chromium-driver, too: see tests/examples/test_playground_browser.py.
+BROWSER = [*TEST, *PLAYGROUND, "selenium>=4.40"]
 
 setup(
     name="gpt1-hf",
@@ -73,7 +76,15 @@ setup(
         "torch>=2.11",
         "transformers>=5.17,<6",
     ],
-    extras_require={"test": TEST, "lint": LINT, "plot": PLOT, "clean": CLEAN, "all": [*TEST, *LINT]},
+    extras_require={
+        "test": TEST,
+        "lint": LINT,
+        "plot": PLOT,
+        "clean": CLEAN,
+        "playground": PLAYGROUND,
+        "browser": BROWSER,
+        "all": [*TEST, *LINT],
+    },
     classifiers=[
         "Development Status :: 3 - Alpha",
         "Intended Audience :: Science/Research",

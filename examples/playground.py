@@ -512,15 +512,14 @@ def build_page(args: PlaygroundArguments):
         gradio.HTML(HEADER, elem_id="heading")
         with gradio.Row(equal_height=False):
             with gradio.Column(scale=2, min_width=320):
-                wanted = gradio.Dropdown(
-                    args.models,
-                    value=args.models[0],
-                    label="Model",
-                    info="One of the list." if args.only_listed else "A folder, or a model of the hub: owner/name",
-                    allow_custom_value=not args.only_listed,
+                listed = gradio.Radio(args.models, value=args.models[0], label="Model", elem_id="listed")
+                wanted = gradio.Textbox(
+                    label="Another model",
+                    placeholder="A folder, or a model of the hub: owner/name",
+                    visible=not args.only_listed,
                     elem_id="model",
                 )
-                open_button = gradio.Button("Open", elem_id="open")
+                open_button = gradio.Button("Open", visible=not args.only_listed, elem_id="open")
                 status = gradio.HTML(elem_id="status")
                 boxes = [
                     gradio.Textbox(
@@ -548,13 +547,12 @@ def build_page(args: PlaygroundArguments):
 
         opening = {
             "fn": lambda text: on_open(text, args, gradio.update),
-            "inputs": wanted,
             "outputs": [name, status, *boxes, result, continuation],
             "concurrency_id": "model",
             "api_name": False,
         }
-        page.load(**opening)
-        open_button.click(**opening)
+        gradio.on([page.load, listed.input], inputs=listed, **opening)
+        gradio.on([open_button.click, wanted.submit], inputs=wanted, **opening)
         gradio.on(
             [read_button.click, boxes[0].submit, boxes[1].submit],
             on_read,
@@ -576,6 +574,7 @@ def build_page(args: PlaygroundArguments):
         block_title_text_color="*neutral_700",
         input_placeholder_color="*neutral_500",
         input_placeholder_color_dark="*neutral_400",
+        button_primary_background_fill="*primary_600",
         button_primary_background_fill_hover="*primary_700",
     )
     return page, {"theme": theme, "css": style_sheet(), "footer_links": [], "ssr_mode": False}
