@@ -289,7 +289,7 @@ def compare(rounds: int, threads: int, quick: bool) -> list[dict]:
         texts = sentences(160 if quick else 2000, config.vocab_size)
         write_checkpoint(OpenAIGPTLMHeadModel, folder, quick)  # the head of two classes is new
         measured = measure_pass(folder, "float32", texts, threads)
-        work = f"pass over {len(texts)} sentences, batches of {BATCH_SIZE}, float32"
+        work = f"pass over {len(texts)} sentences, {BATCH_SIZE} of like length (peer: random), float32"
         for measure in measured[OURS]:
             target = 1.6 if measure != "peak MiB" and not quick else None
             rows.append(comparison(work, measure, PEER, measured[OURS][measure], measured[PEER][measure], target))

@@ -138,10 +138,6 @@ class GPT1Config(PreTrainedConfig):
         "positions_embed": "free_full_weight",
         "h.*": "free_full_weight",
     }
-    base_model_pp_plan = {
-        "tokens_embed": (["input_ids"], ["inputs_embeds"]),
-        "h": (["hidden_states", "attention_mask"], ["hidden_states"]),
-    }
 
     vocab_size: int = 40478
     hidden_size: int = 768

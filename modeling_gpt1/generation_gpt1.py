@@ -48,7 +48,8 @@ class GPT1Int8Quantizer(HfQuantizer):
 
     def validate_environment(self, *args, device_map=None, **kwargs):
         places = device_map.values() if isinstance(device_map, dict) else [device_map]
-        if any(place is not None and torch.device(place).type != "cpu" for place in places):
+        on_cpu = {"None", "cpu"} if torch.accelerator.is_available() else {"None", "cpu", "auto"}
+        if any(str(place) not in on_cpu for place in places):
             raise ValueError(
                 f"GPT1Int8Config is for the CPU, but `device_map` is {device_map}. Leave `device_map` out, or open "
                 "the model without `quantization_config`: with `dtype=torch.bfloat16` on a GPU."
@@ -59,7 +60,7 @@ class GPT1Int8Quantizer(HfQuantizer):
             for name, child in module.named_children():
                 if isinstance(child, nn.Linear) and name != "score":
                     setattr(module, name, GPT1Int8Linear(child))
-        return model
+        return model.requires_grad_(False)
 
     def is_serializable(self) -> bool:
         return False
@@ -102,8 +103,8 @@ def order_weights_for_generation(model: PreTrainedModel) -> PreTrainedModel:
     """Stores float32 weights on the CPU column by column, which a product with a single row reads faster.
 
     For batches of one row on x86 CPUs; larger batches take as long as before. Shapes, values and what is saved stay;
-    only `Tensor.stride` changes, and `save_pretrained` changes it back. Meant for a model that only generates: an
-    optimizer must be made afterwards.
+    only `Tensor.stride` changes; `save_pretrained` writes rows. Meant for a model that only generates: an optimizer
+    must be made afterwards.
 
     Args:
         model: changed in place.

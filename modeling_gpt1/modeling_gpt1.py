@@ -66,7 +66,7 @@ from .loss_gpt1 import (
     task_losses,
     weighted_lm_loss,
 )
-from .openai_layout_gpt1 import register_openai_gpt_layout
+from .openai_layout_gpt1 import contiguous_state_dict, register_openai_gpt_layout
 from .packing_gpt1 import PackedSequences, pack_sequences
 
 register_openai_gpt_layout()
@@ -231,9 +231,8 @@ class GPT1PreTrainedModel(PreTrainedModel):
     def save_pretrained(self, *args, **kwargs):
         """As in transformers; the layout on disk is this class's own, whatever layout was read."""
         self._weight_conversions = []
-        for parameter in self.parameters():
-            if not parameter.is_contiguous():  # see `order_weights_for_generation`; transformers cannot save these
-                parameter.data = parameter.data.contiguous()
+        if any(not weight.is_contiguous() for weight in self.parameters()):  # see `order_weights_for_generation`
+            kwargs["state_dict"] = contiguous_state_dict(kwargs.get("state_dict") or self.state_dict())
         return super().save_pretrained(*args, **kwargs)
 
     def set_output_embeddings(self, new_embeddings: nn.Module):
@@ -388,7 +387,6 @@ class GPT1ForCausalLM(GPT1PreTrainedModel, GenerationMixin):
 
     _tied_weights_keys = {"lm_head.weight": "transformer.tokens_embed.weight"}
     _tp_plan = {"lm_head": "colwise_gather_output"}
-    _pp_plan = {"lm_head": (["hidden_states"], ["logits"])}
     _fsdp_plan = {"lm_head": "keep_full_weight"}
 
     def __init__(self, config: GPT1Config):
@@ -606,7 +604,8 @@ class GPT1TaskModel(GPT1PreTrainedModel):
         ]
         others = [tensor for name, tensor in flat.items() if name not in ("input_ids", "attention_mask")]
         is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
-        can_pack = attends_to_packed_rows(self.config) and not any(asked_for) and not is_traced
+        is_causal = kwargs.get("is_causal", getattr(self.config, "is_causal", True))
+        can_pack = attends_to_packed_rows(self.config) and is_causal and not any(asked_for) and not is_traced
         if not (self.pack_sequences and can_pack) or any(tensor is not None for tensor in others):
             return None
         if flat["input_ids"].is_meta:  # not the model's device, which is "meta" for offloaded weights

@@ -11,12 +11,13 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""How `from_pretrained` reads the weights of transformers' openai-gpt folders.
+"""Layouts of weights: how `from_pretrained` reads transformers' openai-gpt folders, and what safetensors can write.
 
 Source: `OpenAIGPTDoubleHeadsModel` and its kin in transformers
 (https://github.com/huggingface/transformers/blob/main/src/transformers/models/openai/modeling_openai.py).
 """
 
+import torch
 from transformers.conversion_mapping import register_checkpoint_conversion_mapping
 from transformers.core_model_loading import Chunk, ConversionOps, Transpose, WeightConverter, WeightRenaming
 
@@ -58,3 +59,12 @@ def register_openai_gpt_layout() -> None:
     # Double-heads files keep the tied embeddings under the head's name only.
     tied = WeightRenaming("^lm_head.weight$", "transformer.tokens_embed.weight")
     register_checkpoint_conversion_mapping(FROM_OPENAI_GPT, [*OPENAI_GPT_CONVERSION, tied], overwrite=True)
+
+
+def contiguous_state_dict(state_dict: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The same tensors row by row in memory, without which safetensors does not write them; tied ones stay tied."""
+    made: dict[int, torch.Tensor] = {}
+    for tensor in state_dict.values():
+        if not tensor.is_contiguous() and tensor.data_ptr() not in made:
+            made[tensor.data_ptr()] = tensor.contiguous()
+    return {name: made.get(tensor.data_ptr(), tensor) for name, tensor in state_dict.items()}

@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import DataLoader, RandomSampler, Sampler, SequentialSampler
 from transformers import EvalPrediction, Trainer
 from transformers.trainer_pt_utils import LengthGroupedSampler
-from transformers.trainer_utils import EvalLoopOutput, has_length
+from transformers.trainer_utils import EvalLoopOutput, PredictionOutput, has_length
 from transformers.utils import logging
 
 logger = logging.get_logger(__name__)
@@ -29,12 +29,30 @@ class LengthGroupingTrainer(Trainer):
 
     With `train_sampling_strategy="group_by_length"` the lengths are those of the column `args.length_column_name`, of
     the data collator's method `lengths`, or of the rows' own `input_ids`; rows without any are shuffled, and evaluated
-    as they come.
+    as they come. What `evaluate` and `predict` give and hand to metrics is in the order of the data set, and so are
+    the loaders of `get_eval_dataloader` and `get_test_dataloader`.
     """
 
     def __init__(self, *args, **kwargs):
         self._known_lengths = weakref.WeakKeyDictionary()  # of each data set, read once
+        self._restores_order = False  # whether what a loader made now gives is put back in order
         super().__init__(*args, **kwargs)
+
+    def evaluate(self, *args, **kwargs) -> dict[str, float]:
+        with self._restoring_order():
+            return super().evaluate(*args, **kwargs)
+
+    def predict(self, *args, **kwargs) -> PredictionOutput:
+        with self._restoring_order():
+            return super().predict(*args, **kwargs)
+
+    @contextmanager
+    def _restoring_order(self) -> Iterator[None]:
+        before, self._restores_order = self._restores_order, True
+        try:
+            yield
+        finally:
+            self._restores_order = before
 
     def _get_train_sampler(self, train_dataset: Sized | None = None) -> Sampler | None:
         dataset = self.train_dataset if train_dataset is None else train_dataset
@@ -52,8 +70,10 @@ class LengthGroupingTrainer(Trainer):
         args = self.args
         if args.train_sampling_strategy != GROUP_BY_LENGTH or not has_length(eval_dataset):
             return super()._get_eval_sampler(eval_dataset)
-        # Where batches are looked at one by one, or the last is left out, they are those of the data set's order.
+        # Where batches are looked at one by one, or the last is left out, they are those of the data set's order; what
+        # is made of logits may have no entry per row to be put back in order.
         in_order = args.batch_eval_metrics or not args.eval_do_concat_batches or args.dataloader_drop_last
+        in_order = in_order or self.preprocess_logits_for_metrics is not None or not self._restores_order
         lengths = None if in_order else self._lengths_of(eval_dataset)
         return SequentialSampler(eval_dataset) if lengths is None else LongestFirstSampler(lengths)
 
@@ -141,7 +161,7 @@ class LongestFirstSampler(Sampler):
             return type(results)({name: self.restore(part) for name, part in results.items()})
         if isinstance(results, (tuple, list)):
             return type(results)(self.restore(part) for part in results)
-        # What `preprocess_logits_for_metrics` made of each batch as a whole has no entry per row.
+        # Losses of batches, for one, have no entry per row.
         if not isinstance(results, np.ndarray) or results.ndim == 0 or len(results) != len(self.order):
             return results
         return results[np.argsort(self.order)]

@@ -41,7 +41,8 @@ FULL_ENCODING = (
 class EncodingsOnDemand(Sequence):
     """
     The `encodings` of a batch (tokens, offsets, words), made when one is first asked for: most callers want ids alone,
-    and the rest takes a good part of the time and most of the memory.
+    and the rest takes a good part of the time and most of the memory. They are those of the tokenizer as it is then:
+    ask before you add tokens to it.
 
     Args:
         make (`Callable[[], list[Encoding]]`): encodes the batch again, in full.

@@ -125,13 +125,22 @@ def test_int8_model_is_not_saved(folder, tmp_path):
     assert str(error.value).startswith("The model is quantized with gpt1_int8 and is not serializable")
 
 
-def test_int8_is_for_the_cpu(folder):
+@pytest.mark.parametrize("device_map", [{"": "cuda:0"}, "balanced", 0, {"": 0}, {"": "disk"}])
+def test_int8_is_for_the_cpu(folder, device_map):
     with pytest.raises(ValueError) as error:
-        open_int8(folder, device_map={"": "cuda:0"})
-    assert str(error.value) == (
-        "GPT1Int8Config is for the CPU, but `device_map` is {'': 'cuda:0'}. Leave `device_map` out, or open the model "
-        "without `quantization_config`: with `dtype=torch.bfloat16` on a GPU."
+        open_int8(folder, device_map=device_map)
+    assert str(error.value).startswith("GPT1Int8Config is for the CPU, but `device_map` is ")
+    assert str(error.value).endswith(
+        ". Leave `device_map` out, or open the model without `quantization_config`: with `dtype=torch.bfloat16` on a "
+        "GPU."
     )
+
+
+def test_int8_does_not_train(folder):
+    model = open_int8(folder, device_map={"": "cpu"})
+    ids = torch.arange(1, 6)[None]
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+    assert model(ids, labels=ids).loss.grad_fn is None
 
 
 def test_ordered_weights_give_the_same_numbers_and_files(tiny_model, tmp_path):
@@ -147,9 +156,13 @@ def test_ordered_weights_give_the_same_numbers_and_files(tiny_model, tmp_path):
     assert model.transformer.h[0].mlp.c_fc.weight.stride() == (1, 128)
     assert model.transformer.h[0].mlp.c_proj.weight.stride() == (128, 1)
     model.save_pretrained(tmp_path / "after")
-    before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("before", "after"))
-    assert before.keys() == after.keys()
-    assert all(torch.equal(before[name], after[name]) for name in before)
+    model.save_pretrained(tmp_path / "given", state_dict=model.state_dict())
+    assert model.lm_head.weight.stride() == (1, 101)
+    before = load_file(tmp_path / "before" / "model.safetensors")
+    for name in ("after", "given"):
+        after = load_file(tmp_path / name / "model.safetensors")
+        assert before.keys() == after.keys()
+        assert all(torch.equal(before[key], after[key]) for key in before)
 
 
 def test_only_float32_weights_are_ordered(tiny_model):

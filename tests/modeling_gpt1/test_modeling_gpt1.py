@@ -604,8 +604,6 @@ def test_plans_name_modules_that_exist(tiny_model):
     modules = {name for name, _ in model.named_modules()}
     for pattern in GPT1Config.base_model_tp_plan:
         assert "transformer." + pattern.replace("*", "1") in modules
-    for pattern in GPT1Config.base_model_pp_plan:
-        assert "transformer." + pattern in modules
     linear = {name for name, module in model.transformer.named_modules() if type(module) is nn.Linear}
     planned = {pattern.replace("*", str(layer)) for pattern in GPT1Config.base_model_tp_plan for layer in range(2)}
     assert linear <= planned

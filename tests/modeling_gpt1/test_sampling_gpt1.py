@@ -56,6 +56,11 @@ def make_grouping_trainer(folder, batch_size=8, number=368, dataset=None, **argu
     )
 
 
+def evaluation_order(trainer, dataset) -> list[int]:
+    with trainer._restoring_order():
+        return list(trainer._get_eval_sampler(dataset))
+
+
 def epoch_of(trainer, epoch=0) -> list[torch.Tensor]:
     loader = trainer.get_train_dataloader()
     loader.set_epoch(epoch)
@@ -106,13 +111,13 @@ class TestTraining:
         monkeypatch.setattr(trainer.data_collator, "lengths", lambda rows: calls.append(rows) or lengths(rows), False)
         other = sentences(9)
         for dataset in (trainer.train_dataset, other, trainer.train_dataset, other):
-            trainer._get_eval_sampler(dataset)
+            evaluation_order(trainer, dataset)
         trainer._get_train_sampler()
         assert calls == [trainer.train_dataset, other]
         rows = [{"a": "a", "label": 0}]
-        assert list(trainer._get_eval_sampler(rows)) == [0]
+        assert evaluation_order(trainer, rows) == [0]
         rows.append({"a": "ab", "label": 0})
-        assert list(trainer._get_eval_sampler(rows)) == [1, 0]
+        assert evaluation_order(trainer, rows) == [1, 0]
 
     def test_a_row_that_cannot_be_used_stops_before_the_first_step(self, tmp_path):
         trainer = make_grouping_trainer(tmp_path, dataset=[{"a": "ab", "label": 0}, {"a": " ", "label": 1}])
@@ -152,7 +157,7 @@ class TestFallingBack:
             orders.append(torch.cat([batch["labels"] for batch in trainer.get_train_dataloader()]).tolist())
         assert orders[0] == orders[1] != trainer.train_dataset["label"]
         trainer.args.train_sampling_strategy = "group_by_length"
-        assert list(trainer._get_eval_sampler(trainer.train_dataset)) == list(range(368))
+        assert evaluation_order(trainer, trainer.train_dataset) == list(range(368))
 
     def test_sources_of_lengths(self):
         rows = [{"input_ids": [1, 2, 3], "length": 7}, {"input_ids": [1], "length": 8}]
@@ -224,10 +229,29 @@ class TestEvaluation:
     )
     def test_batches_that_are_looked_at_one_by_one_come_in_order(self, arguments, tmp_path):
         trainer = make_trainer("regression", tmp_path, 8, 1, per_device_eval_batch_size=4, **BY_LENGTH, **arguments)
-        assert list(trainer._get_eval_sampler(trainer.eval_dataset)) == list(range(11))
+        assert evaluation_order(trainer, trainer.eval_dataset) == list(range(11))
         labels = trainer.predict(trainer.eval_dataset).label_ids
         labels = np.concatenate(labels) if isinstance(labels, list) else labels
         assert labels.tolist() == pytest.approx([0.3 * index for index in range(len(labels))])
+
+    def test_what_is_made_of_logits_is_in_order(self, tmp_path):
+        """Also where a row gives two entries, which no order of rows fits; Trainer keeps some of them."""
+        outputs = []
+        for strategy in ("random", "group_by_length"):
+            settings = {"per_device_eval_batch_size": 4, "train_sampling_strategy": strategy}
+            trainer = make_trainer("regression", tmp_path, 8, 1, **settings)
+            trainer.preprocess_logits_for_metrics = lambda logits, labels: logits.flatten().repeat_interleave(2)
+            outputs.append(trainer.predict(trainer.eval_dataset))
+        expected, found = outputs
+        np.testing.assert_allclose(found.predictions, expected.predictions, rtol=1e-5, atol=1e-6)
+        assert found.label_ids.tolist() == expected.label_ids.tolist()
+
+    def test_loaders_that_a_user_asks_for_are_in_order(self, tmp_path):
+        trainer = make_trainer("regression", tmp_path, 8, 1, per_device_eval_batch_size=4, **BY_LENGTH)
+        assert evaluation_order(trainer, trainer.eval_dataset) != list(range(11))
+        for loader in (trainer.get_test_dataloader(trainer.eval_dataset), trainer.get_eval_dataloader()):
+            labels = torch.cat([batch["labels"] for batch in loader]).tolist()
+            assert labels == pytest.approx([0.3 * index for index in range(11)])
 
     def test_what_is_made_of_whole_batches_is_left_as_it_is(self):
         sampler = LongestFirstSampler([2, 5, 3])
