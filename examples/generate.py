@@ -150,6 +150,7 @@ def read_line() -> str:
     try:
         return input("> ")
     except EOFError:
+        print()
         return ""
 
 
