@@ -185,6 +185,8 @@ def test_classification(visitor, models):
     assert len(visitor.finds("#result .gpt1-loss")) == len(shown) - 1
     assert len(visitor.finds("#result .gpt1-bar")) == 2
     visitor.check_page()
+    visitor.driver.execute_script("document.querySelector('#result p').style.color = '#999'")
+    assert len(visitor.driver.execute_script(FAINT_TEXTS)) == 1
 
 
 def test_hostile_input_is_shown_as_text(visitor, models):
