@@ -547,7 +547,7 @@ def build_page(args: PlaygroundArguments):
 
         opening = {
             "fn": lambda text: on_open(text, args, gradio.update),
-            "outputs": [name, status, *boxes, result, continuation],
+            "outputs": [name, listed, status, *boxes, result, continuation],
             "concurrency_id": "model",
             "api_name": False,
         }
@@ -608,12 +608,13 @@ def on_open(wanted: str, args: PlaygroundArguments, update: Callable) -> list:
             raise PlaygroundError(f"“{wanted}” is not among the models of this page. Choose one of the list.")
         opened = open_cached(wanted or "")
     except PlaygroundError as error:
-        return ["", show_error(str(error)), *hidden, EMPTY, ""]
+        return ["", update(value=None), show_error(str(error)), *hidden, EMPTY, ""]
     labels = boxes_of(opened.traversal)
     shown = [
         update(visible=True, label=labels[box]) if box in labels else update(visible=False) for box in PLACEHOLDERS
     ]
-    return [opened.name, show_model(opened), *shown, EMPTY, ""]
+    chosen = update(value=opened.name if opened.name in args.models else None)
+    return [opened.name, chosen, show_model(opened), *shown, EMPTY, ""]
 
 
 def on_read(name: str, *texts: str) -> str:

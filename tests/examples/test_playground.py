@@ -493,13 +493,14 @@ def test_contrast_is_enough_for_everyone(playground):
 
 def test_opening_shows_the_boxes_of_the_traversal(playground, opened, tmp_path):
     args = playground.PlaygroundArguments(models=[save(opened("multiple_choice"), tmp_path)])
-    name, status, first, second, question, answers, result, continuation = playground.on_open(
+    name, listed, status, first, second, question, answers, result, continuation = playground.on_open(
         args.models[0], args, dict
     )
     assert name == args.models[0] and " ".join(Parsed(status).text) == (
         f"{name}  is open.  GPT1DoubleHeadsModel: task head for multiple choice, with language-model head; 2 layers, "
         "32 wide, 24 positions, vocabulary 83."
     )
+    assert listed == {"value": name}
     assert first == {"visible": True, "label": "Context"}
     assert second == {"visible": False}
     assert question == {"visible": True, "label": "Question"}
@@ -514,8 +515,8 @@ def test_opening_shows_the_boxes_of_the_traversal(playground, opened, tmp_path):
 
 def test_the_page_refuses_kindly(playground):
     args = playground.PlaygroundArguments(models=["me/one"], only_listed=True)
-    name, status, *_ = playground.on_open("me/two", args, dict)
-    assert name == "" and "".join(Parsed(status).text) == (
+    name, listed, status, *_ = playground.on_open("me/two", args, dict)
+    assert (name, listed) == ("", {"value": None}) and "".join(Parsed(status).text) == (
         "“me/two” is not among the models of this page. Choose one of the list."
     )
     nothing = playground.show_error("No model is open. Choose one and press Open.")
