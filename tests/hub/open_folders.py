@@ -5,6 +5,8 @@
 Opens every case with `trust_remote_code=True`, writes what it gives as safetensors, saves it again and opens that.
 """
 
+import contextlib
+import io
 import json
 import sys
 from importlib.util import find_spec
@@ -79,6 +81,13 @@ def refused_without_trust(folder: Path) -> str:
     return ""
 
 
+def printed_by(code: str) -> str:
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(code, {})
+    return output.getvalue()
+
+
 def main(root: Path) -> None:
     cases = json.loads((root / "cases.json").read_text(encoding="utf-8"))
     classify = transformers.pipeline("text-classification", str(root / cases["classifier"]), trust_remote_code=True)
@@ -89,6 +98,7 @@ def main(root: Path) -> None:
         "converted": open_converted(root, cases["converted"]),
         "refusal": refused_without_trust(root / cases["classifier"]),
         "classified": classify("the film was slow .", top_k=None),
+        "printed": {folder: printed_by(code) for folder, code in cases["usages"].items()},
     }
     (root / "report.json").write_text(json.dumps(report), encoding="utf-8")
 

@@ -37,6 +37,7 @@ from modeling_gpt1 import (
     GPT1Model,
     GPT1PretrainingTrainer,
 )
+from modeling_gpt1.card_gpt1 import usage_of
 from modeling_gpt1.configuration_gpt1 import AUTO_MAP
 from modeling_gpt1.conversion_gpt1 import convert_checkpoint
 from tokenization import GPT1Tokenizer
@@ -149,14 +150,27 @@ def folders(tmp_path_factory, tiny_model, tiny_tokenizer):
     classifier = tiny_model(GPT1ForSequenceClassification, vocab_size=len(tiny_tokenizer), num_labels=3)
     classifier.save_pretrained(root / "classifier")
     tiny_tokenizer.save_pretrained(root / "classifier")
-    language_model = tiny_model(GPT1ForCausalLM, vocab_size=len(tiny_tokenizer))
+    language_model = tiny_model(GPT1ForCausalLM, vocab_size=len(tiny_tokenizer), max_position_embeddings=64)
     language_model.save_pretrained(root / "language-model")
     tiny_tokenizer.save_pretrained(root / "language-model")
     convert_checkpoint(root / "language-model", root / "converted")
     ids = tiny_tokenizer(SINGLE_TEXTS[0], return_tensors="pt")["input_ids"]
     save_file({"input_ids": ids}, root / "converted.batch.safetensors")
+    chooser = tiny_model(GPT1ForMultipleChoice, vocab_size=len(tiny_tokenizer))
+    chooser.save_pretrained(root / "chooser")
+    tiny_tokenizer.save_pretrained(root / "chooser")
+    usages = {
+        folder: usage_of(model, str(root / folder), trust=", trust_remote_code=True")
+        for folder, model in {"classifier": classifier, "language-model": language_model, "chooser": chooser}.items()
+    }
     converted = {"folder": "converted", "batch": "converted.batch.safetensors", "texts": SINGLE_TEXTS}
-    cases = {"models": models, "classifier": "classifier", "texts": TEXTS, "converted": converted}
+    cases = {
+        "models": models,
+        "classifier": "classifier",
+        "texts": TEXTS,
+        "converted": converted,
+        "usages": usages,
+    }
     (root / "cases.json").write_text(json.dumps(cases), encoding="utf-8")
     return root
 
@@ -252,6 +266,27 @@ def test_pipeline_gives_the_same_scores_without_the_package(report, folders):
     assert [entry["label"] for entry in report["classified"]] == [entry["label"] for entry in expected]
     scores = [entry["score"] for entry in expected]
     assert [entry["score"] for entry in report["classified"]] == pytest.approx(scores, abs=1e-6)
+
+
+@pytest.mark.parametrize("folder", ["classifier", "language-model", "chooser"])
+def test_the_cards_code_runs_without_the_package(report, folders, folder, capsys):
+    """It prints what the code for users of the package prints; a language model draws, so its prompt is compared."""
+    printed = report["printed"][folder]
+    model_class = {"classifier": GPT1ForSequenceClassification, "chooser": GPT1ForMultipleChoice}.get(folder)
+    if model_class is None:
+        assert printed.startswith("[{'generated_text': 'it was ")
+        return
+    exec(usage_of(model_class.from_pretrained(folders / folder), str(folders / folder)), {})
+    expected = ast.literal_eval(capsys.readouterr().out)
+    assert rounded(ast.literal_eval(printed)) == rounded(expected)
+
+
+def rounded(value):
+    if isinstance(value, list):
+        return [rounded(part) for part in value]
+    if isinstance(value, dict):
+        return {key: rounded(part) for key, part in value.items()}
+    return round(value, 5) if isinstance(value, float) else value
 
 
 # ---- What is written.
