@@ -6,13 +6,21 @@ Metadata as in https://huggingface.co/docs/hub/model-cards.
 import json
 import platform
 import re
+import tempfile
 from collections.abc import Mapping
 from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData, hf_hub_download, model_info
-from huggingface_hub.errors import EntryNotFoundError, HFValidationError, HTTPError
+from huggingface_hub.errors import (
+    HFValidationError,
+    HTTPError,
+    LocalEntryNotFoundError,
+    RemoteEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 from huggingface_hub.utils import validate_repo_id
 
 TEMPLATE_NAME = "hub_card.md"
@@ -164,18 +172,47 @@ def model_card(model, repo_id: str, tags: str | list[str] | None = None) -> Mode
     return _render(model, repo_id, repo_id, _as_list(tags), data, {"data": {}, "results": []})
 
 
-def card_for_push(model, repo_id: str, tags: list[str] | None, token: bool | str | None) -> ModelCard:
-    """The repository's card with the tags added; `model_card` where it has none, or only transformers' empty one."""
-    try:
-        path = hf_hub_download(repo_id, "README.md", token=token)
-    except EntryNotFoundError:
+def card_for_push(
+    model, repo_id: str, tags: list[str] | None, token: bool | str | None, revision: str | None = None
+) -> ModelCard:
+    """The repository's card with the tags added; `model_card` where it has none, or only transformers' empty one.
+
+    Args:
+        model ([`GPT1PreTrainedModel`]): what is pushed.
+        repo_id (`str`): where to.
+        tags (`list[str]`, *optional*): further tags of the metadata.
+        token (`bool` or `str`, *optional*): as in [`huggingface_hub.hf_hub_download`].
+        revision (`str`, *optional*): the branch that is pushed to; one that does not exist yet begins as main.
+
+    Raises:
+        OSError: the hub did not say whether there is a card, so that one that somebody wrote may be there.
+    """
+    text = download_card(repo_id, token, revision)
+    if text is None:
         return model_card(model, repo_id, tags)
-    card = ModelCard(Path(path).read_text(encoding="utf-8"))
+    card = ModelCard(text)
     known = _as_list(card.data.get("tags"))
     if EMPTY_CARD in card.text:
         return model_card(model, repo_id, [*known, *_as_list(tags)])
     card.data.tags = list(dict.fromkeys([*known, *_as_list(tags)])) or None
     return card
+
+
+def download_card(repo_id: str, token: bool | str | None, revision: str | None = None) -> str | None:
+    """Text of the repository's card; `None` only where the hub answers that there is none."""
+    # An empty cache: in the user's own may lie an older card, which would stand in for the hub's if that is silent.
+    with tempfile.TemporaryDirectory(prefix="gpt1-card-") as cache:
+        try:
+            path = hf_hub_download(repo_id, "README.md", revision=revision, token=token, cache_dir=cache)
+            return Path(path).read_text(encoding="utf-8")
+        except RevisionNotFoundError:
+            if revision is None:  # a repository without any commit
+                return None
+        except (RemoteEntryNotFoundError, RepositoryNotFoundError):
+            return None
+        except LocalEntryNotFoundError as error:  # is no answer: a timeout, or a fault of the hub
+            raise (error.__cause__ or error) from None
+    return download_card(repo_id, token)
 
 
 def _render(model, name: str, repo_id: str, tags: list[str], data: dict, facts: dict) -> ModelCard:

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 from transformers.utils.hub import hf_api
 
-from .card_gpt1 import card_for_push, model_card, write_model_card
+from .card_gpt1 import card_for_push, write_model_card
 from .checkpoint_gpt1 import ResumableTrainer
 
 logger = logging.get_logger(__name__)
@@ -118,18 +118,19 @@ def push_model(
 ) -> CommitInfo:
     """What `model.push_to_hub` does; arguments as in [`transformers.utils.PushToHubMixin.push_to_hub`].
 
-    A card that somebody wrote for the repository stays; where there is none, or the empty one that transformers
-    writes with a tokenizer, the card is made from `hub_card.md` and what the model knows of itself.
+    A card that somebody wrote for the repository, or for the branch `revision`, stays; where there is none, or the
+    empty one that transformers writes with a tokenizer, the card is made from `hub_card.md` and what the model knows
+    of itself.
 
     Raises:
         PushError: the upload failed; the model was saved to a folder, which stays and which the message names.
     """
     folder = tempfile.mkdtemp(prefix="gpt1-push-")
     model.save_pretrained(folder, max_shard_size=max_shard_size)
-    model_card(model, repo_id, tags=tags).save(Path(folder, "README.md"))
     with explained(repo_id, folder, revision):
         repo_id = hf_api().create_repo(repo_id, private=private, token=token, exist_ok=True).repo_id
-        card_for_push(model, repo_id, tags, token).save(Path(folder, "README.md"))
+        # Not before the hub was asked: the command of a failed push would replace a card that somebody wrote.
+        card_for_push(model, repo_id, tags, token, revision).save(Path(folder, "README.md"))
         if revision is not None and not revision.startswith("refs/pr"):
             hf_api().create_branch(repo_id=repo_id, branch=revision, token=token, exist_ok=True)
     result = upload_result(

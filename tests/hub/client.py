@@ -12,6 +12,7 @@ import runpy
 import sys
 import time
 import traceback
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -59,6 +60,11 @@ def push_tokenizer_and_model(folder: Path) -> None:
     upload_file(path_or_fileobj=own_card, path_in_repo="README.md", repo_id="me/language-model")
     model.push_to_hub("me/language-model", tags=["tiny"], commit_message="Again")
     model.push_to_hub("me/language-model", revision="next")
+    card_of_the_branch = b"---\nlicense: mit\n---\nThe words of the branch.\n"
+    upload_file(
+        path_or_fileobj=card_of_the_branch, path_in_repo="README.md", repo_id="me/language-model", revision="next"
+    )
+    model.push_to_hub("me/language-model", revision="next", tags=["tiny"])
 
 
 def open_from_the_hub(folder: Path) -> None:
@@ -162,6 +168,8 @@ def fail_to_push_a_model(folder: Path) -> None:
     print(f"model: {message}")
     kept = message.splitlines()[-1].split()[-1]
     assert same_weights(model, GPT1DoubleHeadsModel.from_pretrained(kept))
+    for name in ("cannot-read", "overloaded", "unread"):
+        print(f"{name}: {message_of(partial(model.push_to_hub, f'me/{name}'))}")
 
 
 def message_of(push) -> str:

@@ -41,9 +41,9 @@ class StandIn:
 
     url: str = ""
     commits: dict[str, list[Commit]] = field(default_factory=dict)
-    """Repository to its commits, the oldest first."""
+    """Repository, or `repository@branch`, to its commits, the oldest first."""
     faults: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """Repository to a step (create, preupload, lfs, commit) and the status that it ends with; 0 is no answer."""
+    """Repository to a step (create, resolve, preupload, lfs, commit) and the status it ends with; 0 is no answer."""
     requests: list[str] = field(default_factory=list)
     """Method and path of every request."""
     uploads: dict[str, bytes] = field(default_factory=dict)
@@ -110,6 +110,11 @@ def faults_of_entry(entry: dict[str, Any]) -> Iterator[str]:
         yield from (f'"model-index[0].results.{name}" is required' for name, value in needed.items() if value is None)
 
 
+def branch_key(repo_id: str, branch: str) -> str:
+    """The branch's name among the stand-in's commits."""
+    return repo_id if branch == "main" else f"{repo_id}@{branch}"
+
+
 class Handler(BaseHTTPRequestHandler):
     """Answers a request from the server's `StandIn`."""
 
@@ -166,6 +171,9 @@ class Handler(BaseHTTPRequestHandler):
             raise Refusal(401, "Invalid username or password.")
         if token == "hf_read":
             raise Refusal(403, f"You don't have the rights to write to {repo_id}")
+        self._fail(repo_id, step)
+
+    def _fail(self, repo_id: str, step: str) -> None:
         faulty_step, status = self.hub.faults.get(repo_id, (None, None))
         if step == faulty_step and status == 0:
             time.sleep(1.0)  # longer than the client of the tests waits
@@ -173,10 +181,18 @@ class Handler(BaseHTTPRequestHandler):
         if step == faulty_step and status:
             raise Refusal(status, HTTPStatus(status).phrase)
 
-    def _history(self, repo_id: str) -> list[Commit]:
+    def _history(self, repo_id: str, revision: str = "main") -> list[Commit]:
+        """Of a branch, or up to a commit."""
         if repo_id not in self.hub.commits:
             raise Refusal(404, "Repository not found", "RepoNotFound")
-        return self.hub.commits[repo_id]
+        branch = self.hub.commits.get(branch_key(repo_id, revision))
+        if branch is not None:
+            return branch
+        for name, history in self.hub.commits.items():
+            shas = [commit.sha for commit in history]
+            if name.split("@")[0] == repo_id and revision in shas:
+                return history[: shas.index(revision) + 1]
+        raise Refusal(404, f"Invalid rev id: {revision}", "RevisionNotFound")
 
     def create(self, body: bytes) -> None:
         asked = json.loads(body)
@@ -225,7 +241,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def commit(self, body: bytes, repo_id: str, revision: str) -> None:
         self._check_write(repo_id, "commit")
-        self._history(repo_id)
+        self._history(repo_id, revision)
         message, added = "", {}
         for line in body.decode().splitlines():
             item = json.loads(line)
@@ -238,13 +254,15 @@ class Handler(BaseHTTPRequestHandler):
                 added[value["path"]] = self.hub.uploads[value["oid"]]
             else:
                 raise Refusal(400, f"The stand-in knows no {item['key']}")
-        commit = self.hub.commit(repo_id, message, added)
+        commit = self.hub.commit(branch_key(repo_id, revision), message, added)
         url = f"{self.hub.url}/{repo_id}/commit/{commit.sha}"
         self._send({"commitOid": commit.sha, "commitUrl": url, "success": True})
 
     def branch(self, body: bytes, repo_id: str, name: str) -> None:
         self._check_write(repo_id, "branch")
-        self._history(repo_id)
+        if branch_key(repo_id, name) in self.hub.commits:
+            return self._send({"error": "Reference already exists"}, 409)
+        self.hub.commits[branch_key(repo_id, name)] = list(self._history(repo_id))
         self._send({})
 
     def info(self, body: bytes, repo_id: str) -> None:
@@ -263,8 +281,9 @@ class Handler(BaseHTTPRequestHandler):
         ]
         self._send(entries)
 
-    def resolve(self, body: bytes, repo_id: str, name: str) -> None:
-        commit = self._history(repo_id)[-1]
+    def resolve(self, body: bytes, repo_id: str, revision: str, name: str) -> None:
+        self._fail(repo_id, "resolve")
+        commit = self._history(repo_id, revision)[-1]
         if name not in commit.files:
             raise Refusal(404, "Entry not found", "EntryNotFound")
         content = commit.files[name]
@@ -283,7 +302,7 @@ ROUTES = (
     (rf"POST /api/models/{REPOSITORY}/branch/(.+)", "branch"),
     (rf"GET /api/models/{REPOSITORY}/tree/.*", "tree"),
     (rf"GET /api/models/{REPOSITORY}(?:/revision/[^/]+)?", "info"),
-    (rf"(?:GET|HEAD) /{REPOSITORY}/resolve/[^/]+/(.+)", "resolve"),
+    (rf"(?:GET|HEAD) /{REPOSITORY}/resolve/([^/]+)/(.+)", "resolve"),
 )
 
 

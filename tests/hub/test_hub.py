@@ -22,9 +22,14 @@ FAULTS = {
     "me/cannot-upload": ("lfs", 504),
     "me/cannot-commit": ("commit", 500),
     "me/silent": ("commit", 0),
+    "me/cannot-read": ("resolve", 503),
+    "me/overloaded": ("resolve", 429),
+    "me/unread": ("resolve", 0),
 }
 SAVED = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
 RESULTS = ["all_results.json", "eval_results.json", "train_results.json"]
+OWN_CARD = b"---\nlicense: mit\n---\nWritten by hand.\n"
+WITH_OWN_CARD = ("me/cannot-read", "me/overloaded", "me/unread")
 PICKLE_ENDINGS = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 ZIP_OF_TORCH, PICKLE_PROTOCOL = b"PK\x03\x04", b"\x80"
 LOG_IN = "Log in with `hf auth login`, or set HF_TOKEN to a token with write permission,"
@@ -80,6 +85,9 @@ def visit(package, tmp_path_factory):
     folder = tmp_path_factory.mktemp("hub")
     with serve() as hub:
         hub.faults.update(FAULTS)
+        for name in WITH_OWN_CARD:
+            hub.commits[name] = []
+            hub.commit(name, "initial commit", {"README.md": OWN_CARD})
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
         environment = {
             **inherited,
@@ -130,6 +138,10 @@ def test_what_is_pushed(visit):
         ("Upload model", model),
         ("Upload README.md with huggingface_hub", ["README.md"]),
         ("Again", model),
+    ]
+    assert visit.commits("me/language-model@next")[-3:] == [
+        ("Upload model", model),
+        ("Upload README.md with huggingface_hub", ["README.md"]),
         ("Upload model", model),
     ]
     pre_trained = sorted(["README.md", "generation_config.json", "log.jsonl", *SAVED, *RESULTS])
@@ -162,7 +174,7 @@ def test_no_pickle_no_token_and_no_path_is_pushed(visit):
 
 
 def test_cards_of_the_repositories(visit):
-    by_transformers, ours, _, kept, _ = [
+    by_transformers, ours, _, kept = [
         ModelCard(commit.files["README.md"].decode()) for commit in visit.hub.commits["me/language-model"][1:]
     ]
     assert "[More Information Needed]" in by_transformers.text
@@ -175,6 +187,11 @@ def test_cards_of_the_repositories(visit):
     }
     assert kept.text == "My own words.\n"
     assert kept.data.to_dict() == {"license": "mit", "tags": ["mine", "tiny"]}
+    from_main, _, of_the_branch = [
+        ModelCard(commit.files["README.md"].decode()) for commit in visit.hub.commits["me/language-model@next"][-3:]
+    ]
+    assert str(from_main) == str(kept)
+    assert (of_the_branch.text, of_the_branch.data.tags) == ("The words of the branch.\n", ["tiny"])
 
     fine_tuned = ModelCard(visit.hub.files("me/moods")["README.md"].decode())
     assert (fine_tuned.data.base_model, fine_tuned.data.license) == ("me/books", "mit")
@@ -243,6 +260,26 @@ def test_what_a_failed_push_says(visit):
     kept = Path(message.split()[-1])
     assert message == not_committed.replace(str(result), str(kept))
     assert kept.parent == visit.folder and (kept / "README.md").is_file()
+
+
+def test_a_card_that_cannot_be_read_is_not_replaced(visit):
+    """A hub that does not say whether there is a card may have one that somebody wrote."""
+    url = visit.hub.url
+    place = {name: f"{url}/me/{name}/resolve/main/README.md" for name in ("cannot-read", "overloaded")}
+    causes = {
+        "cannot-read": f"Server error '503 Service Unavailable' for url '{place['cannot-read']}'",
+        "overloaded": f"429 Too Many Requests for url: {place['overloaded']}",
+        "unread": "Server disconnected without sending a response",
+    }
+    for name, cause in causes.items():
+        message = visit.printed("fail_to_push_a_model", name)
+        folder = Path(message.split()[-1])
+        assert message == (
+            f"The push to me/{name} failed: {cause}. Nothing is lost: the whole result lies in {folder}. Wait until "
+            f"the hub answers and run:\nhf upload me/{name} {folder}"
+        )
+        assert visit.hub.files(f"me/{name}") == {"README.md": OWN_CARD}
+        assert (folder / "model.safetensors").is_file() and not (folder / "README.md").exists()
 
 
 def test_the_last_words_of_a_failed_script_push_its_result(visit):
