@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
+from zipfile import is_zipfile
 
 import numpy as np
 import torch
@@ -438,26 +439,45 @@ def find_weights(folder: Path) -> list[Path]:
     raise ValueError(f"{folder} has no weights: {SAFE_WEIGHTS_NAME} is needed. Fetch it again.")
 
 
-def read_dtype(paths: list[Path]) -> torch.dtype | str:
-    """The type that all weights have, so that loading changes no number; `"auto"` for `.bin` files."""
+def read_dtype(paths: list[Path]) -> torch.dtype:
+    """The type that all weights have, so that loading changes no number, whatever the configuration says."""
     dtypes = {}
     for path in paths:
-        if path.suffix != ".safetensors":
-            return "auto"
-        try:
-            with safe_open(path, framework="pt") as tensors:
-                for name in tensors.keys():
-                    dtype = tensors.get_slice(name).get_dtype()
-                    if dtype not in dtypes and not MASK_BUFFER.search(name):
-                        dtypes[dtype] = tensors.get_tensor(name).dtype
-        except SafetensorError as error:
-            raise ValueError(f"{path} is no whole safetensors file ({error}). Fetch it again.") from error
+        dtypes |= safetensors_dtypes(path) if path.suffix == ".safetensors" else pickle_dtypes(path)
     if len(dtypes) != 1:
         raise ValueError(
             f"{paths[0].parent}: the weights are of {len(dtypes)} types ({', '.join(sorted(dtypes))}), but one is "
             "needed. Save the model again with one `dtype`."
         )
     return next(iter(dtypes.values()))
+
+
+def safetensors_dtypes(path: Path) -> dict[str, torch.dtype]:
+    """The types of the weights in a safetensors file, by the names that it has for them."""
+    dtypes = {}
+    try:
+        with safe_open(path, framework="pt") as tensors:
+            for name in tensors.keys():
+                dtype = tensors.get_slice(name).get_dtype()
+                if dtype not in dtypes and not MASK_BUFFER.search(name):
+                    dtypes[dtype] = tensors.get_tensor(name).dtype
+    except SafetensorError as error:
+        raise ValueError(f"{path} is no whole safetensors file ({error}). Fetch it again.") from error
+    return dtypes
+
+
+def pickle_dtypes(path: Path) -> dict[str, torch.dtype]:
+    """The types of the weights in a file of `torch.save`, of which nothing but tensors is read."""
+    try:
+        # Files of torch before 1.6 are no archives and cannot be mapped.
+        tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zipfile(path))
+        weights = {name: weight for name, weight in tensors.items() if isinstance(weight, torch.Tensor)}
+    except Exception as error:  # a damaged pickle fails in any way
+        raise ValueError(
+            f"{path} is no whole file of weights, or holds more than weights ({type(error).__name__}). Fetch it again."
+        ) from error
+    types = {weight.dtype for name, weight in weights.items() if not MASK_BUFFER.search(name)}
+    return {str(dtype).removeprefix("torch."): dtype for dtype in types}
 
 
 def read_tokenizer(folder: Path, config: GPT1Config) -> GPT1Tokenizer | None:

@@ -311,6 +311,28 @@ def test_folder_of_an_old_release(make_openai, tmp_path):
     torch.testing.assert_close(logits_of(ours, batch), logits_of(theirs, batch), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("is_archive", [True, False])
+def test_weights_of_torch_save_keep_every_bit(make_openai, tmp_path, is_archive):
+    """Whatever type the configuration names; mask buffers of another type are no weights."""
+    make_openai(OpenAIGPTLMHeadModel).save_pretrained(tmp_path / "openai")
+    weights = tmp_path / "openai" / "model.safetensors"
+    convert_checkpoint(tmp_path / "openai", tmp_path / "expected")
+    content = load_file(weights) | {"transformer.h.0.attn.bias": torch.ones(1, 1, 24, 24, dtype=torch.uint8)}
+    weights.unlink()
+    path = tmp_path / "openai" / "pytorch_model.bin"
+    torch.save(content, path, _use_new_zipfile_serialization=is_archive)
+    edit_json(tmp_path / "openai" / "config.json", lambda config: {**config, "dtype": "float16"})
+    convert_checkpoint(tmp_path / "openai", tmp_path / "gpt1")
+    assert_same_weights(tmp_path / "gpt1", tmp_path / "expected")
+
+    half = {name: tensor.half() if name.endswith("ln_1.weight") else tensor for name, tensor in content.items()}
+    torch.save(half, path, _use_new_zipfile_serialization=is_archive)
+    assert refusal(tmp_path / "openai", tmp_path / "out") == (
+        f"{tmp_path / 'openai'}: the weights are of 2 types (float16, float32), but one is needed. Save the model "
+        "again with one `dtype`."
+    )
+
+
 def test_sequence_classification_is_opened_directly(make_openai, tmp_path):
     """By `from_pretrained`: nothing is missing, the bias that its score layer lacks is 0."""
     theirs = make_openai(OpenAIGPTForSequenceClassification, num_labels=3, pad_token_id=0)
@@ -469,6 +491,18 @@ def test_pickles_are_never_opened(broken, tmp_path):
         write(broken / "params_0.npy")
         message = refusal(broken, tmp_path / "out", num_attention_heads=4)
         assert message.startswith(f"{broken / 'params_0.npy'} is no whole NumPy array (")
+    assert not (tmp_path / "harmed").exists()
+
+    (tmp_path / "openai").mkdir()
+    OpenAIGPTConfig(architectures=["OpenAIGPTLMHeadModel"]).save_pretrained(tmp_path / "openai")
+    path = tmp_path / "openai" / "pytorch_model.bin"
+    torch.save({"tokens_embed.weight": Harmful()}, path)
+    contents = {path.read_bytes(): "UnpicklingError", path.read_bytes()[:50]: "RuntimeError", b"": "EOFError"}
+    for content, kind in contents.items():
+        path.write_bytes(content)
+        assert refusal(tmp_path / "openai", tmp_path / "out") == (
+            f"{path} is no whole file of weights, or holds more than weights ({kind}). Fetch it again."
+        )
     assert not (tmp_path / "harmed").exists()
 
 
