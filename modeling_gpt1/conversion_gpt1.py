@@ -32,8 +32,10 @@ from transformers import (
     OpenAIGPTModel,
     PreTrainedModel,
 )
+from transformers.dynamic_module_utils import get_relative_import_files
 from transformers.utils import (
     CONFIG_NAME,
+    GENERATION_CONFIG_NAME,
     SAFE_WEIGHTS_INDEX_NAME,
     SAFE_WEIGHTS_NAME,
     WEIGHTS_INDEX_NAME,
@@ -63,6 +65,16 @@ MERGES_NAME = "vocab_40000.bpe"
 TOKENIZER_NAMES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt")
 RELEASE_NAMES = (*PARAMS_NAMES, SHAPES_NAME, ENCODER_NAME, MERGES_NAME)
 MANIFEST_NAME = "conversion_manifest.json"
+# What `save_pretrained` of models and tokenizers, the hub and the converter write beside the code of a model.
+WRITTEN_NAMES = frozenset(
+    {
+        *(CONFIG_NAME, GENERATION_CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_INDEX_NAME, MANIFEST_NAME),
+        *(*TOKENIZER_NAMES, "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
+        *("README.md", ".gitattributes"),
+    }
+)
+WEIGHTS_FILE = re.compile(r"(model|pytorch_model)(-\d{5}-of-\d{5})?\.(safetensors|bin)")
+MOST_NAMES = 5
 NUM_PER_LAYER = 12  # arrays of the release
 MASK_BUFFER = re.compile(r"attn\.bias$")  # in openai-gpt files of old releases
 
@@ -127,10 +139,11 @@ def convert_checkpoint(
 
     Args:
         source (path): OpenAI's release, or a folder of transformers' openai-gpt or of gpt1.
-        output_dir (path): the new folder. It appears whole, by one rename, or not at all.
+        output_dir (path): the new folder. It appears whole, by one rename, or not at all; where it is a link, the
+            link stays and the folder that it leads to is the new one.
         target (`str`, *optional*): `"gpt1"` or `"openai-gpt"`. Default: gpt1, and openai-gpt for a folder of gpt1.
         num_attention_heads (`int`, defaults to 12): heads of OpenAI's release, whose files do not say it.
-        overwrite (`bool`): replace a model that `output_dir` holds.
+        overwrite (`bool`): replace a model that `output_dir` holds, if it holds nothing else.
 
     Returns:
         `Path` of the manifest in `output_dir`, which has name, shape, dtype and SHA-256 of every tensor (see
@@ -138,7 +151,7 @@ def convert_checkpoint(
 
     Raises:
         ValueError: a file of the source is missing, damaged or does not belong to the others; the target's classes
-            have no place for a weight; `output_dir` is not empty. The text names the file.
+            have no place for a weight; `output_dir` is not empty, or cannot be replaced. The text names the file.
     """
     source, output_dir = Path(source), Path(output_dir)
     given = find_format(source)
@@ -156,7 +169,7 @@ def convert_checkpoint(
         model, tokenizer = read_folder(source, given)
     if target == "openai-gpt":
         model = to_openai_gpt(model, source)
-    with whole_or_absent(output_dir) as staging:
+    with whole_or_absent(output_dir.resolve()) as staging:
         model.save_pretrained(staging)
         if tokenizer is not None:
             tokenizer.save_pretrained(staging)
@@ -601,20 +614,42 @@ def check_output(source: Path, output_dir: Path, overwrite: bool) -> None:
     """Whether the new folder can be made, before any work is done.
 
     Raises:
-        ValueError: it is the source, a file, or not empty.
+        ValueError: it is the source, a file, a folder that cannot be moved, or not empty.
     """
     if output_dir.resolve() == source.resolve():
         raise ValueError(f"{output_dir} is the source itself. Pass another output folder.")
+    if output_dir.resolve() == Path.cwd() or os.path.ismount(output_dir.resolve()):
+        raise ValueError(
+            f"{output_dir} is the current folder or the root of a disk, which cannot be replaced by a new folder. "
+            f"Pass a folder in it, such as {output_dir / 'model'}."
+        )
     if output_dir.exists() and not output_dir.is_dir():
         raise ValueError(f"{output_dir} is a file. Pass another output folder.")
     entries = list(output_dir.iterdir()) if output_dir.is_dir() else []
     if entries and not overwrite:
         raise ValueError(f"{output_dir} is not empty. Pass another output folder, or `overwrite=True` to replace it.")
-    if entries and (not (output_dir / CONFIG_NAME).is_file() or any(entry.is_dir() for entry in entries)):
+    if entries and not (output_dir / CONFIG_NAME).is_file():
         raise ValueError(
-            f"{output_dir} holds more than a model, or none ({CONFIG_NAME} and no folders are expected), and is not "
-            "replaced. Pass another output folder."
+            f"{output_dir} holds no model ({CONFIG_NAME} is missing), and is not replaced. Pass another output folder."
         )
+    others = find_others(entries)
+    if others:
+        named = ", ".join(others[:MOST_NAMES]) + (f" and {len(others) - MOST_NAMES} more" * (len(others) > MOST_NAMES))
+        raise ValueError(
+            f"{output_dir} holds more than a model ({named}), and is not replaced. Move that away, or pass another "
+            "output folder."
+        )
+
+
+def find_others(entries: list[Path]) -> list[str]:
+    """Names of what is no part of a model, in order."""
+    start = Path(__file__).with_name("modeling_gpt1.py")
+    code = {start.name, *(Path(path).name for path in get_relative_import_files(start))}
+    return sorted(
+        entry.name
+        for entry in entries
+        if entry.is_dir() or not (entry.name in WRITTEN_NAMES | code or WEIGHTS_FILE.fullmatch(entry.name))
+    )
 
 
 @contextmanager

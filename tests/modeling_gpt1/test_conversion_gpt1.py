@@ -411,13 +411,69 @@ def test_a_model_is_replaced_only_on_demand_and_as_a_whole(release, make_openai,
     assert set(before) - set(after) == {"tokenizer.json", "tokenizer_config.json"}  # the new one has none
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gpt1", "openai"]
 
+
+def test_what_is_no_model_is_not_replaced(make_openai, tiny_model, tiny_tokenizer, tmp_path):
+    source, output = tmp_path / "openai", tmp_path / "gpt1"
+    make_openai(OpenAIGPTLMHeadModel).save_pretrained(source)
+    tiny_model(GPT1ForCausalLM, vocab_size=len(tiny_tokenizer)).save_pretrained(output, max_shard_size="20KB")
+    tiny_tokenizer.save_pretrained(output)
+    for name in ("README.md", ".gitattributes", "pytorch_model.bin", "vocab.json", "special_tokens_map.json"):
+        (output / name).touch()
+    convert_checkpoint(source, output, overwrite=True)
+
+    for name in ("train.csv", "my_notes.md", "model-old.safetensors", "d", "e", "f"):
+        (output / name).write_text("mine")
     (output / "checkpoint-5").mkdir()
-    with pytest.raises(ValueError) as refused:
-        convert_checkpoint(tmp_path / "openai", output, overwrite=True)
-    assert str(refused.value) == (
-        f"{output} holds more than a model, or none (config.json and no folders are expected), and is not replaced. "
-        "Pass another output folder."
+    before = sorted(path.name for path in output.iterdir())
+    assert refusal(source, output, overwrite=True) == (
+        f"{output} holds more than a model (checkpoint-5, d, e, f, model-old.safetensors and 2 more), and is not "
+        "replaced. Move that away, or pass another output folder."
     )
+    for name in ("checkpoint-5", "d", "e", "f", "model-old.safetensors"):
+        (output / name).rename(tmp_path / name)
+    assert refusal(source, output, overwrite=True) == (
+        f"{output} holds more than a model (my_notes.md, train.csv), and is not replaced. Move that away, or pass "
+        "another output folder."
+    )
+    (output / "config.json").unlink()
+    assert refusal(source, output, overwrite=True) == (
+        f"{output} holds no model (config.json is missing), and is not replaced. Pass another output folder."
+    )
+    assert sorted(path.name for path in output.iterdir()) == sorted(
+        {*before} - {"checkpoint-5", "d", "e", "f", "model-old.safetensors", "config.json"}
+    )
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_a_link_stays_and_what_it_leads_to_is_made(make_openai, tmp_path, is_made):
+    make_openai(OpenAIGPTLMHeadModel).save_pretrained(tmp_path / "openai")
+    (tmp_path / "disk").mkdir()
+    if is_made:
+        (tmp_path / "disk" / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk" / "real")
+    for overwrite in (False, True):
+        path = convert_checkpoint(tmp_path / "openai", tmp_path / "link", overwrite=overwrite)
+        assert path == tmp_path / "link" / MANIFEST and path.is_file()
+        assert (tmp_path / "link").is_symlink() and (tmp_path / "disk" / "real" / "model.safetensors").is_file()
+        assert [entry.name for entry in (tmp_path / "disk").iterdir()] == ["real"]
+        assert sorted(entry.name for entry in tmp_path.iterdir()) == ["disk", "link", "openai"]
+
+
+def test_folders_that_cannot_be_moved(make_openai, tmp_path, monkeypatch):
+    make_openai(OpenAIGPTLMHeadModel).save_pretrained(tmp_path / "openai")
+    (tmp_path / "here").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr(conversion, "read_folder", lambda *_: pytest.fail("work was done"))
+    for output, inside in ((".", "model"), (tmp_path / "here", None), (tmp_path / "link", None), ("/", "/model")):
+        assert refusal(tmp_path / "openai", output) == (
+            f"{output} is the current folder or the root of a disk, which cannot be replaced by a new folder. Pass a "
+            f"folder in it, such as {inside or output / 'model'}."
+        )
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path / "here")
+    convert_checkpoint("../openai", "new")
+    assert (tmp_path / "here" / "new" / MANIFEST).is_file()
 
 
 def test_an_empty_folder_is_filled(release, tmp_path):
