@@ -1,9 +1,10 @@
-"""Pushes to the hub: the model card goes with them, pickles and checkpoints never do, and a failed one loses nothing.
+"""Pushes to the hub: the card goes with them, pickles, checkpoints and secrets never do, a failed one loses nothing.
 
 What is pushed lies whole in a folder before the first request is made; the error of a failed upload names the folder
 and the command that uploads it later.
 """
 
+import re
 import shlex
 import shutil
 import tempfile
@@ -27,13 +28,18 @@ from .checkpoint_gpt1 import ResumableTrainer
 logger = logging.get_logger(__name__)
 
 # Pickles run code when they are opened; those of a run also hold paths of this machine, as those of the optimizer's
-# state in checkpoints do. "_" begins the names of what is not written whole yet.
+# state in checkpoints do. NumPy's files can hold pickles too. "_" begins the names of what is not written whole yet,
+# ".env" those of files with tokens. TensorBoard's event files have the name of this machine in theirs.
 NEVER_PUSHED = (
-    "_*",
-    "checkpoint-*",
-    "*/checkpoint-*",
-    *("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt"),
+    *("_*", "*/_*"),
+    *("checkpoint-*", "*/checkpoint-*"),
+    *(".env*", "*/.env*"),
+    *("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt", "*.joblib", "*.npy", "*.npz"),
+    "*events.out.tfevents.*",
 )
+# A token, with or without the header that it is sent in. The header goes to its end: a token may have blanks in it.
+SECRET = re.compile(r"Bearer\s.*|hf_[\w.-]+")
+REDACTED = "***"
 
 
 class PushError(OSError):
@@ -49,9 +55,12 @@ class PublishingTrainer(ResumableTrainer):
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
         """As in transformers: with `push_to_hub` it runs before training, so a missing token comes to light there."""
+        self._make_repository(token, private, is_trained=False)
+
+    def _make_repository(self, token: str | None, private: bool | None, is_trained: bool) -> None:
         given = {"token": token, "private": private}
         name = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
-        with explained(name, self.args.output_dir, self.args.hub_revision):
+        with explained(name, self.args.output_dir, self.args.hub_revision, is_trained):
             super().init_hf_repo(**{key: value for key, value in given.items() if value is not None})
 
     def create_model_card(self, **card_data: Any) -> None:
@@ -74,7 +83,10 @@ class PublishingTrainer(ResumableTrainer):
         private: bool | None = None,
         **card_data: Any,
     ) -> CommitInfo | Future | None:
-        """As in transformers: model, tokenizer, card and logs of `output_dir` in one commit, but no pickles.
+        """As in transformers: all of `output_dir` in one commit, but for what `NEVER_PUSHED` lists.
+
+        Pushed are model, tokenizer, card, metrics and written logs. Not pushed are checkpoints, pickles, what may
+        hold them, `.env` files, names that begin with `_`, and TensorBoard's events, which name the machine.
 
         Raises:
             PushError: the upload failed; with `blocking=False` the returned future raises it, and it is logged.
@@ -85,7 +97,7 @@ class PublishingTrainer(ResumableTrainer):
             return None
         if self.hub_model_id is None:
             self.create_model_card(**card_data)  # there is one even if the repository cannot be made
-            self.init_hf_repo(token=token, private=private)
+            self._make_repository(token, private, is_trained=True)
         self.create_model_card(**card_data)
         self._finish_current_push()
         upload = partial(
@@ -165,21 +177,44 @@ def upload_result(folder: str, repo_id: str, revision: str | None = None, **comm
 
 
 @contextmanager
-def explained(repo_id: str, folder: str, revision: str | None = None) -> Iterator[None]:
-    """Turns whatever stops an upload into a [`PushError`] that says where the result lies and how to go on."""
+def explained(repo_id: str, folder: str, revision: str | None = None, is_trained: bool = True) -> Iterator[None]:
+    """Turns whatever stops an upload into a [`PushError`] that says where the result lies and how to go on.
+
+    Args:
+        repo_id (`str`): where the upload goes to.
+        folder (`str`): where the result lies.
+        revision (`str`, *optional*): the branch.
+        is_trained (`bool`): whether there is a result. What lies in the folder does not say it: that may be an older
+            one, which the training is to replace.
+    """
     try:
         yield
     except Exception as error:  # of the hub, the network, the card's metadata: nothing of them may hide the result
-        raise PushError(explain_failure(error, repo_id, folder, revision)) from error
+        message = explain_failure(error, repo_id, folder, revision, is_trained)
+        if holds_secret(error):
+            raise PushError(message) from None  # a traceback shows the causes
+        raise PushError(message) from error
 
 
-def explain_failure(error: Exception, repo_id: str, folder: str, revision: str | None = None) -> str:
+def holds_secret(error: BaseException | None) -> bool:
+    """Whether the text of the error, or of one that led to it, has a token in it."""
+    seen = []
+    while error is not None and error not in seen:  # causes can go in a circle
+        seen.append(error)
+        error = error.__cause__ or error.__context__
+    return any(SECRET.search(str(error)) for error in seen)
+
+
+def explain_failure(
+    error: Exception, repo_id: str, folder: str, revision: str | None = None, is_trained: bool = True
+) -> str:
+    """Cause, where the result lies and what to do; arguments as in [`explained`]. Tokens are left out."""
     lines = str(error).split("\n") if isinstance(error, ValueError) else str(error).strip().split("\n")[:1]
-    cause = " ".join(" ".join(lines).split()).rstrip(".") or type(error).__name__
+    cause = SECRET.sub(REDACTED, " ".join(" ".join(lines).split())).rstrip(".") or type(error).__name__
     remedy = find_remedy(error, repo_id)
-    if not any(Path(folder).glob("*.safetensors")):
+    if not is_trained:
         return (
-            f"{repo_id} cannot be pushed to: {cause}. Nothing is lost, because there is no result yet. {remedy} and "
+            f"{repo_id} cannot be pushed to: {cause}. Nothing is lost, because nothing was trained yet. {remedy} and "
             "start again, or leave `push_to_hub` out and upload the result later."
         )
     return (
@@ -197,6 +232,8 @@ def find_remedy(error: Exception, repo_id: str) -> str:
         return "Log in with `hf auth login`, or set HF_TOKEN to a token with write permission,"
     if status == 403:
         return f"Log in with `hf auth login` and a token that may write to {repo_id}"
+    if "Illegal header value" in str(error):  # of httpx, before anything is sent
+        return "Give the token (HF_TOKEN, `token`) without line breaks and without blanks around it"
     if isinstance(error, ValueError):  # of the repository's name, or of the card's metadata
         return "Correct that (the card is README.md there)"
     return "Wait until the hub answers"

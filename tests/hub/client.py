@@ -145,13 +145,14 @@ def fail_to_push(folder: Path) -> None:
     push_beside_pickles(trainer, folder / "result")
     os.environ.pop("HF_TOKEN")
     print(f"no-token: {message_of(trainer.push_to_hub)}")
-    print(f"at-start: {message_of(lambda: make_trainer('classification', folder / 'new', 8, 1, push_to_hub=True))}")
+    print(f"at-start: {message_of(lambda: make_trainer('classification', folder / 'result', 8, 1, push_to_hub=True))}")
 
 
 def push_beside_pickles(trainer, folder: Path) -> None:
     """Twice: as a script does, and by `save_model`, which pushes where the arguments say so."""
     pickles = ("training_args.bin", "rng_state.pth", "global_step3/optimizer.pt", "trial/checkpoint-3/state.json")
-    for name in (*pickles, "_incomplete/model.safetensors", "events/tensorboard"):
+    private = (".env", "events/events.out.tfevents.1.this-machine.2.0", "events/_incomplete/model.safetensors")
+    for name in (*pickles, *private, "_incomplete/model.safetensors", "events/readable.log"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("content", encoding="utf-8")
     trainer.args.hub_model_id, trainer.hub_model_id = "me/clean", None
@@ -168,6 +169,8 @@ def fail_to_push_a_model(folder: Path) -> None:
     print(f"model: {message}")
     kept = message.splitlines()[-1].split()[-1]
     assert same_weights(model, GPT1DoubleHeadsModel.from_pretrained(kept))
+    cut_from_a_file = "hf_" + "SECRET" + "\n"
+    print(f"bad-token: {message_of(lambda: model.push_to_hub('me/x', token=cut_from_a_file))}")
     for name in ("cannot-read", "overloaded", "unread"):
         print(f"{name}: {message_of(partial(model.push_to_hub, f'me/{name}'))}")
 
@@ -176,6 +179,7 @@ def message_of(push) -> str:
     try:
         push()
     except PushError as error:
+        assert "SECRET" not in "".join(traceback.format_exception(error))
         return str(error)
     raise AssertionError("The push did not fail.")
 

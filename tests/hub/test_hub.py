@@ -148,7 +148,7 @@ def test_what_is_pushed(visit):
     assert visit.commits("me/books") == [("End of training", pre_trained)]
     fine_tuned = sorted(["README.md", "trainer_state.json", *SAVED, *RESULTS])
     assert visit.commits("me/moods") == [("End of training", fine_tuned)]
-    beside_pickles = sorted(["README.md", "events/tensorboard", *SAVED])
+    beside_pickles = sorted(["README.md", "events/readable.log", *SAVED])
     assert visit.commits("me/clean") == [("End of training", beside_pickles), ("Model save", beside_pickles)]
     failed = [name for name in FAULTS if name != "me/unlucky"]
     assert all(visit.commits(name) == [] for name in failed if name in visit.hub.commits)
@@ -250,16 +250,29 @@ def test_what_a_failed_push_says(visit):
     }
     refused = f"Client error '401 Unauthorized' for url '{url}"
     preupload = f"{refused}/api/models/me/clean/preupload/main'"
-    excluded = "".join(f" --exclude '{pattern}'" for pattern in ("_*", "*/checkpoint-*", "*.bin", "*.pt", "*.pth"))
+    pickles = ("*.bin", "*.pt", "*.pth")
+    excluded_patterns = ("_*", "*/_*", "*/checkpoint-*", ".env*", *pickles, "*events.out.tfevents.*")
+    excluded = "".join(f" --exclude '{pattern}'" for pattern in excluded_patterns)
     assert visit.printed("fail_to_push", "no-token") == expected("clean", preupload, LOG_IN) + excluded
     assert visit.printed("fail_to_push", "at-start") == (
-        f"new cannot be pushed to: {refused}/api/repos/create'. Nothing is lost, because there is no result yet. "
+        f"result cannot be pushed to: {refused}/api/repos/create'. Nothing is lost, because nothing was trained yet. "
         f"{LOG_IN} and start again, or leave `push_to_hub` out and upload the result later."
     )
     message = visit.printed("fail_to_push_a_model", "model")
     kept = Path(message.split()[-1])
     assert message == not_committed.replace(str(result), str(kept))
     assert kept.parent == visit.folder and (kept / "README.md").is_file()
+
+
+def test_a_token_that_cannot_be_sent_is_not_shown(visit):
+    message = visit.printed("fail_to_push_a_model", "bad-token")
+    folder = Path(message.split()[-1])
+    assert message == (
+        f"The push to me/x failed: Illegal header value b'***. Nothing is lost: the whole result lies in {folder}. "
+        "Give the token (HF_TOKEN, `token`) without line breaks and without blanks around it and run:\n"
+        f"hf upload me/x {folder}"
+    )
+    assert not any("SECRET" in path.read_text(encoding="utf-8") for path in visit.folder.glob("*.txt"))
 
 
 def test_a_card_that_cannot_be_read_is_not_replaced(visit):
@@ -304,7 +317,7 @@ def test_a_script_that_may_not_push_says_so_before_it_trains(visit):
     output = visit.output("fine_tune_with_a_token_that_may_not_write")
     assert output.splitlines()[-1] == (
         "me/forbidden cannot be pushed to: 403 Forbidden: You don't have the rights to write to me/forbidden. Nothing "
-        "is lost, because there is no result yet. Log in with `hf auth login` and a token that may write to "
+        "is lost, because nothing was trained yet. Log in with `hf auth login` and a token that may write to "
         "me/forbidden and start again, or leave `push_to_hub` out and upload the result later."
     )
     assert "'loss'" not in output and not list((visit.folder / "forbidden").glob("*.safetensors"))

@@ -1,11 +1,15 @@
 """What a failed push says, where no hub is needed to find out; pushes themselves are in tests/hub."""
 
 import shlex
+import traceback
+from concurrent.futures import Future
 
 import pytest
 from huggingface_hub.errors import HFValidationError, LocalTokenNotFoundError, OfflineModeIsEnabled
+from huggingface_hub.utils import filter_repo_objects
 
-from modeling_gpt1.hub_gpt1 import PushError, explain_failure, explained, upload_command
+from modeling_gpt1 import hub_gpt1
+from modeling_gpt1.hub_gpt1 import NEVER_PUSHED, PushError, explain_failure, explained, upload_command
 
 LOG_IN = "Log in with `hf auth login`, or set HF_TOKEN to a token with write permission,"
 
@@ -17,6 +21,12 @@ LOG_IN = "Log in with `hf auth login`, or set HF_TOKEN to a token with write per
         (LocalTokenNotFoundError("No token"), "No token", LOG_IN),
         (HFValidationError("Bad name:\n 'a b'."), "Bad name: 'a b'", "Correct that (the card is README.md there)"),
         (ConnectionResetError(), "ConnectionResetError", "Wait until the hub answers"),
+        (
+            RuntimeError(f"Illegal header value {b'Bearer hf_SECRET of mine' + bytes([10])!r}"),
+            "Illegal header value b'***",
+            "Give the token (HF_TOKEN, `token`) without line breaks and without blanks around it",
+        ),
+        (OSError("No user hf_oauth_eyJ0.e30.x-Y_z here"), "No user *** here", "Wait until the hub answers"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
@@ -33,6 +43,52 @@ def test_the_cause_is_kept(tmp_path):
     with pytest.raises(PushError) as error, explained("me/x", str(tmp_path)):
         raise cause
     assert error.value.__cause__ is cause
+
+
+def test_before_training_nothing_is_said_of_an_older_result(tmp_path):
+    (tmp_path / "model.safetensors").touch()
+    with pytest.raises(PushError) as error, explained("me/x", str(tmp_path), is_trained=False):
+        raise LocalTokenNotFoundError("No token")
+    assert str(error.value) == (
+        f"me/x cannot be pushed to: No token. Nothing is lost, because nothing was trained yet. {LOG_IN} and start "
+        "again, or leave `push_to_hub` out and upload the result later."
+    )
+
+
+@pytest.mark.parametrize("kind", ["the error", "its cause", "its context", "no secret"])
+def test_no_token_is_in_a_traceback_or_a_log(kind, tmp_path, monkeypatch):
+    secret, logged = RuntimeError("Bearer " + "hf_" + "SECRET"), []
+    error = {"the error": secret, "no secret": RuntimeError("out of reach")}.get(kind, RuntimeError("failed"))
+    if kind.startswith("its"):
+        setattr(error, f"__{kind.split()[1]}__", secret)
+    with pytest.raises(PushError) as failure, explained("me/x", str(tmp_path)):
+        raise error
+    future = Future()
+    future.set_exception(failure.value)
+    monkeypatch.setattr(hub_gpt1.logger, "error", logged.append)
+    hub_gpt1._log_failure(future)
+    shown = "".join(traceback.format_exception(failure.value))
+    assert logged == [str(failure.value)] and "SECRET" not in shown + logged[0]
+    assert ("out of reach\n\nThe above exception" in shown) == (kind == "no secret")
+
+
+def test_causes_that_go_in_a_circle():
+    first, second = RuntimeError("first"), RuntimeError("second")
+    first.__context__, second.__cause__ = second, first
+    assert not hub_gpt1.holds_secret(first)
+    second.args = ("Bearer x",)
+    assert hub_gpt1.holds_secret(first)
+
+
+def test_what_is_never_pushed():
+    pushed = ["model.safetensors", "modeling_gpt1.py", "log.jsonl", "runs/environment.txt", "a_b/c_d.json"]
+    kept = [
+        *(".env", ".env.local", "data/.env", "_incomplete/x", "runs/_private/x", "runs/_x.json"),
+        *("x.joblib", "x.npz", "runs/x.npy", "training_args.bin", "sub/optimizer.pt", "rng_state.pth"),
+        *("checkpoint-5/model.safetensors", "trial/checkpoint-7/model.safetensors"),
+        *("events.out.tfevents.1.this-machine.2.0", "runs/Jan01_this-machine/events.out.tfevents.1.this-machine.2.0"),
+    ]
+    assert list(filter_repo_objects([*pushed, *kept], ignore_patterns=list(NEVER_PUSHED))) == pushed
 
 
 def test_the_command_leaves_out_what_a_push_leaves_out(tmp_path):
