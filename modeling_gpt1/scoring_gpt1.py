@@ -1,0 +1,393 @@
+# Copyright 2026 The gpt1-hf authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Log-probabilities of continuations given contexts, for every causal language model of transformers.
+
+This is what the zero-shot heuristics of section 5 of "Improving Language Understanding by Generative Pre-Training"
+(Radford et al., 2018) and of the GPT models after it stand on; `tokenization/heuristics.py` has those. A context with
+several continuations is encoded once: its keys and values are read by all of them.
+
+Shapes: B contexts, R continuations, P tokens of a padded context, S tokens of a padded continuation, T tokens of
+both, V vocabulary, N predicted tokens.
+"""
+
+import copy
+import inspect
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.cache_utils import Cache
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
+
+# Predicted tokens whose logits are normalised at once: 41 MiB of float32 at V = 40 478.
+CHUNK_TOKENS = 256
+
+
+class ScoringRequest(NamedTuple):
+    """A context and what may follow it: texts, or lists of token ids, for the method of that name."""
+
+    context: str | Sequence[int]
+    continuations: Sequence[str] | Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class ContinuationScore:
+    """What a model says of one continuation."""
+
+    token_log_probs: tuple[float, ...]
+    """Natural logarithm of the probability of each predicted token."""
+    num_unpredicted: int = 0
+    """1 where the continuation's first token had nothing before it: no model predicts it, so it only serves the
+    others as context. 0 otherwise."""
+    num_cut: int = 0
+    """Tokens left out at the beginning of the context, which was too long."""
+
+    @property
+    def total(self) -> float:
+        """Sum over the predicted tokens; 0 without any."""
+        return math.fsum(self.token_log_probs)
+
+    @property
+    def mean(self) -> float:
+        """Mean over the predicted tokens; NaN without any."""
+        return self.total / len(self.token_log_probs) if self.token_log_probs else math.nan
+
+
+class _Group(NamedTuple):
+    """A context of at least one token, and continuations that have at least one token to predict."""
+
+    context: list[int]
+    continuations: list[list[int]]
+    places: list[int]  # of the continuations among all those of a call
+
+    @property
+    def longest(self) -> int:
+        return max(map(len, self.continuations))
+
+
+class CausalLMScorer:
+    """
+    Scores continuations of contexts in batches, exactly as one by one.
+
+    Args:
+        model ([`PreTrainedModel`]): any causal language model whose output has `logits`. One without a key-value
+            cache, or with a state in its place, reads every context once for each continuation.
+        tokenizer ([`PreTrainedTokenizerBase`], *optional*): for [`~CausalLMScorer.score`].
+        batch_tokens (`int`, defaults to 4096): tokens of a batch, padding included and contexts counted once for each
+            of their continuations, which is the memory that they take; at least one continuation is in a batch.
+        max_length (`int`, *optional*): tokens that the model may read at once. Default: its positions.
+        start_ids (`list[int]`, *optional*): ids that stand before every context, and are never cut. Default: the
+            beginning-of-text id where the tokenizer puts one before a text by itself, else none.
+        share_contexts (`bool`, defaults to `True`): `False` reads every context once for each continuation.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        batch_tokens: int = 4096,
+        max_length: int | None = None,
+        start_ids: Sequence[int] | None = None,
+        share_contexts: bool = True,
+    ):
+        self.model, self.tokenizer, self.batch_tokens = model, tokenizer, batch_tokens
+        self._arguments = inspect.signature(model.forward).parameters
+        self.shares_contexts = share_contexts and self._has_cache()
+        positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        self.max_length = min(length for length in (max_length, positions, 1 << 31) if length is not None)
+        self.start_ids = list(_usual_start(tokenizer) if start_ids is None else start_ids)
+
+    def _has_cache(self) -> bool:
+        # A recurrent state cannot leave out the padding before a context.
+        return "past_key_values" in self._arguments and not getattr(self.model, "_is_stateful", False)
+
+    # ---- Text
+
+    def score(self, requests: Iterable[ScoringRequest]) -> list[list[ContinuationScore]]:
+        """
+        Scores texts. Context and continuation are read as one text, and the boundary lies between two tokens:
+
+        - Spaces at the end of a context belong to the continuation, as in byte-level vocabularies, whose words begin
+          with their space. `("the cat ", ["sat"])` and `("the cat", [" sat"])` are the same.
+        - Where one token would span the boundary, as in `("un", ["happy"])`, the two are tokenised apart.
+
+        Args:
+            requests (iterable of [`ScoringRequest`] or of such pairs): contexts and their continuations.
+
+        Returns:
+            For each request the scores of its continuations, in order; see [`~CausalLMScorer.score_ids`].
+
+        Raises:
+            ValueError: there is no tokenizer; see also [`~CausalLMScorer.score_ids`].
+        """
+        if self.tokenizer is None:
+            raise ValueError(
+                "Texts can only be scored with a tokenizer, and there is none. Pass `tokenizer` to CausalLMScorer, or "
+                "give token ids to `score_ids`."
+            )
+        return self.score_ids(self.encode(requests))
+
+    def encode(self, requests: Iterable[ScoringRequest]) -> list[ScoringRequest]:
+        """The token ids of texts, as [`~CausalLMScorer.score`] scores them."""
+        contexts, texts = [], []
+        for context, continuations in requests:
+            contexts.append(context.rstrip(" "))
+            texts.append([contexts[-1], *(context + continuation for continuation in continuations)])
+        ids = iter(self._encode_texts([text for of_request in texts for text in of_request]))
+        return [
+            self._split(context, *(next(ids) for _ in of_request), texts=of_request)
+            for context, of_request in zip(contexts, texts, strict=True)
+        ]
+
+    def _split(self, context: str, context_ids: list[int], *whole_ids: list[int], texts: list[str]) -> ScoringRequest:
+        continuations = []
+        for text, ids in zip(texts[1:], whole_ids, strict=True):
+            if ids[: len(context_ids)] != context_ids:  # a token spans the boundary
+                ids = context_ids + self._encode_texts([text[len(context) :]])[0]
+            continuations.append(ids[len(context_ids) :])
+        return ScoringRequest(context_ids, continuations)
+
+    def _encode_texts(self, texts: list[str]) -> list[list[int]]:
+        if not texts:
+            return []
+        return self.tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
+
+    # ---- Ids
+
+    def score_ids(self, requests: Iterable[ScoringRequest]) -> list[list[ContinuationScore]]:
+        """
+        Scores token ids.
+
+        A request with more tokens than the model may read loses the beginning of its context, as much of it for all
+        continuations as the longest needs; a warning says how many requests did. Without a context (and without
+        `start_ids`) the first token of each continuation is not predicted. An empty continuation has a total of 0 and
+        no mean.
+
+        Args:
+            requests (iterable of [`ScoringRequest`] or of such pairs): contexts and their continuations.
+
+        Returns:
+            For each request the scores of its continuations, in order.
+
+        Raises:
+            ValueError: a continuation is too long to be read with at least one token before it.
+        """
+        requests = [ScoringRequest(list(context), list(map(list, rest))) for context, rest in requests]
+        for number, request in enumerate(requests):
+            self._check_length(number, request)
+        contexts = [self._fit(request) for request in requests]
+        num_cut = [len(request.context) - len(context) for request, context in zip(requests, contexts, strict=True)]
+        if any(num_cut):
+            logger.warning(
+                f"{sum(map(bool, num_cut))} of {len(requests)} contexts lost their beginning, up to {max(num_cut)} "
+                f"tokens, to fit into {self.max_length}."
+            )
+        groups = self._groups([self.start_ids + context for context in contexts], requests)
+        log_probs = self._compute(groups)
+        scores = iter(
+            ContinuationScore(log_probs.get(place, ()), num_unpredicted, cut)
+            for place, (cut, num_unpredicted) in enumerate(self._facts(contexts, requests, num_cut))
+        )
+        return [[next(scores) for _ in request.continuations] for request in requests]
+
+    def _check_length(self, number: int, request: ScoringRequest) -> None:
+        longest, limit = max(map(len, request.continuations), default=0), self.max_length - len(self.start_ids)
+        if longest > limit:
+            raise ValueError(
+                f"Request {number} has a continuation of {longest} tokens, but the model reads at most {limit} beside "
+                f"what stands before it (`max_length` {self.max_length}, `start_ids` {len(self.start_ids)}). Shorten "
+                "the continuation, or score it in parts."
+            )
+
+    def _fit(self, request: ScoringRequest) -> list[int]:
+        """The end of the context; the last token of a continuation is predicted, but never read."""
+        longest = max(map(len, request.continuations), default=0)
+        return request.context[-(self.max_length + 1 - len(self.start_ids) - max(longest, 1)) :]
+
+    def _facts(
+        self, contexts: list[list[int]], requests: list[ScoringRequest], num_cut: list[int]
+    ) -> Iterator[tuple[int, int]]:
+        """`num_cut` and `num_unpredicted` of every continuation."""
+        for context, request, cut in zip(contexts, requests, num_cut, strict=True):
+            has_start = bool(self.start_ids or context)
+            for continuation in request.continuations:
+                yield cut, int(not has_start and len(continuation) > 0)
+
+    def _groups(self, contexts: list[list[int]], requests: list[ScoringRequest]) -> list[_Group]:
+        groups, first_place = [], 0
+        for context, request in zip(contexts, requests, strict=True):
+            places = range(first_place, first_place + len(request.continuations))
+            first_place = places.stop
+            if context:
+                kept = [(ids, place) for ids, place in zip(request.continuations, places, strict=True) if ids]
+                shared = [kept] if self.shares_contexts else [[pair] for pair in kept]
+                groups += [_Group(context, *map(list, zip(*pairs, strict=True))) for pairs in shared if pairs]
+            else:
+                pairs = zip(request.continuations, places, strict=True)
+                groups += [_Group(ids[:1], [ids[1:]], [place]) for ids, place in pairs if len(ids) > 1]
+        return groups
+
+    # ---- The model
+
+    def _compute(self, groups: list[_Group]) -> dict[int, tuple[float, ...]]:
+        """The log-probabilities of the tokens of the continuation at each place."""
+        log_probs = {}
+        shared = [group for group in groups if len(group.places) > 1]
+        whole = [group for group in groups if len(group.places) == 1]
+        with torch.no_grad(), _evaluating(self.model):
+            for score_batch, of_kind in ((self._score_shared, shared), (self._score_whole, whole)):
+                for batch in self._batches(of_kind):
+                    places = [place for group in batch for place in group.places]
+                    lengths = [len(ids) for group in batch for ids in group.continuations]
+                    values = score_batch(batch).split(lengths)
+                    log_probs.update((place, tuple(v.tolist())) for place, v in zip(places, values, strict=True))
+        return log_probs
+
+    def _batches(self, groups: list[_Group]) -> Iterator[list[_Group]]:
+        """Groups of like length, the longest first, so that memory runs out at once if it does."""
+        batch, num_rows, longest = [], 0, 0
+        for group in sorted(groups, key=lambda group: (len(group.context), group.longest), reverse=True):
+            most = max(longest, group.longest)
+            length = len(batch[0].context if batch else group.context) + most - 1
+            num_rows += len(group.places)
+            if batch and (length > self.max_length or length * num_rows > self.batch_tokens):
+                yield batch
+                batch, num_rows, most = [], len(group.places), group.longest
+            batch.append(group)
+            longest = most
+        if batch:
+            yield batch
+
+    def _score_whole(self, batch: list[_Group]) -> torch.Tensor:
+        """Log-probabilities of all continuations' tokens, `[N]`; every row is a context and its continuation."""
+        rows = [group.context + group.continuations[0] for group in batch]
+        starts = [len(group.context) - 1 for group in batch]  # what predicts the first token
+        input_ids, mask = _pad([row[:-1] for row in rows], side="right", device=self.model.device)
+        first = min(starts)
+        logits = self._run(input_ids, mask, keep=input_ids.shape[1] - first).logits
+        positions = [range(start - first, len(row) - 1 - first) for start, row in zip(starts, rows, strict=True)]
+        return _target_log_probs(logits, positions, [group.continuations[0] for group in batch])
+
+    def _score_shared(self, batch: list[_Group]) -> torch.Tensor:
+        """As `_score_whole`, with several continuations of each context, which is read once."""
+        input_ids, mask = _pad([group.context for group in batch], side="left", device=self.model.device)  # [B, P]
+        outputs = self._run(input_ids, mask, keep=1, use_cache=True)
+        rows = [row for row, group in enumerate(batch) for _ in group.places]
+        continuations = [ids for group in batch for ids in group.continuations]
+        # The end of the context predicts the first tokens, and the last ones are not read.
+        firsts = _first_log_probs(outputs.logits[:, -1], rows, continuations)
+        parts = [firsts[index : index + 1] for index in range(len(rows))]
+        unread = [index for index, ids in enumerate(continuations) if len(ids) > 1]
+        for chunk in self._chunks(unread, input_ids.shape[1], continuations):
+            rests = self._score_rests(
+                outputs.past_key_values,
+                mask[[rows[index] for index in chunk]],
+                [rows[index] for index in chunk],
+                [continuations[index] for index in chunk],
+            )
+            for index, values in zip(chunk, rests, strict=True):
+                parts[index] = torch.cat([parts[index], values])
+        return torch.cat(parts)
+
+    def _chunks(self, unread: list[int], context_length: int, continuations: list[list[int]]) -> Iterator[list[int]]:
+        """Parts of the continuations of a batch, small enough for the copies of their contexts' keys and values."""
+        longest = max((len(continuations[index]) - 1 for index in unread), default=0)
+        size = max(1, self.batch_tokens // (context_length + longest))
+        return (unread[start : start + size] for start in range(0, len(unread), size))
+
+    def _score_rests(
+        self, cache: Cache, context_mask: torch.Tensor, rows: list[int], continuations: list[list[int]]
+    ) -> tuple[torch.Tensor, ...]:
+        """Log-probabilities of the tokens after the first of each continuation; `context_mask [R, P]`."""
+        input_ids, mask = _pad([ids[:-1] for ids in continuations], side="right", device=self.model.device)  # [R, S]
+        cache = _select_rows(cache, torch.tensor(rows, device=self.model.device))
+        logits = self._run(input_ids, torch.cat([context_mask, mask], dim=1), past_key_values=cache).logits
+        targets = [ids[1:] for ids in continuations]
+        values = _target_log_probs(logits, [range(len(ids)) for ids in targets], targets)
+        return values.split(list(map(len, targets)))
+
+    def _run(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, keep: int = 0, **kwargs):
+        """The model's output, with the logits of the last `keep` places only."""
+        num_new = input_ids.shape[1]
+        position_ids = (attention_mask.cumsum(1) - 1).clamp(min=0)[:, -num_new:]
+        optional = {"position_ids": position_ids, "logits_to_keep": keep}
+        optional["use_cache"] = kwargs.pop("use_cache", "past_key_values" in kwargs)
+        kwargs |= {name: value for name, value in optional.items() if name in self._arguments}
+        outputs = self.model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True, **kwargs)
+        outputs.logits = outputs.logits[:, -keep:]
+        return outputs
+
+
+def _usual_start(tokenizer: PreTrainedTokenizerBase | None) -> list[int]:
+    """The beginning-of-text id, where the tokenizer puts one before every text."""
+    if tokenizer is None or tokenizer.bos_token_id is None:
+        return []
+    return [tokenizer.bos_token_id] if tokenizer("")["input_ids"][:1] == [tokenizer.bos_token_id] else []
+
+
+@contextmanager
+def _evaluating(model: PreTrainedModel) -> Iterator[None]:
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
+
+
+def _pad(rows: Sequence[Sequence[int]], side: str, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids and mask of ragged rows, both `[B, T]`, int64."""
+    length = max(map(len, rows))
+    pads = [length - len(row) for row in rows]
+    ids = [[0] * pad + [*row] if side == "left" else [*row] + [0] * pad for row, pad in zip(rows, pads, strict=True)]
+    masks = [[0] * pad + [1] * len(row) for row, pad in zip(rows, pads, strict=True)]
+    masks = masks if side == "left" else [mask[::-1] for mask in masks]
+    return torch.tensor(ids, device=device), torch.tensor(masks, device=device)
+
+
+def _select_rows(cache: Cache, rows: torch.Tensor) -> Cache:
+    """Keys and values of these rows of a cache, which stays as it is."""
+    selected = copy.copy(cache)
+    selected.layers = [copy.copy(layer) for layer in cache.layers]
+    selected.batch_select_indices(rows)
+    return selected
+
+
+def _first_log_probs(logits: torch.Tensor, rows: list[int], continuations: list[list[int]]) -> torch.Tensor:
+    """Log-probability of the first token of each continuation, `[R]`, by the logits `[B, V]` of its context's row."""
+    first_ids = torch.tensor([ids[0] for ids in continuations], device=logits.device)
+    return logits.float().log_softmax(-1)[torch.tensor(rows, device=logits.device), first_ids]
+
+
+def _target_log_probs(
+    logits: torch.Tensor, positions: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+) -> torch.Tensor:
+    """Log-probabilities of each row's targets at its positions, one row after the other, `[N]`; `logits [B, T, V]`."""
+    rows = torch.tensor([row for row, of_row in enumerate(positions) for _ in of_row], device=logits.device)
+    places = torch.tensor([place for of_row in positions for place in of_row], device=logits.device)
+    ids = torch.tensor([target for of_row in targets for target in of_row], device=logits.device)
+    parts = []
+    for chunk in torch.arange(len(ids), device=logits.device).split(CHUNK_TOKENS):
+        log_probs = logits[rows[chunk], places[chunk]].float().log_softmax(-1)  # [n, V]
+        parts.append(log_probs.gather(1, ids[chunk, None])[:, 0])
+    return torch.cat(parts)
+
+
+__all__ = ["CausalLMScorer", "ContinuationScore", "ScoringRequest"]
