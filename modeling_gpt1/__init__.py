@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .callbacks_gpt1 import JsonLinesCallback, SampleCallback
     from .continuation_gpt1 import StopAtStrings, continue_prompts
     from .generation_gpt1 import GPT1Int8Config, order_weights_for_generation
+    from .scoring_gpt1 import CausalLMScorer, ContinuationScore, ScoringRequest
     from .trainer_gpt1 import GPT1PretrainingArguments, GPT1PretrainingTrainer, GPT1Trainer, GPT1TrainingArguments
 
 AutoConfig.register(GPT1Config.model_type, GPT1Config, exist_ok=True)
@@ -36,6 +37,8 @@ AutoModelForSequenceClassification.register(GPT1Config, GPT1ForSequenceClassific
 AutoModelForMultipleChoice.register(GPT1Config, GPT1ForMultipleChoice, exist_ok=True)
 
 _ON_DEMAND = {
+    "CausalLMScorer": ".scoring_gpt1",
+    "ContinuationScore": ".scoring_gpt1",
     "GPT1Int8Config": ".generation_gpt1",
     "GPT1PretrainingArguments": ".trainer_gpt1",
     "GPT1PretrainingTrainer": ".trainer_gpt1",
@@ -43,6 +46,7 @@ _ON_DEMAND = {
     "GPT1TrainingArguments": ".trainer_gpt1",
     "JsonLinesCallback": ".callbacks_gpt1",
     "SampleCallback": ".callbacks_gpt1",
+    "ScoringRequest": ".scoring_gpt1",
     "StopAtStrings": ".continuation_gpt1",
     "continue_prompts": ".continuation_gpt1",
     "order_weights_for_generation": ".generation_gpt1",
@@ -57,6 +61,8 @@ def __getattr__(name: str):
 
 
 __all__ = [
+    "CausalLMScorer",
+    "ContinuationScore",
     "GPT1CausalLMOutput",
     "GPT1Config",
     "GPT1DoubleHeadsModel",
@@ -73,6 +79,7 @@ __all__ = [
     "GPT1TrainingArguments",
     "JsonLinesCallback",
     "SampleCallback",
+    "ScoringRequest",
     "StopAtStrings",
     "continue_prompts",
     "order_weights_for_generation",

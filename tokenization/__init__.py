@@ -13,16 +13,21 @@ from .tokenization_gpt1 import GPT1Tokenizer
 
 if TYPE_CHECKING:
     from .corpus import BlockCounts, count_blocks, load_blocks, load_documents, training_texts
+    from .heuristics import HEURISTICS, Heuristic, evaluate_zero_shot, get_heuristic
     from .tasks import TASKS, Task, compute_metrics_for, get_task, load_task
 
 AutoTokenizer.register(GPT1Config, GPT1Tokenizer, exist_ok=True)
 
 _DATA = {
+    "HEURISTICS": ".heuristics",
     "TASKS": ".tasks",
     "BlockCounts": ".corpus",
+    "Heuristic": ".heuristics",
     "Task": ".tasks",
     "compute_metrics_for": ".tasks",
     "count_blocks": ".corpus",
+    "evaluate_zero_shot": ".heuristics",
+    "get_heuristic": ".heuristics",
     "get_task": ".tasks",
     "load_blocks": ".corpus",
     "load_documents": ".corpus",
@@ -39,14 +44,18 @@ def __getattr__(name: str):
 
 
 __all__ = [
+    "HEURISTICS",
     "TASKS",
     "BlockCollator",
     "BlockCounts",
     "GPT1Tokenizer",
+    "Heuristic",
     "Task",
     "TraversalCollator",
     "compute_metrics_for",
     "count_blocks",
+    "evaluate_zero_shot",
+    "get_heuristic",
     "get_task",
     "load_blocks",
     "load_documents",

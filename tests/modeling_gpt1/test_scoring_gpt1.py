@@ -1,0 +1,287 @@
+"""Scoring beside each sequence's own softmax: batches, shared contexts, lengths, texts, and what is refused."""
+
+import math
+import random
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    OpenAIGPTConfig,
+    OpenAIGPTLMHeadModel,
+    TokenizersBackend,
+)
+from transformers.utils import logging
+
+from modeling_gpt1 import CausalLMScorer, ContinuationScore, GPT1ForCausalLM, ScoringRequest, scoring_gpt1
+
+SIZES = {"vocab_size": 101, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 24}
+LLAMA = {**SIZES, "hidden_size": 32, "intermediate_size": 48}
+BUILT_IN = {
+    "openai-gpt": lambda: OpenAIGPTLMHeadModel(OpenAIGPTConfig(**SIZES, n_embd=32)),
+    "gpt2": lambda: GPT2LMHeadModel(GPT2Config(**SIZES, n_embd=32, bos_token_id=None, eos_token_id=None)),
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**LLAMA)),
+    "sliding window": lambda: MistralForCausalLM(MistralConfig(**LLAMA, num_key_value_heads=2, sliding_window=5)),
+}
+
+
+@pytest.fixture(scope="module", params=["gpt1", *BUILT_IN])
+def model(request, tiny_model, randomise):
+    if request.param == "gpt1":
+        return tiny_model(GPT1ForCausalLM)
+    return randomise(BUILT_IN[request.param]()).eval()
+
+
+@pytest.fixture(scope="module")
+def our_model(tiny_model):
+    return tiny_model(GPT1ForCausalLM)
+
+
+@pytest.fixture
+def warnings(monkeypatch):
+    """What the scorer warns of."""
+    texts = []
+    monkeypatch.setattr(scoring_gpt1.logger, "warning", texts.append)
+    return texts
+
+
+def make_requests(number=12, seed=0):
+    """Ragged in every way: contexts of 0 to 13 tokens, up to 4 continuations of 0 to 10 tokens each."""
+    draw = random.Random(seed)
+    ids = lambda longest: [draw.randrange(101) for _ in range(draw.randrange(longest + 1))]  # noqa: E731
+    return [ScoringRequest(ids(13), [ids(10) for _ in range(draw.randrange(5))]) for _ in range(number)]
+
+
+@torch.no_grad()
+def alone(model, context, continuation):
+    """Each token's log-probability by a softmax in float64 over the whole sequence, in a batch of its own."""
+    ids = torch.tensor([[*context, *continuation]])
+    logits = model(ids[:, :-1]).logits[0].double()
+    log_probs = logits - logits.exp().sum(-1, keepdim=True).log()
+    return [log_probs[i - 1, ids[0, i]].item() for i in range(max(len(context), 1), ids.shape[1])]
+
+
+def largest_difference(model, requests, scores):
+    differences = [0.0]
+    for (context, continuations), of_request in zip(requests, scores, strict=True):
+        for continuation, score in zip(continuations, of_request, strict=True):
+            expected = alone(model, context, continuation) if continuation else []
+            differences += [abs(a - b) for a, b in zip(expected, score.token_log_probs, strict=True)]
+    return max(differences)
+
+
+# ---- Exactness
+
+
+@pytest.mark.parametrize("share_contexts", [True, False])
+@pytest.mark.parametrize("batch_tokens", [4096, 60, 1])
+def test_batches_are_exact(model, share_contexts, batch_tokens):
+    requests = make_requests()
+    scorer = CausalLMScorer(model, batch_tokens=batch_tokens, share_contexts=share_contexts)
+    assert largest_difference(model, requests, scorer.score_ids(requests)) < 1e-5
+
+
+@pytest.mark.parametrize("change", ["context", "cached rows", "first token"])
+def test_the_comparison_sees_a_mix_up(our_model, monkeypatch, change):
+    """Negative control: another context, keys of another row, or the wrong place for a first token."""
+    requests = make_requests()
+    scorer = CausalLMScorer(our_model)
+    if change == "context":
+        changed = [ScoringRequest([*context[:-1], 100] if context else [], rest) for context, rest in requests]
+        scores = scorer.score_ids(changed)
+    else:
+        name = {"cached rows": "_select_rows", "first token": "_first_log_probs"}[change]
+        exact, place = getattr(scoring_gpt1, name), 1
+        wrong = lambda values: values.flip(0) if isinstance(values, torch.Tensor) else values[::-1]  # noqa: E731
+        monkeypatch.setattr(
+            scoring_gpt1,
+            name,
+            lambda *args: exact(*args[:place], wrong(args[place]), *args[place + 1 :]),
+        )
+        scores = scorer.score_ids(requests)
+    assert largest_difference(our_model, requests, scores) > 0.1
+
+
+def read_tokens(model, scorer, requests):
+    """How many tokens the decoder reads, padding included, in each call."""
+    seen = []
+    handle = model.get_input_embeddings().register_forward_hook(
+        lambda module, args, output: seen.append(args[0].shape)
+    )
+    scorer.score_ids(requests)
+    handle.remove()
+    return [tuple(shape) for shape in seen]
+
+
+def test_a_context_is_read_once(our_model):
+    requests = [ScoringRequest(list(range(15)), [[20 + choice] * (2 + choice) for choice in range(4)])]
+    assert read_tokens(our_model, CausalLMScorer(our_model), requests) == [(1, 15), (4, 4)]
+    assert read_tokens(our_model, CausalLMScorer(our_model, batch_tokens=38), requests) == [(1, 15), (2, 2), (2, 4)]
+    assert read_tokens(our_model, CausalLMScorer(our_model, share_contexts=False), requests) == [(4, 19)]
+    labels = [ScoringRequest([1, 2, 3], [[4], [5]]), ScoringRequest([6], [[4], [5]])]
+    assert read_tokens(our_model, CausalLMScorer(our_model), labels) == [(2, 3)]
+
+
+def test_a_model_without_a_cache_reads_whole_sequences(randomise):
+    model = randomise(BUILT_IN["openai-gpt"]()).eval()
+    scorer = CausalLMScorer(model)
+    assert not scorer.shares_contexts
+    assert read_tokens(model, scorer, [ScoringRequest([1, 2, 3], [[4, 5], [6]])]) == [(2, 4)]
+
+
+def test_the_model_stays_as_it_was(tiny_model):
+    model = tiny_model(GPT1ForCausalLM, embd_pdrop=0.5).train()
+    requests = make_requests(number=4)
+    scores = CausalLMScorer(model).score_ids(requests)
+    assert model.training
+    assert largest_difference(model.eval(), requests, scores) < 1e-5
+
+
+# ---- Sums, means and what has no prediction
+
+
+def test_total_and_mean():
+    score = ContinuationScore((-1.0, -2.5))
+    assert (score.total, score.mean) == (-3.5, -1.75)
+    assert ContinuationScore(()).total == 0 and math.isnan(ContinuationScore(()).mean)
+
+
+def test_first_token_without_a_context(our_model):
+    """It is not predicted, and the others are as if it had been the context."""
+    scorer = CausalLMScorer(our_model)
+    (whole, single, nothing), (rest,) = scorer.score_ids([([], [[7, 8, 9], [7], []]), ([7], [[8, 9]])])
+    assert (whole.num_unpredicted, single.num_unpredicted, nothing.num_unpredicted) == (1, 1, 0)
+    assert whole.token_log_probs == pytest.approx(rest.token_log_probs, abs=1e-5)
+    assert single.token_log_probs == nothing.token_log_probs == () and rest.num_unpredicted == 0
+
+
+def test_start_ids_stand_before_every_context(our_model):
+    scorer = CausalLMScorer(our_model, start_ids=[3])
+    ((first,), (second,)) = scorer.score_ids([([], [[7, 8]]), ([5], [[7]])])
+    assert first.num_unpredicted == 0
+    assert first.token_log_probs == pytest.approx(alone(our_model, [3], [7, 8]), abs=1e-5)
+    assert second.token_log_probs == pytest.approx(alone(our_model, [3, 5], [7]), abs=1e-5)
+
+
+# ---- Length
+
+
+def test_a_long_context_loses_its_beginning(our_model, warnings):
+    """24 positions: the last token of a continuation is not read, so 25 tokens fit; all continuations see the same."""
+    context = list(range(30))
+    ((long, short), (fitting,)) = CausalLMScorer(our_model).score_ids(
+        [(context, [[50, 51, 52, 53], [60]]), (list(range(24)), [[70]])]
+    )
+    assert (long.num_cut, short.num_cut, fitting.num_cut) == (9, 9, 0)
+    assert long.token_log_probs == pytest.approx(alone(our_model, context[9:], [50, 51, 52, 53]), abs=1e-5)
+    assert short.token_log_probs == pytest.approx(alone(our_model, context[9:], [60]), abs=1e-5)
+    assert fitting.token_log_probs == pytest.approx(alone(our_model, range(24), [70]), abs=1e-5)
+    assert warnings == ["1 of 2 contexts lost their beginning, up to 9 tokens, to fit into 24."]
+
+
+def test_start_ids_are_not_cut(our_model, warnings):
+    ((score,),) = CausalLMScorer(our_model, start_ids=[3, 4], max_length=10).score_ids([(range(20), [[50, 51]])])
+    assert score.num_cut == 13
+    assert score.token_log_probs == pytest.approx(alone(our_model, [3, 4, *range(13, 20)], [50, 51]), abs=1e-5)
+
+
+def test_rows_that_only_fit_apart(our_model):
+    """A long context and a long continuation of another one would together need more positions than there are."""
+    requests = [([*range(20)], [[1, 2], [3, 4]]), ([5, 6], [[*range(15)], [*range(15, 30)]])]
+    assert largest_difference(our_model, requests, CausalLMScorer(our_model).score_ids(requests)) < 1e-5
+
+
+def test_a_continuation_that_is_too_long(our_model):
+    scorer = CausalLMScorer(our_model, start_ids=[1])
+    scorer.score_ids([([5], [[2] * 23])])
+    with pytest.raises(ValueError) as error:
+        scorer.score_ids([([5], [[2]]), ([5], [[2], [2] * 24])])
+    assert str(error.value) == (
+        "Request 1 has a continuation of 24 tokens, but the model reads at most 23 beside what stands before it "
+        "(`max_length` 24, `start_ids` 1). Shorten the continuation, or score it in parts."
+    )
+
+
+# ---- Text
+
+
+@pytest.fixture(scope="module")
+def byte_level_tokenizer():
+    """As GPT-2's: words begin with their space."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(["the cat sat on the mat and the dog sat too"] * 3, trainer)
+    return TokenizersBackend(tokenizer_object=tokenizer, eos_token="!", bos_token="!")
+
+
+def test_a_space_belongs_to_the_continuation(byte_level_tokenizer, our_model):
+    scorer = CausalLMScorer(our_model, byte_level_tokenizer)
+    whole = byte_level_tokenizer("the cat sat on the mat")["input_ids"]
+    for context, continuation in [("the cat", " sat on the mat"), ("the cat ", "sat on the mat")]:
+        ((ids, (rest,)),) = scorer.encode([(context, [continuation])])
+        assert ids == byte_level_tokenizer("the cat")["input_ids"] and ids + rest == whole
+        assert byte_level_tokenizer.decode(rest) == " sat on the mat"
+    assert scorer.encode([("", [" sat", "sat"])]) == [([], byte_level_tokenizer([" sat", "sat"])["input_ids"])]
+
+
+def test_words_of_our_tokenizer_join_exactly(tiny_tokenizer, our_model):
+    scorer = CausalLMScorer(our_model, tiny_tokenizer)
+    texts = ["the film was", "the film was slow", "the film was slow, but"]
+    short, middle, long = tiny_tokenizer(texts, add_special_tokens=False)["input_ids"]
+    assert scorer.encode([(texts[0], [" slow", " slow, but"]), (texts[1], [", but"])]) == [
+        (short, [middle[len(short) :], long[len(short) :]]),
+        (middle, [long[len(middle) :]]),
+    ]
+    assert tiny_tokenizer.extract_token_id not in scorer.encode([("a film", [" [e]"])])[0].continuations[0]
+
+
+def test_a_token_that_would_span_the_boundary(byte_level_tokenizer, our_model):
+    scorer = CausalLMScorer(our_model, byte_level_tokenizer)
+    context, rest = (byte_level_tokenizer(text)["input_ids"] for text in ("the c", "at"))
+    assert byte_level_tokenizer("the cat")["input_ids"] != context + rest
+    assert scorer.encode([("the c", ["at", " cat"])])[0] == (
+        context,
+        [rest, byte_level_tokenizer(" cat")["input_ids"]],
+    )
+
+
+def test_texts_are_scored_as_their_ids(tiny_tokenizer, tiny_model):
+    scorer = CausalLMScorer(tiny_model(GPT1ForCausalLM, vocab_size=len(tiny_tokenizer)), tiny_tokenizer)
+    requests = [("the old farmer", [" walked to the market", " smiled", ""]), ("", ["he paid five dollars ."])]
+    assert scorer.score(requests) == scorer.score_ids(scorer.encode(requests))
+    assert scorer.score([]) == [] and scorer.score([("the", [])]) == [[]]
+    with pytest.raises(ValueError) as error:
+        CausalLMScorer(scorer.model).score(requests)
+    assert str(error.value) == (
+        "Texts can only be scored with a tokenizer, and there is none. Pass `tokenizer` to CausalLMScorer, or give "
+        "token ids to `score_ids`."
+    )
+
+
+def test_beginning_of_text_where_the_tokenizer_puts_one(byte_level_tokenizer, tiny_tokenizer, our_model):
+    from tokenizers.processors import TemplateProcessing
+
+    assert CausalLMScorer(our_model, byte_level_tokenizer).start_ids == []
+    assert CausalLMScorer(our_model, tiny_tokenizer).start_ids == []
+    with_start = TokenizersBackend(tokenizer_object=byte_level_tokenizer.backend_tokenizer, bos_token="!")
+    with_start.backend_tokenizer.post_processor = TemplateProcessing(single="! $A", special_tokens=[("!", 0)])
+    scorer = CausalLMScorer(our_model, with_start)
+    assert scorer.start_ids == [with_start.bos_token_id]
+    assert with_start.bos_token_id not in scorer.encode([("the", [" cat"])])[0].context
+
+
+def test_nothing_is_said_of_long_texts(tiny_tokenizer, tiny_model, warnings):
+    """The tokenizer's own warning would name its `model_max_length`, while the scorer says what it cuts."""
+    scorer = CausalLMScorer(tiny_model(GPT1ForCausalLM, vocab_size=len(tiny_tokenizer)), tiny_tokenizer)
+    level = logging.get_verbosity()
+    scorer.score([("the film was slow . " * 10, [" he", " she"])])
+    assert logging.get_verbosity() == level and len(warnings) == 1

@@ -1,0 +1,337 @@
+"""What a language model can do without fine-tuning: the heuristics by which it answers the rows of a task.
+
+Source: section 5, "Zero-shot Behaviors", of "Improving Language Understanding by Generative Pre-Training" (Radford et
+al. 2018). Answers shown before the row are those of "Language Models are Few-Shot Learners" (Brown et al. 2020,
+https://arxiv.org/abs/2005.14165), contextual calibration that of "Calibrate Before Use" (Zhao et al. 2021,
+https://arxiv.org/abs/2102.09690).
+"""
+
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from modeling_gpt1.scoring_gpt1 import CausalLMScorer, ContinuationScore, ScoringRequest
+
+from .metrics import METRICS
+from .tasks import Task, get_task
+
+CONTENT_FREE = "N/A"
+
+# "DPRD" of the paper: Rahman and Ng 2012, "Resolving Complex Cases of Definite Pronouns". `pronoun_offset` counts
+# characters of the sentence.
+DPR = Task(
+    name="dpr",
+    traversal="multiple_choice",
+    columns={
+        "context": "sentence",
+        "pronoun": "pronoun",
+        "offset": "pronoun_offset",
+        "choices": "candidates",
+        "label": "label",
+    },
+)
+
+
+@dataclass(frozen=True)
+class Heuristic:
+    """How a language model without a task head answers the rows of a task."""
+
+    task: Task
+    """Data set; its first metric is reported."""
+    requests: Callable[[Mapping], tuple[ScoringRequest, ...]]
+    """A row's candidates: continuations of one context, or one continuation of several contexts."""
+    score: Literal["mean", "total"] = "mean"
+    """Log-probability of a candidate: per token, or of the whole."""
+    content: tuple[str, ...] = ()
+    """Columns that contextual calibration replaces by a text without content; none: not to be calibrated."""
+    has_threshold: bool = False
+    """One candidate a row, and the class is 1 where its score is above a threshold chosen on training rows."""
+    chance: float = 0.5
+    """The metric of guessing, 0 of the paper's normalised score."""
+    best_known: float = 1.0
+    """The metric of the best model known to the paper, 1 of its normalised score."""
+
+    @property
+    def metric(self) -> str:
+        return self.task.metrics[0]
+
+    def normalise(self, value: float) -> float:
+        """The metric on the scale of figure 2, right: 0 for guessing, 1 for the best model known then."""
+        return (value - self.chance) / (self.best_known - self.chance)
+
+
+# ---- The rows of each task
+
+
+def _acceptability(row: Mapping) -> tuple[ScoringRequest, ...]:
+    return (ScoringRequest("", (row["sentence"].strip(),)),)
+
+
+def _sentiment(row: Mapping) -> tuple[ScoringRequest, ...]:
+    return (ScoringRequest(f"{row['sentence'].strip()} very", (" negative", " positive")),)
+
+
+def _reading(row: Mapping) -> tuple[ScoringRequest, ...]:
+    context = f"{row['article'].strip()} {row['question'].strip()}"
+    return (ScoringRequest(context, tuple(f" {option.strip()}" for option in row["options"])),)
+
+
+def _story(row: Mapping) -> tuple[ScoringRequest, ...]:
+    return (ScoringRequest(row["context"].strip(), tuple(f" {row[name].strip()}" for name in ("ending1", "ending2"))),)
+
+
+def _pronoun(row: Mapping) -> tuple[ScoringRequest, ...]:
+    sentence, start = row["sentence"], row["pronoun_offset"]
+    end = start + len(row["pronoun"])
+    if sentence[start:end].lower() != row["pronoun"].lower():
+        raise ValueError(
+            f"`pronoun_offset` {start} of the sentence {sentence!r} is the place of {sentence[start:end]!r}, not of "
+            f"the pronoun {row['pronoun']!r}. It counts characters from 0: correct the row."
+        )
+    begins = re.search(r"(^|[.!?]['\"]?\s+)$", sentence[:start]) is not None
+    candidates = (_in_place(candidate.strip(), begins) for candidate in row["candidates"])
+    return tuple(ScoringRequest(sentence[:start] + candidate, (sentence[end:],)) for candidate in candidates)
+
+
+def _in_place(candidate: str, begins_sentence: bool) -> str:
+    """A candidate as it is written there: "The bee", quoted from a sentence's beginning, is "the bee" elsewhere."""
+    if begins_sentence:
+        return candidate[:1].upper() + candidate[1:]
+    return re.sub(r"^(The|An?)\b", lambda article: article[0].lower(), candidate)
+
+
+def _race(name: str, best_known: float) -> Heuristic:
+    content = ("article", "question")
+    return Heuristic(get_task(name), _reading, content=content, chance=0.25, best_known=best_known)
+
+
+# The best known figures are those that the paper compares with, in its tables 3 and 4; for DPR, which has no table
+# there, Peng et al. 2015, "Solving Hard Coreference Problems".
+HEURISTICS: dict[str, Heuristic] = {
+    heuristic.task.name: heuristic
+    for heuristic in (
+        Heuristic(get_task("cola"), _acceptability, has_threshold=True, chance=0.0, best_known=0.35),
+        Heuristic(get_task("sst2"), _sentiment, score="total", content=("sentence",), best_known=0.932),
+        _race("race", 0.533),
+        _race("race-middle", 0.602),
+        _race("race-high", 0.503),
+        Heuristic(get_task("story_cloze"), _story, content=("context",), best_known=0.776),
+        Heuristic(DPR, _pronoun, best_known=0.764),
+    )
+}
+
+
+def get_heuristic(name: str) -> Heuristic:
+    """The heuristic of a task; case, spaces, hyphens and underscores do not count ("SST-2" is "sst2").
+
+    Raises ValueError for a task that has none.
+    """
+    by_plain_name = {re.sub(r"[\s_-]", "", known): heuristic for known, heuristic in HEURISTICS.items()}
+    plain = re.sub(r"[\s_-]", "", name.lower())
+    if plain not in by_plain_name:
+        raise ValueError(
+            f"Task {name!r} has no zero-shot heuristic. Those with one: {', '.join(HEURISTICS)}. For data of your own "
+            "build a Heuristic with its Task and a function from a row to its candidates."
+        )
+    return by_plain_name[plain]
+
+
+# ---- Evaluation
+
+
+@dataclass(frozen=True)
+class ZeroShotResult:
+    """What a model reached by a heuristic."""
+
+    metrics: dict[str, float]
+    """All metrics of the task, and `normalised`: the first one on the scale of figure 2, right."""
+    predictions: list[int]
+    """Class or choice of each row."""
+    scores: list[list[float]]
+    """Of each row's candidates; after calibration, if there is one."""
+    threshold: float | None
+    """Of the score, where the heuristic has one."""
+    num_shots: list[int]
+    """Answered rows that stood before each row: those that fitted."""
+    num_cut: int
+    """Rows whose context lost its beginning."""
+
+
+def evaluate_zero_shot(
+    scorer: CausalLMScorer,
+    heuristic: str | Heuristic,
+    rows: Sequence[Mapping],
+    train_rows: Sequence[Mapping] | None = None,
+    num_shots: int = 0,
+    calibrate: bool = False,
+    seed: int = 0,
+) -> ZeroShotResult:
+    """Lets a language model answer rows by a heuristic.
+
+    Args:
+        scorer: the model and its tokenizer.
+        heuristic: a name for `get_heuristic`, or a Heuristic.
+        rows: rows with labels, as `load_task` gives them.
+        train_rows: what answers are drawn from, and thresholds chosen on; those among them that are asked for are
+            never shown to themselves.
+        num_shots: answered rows before each row, the same for all and as many of them as fit; 0: none.
+        calibrate: compare candidates by log P(candidate | context) − log P(candidate | the same without content).
+        seed: of the rows that are drawn.
+
+    Raises ValueError where the heuristic cannot do what is asked, or training rows are missing.
+    """
+    heuristic = get_heuristic(heuristic) if isinstance(heuristic, str) else heuristic
+    _check_options(heuristic, rows, train_rows, num_shots, calibrate)
+    prompter = _Prompter(scorer, heuristic, _draw(train_rows, num_shots, seed), num_shots)
+    prompts = [prompter(row) for row in rows]
+    found = _score_all(scorer, [request for requests, _ in prompts for request in requests])
+    scores = [_candidate_scores(heuristic, requests, found) for requests, _ in prompts]
+    if calibrate:
+        contentless = [prompter(row, {**row, **dict.fromkeys(heuristic.content, CONTENT_FREE)})[0] for row in rows]
+        prior = _score_all(scorer, [request for requests in contentless for request in requests])
+        biases = [_candidate_scores(heuristic, requests, prior) for requests in contentless]
+        scores = [score - np.where(np.isinf(bias), 0, bias) for score, bias in zip(scores, biases, strict=True)]
+    threshold = _threshold(scorer, heuristic, train_rows) if heuristic.has_threshold else None
+    predictions = [int(score[0] > threshold if heuristic.has_threshold else score.argmax()) for score in scores]
+    return ZeroShotResult(
+        metrics=_metrics(heuristic, predictions, [row[heuristic.task.columns["label"]] for row in rows]),
+        predictions=predictions,
+        scores=[score.tolist() for score in scores],
+        threshold=threshold,
+        num_shots=[num_shown for _, num_shown in prompts],
+        num_cut=sum(any(s.num_cut for r in requests for s in found[r]) for requests, _ in prompts),
+    )
+
+
+def _check_options(heuristic: Heuristic, rows, train_rows, num_shots: int, calibrate: bool) -> None:
+    name = heuristic.task.name
+    if len(rows) == 0:
+        raise ValueError(f"Task {name!r} has no rows to answer. Give at least one.")
+    if heuristic.has_threshold and (num_shots or calibrate):
+        asked = "`num_shots`" if num_shots else "`calibrate`"
+        raise ValueError(
+            f"{asked} was given for task {name!r}, whose heuristic has no answer in words: it compares the "
+            f"probability of a row with a threshold. Leave {asked} out."
+        )
+    if calibrate and not heuristic.content:
+        raise ValueError(
+            f"`calibrate` was given for task {name!r}, whose candidates stand in the context and are followed by the "
+            "same words, so that they have no probability of their own to be calibrated by. Leave `calibrate` out."
+        )
+    needed = 1 if heuristic.has_threshold else num_shots + 1 if num_shots else 0
+    if needed > len(train_rows or ()):
+        raise ValueError(
+            f"Task {name!r} needs at least {needed} training rows here (for the threshold, or {num_shots} to show and "
+            f"one more in place of the row that is asked for), but got {len(train_rows or ())}. Pass `train_rows`."
+        )
+
+
+def _draw(train_rows: Sequence[Mapping] | None, num_shots: int, seed: int) -> list[Mapping]:
+    """One row more than is shown: it stands in where a row to be shown is the one that is asked for."""
+    if not num_shots:
+        return []
+    return [train_rows[index] for index in random.Random(seed).sample(range(len(train_rows)), num_shots + 1)]
+
+
+class _Prompter:
+    """Puts as many of the drawn rows, with their answers, before a row as fit with it."""
+
+    def __init__(self, scorer: CausalLMScorer, heuristic: Heuristic, drawn: list[Mapping], num_shots: int):
+        self.scorer, self.heuristic, self.drawn, self.num_shots = scorer, heuristic, drawn, num_shots
+        self.shown = [self._answered(row) for row in drawn]
+        self.lengths = [_num_tokens(scorer, ScoringRequest(text, ())) for text in self.shown]
+
+    def _answered(self, row: Mapping) -> str:
+        requests, label = self.heuristic.requests(row), row[self.heuristic.task.columns["label"]]
+        if len(requests) > 1:
+            return requests[label].context + requests[label].continuations[0] + "\n"
+        return requests[0].context + requests[0].continuations[label] + "\n"
+
+    def __call__(self, row: Mapping, changed: Mapping | None = None) -> tuple[tuple[ScoringRequest, ...], int]:
+        """The requests for `row`, or for `changed` after what stands before `row`; how many rows stand there."""
+        requests = self.heuristic.requests(row)
+        usable = [index for index, other in enumerate(self.drawn) if other != row][: self.num_shots]
+        shown, room = [], self.scorer.max_length - len(self.scorer.start_ids)
+        if usable:
+            room -= max(_num_tokens(self.scorer, request) for request in requests)
+        for index in usable:
+            room -= self.lengths[index]
+            if room < 0:
+                break
+            shown.append(self.shown[index])
+        requests = requests if changed is None else self.heuristic.requests(changed)
+        before = "".join(shown)
+        return tuple(ScoringRequest(before + context, rest) for context, rest in requests), len(shown)
+
+
+def _num_tokens(scorer: CausalLMScorer, request: ScoringRequest) -> int:
+    """Tokens of a context and its longest continuation."""
+    ((context, continuations),) = scorer.encode([request])
+    return len(context) + max(map(len, continuations), default=0)
+
+
+def _score_all(
+    scorer: CausalLMScorer, requests: list[ScoringRequest]
+) -> dict[ScoringRequest, list[ContinuationScore]]:
+    """Scores by request, each of which is computed once."""
+    distinct = list(dict.fromkeys(requests))
+    return dict(zip(distinct, scorer.score(distinct), strict=True))
+
+
+def _candidate_scores(
+    heuristic: Heuristic,
+    requests: tuple[ScoringRequest, ...],
+    found: dict[ScoringRequest, list[ContinuationScore]],
+) -> np.ndarray:
+    """Scores of a row's candidates, `[C]`; one without a token is never chosen."""
+    scores = [score for request in requests for score in found[request]]
+    return np.array([getattr(score, heuristic.score) if score.token_log_probs else -np.inf for score in scores])
+
+
+def _threshold(scorer: CausalLMScorer, heuristic: Heuristic, train_rows: Sequence[Mapping]) -> float:
+    requests = [heuristic.requests(row) for row in train_rows]
+    found = _score_all(scorer, [request for of_row in requests for request in of_row])
+    scores = np.array([_candidate_scores(heuristic, of_row, found)[0] for of_row in requests])
+    return best_threshold(scores, np.array([row[heuristic.task.columns["label"]] for row in train_rows]))
+
+
+def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:
+    """The threshold above which scores, `[N]`, agree best with labels of 0 and 1, `[N]`, by Matthews correlation.
+
+    It lies half-way between two neighbouring scores; the lowest one where several are equally good.
+    """
+    order = np.argsort(scores)
+    scores, labels = scores[order], labels[order].astype(np.float64)
+    ends = np.flatnonzero(scores[1:] > scores[:-1])  # a threshold after each of these
+    if len(ends) == 0:
+        return float(scores[0])
+    num_below, num_positive, total = ends + 1.0, labels.sum(), float(len(labels))
+    positive_below = labels.cumsum()[ends]
+    # Correlation of two binary variables: covariance over the root of the product of their variances.
+    covariance = positive_below / total - num_below * num_positive / total**2
+    variance = num_below * (total - num_below) / total**2
+    best = ends[np.argmax(-covariance / np.sqrt(variance))]
+    return float(np.maximum(scores[best], np.finfo(np.float64).min) / 2 + scores[best + 1] / 2)
+
+
+def _metrics(heuristic: Heuristic, predictions: list[int], labels: list[int]) -> dict[str, float]:
+    metrics = {}
+    for name in heuristic.task.metrics:
+        metrics |= METRICS[name](keep_in_memory=True).compute(predictions=predictions, references=labels)
+    return metrics | {"normalised": heuristic.normalise(metrics[heuristic.metric])}
+
+
+__all__ = [
+    "CONTENT_FREE",
+    "DPR",
+    "HEURISTICS",
+    "Heuristic",
+    "ZeroShotResult",
+    "best_threshold",
+    "evaluate_zero_shot",
+    "get_heuristic",
+]
