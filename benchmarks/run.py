@@ -29,7 +29,7 @@ from pathlib import Path
 
 from harness import RESULTS, comparison_table, is_met, machine, save_result
 
-SCRIPTS = ("pretraining", "finetuning", "generation", "tokenizer_parity", "loading")
+SCRIPTS = ("pretraining", "finetuning", "generation", "scoring", "tokenizer_parity", "loading")
 
 
 def run_script(name: str, rounds: int, threads: int, quick: bool) -> dict:

@@ -1,0 +1,193 @@
+"""Speed and memory of scoring the answers to RACE's questions, beside scoring each of them whole.
+
+    python benchmarks/scoring.py            # 117 M parameters, 8 questions of 4 answers; some minutes a round
+    python benchmarks/scoring.py --quick    # a tiny model and 2 questions: a check that it runs
+    python benchmarks/scoring.py --save     # also benchmarks/results/<date>-scoring.json
+
+Scored is what the zero-shot heuristic asks for: the log-probability of every token of every answer, given document and
+question. Three ways read one openai-gpt checkpoint of random weights:
+
+- `CausalLMScorer`, which encodes each document once;
+- the same with `share_contexts=False`, in batches too, and with logits of the answers alone;
+- transformers' OpenAIGPTLMHeadModel, a question's answers after each other: logits of the whole sequence, log-softmax
+  at the answer.
+
+Their log-probabilities must agree to 1e-4 before anything is measured. Questions are drawn from RACE's validation
+sets in OpenAI's BPE where the folder that `GPT1_DATA_DIR` names has race/ and openai_gpt_bpe/, else random ids as many
+as there: documents and questions of 75 to 505 tokens, 340 on average, and answers of 1 to 13.
+
+Each way runs in a process of its own, in rounds of one pass over all questions each while the others are idle, with
+the order turned round by round. What is measured: seconds on the clock, CPU seconds of all threads, which leave out
+what other programs of a busy machine took, and the peak of the process's resident memory during the pass.
+"""
+
+import argparse
+import json
+import os
+import random
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+import transformers
+from harness import (
+    MIB,
+    comparison,
+    in_turns,
+    machine,
+    peak_resident_bytes,
+    print_comparisons,
+    reset_peak,
+    running_worker,
+    save_result,
+)
+from transformers import OpenAIGPTConfig, OpenAIGPTLMHeadModel
+
+from modeling_gpt1 import CausalLMScorer, GPT1ForCausalLM
+
+OURS, WHOLE, PEER = "CausalLMScorer", "CausalLMScorer, answers whole", "OpenAIGPTLMHeadModel"
+NUM_QUESTIONS, NUM_ANSWERS = 8, 4
+TARGET = 3.0  # of the ratios of time
+TOLERANCE = 1e-4
+QUICK_CONFIG = {"vocab_size": 1000, "n_embd": 64, "n_layer": 2, "n_head": 2}
+
+
+class Worker:
+    """One way of scoring; the methods are what the parent may ask for."""
+
+    def __init__(self, name: str, folder: str, threads: int, questions: list[tuple[list[int], list[list[int]]]]):
+        torch.set_num_threads(threads)
+        transformers.utils.logging.disable_progress_bar()
+        model_class = OpenAIGPTLMHeadModel if name == PEER else GPT1ForCausalLM
+        self.model = model_class.from_pretrained(folder, dtype=torch.float32).eval()
+        self.scorer = None if name == PEER else CausalLMScorer(self.model, share_contexts=name == OURS)
+        self.questions = questions
+
+    def score(self) -> list[list[Sequence[float]]]:
+        """The log-probability of every token of every answer."""
+        if self.scorer is None:
+            return [[self.score_whole(context, answer) for answer in answers] for context, answers in self.questions]
+        return [[score.token_log_probs for score in scores] for scores in self.scorer.score_ids(self.questions)]
+
+    @torch.no_grad()
+    def score_whole(self, context: list[int], answer: list[int]) -> list[float]:
+        logits = self.model(torch.tensor([context + answer])).logits[0, len(context) - 1 : -1]
+        return logits.log_softmax(-1).gather(1, torch.tensor(answer)[:, None])[:, 0].tolist()
+
+    def measure(self) -> dict[str, float]:
+        reset_peak()
+        start, cpu_start = time.perf_counter(), time.process_time()
+        self.score()
+        seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
+        return {"seconds": seconds, "CPU seconds": cpu_seconds, "peak MiB": peak_resident_bytes() / MIB}
+
+
+def make_questions(number: int, config: OpenAIGPTConfig) -> list[tuple[list[int], list[list[int]]]]:
+    """Document and question, and answers, in token ids; each fits into the model's positions with its answers."""
+    data_dir = os.environ.get("GPT1_DATA_DIR")
+    if data_dir is None or config.vocab_size < OpenAIGPTConfig().vocab_size:
+        questions = random_questions(number, config.vocab_size)
+    else:
+        questions = race_questions(number, Path(data_dir))
+    room = config.n_positions
+    return [(context[max(map(len, answers)) - room :], answers) for context, answers in questions]
+
+
+def random_questions(number: int, vocab_size: int) -> list[tuple[list[int], list[list[int]]]]:
+    draw = random.Random(0)
+
+    def ids(length: float) -> list[int]:
+        return draw.choices(range(vocab_size), k=round(length))
+
+    lengths = [min(max(draw.gauss(340, 90), 75), 505) for _ in range(number)]
+    return [(ids(length), [ids(draw.randrange(1, 14)) for _ in range(NUM_ANSWERS)]) for length in lengths]
+
+
+def race_questions(number: int, data_dir: Path) -> list[tuple[list[int], list[list[int]]]]:
+    from tokenization import GPT1Tokenizer, get_heuristic
+
+    bpe = data_dir / "openai_gpt_bpe"
+    tokenizer = GPT1Tokenizer.from_openai(bpe / "encoder_bpe_40000.json", bpe / "vocab_40000.bpe")
+    paths = (data_dir / "race" / f"{part}_validation.jsonl" for part in ("middle", "high"))
+    rows = [json.loads(line) for path in paths for line in path.read_text(encoding="utf-8").splitlines()]
+    rows = random.Random(0).sample(rows, number)
+    requests = [request for row in rows for request in get_heuristic("race").requests(row)]
+    # Words are encoded one by one, so that document and answer can be encoded apart.
+    return [(tokenizer(context)["input_ids"], tokenizer(list(answers))["input_ids"]) for context, answers in requests]
+
+
+def check_agreement(scores: dict[str, list[list[Sequence[float]]]]) -> None:
+    values = {
+        name: [value for answers in of_name for of_answer in answers for value in of_answer]
+        for name, of_name in scores.items()
+    }
+    for name in (OURS, WHOLE):
+        difference = max(abs(a - b) for a, b in zip(values[name], values[PEER], strict=True))
+        if difference > TOLERANCE:
+            raise RuntimeError(
+                f"The log-probabilities of {name} and {PEER} differ by up to {difference}. Nothing was measured; find "
+                "out why before you trust either."
+            )
+
+
+def measure(folder: str, questions: list, rounds: int, threads: int) -> dict[str, list[dict[str, float]]]:
+    names = [OURS, WHOLE, PEER]
+    figures = {name: [] for name in names}
+    with ExitStack() as stack:
+        ask = {name: stack.enter_context(running_worker(Worker, name, folder, threads, questions)) for name in names}
+        check_agreement({name: ask[name]("score") for name in names})  # and warm-up
+        for name in in_turns(names, rounds):
+            figures[name].append(ask[name]("measure"))
+    return figures
+
+
+def compare(rounds: int, threads: int, quick: bool) -> list[dict]:
+    """The rows of `make bench`; `quick` takes a tiny model, whose ratios mean nothing."""
+    torch.manual_seed(0)
+    transformers.utils.logging.disable_progress_bar()
+    config = OpenAIGPTConfig(**(QUICK_CONFIG if quick else {}))
+    questions = make_questions(2 if quick else NUM_QUESTIONS, config)
+    with tempfile.TemporaryDirectory() as folder:
+        OpenAIGPTLMHeadModel(config).save_pretrained(folder)
+        figures = measure(folder, questions, rounds, threads)
+    mean = sum(len(context) for context, _ in questions) / len(questions)
+    work = f"scoring {len(questions)} questions of {mean:.0f} tokens, {NUM_ANSWERS} answers each, float32"
+    columns = {
+        name: {measure: [figure[measure] for figure in of_name] for measure in of_name[0]}
+        for name, of_name in figures.items()
+    }
+    return [
+        comparison(work, measure, peer, columns[OURS][measure], columns[peer][measure], target_of(measure, quick))
+        for peer in (WHOLE, PEER)
+        for measure in columns[OURS]
+    ]
+
+
+def target_of(measure: str, quick: bool) -> float | None:
+    return TARGET if "seconds" in measure and not quick else None
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of one pass of each way (default: 5)")
+    parser.add_argument("--threads", type=int, default=1, help="threads of each process (default: 1)")
+    parser.add_argument("--quick", action="store_true", help="a tiny model and 2 questions")
+    parser.add_argument("--save", action="store_true", help="write the figures to benchmarks/results/<date>-….json")
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    about = machine(arguments.threads)
+    print(", ".join(f"{name} {value}" for name, value in about.items()), flush=True)
+    rows = compare(arguments.rounds, arguments.threads, arguments.quick)
+    print_comparisons(rows)
+    if arguments.save:
+        save_result("scoring", about, rows)
+
+
+if __name__ == "__main__":
+    main()
