@@ -65,7 +65,7 @@ class ZeroShotArguments:
     num_shots: int = field(default=0, metadata={"help": "Answered rows before each row, as far as they fit."})
     calibrate: bool = field(default=False, metadata={"help": "Contextual calibration by the text N/A."})
     seed: int = field(default=0, metadata={"help": "Of the rows that are drawn."})
-    batch_tokens: int = field(default=4096, metadata={"help": "Tokens of a batch, with padding."})
+    batch_tokens: int = field(default=2048, metadata={"help": "Tokens of a batch, with padding."})
     dtype: str = field(default="float32", metadata={"help": "Of the weights: float32, bfloat16, float16 or auto."})
     device: str | None = field(default=None, metadata={"help": "Default: the first GPU if there is one, else cpu."})
     output: str = field(default="zero_shot.json", metadata={"help": "The results."})

@@ -90,7 +90,7 @@ class CausalLMScorer:
         model ([`PreTrainedModel`]): any causal language model whose output has `logits`. One without a key-value
             cache, or with a state in its place, reads every context once for each continuation.
         tokenizer ([`PreTrainedTokenizerBase`], *optional*): for [`~CausalLMScorer.score`].
-        batch_tokens (`int`, defaults to 4096): tokens of a batch, padding included and contexts counted once for each
+        batch_tokens (`int`, defaults to 2048): tokens of a batch, padding included and contexts counted once for each
             of their continuations, which is the memory that they take; at least one continuation is in a batch.
         max_length (`int`, *optional*): tokens that the model may read at once. Default: its positions.
         start_ids (`list[int]`, *optional*): ids that stand before every context, and are never cut. Default: the
@@ -102,7 +102,7 @@ class CausalLMScorer:
         self,
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase | None = None,
-        batch_tokens: int = 4096,
+        batch_tokens: int = 2048,
         max_length: int | None = None,
         start_ids: Sequence[int] | None = None,
         share_contexts: bool = True,
@@ -371,15 +371,15 @@ def _select_rows(cache: Cache, rows: torch.Tensor) -> Cache:
 
 
 def _first_log_probs(logits: torch.Tensor, rows: list[int], continuations: list[list[int]]) -> torch.Tensor:
-    """Log-probability of the first token of each continuation, `[R]`, by the logits `[B, V]` of its context's row."""
+    """Log-probability of each continuation's first token, `[R]` on the CPU; `logits [B, V]` of the contexts' ends."""
     first_ids = torch.tensor([ids[0] for ids in continuations], device=logits.device)
-    return logits.float().log_softmax(-1)[torch.tensor(rows, device=logits.device), first_ids]
+    return logits.float().log_softmax(-1)[torch.tensor(rows, device=logits.device), first_ids].cpu()
 
 
 def _target_log_probs(
     logits: torch.Tensor, positions: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
 ) -> torch.Tensor:
-    """Log-probabilities of each row's targets at its positions, one row after the other, `[N]`; `logits [B, T, V]`."""
+    """Log-probabilities of each row's targets at its positions, row by row, `[N]` on the CPU; `logits [B, T, V]`."""
     rows = torch.tensor([row for row, of_row in enumerate(positions) for _ in of_row], device=logits.device)
     places = torch.tensor([place for of_row in positions for place in of_row], device=logits.device)
     ids = torch.tensor([target for of_row in targets for target in of_row], device=logits.device)
@@ -387,7 +387,7 @@ def _target_log_probs(
     for chunk in torch.arange(len(ids), device=logits.device).split(CHUNK_TOKENS):
         log_probs = logits[rows[chunk], places[chunk]].float().log_softmax(-1)  # [n, V]
         parts.append(log_probs.gather(1, ids[chunk, None])[:, 0])
-    return torch.cat(parts)
+    return torch.cat(parts).cpu()
 
 
 __all__ = ["CausalLMScorer", "ContinuationScore", "ScoringRequest"]
