@@ -227,6 +227,7 @@ def table(results: list[dict]) -> str:
 def draw(results: list[dict]):
     """Figure 2, right: the normalised metric of each task over the updates of pre-training."""
     from matplotlib.figure import Figure  # only for pictures
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     axes = figure.add_subplot()
@@ -237,6 +238,9 @@ def draw(results: list[dict]):
         )
     axes.axhline(0, color="grey", lw=0.8, ls="--")
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("updates of pre-training")
     axes.set_ylabel("0: guessing, 1: best model known to the paper")
     axes.grid(alpha=0.3)
