@@ -161,7 +161,7 @@ def finetuning_model(task: Task, variant: Variant, args: DemoArguments, pretrain
     tokenizer = GPT1Tokenizer.from_pretrained(pretrained)
     config = GPT1Config.from_pretrained(pretrained)
     config.traversal = task.traversal
-    config.problem_type = "regression" if task.regression else "single_label_classification"
+    config.problem_type = "regression" if task.regression else None
     config.id2label = dict(enumerate(task.label_names or ["score"]))
     config.label2id = {name: index for index, name in config.id2label.items()}
     set_seed(args.seed)
