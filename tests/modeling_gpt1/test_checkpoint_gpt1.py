@@ -565,7 +565,8 @@ def test_two_processes(tmp_path):
         "rank 1 random: []",
     ], run.stderr[-3000:]
     assert f"CheckpointError: checkpoint-6 could not be written to {tmp_path}/full: " in run.stderr
-    assert [path.name for path in (tmp_path / "full").iterdir()] == ["checkpoint-3"]
+    # The other process may write its part after the first has cleared away: the next run clears it.
+    assert {path.name for path in (tmp_path / "full").iterdir()} - {"_incomplete"} == {"checkpoint-3"}
     assert newest_whole_checkpoint(tmp_path / "full") == str(tmp_path / "full" / "checkpoint-3")
 
 
