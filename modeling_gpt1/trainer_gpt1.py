@@ -181,7 +181,8 @@ class GPT1Trainer(_GPT1BaseTrainer):
         if getattr(self.args, "lm_coef", None) is not None:
             model.config.lm_coef = self.args.lm_coef
             model.config.validate()
-        model.pack_sequences = getattr(self.args, "pack_sequences", True)
+        if not getattr(self.args, "pack_sequences", True):  # True leaves a model alone that was told otherwise
+            model.pack_sequences = False
         if model.config.lm_coef == 0 and hasattr(model, "lm_head") and not model.config.tie_word_embeddings:
             model.lm_head.requires_grad_(False)  # DDP waits for every gradient
         check_collator(model.config, self.data_collator)

@@ -124,6 +124,12 @@ class TestLogs:
         for name, weight in padded.model.state_dict().items():
             torch.testing.assert_close(weight, packed.model.state_dict()[name], rtol=1e-5, atol=1e-6, msg=name)
 
+    def test_a_model_that_does_not_pack_stays_so(self, tmp_path):
+        model = make_model("multiple_choice", make_tokenizer())
+        model.pack_sequences = False
+        assert make_trainer("multiple_choice", tmp_path, 4, 1, model=model).model.pack_sequences is False
+        assert make_trainer("multiple_choice", tmp_path, 4, 1).model.pack_sequences is True
+
     def test_lm_coef_of_the_arguments_reaches_the_model(self, tmp_path):
         tokenizer = make_tokenizer()
         model = make_model("classification", tokenizer, lm_coef=0.5)
