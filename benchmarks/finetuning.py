@@ -40,6 +40,7 @@ from harness import (
     comparison,
     in_turns,
     machine,
+    out_of_the_file,
     peak_resident_bytes,
     print_comparisons,
     reset_peak,
@@ -118,8 +119,7 @@ class Worker:
         self.dtype = DTYPES[dtype]
         if name == FLAT:
             self.model.pack_sequences = False
-        for parameter in self.model.parameters():  # out of the mapped file, whose pages would count as the process's
-            parameter.data = parameter.data.clone()
+        out_of_the_file(self.model)
         self.model.train()
 
     def loss(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:

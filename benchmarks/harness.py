@@ -99,6 +99,12 @@ def resident_bytes() -> int:
     return psutil.Process().memory_info().rss
 
 
+def out_of_the_file(model) -> None:
+    """Copies a model's weights out of the mapped file, whose pages would count as the process's."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.clone()
+
+
 def reset_peak() -> None:
     """Forgets the peak so far; where the system cannot, the peak is that of the whole life."""
     try:

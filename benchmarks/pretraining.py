@@ -34,6 +34,7 @@ from harness import (
     format_summary,
     in_turns,
     machine,
+    out_of_the_file,
     peak_resident_bytes,
     print_comparisons,
     reset_peak,
@@ -78,8 +79,7 @@ class Worker:
         transformers.utils.logging.disable_progress_bar()
         self.name, self.dtype, self.threads = name, DTYPES[dtype], threads
         self.model = MODEL_CLASSES[name].from_pretrained(folder, dtype=torch.float32)
-        for parameter in self.model.parameters():  # out of the mapped file, whose pages would count as the process's
-            parameter.data = parameter.data.clone()
+        out_of_the_file(self.model)
         self.input_ids = torch.randint(self.model.config.vocab_size, shape)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, fused=True)
         self.run = torch.compile(self.model) if name == COMPILED else self.model
