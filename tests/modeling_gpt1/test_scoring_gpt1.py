@@ -54,7 +54,10 @@ def warnings(monkeypatch):
 def make_requests(number=12, seed=0):
     """Ragged in every way: contexts of 0 to 13 tokens, up to 4 continuations of 0 to 10 tokens each."""
     draw = random.Random(seed)
-    ids = lambda longest: [draw.randrange(101) for _ in range(draw.randrange(longest + 1))]  # noqa: E731
+
+    def ids(longest):
+        return [draw.randrange(101) for _ in range(draw.randrange(longest + 1))]
+
     return [ScoringRequest(ids(13), [ids(10) for _ in range(draw.randrange(5))]) for _ in range(number)]
 
 
@@ -98,12 +101,12 @@ def test_the_comparison_sees_a_mix_up(our_model, monkeypatch, change):
     else:
         name = {"cached rows": "_select_rows", "first token": "_first_log_probs"}[change]
         exact, place = getattr(scoring_gpt1, name), 1
-        wrong = lambda values: values.flip(0) if isinstance(values, torch.Tensor) else values[::-1]  # noqa: E731
-        monkeypatch.setattr(
-            scoring_gpt1,
-            name,
-            lambda *args: exact(*args[:place], wrong(args[place]), *args[place + 1 :]),
-        )
+
+        def reversed_rows(*args):
+            rows = args[place].flip(0) if isinstance(args[place], torch.Tensor) else args[place][::-1]
+            return exact(*args[:place], rows, *args[place + 1 :])
+
+        monkeypatch.setattr(scoring_gpt1, name, reversed_rows)
         scores = scorer.score_ids(requests)
     assert largest_difference(our_model, requests, scores) > 0.1
 
