@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
@@ -61,7 +61,7 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     license_files=["LICENSE"],
-    packages=["modeling_gpt1", "tokenization"],
+    packages=find_packages(include=["modeling_gpt1", "modeling_gpt1.*", "tokenization"]),
     cmdclass={"build_py": BuildWithHubCard},
     python_requires=">=3.10",
     install_requires=[

@@ -44,8 +44,8 @@ from modeling_gpt1 import (
     GPT1Trainer,
     GPT1TrainingArguments,
 )
-from modeling_gpt1.checkpoint_gpt1 import INCOMPLETE_DIR, newest_whole_checkpoint
-from modeling_gpt1.launch_gpt1 import end_processes
+from modeling_gpt1.training.checkpoint import INCOMPLETE_DIR, newest_whole_checkpoint
+from modeling_gpt1.training.launch import end_processes
 
 VOCABULARY, LENGTH, NUM_ROWS = 60, 16, 50
 STEPS = {"logging_steps": 4, "save_steps": 3, "eval_strategy": "steps", "eval_steps": 6}

@@ -16,7 +16,7 @@ import torch
 from harness import machine, save_result
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from modeling_gpt1.sampling_gpt1 import EpochSeededSampler, LongestFirstSampler
+from modeling_gpt1.training.batching import EpochSeededSampler, LongestFirstSampler
 from tokenization import GPT1Tokenizer, TraversalCollator, get_task, load_task
 
 BATCH_SIZE, NUM_EPOCHS = 32, 3

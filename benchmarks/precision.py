@@ -37,7 +37,7 @@ from modeling_gpt1 import (
     GPT1TrainingArguments,
 )
 from tokenization import GPT1Tokenizer, TraversalCollator
-from tokenization.packing import pack_documents
+from tokenization.blocks import pack_documents
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "examples"))
 from small_world import labelled, stories

@@ -107,7 +107,8 @@ def random_questions(number: int, vocab_size: int) -> list[tuple[list[int], list
 
 
 def race_questions(number: int, data_dir: Path) -> list[tuple[list[int], list[list[int]]]]:
-    from tokenization import GPT1Tokenizer, get_heuristic
+    from modeling_gpt1 import get_heuristic
+    from tokenization import GPT1Tokenizer
 
     bpe = data_dir / "openai_gpt_bpe"
     tokenizer = GPT1Tokenizer.from_openai(bpe / "encoder_bpe_40000.json", bpe / "vocab_40000.bpe")

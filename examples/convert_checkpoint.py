@@ -26,7 +26,7 @@ from typing import Literal
 
 from transformers import HfArgumentParser
 
-from modeling_gpt1.conversion_gpt1 import convert_checkpoint
+from modeling_gpt1.conversion import convert_checkpoint
 
 
 @dataclass

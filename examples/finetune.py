@@ -66,10 +66,10 @@ from modeling_gpt1 import (
     GPT1Trainer,
     GPT1TrainingArguments,
 )
-from modeling_gpt1.checkpoint_gpt1 import last_whole_checkpoint, newest_whole_checkpoint
-from modeling_gpt1.hub_gpt1 import PushError
-from modeling_gpt1.launch_gpt1 import check_launch, end_processes
-from modeling_gpt1.transfer_gpt1 import check_n_transfer, keep_first_layers
+from modeling_gpt1.hub.push import PushError
+from modeling_gpt1.training.checkpoint import last_whole_checkpoint, newest_whole_checkpoint
+from modeling_gpt1.training.launch import check_launch, end_processes
+from modeling_gpt1.training.transfer import check_n_transfer, keep_first_layers
 from tokenization import (
     TASKS,
     GPT1Tokenizer,

@@ -55,9 +55,9 @@ from modeling_gpt1 import (
     JsonLinesCallback,
     SampleCallback,
 )
-from modeling_gpt1.checkpoint_gpt1 import INCOMPLETE_DIR, last_whole_checkpoint, publish_files
-from modeling_gpt1.hub_gpt1 import PushError
-from modeling_gpt1.launch_gpt1 import check_launch, end_processes
+from modeling_gpt1.hub.push import PushError
+from modeling_gpt1.training.checkpoint import INCOMPLETE_DIR, last_whole_checkpoint, publish_files
+from modeling_gpt1.training.launch import check_launch, end_processes
 from tokenization import BlockCollator, GPT1Tokenizer, count_blocks, load_blocks, open_tokenizer, training_texts
 
 logger = logging.getLogger(__name__)

@@ -55,9 +55,9 @@ from reproduce_report import build_report, write_report
 from transformers import HfArgumentParser
 from zero_shot import ZeroShotArguments, models_to_ask
 
-from modeling_gpt1.transfer_gpt1 import check_n_transfer
+from modeling_gpt1.inference.heuristics import get_heuristic
+from modeling_gpt1.training.transfer import check_n_transfer
 from tokenization import Task, get_task, load_task
-from tokenization.heuristics import get_heuristic
 
 EXAMPLES = Path(__file__).resolve().parent
 EXPERIMENTS = ("fine_tuning", "ablations", "layer_transfer", "zero_shot")

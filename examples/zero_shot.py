@@ -31,9 +31,9 @@ from datasets import Dataset, DatasetDict
 from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser
 
 import modeling_gpt1  # noqa: F401 - the Auto classes then know GPT-1
-from modeling_gpt1.scoring_gpt1 import CausalLMScorer
+from modeling_gpt1.inference.heuristics import Heuristic, ZeroShotResult, evaluate_zero_shot, get_heuristic
+from modeling_gpt1.inference.scoring import CausalLMScorer
 from tokenization import load_task
-from tokenization.heuristics import Heuristic, ZeroShotResult, evaluate_zero_shot, get_heuristic
 
 
 @dataclass

@@ -1,6 +1,8 @@
 """GPT-1 for transformers: models with double heads and trainers that keep the language-modelling objective."""
 
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transformers import (
@@ -9,6 +11,7 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForMultipleChoice,
     AutoModelForSequenceClassification,
+    AutoTokenizer,
 )
 
 from .configuration_gpt1 import GPT1Config
@@ -33,12 +36,13 @@ from .modeling_gpt1_lstm import (
 )
 
 if TYPE_CHECKING:
-    from .callbacks_gpt1 import JsonLinesCallback, SampleCallback
-    from .continuation_gpt1 import StopAtStrings, continue_prompts
-    from .generation_gpt1 import GPT1Int8Config, order_weights_for_generation
-    from .scoring_gpt1 import CausalLMScorer, ContinuationScore, ScoringRequest
-    from .trainer_gpt1 import GPT1PretrainingArguments, GPT1PretrainingTrainer, GPT1Trainer, GPT1TrainingArguments
-    from .transfer_gpt1 import keep_first_layers
+    from .inference.generation import StopAtStrings, continue_prompts
+    from .inference.heuristics import HEURISTICS, Heuristic, evaluate_zero_shot, get_heuristic
+    from .inference.quantization import GPT1Int8Config, order_weights_for_generation
+    from .inference.scoring import CausalLMScorer, ContinuationScore, ScoringRequest
+    from .training.callbacks import JsonLinesCallback, SampleCallback
+    from .training.trainer import GPT1PretrainingArguments, GPT1PretrainingTrainer, GPT1Trainer, GPT1TrainingArguments
+    from .training.transfer import keep_first_layers
 
 AutoConfig.register(GPT1Config.model_type, GPT1Config, exist_ok=True)
 AutoModel.register(GPT1Config, GPT1Model, exist_ok=True)
@@ -52,21 +56,36 @@ AutoModelForCausalLM.register(GPT1LSTMConfig, GPT1LSTMForCausalLM, exist_ok=True
 AutoModelForSequenceClassification.register(GPT1LSTMConfig, GPT1LSTMForSequenceClassification, exist_ok=True)
 AutoModelForMultipleChoice.register(GPT1LSTMConfig, GPT1LSTMForMultipleChoice, exist_ok=True)
 
+
+_found = find_spec("tokenization")
+_stranger = None  # the file that lies in the way of this distribution's own package
+if _found is None or _found.origin is None or Path(_found.origin).parents[1] != Path(__file__).parents[1]:
+    _stranger = getattr(_found, "origin", None) or "nowhere"
+else:
+    from tokenization import GPT1Tokenizer, TraversalCollator, add_control_tokens
+
+    AutoTokenizer.register(GPT1Config, GPT1Tokenizer, exist_ok=True)
+    AutoTokenizer.register(GPT1LSTMConfig, GPT1Tokenizer, exist_ok=True)
+
 _ON_DEMAND = {
-    "CausalLMScorer": ".scoring_gpt1",
-    "ContinuationScore": ".scoring_gpt1",
-    "GPT1Int8Config": ".generation_gpt1",
-    "GPT1PretrainingArguments": ".trainer_gpt1",
-    "GPT1PretrainingTrainer": ".trainer_gpt1",
-    "GPT1Trainer": ".trainer_gpt1",
-    "GPT1TrainingArguments": ".trainer_gpt1",
-    "JsonLinesCallback": ".callbacks_gpt1",
-    "SampleCallback": ".callbacks_gpt1",
-    "ScoringRequest": ".scoring_gpt1",
-    "StopAtStrings": ".continuation_gpt1",
-    "continue_prompts": ".continuation_gpt1",
-    "keep_first_layers": ".transfer_gpt1",
-    "order_weights_for_generation": ".generation_gpt1",
+    "HEURISTICS": ".inference.heuristics",
+    "CausalLMScorer": ".inference.scoring",
+    "ContinuationScore": ".inference.scoring",
+    "GPT1Int8Config": ".inference.quantization",
+    "GPT1PretrainingArguments": ".training.trainer",
+    "GPT1PretrainingTrainer": ".training.trainer",
+    "GPT1Trainer": ".training.trainer",
+    "GPT1TrainingArguments": ".training.trainer",
+    "Heuristic": ".inference.heuristics",
+    "JsonLinesCallback": ".training.callbacks",
+    "SampleCallback": ".training.callbacks",
+    "ScoringRequest": ".inference.scoring",
+    "StopAtStrings": ".inference.generation",
+    "continue_prompts": ".inference.generation",
+    "evaluate_zero_shot": ".inference.heuristics",
+    "get_heuristic": ".inference.heuristics",
+    "keep_first_layers": ".training.transfer",
+    "order_weights_for_generation": ".inference.quantization",
 }
 
 
@@ -74,10 +93,16 @@ def __getattr__(name: str):
     # Trainer's imports cost more than all others together, and inference has no use for them.
     if name in _ON_DEMAND:
         return getattr(import_module(_ON_DEMAND[name], __name__), name)
+    if name in ("GPT1Tokenizer", "TraversalCollator", "add_control_tokens"):
+        raise ImportError(
+            f"{name} comes from the package `tokenization` that is installed with this one, but Python finds a module "
+            f"of that name here first: {_stranger}. Rename that file, or start Python in another folder."
+        )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 __all__ = [
+    "HEURISTICS",
     "CausalLMScorer",
     "ContinuationScore",
     "GPT1CausalLMOutput",
@@ -99,13 +124,19 @@ __all__ = [
     "GPT1PreTrainedModel",
     "GPT1PretrainingArguments",
     "GPT1PretrainingTrainer",
+    "GPT1Tokenizer",
     "GPT1Trainer",
     "GPT1TrainingArguments",
+    "Heuristic",
     "JsonLinesCallback",
     "SampleCallback",
     "ScoringRequest",
     "StopAtStrings",
+    "TraversalCollator",
+    "add_control_tokens",
     "continue_prompts",
+    "evaluate_zero_shot",
+    "get_heuristic",
     "keep_first_layers",
     "order_weights_for_generation",
 ]

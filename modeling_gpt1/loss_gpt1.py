@@ -26,7 +26,7 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
-from .packing_gpt1 import PackedSequences
+from .unpadding_gpt1 import PackedSequences
 
 # 64 MiB of float32 logits at V = 40 478: large enough for full matrix-product speed, small beside the activations.
 CHUNK_ELEMENTS = 16 * 2**20

@@ -56,8 +56,9 @@ from .attention_gpt1 import (
     eager_attention_forward,
     sdpa_or_blockwise_attention_forward,
 )
+from .batch_gpt1 import EncodedExamples, both_orders, count_sequences, flatten_sequences, last_attended
 from .configuration_gpt1 import TRAVERSALS, GPT1Config
-from .examples_gpt1 import EncodedExamples, both_orders, count_sequences, flatten_sequences, last_attended
+from .layouts_gpt1 import contiguous_state_dict, register_foreign_layouts
 from .loss_gpt1 import (
     linear_cross_entropy,
     next_token_targets,
@@ -67,8 +68,7 @@ from .loss_gpt1 import (
     task_losses,
     weighted_lm_loss,
 )
-from .openai_layout_gpt1 import contiguous_state_dict, register_foreign_layouts
-from .packing_gpt1 import PackedSequences, pack_sequences
+from .unpadding_gpt1 import PackedSequences, pack_sequences
 
 register_foreign_layouts()
 
@@ -264,7 +264,7 @@ class GPT1PreTrainedModel(PreTrainedModel):
         if __package__ != "modeling_gpt1":  # a copy that came with a model, without the package
             return super().push_to_hub(repo_id, **kwargs)
         # By name: what is imported by a statement travels to the hub with this file.
-        return import_module(".hub_gpt1", __package__).push_model(self, repo_id, **kwargs)
+        return import_module(".hub.push", __package__).push_model(self, repo_id, **kwargs)
 
     @property
     def _has_fused_lm_loss(self) -> bool:

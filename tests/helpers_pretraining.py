@@ -20,7 +20,7 @@ from transformers import TrainerCallback
 from transformers.distributed import DistributedConfig
 
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1PretrainingArguments, GPT1PretrainingTrainer
-from modeling_gpt1.launch_gpt1 import end_processes
+from modeling_gpt1.training.launch import end_processes
 
 NUM_ROWS, ROWS_PER_UPDATE, NUM_UPDATES, SAVED_UPDATE, LENGTH = 24, 8, 6, 2, 12
 # Files of unequal length, so that processes with files of their own would not end a pass together.

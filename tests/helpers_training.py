@@ -17,8 +17,8 @@ from torch.utils.data import Dataset
 from transformers.distributed import DistributedConfig
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1Trainer, GPT1TrainingArguments
-from modeling_gpt1.launch_gpt1 import end_processes
-from tokenization.collator_gpt1 import TraversalCollator
+from modeling_gpt1.training.launch import end_processes
+from tokenization.collator import TraversalCollator
 from tokenization.tokenization_gpt1 import GPT1Tokenizer
 
 WORDS = "ann ben cat dog eats fish goes home is just kind lazy my new old park red sees the under very warm".split()

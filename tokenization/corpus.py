@@ -28,7 +28,7 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from .packing import check_block_length, cut_blocks
+from .blocks import check_block_length, cut_blocks
 from .tokenization_gpt1 import NEWLINE
 
 KINDS = {".txt": "text", ".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}

@@ -557,8 +557,9 @@ def test_space(playground, monkeypatch, tmp_path, capsys):
     for name in ("playground.py", "playground_look.py"):
         assert (folder / name).read_text() == (EXAMPLES / name).read_text()
     for package in ("modeling_gpt1", "tokenization"):
-        names = {file.name for file in (EXAMPLES.parent / package).glob("*.py")}
-        assert {file.name for file in (folder / package).iterdir()} == names
+        ours, copied = EXAMPLES.parent / package, folder / package
+        names = {file.relative_to(ours) for file in ours.rglob("*.py")}
+        assert {file.relative_to(copied) for file in copied.rglob("*") if file.is_file()} == names
 
 
 def test_space_refusals(playground, tmp_path):

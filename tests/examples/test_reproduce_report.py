@@ -155,7 +155,7 @@ def test_the_papers_model_has_the_parameters_of_our_default(modules):
 def test_the_zero_shot_scale_ends_at_the_papers_figures(modules):
     best = {key: figure for of in sys.modules["published"].BEST_BEFORE.values() for key, (figure, _) in of.items()}
     names = {"race-middle": "race-m", "race-high": "race-h"}
-    heuristics = importlib.import_module("tokenization.heuristics").HEURISTICS
+    heuristics = importlib.import_module("modeling_gpt1.inference.heuristics").HEURISTICS
     found = {names.get(name, name): 100 * of_task.best_known for name, of_task in heuristics.items() if name != "dpr"}
     assert found == {name: pytest.approx(best[name]) for name in found} and len(found) == 6
 

@@ -25,7 +25,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 import modeling_gpt1
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM
-from modeling_gpt1.hub_gpt1 import PushError
+from modeling_gpt1.hub.push import PushError
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 MOODS = [{"review": "ann is kind", "mood": "happy"}, {"review": "the dog is very lazy", "mood": "sad"}]

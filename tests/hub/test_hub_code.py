@@ -39,8 +39,8 @@ from modeling_gpt1 import (
     GPT1Model,
     GPT1PretrainingTrainer,
 )
-from modeling_gpt1.card_gpt1 import usage_of
-from modeling_gpt1.conversion_gpt1 import convert_checkpoint
+from modeling_gpt1.conversion import convert_checkpoint
+from modeling_gpt1.hub.card import usage_of
 from tokenization import GPT1Tokenizer
 
 # What is saved, and the class that opens it.

@@ -43,11 +43,11 @@ from modeling_gpt1 import (
     GPT1Model,
     ScoringRequest,
     attention_gpt1,
-    packing_gpt1,
+    unpadding_gpt1,
 )
-from modeling_gpt1.conversion_gpt1 import to_openai_gpt
-from modeling_gpt1.packing_gpt1 import pack_sequences
-from modeling_gpt1.trainer_gpt1 import training_flops_per_token
+from modeling_gpt1.conversion import to_openai_gpt
+from modeling_gpt1.training.trainer import training_flops_per_token
+from modeling_gpt1.unpadding_gpt1 import pack_sequences
 
 GPT2 = {"do_layer_norm_before": True, "rescale_prenorm_residual": True}
 GPT3 = {**GPT2, "sliding_window": 3}
@@ -438,7 +438,7 @@ def test_packed_task_sequences_are_as_padded_ones(tiny_model, monkeypatch, share
     # Negative control: without the band the packed sequences are others.
     model.pack_sequences = True
     unbanded = dict.fromkeys(("full_attention", "sliding_attention"), made.attention_mask)
-    monkeypatch.setattr(packing_gpt1.PackedSequences, "masks", lambda *args: unbanded)
+    monkeypatch.setattr(unpadding_gpt1.PackedSequences, "masks", lambda *args: unbanded)
     with pytest.raises(AssertionError):
         close(packed, losses_and_gradients(model, batch))
 

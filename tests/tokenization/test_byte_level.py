@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from modeling_gpt1 import CausalLMScorer, GPT1DoubleHeadsModel, GPT1ForCausalLM, continue_prompts
-from modeling_gpt1.continuation_gpt1 import StopAtStrings
+from modeling_gpt1.inference.generation import StopAtStrings
 from tokenization import (
     GPT1Tokenizer,
     TraversalCollator,

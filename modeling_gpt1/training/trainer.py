@@ -15,10 +15,10 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel, TrainingArguments
 
-from .configuration_gpt1 import GPT1Config
-from .configuration_gpt1_lstm import GPT1LSTMConfig
-from .hub_gpt1 import PublishingTrainer
-from .launch_gpt1 import SharedStream, check_launch, check_sharding
+from ..configuration_gpt1 import GPT1Config
+from ..configuration_gpt1_lstm import GPT1LSTMConfig
+from ..hub.push import PublishingTrainer
+from .launch import SharedStream, check_launch, check_sharding
 
 
 @dataclass

@@ -7,7 +7,7 @@ import pytest
 from sklearn.metrics import matthews_corrcoef
 
 from modeling_gpt1 import CausalLMScorer, ContinuationScore, GPT1ForCausalLM
-from tokenization.heuristics import (
+from modeling_gpt1.inference.heuristics import (
     DPR,
     HEURISTICS,
     Heuristic,

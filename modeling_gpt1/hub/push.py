@@ -22,8 +22,8 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 from transformers.utils.hub import hf_api
 
-from .card_gpt1 import card_for_push, write_model_card
-from .checkpoint_gpt1 import ResumableTrainer
+from ..training.checkpoint import ResumableTrainer
+from .card import card_for_push, write_model_card
 
 logger = logging.get_logger(__name__)
 

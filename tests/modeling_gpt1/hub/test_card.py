@@ -7,8 +7,9 @@ from helpers_training import CASES, make_model, make_tokenizer, make_trainer
 from hub.stand_in import faults_of_card
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from modeling_gpt1 import GPT1ForCausalLM, GPT1LSTMDoubleHeadsModel, GPT1Model, card_gpt1
-from modeling_gpt1.card_gpt1 import (
+from modeling_gpt1 import GPT1ForCausalLM, GPT1LSTMDoubleHeadsModel, GPT1Model
+from modeling_gpt1.hub import card
+from modeling_gpt1.hub.card import (
     base_model_of,
     classes_of,
     evaluation_results,
@@ -453,16 +454,16 @@ def test_no_licence_is_made_up_where_the_hub_is_out_of_reach(monkeypatch):
     def refuse(*_, **__):
         raise ConnectionError("out of reach")
 
-    monkeypatch.setattr(card_gpt1, "model_info", refuse)
+    monkeypatch.setattr(card, "model_info", refuse)
     assert license_of("me/base") is None and license_of(None) is None
 
 
 def test_a_missing_template_is_named(tmp_path, monkeypatch):
     assert read_template().startswith("# {{ model_name }}")
-    monkeypatch.setattr(card_gpt1, "TEMPLATE_NAME", "no_such_card.md")
+    monkeypatch.setattr(card, "TEMPLATE_NAME", "no_such_card.md")
     with pytest.raises(FileNotFoundError) as error:
         read_template()
-    place = card_gpt1.Path(card_gpt1.__file__).resolve().parent.parent / "no_such_card.md"
+    place = card.Path(card.__file__).resolve().parents[2] / "no_such_card.md"
     assert str(error.value) == (
         f"The model card's template no_such_card.md is neither in the installed package nor at {place}. "
         "Install gpt1-hf again."

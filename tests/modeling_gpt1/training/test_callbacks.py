@@ -24,12 +24,12 @@ from modeling_gpt1 import (
     GPT1ForCausalLM,
     GPT1PretrainingArguments,
     GPT1PretrainingTrainer,
-    callbacks_gpt1,
-    trainer_gpt1,
 )
-from modeling_gpt1.callbacks_gpt1 import JsonLinesCallback, SampleCallback
-from modeling_gpt1.launch_gpt1 import end_processes
-from modeling_gpt1.trainer_gpt1 import training_flops_per_token
+from modeling_gpt1.training import callbacks
+from modeling_gpt1.training import trainer as trainer_module
+from modeling_gpt1.training.callbacks import JsonLinesCallback, SampleCallback
+from modeling_gpt1.training.launch import end_processes
+from modeling_gpt1.training.trainer import training_flops_per_token
 
 PROMPTS = ["ann goes home", "the cat"]
 ROOT = Path(helpers_training.__file__).parent.parent
@@ -212,7 +212,7 @@ class TestSamples:
         assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
         # Negative control: samples drawn from the state that dropout goes on from.
-        monkeypatch.setattr(callbacks_gpt1, "own_random_state", lambda seed, device: torch.no_grad())
+        monkeypatch.setattr(callbacks, "own_random_state", lambda seed, device: torch.no_grad())
         disturbed = self._weights(make_trainer(tmp_path, [callback]))
         assert not all(torch.equal(weights[0][name], disturbed[name]) for name in disturbed)
 
@@ -236,7 +236,7 @@ class TestSamples:
         trainer, tokenizer = make_trainer(tmp_path), make_tokenizer()
         state = TrainerState(global_step=3, epoch=0.5, is_world_process_zero=True)
         callback = SampleCallback(tokenizer, PROMPTS, max_new_tokens=6)
-        with caplog.at_level(logging.INFO, logger="modeling_gpt1.callbacks_gpt1"):
+        with caplog.at_level(logging.INFO, logger="modeling_gpt1.training.callbacks"):
             callback.on_evaluate(None, state, None, model=trainer.model)
             callback.on_evaluate(None, state, None, model=trainer.model)  # of a second data set
         (record,) = state.log_history
@@ -303,8 +303,8 @@ class TestThroughput:
             now[0] += 1000
 
         monkeypatch.setattr(GPT1ForCausalLM, "save_pretrained", slow_save)
-        monkeypatch.setattr(trainer_gpt1.time, "perf_counter", lambda: now[0])
-        monkeypatch.setattr(trainer_gpt1, "measure_peak_flops", lambda *args: 1e9)
+        monkeypatch.setattr(trainer_module.time, "perf_counter", lambda: now[0])
+        monkeypatch.setattr(trainer_module, "measure_peak_flops", lambda *args: 1e9)
         saves = {"save_strategy": "steps", "save_steps": 1, "eval_steps": 1, "logging_steps": 3, "max_steps": 6}
         trainer = make_trainer(tmp_path, [Clock()], **saves)
         trainer.train()

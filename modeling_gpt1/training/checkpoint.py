@@ -23,7 +23,7 @@ from transformers import TrainerCallback, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length, sort_checkpoints
 from transformers.utils import logging
 
-from .sampling_gpt1 import LengthGroupingTrainer
+from .batching import LengthGroupingTrainer
 
 logger = logging.get_logger(__name__)
 

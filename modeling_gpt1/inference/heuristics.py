@@ -14,10 +14,10 @@ from typing import Literal
 
 import numpy as np
 
-from modeling_gpt1.scoring_gpt1 import CausalLMScorer, ContinuationScore, ScoringRequest
+from tokenization.metrics import METRICS
+from tokenization.tasks import Task, get_task
 
-from .metrics import METRICS
-from .tasks import Task, get_task
+from .scoring import CausalLMScorer, ContinuationScore, ScoringRequest
 
 CONTENT_FREE = "N/A"
 

@@ -88,8 +88,8 @@ def read_template() -> str:
     Raises:
         FileNotFoundError: neither place has it.
     """
-    installed = resources.files(__package__) / TEMPLATE_NAME
-    checkout = Path(__file__).resolve().parent.parent / TEMPLATE_NAME
+    installed = resources.files("modeling_gpt1") / TEMPLATE_NAME
+    checkout = Path(__file__).resolve().parents[2] / TEMPLATE_NAME
     for place in (installed, checkout):
         if place.is_file():
             return place.read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ from helpers_training import COLUMNS, Rows, make_collator, make_model, make_toke
 from transformers import Trainer
 
 from modeling_gpt1 import GPT1Trainer, GPT1TrainingArguments
-from modeling_gpt1.sampling_gpt1 import LongestFirstSampler, read_lengths
+from modeling_gpt1.training.batching import LongestFirstSampler, read_lengths
 from tokenization import TraversalCollator
 
 BY_LENGTH = {"train_sampling_strategy": "group_by_length"}

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
-from .packing_gpt1 import PackedSequences
+from .unpadding_gpt1 import PackedSequences
 
 # Sequences per example; None: any number.
 NUM_SEQUENCES = {"classification": 1, "entailment": 1, "similarity": 2, "multiple_choice": None}

@@ -6,7 +6,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1Int8Config, order_weights_for_generation
-from modeling_gpt1.generation_gpt1 import GPT1Int8Linear
+from modeling_gpt1.inference.quantization import GPT1Int8Linear
 
 
 def random_linear(bias=True):

@@ -9,7 +9,7 @@ from datasets import Dataset
 from torch.utils.data import DataLoader
 from transformers import TokenizersBackend
 
-from tokenization.collator_gpt1 import TraversalCollator
+from tokenization.collator import TraversalCollator
 from tokenization.tokenization_gpt1 import GPT1Tokenizer
 
 # The words a to z are 1 to 26; pieces for other spellings follow. [s], [$] and [e] become 64, 65 and 66.

@@ -19,7 +19,8 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from modeling_gpt1 import CausalLMScorer, ContinuationScore, GPT1ForCausalLM, ScoringRequest, scoring_gpt1
+from modeling_gpt1 import CausalLMScorer, ContinuationScore, GPT1ForCausalLM, ScoringRequest
+from modeling_gpt1.inference import scoring
 
 SIZES = {"vocab_size": 101, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 24}
 LLAMA = {**SIZES, "hidden_size": 32, "intermediate_size": 48}
@@ -47,7 +48,7 @@ def our_model(tiny_model):
 def warnings(monkeypatch):
     """What the scorer warns of."""
     texts = []
-    monkeypatch.setattr(scoring_gpt1.logger, "warning", texts.append)
+    monkeypatch.setattr(scoring.logger, "warning", texts.append)
     return texts
 
 
@@ -100,13 +101,13 @@ def test_the_comparison_sees_a_mix_up(our_model, monkeypatch, change):
         scores = scorer.score_ids(changed)
     else:
         name = {"cached rows": "_select_rows", "first token": "_first_log_probs"}[change]
-        exact, place = getattr(scoring_gpt1, name), 1
+        exact, place = getattr(scoring, name), 1
 
         def reversed_rows(*args):
             rows = args[place].flip(0) if isinstance(args[place], torch.Tensor) else args[place][::-1]
             return exact(*args[:place], rows, *args[place + 1 :])
 
-        monkeypatch.setattr(scoring_gpt1, name, reversed_rows)
+        monkeypatch.setattr(scoring, name, reversed_rows)
         scores = scorer.score_ids(requests)
     assert largest_difference(our_model, requests, scores) > 0.1
 

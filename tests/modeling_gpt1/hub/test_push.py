@@ -8,8 +8,8 @@ import pytest
 from huggingface_hub.errors import HFValidationError, LocalTokenNotFoundError, OfflineModeIsEnabled
 from huggingface_hub.utils import filter_repo_objects
 
-from modeling_gpt1 import hub_gpt1
-from modeling_gpt1.hub_gpt1 import NEVER_PUSHED, PushError, explain_failure, explained, upload_command
+from modeling_gpt1.hub import push
+from modeling_gpt1.hub.push import NEVER_PUSHED, PushError, explain_failure, explained, upload_command
 
 LOG_IN = "Log in with `hf auth login`, or set HF_TOKEN to a token with write permission,"
 
@@ -65,8 +65,8 @@ def test_no_token_is_in_a_traceback_or_a_log(kind, tmp_path, monkeypatch):
         raise error
     future = Future()
     future.set_exception(failure.value)
-    monkeypatch.setattr(hub_gpt1.logger, "error", logged.append)
-    hub_gpt1._log_failure(future)
+    monkeypatch.setattr(push.logger, "error", logged.append)
+    push._log_failure(future)
     shown = "".join(traceback.format_exception(failure.value))
     assert logged == [str(failure.value)] and "SECRET" not in shown + logged[0]
     assert ("out of reach\n\nThe above exception" in shown) == (kind == "no secret")
@@ -75,9 +75,9 @@ def test_no_token_is_in_a_traceback_or_a_log(kind, tmp_path, monkeypatch):
 def test_causes_that_go_in_a_circle():
     first, second = RuntimeError("first"), RuntimeError("second")
     first.__context__, second.__cause__ = second, first
-    assert not hub_gpt1.holds_secret(first)
+    assert not push.holds_secret(first)
     second.args = ("Bearer x",)
-    assert hub_gpt1.holds_secret(first)
+    assert push.holds_secret(first)
 
 
 def test_what_is_never_pushed():

@@ -3,7 +3,7 @@
 OpenAI's release is the folder `model` of https://github.com/openai/finetune-transformer-lm: the weights as one row of
 numbers cut into ten files, their shapes, and the BPE. The order of the weights is the one in which `train.py` there
 makes its variables; convolution kernels have a leading dimension of 1. What the weights of openai-gpt are in gpt1 is
-said once, in `OPENAI_GPT_CONVERSION` of `openai_layout_gpt1.py`, which `from_pretrained` follows too.
+said once, in `OPENAI_GPT_CONVERSION` of `layouts_gpt1.py`, which `from_pretrained` follows too.
 
 Shapes: P positions, V vocabulary, D hidden, F feed-forward.
 """
@@ -44,7 +44,6 @@ from transformers.utils import (
 
 from tokenization.tokenization_gpt1 import END_OF_WORD, GPT1Tokenizer
 
-from .checkpoint_gpt1 import flush, flush_folder
 from .configuration_gpt1 import OPENAI_GPT_MODEL_TYPE, GPT1Config
 from .modeling_gpt1 import (
     GPT1DoubleHeadsModel,
@@ -54,7 +53,8 @@ from .modeling_gpt1 import (
     GPT1Model,
     GPT1PreTrainedModel,
 )
-from .trainer_gpt1 import check_vocabulary
+from .training.checkpoint import flush, flush_folder
+from .training.trainer import check_vocabulary
 
 Format = Literal["openai", "openai-gpt", "gpt1"]
 

@@ -31,9 +31,9 @@ from modeling_gpt1 import (
     GPT1ForMultipleChoice,
     GPT1ForSequenceClassification,
     GPT1Model,
+    conversion,
 )
-from modeling_gpt1 import conversion_gpt1 as conversion
-from modeling_gpt1.conversion_gpt1 import convert_checkpoint
+from modeling_gpt1.conversion import convert_checkpoint
 from tokenization import GPT1Tokenizer
 
 MANIFEST = "conversion_manifest.json"

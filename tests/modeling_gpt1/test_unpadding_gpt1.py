@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForMultipleChoice, modeling_gpt1
-from modeling_gpt1.packing_gpt1 import pack_sequences
+from modeling_gpt1.unpadding_gpt1 import pack_sequences
 
 START, DELIMITER, EXTRACT = 98, 99, 100
 

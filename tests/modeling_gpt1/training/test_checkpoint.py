@@ -1,7 +1,7 @@
 """Exact resume and atomic checkpoints: runs that are cut anywhere end as if they had not been.
 
 A cut inside the test's process is a `Cut`, which no handler of the trainer catches; the real SIGKILL, the file that is
-too large and the two processes run outside, as a script: `python test_checkpoint_gpt1.py CASE FOLDER`.
+too large and the two processes run outside, as a script: `python test_checkpoint.py CASE FOLDER`.
 """
 
 import json
@@ -32,8 +32,8 @@ from modeling_gpt1 import (
     GPT1PretrainingTrainer,
     GPT1Trainer,
 )
-from modeling_gpt1 import checkpoint_gpt1 as checkpoints
-from modeling_gpt1.checkpoint_gpt1 import CheckpointError, newest_whole_checkpoint
+from modeling_gpt1.training import checkpoint as checkpoints
+from modeling_gpt1.training.checkpoint import CheckpointError, newest_whole_checkpoint
 
 ROOT = Path(helpers_training.__file__).parent.parent
 STEPS = {"logging_steps": 4, "save_steps": 3, "eval_strategy": "steps", "eval_steps": 5}

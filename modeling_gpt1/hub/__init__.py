@@ -1,0 +1,1 @@
+"""What a model brings to the hub: its card and its push."""

@@ -1,0 +1,1 @@
+"""Training: arguments, trainers, exact resume, the order of batches, several processes."""
