@@ -28,8 +28,8 @@ which starts where there is nothing to resume. On several machines the output fo
 corpus that takes over half an hour to prepare needs a longer `--ddp_timeout`, or one run beforehand in one process.
 `--help` lists every argument.
 
-Written to the output folder: model, tokenizer, card (README.md), log.jsonl (a line per log; `examples/plot_run.py`
-draws it), train_results.json, eval_results.json and all_results.json. `examples/finetune.py` takes the folder as its
+Written to the output folder: model, tokenizer, card (README.md), trainer_state.json (whose log `examples/plot_run.py`
+draws), train_results.json, eval_results.json and all_results.json. `examples/finetune.py` takes the folder as its
 `--model_name_or_path`. `--report_to tensorboard` logs there too. `--push_to_hub --hub_model_id me/gpt1-books` uploads
 the folder without its checkpoints at the end, and where that fails prints the command that does it later.
 """
@@ -52,11 +52,11 @@ from modeling_gpt1 import (
     GPT1LSTMForCausalLM,
     GPT1PretrainingArguments,
     GPT1PretrainingTrainer,
-    JsonLinesCallback,
     SampleCallback,
 )
 from modeling_gpt1.hub.push import PushError
-from modeling_gpt1.training.checkpoint import INCOMPLETE_DIR, last_whole_checkpoint, publish_files
+from modeling_gpt1.storage.writing import publish_files
+from modeling_gpt1.training.checkpoint import INCOMPLETE_DIR, last_whole_checkpoint
 from modeling_gpt1.training.launch import check_launch, end_processes
 from tokenization import BlockCollator, GPT1Tokenizer, count_blocks, load_blocks, open_tokenizer, training_texts
 
@@ -260,7 +260,7 @@ def make_callbacks(model_args: ModelArguments, tokenizer: GPT1Tokenizer, model: 
     longest = max(map(len, tokenizer(model_args.prompts, add_special_tokens=False)["input_ids"]))
     room = model.config.max_position_embeddings - longest
     # Samples first: the file is written after them.
-    return [SampleCallback(tokenizer, model_args.prompts, max_new_tokens=min(40, room)), JsonLinesCallback()]
+    return [SampleCallback(tokenizer, model_args.prompts, max_new_tokens=min(40, room))]
 
 
 def set_up_logging(training_args: GPT1PretrainingArguments) -> None:
@@ -279,6 +279,7 @@ def save_and_evaluate(trainer: GPT1PretrainingTrainer, metrics: dict, validation
         metrics = trainer.evaluate(validation_blocks)
         trainer.log_metrics("eval", metrics)
         trainer.save_metrics("eval", metrics)
+    trainer.save_state()
 
 
 def publish(trainer: GPT1PretrainingTrainer, model_args: ModelArguments, corpus_args: CorpusArguments) -> None:

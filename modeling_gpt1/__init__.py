@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from .inference.heuristics import HEURISTICS, Heuristic, evaluate_zero_shot, get_heuristic
     from .inference.quantization import GPT1Int8Config, order_weights_for_generation
     from .inference.scoring import CausalLMScorer, ContinuationScore, ScoringRequest
-    from .training.callbacks import JsonLinesCallback, SampleCallback
-    from .training.trainer import GPT1PretrainingArguments, GPT1PretrainingTrainer, GPT1Trainer, GPT1TrainingArguments
+    from .training.arguments import GPT1PretrainingArguments, GPT1TrainingArguments
+    from .training.callbacks import SampleCallback
+    from .training.trainer import GPT1PretrainingTrainer, GPT1Trainer
     from .training.transfer import keep_first_layers
 
 AutoConfig.register(GPT1Config.model_type, GPT1Config, exist_ok=True)
@@ -72,12 +73,11 @@ _ON_DEMAND = {
     "CausalLMScorer": ".inference.scoring",
     "ContinuationScore": ".inference.scoring",
     "GPT1Int8Config": ".inference.quantization",
-    "GPT1PretrainingArguments": ".training.trainer",
+    "GPT1PretrainingArguments": ".training.arguments",
     "GPT1PretrainingTrainer": ".training.trainer",
     "GPT1Trainer": ".training.trainer",
-    "GPT1TrainingArguments": ".training.trainer",
+    "GPT1TrainingArguments": ".training.arguments",
     "Heuristic": ".inference.heuristics",
-    "JsonLinesCallback": ".training.callbacks",
     "SampleCallback": ".training.callbacks",
     "ScoringRequest": ".inference.scoring",
     "StopAtStrings": ".inference.generation",
@@ -128,7 +128,6 @@ __all__ = [
     "GPT1Trainer",
     "GPT1TrainingArguments",
     "Heuristic",
-    "JsonLinesCallback",
     "SampleCallback",
     "ScoringRequest",
     "StopAtStrings",
