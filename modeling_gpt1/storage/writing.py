@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -66,7 +66,10 @@ def publish_folder(staging: Path, folder: Path) -> None:
 
 
 def publish_files(staging: Path, folder: Path) -> None:
-    """Move each file to its place in `folder`, where it replaces an older one at once."""
+    """Move each file to its place in `folder`, where it replaces an older one at once.
+
+    Of `staging` nothing is left, nor of the folder that it lies in if that has nothing else.
+    """
     flush(staging)
     for path in [path for path in staging.rglob("*") if path.is_file()]:
         target = folder / path.relative_to(staging)
@@ -74,6 +77,8 @@ def publish_files(staging: Path, folder: Path) -> None:
         os.replace(path, target)
     flush_folder(folder)
     shutil.rmtree(staging, ignore_errors=True)
+    with suppress(OSError):  # not empty
+        staging.parent.rmdir()
 
 
 def flush(folder: Path) -> None:

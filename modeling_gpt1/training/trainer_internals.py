@@ -244,7 +244,6 @@ class ResumableTrainer(Trainer):
             write_model(self, staging, state_dict)
             if self.args.should_save:
                 publish_files(staging, Path(output_dir))
-                remove_staging(staging)
 
 
 class _BeginRun(TrainerCallback):

@@ -76,6 +76,7 @@ class TestFolders:
         (staging / "b").write_text("new")
         publish_files(staging, folder)
         assert contents(tmp_path) == {"result/sub/a": "new", "result/b": "new"}
+        assert list(tmp_path.iterdir()) == [folder]
 
     def test_whole_or_absent(self, tmp_path, monkeypatch):
         folder = tmp_path / "deep" / "result"
