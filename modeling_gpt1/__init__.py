@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .inference.quantization import GPT1Int8Config, order_weights_for_generation
     from .inference.scoring import CausalLMScorer, ContinuationScore, ScoringRequest
     from .training.callbacks import JsonLinesCallback, SampleCallback
+    from .training.preparation import prepare_finetuning
     from .training.trainer import GPT1PretrainingArguments, GPT1PretrainingTrainer, GPT1Trainer, GPT1TrainingArguments
     from .training.transfer import keep_first_layers
 
@@ -86,6 +87,7 @@ _ON_DEMAND = {
     "get_heuristic": ".inference.heuristics",
     "keep_first_layers": ".training.transfer",
     "order_weights_for_generation": ".inference.quantization",
+    "prepare_finetuning": ".training.preparation",
 }
 
 
@@ -139,4 +141,5 @@ __all__ = [
     "get_heuristic",
     "keep_first_layers",
     "order_weights_for_generation",
+    "prepare_finetuning",
 ]
