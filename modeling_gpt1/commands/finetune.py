@@ -63,6 +63,7 @@ from ..configuration_gpt1 import GPT1Config
 from ..training.launch import check_launch, end_processes
 from ..training.preparation import open_config, prepare_finetuning
 from ..training.trainer import GPT1Trainer, GPT1TrainingArguments
+from .entry import COMMANDS
 from .runs import (
     ModelArguments,
     check_output_folder,
@@ -316,7 +317,7 @@ def describe_prediction(task: Task, prediction: np.generic, logits: np.ndarray) 
 
 @end_after_failed_push()
 def main(arguments: list[str] | None = None) -> None:
-    parser = HfArgumentParser((StartArguments, DataArguments, GPT1TrainingArguments))
+    parser = HfArgumentParser((StartArguments, DataArguments, GPT1TrainingArguments), description=COMMANDS["finetune"])
     model_args, data_args, training_args = parser.parse_args_into_dataclasses(arguments)
     check_run(training_args)
     set_up_logging(training_args, logger)

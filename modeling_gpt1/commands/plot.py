@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter, StrMethodFormatter
 from transformers import HfArgumentParser
+
+from .entry import COMMANDS
 
 TOKENS = "num_input_tokens_seen"
 FEW = 30  # points that are marked, as those of a few evaluations
@@ -89,8 +88,11 @@ def points(records: list[dict], key: str, x_key: str) -> list[tuple[float, float
     return [(record[x_key], record[key]) for record in records if math.isfinite(record.get(key, math.nan))]
 
 
-def draw(runs: dict[str, list[dict]], x: str) -> Figure:
+def draw(runs: dict[str, list[dict]], x: str):
     """A panel for each figure that a run has logged, a colour for each run."""
+    from matplotlib.figure import Figure  # only for pictures
+    from matplotlib.lines import Line2D
+
     x_key = TOKENS if x == "tokens" else "step"
     for name, records in runs.items():
         if any("loss" in record and x_key not in record for record in records):
@@ -113,6 +115,8 @@ def draw(runs: dict[str, list[dict]], x: str) -> Figure:
 
 
 def draw_panel(axes, panel: Panel, of_runs: list[list[tuple[float, float]]]) -> None:
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter, StrMethodFormatter
+
     for index, curve in enumerate(of_runs):
         marker = "o" if len(curve) < FEW else ""
         axes.plot([x for x, _ in curve], [y for _, y in curve], marker=marker, lw=1.2, ms=3, color=f"C{index}")
@@ -127,7 +131,7 @@ def draw_panel(axes, panel: Panel, of_runs: list[list[tuple[float, float]]]) -> 
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = HfArgumentParser(PlotArguments, description="Draws the curves of training runs.")
+    parser = HfArgumentParser(PlotArguments, description=COMMANDS["plot"])
     parser.add_argument("runs", nargs="+", type=Path, help="output folders of runs")
     plot_args, positional = parser.parse_args_into_dataclasses(arguments)
     runs = dict(zip(names_of(positional.runs), map(read_run, positional.runs), strict=True))

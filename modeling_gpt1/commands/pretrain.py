@@ -46,11 +46,13 @@ from tokenization import BlockCollator, GPT1Tokenizer, count_blocks, load_blocks
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
 from ..modeling_gpt1 import GPT1ForCausalLM
 from ..modeling_gpt1_lstm import GPT1LSTMForCausalLM
+from ..storage.writing import publish_files
 from ..training.callbacks import SampleCallback
-from ..training.checkpoint import INCOMPLETE_DIR, publish_files
+from ..training.checkpoint import INCOMPLETE_DIR
 from ..training.launch import check_launch, end_processes
 from ..training.preparation import open_config
 from ..training.trainer import GPT1PretrainingArguments, GPT1PretrainingTrainer
+from .entry import COMMANDS
 from .runs import (
     ModelArguments,
     check_output_folder,
@@ -232,7 +234,9 @@ def make_samples(prompts: list[str], tokenizer: GPT1Tokenizer, model: PreTrained
 
 @end_after_failed_push()
 def main(arguments: list[str] | None = None) -> None:
-    parser = HfArgumentParser((StartArguments, CorpusArguments, GPT1PretrainingArguments))
+    parser = HfArgumentParser(
+        (StartArguments, CorpusArguments, GPT1PretrainingArguments), description=COMMANDS["pretrain"]
+    )
     model_args, corpus_args, training_args = parser.parse_args_into_dataclasses(arguments)
     check_run(corpus_args, training_args)
     set_up_logging(training_args, logger, logging.getLogger(SampleCallback.__module__))

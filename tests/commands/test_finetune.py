@@ -24,7 +24,6 @@ from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT
 from modeling_gpt1.commands import finetune, runs
 from modeling_gpt1.training import preparation
 from tokenization import TraversalCollator
-from tokenization.own_files import class_names, encode_labels
 
 SIZE = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,max_position_embeddings=64"
 GOOD, BAD = "the whole room will laugh .", "nobody in the village smiled ."
@@ -572,14 +571,6 @@ def test_refuses_an_output_folder_in_use(places, tmp_path):
         f"--output_dir {output} is not empty. Pass --resume_from_checkpoint true to go on with the run that wrote it, "
         "or another folder."
     )
-
-
-def test_integers_without_0_are_names_of_classes():
-    assert class_names([5, 10, 1], None, "Column 'stars'") == ("1", "5", "10")
-    assert class_names([2, 0, 1], None, "Column 'stars'") == ("0", "1", "2")
-    rows = datasets.Dataset.from_dict({"text": ["a", "b", "c", "d"], "stars": [10, 1, 5, None]})
-    task = finetune.Task("own", "classification", {"text": "text", "label": "stars"}, ("1", "5", "10"))
-    assert list(encode_labels(rows, task, "file")["stars"]) == [2, 0, 1, None]
 
 
 def test_refuses_to_resume_from_nothing(places, tmp_path):

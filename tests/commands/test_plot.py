@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("matplotlib")
+from modeling_gpt1.commands import plot
 
-from modeling_gpt1.commands import plot  # noqa: E402 - needs matplotlib
+pytest.importorskip("matplotlib")
 
 
 def make_records(scale=1.0, num_steps=4):
