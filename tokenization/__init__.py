@@ -10,6 +10,7 @@ from .tokenization_gpt1 import GPT1Tokenizer, open_tokenizer
 
 if TYPE_CHECKING:
     from .corpus import BlockCounts, count_blocks, load_blocks, load_documents, training_texts
+    from .own_files import load_files
     from .tasks import TASKS, Task, compute_metrics_for, get_task, load_task
 
 _DATA = {
@@ -21,6 +22,7 @@ _DATA = {
     "get_task": ".tasks",
     "load_blocks": ".corpus",
     "load_documents": ".corpus",
+    "load_files": ".own_files",
     "load_task": ".tasks",
     "training_texts": ".corpus",
 }
@@ -46,6 +48,7 @@ __all__ = [
     "get_task",
     "load_blocks",
     "load_documents",
+    "load_files",
     "load_task",
     "open_tokenizer",
     "pack_documents",
