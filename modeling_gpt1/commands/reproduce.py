@@ -50,9 +50,10 @@ def parse_arguments(command_line: list[str]) -> ReproduceArguments:
     return arguments
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Gives the exit status: 1 where a cell failed."""
+def main(arguments: list[str] | None = None) -> None:
+    """Exits with status 1 where a cell failed."""
     command_line = sys.argv[1:] if arguments is None else arguments
     end_commands_on_termination()
     disable_progress_bars()
-    return run_grid(parse_arguments(command_line), ["gpt1", "reproduce", *command_line])
+    if status := run_grid(parse_arguments(command_line), ["gpt1", "reproduce", *command_line]):
+        sys.exit(status)
