@@ -26,6 +26,7 @@ from modeling_gpt1.reproduction import grid, runs
 from modeling_gpt1.reproduction.arguments import PAPER_TASKS
 from modeling_gpt1.reproduction.cells import Cell, CellStore, run_cells
 from modeling_gpt1.reproduction.models import data_fingerprint, describe_model, model_fingerprint
+from modeling_gpt1.reproduction.page import page
 from modeling_gpt1.reproduction.plan import plan
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -235,6 +236,12 @@ def test_a_model_is_told_by_what_its_files_hold(models, tmp_path):
     (copy / "model.safetensors").write_bytes(weights)
     model_fingerprint.cache_clear()
     assert model_fingerprint(str(copy)) != model_fingerprint(str(models[0]))
+
+
+def test_finished_cells_of_a_folder_stay_its_cells():
+    """The name of a cell's file follows from its facts, whatever made it."""
+    facts = {"kind": "fine_tuning", "task": "rte", "seed": 1, "settings": {"learning_rate": "5e-4"}}
+    assert Cell("rte-full-seed1", facts, {"model": "GPT-1"}, print).key == "rte-full-seed1-4841dd6fd6f9"
 
 
 # ---- Runs
@@ -486,6 +493,7 @@ def test_the_report_tells_of_these_settings_whoever_ran_them(stand_ins, command,
     assert report["tables"][2]["rows"][0]["cells"]["cola"]["missing"] == "seed 1, 2: not run yet"
     assert report["commands"] == [f"gpt1 reproduce {' '.join(arguments)}".replace("A small one", "'A small one'")]
     assert {path.name for path in out.iterdir() if path.is_file()} == {"report.html", "report.json"}
+    assert (out / "report.html").read_text() == page(report)
 
 
 def test_a_report_that_fails_costs_no_cell(stand_ins, command, tmp_path, capsys, monkeypatch):
@@ -606,6 +614,16 @@ def test_a_cell_in_earnest(command, plain_tokenizer, tmp_path, monkeypatch):
     assert cell["metrics"]["epoch"] == 1.0 and cell["metrics"]["train_loss"] > 0
     assert cell["scores"] == {"rte": 100 * cell["metrics"]["eval_accuracy"]}
     assert not list((tmp_path / "out" / "work").iterdir())
+
+
+def test_the_command_ends_with_a_status(stand_ins, command, tmp_path, monkeypatch):
+    monkeypatch.setattr(reproduce_command, "end_commands_on_termination", lambda: None)
+    (stand_ins.folder / "bad_task").write_text("rte")
+    settings = ["--experiments", "fine_tuning", "--seeds", "1", "--tasks"]
+    assert reproduce_command.main(command(*settings, "mrpc")) is None
+    with pytest.raises(SystemExit) as end:
+        reproduce_command.main(command(*settings, "mrpc", "rte"))
+    assert end.value.code == 1 and set(finished(tmp_path / "out")) == {"mrpc-full-seed1"}
 
 
 # ---- Refusals
