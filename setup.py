@@ -32,7 +32,8 @@ class BuildWithHubCard(build_py):
 
 
 PLOT = ["matplotlib>=3.9"]
-LINT = ["ruff>=0.15", "transformers-mlinter>=0.1.5"]
+IMPORT_LINTER = "import-linter>=2.5"
+LINT = [IMPORT_LINTER, "ruff>=0.15", "transformers-mlinter>=0.1.5"]
 CLEAN = ["ftfy>=6.1"]
 PLAYGROUND = ["gradio>=6.31,<7"]
 # spaCy and ftfy are the oracles of the tokenizer's tests, scikit-learn and scipy those of the metrics'; PEFT and ONNX
@@ -40,6 +41,7 @@ PLAYGROUND = ["gradio>=6.31,<7"]
 TEST = [
     *PLOT,
     *CLEAN,
+    IMPORT_LINTER,
     "onnxruntime>=1.23",
     "onnxscript>=0.7",
     "peft>=0.21",
