@@ -7,6 +7,7 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
 HUB_CARD = "hub_card.md"
+ENTRY = "gpt1_entry"
 
 
 class BuildWithHubCard(build_py):
@@ -63,7 +64,11 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     license_files=["LICENSE"],
-    packages=find_packages(include=["modeling_gpt1", "modeling_gpt1.*", "tokenization"]),
+    packages=[*find_packages(include=["modeling_gpt1", "modeling_gpt1.*", "tokenization"]), ENTRY],
+    # The console script must start without importing modeling_gpt1, which brings torch and transformers.
+    package_dir={ENTRY: "modeling_gpt1/commands/entry"},
+    package_data={"modeling_gpt1.commands": ["accelerate/*.yaml"]},
+    entry_points={"console_scripts": [f"gpt1 = {ENTRY}:main"]},
     cmdclass={"build_py": BuildWithHubCard},
     python_requires=">=3.10",
     install_requires=[

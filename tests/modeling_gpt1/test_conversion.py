@@ -4,11 +4,9 @@ The release of OpenAI is made here by a writer of the test's own, in numpy, from
 """
 
 import hashlib
-import importlib
 import json
 import pickle
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +31,7 @@ from modeling_gpt1 import (
     GPT1Model,
     conversion,
 )
+from modeling_gpt1.commands import convert
 from modeling_gpt1.conversion import convert_checkpoint
 from tokenization import GPT1Tokenizer
 
@@ -363,19 +362,16 @@ def test_manifest_has_the_hash_of_every_tensor(release, tmp_path):
     assert manifest["source"] == {"format": "openai", "files": hashes}
 
 
-def test_example(release, tmp_path, monkeypatch, capsys):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples"))
-    example = importlib.import_module("convert_checkpoint")
+def test_command(release, tmp_path, capsys):
     folder, theirs = release
-    example.main(["--source", str(folder), "--output_dir", str(tmp_path / "gpt1"), "--num_attention_heads", "4"])
-    example.main(["--source", str(tmp_path / "gpt1"), "--output_dir", str(tmp_path / "openai")])
+    convert.main(["--source", str(folder), "--output_dir", str(tmp_path / "gpt1"), "--num_attention_heads", "4"])
+    convert.main(["--source", str(tmp_path / "gpt1"), "--output_dir", str(tmp_path / "openai")])
     assert [line for line in capsys.readouterr().out.splitlines() if "written" in line] == [
         f"34 tensors of a GPT1ForCausalLM written to {tmp_path / 'gpt1'}",
         f"26 tensors of a OpenAIGPTLMHeadModel written to {tmp_path / 'openai'}",
     ]
     theirs.save_pretrained(tmp_path / "expected")
     assert_same_weights(tmp_path / "openai", tmp_path / "expected")
-    sys.modules.pop("convert_checkpoint")
 
 
 def test_nothing_is_left_of_a_conversion_that_fails(release, tmp_path, monkeypatch):

@@ -20,6 +20,7 @@ from transformers import (
 )
 
 from modeling_gpt1 import CausalLMScorer, GPT1DoubleHeadsModel, GPT1ForCausalLM, continue_prompts
+from modeling_gpt1.commands import finetune, pretrain, zero_shot
 from modeling_gpt1.inference.generation import StopAtStrings
 from tokenization import (
     GPT1Tokenizer,
@@ -260,13 +261,13 @@ def examples(monkeypatch):
     return lambda name: importlib.import_module(name)
 
 
-def test_the_examples_train_and_ask_a_gpt2(examples, gpt2_folder, tmp_path):
+def test_the_commands_train_and_ask_a_gpt2(gpt2_folder, tmp_path):
     """Pre-trained further, fine-tuned from that, and asked without fine-tuning."""
     (tmp_path / "book.txt").write_text("\n".join(SENTENCES * 6))
     few = ["--max_steps", "2", "--use_cpu", "--disable_tqdm", "True", "--save_strategy", "no", "--warmup_steps", "0"]
     few += ["--per_device_train_batch_size", "4"]
     source = ["--train_files", str(tmp_path / "book.txt"), "--model_name_or_path", str(gpt2_folder)]
-    examples("pretrain").main([*source, *few, "--output_dir", str(tmp_path / "lm")])
+    pretrain.main([*source, *few, "--output_dir", str(tmp_path / "lm")])
     model = GPT1ForCausalLM.from_pretrained(tmp_path / "lm")
     assert model.config.do_layer_norm_before and model.config.vocab_size == 400
     assert type(open_tokenizer(tmp_path / "lm")) is GPT2Tokenizer
@@ -275,7 +276,7 @@ def test_the_examples_train_and_ask_a_gpt2(examples, gpt2_folder, tmp_path):
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     task = ["--train_file", str(tmp_path / "rows.jsonl"), "--traversal", "classification", "--columns", "text=text"]
     model = ["--model_name_or_path", str(tmp_path / "lm"), "--output_dir", str(tmp_path / "task"), "--do_train"]
-    examples("finetune").main([*task, *model, *few])
+    finetune.main([*task, *model, *few])
     classifier = pipeline("text-classification", str(tmp_path / "task"), device="cpu")
     assert classifier.tokenizer.extract_token_id == classifier.model.config.extract_token_id == 402
     assert {answer["label"] for answer in classifier(SENTENCES)} <= {"0", "1", "LABEL_0", "LABEL_1"}
@@ -284,7 +285,7 @@ def test_the_examples_train_and_ask_a_gpt2(examples, gpt2_folder, tmp_path):
     row = json.dumps({"sentence": "the film was slow", "label": 1}) + "\n"
     (tmp_path / "data" / "sst2" / "validation.jsonl").write_text(row)
     asked = ["--data_dir", str(tmp_path / "data"), "--tasks", "sst2", "--output", str(tmp_path / "zero.json")]
-    examples("zero_shot").main(["--model_name_or_path", str(tmp_path / "lm"), *asked, "--device", "cpu"])
+    zero_shot.main(["--model_name_or_path", str(tmp_path / "lm"), *asked, "--device", "cpu"])
     assert json.loads((tmp_path / "zero.json").read_text())["results"][0]["tasks"]["sst2"]["num_rows"] == 1
 
 

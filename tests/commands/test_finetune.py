@@ -1,10 +1,8 @@
 """The fine-tuning script, run in this process on made-up rows with a tiny model."""
 
 import csv
-import importlib.util
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import datasets
@@ -22,9 +20,9 @@ from transformers import (
 )
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM
+from modeling_gpt1.commands import finetune
 from tokenization import TraversalCollator
 
-SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "finetune.py"
 SIZE = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,max_position_embeddings=64"
 GOOD, BAD = "the whole room will laugh .", "nobody in the village smiled ."
 ROWS = {
@@ -63,16 +61,6 @@ LABELS = {
     "similarity": ["False", "True"],
     "multiple_choice": [0, 1, 2],
 }
-
-
-@pytest.fixture(scope="module")
-def finetune():
-    specification = importlib.util.spec_from_file_location("finetune_script", SCRIPT)
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[specification.name] = module  # the argument parser looks its dataclasses' module up
-    specification.loader.exec_module(module)
-    yield module
-    del sys.modules[specification.name]
 
 
 @pytest.fixture(autouse=True)
@@ -137,7 +125,7 @@ def scores_of_saved_model(folder: Path, kind: str, rows: list[dict]) -> list[tor
 
 
 @pytest.mark.parametrize("kind", ROWS)
-def test_own_files(finetune, kind, tokenizer_folder, tmp_path):
+def test_own_files(kind, tokenizer_folder, tmp_path):
     output = tmp_path / "model"
     arguments = training(output, "--do_eval", "--do_predict")
     finetune.main([*own_data(kind, tmp_path), *fresh_model(tokenizer_folder), *arguments])
@@ -164,7 +152,7 @@ def test_own_files(finetune, kind, tokenizer_folder, tmp_path):
             assert prediction["label"] == LABELS[kind][logits.argmax()]
 
 
-def test_pipeline_names_the_classes_of_the_file(finetune, tokenizer_folder, tmp_path):
+def test_pipeline_names_the_classes_of_the_file(tokenizer_folder, tmp_path):
     output = tmp_path / "model"
     more = ["--do_predict", "--max_steps", "20", "--lm_coef", "0"]
     data = own_data("classification", tmp_path)
@@ -178,7 +166,7 @@ def test_pipeline_names_the_classes_of_the_file(finetune, tokenizer_folder, tmp_
     )
 
 
-def test_a_fine_tuned_model_predicts_without_training(finetune, tokenizer_folder, tmp_path):
+def test_a_fine_tuned_model_predicts_without_training(tokenizer_folder, tmp_path):
     output = tmp_path / "model"
     data = own_data("classification", tmp_path)
     finetune.main([*data, *fresh_model(tokenizer_folder), *training(output, "--do_predict")])
@@ -211,7 +199,7 @@ def write_mnli(folder: Path) -> str:
     return str(folder)
 
 
-def test_task_with_two_validation_and_test_splits(finetune, tokenizer_folder, tmp_path):
+def test_task_with_two_validation_and_test_splits(tokenizer_folder, tmp_path):
     output = tmp_path / "model"
     data = [
         "--task",
@@ -236,7 +224,7 @@ def test_task_with_two_validation_and_test_splits(finetune, tokenizer_folder, tm
     assert "- nyu-mll/glue" in card and "base_model" not in card and str(tmp_path) not in card
 
 
-def test_resume_gives_the_same_weights(finetune, tokenizer_folder, tmp_path):
+def test_resume_gives_the_same_weights(tokenizer_folder, tmp_path):
     data, model = own_data("multiple_choice", tmp_path), fresh_model(tokenizer_folder)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     steps = ["--max_steps", "4", "--save_strategy", "steps", "--save_steps", "2"]
@@ -251,7 +239,7 @@ def test_resume_gives_the_same_weights(finetune, tokenizer_folder, tmp_path):
     assert not torch.equal(weights["task_head.score.weight"], middle["task_head.score.weight"])
 
 
-def test_resume_auto_starts_a_run_and_goes_on_with_it(finetune, tokenizer_folder, tmp_path):
+def test_resume_auto_starts_a_run_and_goes_on_with_it(tokenizer_folder, tmp_path):
     output = tmp_path / "model"
     steps = ["--max_steps", "4", "--save_strategy", "steps", "--save_steps", "2", "--resume_from_checkpoint", "auto"]
     command = [*own_data("classification", tmp_path), *fresh_model(tokenizer_folder), *training(output, *steps)]
@@ -268,7 +256,7 @@ def test_resume_auto_starts_a_run_and_goes_on_with_it(finetune, tokenizer_folder
 
 
 @pytest.mark.parametrize("kind", ["gpt1", "openai-gpt"])
-def test_checkpoint_without_control_tokens(finetune, kind, plain_tokenizer, tmp_path):
+def test_checkpoint_without_control_tokens(kind, plain_tokenizer, tmp_path):
     """One update of learning rate 0 keeps the checkpoint's weights and adds rows for the three control tokens."""
     start, output = tmp_path / "start", tmp_path / "model"
     size = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64, "vocab_size": len(plain_tokenizer)}
@@ -307,7 +295,7 @@ def pretrained_model(folder: Path, tokenizer) -> Path:
 
 
 @pytest.mark.parametrize("n_transfer", [-1, 1])
-def test_layer_transfer(finetune, n_transfer, plain_tokenizer, tmp_path):
+def test_layer_transfer(n_transfer, plain_tokenizer, tmp_path):
     """One update of learning rate 0 shows what training starts from."""
     start, output = pretrained_model(tmp_path / "start", plain_tokenizer), tmp_path / "model"
     more = ["--learning_rate", "0", "--weight_decay", "0", "--max_steps", "1", "--n_transfer", str(n_transfer)]
@@ -328,7 +316,7 @@ def test_layer_transfer(finetune, n_transfer, plain_tokenizer, tmp_path):
     assert all(0.015 < weights[name].std().item() < 0.025 for name in matrices - kept)
 
 
-def test_layer_transfer_resumes(finetune, plain_tokenizer, tmp_path):
+def test_layer_transfer_resumes(plain_tokenizer, tmp_path):
     start, output = pretrained_model(tmp_path / "start", plain_tokenizer), tmp_path / "model"
     steps = ["--max_steps", "4", "--save_strategy", "steps", "--save_steps", "2", "--resume_from_checkpoint", "auto"]
     command = [*own_data("classification", tmp_path), "--model_name_or_path", str(start), "--n_transfer", "0"]
@@ -343,7 +331,7 @@ def test_layer_transfer_resumes(finetune, plain_tokenizer, tmp_path):
     assert read_json(output / "trainer_state.json")["global_step"] == 4
 
 
-def test_push_to_hub(finetune, tokenizer_folder, tmp_path, monkeypatch):
+def test_push_to_hub(tokenizer_folder, tmp_path, monkeypatch):
     pushes = []
     monkeypatch.setattr(finetune.GPT1Trainer, "init_hf_repo", lambda *_, **__: None)
     monkeypatch.setattr(finetune.GPT1Trainer, "push_to_hub", lambda self, **facts: pushes.append(facts))
@@ -353,7 +341,7 @@ def test_push_to_hub(finetune, tokenizer_folder, tmp_path, monkeypatch):
     assert pushes == [{**card, "license": None, "dataset_split": None}]
 
 
-def test_another_number_of_classes(finetune, tokenizer_folder, tmp_path):
+def test_another_number_of_classes(tokenizer_folder, tmp_path):
     start, output = tmp_path / "start", tmp_path / "model"
     data = own_data("entailment", tmp_path)
     finetune.main([*data, *fresh_model(tokenizer_folder), *training(start)])
@@ -363,7 +351,7 @@ def test_another_number_of_classes(finetune, tokenizer_folder, tmp_path):
     assert model.task_head.score.weight.shape == (3, 32)
 
 
-def test_class_ids_of_a_csv_file(finetune, tokenizer_folder, tmp_path):
+def test_class_ids_of_a_csv_file(tokenizer_folder, tmp_path):
     with (tmp_path / "train.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([["text", "stars"], ["None", 0], [GOOD, 2], [BAD, 1]])
     output = tmp_path / "model"
@@ -373,7 +361,7 @@ def test_class_ids_of_a_csv_file(finetune, tokenizer_folder, tmp_path):
     assert GPT1Config.from_pretrained(output).id2label == {0: "0", 1: "1", 2: "2", 3: "3"}
 
 
-def test_absent_choices_have_no_score(finetune):
+def test_absent_choices_have_no_score():
     task = finetune.Task(
         "own", "multiple_choice", {"context": "story", "choices": "ends", "label": "label"}, metrics=("accuracy",)
     )
@@ -382,7 +370,7 @@ def test_absent_choices_have_no_score(finetune):
     assert finetune.describe_prediction(task, np.int64(1), logits) == {"label": 1, "scores": [0.5, 0.5]}
 
 
-def test_config_overrides(finetune):
+def test_config_overrides():
     assert finetune.parse_overrides("n_embd=64,resid_pdrop=0.0,hidden_act=relu,use_cache=False") == {
         "n_embd": 64,
         "resid_pdrop": 0.0,
@@ -392,7 +380,7 @@ def test_config_overrides(finetune):
     assert finetune.parse_overrides("") == {}
 
 
-def test_several_columns_of_a_role(finetune):
+def test_several_columns_of_a_role():
     assert finetune.parse_columns(["context=story", "choices=a,b", "label=right"]) == {
         "context": "story",
         "choices": ["a", "b"],
@@ -546,7 +534,7 @@ def places(tokenizer_folder, tmp_path):
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_refuses_before_a_model_is_loaded(finetune, case, places, tmp_path, monkeypatch):
+def test_refuses_before_a_model_is_loaded(case, places, tmp_path, monkeypatch):
     monkeypatch.setattr(finetune, "load_model", lambda *_: pytest.fail("a model was loaded"))
     arguments, message = REFUSALS[case]
     arguments = [argument.format(**places) for argument in arguments]
@@ -555,14 +543,14 @@ def test_refuses_before_a_model_is_loaded(finetune, case, places, tmp_path, monk
     assert str(error.value) == message.format(**places)
 
 
-def test_refuses_a_run_with_nothing_to_do(finetune, places, tmp_path):
+def test_refuses_a_run_with_nothing_to_do(places, tmp_path):
     arguments = [argument.format(**places) for argument in (*OWN, *MODEL)]
     with pytest.raises(ValueError) as error:
         finetune.main([*arguments, "--output_dir", str(tmp_path / "output"), "--use_cpu"])
     assert str(error.value) == "There is nothing to do. Pass --do_train, --do_eval or --do_predict."
 
 
-def test_refuses_to_give_up_layers_without_training(finetune, places, tmp_path):
+def test_refuses_to_give_up_layers_without_training(places, tmp_path):
     arguments = [argument.format(**places) for argument in (*OWN, *MODEL)]
     output = ["--output_dir", str(tmp_path / "output"), "--use_cpu", "--do_eval", "--n_transfer", "0"]
     with pytest.raises(ValueError) as error:
@@ -572,7 +560,7 @@ def test_refuses_to_give_up_layers_without_training(finetune, places, tmp_path):
     )
 
 
-def test_refuses_an_output_folder_in_use(finetune, places, tmp_path):
+def test_refuses_an_output_folder_in_use(places, tmp_path):
     arguments = [argument.format(**places) for argument in (*OWN, *MODEL)]
     output = tmp_path / "task"
     with pytest.raises(ValueError) as error:
@@ -583,7 +571,7 @@ def test_refuses_an_output_folder_in_use(finetune, places, tmp_path):
     )
 
 
-def test_integers_without_0_are_names_of_classes(finetune):
+def test_integers_without_0_are_names_of_classes():
     assert finetune.class_names([5, 10, 1], None, "Column 'stars'") == ("1", "5", "10")
     assert finetune.class_names([2, 0, 1], None, "Column 'stars'") == ("0", "1", "2")
     rows = finetune.Dataset.from_dict({"text": ["a", "b", "c", "d"], "stars": [10, 1, 5, None]})
@@ -591,7 +579,7 @@ def test_integers_without_0_are_names_of_classes(finetune):
     assert list(finetune.encode_labels(rows, task, "file")["stars"]) == [2, 0, 1, None]
 
 
-def test_refuses_to_resume_from_nothing(finetune, places, tmp_path):
+def test_refuses_to_resume_from_nothing(places, tmp_path):
     arguments = [argument.format(**places) for argument in (*OWN, *MODEL)]
     output = tmp_path / "task"
     with pytest.raises(ValueError) as error:
@@ -605,7 +593,7 @@ def test_refuses_to_resume_from_nothing(finetune, places, tmp_path):
     )
 
 
-def test_refuses_processes_that_do_not_know_each_other(finetune, tmp_path, monkeypatch):
+def test_refuses_processes_that_do_not_know_each_other(tmp_path, monkeypatch):
     parser = finetune.HfArgumentParser(finetune.GPT1TrainingArguments)
     (training_args,) = parser.parse_args_into_dataclasses(training(tmp_path / "output"))
     finetune.check_run(training_args)
@@ -621,7 +609,7 @@ def test_refuses_processes_that_do_not_know_each_other(finetune, tmp_path, monke
 @pytest.mark.parametrize(
     ("traversal", "has"), [(None, "none"), ("similarity", "one for similarity")], ids=["language model", "similarity"]
 )
-def test_refuses_to_predict_without_the_task_head(finetune, traversal, has, places, tmp_path):
+def test_refuses_to_predict_without_the_task_head(traversal, has, places, tmp_path):
     model = tmp_path / "other"
     GPT1Config(hidden_size=8, num_attention_heads=2, traversal=traversal).save_pretrained(model)
     arguments = ["--test_file", places["train"], *OWN[2:], "--model_name_or_path", str(model)]
@@ -633,7 +621,7 @@ def test_refuses_to_predict_without_the_task_head(finetune, traversal, has, plac
     )
 
 
-def test_refuses_a_task_head_of_another_size(finetune, places, tmp_path):
+def test_refuses_a_task_head_of_another_size(places, tmp_path):
     model = tmp_path / "other"
     GPT1Config(hidden_size=8, num_attention_heads=2, traversal="entailment", num_labels=3).save_pretrained(model)
     arguments = [argument.format(**places) for argument in OWN]

@@ -2,30 +2,30 @@ r"""Fine-tunes GPT-1 on a task of the paper or on data of your own, with languag
 
 A task of the paper, from the hub, starting from the released weights:
 
-    python examples/finetune.py --task sst2 --model_name_or_path openai-community/openai-gpt \
+    gpt1 finetune --task sst2 --model_name_or_path openai-community/openai-gpt \
         --do_train --do_eval --do_predict --output_dir out/sst2
 
 The same from a folder with train.jsonl, validation.jsonl, … (or a folder of such folders), with a fresh small model:
 
-    python examples/finetune.py --task rte --data_dir data --tokenizer_name my-tokenizer \
+    gpt1 finetune --task rte --data_dir data --tokenizer_name my-tokenizer \
         --config_overrides hidden_size=256,num_hidden_layers=4,num_attention_heads=4 \
         --do_train --do_eval --output_dir out/rte
 
 Files of your own (.jsonl, .jsonl.gz, .csv or .parquet): say which column plays which role of the traversal.
 
-    python examples/finetune.py --train_file train.csv --validation_file dev.csv --traversal entailment \
+    gpt1 finetune --train_file train.csv --validation_file dev.csv --traversal entailment \
         --columns premise=text hypothesis=claim label=verdict --model_name_or_path my-gpt1 \
         --do_train --do_eval --output_dir out/own
 
 Predictions for a new file by a model that is already fine-tuned:
 
-    python examples/finetune.py --test_file new.jsonl --traversal entailment --columns premise=text hypothesis=claim \
+    gpt1 finetune --test_file new.jsonl --traversal entailment --columns premise=text hypothesis=claim \
         --model_name_or_path out/own --do_predict --output_dir out/new
 
 More than one GPU, then two processes on the CPU:
 
-    accelerate launch --num_processes 4 examples/finetune.py --task sst2 …
-    torchrun --nproc_per_node 2 examples/finetune.py --task sst2 … --use_cpu
+    accelerate launch --num_processes 4 -m modeling_gpt1.commands finetune --task sst2 …
+    torchrun --nproc_per_node 2 -m modeling_gpt1.commands finetune --task sst2 … --use_cpu
 
 An interrupted run goes on with `--resume_from_checkpoint true`, and with `auto` the same command starts a run and goes
 on with it, as a scheduler that restarts jobs needs; `--push_to_hub --hub_model_id me/sst2-gpt1` uploads model,
@@ -46,7 +46,6 @@ import ast
 import dataclasses
 import json
 import logging
-import sys
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,7 +65,7 @@ from modeling_gpt1 import (
     GPT1Trainer,
     GPT1TrainingArguments,
 )
-from modeling_gpt1.hub.push import PushError
+from modeling_gpt1.commands.common import end_after_failed_push
 from modeling_gpt1.training.checkpoint import last_whole_checkpoint, newest_whole_checkpoint
 from modeling_gpt1.training.launch import check_launch, end_processes
 from modeling_gpt1.training.transfer import check_n_transfer, keep_first_layers
@@ -604,6 +603,7 @@ def set_up_logging(training_args: GPT1TrainingArguments) -> None:
     transformers.utils.logging.set_verbosity(training_args.get_process_log_level())
 
 
+@end_after_failed_push()
 def main(arguments: list[str] | None = None) -> None:
     parser = HfArgumentParser((ModelArguments, DataArguments, GPT1TrainingArguments))
     model_args, data_args, training_args = parser.parse_args_into_dataclasses(arguments)
@@ -644,10 +644,3 @@ def main(arguments: list[str] | None = None) -> None:
     if training_args.do_train:
         publish(trainer, model_args, task)
     end_processes(trainer)
-
-
-if __name__ == "__main__":
-    try:
-        main()
-    except PushError as error:  # says all that there is to do; the rest of the run is on the disk
-        sys.exit(str(error))

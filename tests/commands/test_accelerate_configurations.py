@@ -10,10 +10,10 @@ from accelerate.utils import FullyShardedDataParallelPlugin
 from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
 from torch.distributed.fsdp import StateDictType
 
-from modeling_gpt1 import GPT1DoubleHeadsModel
+from modeling_gpt1 import GPT1DoubleHeadsModel, commands
 from modeling_gpt1.modeling_gpt1 import GPT1Block
 
-FOLDER = Path(__file__).parents[2] / "examples" / "accelerate"
+FOLDER = Path(commands.__file__).parent / "accelerate"
 TYPES = {"ddp": "MULTI_GPU", "fsdp2": "FSDP", "deepspeed_zero2": "DEEPSPEED", "deepspeed_zero3": "DEEPSPEED"}
 # As on the second of two machines with 8 GPUs each.
 SECOND_MACHINE = (

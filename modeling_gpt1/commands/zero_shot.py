@@ -2,13 +2,13 @@ r"""Answers tasks with a language model that was not fine-tuned, by the heuristi
 
 Any causal language model of transformers, on files (a folder with a folder per task) or on data sets of the hub:
 
-    python examples/zero_shot.py --model_name_or_path out/books --data_dir data --tasks cola sst2 story_cloze dpr
+    gpt1 zero-shot --model_name_or_path out/books --data_dir data --tasks cola sst2 story_cloze dpr
 
-    python examples/zero_shot.py --model_name_or_path openai-community/gpt2 --tasks sst2 --num_shots 4 --calibrate
+    gpt1 zero-shot --model_name_or_path openai-community/gpt2 --tasks sst2 --num_shots 4 --calibrate
 
 Every checkpoint of a pre-training run, and the curves of the paper's figure 2, right:
 
-    python examples/zero_shot.py --checkpoints out/books --data_dir data --max_rows 500 \
+    gpt1 zero-shot --checkpoints out/books --data_dir data --max_rows 500 \
         --output out/books/zero_shot.json --plot out/books/zero_shot.png
 
 Tasks: cola, sst2, race, race-middle, race-high, story_cloze and dpr (the paper's DPRD), which has to be in
@@ -270,7 +270,3 @@ def main(command_line: list[str] | None = None) -> None:
     if arguments.plot is not None:
         draw(results).savefig(arguments.plot, dpi=150)
         print(f"written to {arguments.plot}")
-
-
-if __name__ == "__main__":
-    main()

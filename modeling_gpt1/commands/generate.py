@@ -2,13 +2,13 @@ r"""Continues texts with a GPT-1 language model, at the terminal or in batches.
 
 At the terminal: type a text, and the model goes on word by word; an empty line ends.
 
-    python examples/generate.py --model out/books
-    python examples/generate.py --model openai-community/openai-gpt --temperature 0.8 --top_p 0.95 --stop "\n"
+    gpt1 generate --model out/books
+    gpt1 generate --model openai-community/openai-gpt --temperature 0.8 --top_p 0.95 --stop "\n"
 
 In batches, a JSON object a line, `{"prompt": …, "continuations": […]}`:
 
-    python examples/generate.py --model out/books --prompts "it was" "the old farmer" --num_return_sequences 3
-    python examples/generate.py --model out/books --prompt_file prompts.txt --temperature 0 --output_file texts.jsonl
+    gpt1 generate --model out/books --prompts "it was" "the old farmer" --num_return_sequences 3
+    gpt1 generate --model out/books --prompt_file prompts.txt --temperature 0 --output_file texts.jsonl
 
 A `.jsonl` file has an object with "prompt" a line, any other file a prompt a line. The same seed and batches give the
 same texts. `--temperature 0` takes the most likely token; `--num_beams 4 --temperature 0` searches the most likely
@@ -184,7 +184,3 @@ def main(arguments: list[str] | None = None) -> None:
         file = stack.enter_context(open(args.output_file, "w", encoding="utf-8")) if args.output_file else sys.stdout
         for record in records(model, tokenizer, prompts, args):
             print(json.dumps(record, ensure_ascii=False), file=file, flush=True)
-
-
-if __name__ == "__main__":
-    main()

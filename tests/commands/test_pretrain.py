@@ -1,9 +1,7 @@
-"""examples/pretrain.py on a few made-up pages: files, figures, further training, resuming, streams, and refusals."""
+"""`gpt1 pretrain` on a few made-up pages: files, figures, further training, resuming, streams, and refusals."""
 
-import importlib
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,20 +10,11 @@ from helpers_hub_code import HUB_CODE
 from transformers import AutoModelForSequenceClassification
 
 from modeling_gpt1 import GPT1ForCausalLM, GPT1LSTMForSequenceClassification
+from modeling_gpt1.commands import finetune, pretrain
 from tokenization import GPT1Tokenizer
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 SENTENCES = ("The cat sat on the mat.", "A dog saw the cat.", "Then the dog ran home, and the cat slept.")
 SIZES = "hidden_size=16,num_hidden_layers=1,num_attention_heads=2,max_position_embeddings=32"
-
-
-@pytest.fixture(scope="module")
-def pretrain():
-    sys.path.insert(0, str(EXAMPLES))
-    try:
-        yield importlib.import_module("pretrain")
-    finally:
-        sys.path.remove(str(EXAMPLES))
 
 
 @pytest.fixture
@@ -47,7 +36,7 @@ def arguments(books, output_dir, *more):
     ]
 
 
-def test_from_text_to_a_model_that_can_be_trained_further(pretrain, books, caplog):
+def test_from_text_to_a_model_that_can_be_trained_further(books, caplog):
     output_dir = books / "out"
     pretrain.main(arguments(books, output_dir, "--num_merges", "60", "--config_overrides", SIZES))
     saved = {path.name for path in output_dir.iterdir()}
@@ -76,7 +65,7 @@ def figures(output_dir):
     ]
 
 
-def test_a_run_that_is_cut_goes_on_where_it_was(pretrain, books):
+def test_a_run_that_is_cut_goes_on_where_it_was(books):
     often = ("--num_merges", "60", "--config_overrides", SIZES, "--logging_steps", "2", "--eval_strategy", "steps")
     often += ("--eval_steps", "3", "--max_eval_blocks", "2", "--prompts", "the cat", "a dog")
     saving = ("--save_strategy", "steps", "--save_steps", "3")
@@ -97,7 +86,7 @@ def test_a_run_that_is_cut_goes_on_where_it_was(pretrain, books):
     assert [[sample.split()[0] for sample in both] for both in samples] == [["the", "a"], ["the", "a"]]
 
 
-def test_another_folders_checkpoint_brings_its_tokenizer(pretrain, books):
+def test_another_folders_checkpoint_brings_its_tokenizer(books):
     sizes = ("--num_merges", "60", "--config_overrides", SIZES)
     pretrain.main([*arguments(books, books / "old", *sizes), "--save_strategy", "steps", "--save_steps", "3"])
     checkpoint = books / "old" / "checkpoint-3"
@@ -106,7 +95,7 @@ def test_another_folders_checkpoint_brings_its_tokenizer(pretrain, books):
     assert (books / "new" / "tokenizer.json").read_bytes() == (checkpoint / "tokenizer.json").read_bytes()
 
 
-def test_the_last_evaluation_takes_all_blocks(pretrain, books):
+def test_the_last_evaluation_takes_all_blocks(books):
     output_dir = books / "out"
     limit = ("--eval_strategy", "steps", "--eval_steps", "6", "--max_eval_blocks", "1")
     pretrain.main(arguments(books, output_dir, "--num_merges", "60", "--config_overrides", SIZES, *limit))
@@ -115,7 +104,7 @@ def test_the_last_evaluation_takes_all_blocks(pretrain, books):
     assert json.loads((output_dir / "eval_results.json").read_text())["eval_loss"] == all_blocks
 
 
-def test_a_stream_trains_and_stores_no_blocks(pretrain, books, monkeypatch):
+def test_a_stream_trains_and_stores_no_blocks(books, monkeypatch):
     stored = []
     load_blocks = pretrain.load_blocks
     monkeypatch.setattr(pretrain, "load_blocks", lambda **kwargs: stored.append(kwargs) or load_blocks(**kwargs))
@@ -126,7 +115,7 @@ def test_a_stream_trains_and_stores_no_blocks(pretrain, books, monkeypatch):
     assert json.loads((output_dir / "train_results.json").read_text())["train_loss"] > 0
 
 
-def test_rows_of_tables_are_documents(pretrain, books):
+def test_rows_of_tables_are_documents(books):
     lines = [json.dumps({"story": sentence}) + "\n" for sentence in SENTENCES]
     (books / "stories.jsonl").write_text("".join(lines), encoding="utf-8")
     corpus = pretrain.CorpusArguments(train_files=[str(books / "stories.jsonl")], text_column="story")
@@ -136,7 +125,7 @@ def test_rows_of_tables_are_documents(pretrain, books):
     assert list(blocks["input_ids"]) == expected
 
 
-def test_evenly_spaced(pretrain):
+def test_evenly_spaced():
     blocks = Dataset.from_dict({"input_ids": [[index] for index in range(10)]})
     assert list(pretrain.evenly_spaced(blocks, 4)["input_ids"]) == [[0], [2], [5], [7]]
     assert pretrain.evenly_spaced(blocks, 10) is blocks and pretrain.evenly_spaced(blocks, None) is blocks
@@ -175,14 +164,14 @@ def test_evenly_spaced(pretrain):
         ),
     ],
 )
-def test_refusals(pretrain, books, more, message):
+def test_refusals(books, more, message):
     with pytest.raises(ValueError) as error:
         pretrain.main(arguments(books, books / "out", *more))
     assert str(error.value) == message.format(here=Path.cwd())
     assert not (books / "out").exists()
 
 
-def test_a_folder_with_files_is_not_overwritten(pretrain, books):
+def test_a_folder_with_files_is_not_overwritten(books):
     with pytest.raises(ValueError) as error:
         pretrain.main(arguments(books, books))
     assert str(error.value) == (
@@ -191,7 +180,7 @@ def test_a_folder_with_files_is_not_overwritten(pretrain, books):
     )
 
 
-def test_evaluations_need_held_out_text(pretrain, books):
+def test_evaluations_need_held_out_text(books):
     given = arguments(books, books / "out", "--eval_strategy", "epoch")
     start = given.index("--validation_files")
     del given[start : start + 2]
@@ -202,7 +191,7 @@ def test_evaluations_need_held_out_text(pretrain, books):
     )
 
 
-def test_an_lstm_is_pretrained_and_fine_tuned_by_the_same_scripts(pretrain, books):
+def test_an_lstm_is_pretrained_and_fine_tuned_by_the_same_scripts(books):
     sizes = "hidden_size=16,lstm_hidden_size=20,max_position_embeddings=32"
     lstm = ("--num_merges", "60", "--model_type", "gpt1-lstm", "--config_overrides", sizes)
     pretrain.main(arguments(books, books / "lstm", *lstm))
@@ -216,7 +205,7 @@ def test_an_lstm_is_pretrained_and_fine_tuned_by_the_same_scripts(pretrain, book
         "\n".join(json.dumps({"text": f"the cat saw {word}.", "label": word == "me"}) for word in ("me", "you") * 8)
     )
     rows = ("--train_file", str(books / "train.jsonl"), "--validation_file", str(books / "train.jsonl"))
-    importlib.import_module("finetune").main(
+    finetune.main(
         [
             *rows,
             *(

@@ -2,23 +2,23 @@ r"""Pre-trains GPT-1 on books or any other text, with its own BPE or a given tok
 
 A small model with a BPE of its own, on a folder of books (a file is a document):
 
-    python examples/pretrain.py --train_files "books/train/*.txt" --validation_files "books/validation/*.txt" \
+    gpt1 pretrain --train_files "books/train/*.txt" --validation_files "books/validation/*.txt" \
         --num_merges 8000 --config_overrides hidden_size=256,num_hidden_layers=4,num_attention_heads=4 \
         --per_device_train_batch_size 8 --num_train_epochs 1 --warmup_steps 0.05 --output_dir out/books
 
 The paper's 117 M parameters and 40 000 merges on several GPUs:
 
-    accelerate launch --config_file examples/accelerate/ddp.yaml --num_processes 8 examples/pretrain.py \
-        --train_files "books/train/*.txt" --bf16 --output_dir out/gpt1
+    accelerate launch --config_file "$(gpt1 --launch-configs)"/ddp.yaml --num_processes 8 \
+        -m modeling_gpt1.commands pretrain --train_files "books/train/*.txt" --bf16 --output_dir out/gpt1
 
 The LSTM that the paper compares with, on the same text:
 
-    python examples/pretrain.py --train_files "books/train/*.txt" --model_type gpt1-lstm \
+    gpt1 pretrain --train_files "books/train/*.txt" --model_type gpt1-lstm \
         --config_overrides hidden_size=256,lstm_hidden_size=512 --tokenizer_name out/books --output_dir out/lstm
 
 A data set of the hub, read as a stream; only the held-out blocks are stored:
 
-    python examples/pretrain.py --dataset_name wikitext --dataset_config_name wikitext-103-raw-v1 --streaming \
+    gpt1 pretrain --dataset_name wikitext --dataset_config_name wikitext-103-raw-v1 --streaming \
         --max_steps 10000 --validation_split validation --output_dir out/wikitext
 
 Files are .txt, .jsonl, .json, .csv or .parquet, compressed or not; all but .txt have a document a row, in
@@ -28,21 +28,19 @@ which starts where there is nothing to resume. On several machines the output fo
 corpus that takes over half an hour to prepare needs a longer `--ddp_timeout`, or one run beforehand in one process.
 `--help` lists every argument.
 
-Written to the output folder: model, tokenizer, card (README.md), log.jsonl (a line per log; `examples/plot_run.py`
-draws it), train_results.json, eval_results.json and all_results.json. `examples/finetune.py` takes the folder as its
+Written to the output folder: model, tokenizer, card (README.md), log.jsonl (a line per log; `gpt1 plot`
+draws it), train_results.json, eval_results.json and all_results.json. `gpt1 finetune` takes the folder as its
 `--model_name_or_path`. `--report_to tensorboard` logs there too. `--push_to_hub --hub_model_id me/gpt1-books` uploads
 the folder without its checkpoints at the end, and where that fails prints the command that does it later.
 """
 
 import logging
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import transformers
 from datasets import Dataset, IterableDataset
-from finetune import CONFIG_CLASSES, check_output_folder, config_class_of, parse_overrides, where_to_resume
 from transformers import HfArgumentParser, PreTrainedModel, set_seed
 
 from modeling_gpt1 import (
@@ -55,7 +53,14 @@ from modeling_gpt1 import (
     JsonLinesCallback,
     SampleCallback,
 )
-from modeling_gpt1.hub.push import PushError
+from modeling_gpt1.commands.common import end_after_failed_push
+from modeling_gpt1.commands.finetune import (
+    CONFIG_CLASSES,
+    check_output_folder,
+    config_class_of,
+    parse_overrides,
+    where_to_resume,
+)
 from modeling_gpt1.training.checkpoint import INCOMPLETE_DIR, last_whole_checkpoint, publish_files
 from modeling_gpt1.training.launch import check_launch, end_processes
 from tokenization import BlockCollator, GPT1Tokenizer, count_blocks, load_blocks, open_tokenizer, training_texts
@@ -301,6 +306,7 @@ def publish(trainer: GPT1PretrainingTrainer, model_args: ModelArguments, corpus_
         trainer.create_model_card(**facts)
 
 
+@end_after_failed_push()
 def main(arguments: list[str] | None = None) -> None:
     parser = HfArgumentParser((ModelArguments, CorpusArguments, GPT1PretrainingArguments))
     model_args, corpus_args, training_args = parser.parse_args_into_dataclasses(arguments)
@@ -328,10 +334,3 @@ def main(arguments: list[str] | None = None) -> None:
     save_and_evaluate(trainer, result.metrics, validation_blocks)
     publish(trainer, model_args, corpus_args)
     end_processes(trainer)
-
-
-if __name__ == "__main__":
-    try:
-        main()
-    except PushError as error:  # says all that there is to do; the rest of the run is on the disk
-        sys.exit(str(error))

@@ -3,17 +3,17 @@ r"""Converts whole model folders between OpenAI's release, transformers' openai-
 OpenAI's release, the folder `model` of https://github.com/openai/finetune-transformer-lm, to a gpt1 folder with its
 tokenizer:
 
-    python examples/convert_checkpoint.py --source finetune-transformer-lm/model --output_dir gpt1
+    gpt1 convert --source finetune-transformer-lm/model --output_dir gpt1
 
 A folder of transformers' openai-gpt to gpt1 (`from_pretrained` of this package reads such folders directly, too):
 
     hf download openai-community/openai-gpt --local-dir openai-gpt
-    python examples/convert_checkpoint.py --source openai-gpt --output_dir gpt1
+    gpt1 convert --source openai-gpt --output_dir gpt1
 
 A gpt1 folder to one that transformers' OpenAIGPT classes open, or the release at once:
 
-    python examples/convert_checkpoint.py --source gpt1 --output_dir openai-gpt
-    python examples/convert_checkpoint.py --source finetune-transformer-lm/model --output_dir openai-gpt \
+    gpt1 convert --source gpt1 --output_dir openai-gpt
+    gpt1 convert --source finetune-transformer-lm/model --output_dir openai-gpt \
         --target openai-gpt
 
 The output folder appears whole or not at all, and is never one that has something in it, unless `--overwrite` replaces
@@ -51,7 +51,3 @@ def main(arguments: list[str] | None = None) -> None:
     path = convert_checkpoint(args.source, args.output_dir, args.target, args.num_attention_heads, args.overwrite)
     manifest = json.loads(path.read_text(encoding="utf-8"))
     print(f"{len(manifest['tensors'])} tensors of a {manifest['architecture']} written to {args.output_dir}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,28 +1,16 @@
-"""examples/zero_shot.py on a tiny random model: its file of results, checkpoints, the picture, and what is refused."""
+"""`gpt1 zero-shot` on a tiny random model: its file of results, checkpoints, the picture, and what is refused."""
 
-import importlib
 import json
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from modeling_gpt1 import GPT1ForCausalLM
+from modeling_gpt1.commands import zero_shot
 from tokenization import GPT1Tokenizer
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 PAIRS = [("the old farmer smiled", "smiled old the farmer the"), ("he paid for it", "paid it he for for")]
-
-
-@pytest.fixture(scope="module")
-def zero_shot():
-    sys.path.insert(0, str(EXAMPLES))
-    try:
-        yield importlib.import_module("zero_shot")
-    finally:
-        sys.path.remove(str(EXAMPLES))
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +43,7 @@ def data_dir(tmp_path):
     return str(data)
 
 
-def test_one_model(zero_shot, save_model, data_dir, tmp_path, capsys):
+def test_one_model(save_model, data_dir, tmp_path, capsys):
     model, output = save_model(tmp_path / "model"), tmp_path / "out" / "results.json"
     arguments = ["--model_name_or_path", model, "--data_dir", data_dir, "--output", str(output), "--device", "cpu"]
     zero_shot.main([*arguments, "--tasks", "cola", "SST-2"])
@@ -81,7 +69,7 @@ def test_one_model(zero_shot, save_model, data_dir, tmp_path, capsys):
     assert result["tasks"]["sst2"]["mean_num_shots"] == 1.0 and result["tasks"]["sst2"]["num_train_rows"] == 2
 
 
-def test_every_checkpoint_of_a_run(zero_shot, save_model, data_dir, tmp_path, capsys):
+def test_every_checkpoint_of_a_run(save_model, data_dir, tmp_path, capsys):
     pytest.importorskip("matplotlib")
     run, output, plot = (tmp_path / name for name in ("run", "results.json", "curves.png"))
     save_model(run)
@@ -110,7 +98,7 @@ def test_every_checkpoint_of_a_run(zero_shot, save_model, data_dir, tmp_path, ca
     ]
 
 
-def test_what_was_saved_before_the_first_update_is_drawn(zero_shot):
+def test_what_was_saved_before_the_first_update_is_drawn():
     results = [{"step": step, "tasks": {"sst2": {"normalised": step / 1000}}} for step in (0, 370, 740, 3700)]
     (axes,) = zero_shot.draw(results).axes
     places = axes.transData.transform([(step, 0) for step in (0, 370, 740, 1480)])[:, 0]
@@ -118,7 +106,7 @@ def test_what_was_saved_before_the_first_update_is_drawn(zero_shot):
     assert places[0] < places[1] and places[2] - places[1] == pytest.approx(places[3] - places[2])
 
 
-def test_a_built_in_model_with_our_tokenizer(zero_shot, plain_tokenizer, data_dir, tmp_path):
+def test_a_built_in_model_with_our_tokenizer(plain_tokenizer, data_dir, tmp_path):
     torch.manual_seed(0)
     sizes = {"vocab_size": len(plain_tokenizer), "n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 64}
     GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=None, eos_token_id=None)).save_pretrained(tmp_path / "gpt2")
@@ -133,7 +121,7 @@ def test_a_built_in_model_with_our_tokenizer(zero_shot, plain_tokenizer, data_di
     assert json.loads(output.read_text())["results"][0]["tasks"]["sst2"]["num_rows"] == 1
 
 
-def test_rows_are_drawn_by_the_seed(zero_shot, tmp_path):
+def test_rows_are_drawn_by_the_seed(tmp_path):
     rows = [{"sentence": f"number {number}", "label": 1} for number in range(40)]
     write(tmp_path / "sst2", "validation", rows)
 
@@ -159,13 +147,13 @@ def test_rows_are_drawn_by_the_seed(zero_shot, tmp_path):
         ),
     ],
 )
-def test_arguments_that_do_not_go_together(zero_shot, arguments, message):
+def test_arguments_that_do_not_go_together(arguments, message):
     with pytest.raises(ValueError) as error:
         zero_shot.ZeroShotArguments(**arguments)
     assert str(error.value) == message
 
 
-def test_data_and_checkpoints_that_are_not_there(zero_shot, data_dir, tmp_path):
+def test_data_and_checkpoints_that_are_not_there(data_dir, tmp_path):
     def error_of(function, *args, **fields):
         with pytest.raises(ValueError) as error:
             function(*args, zero_shot.ZeroShotArguments(**{"model_name_or_path": "a", **fields}))
@@ -191,7 +179,7 @@ def test_data_and_checkpoints_that_are_not_there(zero_shot, data_dir, tmp_path):
 
 
 @pytest.mark.real_data
-def test_real_rows(zero_shot, tiny_model, real_data_dir, tmp_path):
+def test_real_rows(tiny_model, real_data_dir, tmp_path):
     """Some rows of every data set, in the released vocabulary, from their files to a figure."""
     files = (real_data_dir / "openai_gpt_bpe" / name for name in ("encoder_bpe_40000.json", "vocab_40000.bpe"))
     tokenizer = GPT1Tokenizer.from_openai(*files)

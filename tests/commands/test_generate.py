@@ -1,28 +1,16 @@
-"""examples/generate.py on a tiny saved model: literal texts, batches as single prompts, the terminal, refusals."""
+"""`gpt1 generate` on a tiny saved model: literal texts, batches as single prompts, the terminal, refusals."""
 
-import importlib
 import json
-import sys
-from pathlib import Path
 
 import pytest
 from transformers.utils.logging import disable_progress_bar
 
 from modeling_gpt1 import GPT1ForCausalLM
+from modeling_gpt1.commands import generate
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 PROMPTS = ["the old farmer", "a", "he paid five dollars for the ticket"]
 
 disable_progress_bar()
-
-
-@pytest.fixture(scope="module")
-def generate():
-    sys.path.insert(0, str(EXAMPLES))
-    try:
-        yield importlib.import_module("generate")
-    finally:
-        sys.path.remove(str(EXAMPLES))
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +23,7 @@ def folder(tmp_path_factory, tiny_tokenizer, tiny_model):
 
 
 @pytest.fixture
-def run(generate, folder, capsys):
+def run(folder, capsys):
     """Runs the script and gives what it prints."""
 
     def run(*arguments):
@@ -68,7 +56,7 @@ def test_most_likely_texts_are_the_same(run, options):
 
 
 @pytest.mark.parametrize("dtype", ["int8", "bfloat16"])
-def test_rounded_weights(run, generate, folder, dtype):
+def test_rounded_weights(run, folder, dtype):
     """Their texts may differ from those of float32, as the model's numbers do."""
     output = lines(run("--prompts", *PROMPTS, "--temperature", "0", "--dtype", dtype))
     assert [record["prompt"] for record in output] == PROMPTS
@@ -105,7 +93,7 @@ def test_likely_tokens_only(run):
     assert lines(run("--prompts", *PROMPTS, "--top_k", "0")) != GREEDY
 
 
-def test_texts_end_before_a_string_or_a_token(run, generate):
+def test_texts_end_before_a_string_or_a_token(run):
     output = lines(run("--prompts", *PROMPTS, "--temperature", "0", "--stop", "New", r"\n", "[e]"))
     assert [record["continuations"] for record in output] == [[""], ["ren en en en"], ["wwwwren en"]]
     assert generate.GenerationArguments("out", stop=[r"\n", "a"]).stop == ["\n", "a"]
@@ -168,22 +156,22 @@ def test_a_talk_with_several_continuations_numbers_them(run, typed):
 # ---- Refusals.
 
 
-def refusal(generate, *arguments):
+def refusal(*arguments):
     with pytest.raises(ValueError) as error:
         generate.main(list(arguments))
     return str(error.value)
 
 
-def test_a_folder_that_is_missing(generate, tmp_path):
-    assert refusal(generate, "--model", str(tmp_path / "nowhere"), "--prompts", "a") == (
+def test_a_folder_that_is_missing(tmp_path):
+    assert refusal("--model", str(tmp_path / "nowhere"), "--prompts", "a") == (
         f"--model {tmp_path / 'nowhere'} is neither a folder with a model nor one that the hub gives. Pass a folder "
         "that `save_pretrained` has written, or a hub id."
     )
 
 
-def test_a_folder_without_a_tokenizer(generate, tmp_path, tiny_model):
+def test_a_folder_without_a_tokenizer(tmp_path, tiny_model):
     tiny_model(GPT1ForCausalLM).save_pretrained(tmp_path)
-    assert refusal(generate, "--model", str(tmp_path), "--prompts", "a") == (
+    assert refusal("--model", str(tmp_path), "--prompts", "a") == (
         f"{tmp_path} has no tokenizer. It needs tokenizer.json, or vocab.json and merges.txt: save the tokenizer "
         "beside the model with `tokenizer.save_pretrained`."
     )
@@ -211,8 +199,8 @@ def test_a_folder_without_a_tokenizer(generate, tmp_path, tiny_model):
         ),
     ],
 )
-def test_arguments_that_make_no_sense(generate, folder, arguments, text):
-    assert refusal(generate, "--model", str(folder), *arguments) == text
+def test_arguments_that_make_no_sense(folder, arguments, text):
+    assert refusal("--model", str(folder), *arguments) == text
 
 
 @pytest.mark.parametrize(
@@ -228,7 +216,7 @@ def test_arguments_that_make_no_sense(generate, folder, arguments, text):
         ("p.jsonl", '{{"prompt": 3}}\n', '{path}, line 1: "prompt" must be a text, but is 3.'),
     ],
 )
-def test_files_that_hold_no_prompts(generate, folder, tmp_path, name, content, text):
+def test_files_that_hold_no_prompts(folder, tmp_path, name, content, text):
     (tmp_path / name).write_text(content.format(), encoding="utf-8")
     path = tmp_path / name
-    assert refusal(generate, "--model", str(folder), "--prompt_file", str(path)) == text.format(path=path)
+    assert refusal("--model", str(folder), "--prompt_file", str(path)) == text.format(path=path)

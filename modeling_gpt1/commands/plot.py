@@ -2,8 +2,8 @@ r"""Draws the curves of training runs: loss, held-out perplexity, learning rate,
 
 One run, or several in one picture, against the tokens seen:
 
-    python examples/plot_run.py runs/books --output curves.png
-    python examples/plot_run.py runs/small runs/large --output curves.png
+    gpt1 plot runs/books --output curves.png
+    gpt1 plot runs/small runs/large --output curves.png
 
 Against updates instead: `--x steps`. A run is an output folder: its `log.jsonl` is read or, without one, the
 `trainer_state.json` of the folder or of its newest checkpoint; a run that is still going on is drawn as far as it is.
@@ -141,7 +141,3 @@ def main(arguments: list[str] | None = None) -> None:
     runs = dict(zip(names_of(positional.runs), map(read_run, positional.runs), strict=True))
     draw(runs, plot_args.x).savefig(plot_args.output, dpi=150)
     print(f"written to {plot_args.output}")
-
-
-if __name__ == "__main__":
-    main()

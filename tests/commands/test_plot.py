@@ -1,23 +1,13 @@
-"""examples/plot_run.py on made-up logs: which records become which curves, where they are read from, and refusals."""
+"""`gpt1 plot` on made-up logs: which records become which curves, where they are read from, and refusals."""
 
-import importlib
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+pytest.importorskip("matplotlib")
 
-
-@pytest.fixture(scope="module")
-def plot_run():
-    pytest.importorskip("matplotlib")
-    sys.path.insert(0, str(EXAMPLES))
-    try:
-        yield importlib.import_module("plot_run")
-    finally:
-        sys.path.remove(str(EXAMPLES))
+from modeling_gpt1.commands import plot  # noqa: E402 - needs matplotlib
 
 
 def make_records(scale=1.0, num_steps=4):
@@ -55,8 +45,8 @@ def curves_of(figure) -> dict[str, list[tuple[list, list]]]:
     }
 
 
-def test_every_run_is_a_line_in_every_panel(plot_run):
-    figure = plot_run.draw({"small": make_records(), "large": make_records(2.0, num_steps=3)}, "tokens")
+def test_every_run_is_a_line_in_every_panel():
+    figure = plot.draw({"small": make_records(), "large": make_records(2.0, num_steps=3)}, "tokens")
     curves, small, large = curves_of(figure), [1000, 2000, 3000, 4000], [1000, 2000, 3000]
     assert curves == {
         "training loss": [(small, [1.0, 0.5, 1 / 3, 0.25]), (large, [2.0, 1.0, 2 / 3])],
@@ -76,41 +66,41 @@ def test_every_run_is_a_line_in_every_panel(plot_run):
         assert [line.get_color() for line in axes.get_lines()] == ["C0", "C1"]
 
 
-def test_what_a_run_has_not_logged_has_no_panel(plot_run):
+def test_what_a_run_has_not_logged_has_no_panel():
     records = [{"step": 2, "loss": 0.5, "grad_norm": None}, {"step": 4, "loss": None, "grad_norm": 1.5}]
-    assert curves_of(plot_run.draw({"run": records}, "steps")) == {
+    assert curves_of(plot.draw({"run": records}, "steps")) == {
         "training loss": [([2], [0.5])],
         "gradient norm": [([4], [1.5])],
     }
 
 
-def test_where_the_log_is_read_from(plot_run, tmp_path):
+def test_where_the_log_is_read_from(tmp_path):
     run = tmp_path / "run"
     for step in (90, 100):
         write_state(run / f"checkpoint-{step}", [{"step": step}])
-    assert plot_run.read_run(run) == [{"step": 100}]
+    assert plot.read_run(run) == [{"step": 100}]
     (run / "trainer_state.json").write_text('{"log_history": [{"step": 120, "loss": NaN}]}')
-    assert plot_run.read_run(run)[0]["step"] == 120
+    assert plot.read_run(run)[0]["step"] == 120
     write_lines(run / "lines", [{"step": 7}], torn='{"step": 8, "lo')
-    assert plot_run.read_run(run / "lines") == [{"step": 7}]
+    assert plot.read_run(run / "lines") == [{"step": 7}]
 
 
-def test_runs_of_the_same_name_are_told_apart(plot_run):
-    assert plot_run.names_of([Path("a/out"), Path("b/out")]) == ["a/out", "b/out"]
-    assert plot_run.names_of([Path("a/one"), Path("b/two/")]) == ["one", "two"]
+def test_runs_of_the_same_name_are_told_apart():
+    assert plot.names_of([Path("a/out"), Path("b/out")]) == ["a/out", "b/out"]
+    assert plot.names_of([Path("a/one"), Path("b/two/")]) == ["one", "two"]
 
 
-def test_a_picture_is_written(plot_run, tmp_path, capsys):
+def test_a_picture_is_written(tmp_path, capsys):
     runs = [str(write_lines(tmp_path / name, make_records())) for name in ("one", "two")]
-    plot_run.main([*runs, "--output", str(tmp_path / "curves.png"), "--x", "steps"])
+    plot.main([*runs, "--output", str(tmp_path / "curves.png"), "--x", "steps"])
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert capsys.readouterr().out == f"written to {tmp_path / 'curves.png'}\n"
 
 
-def test_refusals(plot_run, tmp_path):
+def test_refusals(tmp_path):
     def message(*runs, x="tokens"):
         with pytest.raises(ValueError) as error:
-            plot_run.main([*map(str, runs), "--output", str(tmp_path / "curves.png"), "--x", x])
+            plot.main([*map(str, runs), "--output", str(tmp_path / "curves.png"), "--x", x])
         return str(error.value)
 
     assert message(tmp_path / "none") == f"{tmp_path / 'none'} is no folder. Give the output folders of runs."
