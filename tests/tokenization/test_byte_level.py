@@ -28,7 +28,7 @@ from tokenization import (
     GPT1Tokenizer,
     TraversalCollator,
     add_control_tokens,
-    corpus,
+    documents,
     load_blocks,
     open_tokenizer,
 )
@@ -202,7 +202,7 @@ def test_a_pipeline_reads_a_fine_tuned_gpt2(tokenizer, tiny_model, tmp_path):
 
 @pytest.mark.parametrize("piece", [1, 7, 1 << 16])
 def test_blocks_are_the_ids_of_whole_documents(tokenizer, tmp_path, monkeypatch, piece):
-    monkeypatch.setattr(corpus, "PIECE_CHARACTERS", piece)
+    monkeypatch.setattr(documents, "PIECE_CHARACTERS", piece)
     add_control_tokens(tokenizer)
     path = tmp_path / "pages.jsonl"
     path.write_text("".join(json.dumps({"text": page}) + "\n" for page in PAGES))
