@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .inference.scoring import CausalLMScorer, ContinuationScore, ScoringRequest
     from .training.arguments import GPT1PretrainingArguments, GPT1TrainingArguments
     from .training.callbacks import SampleCallback
+    from .training.preparation import prepare_finetuning
     from .training.trainer import GPT1PretrainingTrainer, GPT1Trainer
     from .training.transfer import keep_first_layers
 
@@ -86,6 +87,7 @@ _ON_DEMAND = {
     "get_heuristic": ".inference.heuristics",
     "keep_first_layers": ".training.transfer",
     "order_weights_for_generation": ".inference.quantization",
+    "prepare_finetuning": ".training.preparation",
 }
 
 
@@ -138,4 +140,5 @@ __all__ = [
     "get_heuristic",
     "keep_first_layers",
     "order_weights_for_generation",
+    "prepare_finetuning",
 ]
