@@ -36,7 +36,7 @@ test: $(INSTALLED)test
 
 test-browser: $(INSTALLED)browser
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false \
-		$(RUN) -m pytest tests/examples/test_playground_browser.py
+		$(RUN) -m pytest tests/playground/test_playground_browser.py
 
 lint: $(INSTALLED)lint $(MLINTER_RULES)
 	$(RUN) -m ruff check .

@@ -53,7 +53,7 @@ TEST = [
     "spacy>=3.8,<4",
     "tensorboard>=2.18",
 ]
-# Needs Debian's chromium and chromium-driver, too: see tests/examples/test_playground_browser.py.
+# Needs Debian's chromium and chromium-driver, too: see tests/playground/test_playground_browser.py.
 BROWSER = [*TEST, *PLAYGROUND, "selenium>=4.40"]
 
 setup(
@@ -67,7 +67,11 @@ setup(
     packages=[*find_packages(include=["modeling_gpt1", "modeling_gpt1.*", "tokenization"]), ENTRY],
     # The console script must start without importing modeling_gpt1, which brings torch and transformers.
     package_dir={ENTRY: "modeling_gpt1/commands/entry"},
-    package_data={"modeling_gpt1.commands": ["accelerate/*.yaml"]},
+    package_data={
+        "modeling_gpt1.commands": ["accelerate/*.yaml"],
+        "modeling_gpt1.playground": ["*.css"],
+        "modeling_gpt1.reproduction": ["templates/*"],
+    },
     entry_points={"console_scripts": [f"gpt1 = {ENTRY}:main"]},
     cmdclass={"build_py": BuildWithHubCard},
     python_requires=">=3.10",
@@ -75,6 +79,7 @@ setup(
         "accelerate>=1.10",
         "datasets>=4.0",
         "evaluate>=0.4.6",
+        "filelock>=3.30",
         "huggingface-hub>=1",
         "jinja2>=3.1",
         "numpy>=1.26",

@@ -48,7 +48,7 @@ from harness import (
 from transformers import GPT2LMHeadModel, OpenAIGPTLMHeadModel
 
 from modeling_gpt1 import GPT1ForCausalLM
-from modeling_gpt1.training.trainer import training_flops_per_token
+from modeling_gpt1.training.throughput import training_flops_per_token
 
 OURS, COMPILED, PEER, GPT2 = "GPT1ForCausalLM", "GPT1ForCausalLM compiled", "OpenAIGPTLMHeadModel", "GPT2LMHeadModel"
 MODEL_CLASSES = {

@@ -40,8 +40,10 @@ if TYPE_CHECKING:
     from .inference.heuristics import HEURISTICS, Heuristic, evaluate_zero_shot, get_heuristic
     from .inference.quantization import GPT1Int8Config, order_weights_for_generation
     from .inference.scoring import CausalLMScorer, ContinuationScore, ScoringRequest
-    from .training.callbacks import JsonLinesCallback, SampleCallback
-    from .training.trainer import GPT1PretrainingArguments, GPT1PretrainingTrainer, GPT1Trainer, GPT1TrainingArguments
+    from .training.arguments import GPT1PretrainingArguments, GPT1TrainingArguments
+    from .training.callbacks import SampleCallback
+    from .training.preparation import prepare_finetuning
+    from .training.trainer import GPT1PretrainingTrainer, GPT1Trainer
     from .training.transfer import keep_first_layers
 
 AutoConfig.register(GPT1Config.model_type, GPT1Config, exist_ok=True)
@@ -72,12 +74,11 @@ _ON_DEMAND = {
     "CausalLMScorer": ".inference.scoring",
     "ContinuationScore": ".inference.scoring",
     "GPT1Int8Config": ".inference.quantization",
-    "GPT1PretrainingArguments": ".training.trainer",
+    "GPT1PretrainingArguments": ".training.arguments",
     "GPT1PretrainingTrainer": ".training.trainer",
     "GPT1Trainer": ".training.trainer",
-    "GPT1TrainingArguments": ".training.trainer",
+    "GPT1TrainingArguments": ".training.arguments",
     "Heuristic": ".inference.heuristics",
-    "JsonLinesCallback": ".training.callbacks",
     "SampleCallback": ".training.callbacks",
     "ScoringRequest": ".inference.scoring",
     "StopAtStrings": ".inference.generation",
@@ -86,6 +87,7 @@ _ON_DEMAND = {
     "get_heuristic": ".inference.heuristics",
     "keep_first_layers": ".training.transfer",
     "order_weights_for_generation": ".inference.quantization",
+    "prepare_finetuning": ".training.preparation",
 }
 
 
@@ -128,7 +130,6 @@ __all__ = [
     "GPT1Trainer",
     "GPT1TrainingArguments",
     "Heuristic",
-    "JsonLinesCallback",
     "SampleCallback",
     "ScoringRequest",
     "StopAtStrings",
@@ -139,4 +140,5 @@ __all__ = [
     "get_heuristic",
     "keep_first_layers",
     "order_weights_for_generation",
+    "prepare_finetuning",
 ]

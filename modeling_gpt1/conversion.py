@@ -53,8 +53,8 @@ from .modeling_gpt1 import (
     GPT1Model,
     GPT1PreTrainedModel,
 )
-from .training.checkpoint import flush, flush_folder
-from .training.trainer import check_vocabulary
+from .storage.writing import flush, flush_folder
+from .training.checks import check_vocabulary
 
 Format = Literal["openai", "openai-gpt", "gpt1"]
 

@@ -11,6 +11,7 @@ from .tokenization_gpt1 import GPT1Tokenizer, open_tokenizer
 if TYPE_CHECKING:
     from .corpus import BlockCounts, count_blocks, load_blocks
     from .documents import load_documents, training_texts
+    from .own_files import load_files
     from .tasks import TASKS, Task, compute_metrics_for, get_task, load_task
 
 _DATA = {
@@ -22,6 +23,7 @@ _DATA = {
     "get_task": ".tasks",
     "load_blocks": ".corpus",
     "load_documents": ".documents",
+    "load_files": ".own_files",
     "load_task": ".tasks",
     "training_texts": ".documents",
 }
@@ -47,6 +49,7 @@ __all__ = [
     "get_task",
     "load_blocks",
     "load_documents",
+    "load_files",
     "load_task",
     "open_tokenizer",
     "pack_documents",

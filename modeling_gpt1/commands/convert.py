@@ -26,7 +26,8 @@ from typing import Literal
 
 from transformers import HfArgumentParser
 
-from modeling_gpt1.conversion import convert_checkpoint
+from ..conversion import convert_checkpoint
+from .entry import COMMANDS
 
 
 @dataclass
@@ -45,9 +46,8 @@ class ConversionArguments:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    (args,) = HfArgumentParser(
-        ConversionArguments, description="Converts OpenAI's release, openai-gpt and gpt1 folders."
-    ).parse_args_into_dataclasses(arguments)
+    parser = HfArgumentParser(ConversionArguments, description=COMMANDS["convert"])
+    (args,) = parser.parse_args_into_dataclasses(arguments)
     path = convert_checkpoint(args.source, args.output_dir, args.target, args.num_attention_heads, args.overwrite)
     manifest = json.loads(path.read_text(encoding="utf-8"))
     print(f"{len(manifest['tensors'])} tensors of a {manifest['architecture']} written to {args.output_dir}")

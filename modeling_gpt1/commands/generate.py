@@ -35,15 +35,14 @@ from transformers import (
     set_seed,
 )
 
-from modeling_gpt1 import (
-    GPT1ForCausalLM,
-    GPT1Int8Config,
-    GPT1LSTMConfig,
-    GPT1LSTMForCausalLM,
-    continue_prompts,
-    order_weights_for_generation,
-)
 from tokenization import open_tokenizer
+
+from ..configuration_gpt1_lstm import GPT1LSTMConfig
+from ..inference.generation import continue_prompts
+from ..inference.quantization import GPT1Int8Config, order_weights_for_generation
+from ..modeling_gpt1 import GPT1ForCausalLM
+from ..modeling_gpt1_lstm import GPT1LSTMForCausalLM
+from .entry import COMMANDS
 
 
 @dataclass
@@ -172,7 +171,7 @@ def read_line() -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = HfArgumentParser(GenerationArguments, description="Continues texts with a GPT-1 language model.")
+    parser = HfArgumentParser(GenerationArguments, description=COMMANDS["generate"])
     (args,) = parser.parse_args_into_dataclasses(arguments)
     prompts = read_prompts(Path(args.prompt_file)) if args.prompt_file else args.prompts
     model, tokenizer = open_model(args)

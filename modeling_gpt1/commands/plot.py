@@ -5,8 +5,8 @@ One run, or several in one picture, against the tokens seen:
     gpt1 plot runs/books --output curves.png
     gpt1 plot runs/small runs/large --output curves.png
 
-Against updates instead: `--x steps`. A run is an output folder: its `log.jsonl` is read or, without one, the
-`trainer_state.json` of the folder or of its newest checkpoint; a run that is still going on is drawn as far as it is.
+Against updates instead: `--x steps`. A run is an output folder: the `trainer_state.json` of the folder or
+of its newest checkpoint is read, so that a run that is still going on is drawn up to its last checkpoint.
 Needs matplotlib: `pip install -e ".[plot]"`.
 """
 
@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter, StrMethodFormatter
 from transformers import HfArgumentParser
+
+from .entry import COMMANDS
 
 TOKENS = "num_input_tokens_seen"
 FEW = 30  # points that are marked, as those of a few evaluations
@@ -53,37 +52,29 @@ class PlotArguments:
 
 
 def read_run(folder: Path) -> list[dict]:
-    """The records of a run's log."""
+    """The records of a run's log, from whichever state knows most: the folder's or its newest checkpoint's."""
     if not folder.is_dir():
         raise ValueError(f"{folder} is no folder. Give the output folders of runs.")
-    if (folder / "log.jsonl").exists():
-        return read_lines(folder / "log.jsonl")
-    checkpoints = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda path: -step_of(path.parent))
-    for path in (folder / "trainer_state.json", *checkpoints):
-        if path.exists():
-            return json.loads(path.read_text(encoding="utf-8"))["log_history"]
-    raise ValueError(
-        f"{folder} has no log: neither log.jsonl, nor trainer_state.json, nor a checkpoint with one. Give the "
-        "`--output_dir` of a run."
-    )
+    checkpoints = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda path: step_of(path.parent))
+    paths = [path for path in (folder / "trainer_state.json", *checkpoints[-1:]) if path.exists()]
+    if not paths:
+        raise ValueError(
+            f"{folder} has no log: neither trainer_state.json nor a checkpoint with one. Give the `--output_dir` of a "
+            "run."
+        )
+    return max(map(read_state, paths), key=lambda state: state["global_step"])["log_history"]
+
+
+def read_state(path: Path) -> dict:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}. Remove it, and a checkpoint's log is read.") from error
 
 
 def step_of(checkpoint: Path) -> int:
     number = checkpoint.name.removeprefix("checkpoint-")
     return int(number) if number.isdigit() else -1
-
-
-def read_lines(path: Path) -> list[dict]:
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    records = []
-    for number, line in enumerate(lines, start=1):
-        if not line.endswith("\n"):  # of a run that is being written, or was killed
-            break
-        try:
-            records.append(json.loads(line))
-        except ValueError as error:
-            raise ValueError(f"{path}, line {number} is not JSON: {error}. Mend or remove the line.") from error
-    return records
 
 
 def names_of(folders: list[Path]) -> list[str]:
@@ -93,12 +84,15 @@ def names_of(folders: list[Path]) -> list[str]:
 
 
 def points(records: list[dict], key: str, x_key: str) -> list[tuple[float, float]]:
-    """Where a figure was logged, and what it was; one that was not finite was logged as null."""
-    return [(record[x_key], record[key]) for record in records if record.get(key) is not None]
+    """Where a figure was logged, and what it was; one that was not finite has no place in a picture."""
+    return [(record[x_key], record[key]) for record in records if math.isfinite(record.get(key, math.nan))]
 
 
-def draw(runs: dict[str, list[dict]], x: str) -> Figure:
+def draw(runs: dict[str, list[dict]], x: str):
     """A panel for each figure that a run has logged, a colour for each run."""
+    from matplotlib.figure import Figure  # only for pictures
+    from matplotlib.lines import Line2D
+
     x_key = TOKENS if x == "tokens" else "step"
     for name, records in runs.items():
         if any("loss" in record and x_key not in record for record in records):
@@ -121,6 +115,8 @@ def draw(runs: dict[str, list[dict]], x: str) -> Figure:
 
 
 def draw_panel(axes, panel: Panel, of_runs: list[list[tuple[float, float]]]) -> None:
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter, StrMethodFormatter
+
     for index, curve in enumerate(of_runs):
         marker = "o" if len(curve) < FEW else ""
         axes.plot([x for x, _ in curve], [y for _, y in curve], marker=marker, lw=1.2, ms=3, color=f"C{index}")
@@ -135,7 +131,7 @@ def draw_panel(axes, panel: Panel, of_runs: list[list[tuple[float, float]]]) -> 
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = HfArgumentParser(PlotArguments, description="Draws the curves of training runs.")
+    parser = HfArgumentParser(PlotArguments, description=COMMANDS["plot"])
     parser.add_argument("runs", nargs="+", type=Path, help="output folders of runs")
     plot_args, positional = parser.parse_args_into_dataclasses(arguments)
     runs = dict(zip(names_of(positional.runs), map(read_run, positional.runs), strict=True))

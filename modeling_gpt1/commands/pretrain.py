@@ -28,42 +28,41 @@ which starts where there is nothing to resume. On several machines the output fo
 corpus that takes over half an hour to prepare needs a longer `--ddp_timeout`, or one run beforehand in one process.
 `--help` lists every argument.
 
-Written to the output folder: model, tokenizer, card (README.md), log.jsonl (a line per log; `gpt1 plot`
-draws it), train_results.json, eval_results.json and all_results.json. `gpt1 finetune` takes the folder as its
+Written to the output folder: model, tokenizer, card (README.md), trainer_state.json (the log, which `gpt1 plot`
+draws), train_results.json, eval_results.json and all_results.json. `gpt1 finetune` takes the folder as its
 `--model_name_or_path`. `--report_to tensorboard` logs there too. `--push_to_hub --hub_model_id me/gpt1-books` uploads
 the folder without its checkpoints at the end, and where that fails prints the command that does it later.
 """
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import transformers
 from datasets import Dataset, IterableDataset
 from transformers import HfArgumentParser, PreTrainedModel, set_seed
 
-from modeling_gpt1 import (
-    GPT1Config,
-    GPT1ForCausalLM,
-    GPT1LSTMConfig,
-    GPT1LSTMForCausalLM,
-    GPT1PretrainingArguments,
-    GPT1PretrainingTrainer,
-    JsonLinesCallback,
-    SampleCallback,
-)
-from modeling_gpt1.commands.common import end_after_failed_push
-from modeling_gpt1.commands.finetune import (
-    CONFIG_CLASSES,
+from tokenization import BlockCollator, GPT1Tokenizer, count_blocks, load_blocks, open_tokenizer, training_texts
+
+from ..configuration_gpt1_lstm import GPT1LSTMConfig
+from ..modeling_gpt1 import GPT1ForCausalLM
+from ..modeling_gpt1_lstm import GPT1LSTMForCausalLM
+from ..storage.writing import publish_files
+from ..training.callbacks import SampleCallback
+from ..training.checkpoint import INCOMPLETE_DIR
+from ..training.launch import check_launch, end_processes
+from ..training.preparation import open_config
+from ..training.trainer import GPT1PretrainingArguments, GPT1PretrainingTrainer
+from .entry import COMMANDS
+from .runs import (
+    ModelArguments,
     check_output_folder,
-    config_class_of,
-    parse_overrides,
+    end_after_failed_push,
+    keep_metrics,
+    publish,
+    set_up_logging,
+    train,
     where_to_resume,
 )
-from modeling_gpt1.training.checkpoint import INCOMPLETE_DIR, last_whole_checkpoint, publish_files
-from modeling_gpt1.training.launch import check_launch, end_processes
-from tokenization import BlockCollator, GPT1Tokenizer, count_blocks, load_blocks, open_tokenizer, training_texts
 
 logger = logging.getLogger(__name__)
 
@@ -130,43 +129,14 @@ class CorpusArguments:
 
 
 @dataclass
-class ModelArguments:
-    """Where model and tokenizer come from."""
+class StartArguments(ModelArguments):
+    """What training starts from, and what the card says of it."""
 
-    model_name_or_path: str | None = field(
-        default=None, metadata={"help": "A checkpoint to train further: folder or hub id. Default: a fresh model."}
-    )
-    config_overrides: str | None = field(
-        default=None,
-        metadata={"help": "Fields of a fresh model: hidden_size=256,num_hidden_layers=4. Default: the paper's size."},
-    )
-    model_type: str | None = field(
-        default=None,
-        metadata={
-            "help": f"Of a fresh model: {' or '.join(CONFIG_CLASSES)}. Default: the first.",
-            "choices": list(CONFIG_CLASSES),
-        },
-    )
-    tokenizer_name: str | None = field(
-        default=None, metadata={"help": "Tokenizer: folder or hub id. Default: the model's, or a BPE of the text."}
-    )
     num_merges: int = field(default=40_000, metadata={"help": "Merges of the BPE, where one is trained."})
     prompts: list[str] = field(
         default_factory=lambda: ["it was"], metadata={"help": "Texts that are continued at each evaluation."}
     )
     language: str = field(default="en", metadata={"help": "Language of the text, for the model card."})
-    license: str | None = field(
-        default=None,
-        metadata={"help": "Licence in the model card, such as mit. Default: that of a hub model trained further."},
-    )
-
-    def __post_init__(self):
-        for flag, value in (("--config_overrides", self.config_overrides), ("--model_type", self.model_type)):
-            if self.model_name_or_path is not None and value is not None:
-                raise ValueError(
-                    f"{flag} {value} describes a fresh model, but --model_name_or_path {self.model_name_or_path} is a "
-                    "trained one. Leave one of them out."
-                )
 
 
 def check_run(corpus_args: CorpusArguments, training_args: GPT1PretrainingArguments) -> None:
@@ -185,15 +155,16 @@ def check_run(corpus_args: CorpusArguments, training_args: GPT1PretrainingArgume
 
 
 def load_tokenizer(
-    model_args: ModelArguments, corpus_args: CorpusArguments, training_args: GPT1PretrainingArguments
+    model_args: StartArguments, corpus_args: CorpusArguments, training_args: GPT1PretrainingArguments
 ) -> GPT1Tokenizer:
     """The given tokenizer, or a BPE of the training text that the main process learns and the others read."""
     given = model_args.tokenizer_name or model_args.model_name_or_path
     if given is not None:
         return open_tokenizer(given)
-    output_dir, resume = Path(training_args.output_dir), where_to_resume(training_args)
+    resume = where_to_resume(training_args)
     if resume is not None:  # the weights belong to the BPE that was saved with them
-        return GPT1Tokenizer.from_pretrained(last_whole_checkpoint(output_dir) if resume is True else resume)
+        return GPT1Tokenizer.from_pretrained(resume)
+    output_dir = Path(training_args.output_dir)
     with training_args.main_process_first(local=False, desc="learning the BPE"):
         if training_args.process_index == 0:
             tokenizer = GPT1Tokenizer.train(training_texts(**corpus_args.train_source), model_args.num_merges)
@@ -202,16 +173,11 @@ def load_tokenizer(
         return GPT1Tokenizer.from_pretrained(output_dir)
 
 
-def load_model(model_args: ModelArguments, tokenizer: GPT1Tokenizer) -> PreTrainedModel:
+def load_model(model_args: StartArguments, tokenizer: GPT1Tokenizer) -> PreTrainedModel:
     path = model_args.model_name_or_path
-    config_class = (
-        CONFIG_CLASSES[model_args.model_type or GPT1Config.model_type] if path is None else config_class_of(path)
-    )
-    model_class = GPT1LSTMForCausalLM if config_class is GPT1LSTMConfig else GPT1ForCausalLM
-    if path is not None:
-        return model_class.from_pretrained(path)
-    overrides = parse_overrides(model_args.config_overrides or "", config_class)
-    return model_class(config_class(vocab_size=len(tokenizer), **overrides))
+    config = model_args.fresh_config(vocab_size=len(tokenizer)) if path is None else open_config(path)
+    model_class = GPT1LSTMForCausalLM if isinstance(config, GPT1LSTMConfig) else GPT1ForCausalLM
+    return model_class(config) if path is None else model_class.from_pretrained(path)
 
 
 def load_training_blocks(
@@ -261,57 +227,19 @@ def evenly_spaced(blocks: Dataset, limit: int | None) -> Dataset:
     return blocks.select([index * len(blocks) // limit for index in range(limit)])
 
 
-def make_callbacks(model_args: ModelArguments, tokenizer: GPT1Tokenizer, model: PreTrainedModel) -> Sequence:
-    longest = max(map(len, tokenizer(model_args.prompts, add_special_tokens=False)["input_ids"]))
-    room = model.config.max_position_embeddings - longest
-    # Samples first: the file is written after them.
-    return [SampleCallback(tokenizer, model_args.prompts, max_new_tokens=min(40, room)), JsonLinesCallback()]
-
-
-def set_up_logging(training_args: GPT1PretrainingArguments) -> None:
-    logging.basicConfig(format="%(message)s")
-    logger.setLevel(logging.INFO if training_args.should_log else logging.WARNING)
-    transformers.utils.logging.set_verbosity(training_args.get_process_log_level())
-    if training_args.should_log:
-        logging.getLogger(SampleCallback.__module__).setLevel(logging.INFO)
-
-
-def save_and_evaluate(trainer: GPT1PretrainingTrainer, metrics: dict, validation_blocks: Dataset | None) -> None:
-    trainer.save_model(_internal_call=True)  # is pushed at the end, with the evaluation
-    trainer.log_metrics("train", metrics)
-    trainer.save_metrics("train", metrics)
-    if validation_blocks is not None:
-        metrics = trainer.evaluate(validation_blocks)
-        trainer.log_metrics("eval", metrics)
-        trainer.save_metrics("eval", metrics)
-
-
-def publish(trainer: GPT1PretrainingTrainer, model_args: ModelArguments, corpus_args: CorpusArguments) -> None:
-    """Writes the card, and uploads the output folder with it where --push_to_hub asks for that."""
-    start = model_args.model_name_or_path
-    facts = {
-        "finetuned_from": None if start is None or Path(start).exists() else start,
-        "language": model_args.language,
-        "license": model_args.license,
-        # Of a path, the folders of this machine mean nothing to the readers of the card.
-        "dataset": corpus_args.dataset_name
-        or ", ".join("/".join(Path(f).parts[-2:]) for f in corpus_args.train_files),
-        "dataset_tags": corpus_args.dataset_name,
-        "dataset_args": corpus_args.dataset_config_name,
-        "dataset_split": "validation" if corpus_args.validation_files else corpus_args.validation_split,
-    }
-    if trainer.args.push_to_hub:
-        trainer.push_to_hub(**facts)
-    else:
-        trainer.create_model_card(**facts)
+def make_samples(prompts: list[str], tokenizer: GPT1Tokenizer, model: PreTrainedModel) -> SampleCallback:
+    longest = max(map(len, tokenizer(prompts, add_special_tokens=False)["input_ids"]))
+    return SampleCallback(tokenizer, prompts, max_new_tokens=min(40, model.config.max_position_embeddings - longest))
 
 
 @end_after_failed_push()
 def main(arguments: list[str] | None = None) -> None:
-    parser = HfArgumentParser((ModelArguments, CorpusArguments, GPT1PretrainingArguments))
+    parser = HfArgumentParser(
+        (StartArguments, CorpusArguments, GPT1PretrainingArguments), description=COMMANDS["pretrain"]
+    )
     model_args, corpus_args, training_args = parser.parse_args_into_dataclasses(arguments)
     check_run(corpus_args, training_args)
-    set_up_logging(training_args)
+    set_up_logging(training_args, logger, logging.getLogger(SampleCallback.__module__))
     set_seed(training_args.seed)
 
     tokenizer = load_tokenizer(model_args, corpus_args, training_args)
@@ -328,9 +256,21 @@ def main(arguments: list[str] | None = None) -> None:
         train_dataset=train_blocks,
         eval_dataset=validation_blocks and evenly_spaced(validation_blocks, corpus_args.max_eval_blocks),
         processing_class=tokenizer,
-        callbacks=make_callbacks(model_args, tokenizer, model),
+        callbacks=[make_samples(model_args.prompts, tokenizer, model)],
     )
-    result = trainer.train(resume_from_checkpoint=where_to_resume(training_args))
-    save_and_evaluate(trainer, result.metrics, validation_blocks)
-    publish(trainer, model_args, corpus_args)
+    train(trainer)
+    if validation_blocks is not None:
+        keep_metrics(trainer, "eval", trainer.evaluate(validation_blocks))
+        trainer.save_state()  # with this evaluation
+    publish(
+        trainer,
+        model_args.model_name_or_path,
+        language=model_args.language,
+        license=model_args.license,
+        # Of a path, the folders of this machine mean nothing to the readers of the card.
+        dataset=corpus_args.dataset_name or ", ".join("/".join(Path(f).parts[-2:]) for f in corpus_args.train_files),
+        dataset_tags=corpus_args.dataset_name,
+        dataset_args=corpus_args.dataset_config_name,
+        dataset_split="validation" if corpus_args.validation_files else corpus_args.validation_split,
+    )
     end_processes(trainer)

@@ -30,10 +30,11 @@ import torch
 from datasets import Dataset, DatasetDict
 from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser
 
-import modeling_gpt1  # noqa: F401 - the Auto classes then know GPT-1
-from modeling_gpt1.inference.heuristics import Heuristic, ZeroShotResult, evaluate_zero_shot, get_heuristic
-from modeling_gpt1.inference.scoring import CausalLMScorer
 from tokenization import load_task
+
+from ..inference.heuristics import Heuristic, ZeroShotResult, evaluate_zero_shot, get_heuristic
+from ..inference.scoring import CausalLMScorer
+from .entry import COMMANDS
 
 
 @dataclass
@@ -253,20 +254,20 @@ def draw(results: list[dict]):
     return figure
 
 
-def main(command_line: list[str] | None = None) -> None:
-    parser = HfArgumentParser(ZeroShotArguments, description=__doc__.partition("\n")[0])
-    (arguments,) = parser.parse_args_into_dataclasses(command_line)
-    models = models_to_ask(arguments)
-    tasks = {get_heuristic(name).task.name: load_questions(name, arguments) for name in arguments.tasks}
+def main(arguments: list[str] | None = None) -> None:
+    parser = HfArgumentParser(ZeroShotArguments, description=COMMANDS["zero-shot"])
+    (args,) = parser.parse_args_into_dataclasses(arguments)
+    models = models_to_ask(args)
+    tasks = {get_heuristic(name).task.name: load_questions(name, args) for name in args.tasks}
     results = []
     for model in models:
-        scorer = load_scorer(model["model"], arguments)
-        results.append({**model, "tasks": {name: ask(scorer, of_task, arguments) for name, of_task in tasks.items()}})
+        scorer = load_scorer(model["model"], args)
+        results.append({**model, "tasks": {name: ask(scorer, of_task, args) for name, of_task in tasks.items()}})
         print(table(results[-1:]), flush=True)
-        output = Path(arguments.output)
+        output = Path(args.output)
         output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(json.dumps({"settings": asdict(arguments), "results": results}, indent=2) + "\n")
-    print(f"written to {arguments.output}")
-    if arguments.plot is not None:
-        draw(results).savefig(arguments.plot, dpi=150)
-        print(f"written to {arguments.plot}")
+        output.write_text(json.dumps({"settings": asdict(args), "results": results}, indent=2) + "\n")
+    print(f"written to {args.output}")
+    if args.plot is not None:
+        draw(results).savefig(args.plot, dpi=150)
+        print(f"written to {args.plot}")

@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -50,22 +50,26 @@ def publish_folder(staging: Path, folder: Path) -> None:
     An older folder waits beside `staging` meanwhile, comes back if the other cannot take its place, and is deleted.
     """
     flush(staging)
-    replaced = staging.with_name(f"deleted-{folder.name}")
-    shutil.rmtree(replaced, ignore_errors=True)
-    if folder.is_dir():
+    replaced, is_there = staging.with_name(f"deleted-{folder.name}"), folder.is_dir()
+    if is_there:
+        shutil.rmtree(replaced, ignore_errors=True)  # of a process that was killed here
         os.rename(folder, replaced)
     try:
         os.rename(staging, folder)
     except OSError:
-        if replaced.is_dir():
+        if is_there:
             os.rename(replaced, folder)
         raise
     flush_folder(folder.parent)
-    shutil.rmtree(replaced, ignore_errors=True)
+    if is_there:
+        shutil.rmtree(replaced, ignore_errors=True)
 
 
 def publish_files(staging: Path, folder: Path) -> None:
-    """Move each file to its place in `folder`, where it replaces an older one at once."""
+    """Move each file to its place in `folder`, where it replaces an older one at once.
+
+    Of `staging` nothing is left, nor of the folder that it lies in if that has nothing else.
+    """
     flush(staging)
     for path in [path for path in staging.rglob("*") if path.is_file()]:
         target = folder / path.relative_to(staging)
@@ -73,6 +77,8 @@ def publish_files(staging: Path, folder: Path) -> None:
         os.replace(path, target)
     flush_folder(folder)
     shutil.rmtree(staging, ignore_errors=True)
+    with suppress(OSError):  # not empty
+        staging.parent.rmdir()
 
 
 def flush(folder: Path) -> None:
@@ -133,7 +139,9 @@ def is_write_failure(error: Exception) -> bool:
     )
 
 
-def explain_failed_write(error: Exception, what: str, folder: str | os.PathLike, num_bytes: int) -> tuple[str, str]:
+def explain_failed_write(
+    error: Exception, what: str, folder: str | os.PathLike, num_bytes: int, tip: str = ""
+) -> tuple[str, str]:
     """What could not be written and why, and what to do about it.
 
     Args:
@@ -141,6 +149,7 @@ def explain_failed_write(error: Exception, what: str, folder: str | os.PathLike,
         what (`str`): the beginning of the sentence, such as `"The model"`.
         folder (`str`): where it should have gone.
         num_bytes (`int`): about how many it needs.
+        tip (`str`, *optional*): how to make room, in brackets.
 
     Returns:
         `tuple[str, str]`: sentences about the cause, and the beginning of a sentence about the remedy.
@@ -150,4 +159,5 @@ def explain_failed_write(error: Exception, what: str, folder: str | os.PathLike,
     free = shutil.disk_usage(folder).free if os.path.isdir(folder) else num_bytes
     if free >= num_bytes:
         return failure, "Make sure that it can be written"
-    return f"{failure} It needs about {num_bytes / 1e6:,.1f} MB, and {free / 1e6:,.1f} MB are free.", "Make room"
+    needed = f"It needs about {num_bytes / 1e6:,.1f} MB, and {free / 1e6:,.1f} MB are free."
+    return f"{failure} {needed}", f"Make room {tip}".rstrip()

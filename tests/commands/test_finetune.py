@@ -14,13 +14,15 @@ from transformers import (
     AutoModelForMultipleChoice,
     AutoModelForSequenceClassification,
     AutoTokenizer,
+    HfArgumentParser,
     OpenAIGPTConfig,
     OpenAIGPTLMHeadModel,
     pipeline,
 )
 
-from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM
-from modeling_gpt1.commands import finetune
+from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1TrainingArguments
+from modeling_gpt1.commands import finetune, runs
+from modeling_gpt1.training import preparation
 from tokenization import TraversalCollator
 
 SIZE = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,max_position_embeddings=64"
@@ -371,13 +373,13 @@ def test_absent_choices_have_no_score():
 
 
 def test_config_overrides():
-    assert finetune.parse_overrides("n_embd=64,resid_pdrop=0.0,hidden_act=relu,use_cache=False") == {
+    assert runs.parse_overrides("n_embd=64,resid_pdrop=0.0,hidden_act=relu,use_cache=False") == {
         "n_embd": 64,
         "resid_pdrop": 0.0,
         "hidden_act": "relu",
         "use_cache": False,
     }
-    assert finetune.parse_overrides("") == {}
+    assert runs.parse_overrides("") == {}
 
 
 def test_several_columns_of_a_role():
@@ -454,12 +456,12 @@ REFUSALS = {
         "--columns has 'review'; role=column is needed, such as text=review.",
     ),
     "classes of multiple choice": (
-        ["--train_file", "{train}", "--traversal", "multiple_choice", "--num_labels", "2", *MODEL],
-        "--num_labels does not go with multiple_choice, whose label is the index of the right choice.",
+        [*OWN[:3], "multiple_choice", *OWN[4:], "--num_labels", "2", *MODEL],
+        "`num_labels` does not go with multiple_choice, whose label is the index of the right choice.",
     ),
     "classes of regression": (
         [*OWN, "--num_labels", "2", "--regression", *MODEL],
-        "--num_labels counts classes, and --regression has none. Leave one of them out.",
+        "`num_labels` counts classes, and `regression` has none. Leave one of them out.",
     ),
     "no such file": (
         ["--train_file", "no.jsonl", *OWN[2:], *MODEL],
@@ -488,12 +490,12 @@ REFUSALS = {
     ),
     "missing label column": (
         [*OWN[:-1], *MODEL],
-        "{train} has no column 'label' for the role label; its columns are: review, mood. Pass --columns … "
-        "label=<column>.",
+        "{train} has no column 'label' for the role label; its columns are: review, mood. Name its column in "
+        "`columns` (label=column).",
     ),
     "wrong number of classes": (
         [*OWN, "--num_labels", "3", *MODEL],
-        "Column 'mood' of {train} has 2 classes (happy, sad), but --num_labels is 3. Correct the data or the number.",
+        "Column 'mood' of {train} has 2 classes (happy, sad), but `num_labels` is 3. Correct the data or the number.",
     ),
     "unknown class": (
         [*OWN, "--validation_file", "{strange}", *MODEL],
@@ -506,12 +508,12 @@ REFUSALS = {
     "gap in the class ids": (
         ["--train_file", "{numbered}", *OWN[2:], *MODEL],
         "Column 'mood' of {numbered} has the classes 0, 2; class ids are needed, integers from 0 to 1. Correct the "
-        "data, or pass the number of classes as --num_labels.",
+        "data, or pass the number of classes as `num_labels`.",
     ),
     "fractions as classes": (
         ["--train_file", "{graded}", *OWN[2:], *MODEL],
         "Column 'mood' of {graded} has the label 0.5; a class is needed in every row: a text, or an integer from 0. "
-        "Correct the data, or pass --regression to predict numbers.",
+        "Correct the data, or pass `regression` to predict numbers.",
     ),
 }
 
@@ -535,7 +537,7 @@ def places(tokenizer_folder, tmp_path):
 
 @pytest.mark.parametrize("case", REFUSALS)
 def test_refuses_before_a_model_is_loaded(case, places, tmp_path, monkeypatch):
-    monkeypatch.setattr(finetune, "load_model", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(preparation, "_open_model", lambda *_: pytest.fail("a model was loaded"))
     arguments, message = REFUSALS[case]
     arguments = [argument.format(**places) for argument in arguments]
     with pytest.raises(ValueError) as error:
@@ -571,14 +573,6 @@ def test_refuses_an_output_folder_in_use(places, tmp_path):
     )
 
 
-def test_integers_without_0_are_names_of_classes():
-    assert finetune.class_names([5, 10, 1], None, "Column 'stars'") == ("1", "5", "10")
-    assert finetune.class_names([2, 0, 1], None, "Column 'stars'") == ("0", "1", "2")
-    rows = finetune.Dataset.from_dict({"text": ["a", "b", "c", "d"], "stars": [10, 1, 5, None]})
-    task = finetune.Task("own", "classification", {"text": "text", "label": "stars"}, ("1", "5", "10"))
-    assert list(finetune.encode_labels(rows, task, "file")["stars"]) == [2, 0, 1, None]
-
-
 def test_refuses_to_resume_from_nothing(places, tmp_path):
     arguments = [argument.format(**places) for argument in (*OWN, *MODEL)]
     output = tmp_path / "task"
@@ -588,13 +582,13 @@ def test_refuses_to_resume_from_nothing(places, tmp_path):
     with pytest.raises(ValueError) as error:
         finetune.main([*arguments, *training(output, "--resume_from_checkpoint", "checkpoint-9")])
     assert str(error.value) == (
-        "--resume_from_checkpoint checkpoint-9 is no folder. Pass a checkpoint-<step> folder, or true for the last "
-        "one in --output_dir."
+        "`resume_from_checkpoint` is 'checkpoint-9', which is no whole checkpoint: it is no folder. Pass the folder "
+        f"of another one, or True for the newest whole one in {output}."
     )
 
 
 def test_refuses_processes_that_do_not_know_each_other(tmp_path, monkeypatch):
-    parser = finetune.HfArgumentParser(finetune.GPT1TrainingArguments)
+    parser = HfArgumentParser(GPT1TrainingArguments)
     (training_args,) = parser.parse_args_into_dataclasses(training(tmp_path / "output"))
     finetune.check_run(training_args)
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -628,6 +622,6 @@ def test_refuses_a_task_head_of_another_size(places, tmp_path):
     with pytest.raises(ValueError) as error:
         finetune.main([*arguments, "--model_name_or_path", str(model), *training(tmp_path / "output")])
     assert str(error.value) == (
-        f"The task head of {model} has 3 scores, but train needs 2. Pass --do_train and --ignore_mismatched_sizes to "
-        "train a new head."
+        f"The task head of {model} has 3 scores, but train needs 2. Pass `ignore_mismatched_sizes` to train a new "
+        "head."
     )

@@ -1,13 +1,14 @@
 """`gpt1 plot` on made-up logs: which records become which curves, where they are read from, and refusals."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("matplotlib")
+from modeling_gpt1.commands import plot
 
-from modeling_gpt1.commands import plot  # noqa: E402 - needs matplotlib
+pytest.importorskip("matplotlib")
 
 
 def make_records(scale=1.0, num_steps=4):
@@ -27,15 +28,12 @@ def make_records(scale=1.0, num_steps=4):
     return [*records, {**place, "train_runtime": 3.0, "train_loss": 1.0}]
 
 
-def write_lines(folder: Path, records, torn=""):
-    folder.mkdir(parents=True)
-    (folder / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records) + torn)
+def write_state(folder: Path, records) -> Path:
+    """A trainer's; NaN stands there as Trainer writes it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    state = {"global_step": max((record["step"] for record in records), default=0), "log_history": records}
+    (folder / "trainer_state.json").write_text(json.dumps(state))
     return folder
-
-
-def write_state(folder: Path, records):
-    folder.mkdir(parents=True)
-    (folder / "trainer_state.json").write_text(json.dumps({"log_history": records}))
 
 
 def curves_of(figure) -> dict[str, list[tuple[list, list]]]:
@@ -67,7 +65,7 @@ def test_every_run_is_a_line_in_every_panel():
 
 
 def test_what_a_run_has_not_logged_has_no_panel():
-    records = [{"step": 2, "loss": 0.5, "grad_norm": None}, {"step": 4, "loss": None, "grad_norm": 1.5}]
+    records = [{"step": 2, "loss": 0.5, "grad_norm": math.nan}, {"step": 4, "loss": math.inf, "grad_norm": 1.5}]
     assert curves_of(plot.draw({"run": records}, "steps")) == {
         "training loss": [([2], [0.5])],
         "gradient norm": [([4], [1.5])],
@@ -79,10 +77,10 @@ def test_where_the_log_is_read_from(tmp_path):
     for step in (90, 100):
         write_state(run / f"checkpoint-{step}", [{"step": step}])
     assert plot.read_run(run) == [{"step": 100}]
-    (run / "trainer_state.json").write_text('{"log_history": [{"step": 120, "loss": NaN}]}')
+    write_state(run, [{"step": 120, "loss": math.nan}])
     assert plot.read_run(run)[0]["step"] == 120
-    write_lines(run / "lines", [{"step": 7}], torn='{"step": 8, "lo')
-    assert plot.read_run(run / "lines") == [{"step": 7}]
+    write_state(run / "checkpoint-130", [{"step": 130}])  # the finished run was prolonged
+    assert plot.read_run(run) == [{"step": 130}]
 
 
 def test_runs_of_the_same_name_are_told_apart():
@@ -91,7 +89,7 @@ def test_runs_of_the_same_name_are_told_apart():
 
 
 def test_a_picture_is_written(tmp_path, capsys):
-    runs = [str(write_lines(tmp_path / name, make_records())) for name in ("one", "two")]
+    runs = [str(write_state(tmp_path / name, make_records())) for name in ("one", "two")]
     plot.main([*runs, "--output", str(tmp_path / "curves.png"), "--x", "steps"])
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert capsys.readouterr().out == f"written to {tmp_path / 'curves.png'}\n"
@@ -105,19 +103,19 @@ def test_refusals(tmp_path):
 
     assert message(tmp_path / "none") == f"{tmp_path / 'none'} is no folder. Give the output folders of runs."
     assert message(tmp_path) == (
-        f"{tmp_path} has no log: neither log.jsonl, nor trainer_state.json, nor a checkpoint with one. Give the "
-        "`--output_dir` of a run."
+        f"{tmp_path} has no log: neither trainer_state.json nor a checkpoint with one. Give the `--output_dir` of a "
+        "run."
     )
-    empty = write_lines(tmp_path / "empty", [])
+    empty = write_state(tmp_path / "empty", [])
     assert message(empty) == "Nothing has been logged yet by empty. Wait for the first log of a run."
-    uncounted = write_lines(tmp_path / "uncounted", [{"step": 1, "loss": 2.0}])
+    uncounted = write_state(tmp_path / "uncounted", [{"step": 1, "loss": 2.0}])
     assert message(uncounted) == (
         "uncounted has not counted its tokens (`include_num_input_tokens_seen`). Pass --x steps."
     )
-    broken = write_lines(tmp_path / "broken", [])
-    (broken / "log.jsonl").write_text('{"step": 1}\n{"st\n')
+    broken = write_state(tmp_path / "broken", [])
+    (broken / "trainer_state.json").write_text("")
     assert message(broken) == (
-        f"{broken / 'log.jsonl'}, line 2 is not JSON: Invalid control character at: line 1 column 5 (char 4). Mend "
-        "or remove the line."
+        f"{broken / 'trainer_state.json'} is not JSON: Expecting value: line 1 column 1 (char 0). Remove it, and a "
+        "checkpoint's log is read."
     )
     assert not (tmp_path / "curves.png").exists()

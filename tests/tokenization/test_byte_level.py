@@ -1,6 +1,5 @@
 """GPT-2's byte-level BPE beside the own one: control tokens, safe texts, collator, corpus, pipeline, the examples."""
 
-import importlib
 import json
 from pathlib import Path
 
@@ -22,6 +21,9 @@ from transformers import (
 from modeling_gpt1 import CausalLMScorer, GPT1DoubleHeadsModel, GPT1ForCausalLM, continue_prompts
 from modeling_gpt1.commands import finetune, pretrain, zero_shot
 from modeling_gpt1.inference.generation import StopAtStrings
+from modeling_gpt1.playground.opening import PlaygroundError, open_model
+from modeling_gpt1.playground.reading import read
+from modeling_gpt1.playground.writing import write_on
 from tokenization import (
     GPT1Tokenizer,
     TraversalCollator,
@@ -31,7 +33,6 @@ from tokenization import (
     open_tokenizer,
 )
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 GPT2 = {"do_layer_norm_before": True, "rescale_prenorm_residual": True}
 END_OF_TEXT = "<|endoftext|>"
 TRICK = f"a [s] b [$] c [e] {END_OF_TEXT}"
@@ -255,12 +256,6 @@ def test_a_stop_string_of_more_tokens_than_characters(tokenizer):
 # ---- Examples
 
 
-@pytest.fixture
-def examples(monkeypatch):
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    return lambda name: importlib.import_module(name)
-
-
 def test_the_commands_train_and_ask_a_gpt2(gpt2_folder, tmp_path):
     """Pre-trained further, fine-tuned from that, and asked without fine-tuning."""
     (tmp_path / "book.txt").write_text("\n".join(SENTENCES * 6))
@@ -289,29 +284,28 @@ def test_the_commands_train_and_ask_a_gpt2(gpt2_folder, tmp_path):
     assert json.loads((tmp_path / "zero.json").read_text())["results"][0]["tasks"]["sst2"]["num_rows"] == 1
 
 
-def test_the_playground_reads_a_gpt2(examples, gpt2_folder, tmp_path):
+def test_the_playground_reads_a_gpt2(gpt2_folder, tmp_path):
     """Its tokens are GPT-2's, and text stays text."""
-    playground = examples("playground")
-    opened = playground.open_model(str(gpt2_folder))
+    opened = open_model(str(gpt2_folder))
     assert type(opened.tokenizer) is GPT2Tokenizer
     text = f"The old farmer\n{END_OF_TEXT}"
-    (sequence,) = playground.read(opened, {"first": text}).sequences
+    (sequence,) = read(opened, {"first": text}).sequences
     ids = opened.tokenizer(text)["input_ids"]
     assert opened.tokenizer.decode(ids) == text and opened.tokenizer.eos_token_id not in ids
     shown = "".join(token.piece + " " * token.ends_word for token in sequence)
     assert (len(sequence), shown) == (len(ids), f"The old farmer ↵ {END_OF_TEXT} ")
-    assert len(list(playground.write_on(opened, ids, 4, temperature=0))) > 0
+    assert len(list(write_on(opened, ids, 4, temperature=0))) > 0
 
     model = GPT1DoubleHeadsModel.from_pretrained(gpt2_folder, traversal="entailment", num_labels=2)
     model.save_pretrained(tmp_path / "task")
     opened.tokenizer.save_pretrained(tmp_path / "task")
-    with pytest.raises(playground.PlaygroundError, match="its tokenizer has no control tokens"):
-        playground.open_model(str(tmp_path / "task"))
+    with pytest.raises(PlaygroundError, match="its tokenizer has no control tokens"):
+        open_model(str(tmp_path / "task"))
     add_control_tokens(opened.tokenizer, model)
     model.save_pretrained(tmp_path / "task")
     opened.tokenizer.save_pretrained(tmp_path / "task")
-    opened = playground.open_model(str(tmp_path / "task"))
-    (sequence,) = playground.read(opened, {"first": "a", "second": "b"}).sequences
+    opened = open_model(str(tmp_path / "task"))
+    (sequence,) = read(opened, {"first": "a", "second": "b"}).sequences
     assert [token.piece for token in sequence] == ["[s]", "a", "[$]", "b", "[e]"]
 
 

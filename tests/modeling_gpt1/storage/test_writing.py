@@ -76,6 +76,7 @@ class TestFolders:
         (staging / "b").write_text("new")
         publish_files(staging, folder)
         assert contents(tmp_path) == {"result/sub/a": "new", "result/b": "new"}
+        assert list(tmp_path.iterdir()) == [folder]
 
     def test_whole_or_absent(self, tmp_path, monkeypatch):
         folder = tmp_path / "deep" / "result"
@@ -99,7 +100,8 @@ class TestFailures:
         with pytest.raises(ValueError) as error:
             check_folder(tmp_path / "file", "to")
         assert str(error.value) == (
-            f"`to` is '{tmp_path}/file', where nothing can be written (File exists). Pass a folder that can be written."
+            f"`to` is '{tmp_path}/file', where nothing can be written (File exists). Pass a folder that can be "
+            "written."
         )
         check_folder(tmp_path / "new" / "one")
         assert list((tmp_path / "new" / "one").iterdir()) == []
@@ -111,10 +113,9 @@ class TestFailures:
         assert explain_failed_write(error, "The model", tmp_path, 1000) == (failure, remedy)
         usage = shutil.disk_usage(tmp_path)
         monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=400_000))
-        assert explain_failed_write(error, "The model", tmp_path, 5_000_000) == (
-            f"{failure} It needs about 5.0 MB, and 0.4 MB are free.",
-            "Make room",
-        )
+        failure += " It needs about 5.0 MB, and 0.4 MB are free."
+        assert explain_failed_write(error, "The model", tmp_path, 5_000_000) == (failure, "Make room")
+        assert explain_failed_write(error, "The model", tmp_path, 5_000_000, "(x)") == (failure, "Make room (x)")
 
     def test_which_errors_are_of_a_write(self):
         assert is_write_failure(OSError(30, "Read-only file system"))

@@ -1,4 +1,4 @@
-"""The figures that the paper prints, for reproduce.py and its report to compare with.
+"""The figures that the paper prints, for the experiments to be compared with.
 
 Source: "Improving Language Understanding by Generative Pre-Training" (Radford et al. 2018), tables 2 to 5: the row
 "Finetuned Transformer LM" and the best earlier figure of each column, and the whole of table 5. Scores × 100 on the
@@ -66,7 +66,7 @@ BEST_BEFORE: dict[str, dict[str, tuple[float, str]]] = {
 
 # Released README (https://github.com/openai/finetune-transformer-lm): the released code's median of ten runs.
 STORY_CLOZE_RELEASED_MEDIAN = 85.8
-# Section 4.1, as reproduce_report.py describes models; the parameters follow from these sizes and the released
+# Section 4.1, as the report describes models; the parameters follow from these sizes and the released
 # vocabulary of 40478 tokens.
 PAPER_MODEL = {
     "name": "The paper's Transformer",

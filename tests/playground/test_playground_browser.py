@@ -1,13 +1,11 @@
-"""examples/playground.py in a real browser. Needs what no other test needs, and skips where it is not installed:
+"""`gpt1 playground` in a real browser. Needs what no other test needs, and skips where it is not installed:
 
 chromium and chromium-driver (Debian's packages), and Gradio and Selenium (`pip install -e ".[browser]"`);
 `make test-browser` installs the latter two and runs this file.
 """
 
-import importlib
 import json
 import shutil
-import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM
+from modeling_gpt1.playground.page import build_page
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 if BROWSER is None or DRIVER is None:
     pytest.skip("no browser: install Debian's chromium and chromium-driver", allow_module_level=True)
@@ -68,17 +66,10 @@ def models(tiny_model, tiny_tokenizer, tmp_path_factory):
 @pytest.fixture(scope="module")
 def address(models):
     """Of a page that is served in this process."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(EXAMPLES))
-        playground = importlib.import_module("playground")
-        page, settings = playground.build_page(
-            playground.PlaygroundArguments([str(models / "classification"), str(models / "entailment")])
-        )
-        _, url, _ = page.queue().launch(prevent_thread_lock=True, quiet=True, share=False, **settings)
-        yield url
-        page.close()
-    for name in ("playground", "playground_look"):
-        sys.modules.pop(name)
+    page, settings = build_page([str(models / "classification"), str(models / "entailment")])
+    _, url, _ = page.queue().launch(prevent_thread_lock=True, quiet=True, share=False, **settings)
+    yield url
+    page.close()
 
 
 @contextmanager

@@ -1,12 +1,11 @@
-"""Cells of the paper's experiments for reproduce.py: each is run once, in processes of its own, and kept as a file.
+"""Cells of the experiments: each is run once, in processes of its own, and kept as a file.
 
 A cell's file bears a digest of all that decides its result: settings, the model's files and the sizes of the data's.
 It is written when the cell has ended well and by a single rename, so that a run killed at any moment leaves either a
-finished cell or none. While a cell runs its lock is held, also by the processes that it started; the system frees the
-lock when they are gone, however they ended.
+finished cell or none. While a cell runs its lock is held, also by the processes that it started (on Windows by its own
+alone); the system frees the lock when they are gone, however they ended.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -21,6 +20,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+
+from filelock import lock_descriptor
+
+from ..storage.writing import write_atomically
 
 LOG_LINES = 15  # of a failed cell's log that are shown
 
@@ -76,12 +79,7 @@ class CellStore:
         path = self.folder / "locks" / f"{cell.key}.lock"
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield None
-            else:
-                yield file.fileno()
+            yield file.fileno() if lock_descriptor(file.fileno(), blocking=False) else None
 
     def finish(self, cell: Cell, lock: int) -> dict:
         """Runs a cell whose lock is held, and keeps its result.
@@ -101,7 +99,7 @@ class CellStore:
         finally:
             shutil.rmtree(work, ignore_errors=True)
         content = {**cell.facts, **cell.about, **result, "seconds": round(time.monotonic() - start, 1)}
-        write_atomically(make_folder(self.folder / "cells") / self.result_path(cell).name, content)
+        write_json(make_folder(self.folder / "cells") / self.result_path(cell).name, content)
         return content
 
 
@@ -118,7 +116,8 @@ def make_folder(path: Path) -> Path:
 def run_command(command: list[str], log, lock: int) -> None:
     log.write(f"$ {' '.join(command)}\n")
     log.flush()
-    subprocess.run(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, check=True, pass_fds=(lock,))
+    kept = () if os.name == "nt" else (lock,)  # there locks cannot be handed on
+    subprocess.run(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, check=True, pass_fds=kept)
 
 
 def describe_failure(error: Exception, log_path: Path) -> str:
@@ -129,14 +128,8 @@ def describe_failure(error: Exception, log_path: Path) -> str:
     return f"its command ended with status {error.returncode}. The end of {log_path}:\n{tail}"
 
 
-def write_atomically(path: Path, content: dict) -> None:
-    """Writes a JSON file that is there as a whole or not at all, also for readers in other processes."""
-    partial = path.with_suffix(f".{os.getpid()}.partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+def write_json(path: Path, content: dict) -> None:
+    write_atomically(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def run_cells(cells: list[Cell], store: CellStore, failures: dict[str, str], after_each: Callable[[], None]) -> None:

@@ -1,10 +1,9 @@
-"""examples/reproduce.py: which runs it makes and in which order, what it keeps, and that nothing is run twice.
+"""`gpt1 reproduce`: which runs it makes and in which order, what it keeps, and that nothing is run twice.
 
-Small scripts stand in for finetune.py and zero_shot.py, so that processes are real and cost nothing; one cell is
-trained in earnest.
+Small scripts stand in for `gpt1 finetune` and `gpt1 zero-shot`, so that processes are real and cost nothing; one cell
+is trained in earnest.
 """
 
-import importlib
 import json
 import os
 import re
@@ -20,11 +19,24 @@ import torch
 from transformers import OpenAIGPTConfig, OpenAIGPTLMHeadModel
 
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1LSTMConfig, GPT1LSTMForCausalLM
+from modeling_gpt1.commands import finetune
+from modeling_gpt1.commands import reproduce as reproduce_command
+from modeling_gpt1.reproduction import cells as cells_module
+from modeling_gpt1.reproduction import grid, runs
+from modeling_gpt1.reproduction.arguments import PAPER_TASKS
+from modeling_gpt1.reproduction.cells import Cell, CellStore, run_cells
+from modeling_gpt1.reproduction.models import data_fingerprint, describe_model, model_fingerprint
+from modeling_gpt1.reproduction.page import page
+from modeling_gpt1.reproduction.plan import plan
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-MODULES = ("reproduce", "reproduce_cells", "reproduce_models", "reproduce_report", "reproduce_claims")
-MODULES += ("reproduce_look", "published", "zero_shot", "finetune")
+ROOT = Path(__file__).resolve().parents[2]
 
+# Runs the script that has the command's name.
+COMMAND = """
+import pathlib, runpy, sys
+del sys.argv[0]
+runpy.run_path(str(pathlib.Path(__file__).with_name(f"{sys.argv[0]}.py")), run_name="__main__")
+"""
 # Writes down how it was called, and results that its arguments decide.
 FINETUNE = """
 import json, pathlib, sys
@@ -58,13 +70,9 @@ pathlib.Path(words[words.index("--output") + 1]).write_text(json.dumps(results))
 """
 
 
-@pytest.fixture(scope="module")
-def reproduce():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(EXAMPLES))
-        yield importlib.import_module("reproduce")
-    for name in MODULES:
-        sys.modules.pop(name, None)
+def reproduce(words: list[str]) -> int:
+    """The exit status of the command, without what it does to this process."""
+    return grid.run_grid(reproduce_command.parse_arguments(words), ["gpt1", "reproduce", *words])
 
 
 @pytest.fixture(scope="module")
@@ -82,15 +90,16 @@ def models(plain_tokenizer, tmp_path_factory):
 
 
 @pytest.fixture
-def stand_ins(reproduce, tmp_path, monkeypatch):
-    """Gives a function that tells how the scripts were called since it was last asked."""
-    reproduce.has_split.cache_clear()
+def stand_ins(tmp_path, monkeypatch):
+    """Gives a function that tells how the commands were called since it was last asked."""
+    runs.has_split.cache_clear()
     folder = tmp_path / "scripts"
     folder.mkdir()
+    (folder / "gpt1.py").write_text(COMMAND)
     (folder / "finetune.py").write_text(FINETUNE)
-    (folder / "zero_shot.py").write_text(ZERO_SHOT)
+    (folder / "zero-shot.py").write_text(ZERO_SHOT)
     (folder / "bad_task").write_text("none")
-    monkeypatch.setattr(reproduce, "EXAMPLES", folder)
+    monkeypatch.setattr(runs, "COMMAND", (sys.executable, str(folder / "gpt1.py")))
 
     def calls() -> list[list[str]]:
         path = folder / "calls.jsonl"
@@ -127,7 +136,7 @@ def data_dir(tmp_path):
 
 @pytest.fixture
 def command(models, data_dir, tmp_path):
-    """Makes a command line; what comes after `finetune` goes to finetune.py."""
+    """Makes a command line; what `finetune` has goes to the command of that name."""
 
     def make(*words: str, finetune: tuple[str, ...] = ("--learning_rate", "5e-4", "--use_cpu")) -> list[str]:
         places = ["--model", str(models[0]), "--data_dir", str(data_dir), "--output_dir", str(tmp_path / "out")]
@@ -148,13 +157,13 @@ def told(capsys) -> str:
 # ---- The plan
 
 
-def names_of(reproduce, arguments: list[str]) -> list[str]:
-    return [cell.name for cell in reproduce.plan(reproduce.parse_arguments(arguments))]
+def names_of(arguments: list[str]) -> list[str]:
+    return [cell.name for cell in plan(reproduce_command.parse_arguments(arguments))]
 
 
-def test_whole_seeds_come_first_and_shared_cells_once(reproduce, command, models):
+def test_whole_seeds_come_first_and_shared_cells_once(command, models):
     more = ["--lstm_model", str(models[1]), "--tasks", "RTE", "mrpc", "--transfer_tasks", "rte", "--seeds", "1", "2"]
-    assert names_of(reproduce, command(*more)) == [
+    assert names_of(command(*more)) == [
         "rte-full-seed1",
         "mrpc-full-seed1",
         "rte-without_auxiliary-seed1",
@@ -180,62 +189,68 @@ def test_whole_seeds_come_first_and_shared_cells_once(reproduce, command, models
     ]
 
 
-def test_a_part_of_the_experiments(reproduce, command):
+def test_a_part_of_the_experiments(command):
     ablations = ["--experiments", "ablations", "--tasks", "rte", "stsb", "--variants", "without_auxiliary"]
-    assert names_of(reproduce, command(*ablations, "--seeds", "7")) == [
+    assert names_of(command(*ablations, "--seeds", "7")) == [
         "rte-without_auxiliary-seed7",
         "stsb-without_auxiliary-seed7",
     ]
     layers = ["--experiments", "layer_transfer", "--transfer_tasks", "rte", "--transfer_layers", "-1", "1", "2"]
-    assert names_of(reproduce, command(*layers, "--seeds", "7")) == [
+    assert names_of(command(*layers, "--seeds", "7")) == [
         "rte-without_pretraining-seed7",
         "rte-transfer-1-seed7",
         "rte-full-seed7",
     ]
-    every = names_of(reproduce, command("--experiments", "fine_tuning", "--seeds", "1"))
-    assert every == [f"{task}-full-seed1" for task in reproduce.PAPER_TASKS] and len(every) == 12
+    every = names_of(command("--experiments", "fine_tuning", "--seeds", "1"))
+    assert every == [f"{task}-full-seed1" for task in PAPER_TASKS] and len(every) == 12
 
 
-def keys_of(reproduce, arguments: list[str]) -> set[str]:
-    return {cell.key for cell in reproduce.plan(reproduce.parse_arguments(arguments))}
+def keys_of(arguments: list[str]) -> set[str]:
+    return {cell.key for cell in plan(reproduce_command.parse_arguments(arguments))}
 
 
-def test_what_makes_another_cell(reproduce, command, models, data_dir, tmp_path):
+def test_what_makes_another_cell(command, models, data_dir, tmp_path):
     settings = ["--experiments", "fine_tuning", "--tasks", "rte", "--seeds", "1"]
-    first = keys_of(reproduce, command(*settings))
+    first = keys_of(command(*settings))
     again = command(*settings, "--only_report", "--title", "x", finetune=("--use_cpu", "--learning_rate=5e-4"))
     elsewhere = [str(tmp_path / "other") if word == str(tmp_path / "out") else word for word in again]
     copy = str(shutil.copytree(models[0], tmp_path / "copy"))
     moved = [copy if word == str(models[0]) else word for word in elsewhere]
-    assert keys_of(reproduce, moved) == first
+    assert keys_of(moved) == first
 
-    another_rate = keys_of(reproduce, command(*settings, finetune=("--learning_rate", "1e-4", "--use_cpu")))
-    another_model = keys_of(reproduce, [str(models[1]) if word == str(models[0]) else word for word in again])
+    another_rate = keys_of(command(*settings, finetune=("--learning_rate", "1e-4", "--use_cpu")))
+    another_model = keys_of([str(models[1]) if word == str(models[0]) else word for word in again])
     with (data_dir / "rte" / "train.jsonl").open("a") as file:
         file.write("\n")
-    reproduce.data_fingerprint.cache_clear()
-    other_data = keys_of(reproduce, command(*settings))
+    data_fingerprint.cache_clear()
+    other_data = keys_of(command(*settings))
     assert len(first | another_rate | another_model | other_data) == 4
 
 
-def test_a_model_is_told_by_what_its_files_hold(reproduce, models, tmp_path):
+def test_a_model_is_told_by_what_its_files_hold(models, tmp_path):
     copy = shutil.copytree(models[0], tmp_path / "copy")
     (copy / "README.md").write_text("A card decides nothing.")
-    assert reproduce.model_fingerprint(str(copy)) == reproduce.model_fingerprint(str(models[0]))
+    assert model_fingerprint(str(copy)) == model_fingerprint(str(models[0]))
     weights = bytearray((copy / "model.safetensors").read_bytes())
     weights[-1] ^= 1
     (copy / "model.safetensors").write_bytes(weights)
-    reproduce.model_fingerprint.cache_clear()
-    assert reproduce.model_fingerprint(str(copy)) != reproduce.model_fingerprint(str(models[0]))
+    model_fingerprint.cache_clear()
+    assert model_fingerprint(str(copy)) != model_fingerprint(str(models[0]))
+
+
+def test_finished_cells_of_a_folder_stay_its_cells():
+    """The name of a cell's file follows from its facts, whatever made it."""
+    facts = {"kind": "fine_tuning", "task": "rte", "seed": 1, "settings": {"learning_rate": "5e-4"}}
+    assert Cell("rte-full-seed1", facts, {"model": "GPT-1"}, print).key == "rte-full-seed1-4841dd6fd6f9"
 
 
 # ---- Runs
 
 
-def test_cells_and_commands(reproduce, stand_ins, command, models, data_dir, tmp_path, capsys):
+def test_cells_and_commands(stand_ins, command, models, data_dir, tmp_path, capsys):
     more = ["--lstm_model", str(models[1]), "--experiments", "fine_tuning", "ablations", "layer_transfer"]
     tasks = ["--tasks", "rte", "--transfer_tasks", "story_cloze", "--transfer_layers", "1", "--seeds", "3"]
-    assert reproduce.main(command(*more, *tasks)) == 0
+    assert reproduce(command(*more, *tasks)) == 0
     model, lstm = (["--model_name_or_path", str(folder), "--do_train"] for folder in models)
     calls = stand_ins()
     work = [Path(call.pop(call.index("--output_dir") + 1)) for call in calls]
@@ -263,7 +278,7 @@ def test_cells_and_commands(reproduce, stand_ins, command, models, data_dir, tmp
     cells = finished(tmp_path / "out")
     assert cells["rte-lstm-seed3"]["model"] == "LSTM (1 layer, 24 wide)"
     fields = ("variant", "n_transfer", "lm_coef", "model_fingerprint")
-    fingerprints = [reproduce.model_fingerprint(str(folder)) for folder in models]
+    fingerprints = [model_fingerprint(str(folder)) for folder in models]
     assert [tuple(cells[name][field] for field in fields) for name in sorted(cells)] == [
         ("full", None, None, fingerprints[0]),
         ("lstm", None, None, fingerprints[1]),
@@ -281,10 +296,10 @@ def test_cells_and_commands(reproduce, stand_ins, command, models, data_dir, tmp
     }
 
 
-def test_the_weight_of_the_auxiliary_objective_is_told(reproduce, stand_ins, command, tmp_path):
+def test_the_weight_of_the_auxiliary_objective_is_told(stand_ins, command, tmp_path):
     variants = ["--experiments", "ablations", "--tasks", "rte", "--seeds", "1", "--variants", "full"]
     weight = ("--use_cpu", "--lm_coef", "0.25")
-    assert reproduce.main(command(*variants, "without_auxiliary", finetune=weight)) == 0
+    assert reproduce(command(*variants, "without_auxiliary", finetune=weight)) == 0
     assert [[call[at + 1] for at, word in enumerate(call) if word == "--lm_coef"] for call in stand_ins()] == [
         ["0.25"],
         ["0.25", "0"],  # the last one counts
@@ -295,13 +310,13 @@ def test_the_weight_of_the_auxiliary_objective_is_told(reproduce, stand_ins, com
     assert report["settings"]["fine_tuning"] == {"use_cpu": True}
 
 
-def test_finished_cells_are_not_run_again(reproduce, stand_ins, command, tmp_path, capsys):
+def test_finished_cells_are_not_run_again(stand_ins, command, tmp_path, capsys):
     settings = ["--experiments", "fine_tuning", "--seeds", "1", "--tasks"]
-    assert reproduce.main(command(*settings, "rte")) == 0
+    assert reproduce(command(*settings, "rte")) == 0
     before = {path: path.read_bytes() for path in (tmp_path / "out" / "cells").iterdir()}
     assert len(stand_ins()) == 1
     told(capsys)
-    assert reproduce.main(command(*settings, "mrpc", "rte")) == 0
+    assert reproduce(command(*settings, "mrpc", "rte")) == 0
     assert [call[1] for call in stand_ins()] == ["mrpc"]
     assert told(capsys) == (
         "[1/2, TIME] mrpc-full-seed1: mrpc 51.0, TIME\n"
@@ -311,14 +326,14 @@ def test_finished_cells_are_not_run_again(reproduce, stand_ins, command, tmp_pat
     assert before.items() <= {path: path.read_bytes() for path in (tmp_path / "out" / "cells").iterdir()}.items()
 
 
-def test_a_failing_cell_does_not_stop_the_others(reproduce, stand_ins, command, tmp_path, capsys):
+def test_a_failing_cell_does_not_stop_the_others(stand_ins, command, tmp_path, capsys):
     (stand_ins.folder / "bad_task").write_text("mrpc")
     arguments = command("--experiments", "fine_tuning", "--tasks", "mrpc", "rte", "story_cloze", "--seeds", "1")
     shutil.rmtree(tmp_path / "data" / "story_cloze")
-    assert reproduce.main(arguments) == 1
+    assert reproduce(arguments) == 1
     (log,) = (tmp_path / "out" / "logs").glob("mrpc-*")
     first, *rest = log.read_text().splitlines()
-    assert first.startswith(f"$ {sys.executable} {stand_ins.folder}/finetune.py --task mrpc")
+    assert first.startswith(f"$ {sys.executable} {stand_ins.folder}/gpt1.py finetune --task mrpc")
     assert rest == ["reading the data", "ValueError: row 7 has no label"]
     data = tmp_path / "data"
     assert told(capsys) == (
@@ -339,12 +354,12 @@ def test_a_failing_cell_does_not_stop_the_others(reproduce, stand_ins, command, 
 
     (stand_ins.folder / "bad_task").write_text("none")
     stand_ins()
-    assert reproduce.main(command("--experiments", "fine_tuning", "--tasks", "mrpc", "rte", "--seeds", "1")) == 0
+    assert reproduce(command("--experiments", "fine_tuning", "--tasks", "mrpc", "rte", "--seeds", "1")) == 0
     assert [call[1] for call in stand_ins()] == ["mrpc"]
 
 
-def test_scores_of_tasks_in_parts(reproduce, stand_ins, command, tmp_path):
-    assert reproduce.main(command("--experiments", "fine_tuning", "--tasks", "mnli", "race", "--seeds", "1")) == 0
+def test_scores_of_tasks_in_parts(stand_ins, command, tmp_path):
+    assert reproduce(command("--experiments", "fine_tuning", "--tasks", "mnli", "race", "--seeds", "1")) == 0
     cells = finished(tmp_path / "out")
     assert cells["mnli-full-seed1"]["scores"] == {"mnli-m": 51.0, "mnli-mm": 61.0}
     # Without test splits RACE is scored on validation; the same model is scored on both parts.
@@ -367,14 +382,14 @@ def test_scores_of_tasks_in_parts(reproduce, stand_ins, command, tmp_path):
     }
 
 
-def test_what_cannot_be_scored_is_not_trained(reproduce, stand_ins, command, data_dir, tmp_path, capsys):
+def test_what_cannot_be_scored_is_not_trained(stand_ins, command, data_dir, tmp_path, capsys):
     (data_dir / "mnli" / "validation_mismatched.jsonl").unlink()
     for split in ("validation", "test"):
         (data_dir / "story_cloze" / f"{split}.jsonl").unlink()
     (data_dir / "scitail").mkdir()
     (data_dir / "scitail" / "train.jsonl").write_text("no rows\n")  # an error that is no ValueError
     tasks = ["--tasks", "mnli", "story_cloze", "scitail", "rte"]
-    assert reproduce.main(command("--experiments", "fine_tuning", *tasks, "--seeds", "1")) == 1
+    assert reproduce(command("--experiments", "fine_tuning", *tasks, "--seeds", "1")) == 1
     assert [call[1] for call in stand_ins()] == ["rte"]
     unscored = "FAILED, ValueError: A run of {} could not be scored: there is no labelled data of {}. Put it into the "
     unscored += "task's folder.\n"
@@ -387,11 +402,11 @@ def test_what_cannot_be_scored_is_not_trained(reproduce, stand_ins, command, dat
     assert "[4/4, TIME] rte-full-seed1: rte 51.0, TIME\n" in told_lines
 
 
-def test_race_without_files_of_its_parts(reproduce, stand_ins, command, data_dir, tmp_path):
+def test_race_without_files_of_its_parts(stand_ins, command, data_dir, tmp_path):
     for part in ("middle", "high"):
         for split in ("train", "validation"):
             (data_dir / "race" / f"{part}_{split}.jsonl").rename(data_dir / "race" / f"{split}.jsonl")
-    assert reproduce.main(command("--experiments", "fine_tuning", "--tasks", "race", "--seeds", "1")) == 0
+    assert reproduce(command("--experiments", "fine_tuning", "--tasks", "race", "--seeds", "1")) == 0
     assert [call[1] for call in stand_ins()] == ["race"]
     assert finished(tmp_path / "out")["race-full-seed1"]["scores"] == {"race": 51.0}
     table = json.loads((tmp_path / "out" / "report.json").read_text())["tables"][1]["rows"][0]["cells"]
@@ -399,7 +414,7 @@ def test_race_without_files_of_its_parts(reproduce, stand_ins, command, data_dir
     assert table["race"]["measured"]["median"] == 51.0
 
 
-def test_zero_shot_of_every_checkpoint(reproduce, stand_ins, command, models, tmp_path, capsys):
+def test_zero_shot_of_every_checkpoint(stand_ins, command, models, tmp_path, capsys):
     run = tmp_path / "books"
     for step in (20, 100):
         checkpoint = run / f"checkpoint-{step}"
@@ -408,7 +423,7 @@ def test_zero_shot_of_every_checkpoint(reproduce, stand_ins, command, models, tm
             json.dumps({"num_input_tokens_seen": 64 * step, "global_step": step})
         )
     rows = ["--zero_shot_rows", "20", "--zero_shot_train_rows", "30", "--zero_shot_tasks", "CoLA"]
-    assert reproduce.main(command("--experiments", "zero_shot", "--checkpoints", str(run), *rows)) == 0
+    assert reproduce(command("--experiments", "zero_shot", "--checkpoints", str(run), *rows)) == 0
     first, second = stand_ins()
     limits = ["--max_rows", "20", "--max_train_rows", "30"]
     data = ["--tokenizer_name", str(run), "--tasks", "cola", "--data_dir", str(tmp_path / "data"), *limits, "--output"]
@@ -429,20 +444,20 @@ def test_zero_shot_of_every_checkpoint(reproduce, stand_ins, command, models, tm
         (100, 0.3),
     ]
     assert report["models"][0]["pretraining"] == {"tokens": 6400, "updates": 100, "perplexity": None}
-    describe = reproduce.describe_model
-    assert describe(str(run / "checkpoint-20"), str(run))["pretraining"]["updates"] == 20  # and not of the whole run
+    of_one = describe_model(str(run / "checkpoint-20"), str(run))
+    assert of_one["pretraining"]["updates"] == 20  # and not of the whole run
 
 
-def test_an_openai_gpt_folder_is_described_by_our_names(reproduce, tmp_path):
+def test_an_openai_gpt_folder_is_described_by_our_names(tmp_path):
     size = {"n_embd": 16, "n_layer": 3, "n_head": 2, "n_positions": 64, "vocab_size": 99}
     OpenAIGPTLMHeadModel(OpenAIGPTConfig(**size)).save_pretrained(tmp_path)
-    config = reproduce.describe_model(str(tmp_path), None)["config"]
+    config = describe_model(str(tmp_path), None)["config"]
     assert (config["num_hidden_layers"], config["hidden_size"]) == (3, 16)
 
 
-def test_a_zero_shot_cell_that_is_missing_is_told(reproduce, stand_ins, command, tmp_path):
-    (stand_ins.folder / "zero_shot.py").write_text("raise SystemExit('no memory')")
-    assert reproduce.main(command("--experiments", "zero_shot", "--zero_shot_tasks", "cola")) == 1
+def test_a_zero_shot_cell_that_is_missing_is_told(stand_ins, command, tmp_path):
+    (stand_ins.folder / "zero-shot.py").write_text("raise SystemExit('no memory')")
+    assert reproduce(command("--experiments", "zero_shot", "--zero_shot_tasks", "cola")) == 1
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     (log,) = (tmp_path / "out" / "logs").iterdir()
     assert report["figures"][1]["caption"].endswith(
@@ -450,16 +465,16 @@ def test_a_zero_shot_cell_that_is_missing_is_told(reproduce, stand_ins, command,
     )
 
 
-def test_the_report_tells_of_these_settings_whoever_ran_them(reproduce, stand_ins, command, models, tmp_path, capsys):
+def test_the_report_tells_of_these_settings_whoever_ran_them(stand_ins, command, models, tmp_path, capsys):
     settings = ["--experiments", "fine_tuning", "--seeds", "1", "2", "--tasks"]
-    reproduce.main(command(*settings, "rte"))
-    reproduce.main(command(*settings, "stsb"))
-    reproduce.main(command("--experiments", "layer_transfer", "--transfer_tasks", "rte", "--seeds", "1"))
-    reproduce.main(command(*settings, "rte", finetune=("--learning_rate", "1e-4")))
+    reproduce(command(*settings, "rte"))
+    reproduce(command(*settings, "stsb"))
+    reproduce(command("--experiments", "layer_transfer", "--transfer_tasks", "rte", "--seeds", "1"))
+    reproduce(command(*settings, "rte", finetune=("--learning_rate", "1e-4")))
     assert len(stand_ins()) == 8
     told(capsys)
     arguments = command(*settings, "rte", "cola", "--only_report", "--title", "A small one")
-    assert reproduce.main(arguments) == 0 and stand_ins() == []
+    assert reproduce(arguments) == 0 and stand_ins() == []
     out = tmp_path / "out"
     assert told(capsys) == (
         f"{out / 'report.html'} and report.json tell of 6 finished cells; 2 of other settings are left out.\n"
@@ -476,19 +491,18 @@ def test_the_report_tells_of_these_settings_whoever_ran_them(reproduce, stand_in
     rte = report["tables"][0]["rows"][0]["cells"]["rte"]
     assert rte["measured"] == {"median": 51.5, "lowest": 51.0, "highest": 52.0, "seeds": [1, 2]}
     assert report["tables"][2]["rows"][0]["cells"]["cola"]["missing"] == "seed 1, 2: not run yet"
-    assert report["commands"] == [
-        f"python examples/reproduce.py {' '.join(arguments)}".replace("A small one", "'A small one'")
-    ]
-    assert not list(out.glob("*.partial"))
+    assert report["commands"] == [f"gpt1 reproduce {' '.join(arguments)}".replace("A small one", "'A small one'")]
+    assert {path.name for path in out.iterdir() if path.is_file()} == {"report.html", "report.json"}
+    assert (out / "report.html").read_text() == page(report)
 
 
-def test_a_report_that_fails_costs_no_cell(reproduce, stand_ins, command, tmp_path, capsys, monkeypatch):
+def test_a_report_that_fails_costs_no_cell(stand_ins, command, tmp_path, capsys, monkeypatch):
     def fail(*arguments, **fields):
         raise KeyError("perplexity")
 
-    monkeypatch.setattr(reproduce, "build_report", fail)
+    monkeypatch.setattr(grid, "build_report", fail)
     with pytest.raises(KeyError):
-        reproduce.main(command("--experiments", "fine_tuning", "--tasks", "rte", "mrpc", "--seeds", "1"))
+        reproduce(command("--experiments", "fine_tuning", "--tasks", "rte", "mrpc", "--seeds", "1"))
     trouble = "The report could not be written: KeyError: 'perplexity'\n"
     assert told(capsys) == (
         f"[1/2, TIME] rte-full-seed1: rte 51.0, TIME\n{trouble}[2/2, TIME] mrpc-full-seed1: mrpc 51.0, TIME\n{trouble}"
@@ -500,9 +514,9 @@ def test_a_report_that_fails_costs_no_cell(reproduce, stand_ins, command, tmp_pa
 
 DRIVER = f"""
 import sys, time
-sys.path.insert(0, {str(EXAMPLES)!r})
+sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
-from reproduce_cells import Cell, CellStore, end_commands_on_termination, run_cells
+from modeling_gpt1.reproduction.cells import Cell, CellStore, end_commands_on_termination, run_cells
 end_commands_on_termination()
 script = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(60)"
 
@@ -543,15 +557,14 @@ def slow_runner(tmp_path):
 
 
 @pytest.fixture
-def cells_and_store(reproduce, tmp_path):
-    module = sys.modules["reproduce_cells"]
-    cell = module.Cell("slow", {"seed": 1}, {}, lambda run, work: {"scores": {"rte": 50.0}})
-    return [cell], module.CellStore(tmp_path / "out"), module.run_cells
+def cells_and_store(tmp_path):
+    cell = Cell("slow", {"seed": 1}, {}, lambda run, work: {"scores": {"rte": 50.0}})
+    return [cell], CellStore(tmp_path / "out")
 
 
 def test_a_killed_cell_is_free_when_its_last_process_is_gone(slow_runner, cells_and_store, capsys):
     runner, child = slow_runner
-    cells, store, run_cells = cells_and_store
+    cells, store = cells_and_store
     busy = "[1/1, TIME] slow: left to another process that is running it\n"
     run_cells(cells, store, {}, lambda: pytest.fail("nothing was run"))
     assert told(capsys) == busy
@@ -571,7 +584,7 @@ def test_a_killed_cell_is_free_when_its_last_process_is_gone(slow_runner, cells_
 
 def test_termination_ends_the_command_too(slow_runner, cells_and_store):
     runner, child = slow_runner
-    cells, store, _ = cells_and_store
+    cells, store = cells_and_store
     runner.terminate()
     assert runner.wait() == 128 + signal.SIGTERM
     wait_for(lambda: not is_running(child))
@@ -583,25 +596,34 @@ def test_termination_ends_the_command_too(slow_runner, cells_and_store):
 # ---- In earnest
 
 
-def test_a_cell_in_earnest(reproduce, command, plain_tokenizer, tmp_path, monkeypatch):
-    """The command of a cell is taken by examples/finetune.py, here in this process."""
-    finetune = importlib.import_module("finetune")
+def test_a_cell_in_earnest(command, plain_tokenizer, tmp_path, monkeypatch):
+    """The command of a cell is taken by `gpt1 finetune`, here in this process."""
     monkeypatch.setattr(finetune, "end_processes", lambda trainer: None)
 
     def run_here(line, **_):
-        assert line[:2] == [sys.executable, str(EXAMPLES / "finetune.py")]
-        finetune.main(line[2:])
+        assert line[:4] == [sys.executable, "-m", "modeling_gpt1.commands", "finetune"]
+        finetune.main(line[4:])
 
-    monkeypatch.setattr(sys.modules["reproduce_cells"].subprocess, "run", run_here)
+    monkeypatch.setattr(cells_module.subprocess, "run", run_here)
     arguments = command(
         *("--experiments", "ablations", "--tasks", "rte", "--seeds", "1", "--variants", "without_pretraining"),
         finetune=("--use_cpu", "--num_train_epochs", "1", "--max_train_samples", "4", "--report_to", "none"),
     )
-    assert reproduce.main(arguments) == 0
+    assert reproduce(arguments) == 0
     (cell,) = finished(tmp_path / "out").values()
     assert cell["metrics"]["epoch"] == 1.0 and cell["metrics"]["train_loss"] > 0
     assert cell["scores"] == {"rte": 100 * cell["metrics"]["eval_accuracy"]}
     assert not list((tmp_path / "out" / "work").iterdir())
+
+
+def test_the_command_ends_with_a_status(stand_ins, command, tmp_path, monkeypatch):
+    monkeypatch.setattr(reproduce_command, "end_commands_on_termination", lambda: None)
+    (stand_ins.folder / "bad_task").write_text("rte")
+    settings = ["--experiments", "fine_tuning", "--seeds", "1", "--tasks"]
+    assert reproduce_command.main(command(*settings, "mrpc")) is None
+    with pytest.raises(SystemExit) as end:
+        reproduce_command.main(command(*settings, "mrpc", "rte"))
+    assert end.value.code == 1 and set(finished(tmp_path / "out")) == {"mrpc-full-seed1"}
 
 
 # ---- Refusals
@@ -632,18 +654,18 @@ REFUSALS = {
     ),
     "seed of a cell": (
         ["--finetune_arguments", "--use_cpu", "--seed", "3"],
-        "--finetune_arguments has --seed, which reproduce.py gives to each cell itself. Leave it out; reproduce.py "
-        "--help says how tasks, models, data and seeds are chosen.",
+        "--finetune_arguments has --seed, which `gpt1 reproduce` gives to each cell itself. Leave it out; "
+        "`gpt1 reproduce --help` says how tasks, models, data and seeds are chosen.",
     ),
     "seed of a cell, as it may be written too": (
         ["--finetune_arguments", "--learning-rate", "1", "--see", "3"],
-        "--finetune_arguments has --seed, which reproduce.py gives to each cell itself. Leave it out; reproduce.py "
-        "--help says how tasks, models, data and seeds are chosen.",
+        "--finetune_arguments has --seed, which `gpt1 reproduce` gives to each cell itself. Leave it out; "
+        "`gpt1 reproduce --help` says how tasks, models, data and seeds are chosen.",
     ),
     "data of a cell with hyphens": (
         ["--finetune_arguments", "--data-dir=elsewhere"],
-        "--finetune_arguments has --data_dir, which reproduce.py gives to each cell itself. Leave it out; "
-        "reproduce.py --help says how tasks, models, data and seeds are chosen.",
+        "--finetune_arguments has --data_dir, which `gpt1 reproduce` gives to each cell itself. Leave it out; "
+        "`gpt1 reproduce --help` says how tasks, models, data and seeds are chosen.",
     ),
     "value without an argument": (
         ["--finetune_arguments", "5e-4"],
@@ -653,14 +675,14 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_refuses(reproduce, case, models, stand_ins, tmp_path):
+def test_refuses(case, models, stand_ins, tmp_path):
     words, message = REFUSALS[case]
     with pytest.raises(ValueError) as error:
-        reproduce.main(["--model", str(models[0]), "--output_dir", str(tmp_path / "out"), *words])
+        reproduce(["--model", str(models[0]), "--output_dir", str(tmp_path / "out"), *words])
     assert str(error.value) == message and stand_ins() == []
 
 
-def test_refuses_a_model_of_the_other_family(reproduce, models, stand_ins, tmp_path):
+def test_refuses_a_model_of_the_other_family(models, stand_ins, tmp_path):
     transformer, lstm = map(str, models)
     for words, message in (
         (
@@ -671,18 +693,18 @@ def test_refuses_a_model_of_the_other_family(reproduce, models, stand_ins, tmp_p
         (["--model", lstm], f"--model {lstm} is an LSTM. Pass it by --lstm_model, and a Transformer here."),
     ):
         with pytest.raises(ValueError) as error:
-            reproduce.main(["--output_dir", str(tmp_path / "out"), *words])
+            reproduce(["--output_dir", str(tmp_path / "out"), *words])
         assert str(error.value) == message and stand_ins() == []
 
 
-def test_refuses_what_is_no_model(reproduce, tmp_path):
+def test_refuses_what_is_no_model(tmp_path):
     with pytest.raises(ValueError) as error:
-        reproduce.main(["--output_dir", str(tmp_path / "out")])
+        reproduce(["--output_dir", str(tmp_path / "out")])
     assert str(error.value) == (
         "There is no model. Pass --model with a pre-trained Transformer: a folder or a hub id."
     )
     with pytest.raises(ValueError) as error:
-        reproduce.main(["--output_dir", str(tmp_path / "out"), "--model", str(tmp_path)])
+        reproduce(["--output_dir", str(tmp_path / "out"), "--model", str(tmp_path)])
     assert str(error.value) == (
         f"{tmp_path} is no folder with a model: it has no config.json. Pass one, or the id of a model."
     )

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from published import PUBLISHED
+from .published import PUBLISHED
 
 # Score by seed.
 Scores = Mapping[int, float]

@@ -6,6 +6,7 @@ Every text that comes from a person or a model is escaped here; nothing is fetch
 import html
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -77,47 +78,8 @@ def style_sheet() -> str:
     kinds = "".join(
         f".gpt1-{name} .gpt1-piece{{background:var(--gpt1-{name});color:var(--gpt1-{name}-ink)}}" for name in COLOURS
     )
-    return f".gpt1{{{variables(0)}}}.dark .gpt1{{{variables(1)}}}{kinds}{LAYOUT}"
-
-
-LAYOUT = """
-#heading, #status, #result, #continuation { .html-container { padding: 0; } }
-.gpt1 { background: var(--gpt1-page); color: var(--gpt1-ink); font-size: 15px; line-height: 1.5; }
-.gpt1:not(.gpt1-plain) { border: 1px solid var(--gpt1-line); border-radius: 10px; padding: 20px; }
-.gpt1 h3 { font-size: 15px; font-weight: 600; margin: 0 0 10px; color: var(--gpt1-ink); }
-.gpt1 section + section { margin-top: 26px; }
-.gpt1 p { margin: 0 0 8px; color: var(--gpt1-ink); }
-.gpt1 p:last-child { margin-bottom: 0; }
-.gpt1 .gpt1-faint { color: var(--gpt1-faint); font-size: 13px; }
-.gpt1 .gpt1-note { border-left: 3px solid var(--gpt1-bar); padding: 2px 0 2px 12px; margin-bottom: 8px; }
-.gpt1.gpt1-plain { background: none; }
-.gpt1.gpt1-alarm { background: var(--gpt1-alarm-page); border-color: var(--gpt1-alarm); }
-.gpt1.gpt1-alarm p { color: var(--gpt1-alarm); overflow-wrap: anywhere; }
-.gpt1-scores { display: grid; grid-template-columns: minmax(60px, max-content) minmax(80px, 1fr) max-content;
-  gap: 8px 14px; align-items: center; }
-.gpt1-scores .gpt1-name { max-width: 260px; overflow-wrap: anywhere; }
-.gpt1-scores .gpt1-track { background: var(--gpt1-line); border-radius: 5px; height: 12px; overflow: hidden; }
-.gpt1-scores .gpt1-bar { background: var(--gpt1-bar); border-radius: 5px; height: 100%; min-width: 2px; }
-.gpt1-scores .gpt1-value { font-variant-numeric: tabular-nums; text-align: right; }
-.gpt1 .gpt1-written { white-space: pre-wrap; overflow-wrap: anywhere; min-height: 1.5em; }
-.gpt1-best { font-weight: 600; }
-.gpt1-legend { display: flex; flex-wrap: wrap; gap: 6px 14px; margin-bottom: 12px; font-size: 13px; }
-.gpt1-legend .gpt1-piece { border-radius: 4px; padding: 2px 8px; }
-.gpt1 details { border-top: 1px solid var(--gpt1-line); padding: 10px 0; }
-.gpt1 details:last-child { padding-bottom: 0; }
-.gpt1 summary { cursor: pointer; overflow-wrap: anywhere; }
-.gpt1-tokens { display: flex; flex-wrap: wrap; row-gap: 8px; margin-top: 10px; }
-.gpt1-token { display: inline-flex; flex-direction: column; margin-right: 4px; max-width: 100%; }
-.gpt1-token .gpt1-piece { border-radius: 4px; padding: 1px 5px; min-width: 14px; text-align: center;
-  font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; font-size: 14px; white-space: pre-wrap;
-  overflow-wrap: anywhere; }
-.gpt1-token.gpt1-joined { margin-right: 0; }
-.gpt1-token.gpt1-joined .gpt1-piece { border-top-right-radius: 0; border-bottom-right-radius: 0; padding-right: 1px;
-  border-right: 1px dotted currentColor; }
-.gpt1-token .gpt1-loss { color: var(--gpt1-ink); font-size: 11px; line-height: 16px; min-height: 16px;
-  text-align: center; border-radius: 3px; margin: 2px 1px 0; padding: 0 2px; font-variant-numeric: tabular-nums;
-  background: color-mix(in srgb, var(--gpt1-heat) var(--heat, 0%), transparent); }
-"""
+    layout = (Path(__file__).parent / "look.css").read_text(encoding="utf-8")
+    return f".gpt1{{{variables(0)}}}.dark .gpt1{{{variables(1)}}}{kinds}\n{layout}"
 
 
 def show_error(message: str) -> str:

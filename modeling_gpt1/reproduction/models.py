@@ -1,4 +1,4 @@
-"""Models, data and machine of reproduce.py: what tells them from others, and what the report says about them."""
+"""Models, data and machine of the experiments: what tells them from others, and what the report says about them."""
 
 import dataclasses
 import hashlib
@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 
-from modeling_gpt1 import GPT1Config  # the Auto classes then know GPT-1 too
+from ..configuration_gpt1 import GPT1Config
 
 # What decides how a model behaves, of the files in its folder.
 MODEL_FILES = ("config.json", "tokenizer*.json", "vocab.json", "merges.txt", "*.safetensors", "pytorch_model*.bin")
@@ -26,7 +26,7 @@ def load_config(model: str) -> PreTrainedConfig:
     if folder.exists() and not (folder / "config.json").is_file():
         raise ValueError(f"{folder} is no folder with a model: it has no config.json. Pass one, or the id of a model.")
     config = AutoConfig.from_pretrained(model)
-    # As finetune.py opens it: the fields then have the names that the report knows.
+    # As `gpt1 finetune` opens it: the fields then have the names that the report knows.
     return GPT1Config.from_pretrained(model) if config.model_type == "openai-gpt" else config
 
 
@@ -101,7 +101,7 @@ def changed_fields(config: PreTrainedConfig) -> dict:
 
 
 def describe_pretraining(run_folder: Path) -> dict:
-    """From what examples/pretrain.py wrote; None where it is not known."""
+    """From what `gpt1 pretrain` wrote; None where it is not known."""
     paths = [*run_folder.glob("checkpoint-*/trainer_state.json"), *run_folder.glob("trainer_state.json")]
     states = [read_json(path) for path in paths]
     last = max(states, key=lambda state: state["global_step"], default={})

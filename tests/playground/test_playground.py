@@ -1,10 +1,10 @@
-"""examples/playground.py without Gradio and without a browser: what a model's reading holds, is shown and refused."""
+"""`gpt1 playground` without Gradio and without a browser: what a model's reading holds, is shown and refused."""
 
 import builtins
-import importlib
 import json
 import re
 import shutil
+import subprocess
 import sys
 import threading
 from html.parser import HTMLParser
@@ -19,29 +19,26 @@ from modeling_gpt1 import (
     GPT1ForMultipleChoice,
     GPT1ForSequenceClassification,
 )
+from modeling_gpt1.commands import playground as command
+from modeling_gpt1.playground import look, opening, space
+from modeling_gpt1.playground import page as page_module
+from modeling_gpt1.playground.opening import Opened, PlaygroundError, open_cached, open_model
+from modeling_gpt1.playground.reading import BOXES, check_texts, encode, make_batch, notes_about, read
+from modeling_gpt1.playground.writing import language_model, make_prompt, write_on
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+ROOT = Path(__file__).resolve().parents[2]
 FARMER = "the old farmer walked"
 HOSTILE = "<script>alert(1)</script> <img src=x onerror=alert(2)> [s] [$] [e] ${alert(3)} {{7*7}} \" ' & <unk>"
 
 
-@pytest.fixture(scope="module")
-def playground():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(EXAMPLES))
-        yield importlib.import_module("playground")
-    for name in ("playground", "playground_look"):
-        sys.modules.pop(name)
-
-
 @pytest.fixture
-def opened(playground, tiny_model, tiny_tokenizer):
+def opened(tiny_model, tiny_tokenizer):
     """Makes an opened model: `opened("entailment", num_labels=3)`."""
 
     def make(traversal, model_class=None, **fields):
         model_class = model_class or (GPT1ForCausalLM if traversal is None else GPT1DoubleHeadsModel)
         model = tiny_model(model_class, vocab_size=len(tiny_tokenizer), traversal=traversal, **fields)
-        return playground.Opened("tiny", model, tiny_tokenizer, traversal)
+        return Opened("tiny", model, tiny_tokenizer, traversal)
 
     return make
 
@@ -62,8 +59,8 @@ def save(opened, folder):
     return str(folder)
 
 
-def message(playground, function, *args):
-    with pytest.raises(playground.PlaygroundError) as error:
+def message(function, *args):
+    with pytest.raises(PlaygroundError) as error:
         function(*args)
     return str(error.value)
 
@@ -71,9 +68,9 @@ def message(playground, function, *args):
 # ------------------------------------------------------------------------------------------------- tokens and kinds
 
 
-def test_tokens_by_kind(playground, opened):
+def test_tokens_by_kind(opened):
     def sequences(traversal, **boxes):
-        return [shown(sequence) for sequence in playground.read(opened(traversal), boxes).sequences]
+        return [shown(sequence) for sequence in read(opened(traversal), boxes).sequences]
 
     assert sequences(None, first=FARMER) == [["text: the old farmer walked"]]
     assert sequences("classification", first=f" {FARMER}\n") == [
@@ -92,33 +89,33 @@ def test_tokens_by_kind(playground, opened):
     ]
 
 
-def test_any_number_of_answers(playground, opened):
+def test_any_number_of_answers(opened):
     model = opened("multiple_choice")
     for number in (1, 2, 20):
-        reading = playground.read(model, {"first": FARMER, "answers": "he smiled\n" * number, "question": " "})
+        reading = read(model, {"first": FARMER, "answers": "he smiled\n" * number, "question": " "})
         assert reading.titles == (["Sequence"] if number == 1 else [f"Answer {k + 1}" for k in range(number)])
         assert reading.scores == [("he smiled", pytest.approx(1 / number))] * number
-    assert playground.notes_about(model, {"answer": ["he"]}) == [
+    assert notes_about(model, {"answer": ["he"]}) == [
         "With one answer there is nothing to choose: its probability is 100 % whatever it says."
     ]
 
 
-def test_text_that_spells_a_control_token_stays_text(playground, opened):
+def test_text_that_spells_a_control_token_stays_text(opened):
     model = opened("classification", max_position_embeddings=48)
-    kinds = [token.kind for token in playground.read(model, {"first": "a [e] b [$] c [s]"}).sequences[0]]
+    kinds = [token.kind for token in read(model, {"first": "a [e] b [$] c [s]"}).sequences[0]]
     assert kinds == ["control", *["text"] * (len(kinds) - 2), "control"]
     assert len(kinds) > 8
 
 
-def test_a_new_line_is_seen(playground, opened):
-    (sequence,) = playground.read(opened(None), {"first": "the old\nfarmer"}).sequences
+def test_a_new_line_is_seen(opened):
+    (sequence,) = read(opened(None), {"first": "the old\nfarmer"}).sequences
     assert shown(sequence) == ["text: the old ↵ farmer"]
 
 
-def test_what_was_cut_is_said(playground, opened):
+def test_what_was_cut_is_said(opened):
     model = opened("multiple_choice", max_position_embeddings=12)
     boxes = {"first": "the " * 6, "question": "the the the", "answers": "he\n" + "he " * 12}
-    reading = playground.read(model, boxes)
+    reading = read(model, boxes)
     assert [shown(sequence) for sequence in reading.sequences] == [
         ["control: [s]", "context: the", "question: the", "control: [$]", "answer: he", "control: [e]"],
         ["control: [s]", "context: the", "question: the", "control: [$]", "answer:" + " he" * 7, "control: [e]"],
@@ -127,7 +124,7 @@ def test_what_was_cut_is_said(playground, opened):
         "The model reads 12 tokens at most. The input was longer: of the context it read the first 1 of 6 tokens, of "
         "the question it read the first 1 of 3 tokens, of the answer 2 it read the first 7 of 12 tokens."
     ]
-    notes = playground.read(opened(None), {"first": "the " * 30}).notes
+    notes = read(opened(None), {"first": "the " * 30}).notes
     assert notes == [
         "The model reads 24 tokens at most. The input was longer: of the text it read the first 24 of 30 tokens.",
         "This model has no task head: it has no classes to choose from.",
@@ -145,11 +142,11 @@ def reference_losses(model, batch):
     return torch.nn.functional.pad(losses, (1, 0))
 
 
-def test_losses_are_those_of_the_logits(playground, opened):
+def test_losses_are_those_of_the_logits(opened):
     model = opened("multiple_choice")
     boxes = {"first": FARMER, "answers": "he smiled\nshe read the letter twice"}
-    reading = playground.read(model, boxes)
-    batch = playground.make_batch(model, playground.check_texts(model, boxes))
+    reading = read(model, boxes)
+    batch = make_batch(model, check_texts(model, boxes))
     with torch.no_grad():
         expected = reference_losses(model.model, batch)
         l1 = model.model(**batch, labels=torch.tensor([0])).lm_loss
@@ -162,28 +159,28 @@ def test_losses_are_those_of_the_logits(playground, opened):
     assert sum(means) / 2 == pytest.approx(l1.item(), rel=1e-5)
 
 
-def test_losses_of_a_language_model(playground, opened):
+def test_losses_of_a_language_model(opened):
     model = opened(None)
-    (sequence,) = playground.read(model, {"first": FARMER}).sequences
-    ids = torch.tensor([playground.encode(model, FARMER)])
+    (sequence,) = read(model, {"first": FARMER}).sequences
+    ids = torch.tensor([encode(model, FARMER)])
     mean = sum(token.loss for token in sequence[1:]) / (len(sequence) - 1)
     with torch.no_grad():
         assert mean == pytest.approx(model.model(ids, labels=ids).loss.item(), rel=1e-5)
 
 
-def test_scores(playground, opened):
+def test_scores(opened):
     names = {0: "<b>yes</b>", 1: "no", 2: "maybe"}
     model = opened("entailment", id2label=names)
     boxes = {"first": FARMER, "second": "the train"}
-    batch = playground.make_batch(model, playground.check_texts(model, boxes))
+    batch = make_batch(model, check_texts(model, boxes))
     with torch.no_grad():
         probabilities = model.model(**batch).task_logits.softmax(-1)[0].tolist()
-    assert playground.read(model, boxes).scores == [
+    assert read(model, boxes).scores == [
         (name, pytest.approx(value)) for name, value in zip(names.values(), probabilities, strict=True)
     ]
     model = opened("similarity", num_labels=1, problem_type="regression")
-    reading = playground.read(model, boxes)
-    batch = playground.make_batch(model, playground.check_texts(model, boxes))
+    reading = read(model, boxes)
+    batch = make_batch(model, check_texts(model, boxes))
     with torch.no_grad():
         value = model.model(**batch).task_logits.item()
     assert reading.is_regression and reading.scores == [("LABEL_0", pytest.approx(value))]
@@ -193,27 +190,25 @@ def test_scores(playground, opened):
     ("model_class", "traversal"),
     [(GPT1ForSequenceClassification, "classification"), (GPT1ForMultipleChoice, "multiple_choice")],
 )
-def test_a_model_without_language_model_head_has_no_losses_and_says_so(
-    playground, opened, tmp_path, model_class, traversal
-):
+def test_a_model_without_language_model_head_has_no_losses_and_says_so(opened, tmp_path, model_class, traversal):
     both = opened(traversal)
     single = opened(traversal, model_class)
     single.model.load_state_dict(both.model.state_dict(), strict=False)
-    folder = playground.open_model(save(single, tmp_path))
+    folder = open_model(save(single, tmp_path))
     assert type(folder.model) is model_class
     boxes = {"first": FARMER, "answers": "he\nthe train"}
-    reading = playground.read(folder, boxes)
+    reading = read(folder, boxes)
     assert {token.loss for sequence in reading.sequences for token in sequence} == {None}
-    expected = playground.read(both, boxes).scores
+    expected = read(both, boxes).scores
     assert reading.scores == [(name, pytest.approx(value, rel=1e-5)) for name, value in expected]
     assert reading.notes == ["This model was saved without its language-model head: it has no auxiliary loss."]
-    assert message(playground, playground.make_prompt, folder, boxes, 5) == (
+    assert message(make_prompt, folder, boxes, 5) == (
         "This model was saved without its language-model head, so it cannot write on. Open one with double heads."
     )
 
 
-def test_a_model_without_auxiliary_objective_says_so(playground, opened):
-    assert playground.read(opened("classification", lm_coef=0.0), {"first": FARMER}).notes == [
+def test_a_model_without_auxiliary_objective_says_so(opened):
+    assert read(opened("classification", lm_coef=0.0), {"first": FARMER}).notes == [
         "This model was fine-tuned without the auxiliary objective (λ = 0)."
     ]
 
@@ -221,10 +216,10 @@ def test_a_model_without_auxiliary_objective_says_so(playground, opened):
 # ---------------------------------------------------------------------------------------------------------- writing
 
 
-def test_prompts(playground, opened):
+def test_prompts(opened):
     def prompt(traversal, room=5, **boxes):
         model = opened(traversal)
-        ids, words = playground.make_prompt(model, boxes, room)
+        ids, words = make_prompt(model, boxes, room)
         pieces = model.tokenizer.convert_ids_to_tokens(ids)
         return "".join(piece.replace("</w>", " ").replace("]", "] ") for piece in pieces).strip(), words
 
@@ -243,12 +238,12 @@ def test_prompts(playground, opened):
 
 
 @pytest.mark.parametrize("traversal", [None, "classification"])
-def test_the_continuation_is_streamed(playground, opened, traversal):
+def test_the_continuation_is_streamed(opened, traversal):
     model = opened(traversal, seed=10)
-    prompt, _ = playground.make_prompt(model, {"first": FARMER}, 12)
-    parts = list(playground.write_on(model, prompt, 12, temperature=0))
+    prompt, _ = make_prompt(model, {"first": FARMER}, 12)
+    parts = list(write_on(model, prompt, 12, temperature=0))
     tokenizer = model.tokenizer
-    ids = playground.language_model(model.model).generate(
+    ids = language_model(model.model).generate(
         torch.tensor([prompt]),
         max_new_tokens=12,
         do_sample=False,
@@ -261,58 +256,58 @@ def test_the_continuation_is_streamed(playground, opened, traversal):
     assert all(longer.startswith(shorter) for shorter, longer in zip(parts, parts[1:], strict=False))
 
 
-def test_sampling_follows_the_seed(playground, opened):
+def test_sampling_follows_the_seed(opened):
     model = opened(None)
-    prompt, _ = playground.make_prompt(model, {"first": FARMER}, 12)
-    first, again, other = (list(playground.write_on(model, prompt, 12, 1.5, seed))[-1] for seed in (0, 0, 1))
+    prompt, _ = make_prompt(model, {"first": FARMER}, 12)
+    first, again, other = (list(write_on(model, prompt, 12, 1.5, seed))[-1] for seed in (0, 0, 1))
     assert first == again != other
 
 
-def test_leaving_the_stream_ends_the_generation(playground, opened):
+def test_leaving_the_stream_ends_the_generation(opened):
     model = opened(None, max_position_embeddings=512)
     before = threading.active_count()
-    stream = playground.write_on(model, [1, 2], 500, temperature=0)
+    stream = write_on(model, [1, 2], 500, temperature=0)
     next(stream)
     stream.close()
     assert threading.active_count() == before
 
 
-def test_a_failure_while_writing_is_not_lost(playground, opened):
+def test_a_failure_while_writing_is_not_lost(opened):
     with pytest.raises(ValueError, match="the model has positions for 24"):
-        list(playground.write_on(opened(None), [1, 2], 30, temperature=0))
+        list(write_on(opened(None), [1, 2], 30, temperature=0))
 
 
 # ---------------------------------------------------------------------------------------------------------- opening
 
 
-def test_each_folder_opens_with_its_heads(playground, opened, tmp_path):
+def test_each_folder_opens_with_its_heads(opened, tmp_path):
     for traversal, model_class in ((None, GPT1ForCausalLM), ("similarity", GPT1DoubleHeadsModel)):
-        folder = playground.open_model(save(opened(traversal), tmp_path / str(traversal)))
+        folder = open_model(save(opened(traversal), tmp_path / str(traversal)))
         assert (type(folder.model), folder.traversal, folder.model.training) == (model_class, traversal, False)
 
 
-def test_code_that_comes_with_a_model_is_not_run(playground, opened, tmp_path):
+def test_code_that_comes_with_a_model_is_not_run(opened, tmp_path):
     folder = save(opened("classification"), tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["auto_map"]
     for file in tmp_path.glob("*.py"):
         file.write_text("raise SystemExit('run')")
-    assert type(playground.open_model(folder).model) is GPT1DoubleHeadsModel
+    assert type(open_model(folder).model) is GPT1DoubleHeadsModel
 
 
-def test_a_folder_is_read_again_after_a_new_save(playground, opened, tmp_path):
+def test_a_folder_is_read_again_after_a_new_save(opened, tmp_path):
     folder = save(opened(None), tmp_path)
-    first = playground.open_cached(folder)
-    assert playground.open_cached(folder) is first
+    first = open_cached(folder)
+    assert open_cached(folder) is first
     weights = tmp_path / "model.safetensors"
     weights.rename(tmp_path / "old")
     shutil.copy(tmp_path / "old", weights)
-    assert playground.open_cached(folder) is not first
-    playground._open_version.cache_clear()
+    assert open_cached(folder) is not first
+    opening._open_version.cache_clear()
 
 
-def test_what_cannot_be_opened(playground, opened, tmp_path, monkeypatch):
+def test_what_cannot_be_opened(opened, tmp_path, monkeypatch):
     def refusal(name):
-        return message(playground, playground.open_model, str(name))
+        return message(open_model, str(name))
 
     assert refusal(" ") == ("No model is named. Give a folder, or the id of a model of the hub such as owner/name.")
     assert refusal(tmp_path / "none") == (
@@ -337,17 +332,17 @@ def test_what_cannot_be_opened(playground, opened, tmp_path, monkeypatch):
     )
 
 
-def test_weights_and_tokenizers_that_do_not_fit(playground, opened, plain_tokenizer, tmp_path):
+def test_weights_and_tokenizers_that_do_not_fit(opened, plain_tokenizer, tmp_path):
     model = opened("classification")
     name = save(model, tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"torn")
-    assert message(playground, playground.open_model, name).startswith(f"“{name}” is a GPT-1, but could not be opened")
+    assert message(open_model, name).startswith(f"“{name}” is a GPT-1, but could not be opened")
     (tmp_path / "model.safetensors").unlink()
     torch.save(model.model.state_dict(), tmp_path / "pytorch_model.bin")
-    assert message(playground, playground.open_model, name).startswith(f"“{name}” is a GPT-1, but could not be opened")
+    assert message(open_model, name).startswith(f"“{name}” is a GPT-1, but could not be opened")
     model.model.save_pretrained(name)
     plain_tokenizer.save_pretrained(name)
-    assert message(playground, playground.open_model, name) == (
+    assert message(open_model, name) == (
         f"“{name}” has a task head, but its tokenizer has no control tokens [s], [$] and [e]. Fine-tune it with "
         "tokenizer.add_control_tokens(model) and save the tokenizer with the model."
     )
@@ -355,15 +350,15 @@ def test_weights_and_tokenizers_that_do_not_fit(playground, opened, plain_tokeni
     config = json.loads((tmp_path / "language" / "config.json").read_text())
     config["architectures"] = ["GPT1DoubleHeadsModel"]
     (tmp_path / "language" / "config.json").write_text(json.dumps(config))
-    assert message(playground, playground.open_model, name) == (
+    assert message(open_model, name) == (
         f"“{name}” lacks weights of its GPT1DoubleHeadsModel: task_head.score.bias, task_head.score.weight. Save the "
         "model again."
     )
 
 
-def test_inputs_that_cannot_be_read(playground, opened):
+def test_inputs_that_cannot_be_read(opened):
     def refusal(traversal, **boxes):
-        return message(playground, playground.read, opened(traversal), boxes)
+        return message(read, opened(traversal), boxes)
 
     assert refusal(None, first="") == "The text is empty. Write at least one word."
     assert refusal("classification", first=" \n\t") == "The text is empty. Write at least one word."
@@ -379,9 +374,7 @@ def test_inputs_that_cannot_be_read(playground, opened):
     assert refusal("classification", first="a" * 100_001) == (
         "The text has 100,001 characters; this page takes 100,000 at most. Shorten it."
     )
-    assert message(playground, playground.make_prompt, opened(None), {"first": " "}, 5) == (
-        "The text is empty. Write at least one word."
-    )
+    assert message(make_prompt, opened(None), {"first": " "}, 5) == ("The text is empty. Write at least one word.")
 
 
 # ---------------------------------------------------------------------------------------------------------- showing
@@ -409,14 +402,14 @@ class Parsed(HTMLParser):
         self.text.append(data)
 
 
-def test_hostile_text_is_shown_as_text(playground, opened):
+def test_hostile_text_is_shown_as_text(opened):
     model = opened("multiple_choice", max_position_embeddings=300)
-    reading = playground.read(model, {"first": HOSTILE, "answers": f"{HOSTILE}\nhe"})
+    reading = read(model, {"first": HOSTILE, "answers": f"{HOSTILE}\nhe"})
     parts = [
-        playground.show_reading(reading, 100),
-        playground.show_error(HOSTILE),
-        playground.show_continuation(HOSTILE, HOSTILE),
-        playground.show_model(playground.Opened(HOSTILE, model.model, model.tokenizer, "multiple_choice")),
+        look.show_reading(reading, 100),
+        look.show_error(HOSTILE),
+        look.show_continuation(HOSTILE, HOSTILE),
+        page_module.show_model(Opened(HOSTILE, model.model, model.tokenizer, "multiple_choice")),
     ]
     for part in parts:
         parsed = Parsed(part)
@@ -425,8 +418,7 @@ def test_hostile_text_is_shown_as_text(playground, opened):
         assert HOSTILE in "".join(parsed.text)
 
 
-def test_a_reading_as_a_page_shows_it(playground, opened):
-    look = sys.modules["playground_look"]
+def test_a_reading_as_a_page_shows_it(opened):
     token = look.ShownToken
     sequence = [token("[s]", "control", None), token("fa", "text", 1.25, ends_word=False), token("<r>", "text", 7.0)]
     reading = look.Reading(["Sequence"], [sequence], [("no", 0.25), ("<yes>", 0.75)], False, ["A & B."])
@@ -449,10 +441,10 @@ def test_a_reading_as_a_page_shows_it(playground, opened):
     )
 
 
-def test_many_answers_are_folded(playground, opened):
-    reading = playground.read(opened("multiple_choice"), {"first": "he", "answers": "he\n" * 6})
-    assert playground.show_reading(reading, 100).count("<details open>") == 4
-    assert playground.show_reading(reading, 100).count("<details>") == 2
+def test_many_answers_are_folded(opened):
+    reading = read(opened("multiple_choice"), {"first": "he", "answers": "he\n" * 6})
+    assert look.show_reading(reading, 100).count("<details open>") == 4
+    assert look.show_reading(reading, 100).count("<details>") == 2
 
 
 def luminance(colour):
@@ -472,8 +464,7 @@ def mixed(colour, page, share):
     return "#" + "".join(f"{round(share * top + (1 - share) * below):02x}" for top, below in channels)
 
 
-def test_contrast_is_enough_for_everyone(playground):
-    look = sys.modules["playground_look"]
+def test_contrast_is_enough_for_everyone():
     assert contrast("#ffffff", "#000000") == pytest.approx(21)
     for shade in (0, 1):
         page = {name: pair[shade] for name, pair in look.PAGE.items()}
@@ -484,19 +475,19 @@ def test_contrast_is_enough_for_everyone(playground):
         assert contrast(page["bar"], page["line"]) >= 3  # WCAG 1.4.11, of what is no text
     assert set(look.COLOUR_OF) == {
         "control",
-        *(part for parts in playground.BOXES.values() for part in parts.values()),
+        *(part for parts in BOXES.values() for part in parts.values()),
     }
 
 
 # ------------------------------------------------------------------------------------------------- page and Space
 
 
-def test_opening_shows_the_boxes_of_the_traversal(playground, opened, tmp_path):
-    args = playground.PlaygroundArguments(models=[save(opened("multiple_choice"), tmp_path)])
-    name, listed, status, first, second, question, answers, result, continuation = playground.on_open(
-        args.models[0], args, dict
+def test_opening_shows_the_boxes_of_the_traversal(opened, tmp_path):
+    models = [save(opened("multiple_choice"), tmp_path)]
+    name, listed, status, first, second, question, answers, result, continuation = page_module.on_open(
+        models[0], models, False, dict
     )
-    assert name == args.models[0] and " ".join(Parsed(status).text) == (
+    assert name == models[0] and " ".join(Parsed(status).text) == (
         f"{name}  is open.  GPT1DoubleHeadsModel: task head for multiple choice, with language-model head; 2 layers, "
         "32 wide, 24 positions, vocabulary 83."
     )
@@ -505,26 +496,25 @@ def test_opening_shows_the_boxes_of_the_traversal(playground, opened, tmp_path):
     assert second == {"visible": False}
     assert question == {"visible": True, "label": "Question"}
     assert answers == {"visible": True, "label": "Answers"}
-    assert (result, continuation) == (playground.EMPTY, "")
-    assert "Probabilities" in playground.on_read(name, "the old", "", "", "he\nthe")
-    assert "The context is empty." in playground.on_read(name, "", "", "", "he")
-    *_, last = playground.on_write(name, 5, 0, "the old", "", "", "")
+    assert (result, continuation) == (page_module.EMPTY, "")
+    assert "Probabilities" in page_module.on_read(name, "the old", "", "", "he\nthe")
+    assert "The context is empty." in page_module.on_read(name, "", "", "", "he")
+    *_, last = page_module.on_write(name, 5, 0, "the old", "", "", "")
     assert "after: [s] context [$]" in last
-    playground._open_version.cache_clear()
+    opening._open_version.cache_clear()
 
 
-def test_the_page_refuses_kindly(playground):
-    args = playground.PlaygroundArguments(models=["me/one"], only_listed=True)
-    name, listed, status, *_ = playground.on_open("me/two", args, dict)
+def test_the_page_refuses_kindly():
+    name, listed, status, *_ = page_module.on_open("me/two", ["me/one"], True, dict)
     assert (name, listed) == ("", {"value": None}) and "".join(Parsed(status).text) == (
         "“me/two” is not among the models of this page. Choose one of the list."
     )
-    nothing = playground.show_error("No model is open. Choose one and press Open.")
-    assert playground.on_read("", "a", "", "", "") == nothing
-    assert list(playground.on_write("", 5, 0, "a", "", "", "")) == [nothing]
+    nothing = look.show_error("No model is open. Choose one and press Open.")
+    assert page_module.on_read("", "a", "", "", "") == nothing
+    assert list(page_module.on_write("", 5, 0, "a", "", "", "")) == [nothing]
 
 
-def test_without_gradio(playground, monkeypatch):
+def test_without_gradio(monkeypatch):
     original = builtins.__import__
 
     def refuse(name, *args, **kwargs):
@@ -534,18 +524,18 @@ def test_without_gradio(playground, monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(ImportError) as error:
-        playground.main([])
+        command.main([])
     assert str(error.value) == "The playground needs Gradio: pip install -e '.[playground]'"
 
 
-def test_space(playground, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(playground, "version", lambda name: "6.31.0")
+def test_space(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(space, "version", lambda name: "6.31.0")
     folder = tmp_path / "space"
-    playground.main(["--write_space", str(folder), "--models", "me/one", "me/two"])
+    command.main(["--write_space", str(folder), "--models", "me/one", "me/two"])
     assert capsys.readouterr().out == f"written to {folder}\n"
     assert (folder / "app.py").read_text() == (
-        'from playground import main\n\nmain(["--server_name", "0.0.0.0", "--only_listed", "--models", "me/one", '
-        '"me/two"])\n'
+        "from modeling_gpt1.commands.playground import main\n\n"
+        'main(["--server_name", "0.0.0.0", "--only_listed", "--models", "me/one", "me/two"])\n'
     )
     assert (folder / "README.md").read_text() == (
         "---\ntitle: GPT-1 playground\nsdk: gradio\nsdk_version: 6.31.0\napp_file: app.py\nlicense: apache-2.0\n"
@@ -554,18 +544,40 @@ def test_space(playground, monkeypatch, tmp_path, capsys):
     )
     requirements = (folder / "requirements.txt").read_text().splitlines()
     assert "torch>=2.11" in requirements and not [line for line in requirements if "extra" in line]
-    for name in ("playground.py", "playground_look.py"):
-        assert (folder / name).read_text() == (EXAMPLES / name).read_text()
     for package in ("modeling_gpt1", "tokenization"):
-        ours, copied = EXAMPLES.parent / package, folder / package
-        names = {file.relative_to(ours) for file in ours.rglob("*.py")}
-        assert {file.relative_to(copied) for file in copied.rglob("*") if file.is_file()} == names
+        ours, copied = ROOT / package, folder / package
+        files = {file.relative_to(ours): file.read_bytes() for file in ours.rglob("*") if file.is_file()}
+        files = {name: content for name, content in files.items() if "__pycache__" not in name.parts}
+        assert {file.relative_to(copied): file.read_bytes() for file in copied.rglob("*") if file.is_file()} == files
 
 
-def test_space_refusals(playground, tmp_path):
+# app.py up to the point where the page would be built.
+START = """
+import runpy, sys
+import modeling_gpt1.commands.playground as command
+from modeling_gpt1.playground.look import style_sheet
+def build_page(*arguments):
+    print(arguments, command.__file__, len(style_sheet()))
+    sys.exit()
+command.build_page = build_page
+runpy.run_path("app.py")
+"""
+
+
+def test_a_space_starts_from_its_folder_alone(monkeypatch, tmp_path):
+    monkeypatch.setattr(space, "version", lambda name: "6.31.0")
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    folder = tmp_path / "space"
+    space.write_space(str(folder), ["me/one"])
+    started = subprocess.run([sys.executable, "-c", START], cwd=folder, capture_output=True, text=True, timeout=300)
+    used = folder / "modeling_gpt1" / "commands" / "playground.py"
+    assert started.stdout == f"(['me/one'], True) {used} {len(look.style_sheet())}\n", started.stderr
+
+
+def test_space_refusals(tmp_path):
     def refusal(folder, *models):
         with pytest.raises(ValueError) as error:
-            playground.write_space(str(folder), list(models))
+            space.write_space(str(folder), list(models))
         return str(error.value)
 
     assert refusal(tmp_path, "me/one") == f"{tmp_path} exists already. Give a new folder."
