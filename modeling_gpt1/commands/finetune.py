@@ -60,9 +60,10 @@ from tokenization.tasks import TRAINER_PADDING, predictions_from_logits
 from tokenization.traversal import TRAVERSALS
 
 from ..configuration_gpt1 import GPT1Config
+from ..training.arguments import GPT1TrainingArguments
 from ..training.launch import check_launch, end_processes
 from ..training.preparation import open_config, prepare_finetuning
-from ..training.trainer import GPT1Trainer, GPT1TrainingArguments
+from ..training.trainer import GPT1Trainer
 from .entry import COMMANDS
 from .runs import (
     ModelArguments,

@@ -47,11 +47,12 @@ from ..configuration_gpt1_lstm import GPT1LSTMConfig
 from ..modeling_gpt1 import GPT1ForCausalLM
 from ..modeling_gpt1_lstm import GPT1LSTMForCausalLM
 from ..storage.writing import publish_files
+from ..training.arguments import GPT1PretrainingArguments
 from ..training.callbacks import SampleCallback
 from ..training.checkpoint import INCOMPLETE_DIR
 from ..training.launch import check_launch, end_processes
 from ..training.preparation import open_config
-from ..training.trainer import GPT1PretrainingArguments, GPT1PretrainingTrainer
+from ..training.trainer import GPT1PretrainingTrainer
 from .entry import COMMANDS
 from .runs import (
     ModelArguments,
