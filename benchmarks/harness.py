@@ -29,6 +29,8 @@ SMALL = {"vocab_size": 1000, "n_embd": 64, "n_layer": 2, "n_head": 2}  # of a qu
 
 def machine(threads: int | None = None) -> dict:
     """What the figures depend on."""
+    from modeling_gpt1.reproduction.models import processor_name  # here: a measured process imports only its own
+
     return {
         "cores": os.cpu_count(),
         **({} if threads is None else {"threads": threads}),
@@ -39,13 +41,6 @@ def machine(threads: int | None = None) -> dict:
         "python": platform.python_version(),
         **{name: version(name) for name in ("torch", "transformers", "tokenizers", "accelerate")},
     }
-
-
-def processor_name() -> str:
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
 
 
 def save_result(name: str, about: dict, content: dict | list, folder: Path = RESULTS) -> Path:

@@ -120,7 +120,6 @@ def test_an_import_that_could_not_travel_is_found(write):
     assert not_for_travellers(path) == [".", ".training", "numpy", "tokenization.traversal"]
 
 
-@pytest.mark.xfail(strict=False, reason="hub/push.py derives a trainer")
 def test_inference_hub_and_conversion_do_without_trainer():
     folders = [ROOT / "modeling_gpt1" / name for name in ("inference", "hub", "conversion")]
     files = [path for folder in folders for path in folder.rglob("*.py")]
