@@ -110,6 +110,7 @@ def load_blocks(
     features = Features({"input_ids": List(Value("uint16" if len(tokenizer) <= 1 << 16 else "uint32"))})
     if streaming:
         return IterableDataset.from_generator(_generate_trainable_blocks, features=features, gen_kwargs=gen_kwargs)
+    gen_kwargs["shards"] = [shard.digested() for shard in gen_kwargs["shards"]]
     return _prepared(features, gen_kwargs, num_proc, cache_dir, source)
 
 
@@ -196,7 +197,7 @@ def _backend(serialised: str) -> Tokenizer:
 def _tokenise(pieces: Iterable[dict], backend: Tokenizer, newline_id: int) -> Iterator[tuple[bool, list[int]]]:
     """Whether a document begins, and GPT-1's ids, which joined are those of the whole document.
 
-    The tokenizer strips both ends of a text, so the line break between two pieces is put back.
+    The tokenizer strips both ends of a text, so the line breaks between two pieces are put back, as one.
     """
     context, has_tokens, newline = "", False, False
     for batch in _batches(pieces):
@@ -209,10 +210,12 @@ def _tokenise(pieces: Iterable[dict], backend: Tokenizer, newline_id: int) -> It
         encodings = backend.encode_batch_fast(texts, add_special_tokens=False)
         for piece, prefix, encoding in zip(batch, prefixes, encodings, strict=True):
             ids = encoding.ids[2:] if prefix else encoding.ids
+            text = piece["text"]
             if piece["starts_document"]:
                 has_tokens = newline = False
+            newline = newline or "\n" in text[: len(text) - len(text.lstrip())]
             yield piece["starts_document"], [newline_id, *ids] if has_tokens and newline and ids else ids
-            newline = piece["text"].endswith("\n")
+            newline = (newline and not ids) or "\n" in text[len(text.rstrip()) :]
             has_tokens = has_tokens or bool(ids)
 
 

@@ -1,6 +1,7 @@
 """The text of a corpus: files or a data set of the hub, read as a stream of documents in pieces, cleaned if asked to.
 
-Memory does not grow with the corpus, nor with one document that can be cut: a piece ends where its tokens end, too.
+Memory does not grow with the corpus, nor with one document: a piece ends where its tokens end, too, or where a line
+has gone on for a million characters without such a place.
 """
 
 import glob
@@ -10,13 +11,14 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
 import fsspec
+import xxhash
 from datasets import Features, IterableDataset, Value, load_dataset, load_dataset_builder
 from datasets.exceptions import DatasetNotFoundError
 
@@ -27,6 +29,7 @@ UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
 HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
 PIECE_CHARACTERS = 1 << 16
+MOST_CHARACTERS = 1 << 20  # a line is held so long, at most, while it has no place to be cut
 SHARD_BYTES = 1 << 20
 # How far word_rules.py looks for a "<" around an HTML entity, with room for the entity. No other rule looks beyond the
 # end of a line, nor beyond a space between two letters.
@@ -38,14 +41,19 @@ Source = str | os.PathLike | Sequence[str | os.PathLike]
 
 @dataclass(frozen=True)
 class FileShard:
-    """Files of one kind that are read one after another; size and time of change are there for the cache's name."""
+    """Files of one kind that are read one after another; digests of their bytes are there for the cache's name."""
 
     kind: str
-    files: tuple[tuple[str, int, int], ...]
+    files: tuple[str, ...]
+    digests: tuple[str, ...] = ()
+
+    def digested(self) -> "FileShard":
+        """The same with digests: size and time of change can be those of another content."""
+        return replace(self, digests=tuple(map(_digest, self.files)))
 
     def documents(self, text_column: str) -> Iterator[Iterable[str]]:
         """The chunks of text of each document."""
-        for path, _, _ in self.files:
+        for path in self.files:
             if self.kind == "text":
                 yield _read_text(path)
             else:
@@ -63,6 +71,10 @@ class HubShard:
     revision: str
     index: int
     num_shards: int
+
+    def digested(self) -> "HubShard":
+        """Itself: the revision tells what it holds."""
+        return self
 
     def documents(self, text_column: str) -> Iterator[Iterable[str]]:
         """The chunks of text of each document."""
@@ -92,8 +104,9 @@ def load_documents(
 
     Returns:
         Rows of `text`, a piece of about 64 K characters at most that ends at a line end, and `starts_document`; a
-        longer line is cut between two Latin letters, and is one piece where it has no such place. Pieces
-        of a document follow each other; joined they are its text.
+        longer line is cut between two Latin words. Pieces of a document follow each other; joined they are its text.
+        Tokenised one by one they give the ids of the whole, unless a line of over a million characters has no two
+        Latin words next to each other: such a line is cut at a space, or within a word, wherever it stands.
 
     Raises:
         ValueError: a file that is missing, of an unknown kind or not UTF-8 text, a missing column, or no text at all;
@@ -145,7 +158,7 @@ def _shards(sources: Sequence[str | os.PathLike], name: str | None, split: str) 
             raise ValueError(f"{source} is no data set of the hub and has no configuration {name}. Leave name out.")
         else:
             files += _find_files(os.path.abspath(source))
-    return [*_file_shards(dict.fromkeys(files)), *hub_shards]
+    return [*_file_shards(_once(files)), *hub_shards]
 
 
 def _is_hub_name(source: str | os.PathLike) -> bool:
@@ -175,9 +188,8 @@ def _file_shards(paths: Iterable[str]) -> list[FileShard]:
     shards, files, total = [], [], 0
     for kind, group in itertools.groupby(paths, _checked_kind):
         for path in group:
-            stat = os.stat(path)
-            files.append((path, stat.st_size, stat.st_mtime_ns))
-            total += stat.st_size
+            files.append(path)
+            total += os.path.getsize(path)
             if total >= SHARD_BYTES:
                 shards.append(FileShard(kind, tuple(files)))
                 files, total = [], 0
@@ -185,6 +197,22 @@ def _file_shards(paths: Iterable[str]) -> list[FileShard]:
             shards.append(FileShard(kind, tuple(files)))
             files, total = [], 0
     return shards
+
+
+def _once(paths: Iterable[str]) -> list[str]:
+    """Each file by the first of its names."""
+    names = {}
+    for path in paths:
+        names.setdefault(os.path.realpath(path), path)
+    return list(names.values())
+
+
+def _digest(path: str) -> str:
+    digest = xxhash.xxh3_128()
+    with open(path, "rb") as file:
+        while block := file.read(SHARD_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _find_files(source: str) -> list[str]:
@@ -196,7 +224,8 @@ def _find_files(source: str) -> list[str]:
         found = [path for path in found if not any(part[0] == "." for part in path.relative_to(source).parts)]
     else:
         found = [Path(path) for path in glob.glob(source, recursive=True)]
-    files = sorted(str(path) for path in found if path.is_file())
+    # A link that leads back to a folder above it shows a file by many names: the shortest stays.
+    files = sorted(_once(sorted((str(path) for path in found if path.is_file()), key=len)))
     if not files:
         raise ValueError(
             f"{source} matches no file. Give the path of a file or folder, or a pattern such as books/*.txt."
@@ -280,19 +309,29 @@ def _chunks(text: str) -> Iterator[str]:
 
 def _pieces(chunks: Iterable[str]) -> Iterator[str]:
     """Cuts a document at line ends, and a line that is longer than a piece between two words."""
-    pending = ""
+    pending, searched = "", 0
     for chunk in chunks:
         pending += chunk
-        while len(pending) >= PIECE_CHARACTERS and (end := pending.rfind("\n") + 1 or _word_cut(pending)):
+        while len(pending) >= PIECE_CHARACTERS and (end := _cut(pending, searched)):
             yield pending[:end]
-            pending = pending[end:]
+            pending, searched = pending[end:], 0
+        searched = len(pending)
     if pending:
         yield pending
 
 
-def _word_cut(line: str) -> int:
+def _cut(text: str, searched: int) -> int:
+    """Where the text is cut: 0 if nowhere yet. Its first `searched` characters are known to have no place."""
+    end = text.rfind("\n", searched) + 1 or _word_cut(text, searched)
+    if end or len(text) < MOST_CHARACTERS:
+        return end
+    return text.rfind(" ") + 1 or len(text)
+
+
+def _word_cut(line: str, searched: int) -> int:
     """Where a long line can be cut and give the same tokens: 0 if nowhere."""
-    for gap in reversed(list(WORD_GAP.finditer(line, 0, len(line) - CONTEXT_CHARACTERS))):
+    start = max(0, searched - CONTEXT_CHARACTERS - len("a "))
+    for gap in reversed(list(WORD_GAP.finditer(line, start, len(line) - CONTEXT_CHARACTERS))):
         end = gap.end()
         entity_before = "&" in line[max(0, end - CONTEXT_CHARACTERS) : end]
         if not (entity_before and "<" in line[end : end + CONTEXT_CHARACTERS]):

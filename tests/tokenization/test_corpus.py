@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import lzma
+import os
 import random
 import signal
 import subprocess
@@ -371,6 +372,38 @@ def test_a_line_longer_than_a_piece_is_cut_between_words(tiny_tokenizer, monkeyp
     assert tokens_in_pieces(tiny_tokenizer, text) == [ids_of(tiny_tokenizer, text)]
 
 
+@pytest.mark.parametrize("blanks", [" " * 5000, "\t " * 2500, " " * 2500 + "\n" + " " * 2500, " " * 999 + "\n"])
+def test_a_line_of_blanks_is_cut_and_keeps_its_line_break(blanks, tiny_tokenizer, monkeypatch):
+    monkeypatch.setattr(documents, "PIECE_CHARACTERS", 100)
+    monkeypatch.setattr(documents, "MOST_CHARACTERS", 1000)
+    text = "the old farmer" + blanks + "a girl" + blanks
+    pieces = list(documents._pieces(documents._chunks(text)))
+    assert max(map(len, pieces)) <= 1100 and "".join(pieces) == text
+    assert tokens_in_pieces(tiny_tokenizer, text, text) == [ids_of(tiny_tokenizer, text)] * 2
+
+
+class CountingPattern:
+    """`WORD_GAP` that counts the characters that it is asked to look through."""
+
+    def __init__(self):
+        self.pattern, self.looked_through = documents.WORD_GAP, 0
+
+    def finditer(self, text: str, start: int, end: int):
+        self.looked_through += max(0, end - start)
+        return self.pattern.finditer(text, start, end)
+
+
+@pytest.mark.parametrize("sign", ["猫", "猫 ", " ", "А"])
+def test_a_line_without_latin_words_is_looked_through_once_and_not_held_whole(sign, monkeypatch):
+    counting = CountingPattern()
+    monkeypatch.setattr(documents, "WORD_GAP", counting)
+    text = sign * ((1 << 22) // len(sign))
+    pieces = list(documents._pieces(documents._chunks(text)))
+    assert "".join(pieces) == text
+    assert max(map(len, pieces)) <= documents.MOST_CHARACTERS + documents.PIECE_CHARACTERS
+    assert counting.looked_through <= 1.1 * len(text)
+
+
 @pytest.mark.real_data
 def test_novels_in_pieces(real_data_dir, tmp_path):
     """Every id of five whole novels, each tokenised at once."""
@@ -489,6 +522,29 @@ def test_the_cache_follows_files_tokenizer_and_options(plain_tokenizer, tmp_path
     places += [place(fix_text=True), load_blocks(books[0], plain_tokenizer, cache_dir=tmp_path / "cache").cache_files]
     books[1].write_text(books[1].read_text().replace("the", "teh"))
     assert len(set(map(str, [*places, place()]))) == 7
+
+
+def test_the_cache_follows_the_content_of_a_file_of_the_same_size_and_time(plain_tokenizer, tmp_path):
+    (book,) = write_books(tmp_path, [100])
+
+    def rows() -> list[list[int]]:
+        return load_blocks(book, plain_tokenizer, cache_dir=tmp_path / "cache")["input_ids"][:]
+
+    before, times = rows(), os.stat(book)
+    book.write_text(book.read_text().replace("the", "teh"))
+    os.utime(book, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert os.stat(book).st_size == times.st_size and os.stat(book).st_mtime_ns == times.st_mtime_ns
+    assert rows() != before
+
+
+def test_a_link_that_loops_shows_a_file_once(tmp_path):
+    folder = tmp_path / "books"
+    folder.mkdir()
+    (folder / "one.txt").write_text("the old farmer")
+    (folder / "two.txt").write_text("a girl")
+    (folder / "again").symlink_to(folder)
+    for source in (folder, f"{folder}/**/*.txt", [f"{folder}/*/*.txt", f"{folder}/*.txt"]):
+        assert [row["text"] for row in load_documents(source)] == ["the old farmer", "a girl"]
 
 
 PREPARE_HALF = """
