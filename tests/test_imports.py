@@ -1,6 +1,7 @@
 """What each part may import: the contracts of pyproject.toml, each with an import that breaks it, and single names."""
 
 import ast
+import os
 import shutil
 import subprocess
 import sys
@@ -144,6 +145,36 @@ def test_a_trainer_is_found_under_every_name(write):
         "transformers.trainer.",
         "transformers.trainer.seed_worker",
     ]
+
+
+STRANGERS = {"a file": "tokenization.py", "a package": "tokenization/__init__.py"}
+RENAME = "Rename that file, or start Python in another folder."
+NEED_TOKENIZATION = {
+    "import modeling_gpt1.inference.heuristics": "cannot import name 'Task' from 'tokenization' ({file})",
+    "from modeling_gpt1 import evaluate_zero_shot": "cannot import name 'Task' from 'tokenization' ({file})",
+    "from modeling_gpt1 import TraversalCollator": (
+        "TraversalCollator comes from the package `tokenization` that is installed with this one, but Python finds a "
+        f"module of that name here first: {{file}}. {RENAME}"
+    ),
+}
+
+
+@pytest.mark.parametrize("stranger", STRANGERS.values(), ids=STRANGERS)
+def test_a_module_called_tokenization_in_the_way_is_named(tmp_path, stranger):
+    file = tmp_path / stranger
+    file.parent.mkdir(exist_ok=True)
+    file.touch()
+    code = ["import modeling_gpt1", "modeling_gpt1.GPT1ForCausalLM, modeling_gpt1.continue_prompts"]
+    for statement in NEED_TOKENIZATION:
+        code += ["try:", f"    {statement}", "except ImportError as error:", "    print(error)"]
+    run = subprocess.run(
+        [sys.executable, "-c", "\n".join(code)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert run.stdout.splitlines() == [text.format(file=file) for text in NEED_TOKENIZATION.values()], run.stderr
 
 
 def test_the_packages_import_no_script_of_the_examples():
