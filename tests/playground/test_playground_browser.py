@@ -150,7 +150,8 @@ class Visitor:
         assert [entry for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"] == []
         messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
-        own = ("http://127.0.0.1:", "http://localhost:", "data:", "chrome:")  # chrome: the browser's first, empty tab
+        # chrome: the browser's first, empty tab
+        own = ("http://127.0.0.1:", "http://localhost:", "data:", "chrome:", "chrome-untrusted:")
         assert [url for url in asked if not url.startswith(own)] == []
 
 
