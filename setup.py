@@ -1,4 +1,4 @@
-"""Builds and installs gpt1-hf: the packages modeling_gpt1 and tokenization, with hub_card.md inside modeling_gpt1."""
+"""Builds and installs gpt1-hf: modeling_gpt1 with hub_card.md inside, tokenization, and the entry point of `gpt1`."""
 
 from pathlib import Path
 

@@ -59,10 +59,9 @@ from tokenization.own_files import check_file
 from tokenization.tasks import TRAINER_PADDING, predictions_from_logits
 from tokenization.traversal import TRAVERSALS
 
-from ..configuration_gpt1 import GPT1Config
+from .. import GPT1Config, GPT1Trainer, GPT1TrainingArguments, prepare_finetuning
 from ..training.launch import check_launch, end_processes
-from ..training.preparation import open_config, prepare_finetuning
-from ..training.trainer import GPT1Trainer, GPT1TrainingArguments
+from ..training.preparation import open_config
 from .entry import COMMANDS
 from .runs import (
     ModelArguments,

@@ -37,11 +37,14 @@ from transformers import (
 
 from tokenization import open_tokenizer
 
-from ..configuration_gpt1_lstm import GPT1LSTMConfig
-from ..inference.generation import continue_prompts
-from ..inference.quantization import GPT1Int8Config, order_weights_for_generation
-from ..modeling_gpt1 import GPT1ForCausalLM
-from ..modeling_gpt1_lstm import GPT1LSTMForCausalLM
+from .. import (
+    GPT1ForCausalLM,
+    GPT1Int8Config,
+    GPT1LSTMConfig,
+    GPT1LSTMForCausalLM,
+    continue_prompts,
+    order_weights_for_generation,
+)
 from .entry import COMMANDS
 
 

@@ -43,15 +43,18 @@ from transformers import HfArgumentParser, PreTrainedModel, set_seed
 
 from tokenization import BlockCollator, GPT1Tokenizer, count_blocks, load_blocks, open_tokenizer, training_texts
 
-from ..configuration_gpt1_lstm import GPT1LSTMConfig
-from ..modeling_gpt1 import GPT1ForCausalLM
-from ..modeling_gpt1_lstm import GPT1LSTMForCausalLM
+from .. import (
+    GPT1ForCausalLM,
+    GPT1LSTMConfig,
+    GPT1LSTMForCausalLM,
+    GPT1PretrainingArguments,
+    GPT1PretrainingTrainer,
+    SampleCallback,
+)
 from ..storage.writing import publish_files
-from ..training.callbacks import SampleCallback
 from ..training.checkpoint import INCOMPLETE_DIR
 from ..training.launch import check_launch, end_processes
 from ..training.preparation import open_config
-from ..training.trainer import GPT1PretrainingArguments, GPT1PretrainingTrainer
 from .entry import COMMANDS
 from .runs import (
     ModelArguments,

@@ -13,8 +13,7 @@ from typing import Any
 import transformers
 from transformers import PreTrainedConfig, Trainer, TrainingArguments
 
-from ..configuration_gpt1 import GPT1Config
-from ..configuration_gpt1_lstm import GPT1LSTMConfig
+from .. import GPT1Config, GPT1LSTMConfig
 from ..hub.push import PushError
 from ..training.checkpoint import checkpoint_to_resume
 

@@ -21,7 +21,6 @@ metrics of every task. It is written after each model. The picture needs matplot
 """
 
 import json
-import re
 import statistics
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -32,6 +31,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser
 
 from tokenization import load_task
 
+from ..inference.checkpoints import saved_checkpoints
 from ..inference.heuristics import Heuristic, ZeroShotResult, evaluate_zero_shot, get_heuristic
 from ..inference.scoring import CausalLMScorer
 from .entry import COMMANDS
@@ -145,33 +145,6 @@ def draw_rows(rows: Dataset, number: int | None, seed: int) -> list[dict]:
 # ---- Models
 
 
-def models_to_ask(arguments: ZeroShotArguments) -> list[dict]:
-    """What is asked, a dictionary each: `model`, and of a checkpoint `step` and `tokens`."""
-    if arguments.checkpoints is None:
-        return [{"model": arguments.model_name_or_path}]
-    folder = Path(arguments.checkpoints)
-    steps = {
-        path: int(path.name.removeprefix("checkpoint-")) for path in folder.glob("checkpoint-*") if is_model(path)
-    }
-    if not steps:
-        raise ValueError(
-            f"{folder} has no checkpoint with a model (checkpoint-<updates>/config.json). Give the `--output_dir` of "
-            "a run that saved some, or one model by --model_name_or_path."
-        )
-    return [
-        {"model": str(path), "step": steps[path], "tokens": tokens_seen(path)} for path in sorted(steps, key=steps.get)
-    ]
-
-
-def is_model(path: Path) -> bool:
-    return re.fullmatch(r"checkpoint-\d+", path.name) is not None and (path / "config.json").exists()
-
-
-def tokens_seen(checkpoint: Path) -> int | None:
-    path = checkpoint / "trainer_state.json"
-    return json.loads(path.read_text(encoding="utf-8")).get("num_input_tokens_seen") if path.exists() else None
-
-
 def load_scorer(model: str, arguments: ZeroShotArguments) -> CausalLMScorer:
     places = [arguments.tokenizer_name] if arguments.tokenizer_name else [model, arguments.checkpoints]
     with_files = (place for place in places if place and (Path(place) / "tokenizer_config.json").exists())
@@ -257,7 +230,7 @@ def draw(results: list[dict]):
 def main(arguments: list[str] | None = None) -> None:
     parser = HfArgumentParser(ZeroShotArguments, description=COMMANDS["zero-shot"])
     (args,) = parser.parse_args_into_dataclasses(arguments)
-    models = models_to_ask(args)
+    models = [{"model": args.model_name_or_path}] if args.checkpoints is None else saved_checkpoints(args.checkpoints)
     tasks = {get_heuristic(name).task.name: load_questions(name, args) for name in args.tasks}
     results = []
     for model in models:

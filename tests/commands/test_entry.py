@@ -37,9 +37,10 @@ def test_help_imports_the_standard_library_alone(arguments):
 
 def test_every_command_has_a_module_with_a_main():
     shared = {"__init__", "__main__", "runs"}
-    modules = {path.stem for path in FOLDER.glob("*.py")} - shared
-    assert modules <= {name.replace("-", "_") for name in entry.COMMANDS}
-    assert all(callable(import_module(f"modeling_gpt1.commands.{name}").main) for name in modules)
+    modules = {name.replace("-", "_") for name in entry.COMMANDS}
+    assert {path.stem for path in FOLDER.glob("*.py")} - shared == modules
+    for module in modules - {"playground"}:  # which needs gradio
+        assert callable(import_module(f"modeling_gpt1.commands.{module}").main)
 
 
 def test_the_readme_names_commands_that_there_are():

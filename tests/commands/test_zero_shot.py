@@ -172,7 +172,9 @@ def test_data_and_checkpoints_that_are_not_there(data_dir, tmp_path):
     assert error_of(zero_shot.load_questions, "story_cloze", data_dir=str(tmp_path), num_shots=1) == (
         "Task 'story_cloze' needs the split 'train', for a threshold or for rows to show, but has test. Add its file."
     )
-    assert error_of(zero_shot.models_to_ask, model_name_or_path=None, checkpoints=str(tmp_path)) == (
+    with pytest.raises(ValueError) as error:
+        zero_shot.main(["--checkpoints", str(tmp_path), "--data_dir", str(tmp_path)])
+    assert str(error.value) == (
         f"{tmp_path} has no checkpoint with a model (checkpoint-<updates>/config.json). Give the `--output_dir` of a "
         "run that saved some, or one model by --model_name_or_path."
     )
