@@ -265,11 +265,6 @@ def choose_rows(data_args: DataArguments, training_args: GPT1TrainingArguments, 
     }
 
 
-def evaluation_set(splits: dict[str, Dataset]) -> Dataset | dict[str, Dataset] | None:
-    """One split as itself, so that its metrics are called `eval_…`; several as `eval_<split>_…`."""
-    return next(iter(splits.values())) if len(splits) == 1 else splits or None
-
-
 def first_rows(rows: Dataset, limit: int | None) -> Dataset:
     return rows if limit is None else rows.select(range(min(limit, len(rows))))
 
@@ -343,7 +338,8 @@ def main(arguments: list[str] | None = None) -> None:
     trainer = GPT1Trainer(
         args=training_args,
         train_dataset=chosen["train"].get(task.train_split),
-        eval_dataset=evaluation_set(chosen["eval"]),
+        # Of one split the metrics are called `eval_…`, of several `eval_<split>_…`.
+        eval_dataset=chosen["eval"] if len(chosen["eval"]) > 1 else next(iter(chosen["eval"].values()), None),
         **parts,
     )
     if training_args.do_train:

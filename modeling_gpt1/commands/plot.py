@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from transformers import HfArgumentParser
+from transformers.trainer_utils import get_last_checkpoint
 
 from .entry import COMMANDS
 
@@ -55,8 +56,8 @@ def read_run(folder: Path) -> list[dict]:
     """The records of a run's log, from whichever state knows most: the folder's or its newest checkpoint's."""
     if not folder.is_dir():
         raise ValueError(f"{folder} is no folder. Give the output folders of runs.")
-    checkpoints = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda path: step_of(path.parent))
-    paths = [path for path in (folder / "trainer_state.json", *checkpoints[-1:]) if path.exists()]
+    folders = filter(None, (folder, get_last_checkpoint(folder)))
+    paths = [path for folder in folders if (path := Path(folder, "trainer_state.json")).exists()]
     if not paths:
         raise ValueError(
             f"{folder} has no log: neither trainer_state.json nor a checkpoint with one. Give the `--output_dir` of a "
@@ -70,11 +71,6 @@ def read_state(path: Path) -> dict:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path} is not JSON: {error}. Remove it, and a checkpoint's log is read.") from error
-
-
-def step_of(checkpoint: Path) -> int:
-    number = checkpoint.name.removeprefix("checkpoint-")
-    return int(number) if number.isdigit() else -1
 
 
 def names_of(folders: list[Path]) -> list[str]:

@@ -183,45 +183,32 @@ def load_model(model_args: StartArguments, tokenizer: GPT1Tokenizer) -> PreTrain
     return model_class(config) if path is None else model_class.from_pretrained(path)
 
 
-def load_training_blocks(
-    corpus_args: CorpusArguments, tokenizer: GPT1Tokenizer, block_length: int, seed: int
+def prepare_blocks(
+    split: str,
+    source: dict,
+    corpus_args: CorpusArguments,
+    tokenizer: GPT1Tokenizer,
+    length: int,
+    seed: int | None = None,
 ) -> Dataset | IterableDataset:
+    """Blocks on disk, or for a seed and --streaming a shuffled stream of them."""
+    streaming = corpus_args.streaming and seed is not None
     blocks = load_blocks(
-        **corpus_args.train_source,
+        **source,
         tokenizer=tokenizer,
-        block_length=block_length,
+        block_length=length,
         mix_documents=corpus_args.mix_documents,
-        streaming=corpus_args.streaming,
+        streaming=streaming,
         num_proc=corpus_args.preprocessing_num_workers,
     )
-    if corpus_args.streaming:
+    if streaming:
         return blocks.shuffle(seed=seed, buffer_size=corpus_args.shuffle_buffer)
-    report_blocks("train", blocks, block_length)
-    return blocks
-
-
-def load_validation_blocks(
-    corpus_args: CorpusArguments, tokenizer: GPT1Tokenizer, block_length: int
-) -> Dataset | None:
-    if corpus_args.validation_source is None:
-        return None
-    blocks = load_blocks(
-        **corpus_args.validation_source,
-        tokenizer=tokenizer,
-        block_length=block_length,
-        mix_documents=corpus_args.mix_documents,
-        num_proc=corpus_args.preprocessing_num_workers,
-    )
-    report_blocks("validation", blocks, block_length)
-    return blocks
-
-
-def report_blocks(name: str, blocks: Dataset, block_length: int) -> None:
-    counts = count_blocks(blocks, block_length)
+    counts = count_blocks(blocks, length)
     logger.info(
-        f"{name}: {counts.tokens:,} tokens in {counts.rows:,} blocks, {counts.short_rows:,} of them shorter than "
-        f"{block_length}; {counts.left_out_tokens:,} tokens left out, each a document of its own"
+        f"{split}: {counts.tokens:,} tokens in {counts.rows:,} blocks, {counts.short_rows:,} of them shorter than "
+        f"{length}; {counts.left_out_tokens:,} tokens left out, each a document of its own"
     )
+    return blocks
 
 
 def evenly_spaced(blocks: Dataset, limit: int | None) -> Dataset:
@@ -249,8 +236,10 @@ def main(arguments: list[str] | None = None) -> None:
     model = load_model(model_args, tokenizer)
     block_length = corpus_args.block_length or model.config.max_position_embeddings
     with training_args.main_process_first(desc="preparing the corpus"):
-        train_blocks = load_training_blocks(corpus_args, tokenizer, block_length, training_args.seed)
-        validation_blocks = load_validation_blocks(corpus_args, tokenizer, block_length)
+        rest = (corpus_args, tokenizer, block_length)
+        train_blocks = prepare_blocks("train", corpus_args.train_source, *rest, seed=training_args.seed)
+        held_out = corpus_args.validation_source
+        validation_blocks = held_out and prepare_blocks("validation", held_out, *rest)
 
     trainer = GPT1PretrainingTrainer(
         model,

@@ -32,7 +32,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser
 from tokenization import load_task
 
 from ..inference.checkpoints import saved_checkpoints
-from ..inference.heuristics import Heuristic, ZeroShotResult, evaluate_zero_shot, get_heuristic
+from ..inference.heuristics import Heuristic, evaluate_zero_shot, get_heuristic
 from ..inference.scoring import CausalLMScorer
 from .entry import COMMANDS
 
@@ -154,20 +154,16 @@ def load_scorer(model: str, arguments: ZeroShotArguments) -> CausalLMScorer:
 
 
 def ask(scorer: CausalLMScorer, questions: Questions, arguments: ZeroShotArguments) -> dict:
+    heuristic = questions.heuristic
     result = evaluate_zero_shot(
         scorer,
-        questions.heuristic,
+        heuristic,
         questions.rows,
         questions.train_rows,
         num_shots=arguments.num_shots,
         calibrate=arguments.calibrate,
         seed=arguments.seed,
     )
-    return describe(result, questions)
-
-
-def describe(result: ZeroShotResult, questions: Questions) -> dict:
-    heuristic = questions.heuristic
     return {
         **result.metrics,
         "metric": heuristic.metric,

@@ -120,7 +120,7 @@ def test_rows_of_tables_are_documents(books):
     (books / "stories.jsonl").write_text("".join(lines), encoding="utf-8")
     corpus = pretrain.CorpusArguments(train_files=[str(books / "stories.jsonl")], text_column="story")
     tokenizer = GPT1Tokenizer.train(iter(SENTENCES), num_merges=30, show_progress=False)
-    blocks = pretrain.load_training_blocks(corpus, tokenizer, 512, seed=0)
+    blocks = pretrain.prepare_blocks("train", corpus.train_source, corpus, tokenizer, 512, seed=0)
     expected = [tokenizer(sentence, add_special_tokens=False)["input_ids"] for sentence in SENTENCES]
     assert list(blocks["input_ids"]) == expected
 
