@@ -115,9 +115,7 @@ def load_blocks(
 
 
 def count_blocks(blocks: Dataset, block_length: int = 512) -> BlockCounts:
-    """
-    Counts the blocks that `load_blocks` prepared, from the row lengths that Arrow has, without reading a token.
-    """
+    """Counts the blocks that `load_blocks` prepared, from the row lengths that Arrow has, without reading a token."""
     prepared = _row_lengths(blocks)
     lengths = prepared if blocks._indices is None else prepared[blocks._indices.column(0).to_numpy()]
     left_out = int((prepared == 1).sum() - (lengths == 1).sum())

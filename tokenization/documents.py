@@ -125,9 +125,7 @@ def training_texts(
     text_column: str = "text",
     fix_text: bool = False,
 ) -> Iterator[str]:
-    """
-    The pieces of `load_documents` as strings, for `GPT1Tokenizer.train`; same arguments and errors.
-    """
+    """The pieces of `load_documents` as strings, for `GPT1Tokenizer.train`; same arguments and errors."""
     pieces = generate_pieces(**check_corpus(source, name, split, text_column, fix_text))
     return (piece["text"] for piece in pieces)
 

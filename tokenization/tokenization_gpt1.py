@@ -139,20 +139,7 @@ class GPT1Tokenizer(TokenizersBackend):
         return all(self._special_tokens_map.get(name) is not None for name in CONTROL_TOKENS)
 
     def add_control_tokens(self, model=None) -> int:
-        """
-        Adds the start, delimiter and extract tokens `[s]`, `[$]`, `[e]` and the templates that pipelines use; grows
-        the model's embeddings to match, the new rows drawn from N(0, `initializer_range`), and tells its
-        configuration.
-
-        Args:
-            model (`PreTrainedModel`, *optional*): the model to grow; one that has the rows already only gets the ids.
-
-        Returns:
-            `int`: number of tokens added to the tokenizer; 0 if it had them.
-
-        Raises:
-            ValueError: model and tokenizer do not have the same vocabulary.
-        """
+        """As the function [`~tokenization.add_control_tokens`]."""
         return add_control_tokens(self, model)
 
     def update_post_processor(self):
