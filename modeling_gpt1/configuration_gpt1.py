@@ -36,10 +36,6 @@ TRAVERSALS_OF_ARCHITECTURES = {
     "GPT2DoubleHeadsModel": "multiple_choice",
     "GPT2ForSequenceClassification": "classification",
 }
-# Model types that only instances carry while they load: they select the conversion of the weights.
-FROM_OPENAI_GPT = "gpt1-from-openai-gpt"
-FROM_UNTIED_OPENAI_GPT = "gpt1-from-untied-openai-gpt"
-FROM_GPT2 = "gpt1-from-gpt2"
 TRAVERSALS = ("classification", "entailment", "similarity", "multiple_choice")
 # What a saved folder names for `trust_remote_code=True`, as module and class.
 AUTO_MAP = {
@@ -69,8 +65,8 @@ GPT2_NEEDED = {
     "reorder_and_upcast_attn": False,
     "add_cross_attention": False,
 }
-# The same for the task head of a GPT-2 with double heads.
-GPT2_HEAD_NEEDED = {
+# The same for the task head of an openai-gpt or a GPT-2 with double heads.
+DOUBLE_HEADS_NEEDED = {
     "summary_type": "cls_index",
     "summary_use_proj": True,
     "summary_activation": None,
@@ -200,9 +196,9 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
         "h.*.attn.q_proj": "colwise",
         "h.*.attn.k_proj": "colwise",
         "h.*.attn.v_proj": "colwise",
-        "h.*.attn.c_proj": "rowwise",
-        "h.*.mlp.c_fc": "colwise",
-        "h.*.mlp.c_proj": "rowwise",
+        "h.*.attn.o_proj": "rowwise",
+        "h.*.mlp.up_proj": "colwise",
+        "h.*.mlp.down_proj": "rowwise",
     }
     base_model_fsdp_plan = {
         "tokens_embed": "free_full_weight",
@@ -248,8 +244,6 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
         return config_dict, kwargs
 
     def __post_init__(self, **kwargs):
-        from_openai_gpt = kwargs.pop("_from_openai_gpt", False) or kwargs.get("model_type") == OPENAI_GPT_MODEL_TYPE
-        from_gpt2 = kwargs.pop("_from_gpt2", False)
         if kwargs.pop("model_type", None) == GPT2_MODEL_TYPE:
             raise ValueError(
                 "These are the fields of a GPT-2, whose norms stand before the sub-blocks; its names alone would make "
@@ -263,10 +257,6 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
         if layer_types is not None:
             self.layer_types = layer_types
         self._set_default_layer_types()
-        if from_openai_gpt:
-            self.model_type = FROM_OPENAI_GPT if self.tie_word_embeddings else FROM_UNTIED_OPENAI_GPT
-        elif from_gpt2:
-            self.model_type = FROM_GPT2
 
     def __setattr__(self, key, value):
         if key == "afn":
@@ -345,9 +335,9 @@ def foreign_references(auto_classes: dict[str, str], auto_map: dict[str, str] | 
 
 
 def translate_openai_gpt(config_dict: dict) -> dict:
-    """The fields of an openai-gpt `config.json` in the terms of [`GPT1Config`], marked for weight conversion."""
+    """The fields of an openai-gpt `config.json` in the terms of [`GPT1Config`]."""
     translated = {key: value for key, value in config_dict.items() if key not in LEGACY_KEYS}
-    translated.update(model_type="gpt1", _from_openai_gpt=True)
+    translated["model_type"] = GPT1Config.model_type
     return with_traversal(translated)
 
 
@@ -358,7 +348,7 @@ def translate_gpt2(config_dict: dict) -> dict:
         ValueError: a field says that the model computes something else.
     """
     has_two_heads = "GPT2DoubleHeadsModel" in (config_dict.get("architectures") or [])
-    for name, needed in {**GPT2_NEEDED, **(GPT2_HEAD_NEEDED if has_two_heads else {})}.items():
+    for name, needed in {**GPT2_NEEDED, **(DOUBLE_HEADS_NEEDED if has_two_heads else {})}.items():
         if config_dict.get(name, needed) != needed:
             raise ValueError(
                 f"`{name}` is {config_dict[name]!r} in the configuration of this GPT-2, but only {needed!r} can be "
@@ -368,12 +358,11 @@ def translate_gpt2(config_dict: dict) -> dict:
     activation = config_dict.get("activation_function", "gelu_new")
     translated = {**GPT2_DEFAULTS, **{key: value for key, value in config_dict.items() if key not in dropped}}
     translated.update(
-        model_type="gpt1",
+        model_type=GPT1Config.model_type,
         intermediate_size=config_dict.get("n_inner"),
         hidden_act=CHECKPOINT_ACTIVATIONS["gelu_new"] if activation == "gelu_new" else activation,
         do_layer_norm_before=True,
         rescale_prenorm_residual=True,
-        _from_gpt2=True,
     )
     return with_traversal(translated)
 

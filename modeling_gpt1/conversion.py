@@ -3,7 +3,7 @@
 OpenAI's release is the folder `model` of https://github.com/openai/finetune-transformer-lm: the weights as one row of
 numbers cut into ten files, their shapes, and the BPE. The order of the weights is the one in which `train.py` there
 makes its variables; convolution kernels have a leading dimension of 1. What the weights of openai-gpt are in gpt1 is
-said once, in `OPENAI_GPT_CONVERSION` of `layouts_gpt1.py`, which `from_pretrained` follows too.
+said once, in `DECODER_CONVERSION` of `layouts_gpt1.py`, which `from_pretrained` follows too.
 
 Shapes: P positions, V vocabulary, D hidden, F feed-forward.
 """
@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 from zipfile import is_zipfile
 
@@ -32,6 +33,7 @@ from transformers import (
     OpenAIGPTModel,
     PreTrainedModel,
 )
+from transformers.core_model_loading import revert_weight_conversion
 from transformers.dynamic_module_utils import get_relative_import_files
 from transformers.utils import (
     CONFIG_NAME,
@@ -44,7 +46,8 @@ from transformers.utils import (
 
 from tokenization.tokenization_gpt1 import END_OF_WORD, GPT1Tokenizer
 
-from .configuration_gpt1 import OPENAI_GPT_MODEL_TYPE, GPT1Config
+from .configuration_gpt1 import DOUBLE_HEADS_NEEDED, OPENAI_GPT_MODEL_TYPE, GPT1Config
+from .layouts_gpt1 import DECODER_CONVERSION
 from .modeling_gpt1 import (
     GPT1DoubleHeadsModel,
     GPT1ForCausalLM,
@@ -98,13 +101,6 @@ CLASSES: dict[str, dict[str, type[PreTrainedModel]]] = {
     },
 }
 OPENAI_GPT_ACTIVATIONS = {"gelu_pytorch_tanh": "gelu", "gelu_new": "gelu", "relu": "relu", "silu": "silu"}
-# The head of OpenAIGPTDoubleHeadsModel that is the one of ours.
-OPENAI_GPT_HEAD = {
-    "summary_type": "cls_index",
-    "summary_use_proj": True,
-    "summary_activation": None,
-    "summary_proj_to_labels": True,
-}
 # Fields of the same name and meaning.
 SHARED_FIELDS = (
     "vocab_size",
@@ -331,7 +327,6 @@ def release_config(shapes: dict[str, tuple[int, ...]], num_attention_heads: int,
         num_attention_heads=num_attention_heads,
         intermediate_size=shapes["h.0.mlp.c_fc.weight"][-1],
         max_position_embeddings=max_position_embeddings,
-        _from_openai_gpt=True,
     )
 
 
@@ -430,7 +425,7 @@ def read_folder(folder: Path, given: Format) -> tuple[GPT1PreTrainedModel, GPT1T
 
 
 def check_head(config: dict[str, Any], path: Path) -> None:
-    for name, needed in OPENAI_GPT_HEAD.items():
+    for name, needed in DOUBLE_HEADS_NEEDED.items():
         if config.get(name, needed) != needed:
             raise ValueError(
                 f"{path}: `{name}` is {config[name]!r}, but the task head of gpt1 is the one of {needed!r}. Save the "
@@ -581,21 +576,15 @@ def openai_gpt_config(config: GPT1Config, source: str | os.PathLike) -> OpenAIGP
 def openai_gpt_tensors(
     model: GPT1PreTrainedModel, openai_class: type[PreTrainedModel], source: str | os.PathLike
 ) -> dict[str, torch.Tensor]:
-    """The weights under openai-gpt's names: matrices `[in, out]`; query, key and value as one."""
-    weights, tensors = model.state_dict(), {}
-    for name, weight in weights.items():
-        if name == "lm_head.weight" and model.config.tie_word_embeddings:
-            continue
-        if ".attn.q_proj." in name:
-            parts = [weights[name.replace("q_proj", projection)] for projection in ("q_proj", "k_proj", "v_proj")]
-            fused = torch.cat(parts)
-            tensors[name.replace("q_proj", "c_attn")] = fused.T.contiguous() if fused.dim() == 2 else fused
-        elif name.endswith((".c_proj.weight", ".c_fc.weight")):
-            tensors[name] = weight.T.contiguous()
-        elif name.startswith("task_head.score."):
-            tensors |= openai_gpt_head(name, weight, openai_class, source)
-        elif ".attn.k_proj." not in name and ".attn.v_proj." not in name:
-            tensors[name] = weight
+    """The weights under openai-gpt's names and in its shapes."""
+    weights = model.state_dict()
+    if model.config.tie_word_embeddings:
+        weights.pop("lm_head.weight", None)
+    head = {name: weights.pop(name) for name in list(weights) if name.startswith("task_head.")}
+    layout = SimpleNamespace(config=model.config, _weight_conversions=DECODER_CONVERSION)
+    tensors = revert_weight_conversion(layout, weights)
+    for name, weight in head.items():
+        tensors |= openai_gpt_head(name, weight, openai_class, source)
     return tensors
 
 

@@ -87,8 +87,8 @@ class GPT1Attention(nn.Module):
         self.q_proj = nn.Linear(config.hidden_size, config.hidden_size)
         self.k_proj = nn.Linear(config.hidden_size, config.hidden_size)
         self.v_proj = nn.Linear(config.hidden_size, config.hidden_size)
-        self.c_proj = nn.Linear(config.hidden_size, config.hidden_size)
-        self.c_proj.ends_in_residual = True
+        self.o_proj = nn.Linear(config.hidden_size, config.hidden_size)
+        self.o_proj.ends_in_residual = True
         self.resid_dropout = GPT1Dropout(config.resid_pdrop)
 
     def forward(
@@ -128,7 +128,7 @@ class GPT1Attention(nn.Module):
         attention_output = attention_output.reshape(*head_shape[:-2], -1)  # [B, T, D]; engines give [B · T, D]
         if packing is not None:
             attention_output = packing.from_rows(attention_output)
-        return self.resid_dropout(self.c_proj(attention_output)), attention_weights
+        return self.resid_dropout(self.o_proj(attention_output)), attention_weights
 
 
 class GPT1MLP(nn.Module):
@@ -136,14 +136,14 @@ class GPT1MLP(nn.Module):
 
     def __init__(self, config: GPT1Config):
         super().__init__()
-        self.c_fc = nn.Linear(config.hidden_size, config.intermediate_size)
-        self.c_proj = nn.Linear(config.intermediate_size, config.hidden_size)
-        self.c_proj.ends_in_residual = True
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size)
+        self.down_proj.ends_in_residual = True
         self.act = ACT2FN[config.hidden_act]
         self.dropout = GPT1Dropout(config.resid_pdrop)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        return self.dropout(self.c_proj(self.act(self.c_fc(hidden_states))))
+        return self.dropout(self.down_proj(self.act(self.up_proj(hidden_states))))
 
 
 class GPT1Block(GradientCheckpointingLayer):
@@ -230,14 +230,6 @@ class GPT1PreTrainedModel(PreTrainedModel):
     # Causal-mask buffers of openai-gpt and GPT-2 files written by old releases.
     _keys_to_ignore_on_load_unexpected = [r"attn\.(masked_)?bias$"]
 
-    @classmethod
-    def from_pretrained(cls, *args, **kwargs):
-        """As in transformers; reads folders of transformers' openai-gpt and GPT-2 too."""
-        loaded = super().from_pretrained(*args, **kwargs)
-        model = loaded[0] if isinstance(loaded, tuple) else loaded
-        vars(model.config).pop("model_type", None)  # the marker of another layout has done its work
-        return loaded
-
     @torch.no_grad()
     def _init_weights(self, module: nn.Module):
         super()._init_weights(module)
@@ -248,7 +240,7 @@ class GPT1PreTrainedModel(PreTrainedModel):
 
     def save_pretrained(self, *args, **kwargs):
         """As in transformers; the layout on disk is this class's own, whatever layout was read."""
-        self._weight_conversions = []
+        kwargs["save_original_format"] = False
         if any(not weight.is_contiguous() for weight in self.parameters()):  # see `order_weights_for_generation`
             kwargs["state_dict"] = contiguous_state_dict(kwargs.get("state_dict") or self.state_dict())
         return super().save_pretrained(*args, **kwargs)

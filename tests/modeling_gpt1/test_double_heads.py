@@ -473,7 +473,7 @@ def test_pretrained_decoder_opens_with_a_new_task_head(tiny_model, source_class,
     opened, report = GPT1DoubleHeadsModel.from_pretrained(tmp_path, traversal=traversal, output_loading_info=True)
     assert report["missing_keys"] == {"task_head.score.weight", "task_head.score.bias"}
     assert opened.config.traversal == traversal
-    assert torch.equal(opened.transformer.h[1].mlp.c_fc.weight, source.base_model.h[1].mlp.c_fc.weight)
+    assert torch.equal(opened.transformer.h[1].mlp.up_proj.weight, source.base_model.h[1].mlp.up_proj.weight)
 
 
 # ---- Similarity of [B, T] rows.

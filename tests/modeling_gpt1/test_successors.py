@@ -182,14 +182,14 @@ def test_weights_that_end_in_the_residual_start_smaller(tiny_config):
     theirs = GPT2LMHeadModel(GPT2Config(**sizes, n_embd=64, n_layer=8, n_head=4))
     for model in (ours, theirs):
         for name, weight in model.named_parameters():
-            if name.endswith("c_proj.weight"):
+            if name.endswith(("o_proj.weight", "down_proj.weight", "c_proj.weight")):
                 assert weight.std().item() == pytest.approx(0.02 / math.sqrt(2 * 8), rel=0.06), name
             elif ".ln_" not in name and name.endswith("weight"):
                 assert weight.std().item() == pytest.approx(0.02, rel=0.06), name
             elif name.endswith("bias"):
                 assert weight.abs().max() == 0, name
     as_gpt1 = GPT1ForCausalLM(tiny_config(num_hidden_layers=1, hidden_size=64, do_layer_norm_before=True))
-    assert as_gpt1.transformer.h[0].mlp.c_proj.weight.std().item() == pytest.approx(0.02, rel=0.06)
+    assert as_gpt1.transformer.h[0].mlp.down_proj.weight.std().item() == pytest.approx(0.02, rel=0.06)
 
 
 # ---- The whole, beside GPT-Neo
@@ -208,7 +208,8 @@ def neo_and_ours(randomise, tiny_config):
         weights = theirs.state_dict()
         for name, weight in ours.state_dict().items():
             name = name.replace("tokens_embed", "wte").replace("positions_embed", "wpe")
-            attention = name.replace(".attn.c_proj", ".attn.attention.out_proj").replace(".attn.", ".attn.attention.")
+            name = name.replace("up_proj", "c_fc").replace("down_proj", "c_proj")
+            attention = name.replace(".attn.o_proj", ".attn.attention.out_proj").replace(".attn.", ".attn.attention.")
             name = attention.replace("attention.attention", "attention") if ".attn." in name else name
             if name.endswith("_proj.bias") and name not in weights:
                 weight.zero_()
