@@ -57,6 +57,14 @@ AutoModelForSequenceClassification.register(GPT1LSTMConfig, GPT1LSTMForSequenceC
 AutoModelForMultipleChoice.register(GPT1LSTMConfig, GPT1LSTMForMultipleChoice, exist_ok=True)
 
 
+def _push_model(model, repo_id: str, **kwargs):
+    from .hub.push import push_model  # Trainer's imports cost more than all others together
+
+    return push_model(model, repo_id, **kwargs)
+
+
+GPT1PreTrainedModel.push_model = _push_model
+
 _found = find_spec("tokenization")
 _stranger = None  # the file that lies in the way of this distribution's own package
 if _found is None or _found.origin is None or Path(_found.origin).parents[1] != Path(__file__).parents[1]:

@@ -19,6 +19,7 @@ GPT-3 changed are fields: section 2.3 of "Language Models are Unsupervised Multi
 section 2.1 of "Language Models are Few-Shot Learners" (Brown et al., 2020).
 """
 
+import copy
 from typing import TYPE_CHECKING
 
 from huggingface_hub.dataclasses import strict, validated_field
@@ -312,6 +313,43 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
     def window_of_layer(self, layer_idx: int) -> int | None:
         """Tokens that a query of this layer sees; `None`: all before it."""
         return self.sliding_window if self.attention_of_layers[layer_idx] == SLIDING_ATTENTION else None
+
+
+def config_for_task(config: PreTrainedConfig, model_class: type) -> PreTrainedConfig:
+    """The configuration of a model with a task head: with the traversal and the kind of labels that it has by default.
+
+    Args:
+        config ([`GPT1Config`] or [`GPT1LSTMConfig`]): a copy is changed.
+        model_class (`type`): the class that is built, with `supported_traversals` and `decoder_class`.
+
+    Raises:
+        ValueError: the class does not score the traversal; labels that the traversal does not have.
+    """
+    if config.traversal is None:
+        config = copy.deepcopy(config)
+        config.traversal = model_class.supported_traversals[0]
+    if config.problem_type is None and config.is_regression:
+        config = copy.deepcopy(config)
+        config.problem_type = "regression"  # pipelines read the scores by it
+    if config.traversal not in model_class.supported_traversals:
+        family = model_class.decoder_class.__name__.removesuffix("Model")
+        other = "ForMultipleChoice" if config.traversal == "multiple_choice" else "ForSequenceClassification"
+        raise ValueError(
+            f"{model_class.__name__} scores the traversals {', '.join(model_class.supported_traversals)}, but this "
+            f"configuration's `traversal` is {config.traversal!r}. Open it with {family}{other} or "
+            f"{family}DoubleHeadsModel."
+        )
+    if config.traversal == "multiple_choice" and config.problem_type not in (None, "single_label_classification"):
+        raise ValueError(
+            f"`problem_type` is {config.problem_type!r}, but the task head of the traversal 'multiple_choice' "
+            "knows 'single_label_classification'."
+        )
+    if config.problem_type == "regression" and config.num_labels != 1:
+        raise ValueError(
+            f"`problem_type` is 'regression', which has one score, but `num_labels` is {config.num_labels}. "
+            "Pass `num_labels=1`."
+        )
+    return config
 
 
 def auto_map_of(auto_classes: dict[str, str], traversal: str | None) -> dict[str, str]:

@@ -18,6 +18,7 @@ from transformers import PreTrainedModel, TrainingArguments
 from ..configuration_gpt1 import GPT1Config
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
 from ..hub.push import PublishingTrainer
+from .cpu_attention import choose_cpu_attention
 from .launch import SharedStream, check_launch, check_sharding
 
 
@@ -126,6 +127,7 @@ class _GPT1BaseTrainer(PublishingTrainer):
 
     def _check_model(self, model: PreTrainedModel) -> None:
         check_sharding(model)
+        choose_cpu_attention(model, self.args.device)
         tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
         if tokenizer is None:
             return

@@ -42,10 +42,11 @@ from modeling_gpt1 import (
     GPT1ForCausalLM,
     GPT1Model,
     ScoringRequest,
-    attention_gpt1,
     unpadding_gpt1,
 )
 from modeling_gpt1.conversion import to_openai_gpt
+from modeling_gpt1.training import cpu_attention
+from modeling_gpt1.training.cpu_attention import choose_cpu_attention
 from modeling_gpt1.training.trainer import training_flops_per_token
 from modeling_gpt1.unpadding_gpt1 import pack_sequences
 
@@ -282,12 +283,13 @@ def test_blocks_of_banded_training_are_plain_attention_under_the_same_noise(tiny
     def dropout(tensor, p, training, inplace=False):
         return tensor * (1.5 if p > 0 else 1)
 
-    monkeypatch.setattr(attention_gpt1, "dropout_noise", noise)
+    monkeypatch.setattr(cpu_attention, "dropout_noise", noise)
     monkeypatch.setattr(torch.nn.functional, "dropout", dropout)
     gradients = {}
     for implementation in ("eager", "sdpa"):
         model = tiny_model(GPT1ForCausalLM, attn_pdrop=0.4, **GPT3).train()
         model.set_attn_implementation(implementation)
+        choose_cpu_attention(model, "cpu")
         ids = random_ids(2, 9)
         model(ids, attention_mask=torch.tensor(PADDED["right"]), labels=ids).loss.backward()
         gradients[implementation] = {name: weight.grad for name, weight in model.named_parameters()}
