@@ -21,7 +21,7 @@ help:
 	@echo "make demo    the paper in a few minutes: pre-train, fine-tune, compare (examples/quickstart.py)"
 	@echo "make test    all tests, $(WORKERS) at a time (WORKERS=n); PYTEST_ARGS='-k name' to choose"
 	@echo "make test-browser  the playground in Debian's chromium (apt-get install chromium chromium-driver)"
-	@echo "make lint    ruff (rules and format) and transformers-mlinter"
+	@echo "make lint    ruff (rules and format), the contracts of import-linter, transformers-mlinter"
 	@echo "make format  let ruff mend what it can"
 	@echo "make bench   every speed and memory benchmark beside its peers: hours; BENCH_ARGS=--quick checks the scripts"
 	@echo "make clean   remove .venv and everything built"
@@ -36,11 +36,12 @@ test: $(INSTALLED)test
 
 test-browser: $(INSTALLED)browser
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false \
-		$(RUN) -m pytest tests/examples/test_playground_browser.py
+		$(RUN) -m pytest tests/playground/test_playground_browser.py
 
 lint: $(INSTALLED)lint $(MLINTER_RULES)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
+	$(VENV)/bin/lint-imports --no-cache
 	$(RUN) -m mlinter --no-progress --no-cache --rules-toml $(MLINTER_RULES) modeling_gpt1 tokenization
 
 format: $(INSTALLED)lint

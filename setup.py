@@ -1,4 +1,4 @@
-"""Builds and installs gpt1-hf: the packages modeling_gpt1 and tokenization, with hub_card.md inside modeling_gpt1."""
+"""Builds and installs gpt1-hf: modeling_gpt1 with hub_card.md inside, tokenization, and the entry point of `gpt1`."""
 
 from pathlib import Path
 
@@ -7,6 +7,7 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
 HUB_CARD = "hub_card.md"
+ENTRY = "gpt1_entry"
 
 
 class BuildWithHubCard(build_py):
@@ -31,7 +32,8 @@ class BuildWithHubCard(build_py):
 
 
 PLOT = ["matplotlib>=3.9"]
-LINT = ["ruff>=0.15", "transformers-mlinter>=0.1.5"]
+IMPORT_LINTER = "import-linter>=2.5"
+LINT = [IMPORT_LINTER, "ruff>=0.15", "transformers-mlinter>=0.1.5"]
 CLEAN = ["ftfy>=6.1"]
 PLAYGROUND = ["gradio>=6.31,<7"]
 # spaCy and ftfy are the oracles of the tokenizer's tests, scikit-learn and scipy those of the metrics'; PEFT and ONNX
@@ -39,6 +41,7 @@ PLAYGROUND = ["gradio>=6.31,<7"]
 TEST = [
     *PLOT,
     *CLEAN,
+    IMPORT_LINTER,
     "onnxruntime>=1.23",
     "onnxscript>=0.7",
     "peft>=0.21",
@@ -50,7 +53,7 @@ TEST = [
     "spacy>=3.8,<4",
     "tensorboard>=2.18",
 ]
-# Needs Debian's chromium and chromium-driver, too: see tests/examples/test_playground_browser.py.
+# Needs Debian's chromium and chromium-driver, too: see tests/playground/test_playground_browser.py.
 BROWSER = [*TEST, *PLAYGROUND, "selenium>=4.40"]
 
 setup(
@@ -61,13 +64,22 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     license_files=["LICENSE"],
-    packages=find_packages(include=["modeling_gpt1", "modeling_gpt1.*", "tokenization"]),
+    packages=[*find_packages(include=["modeling_gpt1", "modeling_gpt1.*", "tokenization"]), ENTRY],
+    # The console script must start without importing modeling_gpt1, which brings torch and transformers.
+    package_dir={ENTRY: "modeling_gpt1/commands/entry"},
+    package_data={
+        "modeling_gpt1.commands": ["accelerate/*.yaml"],
+        "modeling_gpt1.playground": ["*.css"],
+        "modeling_gpt1.reproduction": ["templates/*"],
+    },
+    entry_points={"console_scripts": [f"gpt1 = {ENTRY}:main"]},
     cmdclass={"build_py": BuildWithHubCard},
     python_requires=">=3.10",
     install_requires=[
         "accelerate>=1.10",
         "datasets>=4.0",
         "evaluate>=0.4.6",
+        "filelock>=3.30",
         "huggingface-hub>=1",
         "jinja2>=3.1",
         "numpy>=1.26",

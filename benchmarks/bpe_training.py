@@ -22,7 +22,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from harness import MIB, machine, peak_resident_bytes, save_result
+from harness import MIB, default_data, machine, peak_resident_bytes, save_result
 
 OURS, PEER = "GPT1Tokenizer.train", "tokenizers.BpeTrainer"
 
@@ -141,7 +141,7 @@ def print_table(result: dict) -> None:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    data = Path(os.environ.get("GPT1_DATA_DIR", "data"))
+    data = default_data()
     parser.add_argument("--books", type=Path, default=data / "books" / "train", help="folder of .txt files")
     parser.add_argument("--num_merges", type=int, default=40_000, help="merges to learn")
     parser.add_argument("--repeats", type=int, default=3, help="trainings of each; the medians count")

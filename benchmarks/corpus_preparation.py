@@ -13,19 +13,27 @@ with and without the pages of mapped files (Linux).
 import argparse
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 
 from datasets import load_dataset
-from harness import machine, save_result
+from harness import (
+    MIB,
+    PrivatePeak,
+    default_data,
+    kernel_figure,
+    machine,
+    peak_resident_bytes,
+    private_bytes,
+    released_tokenizer,
+    save_result,
+)
 
 from tokenization import GPT1Tokenizer, count_blocks, load_blocks
 
@@ -54,23 +62,6 @@ def write_corpus(name: str, books: list[Path], folder: Path) -> None:
                 shutil.copyfile(book, folder / f"{book.stem}-{copy}.txt")
 
 
-def status(key: str) -> float:
-    """An entry of this process's memory, in MiB."""
-    return int(re.search(rf"{key}:\s*(\d+) kB", Path("/proc/self/status").read_text())[1]) / 1024
-
-
-class AnonymousPeak(threading.Thread):
-    """The largest anonymous memory of this process, looked at every 20 ms."""
-
-    def __init__(self):
-        super().__init__(daemon=True)
-        self.mib, self.over = 0.0, threading.Event()
-
-    def run(self):
-        while not self.over.wait(0.02):
-            self.mib = max(self.mib, status("RssAnon"))
-
-
 def prepare(files: list[str], tokenizer: GPT1Tokenizer, num_proc: int | None, cache: str) -> dict:
     counts = count_blocks(load_blocks(files, tokenizer, BLOCK_LENGTH, num_proc=num_proc, cache_dir=cache))
     return {"rows": counts.rows, "tokens_in_rows": counts.tokens, "tokens_left_out": counts.left_out_tokens}
@@ -95,22 +86,20 @@ def prepare_as_peer(files: list[str], tokenizer: GPT1Tokenizer, num_proc: int | 
 
 def measure(preparer: str, folder: Path, openai_bpe: Path, num_proc: int | None) -> dict:
     """One preparation in this process."""
-    names = ("encoder_bpe_40000.json", "vocab_40000.bpe")
-    tokenizer = GPT1Tokenizer.from_openai(*(openai_bpe / name for name in names))
+    tokenizer = released_tokenizer(openai_bpe)
     files = sorted(str(path) for path in folder.glob("*.txt"))
-    before = {"start_mib": status("VmRSS"), "start_anonymous_mib": status("RssAnon")}
-    peak = AnonymousPeak()
-    peak.start()
+    before = {
+        "start_mib": kernel_figure("/proc/self/status", "VmRSS") / 1024,
+        "start_anonymous_mib": private_bytes() / MIB,
+    }
     start, processor_start = time.perf_counter(), sum(os.times()[:4])
     function = prepare if preparer == "gpt1-hf" else prepare_as_peer
-    with tempfile.TemporaryDirectory() as cache:
+    with PrivatePeak() as private, tempfile.TemporaryDirectory() as cache:
         counts = function(files, tokenizer, num_proc, cache)
         seconds, processor_seconds = time.perf_counter() - start, sum(os.times()[:4]) - processor_start
-    peak.over.set()
-    peak.join()
     megabytes = sum(os.path.getsize(path) for path in files) / 1e6
     spent = {"seconds": seconds, "processor_seconds": processor_seconds}
-    memory = {**before, "peak_mib": status("VmHWM"), "peak_anonymous_mib": peak.mib}
+    memory = {**before, "peak_mib": peak_resident_bytes() / MIB, "peak_anonymous_mib": private.bytes / MIB}
     return {"files": len(files), "megabytes": megabytes, **counts, **spent, **memory}
 
 
@@ -152,7 +141,7 @@ def measure_all(arguments) -> list[dict]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    data = Path(os.environ.get("GPT1_DATA_DIR", "data"))
+    data = default_data()
     parser.add_argument("--books", type=Path, default=data / "books" / "train", help="folder of .txt files")
     parser.add_argument(
         "--openai_bpe",

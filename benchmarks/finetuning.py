@@ -37,12 +37,14 @@ import torch
 import transformers
 from harness import (
     MIB,
+    SMALL,
     comparison,
     in_turns,
     machine,
     out_of_the_file,
     peak_resident_bytes,
     print_comparisons,
+    released_tokenizer,
     reset_peak,
     resident_bytes,
     running_worker,
@@ -62,7 +64,6 @@ SHAPES = {
     "Story-Cloze-shaped step": ((8, 2, 64, 50), (1.5, 1.5, None)),
 }
 QUICK_SHAPES = {"RACE-shaped step": ((1, 4, 32, 20), (None, None, None))}
-QUICK_CONFIG = {"vocab_size": 1000, "n_embd": 64, "n_layer": 2, "n_head": 2}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 LM_COEF = 0.5
 TOLERANCE = 1e-4
@@ -210,10 +211,7 @@ def sentences(number: int, vocab_size: int) -> list[dict]:
         generator = random.Random(0)
         lengths = [min(4 + int(generator.expovariate(1 / 10)), 70) for _ in range(number)]
         return [{"ids": generator.choices(range(vocab_size), k=n), "label": n % 2} for n in lengths]
-    from tokenization import GPT1Tokenizer
-
-    bpe = Path(data_dir) / "openai_gpt_bpe"
-    tokenizer = GPT1Tokenizer.from_openai(bpe / "encoder_bpe_40000.json", bpe / "vocab_40000.bpe")
+    tokenizer = released_tokenizer(Path(data_dir) / "openai_gpt_bpe")
     with open(Path(data_dir) / "sst2" / "train.jsonl", encoding="utf-8") as file:
         rows = random.Random(0).sample([json.loads(line) for line in file], number)
     start, end = 0, 1  # any ids: the weights are random
@@ -301,7 +299,7 @@ def write_checkpoint(model_class: type, folder: str, quick: bool) -> OpenAIGPTCo
     """Random weights as an openai-gpt checkpoint, which all models read."""
     torch.manual_seed(0)
     transformers.utils.logging.disable_progress_bar()
-    config = OpenAIGPTConfig(**(QUICK_CONFIG if quick else {}))
+    config = OpenAIGPTConfig(**(SMALL if quick else {}))
     model_class(config).save_pretrained(folder)
     return config
 

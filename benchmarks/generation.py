@@ -25,8 +25,8 @@ from contextlib import ExitStack
 
 import torch
 import transformers
-from harness import comparison, in_turns, machine, print_comparisons, running_worker, save_result
-from transformers import CompileConfig, GPT2Config, GPT2LMHeadModel, OpenAIGPTConfig, OpenAIGPTLMHeadModel
+from harness import SMALL, comparison, in_turns, machine, print_comparisons, running_worker, save_result, write_peers
+from transformers import CompileConfig, GPT2LMHeadModel, OpenAIGPTLMHeadModel
 
 from modeling_gpt1 import GPT1ForCausalLM, GPT1Int8Config, order_weights_for_generation
 
@@ -39,7 +39,6 @@ PEER_BATCHED_TOKENS = 48
 TARGETS = {PEER: {1: 6.0, 8: 12.0}, GPT2: {1: 1.0, 8: 1.0}}
 # A token may take 1.5 × the time of reading the weights, at batch 1.
 LEAST_FRACTION = {1: 1 / 1.5}
-SMALL = {"n_layer": 2, "n_embd": 64, "n_head": 2, "vocab_size": 1000}
 
 
 def open_model(name: str, folder: str) -> torch.nn.Module:
@@ -170,7 +169,7 @@ def compare(rounds: int, threads: int, quick: bool, compiled: bool = False) -> l
     names = [OURS, ORDERED, BF16, INT8, *([COMPILED] if compiled else []), GPT2, PEER]
     num_new = 16 if quick else 192
     with tempfile.TemporaryDirectory() as folder:
-        folders = write_checkpoints(folder, SMALL if quick else {})
+        folders = write_peers(folder, SMALL if quick else {}, spread_positions, initializer_range=0.2)
         figures = measure(names, {name: folders.get(name, folders[PEER]) for name in names}, num_new, rounds, threads)
     for batch in BATCHES:
         bandwidths = [figure["GB/s"] for column in figures[batch].values() for figure in column]
@@ -179,21 +178,9 @@ def compare(rounds: int, threads: int, quick: bool, compiled: bool = False) -> l
     return [row | {"target": None} for row in rows] if quick else rows
 
 
-def write_checkpoints(folder: str, sizes: dict[str, int]) -> dict[str, str]:
-    """Random weights of both built-in models; ours reads openai-gpt's."""
-    torch.manual_seed(0)
-    transformers.utils.logging.disable_progress_bar()
-    openai_config = OpenAIGPTConfig(**sizes, initializer_range=0.2)
-    model = OpenAIGPTLMHeadModel(openai_config)
-    # Without large weights, above all of the positions, the greedy tokens of random models are all the same.
+def spread_positions(model: OpenAIGPTLMHeadModel) -> None:
+    """Without large weights, above all of the positions, the greedy tokens of random models are all the same."""
     torch.nn.init.normal_(model.transformer.positions_embed.weight)
-    model.save_pretrained(f"{folder}/openai-gpt")
-    same_sizes = {name: getattr(openai_config, name) for name in ("vocab_size", "n_layer", "n_embd", "n_head")}
-    config = GPT2Config(
-        **same_sizes, n_positions=512, bos_token_id=None, eos_token_id=None, attn_implementation="sdpa"
-    )
-    GPT2LMHeadModel(config).save_pretrained(f"{folder}/gpt2")
-    return {PEER: f"{folder}/openai-gpt", GPT2: f"{folder}/gpt2"}
 
 
 def parse_arguments() -> argparse.Namespace:

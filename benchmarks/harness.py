@@ -13,6 +13,7 @@ import platform
 import resource
 import statistics
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
@@ -23,10 +24,13 @@ import psutil
 
 MIB = 2**20
 RESULTS = Path(__file__).parent / "results"
+SMALL = {"vocab_size": 1000, "n_embd": 64, "n_layer": 2, "n_head": 2}  # of a quick run's models
 
 
 def machine(threads: int | None = None) -> dict:
     """What the figures depend on."""
+    from modeling_gpt1.reproduction.models import processor_name  # here: a measured process imports only its own
+
     return {
         "cores": os.cpu_count(),
         **({} if threads is None else {"threads": threads}),
@@ -39,13 +43,6 @@ def machine(threads: int | None = None) -> dict:
     }
 
 
-def processor_name() -> str:
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
-
-
 def save_result(name: str, about: dict, content: dict | list, folder: Path = RESULTS) -> Path:
     """Writes `<date>-<name>.json` into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -53,6 +50,53 @@ def save_result(name: str, about: dict, content: dict | list, folder: Path = RES
     path.write_text(json.dumps({"machine": about, "results": content}, indent=2) + "\n", encoding="utf-8")
     print(f"written: {path}")
     return path
+
+
+# ---- What is read
+
+
+def default_data() -> Path:
+    """Folder of the data sets, which need not be there."""
+    return Path(os.environ.get("GPT1_DATA_DIR", "data"))
+
+
+def released_tokenizer(folder: Path):
+    """GPT1Tokenizer of the two files that were released with GPT-1."""
+    from tokenization import GPT1Tokenizer
+
+    return GPT1Tokenizer.from_openai(folder / "encoder_bpe_40000.json", folder / "vocab_40000.bpe")
+
+
+def write_peers(
+    folder: str, sizes: dict[str, int], prepare: Callable | None = None, **openai_fields
+) -> dict[str, str]:
+    """
+    Random weights of the two built-in models, of one size; ours reads openai-gpt's.
+
+    Args:
+        sizes: fields of OpenAIGPTConfig.
+        prepare: changes the weights of the openai-gpt model.
+        openai_fields: more fields, of its configuration alone.
+
+    Returns:
+        The folders of `OpenAIGPTLMHeadModel` and `GPT2LMHeadModel`, by these names.
+    """
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel, OpenAIGPTConfig, OpenAIGPTLMHeadModel, logging
+
+    torch.manual_seed(0)
+    logging.disable_progress_bar()
+    folders = {name: f"{folder}/{name}" for name in ("OpenAIGPTLMHeadModel", "GPT2LMHeadModel")}
+    config = OpenAIGPTConfig(**sizes, **openai_fields)
+    model = OpenAIGPTLMHeadModel(config)
+    if prepare is not None:
+        prepare(model)
+    model.save_pretrained(folders["OpenAIGPTLMHeadModel"])
+    names = ("vocab_size", "n_positions", "n_layer", "n_embd", "n_head")
+    same_size = {name: getattr(config, name) for name in names}
+    config = GPT2Config(**same_size, bos_token_id=None, eos_token_id=None, attn_implementation="sdpa")
+    GPT2LMHeadModel(config).save_pretrained(folders["GPT2LMHeadModel"])
+    return folders
 
 
 # ---- Processes
@@ -105,6 +149,39 @@ def out_of_the_file(model) -> None:
         parameter.data = parameter.data.clone()
 
 
+class PrivatePeak(threading.Thread):
+    """The most memory of this process that no file backs, looked at every 5 ms while a `with` block runs."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.bytes, self.over = private_bytes(), threading.Event()
+
+    def run(self):
+        while not self.over.wait(0.005):
+            self.bytes = max(self.bytes, private_bytes())
+
+    def __enter__(self) -> "PrivatePeak":
+        self.start()
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.over.set()
+        self.join()
+
+
+def private_bytes() -> int:
+    return kernel_figure("/proc/self/status", "RssAnon") * 1024
+
+
+def kernel_figure(path: str, key: str) -> int:
+    """A figure of a file of the kernel's with lines `key: figure`; 0 on systems without it."""
+    try:
+        lines = Path(path).read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith(f"{key}:")), 0)
+
+
 def reset_peak() -> None:
     """Forgets the peak so far; where the system cannot, the peak is that of the whole life."""
     try:
@@ -114,10 +191,8 @@ def reset_peak() -> None:
 
 
 def peak_resident_bytes() -> int:
-    status = Path("/proc/self/status")
-    if status.exists():
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
-        return int(line.split()[1]) * 1024
+    if kilobytes := kernel_figure("/proc/self/status", "VmHWM"):
+        return kilobytes * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 

@@ -93,6 +93,17 @@ class SayUpdates(TrainerCallback):
             print(UPDATE.format(state.global_step + 1), flush=True)
 
 
+class ForgetLosses(TrainerCallback):
+    """Takes away again what this package's trainers gave back; comes after them."""
+
+    def __init__(self, trainer):
+        self.trainer = trainer
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.trainer._tr_loss.zero_()
+        self.trainer._globalstep_last_logged = state.global_step
+
+
 def make_trainer(name: str, output_dir: str, control: str | None) -> GPT1Trainer | GPT1PretrainingTrainer:
     torch.manual_seed(0)
     size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": LENGTH}
@@ -123,13 +134,7 @@ def train(name: str, output_dir: str, control: str | None) -> None:
     """The whole life of a process, if nobody kills it."""
     trainer = make_trainer(name, output_dir, control)
     if control == "forgets the losses since the last log":
-        restore = trainer._restore_progress
-
-        def forget():
-            trainer._restored["progress"]["running_losses"]["loss"] = []
-            restore()
-
-        trainer._restore_progress = forget if newest_whole_checkpoint(output_dir) else restore
+        trainer.add_callback(ForgetLosses(trainer))
     result = trainer.train(resume_from_checkpoint="auto")
     trainer.save_model()
     state = trainer.state

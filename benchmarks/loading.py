@@ -24,23 +24,26 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
-from typing import Any
 
 from harness import (
+    SMALL,
+    PrivatePeak,
     comparison,
     format_summary,
     in_turns,
+    kernel_figure,
     machine,
     peak_resident_bytes,
     print_comparisons,
+    private_bytes,
     reset_peak,
     resident_bytes,
     running_worker,
     save_result,
     summary,
+    write_peers,
 )
 
 BASELINE = (
@@ -63,12 +66,12 @@ OPENINGS = {  # class, folder, dtype
     "GPT1DoubleHeadsModel float32": ("GPT1DoubleHeadsModel", "double-heads", "float32"),
     "AutoModelForCausalLM float32": ("AutoModelForCausalLM", "gpt1", "float32"),
     "GPT1ForCausalLM bfloat16": ("GPT1ForCausalLM", "gpt1", "bfloat16"),
-    "GPT1ForCausalLM float32 from openai-gpt": ("GPT1ForCausalLM", "openai-gpt", "float32"),
-    "GPT1ForCausalLM bfloat16 from openai-gpt": ("GPT1ForCausalLM", "openai-gpt", "bfloat16"),
-    "OpenAIGPTLMHeadModel float32": ("OpenAIGPTLMHeadModel", "openai-gpt", "float32"),
-    "OpenAIGPTLMHeadModel bfloat16": ("OpenAIGPTLMHeadModel", "openai-gpt", "bfloat16"),
-    "GPT2LMHeadModel float32": ("GPT2LMHeadModel", "gpt2", "float32"),
-    "GPT2LMHeadModel bfloat16": ("GPT2LMHeadModel", "gpt2", "bfloat16"),
+    "GPT1ForCausalLM float32 from openai-gpt": ("GPT1ForCausalLM", "OpenAIGPTLMHeadModel", "float32"),
+    "GPT1ForCausalLM bfloat16 from openai-gpt": ("GPT1ForCausalLM", "OpenAIGPTLMHeadModel", "bfloat16"),
+    "OpenAIGPTLMHeadModel float32": ("OpenAIGPTLMHeadModel", "OpenAIGPTLMHeadModel", "float32"),
+    "OpenAIGPTLMHeadModel bfloat16": ("OpenAIGPTLMHeadModel", "OpenAIGPTLMHeadModel", "bfloat16"),
+    "GPT2LMHeadModel float32": ("GPT2LMHeadModel", "GPT2LMHeadModel", "float32"),
+    "GPT2LMHeadModel bfloat16": ("GPT2LMHeadModel", "GPT2LMHeadModel", "bfloat16"),
 }
 PEERS = ("OpenAIGPTLMHeadModel", "GPT2LMHeadModel")
 MEASURES = {
@@ -78,7 +81,6 @@ MEASURES = {
     "private": "private / file",
     "read": "read from disk / file",
 }
-SMALL = {"vocab_size": 1000, "n_embd": 64, "n_layer": 2, "n_head": 2}
 
 
 # ---- Imports
@@ -110,31 +112,6 @@ def measure_imports(rounds: int) -> dict[str, dict[str, list[float]]]:
 # ---- Openings
 
 
-class PrivatePeak(threading.Thread):
-    """The most memory of this process that no file backs, looked at every 5 ms."""
-
-    def __init__(self):
-        super().__init__(daemon=True)
-        self.bytes, self.over = private_bytes(), threading.Event()
-
-    def run(self):
-        while not self.over.wait(0.005):
-            self.bytes = max(self.bytes, private_bytes())
-
-
-def private_bytes() -> int:
-    return kernel_figure("/proc/self/status", "RssAnon") * 1024
-
-
-def kernel_figure(path: str, key: str) -> int:
-    """A figure of a file of the kernel's with lines `key: figure`; 0 on systems without it."""
-    try:
-        lines = Path(path).read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith(f"{key}:")), 0)
-
-
 def forget_file(path: Path) -> None:
     """Puts a file out of the kernel's cache, so that reading it is seen."""
     if hasattr(os, "posix_fadvise"):
@@ -164,16 +141,13 @@ class Opener:
         gc.collect()
         resident_before, read_before = resident_bytes(), kernel_figure("/proc/self/io", "read_bytes")
         reset_peak()
-        private = PrivatePeak()
-        private_before = private.bytes
-        private.start()
-        start, cpu_start = time.perf_counter(), time.process_time()
-        model = self.model_class.from_pretrained(self.folder, dtype=self.dtype)
-        for parameter in model.parameters():
-            parameter.detach().sum()
-        seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
-        private.over.set()
-        private.join()
+        private_before = private_bytes()
+        with PrivatePeak() as private:
+            start, cpu_start = time.perf_counter(), time.process_time()
+            model = self.model_class.from_pretrained(self.folder, dtype=self.dtype)
+            for parameter in model.parameters():
+                parameter.detach().sum()
+            seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
         return {
             "cpu_seconds": cpu_seconds,
             "seconds": seconds,
@@ -195,24 +169,12 @@ def measure_openings(folders: dict[str, str], rounds: int) -> dict[str, dict[str
 
 def write_checkpoints(folder: str, sizes: dict[str, int]) -> dict[str, str]:
     """Random weights of the same size as each class saves them; ours read openai-gpt's too."""
-    import torch
-    from transformers import GPT2Config, GPT2LMHeadModel, OpenAIGPTConfig, OpenAIGPTLMHeadModel, logging
-
     from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM
 
-    torch.manual_seed(0)
-    logging.disable_progress_bar()
-    config = OpenAIGPTConfig(**sizes)
-    same_size = {"vocab_size": config.vocab_size, "n_positions": config.n_positions, **sizes}
-    models: dict[str, Any] = {
-        "gpt1": GPT1ForCausalLM(GPT1Config(**sizes)),
-        "double-heads": GPT1DoubleHeadsModel(GPT1Config(**sizes, traversal="classification", num_labels=2)),
-        "openai-gpt": OpenAIGPTLMHeadModel(config),
-        "gpt2": GPT2LMHeadModel(GPT2Config(**same_size, bos_token_id=None, eos_token_id=None)),
-    }
-    folders = {name: f"{folder}/{name}" for name in models}
-    for name in list(models):
-        models.pop(name).save_pretrained(folders[name])
+    folders = write_peers(folder, sizes) | {name: f"{folder}/{name}" for name in ("gpt1", "double-heads")}
+    GPT1ForCausalLM(GPT1Config(**sizes)).save_pretrained(folders["gpt1"])
+    config = GPT1Config(**sizes, traversal="classification", num_labels=2)
+    GPT1DoubleHeadsModel(config).save_pretrained(folders["double-heads"])
     return folders
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import torch
-from harness import machine, save_result
+from harness import machine, released_tokenizer, save_result
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from modeling_gpt1.training.batching import EpochSeededSampler, LongestFirstSampler
@@ -68,8 +68,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=["sst2", "mrpc", "rte", "story_cloze"])
     parser.add_argument("--save", action="store_true", help="write the figures to benchmarks/results/<date>-….json")
     arguments = parser.parse_args()
-    bpe = arguments.data / "openai_gpt_bpe"
-    tokenizer = GPT1Tokenizer.from_openai(bpe / "encoder_bpe_40000.json", bpe / "vocab_40000.bpe")
+    tokenizer = released_tokenizer(arguments.data / "openai_gpt_bpe")
     tokenizer.add_control_tokens()
     results = [measure(name, arguments.data, tokenizer) for name in arguments.tasks]
     for result in results:

@@ -30,6 +30,7 @@ import transformers
 from finetuning import TOLERANCE
 from harness import (
     MIB,
+    SMALL,
     comparison,
     format_summary,
     in_turns,
@@ -42,11 +43,12 @@ from harness import (
     running_worker,
     save_result,
     summary,
+    write_peers,
 )
-from transformers import GPT2Config, GPT2LMHeadModel, OpenAIGPTConfig, OpenAIGPTLMHeadModel
+from transformers import GPT2LMHeadModel, OpenAIGPTLMHeadModel
 
 from modeling_gpt1 import GPT1ForCausalLM
-from modeling_gpt1.training.trainer import training_flops_per_token
+from modeling_gpt1.training.throughput import training_flops_per_token
 
 OURS, COMPILED, PEER, GPT2 = "GPT1ForCausalLM", "GPT1ForCausalLM compiled", "OpenAIGPTLMHeadModel", "GPT2LMHeadModel"
 MODEL_CLASSES = {
@@ -56,7 +58,6 @@ MODEL_CLASSES = {
     GPT2: GPT2LMHeadModel,
 }
 LENGTHS = (128, 256, 512)
-SMALL = {"vocab_size": 1000, "n_embd": 64, "n_head": 2, "n_layer": 2}
 # What a step should reach beside the built-in, the part of the matrix product's speed, and how much dearer than its
 # arithmetic a longer row may be.
 SPEED_TARGET, MEMORY_TARGET, PEAK_TARGET, LENGTH_TARGET = 1.3, 2.0, 0.75, 1 / 1.2
@@ -219,16 +220,9 @@ def print_result(result: dict) -> None:
 
 
 def write_checkpoints(folder: str, **sizes: int) -> dict[str, str]:
-    """Random weights of both built-in models; ours reads openai-gpt's."""
-    torch.manual_seed(0)
-    transformers.utils.logging.disable_progress_bar()
-    folders = dict.fromkeys((OURS, COMPILED, PEER), f"{folder}/openai-gpt") | {GPT2: f"{folder}/gpt2"}
-    config = OpenAIGPTConfig(**sizes)
-    OpenAIGPTLMHeadModel(config).save_pretrained(folders[PEER])
-    same_size = {"vocab_size": config.vocab_size, "n_positions": config.n_positions, **sizes}
-    config = GPT2Config(**same_size, bos_token_id=None, eos_token_id=None, attn_implementation="sdpa")
-    GPT2LMHeadModel(config).save_pretrained(folders[GPT2])
-    return folders
+    """The built-in models' by `write_peers`; ours reads openai-gpt's."""
+    folders = write_peers(folder, sizes)
+    return folders | dict.fromkeys((OURS, COMPILED), folders[PEER])
 
 
 def compare(rounds: int, threads: int, quick: bool) -> list[dict]:

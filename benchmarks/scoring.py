@@ -35,11 +35,13 @@ import torch
 import transformers
 from harness import (
     MIB,
+    SMALL,
     comparison,
     in_turns,
     machine,
     peak_resident_bytes,
     print_comparisons,
+    released_tokenizer,
     reset_peak,
     running_worker,
     save_result,
@@ -52,7 +54,6 @@ OURS, WHOLE, PEER = "CausalLMScorer", "CausalLMScorer, answers whole", "OpenAIGP
 NUM_QUESTIONS, NUM_ANSWERS = 8, 4
 TARGET = 3.0  # of the ratios of time
 TOLERANCE = 1e-4
-QUICK_CONFIG = {"vocab_size": 1000, "n_embd": 64, "n_layer": 2, "n_head": 2}
 
 
 class Worker:
@@ -108,10 +109,8 @@ def random_questions(number: int, vocab_size: int) -> list[tuple[list[int], list
 
 def race_questions(number: int, data_dir: Path) -> list[tuple[list[int], list[list[int]]]]:
     from modeling_gpt1 import get_heuristic
-    from tokenization import GPT1Tokenizer
 
-    bpe = data_dir / "openai_gpt_bpe"
-    tokenizer = GPT1Tokenizer.from_openai(bpe / "encoder_bpe_40000.json", bpe / "vocab_40000.bpe")
+    tokenizer = released_tokenizer(data_dir / "openai_gpt_bpe")
     paths = (data_dir / "race" / f"{part}_validation.jsonl" for part in ("middle", "high"))
     rows = [json.loads(line) for path in paths for line in path.read_text(encoding="utf-8").splitlines()]
     rows = random.Random(0).sample(rows, number)
@@ -149,7 +148,7 @@ def compare(rounds: int, threads: int, quick: bool) -> list[dict]:
     """The rows of `make bench`; `quick` takes a tiny model, whose ratios mean nothing."""
     torch.manual_seed(0)
     transformers.utils.logging.disable_progress_bar()
-    config = OpenAIGPTConfig(**(QUICK_CONFIG if quick else {}))
+    config = OpenAIGPTConfig(**(SMALL if quick else {}))
     questions = make_questions(2 if quick else NUM_QUESTIONS, config)
     with tempfile.TemporaryDirectory() as folder:
         OpenAIGPTLMHeadModel(config).save_pretrained(folder)

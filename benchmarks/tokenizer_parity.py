@@ -1,7 +1,8 @@
 """How often GPT1Tokenizer equals the released preparation on a folder of books, and its speed beside a peer.
 
 The peer is transformers' OpenAIGPTTokenizer with the same vocabulary; the reference is ftfy + the released punctuation
-rules + spaCy + BPE (tests/tokenization/oracle.py).
+rules + spaCy + BPE (tests/tokenization/oracle.py). On one thread a second peer shows what `encodings_on_demand.py`
+gains: GPT1Tokenizer with transformers' own encoding.
 
 Speed: novels as paragraphs in one batch, whole documents of growing length (the cost of a byte must not grow with
 them), and 1,000,000 short rows, through `tokenizer(list)` and through `datasets.map`, on one and two threads, each
@@ -31,24 +32,33 @@ from pathlib import Path
 from harness import (
     MIB,
     comparison,
+    default_data,
     in_turns,
     machine,
     peak_resident_bytes,
     print_comparisons,
+    released_tokenizer,
     reset_peak,
     resident_bytes,
     running_worker,
     save_result,
 )
-from transformers import OpenAIGPTTokenizer
+from transformers import OpenAIGPTTokenizer, TokenizersBackend
 
 from tokenization import GPT1Tokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("spacy", "ftfy", "datasets")
-OURS, PEER = "GPT1Tokenizer", "OpenAIGPTTokenizer"
+OURS, IN_FULL, PEER = "GPT1Tokenizer", "GPT1Tokenizer in full", "OpenAIGPTTokenizer"
 NUM_ROWS, ROWS_A_CALL, ROWS_A_MAP_BATCH = 1_000_000, 100_000, 1000
 DOCUMENT_MEGABYTES = (0.5, 1, 2, 5)
+
+
+class EncodingInFull(GPT1Tokenizer):
+    """With the encoding of transformers, which makes every field at once."""
+
+    def _encode_plus(self, *texts, **options):
+        return TokenizersBackend._encode_plus(self, *texts, **{**options, "split_special_tokens": True})
 
 
 def load_oracle():
@@ -85,15 +95,8 @@ def agreement(expected: list[list[int]], found: list[list[int]]) -> dict:
 
 
 def make_tokenizer(name: str, vocab: dict, merges: list):
-    kind = GPT1Tokenizer if name == OURS else OpenAIGPTTokenizer
-    return kind(vocab=vocab, merges=merges)
-
-
-def released_bpe(data: Path) -> tuple[dict, list]:
-    """Vocabulary and merges that were released with GPT-1."""
-    folder = data / "openai_gpt_bpe"
-    tokenizer = GPT1Tokenizer.from_openai(folder / "encoder_bpe_40000.json", folder / "vocab_40000.bpe")
-    return vocab_and_merges(tokenizer)
+    kinds = {OURS: GPT1Tokenizer, IN_FULL: EncodingInFull, PEER: OpenAIGPTTokenizer}
+    return kinds[name](vocab=vocab, merges=merges)
 
 
 def vocab_and_merges(tokenizer) -> tuple[dict, list]:
@@ -103,7 +106,7 @@ def vocab_and_merges(tokenizer) -> tuple[dict, list]:
 
 def measure_agreement(data: Path) -> list[dict]:
     """Agreement a book of both tokenizers with the reference."""
-    vocab, merges = released_bpe(data)
+    vocab, merges = vocab_and_merges(released_tokenizer(data / "openai_gpt_bpe"))
     tokenizers = {name: make_tokenizer(name, vocab, merges) for name in (OURS, PEER)}
     oracle = load_oracle().Oracle(vocab, merges)
     rows = []
@@ -137,7 +140,7 @@ def load_material(data: Path, rounds: int, quick: bool) -> Material:
     books = sorted((data / "books" / "validation").glob("*.txt"))
     sentences = data / "sst2" / "train.jsonl"
     if books and sentences.is_file():
-        vocab, merges = released_bpe(data)
+        vocab, merges = vocab_and_merges(released_tokenizer(data / "openai_gpt_bpe"))
         prose = [book.read_text(encoding="utf-8") for book in books]
         short = [json.loads(line)["sentence"] for line in sentences.read_text(encoding="utf-8").splitlines()]
     else:
@@ -252,7 +255,7 @@ def started_worker(stack: ExitStack, name: str, material: Material, threads: int
 
 def compare(rounds: int, quick: bool, data: Path | None = None) -> list[dict]:
     """
-    The rows of `harness.comparison`: speed of both tokenizers on one and two threads, and memory on many short rows.
+    The rows of `harness.comparison`: speed of the tokenizers on one and two threads, and memory on many short rows.
 
     Args:
         rounds: passes of each, in turns.
@@ -261,9 +264,9 @@ def compare(rounds: int, quick: bool, data: Path | None = None) -> list[dict]:
     """
     material = load_material(data or default_data(), rounds, quick)
     rows = []
-    for threads in (1, 2):
+    for threads, names in ((1, (OURS, IN_FULL, PEER)), (2, (OURS, PEER))):
         with ExitStack() as stack:
-            ask = {name: started_worker(stack, name, material, threads) for name in (OURS, PEER)}
+            ask = {name: started_worker(stack, name, material, threads) for name in names}
             for name in ask:
                 ask[name]("run", "paragraphs", 0)  # the cache of words is full before the clock runs
             for work, size, description in works_of(material):
@@ -281,13 +284,11 @@ def work_rows(description: str, work: str, figures: dict[str, list[dict]]) -> li
         return [found[measure] for found in figures[name]]
 
     return [
-        comparison(description, measure, PEER, column(OURS, measure), column(PEER, measure), target=1.0)
+        comparison(description, measure, peer, column(OURS, measure), column(peer, measure), target=1.0)
+        for peer in (IN_FULL, PEER)
+        if peer in figures
         for measure in measures
     ]
-
-
-def default_data() -> Path:
-    return Path(os.environ.get("GPT1_DATA_DIR", "data"))
 
 
 # ---- Report

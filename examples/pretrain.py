@@ -1,337 +1,66 @@
-r"""Pre-trains GPT-1 on books or any other text, with its own BPE or a given tokenizer.
+"""Pre-trains a small GPT-1 on books, with a BPE of its own. A script to read and edit.
 
-A small model with a BPE of its own, on a folder of books (a file is a document):
+    python examples/pretrain.py --train_files books/train --validation_files books/validation --output_dir out/books
 
-    python examples/pretrain.py --train_files "books/train/*.txt" --validation_files "books/validation/*.txt" \
-        --num_merges 8000 --config_overrides hidden_size=256,num_hidden_layers=4,num_attention_heads=4 \
-        --per_device_train_batch_size 8 --num_train_epochs 1 --warmup_steps 0.05 --output_dir out/books
-
-The paper's 117 M parameters and 40 000 merges on several GPUs:
-
-    accelerate launch --config_file examples/accelerate/ddp.yaml --num_processes 8 examples/pretrain.py \
-        --train_files "books/train/*.txt" --bf16 --output_dir out/gpt1
-
-The LSTM that the paper compares with, on the same text:
-
-    python examples/pretrain.py --train_files "books/train/*.txt" --model_type gpt1-lstm \
-        --config_overrides hidden_size=256,lstm_hidden_size=512 --tokenizer_name out/books --output_dir out/lstm
-
-A data set of the hub, read as a stream; only the held-out blocks are stored:
-
-    python examples/pretrain.py --dataset_name wikitext --dataset_config_name wikitext-103-raw-v1 --streaming \
-        --max_steps 10000 --validation_split validation --output_dir out/wikitext
-
-Files are .txt, .jsonl, .json, .csv or .parquet, compressed or not; all but .txt have a document a row, in
-`--text_column`. Further training of a checkpoint: `--model_name_or_path out/books` instead of `--num_merges` and
-`--config_overrides`. A killed run goes on, to the bit, with the same command and `--resume_from_checkpoint auto`,
-which starts where there is nothing to resume. On several machines the output folder must be one that all share, and a
-corpus that takes over half an hour to prepare needs a longer `--ddp_timeout`, or one run beforehand in one process.
-`--help` lists every argument.
-
-Written to the output folder: model, tokenizer, card (README.md), log.jsonl (a line per log; `examples/plot_run.py`
-draws it), train_results.json, eval_results.json and all_results.json. `examples/finetune.py` takes the folder as its
-`--model_name_or_path`. `--report_to tensorboard` logs there too. `--push_to_hub --hub_model_id me/gpt1-books` uploads
-the folder without its checkpoints at the end, and where that fails prints the command that does it later.
+A file of the folders is a document. Each evaluation prints the held-out perplexity and a sample. `gpt1 pretrain` does
+this too, on more kinds of text, and resumes and uploads.
 """
 
 import logging
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-import transformers
-from datasets import Dataset, IterableDataset
-from finetune import CONFIG_CLASSES, check_output_folder, config_class_of, parse_overrides, where_to_resume
-from transformers import HfArgumentParser, PreTrainedModel, set_seed
+from transformers import HfArgumentParser, set_seed
 
 from modeling_gpt1 import (
     GPT1Config,
     GPT1ForCausalLM,
-    GPT1LSTMConfig,
-    GPT1LSTMForCausalLM,
     GPT1PretrainingArguments,
     GPT1PretrainingTrainer,
-    JsonLinesCallback,
     SampleCallback,
 )
-from modeling_gpt1.hub.push import PushError
-from modeling_gpt1.training.checkpoint import INCOMPLETE_DIR, last_whole_checkpoint, publish_files
-from modeling_gpt1.training.launch import check_launch, end_processes
-from tokenization import BlockCollator, GPT1Tokenizer, count_blocks, load_blocks, open_tokenizer, training_texts
+from tokenization import BlockCollator, GPT1Tokenizer, load_blocks, training_texts
 
-logger = logging.getLogger(__name__)
+# The paper's model is GPT1Config() as it is: 12 layers, 768 wide, 117 M parameters.
+SIZE = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4}
 
 
 @dataclass
-class CorpusArguments:
-    """The text to train on, and to measure perplexity on."""
+class Arguments:
+    """What to train on."""
 
-    train_files: list[str] = field(
-        default_factory=list, metadata={"help": "Files, folders or patterns of files to train on."}
-    )
-    validation_files: list[str] = field(
-        default_factory=list, metadata={"help": "Files, folders or patterns of files to measure perplexity on."}
-    )
-    dataset_name: str | None = field(default=None, metadata={"help": "Instead of files: a data set of the hub."})
-    dataset_config_name: str | None = field(default=None, metadata={"help": "Configuration of that data set."})
-    train_split: str = field(default="train", metadata={"help": "Split of that data set to train on."})
-    validation_split: str | None = field(
-        default=None, metadata={"help": "Split of that data set to measure perplexity on."}
-    )
-    text_column: str = field(default="text", metadata={"help": "Column of the text, where a row is a document."})
-    fix_text: bool = field(default=False, metadata={"help": "Clean the text with ftfy, as the paper does."})
-    mix_documents: bool = field(default=False, metadata={"help": "Let a block go on into the next document."})
-    block_length: int | None = field(
-        default=None, metadata={"help": "Tokens of a block. Default: the positions that the model has."}
-    )
-    streaming: bool = field(
-        default=False, metadata={"help": "Tokenise while training and store no training blocks; needs --max_steps."}
-    )
-    shuffle_buffer: int = field(default=10_000, metadata={"help": "Blocks of a stream among which one is drawn."})
-    preprocessing_num_workers: int | None = field(
-        default=None, metadata={"help": "Processes that tokenise. Default: one, with a thread per core."}
-    )
-    max_eval_blocks: int | None = field(
-        default=None,
-        metadata={"help": "Blocks, evenly spaced, of the evaluations while training; the last one takes all."},
-    )
-
-    def __post_init__(self):
-        if bool(self.train_files) == (self.dataset_name is not None):
-            given = f"both --train_files and --dataset_name {self.dataset_name}" if self.train_files else "neither"
-            raise ValueError(f"One source of text is needed, --train_files or --dataset_name; there is {given}.")
-        if self.train_files and (self.dataset_config_name or self.validation_split):
-            flag = "dataset_config_name" if self.dataset_config_name else "validation_split"
-            raise ValueError(f"--{flag} belongs to --dataset_name, which is missing. Leave it out.")
-
-    @property
-    def train_source(self) -> dict:
-        """Arguments of `load_blocks` and `training_texts` for the training text."""
-        return self._source(self.train_files, self.train_split)
-
-    @property
-    def validation_source(self) -> dict | None:
-        """The same for the held-out text, if there is one."""
-        if not self.validation_files and self.validation_split is None:
-            return None
-        return self._source(self.validation_files, self.validation_split or "train")
-
-    def _source(self, files: list[str], split: str) -> dict:
-        options = {"text_column": self.text_column, "fix_text": self.fix_text}
-        if files:
-            return {"source": files, **options}
-        return {"source": self.dataset_name, "name": self.dataset_config_name, "split": split, **options}
+    train_files: str = field(metadata={"help": "File, folder or pattern of files."})
+    validation_files: str = field(metadata={"help": "The same for held-out text."})
+    num_merges: int = field(default=8000, metadata={"help": "Merges of the BPE; the paper's are 40,000."})
 
 
 @dataclass
-class ModelArguments:
-    """Where model and tokenizer come from."""
+class TrainingArguments(GPT1PretrainingArguments):
+    """The paper's, but for what a small model and corpus need."""
 
-    model_name_or_path: str | None = field(
-        default=None, metadata={"help": "A checkpoint to train further: folder or hub id. Default: a fresh model."}
-    )
-    config_overrides: str | None = field(
-        default=None,
-        metadata={"help": "Fields of a fresh model: hidden_size=256,num_hidden_layers=4. Default: the paper's size."},
-    )
-    model_type: str | None = field(
-        default=None,
-        metadata={
-            "help": f"Of a fresh model: {' or '.join(CONFIG_CLASSES)}. Default: the first.",
-            "choices": list(CONFIG_CLASSES),
-        },
-    )
-    tokenizer_name: str | None = field(
-        default=None, metadata={"help": "Tokenizer: folder or hub id. Default: the model's, or a BPE of the text."}
-    )
-    num_merges: int = field(default=40_000, metadata={"help": "Merges of the BPE, where one is trained."})
-    prompts: list[str] = field(
-        default_factory=lambda: ["it was"], metadata={"help": "Texts that are continued at each evaluation."}
-    )
-    language: str = field(default="en", metadata={"help": "Language of the text, for the model card."})
-    license: str | None = field(
-        default=None,
-        metadata={"help": "Licence in the model card, such as mit. Default: that of a hub model trained further."},
-    )
-
-    def __post_init__(self):
-        for flag, value in (("--config_overrides", self.config_overrides), ("--model_type", self.model_type)):
-            if self.model_name_or_path is not None and value is not None:
-                raise ValueError(
-                    f"{flag} {value} describes a fresh model, but --model_name_or_path {self.model_name_or_path} is a "
-                    "trained one. Leave one of them out."
-                )
-
-
-def check_run(corpus_args: CorpusArguments, training_args: GPT1PretrainingArguments) -> None:
-    """What would otherwise come to light after the corpus is prepared."""
-    check_launch(training_args)
-    check_output_folder(training_args)
-    if corpus_args.streaming and training_args.max_steps <= 0:
-        raise ValueError("--streaming has no end that is known beforehand. Pass the number of updates as --max_steps.")
-    if corpus_args.validation_source is None and training_args.eval_strategy != "no":
-        raise ValueError(
-            f"--eval_strategy {training_args.eval_strategy.value} needs held-out text. Pass --validation_files or "
-            "--validation_split."
-        )
-    for source in filter(None, (corpus_args.train_source, corpus_args.validation_source)):
-        training_texts(**source)  # reads the first piece
-
-
-def load_tokenizer(
-    model_args: ModelArguments, corpus_args: CorpusArguments, training_args: GPT1PretrainingArguments
-) -> GPT1Tokenizer:
-    """The given tokenizer, or a BPE of the training text that the main process learns and the others read."""
-    given = model_args.tokenizer_name or model_args.model_name_or_path
-    if given is not None:
-        return open_tokenizer(given)
-    output_dir, resume = Path(training_args.output_dir), where_to_resume(training_args)
-    if resume is not None:  # the weights belong to the BPE that was saved with them
-        return GPT1Tokenizer.from_pretrained(last_whole_checkpoint(output_dir) if resume is True else resume)
-    with training_args.main_process_first(local=False, desc="learning the BPE"):
-        if training_args.process_index == 0:
-            tokenizer = GPT1Tokenizer.train(training_texts(**corpus_args.train_source), model_args.num_merges)
-            tokenizer.save_pretrained(output_dir / INCOMPLETE_DIR / "model")
-            publish_files(output_dir / INCOMPLETE_DIR / "model", output_dir)
-        return GPT1Tokenizer.from_pretrained(output_dir)
-
-
-def load_model(model_args: ModelArguments, tokenizer: GPT1Tokenizer) -> PreTrainedModel:
-    path = model_args.model_name_or_path
-    config_class = (
-        CONFIG_CLASSES[model_args.model_type or GPT1Config.model_type] if path is None else config_class_of(path)
-    )
-    model_class = GPT1LSTMForCausalLM if config_class is GPT1LSTMConfig else GPT1ForCausalLM
-    if path is not None:
-        return model_class.from_pretrained(path)
-    overrides = parse_overrides(model_args.config_overrides or "", config_class)
-    return model_class(config_class(vocab_size=len(tokenizer), **overrides))
-
-
-def load_training_blocks(
-    corpus_args: CorpusArguments, tokenizer: GPT1Tokenizer, block_length: int, seed: int
-) -> Dataset | IterableDataset:
-    blocks = load_blocks(
-        **corpus_args.train_source,
-        tokenizer=tokenizer,
-        block_length=block_length,
-        mix_documents=corpus_args.mix_documents,
-        streaming=corpus_args.streaming,
-        num_proc=corpus_args.preprocessing_num_workers,
-    )
-    if corpus_args.streaming:
-        return blocks.shuffle(seed=seed, buffer_size=corpus_args.shuffle_buffer)
-    report_blocks("train", blocks, block_length)
-    return blocks
-
-
-def load_validation_blocks(
-    corpus_args: CorpusArguments, tokenizer: GPT1Tokenizer, block_length: int
-) -> Dataset | None:
-    if corpus_args.validation_source is None:
-        return None
-    blocks = load_blocks(
-        **corpus_args.validation_source,
-        tokenizer=tokenizer,
-        block_length=block_length,
-        mix_documents=corpus_args.mix_documents,
-        num_proc=corpus_args.preprocessing_num_workers,
-    )
-    report_blocks("validation", blocks, block_length)
-    return blocks
-
-
-def report_blocks(name: str, blocks: Dataset, block_length: int) -> None:
-    counts = count_blocks(blocks, block_length)
-    logger.info(
-        f"{name}: {counts.tokens:,} tokens in {counts.rows:,} blocks, {counts.short_rows:,} of them shorter than "
-        f"{block_length}; {counts.left_out_tokens:,} tokens left out, each a document of its own"
-    )
-
-
-def evenly_spaced(blocks: Dataset, limit: int | None) -> Dataset:
-    if limit is None or limit >= len(blocks):
-        return blocks
-    return blocks.select([index * len(blocks) // limit for index in range(limit)])
-
-
-def make_callbacks(model_args: ModelArguments, tokenizer: GPT1Tokenizer, model: PreTrainedModel) -> Sequence:
-    longest = max(map(len, tokenizer(model_args.prompts, add_special_tokens=False)["input_ids"]))
-    room = model.config.max_position_embeddings - longest
-    # Samples first: the file is written after them.
-    return [SampleCallback(tokenizer, model_args.prompts, max_new_tokens=min(40, room)), JsonLinesCallback()]
-
-
-def set_up_logging(training_args: GPT1PretrainingArguments) -> None:
-    logging.basicConfig(format="%(message)s")
-    logger.setLevel(logging.INFO if training_args.should_log else logging.WARNING)
-    transformers.utils.logging.set_verbosity(training_args.get_process_log_level())
-    if training_args.should_log:
-        logging.getLogger(SampleCallback.__module__).setLevel(logging.INFO)
-
-
-def save_and_evaluate(trainer: GPT1PretrainingTrainer, metrics: dict, validation_blocks: Dataset | None) -> None:
-    trainer.save_model(_internal_call=True)  # is pushed at the end, with the evaluation
-    trainer.log_metrics("train", metrics)
-    trainer.save_metrics("train", metrics)
-    if validation_blocks is not None:
-        metrics = trainer.evaluate(validation_blocks)
-        trainer.log_metrics("eval", metrics)
-        trainer.save_metrics("eval", metrics)
-
-
-def publish(trainer: GPT1PretrainingTrainer, model_args: ModelArguments, corpus_args: CorpusArguments) -> None:
-    """Writes the card, and uploads the output folder with it where --push_to_hub asks for that."""
-    start = model_args.model_name_or_path
-    facts = {
-        "finetuned_from": None if start is None or Path(start).exists() else start,
-        "language": model_args.language,
-        "license": model_args.license,
-        # Of a path, the folders of this machine mean nothing to the readers of the card.
-        "dataset": corpus_args.dataset_name
-        or ", ".join("/".join(Path(f).parts[-2:]) for f in corpus_args.train_files),
-        "dataset_tags": corpus_args.dataset_name,
-        "dataset_args": corpus_args.dataset_config_name,
-        "dataset_split": "validation" if corpus_args.validation_files else corpus_args.validation_split,
-    }
-    if trainer.args.push_to_hub:
-        trainer.push_to_hub(**facts)
-    else:
-        trainer.create_model_card(**facts)
+    per_device_train_batch_size: int = field(default=8, metadata={"help": "Blocks per device and micro-batch."})
+    num_train_epochs: float = field(default=1.0, metadata={"help": "Passes over the corpus."})
+    warmup_steps: float = field(default=0.05, metadata={"help": "A fraction of all updates, or their number."})
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = HfArgumentParser((ModelArguments, CorpusArguments, GPT1PretrainingArguments))
-    model_args, corpus_args, training_args = parser.parse_args_into_dataclasses(arguments)
-    check_run(corpus_args, training_args)
-    set_up_logging(training_args)
+    args, training_args = HfArgumentParser((Arguments, TrainingArguments)).parse_args_into_dataclasses(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
     set_seed(training_args.seed)
-
-    tokenizer = load_tokenizer(model_args, corpus_args, training_args)
-    model = load_model(model_args, tokenizer)
-    block_length = corpus_args.block_length or model.config.max_position_embeddings
-    with training_args.main_process_first(desc="preparing the corpus"):
-        train_blocks = load_training_blocks(corpus_args, tokenizer, block_length, training_args.seed)
-        validation_blocks = load_validation_blocks(corpus_args, tokenizer, block_length)
-
+    tokenizer = GPT1Tokenizer.train(training_texts(args.train_files), args.num_merges)
+    model = GPT1ForCausalLM(GPT1Config(vocab_size=len(tokenizer), **SIZE))
     trainer = GPT1PretrainingTrainer(
         model,
         training_args,
         data_collator=BlockCollator(tokenizer),
-        train_dataset=train_blocks,
-        eval_dataset=validation_blocks and evenly_spaced(validation_blocks, corpus_args.max_eval_blocks),
+        train_dataset=load_blocks(args.train_files, tokenizer),  # of 512 tokens
+        eval_dataset=load_blocks(args.validation_files, tokenizer),
         processing_class=tokenizer,
-        callbacks=make_callbacks(model_args, tokenizer, model),
+        callbacks=[SampleCallback(tokenizer, "it was")],
     )
-    result = trainer.train(resume_from_checkpoint=where_to_resume(training_args))
-    save_and_evaluate(trainer, result.metrics, validation_blocks)
-    publish(trainer, model_args, corpus_args)
-    end_processes(trainer)
+    trainer.train()
+    trainer.save_model()
+    trainer.log_metrics("eval", trainer.evaluate())
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except PushError as error:  # says all that there is to do; the rest of the run is on the disk
-        sys.exit(str(error))
+    main()

@@ -42,14 +42,14 @@ from transformers import (
 
 from modeling_gpt1 import (
     GPT1Config,
-    GPT1DoubleHeadsModel,
     GPT1ForCausalLM,
     GPT1PretrainingArguments,
     GPT1PretrainingTrainer,
     GPT1Trainer,
     GPT1TrainingArguments,
+    prepare_finetuning,
 )
-from tokenization import GPT1Tokenizer, Task, TraversalCollator, compute_metrics_for, pack_documents
+from tokenization import GPT1Tokenizer, Task, pack_documents
 
 TASKS = (
     Task("reviews", "classification", {"text": "text", "label": "label"}, ("negative", "positive")),
@@ -156,31 +156,18 @@ def pretrain(args: DemoArguments, tokenizer: GPT1Tokenizer, texts: list[str], fo
     return trainer.state.log_history
 
 
-def finetuning_model(task: Task, variant: Variant, args: DemoArguments, pretrained: Path):
-    """A double-heads model, fresh or pre-trained, and its tokenizer, both with the control tokens."""
-    tokenizer = GPT1Tokenizer.from_pretrained(pretrained)
-    config = GPT1Config.from_pretrained(pretrained)
-    config.traversal = task.traversal
-    config.problem_type = "regression" if task.regression else None
-    config.id2label = dict(enumerate(task.label_names or ["score"]))
-    config.label2id = {name: index for index, name in config.id2label.items()}
+def finetuning_parts(task: Task, variant: Variant, args: DemoArguments, pretrained: Path) -> dict:
+    """A double-heads model, fresh or pre-trained, with tokenizer, collator and metrics of the task."""
     set_seed(args.seed)
-    model = (
-        GPT1DoubleHeadsModel.from_pretrained(pretrained, config=config)
-        if variant.pretrained
-        else GPT1DoubleHeadsModel(config)
-    )
-    tokenizer.add_control_tokens(model)
-    return model, tokenizer
+    start = pretrained if variant.pretrained else GPT1Config.from_pretrained(pretrained)
+    return prepare_finetuning(start, task, pretrained)
 
 
 def finetune(task: Task, variant: Variant, args: DemoArguments, pretrained: Path, folder: Path) -> GPT1Trainer:
     """Fine-tunes on L3 and tests five times on the way; the scores stand in the trainer's log."""
-    model, tokenizer = finetuning_model(task, variant, args, pretrained)
     train_rows = labelled(task.traversal, "train", args.train_rows, args.seed)
     trainer = GPT1Trainer(
-        model,
-        GPT1TrainingArguments(
+        args=GPT1TrainingArguments(
             output_dir=str(folder),
             lm_coef=variant.lm_coef,
             # As for pre-training, and more and smaller steps than the paper's 3 epochs of 32: here rows are few.
@@ -195,14 +182,10 @@ def finetune(task: Task, variant: Variant, args: DemoArguments, pretrained: Path
             eval_steps=0.2,
             **quiet_training(args.seed),
         ),
-        data_collator=TraversalCollator(
-            tokenizer, task.traversal, task.columns, max_length=64, regression=task.regression
-        ),
         train_dataset=train_rows,
         eval_dataset=labelled(task.traversal, "test", args.test_rows, args.seed),
-        processing_class=tokenizer,
-        compute_metrics=compute_metrics_for(task),
         callbacks=[Bar(f"{task.traversal}, {variant.name}", f"eval_{task.metrics[0]}")],
+        **finetuning_parts(task, variant, args, pretrained),
     )
     trainer.remove_callback(PrinterCallback)
     trainer.train()

@@ -6,6 +6,7 @@ stories, while the labelled training rows show only a quarter of these words. Th
 """
 
 import random
+import re
 from dataclasses import dataclass
 
 
@@ -21,75 +22,28 @@ class Kind:
     places: tuple[str, ...]  # where it is found
 
 
-def _kind(noun, things, needs, relief, acts, places):
-    return Kind(noun, *(tuple(words.split(", ")) for words in (things, needs, relief, acts, places)))
-
-
-KINDS = (
-    _kind(
-        "fruit",
-        "apple, pear, plum, peach, cherry, apricot, mango, melon",
-        "hungry, starving, famished",
-        "full, satisfied",
-        "ate, devoured",
-        "kitchen, orchard",
-    ),
-    _kind(
-        "drink",
-        "lemonade, cocoa, tea, coffee, juice, cider, milkshake, smoothie",
-        "thirsty, parched, dehydrated",
-        "refreshed, hydrated",
-        "drank, sipped",
-        "cellar, cafe",
-    ),
-    _kind(
-        "garment",
-        "coat, scarf, jumper, cloak, shawl, jacket, cardigan, sweater",
-        "cold, freezing, chilly",
-        "warm, cosy",
-        "wore, donned",
-        "hall, tailor shop",
-    ),
-    _kind(
-        "seat",
-        "armchair, sofa, bench, stool, hammock, rocker, throne, couch",
-        "tired, weary, exhausted",
-        "rested, relaxed",
-        "sat on, settled on",
-        "lounge, parlour",
-    ),
-    _kind(
-        "toy",
-        "ball, kite, puzzle, doll, yoyo, marble, puppet, balloon",
-        "bored, listless, idle",
-        "amused, entertained",
-        "played with, had fun with",
-        "attic, nursery",
-    ),
-    _kind(
-        "animal",
-        "puppy, kitten, parrot, rabbit, hamster, pony, lamb, duckling",
-        "lonely, alone, friendless",
-        "comforted, loved",
-        "stroked, petted",
-        "barn, meadow",
-    ),
-    _kind(
-        "flower",
-        "rose, tulip, daisy, lily, orchid, violet, poppy, daffodil",
-        "gloomy, glum, downcast",
-        "cheerful, merry",
-        "smelled, sniffed",
-        "garden, park",
-    ),
-    _kind(
-        "instrument",
-        "flute, violin, piano, guitar, trumpet, harp, cello, banjo",
-        "restless, nervous, jittery",
-        "calm, peaceful",
-        "practised on, performed on",
-        "studio, theatre",
-    ),
+# Of each kind its noun, and what `Kind` lists, in the same order.
+_KINDS = """
+fruit: apple, pear, plum, peach, cherry, apricot, mango, melon;
+    hungry, starving, famished; full, satisfied; ate, devoured; kitchen, orchard
+drink: lemonade, cocoa, tea, coffee, juice, cider, milkshake, smoothie;
+    thirsty, parched, dehydrated; refreshed, hydrated; drank, sipped; cellar, cafe
+garment: coat, scarf, jumper, cloak, shawl, jacket, cardigan, sweater;
+    cold, freezing, chilly; warm, cosy; wore, donned; hall, tailor shop
+seat: armchair, sofa, bench, stool, hammock, rocker, throne, couch;
+    tired, weary, exhausted; rested, relaxed; sat on, settled on; lounge, parlour
+toy: ball, kite, puzzle, doll, yoyo, marble, puppet, balloon;
+    bored, listless, idle; amused, entertained; played with, had fun with; attic, nursery
+animal: puppy, kitten, parrot, rabbit, hamster, pony, lamb, duckling;
+    lonely, alone, friendless; comforted, loved; stroked, petted; barn, meadow
+flower: rose, tulip, daisy, lily, orchid, violet, poppy, daffodil;
+    gloomy, glum, downcast; cheerful, merry; smelled, sniffed; garden, park
+instrument: flute, violin, piano, guitar, trumpet, harp, cello, banjo;
+    restless, nervous, jittery; calm, peaceful; practised on, performed on; studio, theatre
+"""
+KINDS = tuple(
+    Kind(noun, *(tuple(re.split(r",\s+", words)) for words in re.split(r";\s+", lists.strip())))
+    for noun, lists in re.findall(r"^(\w+): ([^:]+)$", _KINDS, flags=re.MULTILINE)
 )
 
 PRAISE = (

@@ -40,8 +40,10 @@ if TYPE_CHECKING:
     from .inference.heuristics import HEURISTICS, Heuristic, evaluate_zero_shot, get_heuristic
     from .inference.quantization import GPT1Int8Config, order_weights_for_generation
     from .inference.scoring import CausalLMScorer, ContinuationScore, ScoringRequest
-    from .training.callbacks import JsonLinesCallback, SampleCallback
-    from .training.trainer import GPT1PretrainingArguments, GPT1PretrainingTrainer, GPT1Trainer, GPT1TrainingArguments
+    from .training.arguments import GPT1PretrainingArguments, GPT1TrainingArguments
+    from .training.callbacks import SampleCallback
+    from .training.preparation import prepare_finetuning
+    from .training.trainer import GPT1PretrainingTrainer, GPT1Trainer
     from .training.transfer import keep_first_layers
 
 AutoConfig.register(GPT1Config.model_type, GPT1Config, exist_ok=True)
@@ -57,35 +59,36 @@ AutoModelForSequenceClassification.register(GPT1LSTMConfig, GPT1LSTMForSequenceC
 AutoModelForMultipleChoice.register(GPT1LSTMConfig, GPT1LSTMForMultipleChoice, exist_ok=True)
 
 
-def _push_model(model, repo_id: str, **kwargs):
-    from .hub.push import push_model  # Trainer's imports cost more than all others together
+# Found, not imported: a stranger's module of that name may do anything.
+_found = find_spec("tokenization")
+_file_of_tokenization = None if _found is None else _found.origin
+_is_own_tokenization = _file_of_tokenization == str(Path(__file__).parents[1] / "tokenization" / "__init__.py")
+if _is_own_tokenization:
+    from tokenization import GPT1Tokenizer, TraversalCollator, add_control_tokens
+
+    AutoTokenizer.register(GPT1Config, GPT1Tokenizer, exist_ok=True)
+    AutoTokenizer.register(GPT1LSTMConfig, GPT1Tokenizer, exist_ok=True)
+
+
+# What follows is imported on demand: Trainer's imports cost more than all others together.
+def _push_model(model: GPT1PreTrainedModel, repo_id: str, **kwargs):
+    from .hub.push import push_model
 
     return push_model(model, repo_id, **kwargs)
 
 
 GPT1PreTrainedModel.push_model = _push_model
 
-_found = find_spec("tokenization")
-_stranger = None  # the file that lies in the way of this distribution's own package
-if _found is None or _found.origin is None or Path(_found.origin).parents[1] != Path(__file__).parents[1]:
-    _stranger = getattr(_found, "origin", None) or "nowhere"
-else:
-    from tokenization import GPT1Tokenizer, TraversalCollator, add_control_tokens
-
-    AutoTokenizer.register(GPT1Config, GPT1Tokenizer, exist_ok=True)
-    AutoTokenizer.register(GPT1LSTMConfig, GPT1Tokenizer, exist_ok=True)
-
 _ON_DEMAND = {
     "HEURISTICS": ".inference.heuristics",
     "CausalLMScorer": ".inference.scoring",
     "ContinuationScore": ".inference.scoring",
     "GPT1Int8Config": ".inference.quantization",
-    "GPT1PretrainingArguments": ".training.trainer",
+    "GPT1PretrainingArguments": ".training.arguments",
     "GPT1PretrainingTrainer": ".training.trainer",
     "GPT1Trainer": ".training.trainer",
-    "GPT1TrainingArguments": ".training.trainer",
+    "GPT1TrainingArguments": ".training.arguments",
     "Heuristic": ".inference.heuristics",
-    "JsonLinesCallback": ".training.callbacks",
     "SampleCallback": ".training.callbacks",
     "ScoringRequest": ".inference.scoring",
     "StopAtStrings": ".inference.generation",
@@ -94,17 +97,17 @@ _ON_DEMAND = {
     "get_heuristic": ".inference.heuristics",
     "keep_first_layers": ".training.transfer",
     "order_weights_for_generation": ".inference.quantization",
+    "prepare_finetuning": ".training.preparation",
 }
 
 
 def __getattr__(name: str):
-    # Trainer's imports cost more than all others together, and inference has no use for them.
     if name in _ON_DEMAND:
         return getattr(import_module(_ON_DEMAND[name], __name__), name)
-    if name in ("GPT1Tokenizer", "TraversalCollator", "add_control_tokens"):
+    if name in __all__:  # not imported above
         raise ImportError(
             f"{name} comes from the package `tokenization` that is installed with this one, but Python finds a module "
-            f"of that name here first: {_stranger}. Rename that file, or start Python in another folder."
+            f"of that name here first: {_file_of_tokenization}. Rename that file, or start Python in another folder."
         )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
@@ -136,7 +139,6 @@ __all__ = [
     "GPT1Trainer",
     "GPT1TrainingArguments",
     "Heuristic",
-    "JsonLinesCallback",
     "SampleCallback",
     "ScoringRequest",
     "StopAtStrings",
@@ -147,4 +149,5 @@ __all__ = [
     "get_heuristic",
     "keep_first_layers",
     "order_weights_for_generation",
+    "prepare_finetuning",
 ]

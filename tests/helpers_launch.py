@@ -15,8 +15,8 @@ ROOT = Path(__file__).resolve().parent.parent
 TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
 # Port 0: a free one, as tests run beside each other.
 ACCELERATE = (
-    *("accelerate.commands.launch", "--config_file", str(ROOT / "examples" / "accelerate" / "ddp.yaml")),
-    *("--main_process_port", "0"),
+    *("accelerate.commands.launch", "--main_process_port", "0"),
+    *("--config_file", str(ROOT / "modeling_gpt1" / "commands" / "accelerate" / "ddp.yaml")),
 )
 # Trainer of 5.17 takes no models opened with a DistributedConfig, and several of its processes on the CPU cannot read
 # an optimizer's state; that of 5.23 does both.

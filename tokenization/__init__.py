@@ -3,13 +3,15 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from .blocks import BlockCollator, pack_documents
-from .collator import TraversalCollator
+from .blocks import pack_documents
+from .collator import BlockCollator, TraversalCollator
 from .control_tokens import add_control_tokens
 from .tokenization_gpt1 import GPT1Tokenizer, open_tokenizer
 
 if TYPE_CHECKING:
-    from .corpus import BlockCounts, count_blocks, load_blocks, load_documents, training_texts
+    from .corpus import BlockCounts, count_blocks, load_blocks
+    from .documents import load_documents, training_texts
+    from .own_files import load_files
     from .tasks import TASKS, Task, compute_metrics_for, get_task, load_task
 
 _DATA = {
@@ -20,9 +22,10 @@ _DATA = {
     "count_blocks": ".corpus",
     "get_task": ".tasks",
     "load_blocks": ".corpus",
-    "load_documents": ".corpus",
+    "load_documents": ".documents",
+    "load_files": ".own_files",
     "load_task": ".tasks",
-    "training_texts": ".corpus",
+    "training_texts": ".documents",
 }
 
 
@@ -46,6 +49,7 @@ __all__ = [
     "get_task",
     "load_blocks",
     "load_documents",
+    "load_files",
     "load_task",
     "open_tokenizer",
     "pack_documents",

@@ -5,10 +5,7 @@ pre-trains on contiguous sequences of 512 tokens.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
-import torch
-from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 IdList = Sequence[int]
@@ -87,23 +84,3 @@ def _last_blocks(pending: list[int], block_length: int) -> list[list[int]]:
     if len(pending) == block_length + 1:
         return [pending[:-2], pending[-2:]]
     return [pending] if pending else []
-
-
-@dataclass
-class BlockCollator:
-    """Makes a batch of blocks: pads the shorter ones on the right, and makes every real token a label.
-
-    transformers' `DataCollatorForLanguageModeling` leaves out every label that has the id of the padding token, which
-    GPT-1 shares with the unknown token: a character that the vocabulary does not have would not be predicted.
-
-    Args:
-        tokenizer: pads.
-    """
-
-    tokenizer: PreTrainedTokenizerBase
-
-    def __call__(self, rows: Sequence[Mapping[str, IdList]]) -> dict[str, torch.Tensor]:
-        """`input_ids`, `attention_mask` and `labels`, each `[B, T]`; labels are -100 where there is padding."""
-        id_lists = {"input_ids": [list(row["input_ids"]) for row in rows]}
-        batch = dict(self.tokenizer.pad(id_lists, padding_side="right", return_tensors="pt"))
-        return {**batch, "labels": batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)}

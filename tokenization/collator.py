@@ -1,6 +1,6 @@
-"""TraversalCollator: rows with any column names become the batch of the double-heads model.
+"""Rows become batches: blocks of a corpus for pre-training, rows with any column names for the double-heads model.
 
-Source: section 3.3 of "Improving Language Understanding by Generative Pre-Training" (Radford et al., 2018).
+Source: sections 3.1 and 3.3 of "Improving Language Understanding by Generative Pre-Training" (Radford et al., 2018).
 Shape legend: B examples, C sequences per example, T tokens.
 """
 
@@ -34,6 +34,26 @@ ROLES = {
 }
 
 TRAVERSE = {"classification": classification, "entailment": entailment, "similarity": similarity}
+
+
+@dataclass
+class BlockCollator:
+    """Makes a batch of blocks: pads the shorter ones on the right, and makes every real token a label.
+
+    transformers' `DataCollatorForLanguageModeling` leaves out every label that has the id of the padding token, which
+    GPT-1 shares with the unknown token: a character that the vocabulary does not have would not be predicted.
+
+    Args:
+        tokenizer: pads.
+    """
+
+    tokenizer: PreTrainedTokenizerBase
+
+    def __call__(self, rows: Sequence[Mapping[str, Sequence[int]]]) -> dict[str, torch.Tensor]:
+        """`input_ids`, `attention_mask` and `labels`, each `[B, T]`; labels are -100 where there is padding."""
+        id_lists = {"input_ids": [list(row["input_ids"]) for row in rows]}
+        batch = dict(self.tokenizer.pad(id_lists, padding_side="right", return_tensors="pt"))
+        return {**batch, "labels": batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)}
 
 
 @dataclass
@@ -310,7 +330,8 @@ class TraversalCollator:
     def _pad(self, examples: list[list[list[int]]]) -> dict[str, torch.Tensor]:
         counts = torch.tensor([len(sequences) for sequences in examples])
         size = (len(examples), int(counts.max()))  # [B, C]
-        length = self._padded_length(max(len(ids) for sequences in examples for ids in sequences))
+        multiple = self.pad_to_multiple_of or 1
+        length = math.ceil(max(len(ids) for sequences in examples for ids in sequences) / multiple) * multiple
         input_ids = torch.full((*size, length), self.tokenizer.pad_token_id)
         attention_mask = torch.zeros((*size, length), dtype=torch.int64)
         mc_token_ids = torch.zeros(size, dtype=torch.int64)
@@ -327,10 +348,6 @@ class TraversalCollator:
             batch["choice_mask"] = torch.arange(size[1]) < counts[:, None]
         return batch
 
-    def _padded_length(self, longest: int) -> int:
-        multiple = self.pad_to_multiple_of or 1
-        return math.ceil(longest / multiple) * multiple
-
 
 def _name_row(position: int, row: Mapping, source: str) -> str:
     key = next((key for key in ("id", "idx") if key in row), None)
@@ -341,3 +358,6 @@ def _chunks(rows: Iterable[Mapping], size: int) -> Iterator[list[Mapping]]:
     iterator = iter(rows)
     while chunk := list(islice(iterator, size)):
         yield chunk
+
+
+__all__ = ["BlockCollator", "TraversalCollator"]

@@ -1,91 +1,34 @@
-"""A corpus for pre-training: files or a data set of the hub, read as a stream, cleaned, tokenised and cut into blocks.
+"""A corpus for pre-training as blocks of tokens: tokenised in pieces, cut, and prepared on disk or streamed.
 
 Source: section 4.1 of "Improving Language Understanding by Generative Pre-Training" (Radford et al., 2018): contiguous
-sequences of 512 tokens from books that ftfy cleaned. Documents are read in pieces, so that memory does not grow with
-the corpus or with one document that can be cut, and the token ids are those of each whole document tokenised at once.
+sequences of 512 tokens from books. The token ids are those of each whole document tokenised at once.
 """
 
-import glob
-import itertools
-import lzma
 import os
 import re
 import traceback
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import version
-from importlib.util import find_spec
-from pathlib import Path
 
-import fsspec
 import numpy as np
 import pyarrow.compute
-from datasets import Dataset, Features, IterableDataset, List, Value, load_dataset, load_dataset_builder
-from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
+from datasets import Dataset, Features, IterableDataset, List, Value
+from datasets.exceptions import DatasetGenerationError
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from .blocks import check_block_length, cut_blocks
+from .documents import CONTEXT_CHARACTERS, Source, check_corpus, generate_pieces
 from .tokenization_gpt1 import NEWLINE
 
-KINDS = {".txt": "text", ".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
-COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
-READER_OPTIONS = {"csv": {"keep_default_na": False}}  # a document "NA" is text
-UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
-HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
-
-PIECE_CHARACTERS = 1 << 16
 BATCH_CHARACTERS = 1 << 20  # tokenised in one call, by as many threads as the tokenizer has
-SHARD_BYTES = 1 << 20
-# How far word_rules.py looks for a "<" around an HTML entity, with room for the entity. No other rule looks beyond the
-# end of a line, nor beyond a space between two letters.
-CONTEXT_CHARACTERS = 1024
-WORD_GAP = re.compile("[a-z] (?=[a-z])")
 BEFORE_WORD = re.compile("(?<=[a-z])(?= [a-z])")
 # Part of the cache's name: to be raised when the same corpus and options give other rows.
 BLOCKS_VERSION = "1.0.0"
 
-Source = str | os.PathLike | Sequence[str | os.PathLike]
-
 logger = logging.get_logger(__name__)
-
-
-@dataclass(frozen=True)
-class FileShard:
-    """Files of one kind that are read one after another; size and time of change are there for the cache's name."""
-
-    kind: str
-    files: tuple[tuple[str, int, int], ...]
-
-    def documents(self, text_column: str) -> Iterator[Iterable[str]]:
-        """The chunks of text of each document."""
-        for path, _, _ in self.files:
-            if self.kind == "text":
-                yield _read_text(path)
-            else:
-                for number, row in enumerate(_read_rows(path, self.kind)):
-                    yield _chunks(_text_of(row, text_column, f"{path}, row {number}"))
-
-
-@dataclass(frozen=True)
-class HubShard:
-    """One of the parts into which `datasets` divides a data set of the hub."""
-
-    name: str
-    config: str | None
-    split: str
-    revision: str
-    index: int
-    num_shards: int
-
-    def documents(self, text_column: str) -> Iterator[Iterable[str]]:
-        """The chunks of text of each document."""
-        rows = _hub_rows(self.name, self.config, self.split, self.revision)
-        for number, row in enumerate(rows.shard(self.num_shards, self.index)):
-            yield _chunks(_text_of(row, text_column, f"{self.name}, split {self.split}, row {number}"))
 
 
 @dataclass(frozen=True)
@@ -103,54 +46,6 @@ class BlockCounts:
     tokens: int
     short_rows: int
     left_out_tokens: int
-
-
-def load_documents(
-    source: Source,
-    name: str | None = None,
-    split: str = "train",
-    text_column: str = "text",
-    fix_text: bool = False,
-) -> IterableDataset:
-    """
-    Streams the text of a corpus.
-
-    Args:
-        source: a path, a pattern such as `books/*.txt`, a folder of files of one kind, a data set of the hub, or a
-            list of these. Files end in .txt (a file is a document), .jsonl, .json, .csv or .parquet (a row is a
-            document, without text if it is null), all but .parquet also with .gz, .bz2, .xz or .zst after it.
-        name: configuration of a data set of the hub.
-        split: split of a data set of the hub.
-        text_column: column of the text, where a row is a document.
-        fix_text: clean the text with ftfy, as the paper does; a line longer than a piece is cleaned in parts.
-
-    Returns:
-        Rows of `text`, a piece of about 64 K characters at most that ends at a line end, and `starts_document`; a
-        longer line is cut between two Latin letters, and is one piece where it has no such place. Pieces
-        of a document follow each other; joined they are its text.
-
-    Raises:
-        ValueError: a file that is missing, of an unknown kind or not UTF-8 text, a missing column, or no text at all;
-            what first comes to light while a corpus is read raises there.
-        ImportError: `fix_text` without ftfy.
-    """
-    features = Features({"text": Value("string"), "starts_document": Value("bool")})
-    gen_kwargs = _reading(source, name, split, text_column, fix_text)
-    return IterableDataset.from_generator(_generate_pieces, features=features, gen_kwargs=gen_kwargs)
-
-
-def training_texts(
-    source: Source,
-    name: str | None = None,
-    split: str = "train",
-    text_column: str = "text",
-    fix_text: bool = False,
-) -> Iterator[str]:
-    """
-    The pieces of `load_documents` as strings, for `GPT1Tokenizer.train`; same arguments and errors.
-    """
-    pieces = _generate_pieces(**_reading(source, name, split, text_column, fix_text))
-    return (piece["text"] for piece in pieces)
 
 
 def load_blocks(
@@ -201,7 +96,7 @@ def load_blocks(
             f"num_proc is {num_proc}, but a stream is tokenised where it is read. Leave num_proc out and give the "
             "DataLoader workers (dataloader_num_workers), or leave streaming out."
         )
-    reading = _reading(source, name, split, text_column, fix_text)
+    reading = check_corpus(source, name, split, text_column, fix_text)
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     backend.no_truncation()
     backend.no_padding()
@@ -259,206 +154,6 @@ def _prepared(features: Features, gen_kwargs: dict, num_proc, cache_dir, source:
     return blocks
 
 
-def _reading(source: Source, name: str | None, split: str, text_column: str, fix_text: bool) -> dict:
-    """The arguments of `_generate_pieces`, checked by reading the first piece."""
-    if fix_text and find_spec("ftfy") is None:
-        raise ImportError("fix_text cleans the corpus with ftfy, which is not installed: pip install ftfy")
-    reading = {
-        "shards": _shards([source] if isinstance(source, (str, os.PathLike)) else source, name, split),
-        "text_column": text_column,
-        "ftfy_version": version("ftfy") if fix_text else None,
-    }
-    if not any(piece["text"].strip() for piece in _generate_pieces(**reading)):
-        raise ValueError(f"{source} has no text. Give a corpus with text in it.")
-    return reading
-
-
-# ---- From a source to shards.
-
-
-def _shards(sources: Sequence[str | os.PathLike], name: str | None, split: str) -> list:
-    hub_shards, files = [], []
-    for source in sources:
-        if _is_hub_name(source):
-            hub_shards += _hub_shards(source, name, split)
-        elif name is not None:
-            raise ValueError(f"{source} is no data set of the hub and has no configuration {name}. Leave name out.")
-        else:
-            files += _find_files(os.path.abspath(source))
-    return [*_file_shards(dict.fromkeys(files)), *hub_shards]
-
-
-def _is_hub_name(source: str | os.PathLike) -> bool:
-    if isinstance(source, os.PathLike) or os.path.exists(source) or glob.has_magic(source):
-        return False
-    return HUB_NAME.fullmatch(source) is not None and _kind(source) is None
-
-
-def _hub_shards(source: str, name: str | None, split: str) -> list[HubShard]:
-    try:
-        builder = load_dataset_builder(source, name)
-    except (DatasetNotFoundError, ConnectionError) as error:
-        raise ValueError(
-            f"{source} is no file or folder, and as a data set of the hub it cannot be read: {error}"
-        ) from error
-    rows = _hub_rows(source, name, split, builder.hash)
-    return [HubShard(source, name, split, builder.hash, index, rows.num_shards) for index in range(rows.num_shards)]
-
-
-@lru_cache(maxsize=1)
-def _hub_rows(source: str, name: str | None, split: str, revision: str) -> IterableDataset:
-    return load_dataset(source, name, split=split, revision=revision, streaming=True)
-
-
-def _file_shards(paths: Iterable[str]) -> list[FileShard]:
-    """Files that follow each other and are of one kind, up to the one that makes them a shard's size."""
-    shards, files, total = [], [], 0
-    for kind, group in itertools.groupby(paths, _checked_kind):
-        for path in group:
-            stat = os.stat(path)
-            files.append((path, stat.st_size, stat.st_mtime_ns))
-            total += stat.st_size
-            if total >= SHARD_BYTES:
-                shards.append(FileShard(kind, tuple(files)))
-                files, total = [], 0
-        if files:
-            shards.append(FileShard(kind, tuple(files)))
-            files, total = [], 0
-    return shards
-
-
-def _find_files(source: str) -> list[str]:
-    """The file, the files that the pattern matches, or those of the folder and its folders."""
-    if os.path.isfile(source):
-        return [source]
-    if os.path.isdir(source):
-        found = Path(source).rglob("*")
-        found = [path for path in found if not any(part[0] == "." for part in path.relative_to(source).parts)]
-    else:
-        found = [Path(path) for path in glob.glob(source, recursive=True)]
-    files = sorted(str(path) for path in found if path.is_file())
-    if not files:
-        raise ValueError(
-            f"{source} matches no file. Give the path of a file or folder, or a pattern such as books/*.txt."
-        )
-    kinds = {_checked_kind(path): path for path in files}
-    if os.path.isdir(source) and len(kinds) > 1:
-        first, second, *_ = kinds.values()
-        raise ValueError(
-            f"{source} has files of more than one kind: {first} and {second}. Give a pattern such as {source}/*.txt."
-        )
-    return files
-
-
-def _kind(path: str) -> str | None:
-    stem, ending = os.path.splitext(path)
-    if ending not in COMPRESSIONS:
-        return KINDS.get(ending)
-    kind = KINDS.get(os.path.splitext(stem)[1])
-    return None if kind == "parquet" else kind  # compressed inside
-
-
-def _checked_kind(path: str) -> str:
-    kind, ending = _kind(path), os.path.splitext(path)[1]
-    if kind is None:
-        raise ValueError(
-            f"{path} is of an unknown kind. The files of a corpus end in {', '.join(KINDS)}, all but .parquet also "
-            f"with {', '.join(COMPRESSIONS)} after it."
-        )
-    if ending in COMPRESSIONS and COMPRESSIONS[ending] not in fsspec.available_compressions():
-        raise ValueError(f"{path} cannot be unpacked without the package zstandard: pip install zstandard")
-    return kind
-
-
-# ---- From shards to pieces of text.
-
-
-def _generate_pieces(shards: list, text_column: str, ftfy_version: str | None) -> Iterator[dict]:
-    for shard in shards:
-        for chunks in shard.documents(text_column):
-            clean = _cleaner() if ftfy_version else None
-            for number, piece in enumerate(_pieces(chunks)):
-                yield {"text": clean(piece) if clean else piece, "starts_document": number == 0}
-
-
-def _read_text(path: str) -> Iterator[str]:
-    try:
-        with fsspec.open(path, "rt", encoding="utf-8", compression="infer", newline=None) as file:
-            while chunk := file.read(PIECE_CHARACTERS):
-                yield chunk
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text ({error.reason}). Convert it to UTF-8.") from error
-    except UNREADABLE as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
-
-
-def _read_rows(path: str, kind: str) -> Iterator[dict]:
-    try:
-        options = READER_OPTIONS.get(kind, {})
-        rows = load_dataset(kind, data_files=glob.escape(path), split="train", streaming=True, **options)
-        yield from rows
-    except StopIteration:  # of the JSON reader, for a file without rows
-        return
-    except (ValueError, *UNREADABLE) as error:
-        raise ValueError(f"{path} cannot be read as {kind}: {error}") from error
-
-
-def _text_of(row: dict, text_column: str, place: str) -> str:
-    if text_column not in row:
-        raise ValueError(f"{place} has no column {text_column}; it has {', '.join(row)}. Name the column of the text.")
-    text = row[text_column]
-    if text is not None and not isinstance(text, str):
-        raise ValueError(
-            f"{place}: column {text_column} holds {text!r}, which is no text. Name the column of the text."
-        )
-    return text or ""
-
-
-def _chunks(text: str) -> Iterator[str]:
-    return (text[start : start + PIECE_CHARACTERS] for start in range(0, len(text), PIECE_CHARACTERS))
-
-
-def _pieces(chunks: Iterable[str]) -> Iterator[str]:
-    """Cuts a document at line ends, and a line that is longer than a piece between two words."""
-    pending = ""
-    for chunk in chunks:
-        pending += chunk
-        while len(pending) >= PIECE_CHARACTERS and (end := pending.rfind("\n") + 1 or _word_cut(pending)):
-            yield pending[:end]
-            pending = pending[end:]
-    if pending:
-        yield pending
-
-
-def _word_cut(line: str) -> int:
-    """Where a long line can be cut and give the same tokens: 0 if nowhere."""
-    for gap in reversed(list(WORD_GAP.finditer(line, 0, len(line) - CONTEXT_CHARACTERS))):
-        end = gap.end()
-        entity_before = "&" in line[max(0, end - CONTEXT_CHARACTERS) : end]
-        if not (entity_before and "<" in line[end : end + CONTEXT_CHARACTERS]):
-            return end
-    return 0
-
-
-def _cleaner() -> Callable[[str], str]:
-    """ftfy for the pieces of a document: as in a whole text, HTML entities are left alone from the first "<" on."""
-    import ftfy
-
-    config = ftfy.TextFixerConfig(explain=False)
-
-    def clean(piece: str) -> str:
-        nonlocal config
-        fixed = ftfy.fix_text(piece, config)
-        if "<" in piece:
-            config = config._replace(unescape_html=False)
-        return fixed
-
-    return clean
-
-
-# ---- From pieces of text to blocks.
-
-
 def _generate_blocks(
     shards: list,
     text_column: str,
@@ -469,7 +164,7 @@ def _generate_blocks(
     mix_documents: bool,
 ) -> Iterator[dict]:
     for shard in shards:
-        pieces = _generate_pieces([shard], text_column, ftfy_version)
+        pieces = generate_pieces([shard], text_column, ftfy_version)
         if newline_id is None:
             ids = _tokenise_as_is(_cut_before_words(pieces), _backend(tokenizer))
         else:
@@ -565,4 +260,4 @@ def _batches(pieces: Iterable[dict]) -> Iterator[list[dict]]:
         yield batch
 
 
-__all__ = ["BlockCounts", "count_blocks", "load_blocks", "load_documents", "training_texts"]
+__all__ = ["BlockCounts", "count_blocks", "load_blocks"]

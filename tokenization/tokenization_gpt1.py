@@ -7,20 +7,19 @@ word is in `word_rules.py`; the saved `tokenizer.json` carries all of it.
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator
 from itertools import repeat
 from pathlib import Path
 
-from tokenizers import Encoding, Tokenizer, decoders, pre_tokenizers
+from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 from transformers import AutoTokenizer, BatchEncoding, PreTrainedTokenizerBase, TokenizersBackend
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
-from transformers.tokenization_utils_base import TruncationStrategy
-from transformers.utils import CONFIG_NAME, PaddingStrategy, cached_file
+from transformers.utils import CONFIG_NAME, cached_file
 
 from .control_tokens import CONTROL_TOKENS, add_control_tokens, control_templates, keep_text_as_text, set_padding
+from .encodings_on_demand import encode_ids_first
 from .word_rules import preparation
 
 END_OF_WORD = "</w>"
@@ -29,42 +28,6 @@ NEWLINE = "\n" + END_OF_WORD
 GPT1_CLASSES = ("GPT1Tokenizer", "OpenAIGPTTokenizer", "OpenAIGPTTokenizerFast")
 BLOCK_CHARACTERS = 1 << 16
 REPEATED_WORDS = 1 << 10
-# What only the full encoding of the backend can answer.
-FULL_ENCODING = (
-    "is_split_into_words",
-    "return_token_type_ids",
-    "return_overflowing_tokens",
-    "return_special_tokens_mask",
-    "return_offsets_mapping",
-    "return_length",
-    "sanitize_control_tokens",
-)
-
-
-class EncodingsOnDemand(Sequence):
-    """
-    The `encodings` of a batch (tokens, offsets, words), made when one is first asked for: most callers want ids alone,
-    and the rest takes a good part of the time and most of the memory. They are those of the tokenizer as it is then:
-    ask before you add tokens to it.
-
-    Args:
-        make (`Callable[[], list[Encoding]]`): encodes the batch again, in full.
-        length (`int`): number of encodings.
-    """
-
-    def __init__(self, make: Callable[[], list[Encoding]], length: int):
-        self._make, self._length, self._made = make, length, None
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index):
-        if self._made is None:
-            self._made, self._make = self._make(), None
-        return self._made[index]
-
-    def __reduce__(self):
-        return list, (self[:],)
 
 
 class GPT1Tokenizer(TokenizersBackend):
@@ -205,56 +168,9 @@ class GPT1Tokenizer(TokenizersBackend):
         return super().tokenize(text, pair, add_special_tokens, **{**kwargs, "return_offsets_mapping": True})
 
     def _encode_plus(self, text, text_pair=None, **kwargs) -> BatchEncoding:
-        kwargs["split_special_tokens"] = True
-        # Lists of its own: the caller may change theirs before it asks for the encodings.
-        text, text_pair = (list(rows) if isinstance(rows, (list, tuple)) else rows for rows in (text, text_pair))
-        encode_in_full = partial(super()._encode_plus, text, text_pair, **kwargs)
-        if kwargs.get("return_token_type_ids") is None:
-            kwargs["return_token_type_ids"] = "token_type_ids" in self.model_input_names
-        if any(kwargs.get(name) for name in FULL_ENCODING) or not _are_strings(text, text_pair):
-            return encode_in_full()
-        return self._encode_ids(text, text_pair, encode_in_full, **kwargs)
-
-    def _encode_ids(
-        self,
-        text: str | list[str],
-        text_pair: str | list[str] | None,
-        encode_in_full: Callable[[], BatchEncoding],
-        add_special_tokens: bool = True,
-        padding_strategy: PaddingStrategy = PaddingStrategy.DO_NOT_PAD,
-        truncation_strategy: TruncationStrategy = TruncationStrategy.DO_NOT_TRUNCATE,
-        max_length: int | None = None,
-        stride: int = 0,
-        pad_to_multiple_of: int | None = None,
-        padding_side: str | None = None,
-        return_tensors: str | None = None,
-        return_attention_mask: bool | None = None,
-        verbose: bool = True,
-        **kwargs,
-    ) -> BatchEncoding:
-        """Ids and attention mask as transformers makes them, the rest of the encodings only on demand."""
-        self.set_truncation_and_padding(
-            padding_strategy, truncation_strategy, max_length, stride, pad_to_multiple_of, padding_side
+        return encode_ids_first(
+            self, super()._encode_plus, text, text_pair, **{**kwargs, "split_special_tokens": True}
         )
-        self._tokenizer.encode_special_tokens = True
-        is_single = isinstance(text, str)
-        texts, pairs = ([text], text_pair and [text_pair]) if is_single else (text, text_pair)
-        batch = list(zip(texts, pairs, strict=True)) if pairs else texts
-        encodings = self._tokenizer.encode_batch_fast(batch, add_special_tokens=add_special_tokens)
-        data = {"input_ids": [encoding.ids for encoding in encodings]}
-        if return_attention_mask is None:
-            return_attention_mask = "attention_mask" in self.model_input_names
-        if return_attention_mask:
-            padded = padding_strategy != PaddingStrategy.DO_NOT_PAD
-            masks = (encoding.attention_mask if padded else [1] * len(encoding) for encoding in encodings)
-            data["attention_mask"] = list(masks)
-        if max(map(len, encodings)) > self.model_max_length:
-            for ids in data["input_ids"]:
-                self._eventual_warn_about_too_long_sequence(ids, max_length, verbose)
-        if is_single and return_tensors is None:
-            data = {name: rows[0] for name, rows in data.items()}
-        on_demand = EncodingsOnDemand(lambda: encode_in_full().encodings, len(batch))
-        return BatchEncoding(data, on_demand, return_tensors, n_sequences=2 if pairs else 1)
 
 
 def open_tokenizer(name_or_path: str | os.PathLike) -> PreTrainedTokenizerBase:
@@ -284,15 +200,6 @@ def _model_type(name_or_path: str | os.PathLike) -> str | None:
         _raise_exceptions_for_connection_errors=False,
     )
     return json.loads(Path(path).read_text(encoding="utf-8")).get("model_type") if path else None
-
-
-def _are_strings(text, text_pair) -> bool:
-    """Whether these are a text, a pair, or a batch of either, and nothing that transformers has to check first."""
-    if isinstance(text, str):
-        return text_pair is None or isinstance(text_pair, str)
-    columns = [text] if text_pair is None else [text, text_pair]
-    are_columns = all(isinstance(column, list) and len(column) == len(columns[0]) > 0 for column in columns)
-    return are_columns and all(isinstance(row, str) for column in columns for row in column)
 
 
 def _prepare(backend: Tokenizer) -> None:
@@ -393,4 +300,4 @@ def _repeated(words: dict[str, int]) -> Iterator[str]:
         yield " ".join([word] * rest)
 
 
-__all__ = ["GPT1Tokenizer"]
+__all__ = ["GPT1Tokenizer", "open_tokenizer"]

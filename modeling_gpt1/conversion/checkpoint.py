@@ -4,10 +4,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +19,7 @@ from transformers.utils import (
 
 from .. import modeling_gpt1
 from ..configuration_gpt1 import OPENAI_GPT_MODEL_TYPE, GPT1Config
-from ..training.checkpoint import flush, flush_folder
+from ..storage.writing import whole_or_absent
 from .files import MANIFEST_NAME, PARAMS_NAMES, RELEASE_NAMES, SHAPES_NAME, TOKENIZER_NAMES, Format, read_json
 from .folders import CLASSES, find_weights, read_folder
 from .openai_gpt import to_openai_gpt
@@ -163,29 +159,6 @@ def find_others(entries: list[Path]) -> list[str]:
         for entry in entries
         if entry.is_dir() or not (entry.name in WRITTEN_NAMES | code or WEIGHTS_FILE.fullmatch(entry.name))
     )
-
-
-@contextmanager
-def whole_or_absent(output_dir: Path) -> Iterator[Path]:
-    """A folder to write to beside `output_dir`, which it becomes by one rename when all went well."""
-    output_dir.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=f".{output_dir.name}-", dir=output_dir.parent))
-    staging, replaced = beside / "model", beside / "replaced"
-    staging.mkdir()  # mkdtemp's own folder is closed to other users
-    try:
-        yield staging
-        flush(staging)
-        if output_dir.is_dir():
-            os.rename(output_dir, replaced)
-        try:
-            os.rename(staging, output_dir)
-        except OSError:
-            if replaced.is_dir():
-                os.rename(replaced, output_dir)
-            raise
-        flush_folder(output_dir.parent)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
 
 
 def describe_tensors(folder: Path) -> list[dict[str, Any]]:

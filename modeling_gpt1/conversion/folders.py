@@ -27,7 +27,7 @@ from ..modeling_gpt1 import (
     GPT1Model,
     GPT1PreTrainedModel,
 )
-from ..training.trainer import check_vocabulary
+from ..training.checks import check_vocabulary
 from .files import TOKENIZER_NAMES, Format, read_json
 
 MASK_BUFFER = re.compile(r"attn\.bias$")  # in openai-gpt files of old releases

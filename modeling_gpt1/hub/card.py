@@ -23,6 +23,8 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import validate_repo_id
 
+from ..storage.writing import write_atomically
+
 TEMPLATE_NAME = "hub_card.md"
 PACKAGE = "gpt1-hf"
 HYPER_PARAMETERS = (
@@ -106,7 +108,7 @@ def write_model_card(trainer, **card_data: Any) -> Path:
     """Render the template with the run's facts into `README.md` of the trainer's output folder; returns its path."""
     path = Path(trainer.args.output_dir) / "README.md"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(str(run_card(trainer, **card_data)), encoding="utf-8")
+    write_atomically(path, str(run_card(trainer, **card_data)))
     return path
 
 

@@ -22,8 +22,7 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 from transformers.utils.hub import hf_api
 
-from ..training.checkpoint import ResumableTrainer
-from .card import card_for_push, write_model_card
+from .card import card_for_push
 
 logger = logging.get_logger(__name__)
 
@@ -46,73 +45,42 @@ class PushError(OSError):
     """An upload failed; what it should have uploaded lies whole on this machine."""
 
 
-class PublishingTrainer(ResumableTrainer):
-    """[`transformers.Trainer`] with this package's model card and pushes; the base of both trainers.
+def push_run(
+    trainer,
+    commit_message: str | None,
+    blocking: bool,
+    token: str | None,
+    revision: str | None,
+    private: bool | None,
+    **card_data: Any,
+) -> CommitInfo | Future | None:
+    """What `push_to_hub` of a trainer does; a call of all processes, of which the first uploads.
 
-    Raises:
-        PushError: the hub refused or did not answer. The model is saved before; the message says where it lies.
+    Args:
+        trainer ([`GPT1Trainer`] or [`GPT1PretrainingTrainer`]): what is pushed; the others as in its `push_to_hub`.
     """
-
-    def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
-        """As in transformers: with `push_to_hub` it runs before training, so a missing token comes to light there."""
-        self._make_repository(token, private, is_trained=False)
-
-    def _make_repository(self, token: str | None, private: bool | None, is_trained: bool) -> None:
-        given = {"token": token, "private": private}
-        name = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
-        with explained(name, self.args.output_dir, self.args.hub_revision, is_trained):
-            super().init_hf_repo(**{key: value for key, value in given.items() if value is not None})
-
-    def create_model_card(self, **card_data: Any) -> None:
-        """Write `README.md` into `args.output_dir` from the `hub_card.md` template and the facts of this run.
-
-        Args:
-            card_data: as in [`transformers.Trainer.create_model_card`]: `language`, `license`, `tags`, `model_name`,
-                `finetuned_from`, `tasks`, `dataset_tags`, `dataset`, `dataset_args`; and `dataset_split`, name of the
-                split that was evaluated.
-        """
-        if self.is_world_process_zero():
-            write_model_card(self, **card_data)
-
-    def push_to_hub(
-        self,
-        commit_message: str | None = "End of training",
-        blocking: bool = True,
-        token: str | None = None,
-        revision: str | None = None,
-        private: bool | None = None,
-        **card_data: Any,
-    ) -> CommitInfo | Future | None:
-        """As in transformers: all of `output_dir` in one commit, but for what `NEVER_PUSHED` lists.
-
-        Pushed are model, tokenizer, card, metrics and written logs. Not pushed are checkpoints, pickles, what may
-        hold them, `.env` files, names that begin with `_`, and TensorBoard's events, which name the machine.
-
-        Raises:
-            PushError: the upload failed; with `blocking=False` the returned future raises it, and it is logged.
-        """
-        self.callback_handler.on_push_begin(self.args, self.state, self.control)
-        self.save_model(_internal_call=True)  # a call of all processes
-        if not self.is_world_process_zero():
-            return None
-        if self.hub_model_id is None:
-            self.create_model_card(**card_data)  # there is one even if the repository cannot be made
-            self._make_repository(token, private, is_trained=True)
-        self.create_model_card(**card_data)
-        self._finish_current_push()
-        upload = partial(
-            upload_result,
-            self.args.output_dir,
-            self.hub_model_id,
-            commit_message=commit_message,
-            token=token or self.args.hub_token,
-            revision=revision or self.args.hub_revision,
-        )
-        if blocking:
-            return upload()
-        future = hf_api().run_as_future(upload)
-        future.add_done_callback(_log_failure)
-        return future
+    args = trainer.args
+    trainer.callback_handler.on_push_begin(args, trainer.state, trainer.control)
+    trainer.save_model(_internal_call=True)
+    if not trainer.is_world_process_zero():
+        return None
+    if trainer.hub_model_id is None:
+        trainer.create_model_card(**card_data)  # there is one even if the repository cannot be made
+        trainer.init_hf_repo(token, private, is_trained=True)
+    trainer.create_model_card(**card_data)
+    upload = partial(
+        upload_result,
+        args.output_dir,
+        trainer.hub_model_id,
+        commit_message=commit_message,
+        token=token or args.hub_token,
+        revision=revision or args.hub_revision,
+    )
+    if blocking:
+        return upload()
+    future = hf_api().run_as_future(upload)
+    future.add_done_callback(_log_failure)
+    return future
 
 
 def push_model(

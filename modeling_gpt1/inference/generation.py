@@ -20,7 +20,7 @@ import torch
 from transformers import PreTrainedModel, StoppingCriteria
 from transformers.generation.streamers import BaseStreamer
 
-NEWLINE = "\n</w>"  # as the vocabulary writes it
+NEWLINE = "\n</w>"  # as in tokenization_gpt1.py, which generation from a saved folder does without
 SHOWN_CHARACTERS = 60  # of a prompt, in an error
 
 

@@ -14,8 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from tokenization.metrics import METRICS
-from tokenization.tasks import Task, get_task
+from tokenization import Task, get_task, metrics
 
 from .scoring import CausalLMScorer, ContinuationScore, ScoringRequest
 
@@ -322,10 +321,10 @@ def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:
 
 
 def _metrics(heuristic: Heuristic, predictions: list[int], labels: list[int]) -> dict[str, float]:
-    metrics = {}
+    scores = {}
     for name in heuristic.task.metrics:
-        metrics |= METRICS[name](keep_in_memory=True).compute(predictions=predictions, references=labels)
-    return metrics | {"normalised": heuristic.normalise(metrics[heuristic.metric])}
+        scores |= metrics.METRICS[name](keep_in_memory=True).compute(predictions=predictions, references=labels)
+    return scores | {"normalised": heuristic.normalise(scores[heuristic.metric])}
 
 
 __all__ = [

@@ -14,8 +14,8 @@
 """Log-probabilities of continuations given contexts, for every causal language model of transformers.
 
 This is what the zero-shot heuristics of section 5 of "Improving Language Understanding by Generative Pre-Training"
-(Radford et al., 2018) and of the GPT models after it stand on; `tokenization/heuristics.py` has those. A context with
-several continuations is encoded once: its keys and values are read by all of them.
+(Radford et al., 2018) and of the GPT models after it stand on; `heuristics.py` has those. A context with several
+continuations is encoded once: its keys and values are read by all of them.
 
 Shapes: B contexts, R continuations, P tokens of a padded context, S tokens of a padded continuation, T tokens of
 both, V vocabulary, N predicted tokens.

@@ -14,9 +14,9 @@ import datasets
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, RandomSampler, Sampler, SequentialSampler
-from transformers import EvalPrediction, Trainer
+from transformers import EvalPrediction
 from transformers.trainer_pt_utils import LengthGroupedSampler
-from transformers.trainer_utils import EvalLoopOutput, PredictionOutput, has_length
+from transformers.trainer_utils import EvalLoopOutput, has_length
 from transformers.utils import logging
 
 logger = logging.get_logger(__name__)
@@ -24,96 +24,94 @@ logger = logging.get_logger(__name__)
 GROUP_BY_LENGTH = "group_by_length"
 
 
-class LengthGroupingTrainer(Trainer):
-    """[`transformers.Trainer`] that groups any rows by length and evaluates in the order of the data set.
+class LengthGrouping:
+    """Groups a trainer's rows by length, and evaluates in the order of the data set.
 
     With `train_sampling_strategy="group_by_length"` the lengths are those of the column `args.length_column_name`, of
     the data collator's method `lengths`, or of the rows' own `input_ids`; rows without any are shuffled, and evaluated
     as they come. What `evaluate` and `predict` give and hand to metrics is in the order of the data set, and so are
     the loaders of `get_eval_dataloader` and `get_test_dataloader`.
+
+    Args:
+        trainer ([`transformers.Trainer`]): has the arguments, the collator, the tokenizer and the metrics.
     """
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, trainer):
+        self._trainer = weakref.proxy(trainer)  # no cycle: a deleted trainer gives its memory back at once
         self._known_lengths = weakref.WeakKeyDictionary()  # of each data set, read once
         self._restores_order = False  # whether what a loader made now gives is put back in order
-        super().__init__(*args, **kwargs)
 
-    def evaluate(self, *args, **kwargs) -> dict[str, float]:
-        with self._restoring_order():
-            return super().evaluate(*args, **kwargs)
+    def applies_to(self, rows: Any) -> bool:
+        return self._trainer.args.train_sampling_strategy == GROUP_BY_LENGTH and has_length(rows)
 
-    def predict(self, *args, **kwargs) -> PredictionOutput:
-        with self._restoring_order():
-            return super().predict(*args, **kwargs)
+    def train_sampler(self, rows: Sized, batch_size: int) -> Sampler:
+        """Order of the rows in training, in batches of `batch_size` on each device."""
+        args, lengths = self._trainer.args, self._lengths_of(rows)
+        if lengths is None:
+            return RandomSampler(rows)
+        # All rows of an update, so that it sees the same ones however they are cut into batches and processes.
+        num_rows = batch_size * args.gradient_accumulation_steps * args.world_size
+        seed = args.seed if args.data_seed is None else args.data_seed
+        return EpochSeededSampler(LengthGroupedSampler(num_rows, lengths=lengths), seed)
+
+    def eval_sampler(self, rows: Sized) -> Sampler:
+        """Order of the rows in an evaluation."""
+        args = self._trainer.args
+        # Where batches are looked at one by one, or the last is left out, they are those of the data set's order; what
+        # is made of logits may have no entry per row to be put back in order.
+        in_order = args.batch_eval_metrics or not args.eval_do_concat_batches or args.dataloader_drop_last
+        in_order = in_order or self._trainer.preprocess_logits_for_metrics is not None or not self._restores_order
+        lengths = None if in_order else self._lengths_of(rows)
+        return SequentialSampler(rows) if lengths is None else LongestFirstSampler(lengths)
+
+    def _lengths_of(self, rows: Sized) -> list[int] | None:
+        try:
+            lengths = self._known_lengths.get(rows)
+        except TypeError:  # a list, for one, cannot be a key
+            return self._read_lengths(rows)
+        if lengths is None or len(lengths) != len(rows):
+            lengths = self._read_lengths(rows)
+            if lengths is not None:
+                self._known_lengths[rows] = lengths
+        return lengths
+
+    def _read_lengths(self, rows: Sized) -> list[int] | None:
+        trainer = self._trainer
+        names = trainer.processing_class.model_input_names if trainer.processing_class is not None else ["input_ids"]
+        lengths = read_lengths(rows, trainer.data_collator, trainer.args.length_column_name, names[0])
+        if lengths is None:
+            logger.info("The rows' lengths are not known, so they are not grouped by length.")
+        return lengths
 
     @contextmanager
-    def _restoring_order(self) -> Iterator[None]:
+    def restoring_order(self) -> Iterator[None]:
+        """Within, loaders for evaluation may give the longest rows first."""
         before, self._restores_order = self._restores_order, True
         try:
             yield
         finally:
             self._restores_order = before
 
-    def _get_train_sampler(self, train_dataset: Sized | None = None) -> Sampler | None:
-        dataset = self.train_dataset if train_dataset is None else train_dataset
-        if self.args.train_sampling_strategy != GROUP_BY_LENGTH or not has_length(dataset):
-            return super()._get_train_sampler(train_dataset)
-        lengths = self._lengths_of(dataset)
-        if lengths is None:
-            return RandomSampler(dataset)
-        # All rows of an update, so that it sees the same ones however they are cut into batches and processes.
-        num_rows = self._train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
-        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-        return EpochSeededSampler(LengthGroupedSampler(num_rows, lengths=lengths), seed)
-
-    def _get_eval_sampler(self, eval_dataset: Sized) -> Sampler | None:
-        args = self.args
-        if args.train_sampling_strategy != GROUP_BY_LENGTH or not has_length(eval_dataset):
-            return super()._get_eval_sampler(eval_dataset)
-        # Where batches are looked at one by one, or the last is left out, they are those of the data set's order; what
-        # is made of logits may have no entry per row to be put back in order.
-        in_order = args.batch_eval_metrics or not args.eval_do_concat_batches or args.dataloader_drop_last
-        in_order = in_order or self.preprocess_logits_for_metrics is not None or not self._restores_order
-        lengths = None if in_order else self._lengths_of(eval_dataset)
-        return SequentialSampler(eval_dataset) if lengths is None else LongestFirstSampler(lengths)
-
-    def _lengths_of(self, dataset: Sized) -> list[int] | None:
-        try:
-            lengths = self._known_lengths.get(dataset)
-        except TypeError:  # a list, for one, cannot be a key
-            return self._read_lengths(dataset)
-        if lengths is None or len(lengths) != len(dataset):
-            lengths = self._read_lengths(dataset)
-            if lengths is not None:
-                self._known_lengths[dataset] = lengths
-        return lengths
-
-    def _read_lengths(self, dataset: Sized) -> list[int] | None:
-        names = self.processing_class.model_input_names if self.processing_class is not None else ["input_ids"]
-        lengths = read_lengths(dataset, self.data_collator, self.args.length_column_name, names[0])
-        if lengths is None:
-            logger.info("The rows' lengths are not known, so they are not grouped by length.")
-        return lengths
-
-    def evaluation_loop(self, dataloader: DataLoader, *args, **kwargs) -> EvalLoopOutput:
-        sampler = sampler_of(dataloader)
-        if not isinstance(sampler, LongestFirstSampler):
-            return super().evaluation_loop(dataloader, *args, **kwargs)
-        with self._metrics_of(sampler):
-            output = super().evaluation_loop(dataloader, *args, **kwargs)
-        return output._replace(
-            predictions=sampler.restore(output.predictions), label_ids=sampler.restore(output.label_ids)
-        )
-
     @contextmanager
-    def _metrics_of(self, sampler: "LongestFirstSampler") -> Iterator[None]:
-        compute_metrics = self.compute_metrics
-        if compute_metrics is not None:
-            self.compute_metrics = sampler.restoring(compute_metrics)
+    def metrics_in_order(self, dataloader: DataLoader) -> Iterator[None]:
+        """Within, the trainer's metrics see what the loader gives in the order of the data set."""
+        sampler, compute_metrics = sampler_of(dataloader), self._trainer.compute_metrics
+        if isinstance(sampler, LongestFirstSampler) and compute_metrics is not None:
+            self._trainer.compute_metrics = sampler.restoring(compute_metrics)
         try:
             yield
         finally:
-            self.compute_metrics = compute_metrics
+            self._trainer.compute_metrics = compute_metrics
+
+    @staticmethod
+    def in_order(output: EvalLoopOutput, dataloader: DataLoader) -> EvalLoopOutput:
+        """What was made of the loader's rows, in the order of the data set."""
+        sampler = sampler_of(dataloader)
+        if not isinstance(sampler, LongestFirstSampler):
+            return output
+        return output._replace(
+            predictions=sampler.restore(output.predictions), label_ids=sampler.restore(output.label_ids)
+        )
 
 
 class EpochSeededSampler(Sampler):

@@ -1,16 +1,16 @@
-"""examples/finetune.py under torchrun: two processes write the model, metrics and predictions of one."""
+"""`gpt1 finetune` under torchrun: two processes write the model, metrics and predictions of one."""
 
 import json
-import runpy
 
 import datasets
 import pytest
 import torch
-from helpers_launch import ROOT, TORCHRUN, launch_well
+from helpers_launch import TORCHRUN, launch_well
 
 from modeling_gpt1 import GPT1DoubleHeadsModel
+from modeling_gpt1.commands import finetune
 
-SCRIPT = ROOT / "examples" / "finetune.py"
+COMMAND = ("modeling_gpt1.commands", "finetune")
 SIZE = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,max_position_embeddings=64,initializer_range=0.1"
 NO_DROPOUT = "embd_pdrop=0,resid_pdrop=0,attn_pdrop=0,classifier_dropout=0"
 ROWS = [
@@ -48,10 +48,10 @@ def data(plain_tokenizer, tmp_path):
 def test_two_processes_write_what_one_writes(data, tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     batch = ["--per_device_eval_batch_size", "2", "--use_cpu", "--output_dir"]
-    runpy.run_path(str(SCRIPT))["main"]([*data, "--per_device_train_batch_size", "8", *batch, str(tmp_path / "one")])
+    finetune.main([*data, "--per_device_train_batch_size", "8", *batch, str(tmp_path / "one")])
     cache = {"HF_DATASETS_CACHE": str(tmp_path / "cache")}
     data += ["--per_device_train_batch_size", "4"]
-    output = launch_well(TORCHRUN, SCRIPT, *data, *batch, tmp_path / "two", **cache)
+    output = launch_well((*TORCHRUN, "-m"), *COMMAND, *data, *batch, tmp_path / "two", **cache)
     assert output.count("train: 16 examples of train, 0 of them cut to 64 tokens") == 1
     one, two = tmp_path / "one", tmp_path / "two"
     assert {path.name for path in one.iterdir()} == {path.name for path in two.iterdir()}

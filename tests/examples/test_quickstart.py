@@ -157,7 +157,8 @@ def test_variants_start_from_what_they_say(quickstart, tmp_path):
     pretrained.save_pretrained(tmp_path)
     weight = pretrained.transformer.h[0].mlp.up_proj.weight
     for variant, same in zip(quickstart.VARIANTS, (False, True, True), strict=True):
-        model, grown = quickstart.finetuning_model(quickstart.TASKS[1], variant, args, tmp_path)
+        parts = quickstart.finetuning_parts(quickstart.TASKS[1], variant, args, tmp_path)
+        model, grown = parts["model"], parts["processing_class"]
         assert torch.equal(model.transformer.h[0].mlp.up_proj.weight, weight) is same
         assert model.config.vocab_size == len(grown) == len(tokenizer) + 3
         assert (model.config.traversal, model.config.num_labels) == ("entailment", 3)

@@ -27,7 +27,6 @@ import modeling_gpt1
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM
 from modeling_gpt1.hub.push import PushError
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 MOODS = [{"review": "ann is kind", "mood": "happy"}, {"review": "the dog is very lazy", "mood": "sad"}]
 SIZE = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,max_position_embeddings=48"
 TEXT = "ann sees the old dog in the park . the dog eats a fish and goes home .\n"
@@ -82,8 +81,8 @@ def fine_tune(folder: Path, name: str = "moods", *more: str) -> None:
     for split, repeat in (("train", 4), ("validation", 1)):
         rows = "".join(json.dumps(row) + "\n" for row in MOODS * repeat)
         (folder / f"{name}-{split}.jsonl").write_text(rows, encoding="utf-8")
-    run_example(
-        "finetune.py",
+    run_command(
+        "finetune",
         *("--train_file", f"{folder}/{name}-train.jsonl", "--validation_file", f"{folder}/{name}-validation.jsonl"),
         *("--traversal", "classification", "--columns", "text=review", "label=mood", "--do_train", "--do_eval"),
         *("--model_name_or_path", "me/books"),
@@ -103,8 +102,8 @@ def fine_tune_with_a_token_that_may_not_write(folder: Path) -> None:
 def pre_train(folder: Path) -> None:
     for name in ("train.txt", "validation.txt"):
         (folder / name).write_text(TEXT * 20, encoding="utf-8")
-    run_example(
-        "pretrain.py",
+    run_command(
+        "pretrain",
         *("--train_files", f"{folder}/train.txt", "--validation_files", f"{folder}/validation.txt"),
         *("--num_merges", "50", "--config_overrides", SIZE, "--warmup_steps", "0", "--license", "mit"),
         *("--output_dir", f"{folder}/books", "--hub_model_id", "me/books", "--prompts", "ann"),
@@ -119,10 +118,9 @@ def run_arguments() -> list[str]:
     ]
 
 
-def run_example(script: str, *arguments: str) -> None:
-    sys.argv = [str(EXAMPLES / script), *arguments]
-    sys.path.insert(0, str(EXAMPLES))
-    runpy.run_path(sys.argv[0], run_name="__main__")
+def run_command(*arguments: str) -> None:
+    sys.argv = ["gpt1", *arguments]
+    runpy.run_module("modeling_gpt1.commands", run_name="__main__")
 
 
 def fail_to_push(folder: Path) -> None:

@@ -144,7 +144,7 @@ def test_what_is_pushed(visit):
         ("Upload README.md with huggingface_hub", ["README.md"]),
         ("Upload model", model),
     ]
-    pre_trained = sorted(["README.md", "generation_config.json", "log.jsonl", *SAVED, *RESULTS])
+    pre_trained = sorted(["README.md", "generation_config.json", "trainer_state.json", *SAVED, *RESULTS])
     assert visit.commits("me/books") == [("End of training", pre_trained)]
     fine_tuned = sorted(["README.md", "trainer_state.json", *SAVED, *RESULTS])
     assert visit.commits("me/moods") == [("End of training", fine_tuned)]

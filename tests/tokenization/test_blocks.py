@@ -7,7 +7,8 @@ import pytest
 from datasets import Dataset
 from transformers import DataCollatorForLanguageModeling
 
-from tokenization.blocks import BlockCollator, cut_blocks, pack_documents
+from tokenization.blocks import cut_blocks, pack_documents
+from tokenization.collator import BlockCollator
 
 DOCUMENTS = [[1, 2, 3, 4, 5, 6, 7, 8], [9, 10], [], [11, 12, 13]]
 

@@ -1,6 +1,5 @@
 """GPT-2's byte-level BPE beside the own one: control tokens, safe texts, collator, corpus, pipeline, the examples."""
 
-import importlib
 import json
 from pathlib import Path
 
@@ -20,17 +19,20 @@ from transformers import (
 )
 
 from modeling_gpt1 import CausalLMScorer, GPT1DoubleHeadsModel, GPT1ForCausalLM, continue_prompts
+from modeling_gpt1.commands import finetune, pretrain, zero_shot
 from modeling_gpt1.inference.generation import StopAtStrings
+from modeling_gpt1.playground.opening import PlaygroundError, open_model
+from modeling_gpt1.playground.reading import read
+from modeling_gpt1.playground.writing import write_on
 from tokenization import (
     GPT1Tokenizer,
     TraversalCollator,
     add_control_tokens,
-    corpus,
+    documents,
     load_blocks,
     open_tokenizer,
 )
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 GPT2 = {"do_layer_norm_before": True, "rescale_prenorm_residual": True}
 END_OF_TEXT = "<|endoftext|>"
 TRICK = f"a [s] b [$] c [e] {END_OF_TEXT}"
@@ -200,7 +202,7 @@ def test_a_pipeline_reads_a_fine_tuned_gpt2(tokenizer, tiny_model, tmp_path):
 
 @pytest.mark.parametrize("piece", [1, 7, 1 << 16])
 def test_blocks_are_the_ids_of_whole_documents(tokenizer, tmp_path, monkeypatch, piece):
-    monkeypatch.setattr(corpus, "PIECE_CHARACTERS", piece)
+    monkeypatch.setattr(documents, "PIECE_CHARACTERS", piece)
     add_control_tokens(tokenizer)
     path = tmp_path / "pages.jsonl"
     path.write_text("".join(json.dumps({"text": page}) + "\n" for page in PAGES))
@@ -254,19 +256,13 @@ def test_a_stop_string_of_more_tokens_than_characters(tokenizer):
 # ---- Examples
 
 
-@pytest.fixture
-def examples(monkeypatch):
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    return lambda name: importlib.import_module(name)
-
-
-def test_the_examples_train_and_ask_a_gpt2(examples, gpt2_folder, tmp_path):
+def test_the_commands_train_and_ask_a_gpt2(gpt2_folder, tmp_path):
     """Pre-trained further, fine-tuned from that, and asked without fine-tuning."""
     (tmp_path / "book.txt").write_text("\n".join(SENTENCES * 6))
     few = ["--max_steps", "2", "--use_cpu", "--disable_tqdm", "True", "--save_strategy", "no", "--warmup_steps", "0"]
     few += ["--per_device_train_batch_size", "4"]
     source = ["--train_files", str(tmp_path / "book.txt"), "--model_name_or_path", str(gpt2_folder)]
-    examples("pretrain").main([*source, *few, "--output_dir", str(tmp_path / "lm")])
+    pretrain.main([*source, *few, "--output_dir", str(tmp_path / "lm")])
     model = GPT1ForCausalLM.from_pretrained(tmp_path / "lm")
     assert model.config.do_layer_norm_before and model.config.vocab_size == 400
     assert type(open_tokenizer(tmp_path / "lm")) is GPT2Tokenizer
@@ -275,7 +271,7 @@ def test_the_examples_train_and_ask_a_gpt2(examples, gpt2_folder, tmp_path):
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     task = ["--train_file", str(tmp_path / "rows.jsonl"), "--traversal", "classification", "--columns", "text=text"]
     model = ["--model_name_or_path", str(tmp_path / "lm"), "--output_dir", str(tmp_path / "task"), "--do_train"]
-    examples("finetune").main([*task, *model, *few])
+    finetune.main([*task, *model, *few])
     classifier = pipeline("text-classification", str(tmp_path / "task"), device="cpu")
     assert classifier.tokenizer.extract_token_id == classifier.model.config.extract_token_id == 402
     assert {answer["label"] for answer in classifier(SENTENCES)} <= {"0", "1", "LABEL_0", "LABEL_1"}
@@ -284,33 +280,32 @@ def test_the_examples_train_and_ask_a_gpt2(examples, gpt2_folder, tmp_path):
     row = json.dumps({"sentence": "the film was slow", "label": 1}) + "\n"
     (tmp_path / "data" / "sst2" / "validation.jsonl").write_text(row)
     asked = ["--data_dir", str(tmp_path / "data"), "--tasks", "sst2", "--output", str(tmp_path / "zero.json")]
-    examples("zero_shot").main(["--model_name_or_path", str(tmp_path / "lm"), *asked, "--device", "cpu"])
+    zero_shot.main(["--model_name_or_path", str(tmp_path / "lm"), *asked, "--device", "cpu"])
     assert json.loads((tmp_path / "zero.json").read_text())["results"][0]["tasks"]["sst2"]["num_rows"] == 1
 
 
-def test_the_playground_reads_a_gpt2(examples, gpt2_folder, tmp_path):
+def test_the_playground_reads_a_gpt2(gpt2_folder, tmp_path):
     """Its tokens are GPT-2's, and text stays text."""
-    playground = examples("playground")
-    opened = playground.open_model(str(gpt2_folder))
+    opened = open_model(str(gpt2_folder))
     assert type(opened.tokenizer) is GPT2Tokenizer
     text = f"The old farmer\n{END_OF_TEXT}"
-    (sequence,) = playground.read(opened, {"first": text}).sequences
+    (sequence,) = read(opened, {"first": text}).sequences
     ids = opened.tokenizer(text)["input_ids"]
     assert opened.tokenizer.decode(ids) == text and opened.tokenizer.eos_token_id not in ids
     shown = "".join(token.piece + " " * token.ends_word for token in sequence)
     assert (len(sequence), shown) == (len(ids), f"The old farmer ↵ {END_OF_TEXT} ")
-    assert len(list(playground.write_on(opened, ids, 4, temperature=0))) > 0
+    assert len(list(write_on(opened, ids, 4, temperature=0))) > 0
 
     model = GPT1DoubleHeadsModel.from_pretrained(gpt2_folder, traversal="entailment", num_labels=2)
     model.save_pretrained(tmp_path / "task")
     opened.tokenizer.save_pretrained(tmp_path / "task")
-    with pytest.raises(playground.PlaygroundError, match="its tokenizer has no control tokens"):
-        playground.open_model(str(tmp_path / "task"))
+    with pytest.raises(PlaygroundError, match="its tokenizer has no control tokens"):
+        open_model(str(tmp_path / "task"))
     add_control_tokens(opened.tokenizer, model)
     model.save_pretrained(tmp_path / "task")
     opened.tokenizer.save_pretrained(tmp_path / "task")
-    opened = playground.open_model(str(tmp_path / "task"))
-    (sequence,) = playground.read(opened, {"first": "a", "second": "b"}).sequences
+    opened = open_model(str(tmp_path / "task"))
+    (sequence,) = read(opened, {"first": "a", "second": "b"}).sequences
     assert [token.piece for token in sequence] == ["[s]", "a", "[$]", "b", "[e]"]
 
 

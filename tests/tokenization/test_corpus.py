@@ -23,7 +23,15 @@ import pytest
 from datasets.distributed import split_dataset_by_node
 from torch.utils.data import DataLoader
 
-from tokenization import GPT1Tokenizer, corpus, count_blocks, load_blocks, load_documents, training_texts
+from tokenization import (
+    GPT1Tokenizer,
+    corpus,
+    count_blocks,
+    documents,
+    load_blocks,
+    load_documents,
+    training_texts,
+)
 
 COMPRESS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 WORDS = "the old farmer walked to the market because he needed a new plough and nobody knew why".split()
@@ -77,7 +85,7 @@ def rows_of(blocks) -> list[list[int]]:
 
 @pytest.fixture
 def one_file_shards(monkeypatch):
-    monkeypatch.setattr(corpus, "SHARD_BYTES", 1)
+    monkeypatch.setattr(documents, "SHARD_BYTES", 1)
 
 
 # ---- What is read.
@@ -142,10 +150,10 @@ def hub(tmp_path, monkeypatch):
         assert (name, streaming) == ("anyone/tales", True)
         return datasets.load_dataset(str(folder), config, split=split, streaming=True)
 
-    monkeypatch.setattr(corpus, "load_dataset_builder", load_builder)
-    monkeypatch.setattr(corpus, "load_dataset", load)
+    monkeypatch.setattr(documents, "load_dataset_builder", load_builder)
+    monkeypatch.setattr(documents, "load_dataset", load)
     yield revision
-    corpus._hub_rows.cache_clear()
+    documents._hub_rows.cache_clear()
 
 
 def test_a_data_set_of_the_hub(hub, plain_tokenizer, tmp_path):
@@ -277,7 +285,7 @@ BROKEN = (
 
 @pytest.mark.parametrize("piece", [1, 40, 1 << 16])
 def test_ftfy_cleans_pieces_as_it_cleans_the_whole(piece, tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus, "PIECE_CHARACTERS", piece)
+    monkeypatch.setattr(documents, "PIECE_CHARACTERS", piece)
     path = write_rows(tmp_path / "rows.jsonl", [{"text": BROKEN}, {"text": "&quot;another&quot; â€™"}])
     expected = [ftfy.fix_text(BROKEN), '"another" \'']
     assert texts_of(load_documents(path, fix_text=True)) == expected
@@ -286,7 +294,7 @@ def test_ftfy_cleans_pieces_as_it_cleans_the_whole(piece, tmp_path, monkeypatch)
 
 
 def test_cleaning_without_ftfy(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus, "find_spec", lambda name: None)
+    monkeypatch.setattr(documents, "find_spec", lambda name: None)
     with pytest.raises(ImportError) as error:
         load_documents(write_books(tmp_path, [10]), fix_text=True)
     assert str(error.value) == "fix_text cleans the corpus with ftfy, which is not installed: pip install ftfy"
@@ -323,19 +331,19 @@ def tokens_in_pieces(tokenizer, *texts: str) -> list[list[int]]:
     """Token ids of each text, read as pieces of one stream of documents."""
     pieces = []
     for text in texts:
-        for number, piece in enumerate(corpus._pieces(corpus._chunks(text))):
+        for number, piece in enumerate(documents._pieces(documents._chunks(text))):
             pieces.append({"text": piece, "starts_document": number == 0})
     backend = corpus._backend(tokenizer.backend_tokenizer.to_str())
-    documents = []
+    rows = []
     for starts_document, ids in corpus._tokenise(pieces, backend, tokenizer.convert_tokens_to_ids(corpus.NEWLINE)):
-        documents += [[]] if starts_document else []
-        documents[-1] += ids
-    return documents
+        rows += [[]] if starts_document else []
+        rows[-1] += ids
+    return rows
 
 
 @pytest.mark.parametrize("piece", [1, 7, 100])
 def test_nasty_texts_in_pieces(piece, tiny_tokenizer, monkeypatch):
-    monkeypatch.setattr(corpus, "PIECE_CHARACTERS", piece)
+    monkeypatch.setattr(documents, "PIECE_CHARACTERS", piece)
     monkeypatch.setattr(corpus, "BATCH_CHARACTERS", 50)
     texts = list(nasty_texts(200, seed=piece))
     for text, found in zip(texts, tokens_in_pieces(tiny_tokenizer, *texts), strict=True):
@@ -345,7 +353,7 @@ def test_nasty_texts_in_pieces(piece, tiny_tokenizer, monkeypatch):
 @pytest.mark.parametrize("distance", [2, 900, 999, 1000, 1001])
 @pytest.mark.parametrize("gap", [" ", "\n"])
 def test_an_entity_after_an_angle_bracket_in_another_piece(distance, gap, tiny_tokenizer, monkeypatch):
-    monkeypatch.setattr(corpus, "PIECE_CHARACTERS", 20)
+    monkeypatch.setattr(documents, "PIECE_CHARACTERS", 20)
     filler = "the old farmer" + gap
     text = "a girl\n<\n" + (filler * 100)[: distance - 2] + "&quot;the end&quot;" + filler * 100
     assert tokens_in_pieces(tiny_tokenizer, text) == [ids_of(tiny_tokenizer, text)]
@@ -355,10 +363,10 @@ def test_an_entity_after_an_angle_bracket_in_another_piece(distance, gap, tiny_t
 
 
 def test_a_line_longer_than_a_piece_is_cut_between_words(tiny_tokenizer, monkeypatch):
-    monkeypatch.setattr(corpus, "PIECE_CHARACTERS", 2000)
+    monkeypatch.setattr(documents, "PIECE_CHARACTERS", 2000)
     rare = ["Mr. X", "° F.", "can't", "a  b", "(no)", "- -", "&quot;", "<"]
     text = " ".join(random.Random(0).choices(WORDS * 5 + rare, k=9000))
-    pieces = list(corpus._pieces(corpus._chunks(text)))
+    pieces = list(documents._pieces(documents._chunks(text)))
     assert len(pieces) > 3 and max(map(len, pieces)) < 10_000 and "".join(pieces) == text
     assert tokens_in_pieces(tiny_tokenizer, text) == [ids_of(tiny_tokenizer, text)]
 
@@ -485,7 +493,7 @@ def test_the_cache_follows_files_tokenizer_and_options(plain_tokenizer, tmp_path
 
 PREPARE_HALF = """
 import sys, time
-from tokenization import GPT1Tokenizer, corpus, load_blocks
+from tokenization import GPT1Tokenizer, corpus, documents, load_blocks
 
 folder = sys.argv[1]
 tokenise = corpus._tokenise
@@ -496,7 +504,7 @@ def stopping(pieces, backend, newline_id):
     time.sleep(600)
 
 corpus._tokenise = stopping
-corpus.SHARD_BYTES = 1
+documents.SHARD_BYTES = 1
 load_blocks(f"{folder}/books", GPT1Tokenizer.from_pretrained(f"{folder}/tokenizer"), 3, cache_dir=f"{folder}/cache")
 """
 

@@ -1,463 +1,153 @@
-"""Generation with every cache against loops that run the whole model for each token."""
+"""Continued prompts against single ones and loops over tokens; the strings that end them; refusals."""
 
 import pytest
 import torch
-from transformers import DynamicCache, GenerationConfig, StaticCache, TextIteratorStreamer, TextStreamer
+from transformers import GenerationConfig, StopStringCriteria
 
-from modeling_gpt1 import GPT1ForCausalLM
+from modeling_gpt1 import GPT1ForCausalLM, StopAtStrings, continue_prompts
+from modeling_gpt1.inference import generation
+from tokenization import tokenization_gpt1
 
-LIMIT = 24  # positions of the tiny models
-
-
-def random_prompt(length, seed=0):
-    return torch.randint(1, 101, (length,), generator=torch.Generator().manual_seed(seed))
-
-
-PROMPTS = [random_prompt(length, seed=length) for length in (3, 7, 1)]
+TEXT = "the old farmer walked to the market because he needed a new plough ."
+PROMPTS = ["the old farmer", "a", "he paid five dollars for the ticket and forgot it on the train ."]
 
 
-def left_padded(prompts):
-    length = max(len(prompt) for prompt in prompts)
-    input_ids = torch.stack([torch.nn.functional.pad(prompt, (length - len(prompt), 0)) for prompt in prompts])
-    lengths = torch.tensor([[len(prompt)] for prompt in prompts])
-    return {"input_ids": input_ids, "attention_mask": (torch.arange(length) >= length - lengths).long()}
-
-
-def greedy_loop(model, prompt, number):
-    """The most probable next token of the whole sequence so far, `number` times."""
-    ids = prompt
-    for _ in range(number):
-        with torch.no_grad():
-            ids = torch.cat([ids, model(ids[None], use_cache=False).logits[0, -1].argmax()[None]])
-    return ids[len(prompt) :].tolist()
-
-
-def beam_loop(model, prompt, number, num_beams):
-    """The best of `num_beams` continuations by total log probability, each step over whole sequences."""
-    beams = [(0.0, prompt)]
-    for _ in range(number):
-        longer = []
-        for score, ids in beams:
-            with torch.no_grad():
-                log_probabilities = model(ids[None], use_cache=False).logits[0, -1].log_softmax(-1)
-            for token in log_probabilities.topk(num_beams).indices:
-                longer.append((score + log_probabilities[token].item(), torch.cat([ids, token[None]])))
-        beams = sorted(longer, key=lambda beam: -beam[0])[:num_beams]
-    return beams[0][1][len(prompt) :].tolist()
-
-
-@pytest.fixture
-def model(tiny_model):
-    """Without end of sequence, so that continuations have one length; untied, else a random model repeats itself."""
-    model = tiny_model(GPT1ForCausalLM, seed=0, tie_word_embeddings=False)
-    model.generation_config = GenerationConfig(pad_token_id=0)
+@pytest.fixture(scope="module")
+def model(tiny_tokenizer, tiny_model):
+    """With weights whose continuations are various."""
+    fields = {"vocab_size": len(tiny_tokenizer), "max_position_embeddings": 80, "tie_word_embeddings": False}
+    model = tiny_model(GPT1ForCausalLM, seed=9, **fields)
+    model.generation_config = GenerationConfig()
     return model
 
 
-def continuations(model, prompts, **kwargs):
-    batch = left_padded(prompts)
-    generated = model.generate(**batch, do_sample=False, **kwargs)
-    return generated[:, batch["input_ids"].shape[1] :].tolist()
+def first_stop(criterion, ids):
+    """Tokens that are there when the criterion first ends the text."""
+    return next((end for end in range(1, len(ids) + 1) if criterion(torch.tensor([ids[:end]]), None)[0]), None)
 
 
-CACHES = {
-    "dynamic": {},
-    "none": {"use_cache": False},
-    "static": {"cache_implementation": "static", "disable_compile": True},
-}
+@pytest.mark.parametrize("string", ["to the", "market", "old farmer walked", "arm", "er wal", "Plough.", " a  New\n"])
+def test_a_string_ends_the_text_at_the_token_that_completes_it(tiny_tokenizer, string):
+    ids = tiny_tokenizer(TEXT, add_special_tokens=False)["input_ids"]
+    written = {"Plough.": "plough .", " a  New\n": "a new"}.get(string, string)
+    number = first_stop(StopAtStrings(tiny_tokenizer, ["nobody", string], 0), ids)
+    assert written in tiny_tokenizer.decode(ids[:number])
+    assert written not in tiny_tokenizer.decode(ids[: number - 1])
 
 
-def test_the_loops_give_various_tokens(model):
-    """Numbers of different tokens; else the comparisons below would show little."""
-    loops = [greedy_loop(model, prompt, 12) for prompt in PROMPTS]
-    assert [len(set(tokens)) for tokens in loops] == [6, 3, 5]
-    assert beam_loop(model, PROMPTS[0], 10, 3) != loops[0][:10]
+def test_why_there_is_a_criterion_of_our_own(tiny_tokenizer):
+    """That of transformers goes on over words of several pieces, and does not take every string."""
+    ids = tiny_tokenizer(TEXT, add_special_tokens=False)["input_ids"]
+    assert first_stop(StopStringCriteria(tiny_tokenizer, ["to the"]), ids) is None
+    with pytest.raises(ValueError, match="Stop string preprocessing was unable to identify tokens"):
+        StopStringCriteria(tiny_tokenizer, ["market"])
 
 
-@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-@pytest.mark.parametrize("cache", CACHES)
-def test_greedy_is_the_loop(model, cache, implementation):
-    model.set_attn_implementation(implementation)
-    for prompt in PROMPTS:
-        generated = continuations(model, [prompt], max_new_tokens=12, **CACHES[cache])
-        assert generated == [greedy_loop(model, prompt, 12)]
+def test_strings_of_the_prompt_end_nothing(tiny_tokenizer):
+    ids = tiny_tokenizer(TEXT, add_special_tokens=False)["input_ids"]
+    criterion = StopAtStrings(tiny_tokenizer, ["the"], prompt_length=len(ids))
+    assert first_stop(criterion, ids) is None
+    assert first_stop(criterion, ids + ids) > len(ids)
 
 
-@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-@pytest.mark.parametrize("cache", CACHES)
-def test_greedy_of_unequal_prompts_is_the_loop(model, cache, implementation):
-    model.set_attn_implementation(implementation)
-    generated = continuations(model, PROMPTS, max_new_tokens=12, **CACHES[cache])
-    assert generated == [greedy_loop(model, prompt, 12) for prompt in PROMPTS]
+def test_rows_end_each_for_itself(tiny_tokenizer):
+    rows = [tiny_tokenizer(text, add_special_tokens=False)["input_ids"][:4] for text in (TEXT, PROMPTS[2])]
+    criterion = StopAtStrings(tiny_tokenizer, ["the"], 0)
+    assert criterion(torch.tensor(rows), None).tolist() == [True, False]
+    assert criterion.cut("walk the market the") == "walk"
 
 
-def test_unequal_prompts_without_a_mask_are_not_the_loop(model):
-    """The control: padding that is read as text gives other tokens."""
-    batch = left_padded(PROMPTS)
-    generated = model.generate(
-        batch["input_ids"], attention_mask=torch.ones_like(batch["input_ids"]), max_new_tokens=12
-    )
-    assert generated[0, 7:].tolist() != greedy_loop(model, PROMPTS[0], 12)
-
-
-@pytest.mark.parametrize("cache", CACHES)
-def test_beams_are_the_loop(model, cache):
-    generated = continuations(model, PROMPTS, max_new_tokens=10, num_beams=3, **CACHES[cache])
-    assert generated == [beam_loop(model, prompt, 10, 3) for prompt in PROMPTS]
-
-
-def test_static_cache_as_generate_sets_it_up(model):
-    generated = continuations(model, PROMPTS, max_new_tokens=12, cache_implementation="static")
-    assert generated == [greedy_loop(model, prompt, 12) for prompt in PROMPTS]
-
-
-def test_generation_up_to_the_last_position(model):
-    assert continuations(model, [PROMPTS[1]], max_new_tokens=LIMIT - 7) == [greedy_loop(model, PROMPTS[1], LIMIT - 7)]
-
-
-def test_end_of_sequence_ends_one_row_and_pads_it(model):
-    loops = [greedy_loop(model, prompt, 12) for prompt in PROMPTS]
-    end = next(token for token in loops[0][3:8] if token not in loops[0][:3] + loops[1] + loops[2])
-    ended = loops[0][: loops[0].index(end) + 1]
-    generated = continuations(model, PROMPTS, max_new_tokens=12, eos_token_id=end)
-    assert generated == [ended + [0] * (12 - len(ended)), loops[1], loops[2]]
-
-
-def test_tied_embeddings_too(tiny_model):
-    model = tiny_model(GPT1ForCausalLM, seed=3)
-    loops = [greedy_loop(model, prompt, 12) for prompt in PROMPTS]
-    assert continuations(model, PROMPTS, max_new_tokens=12, pad_token_id=0) == loops
-
-
-def test_prompt_lookup_is_the_loop(model):
-    prompt = torch.cat([PROMPTS[0], PROMPTS[0], PROMPTS[0]])
-    generated = continuations(model, [prompt], max_new_tokens=12, prompt_lookup_num_tokens=3)
-    assert generated == [greedy_loop(model, prompt, 12)]
-
-
-@pytest.mark.parametrize("seed", [0, 4], ids=["same model", "other model"])
-def test_assisted_decoding_is_the_loop(model, tiny_model, seed):
-    assistant = tiny_model(GPT1ForCausalLM, seed=seed, tie_word_embeddings=False)
-    assistant.generation_config = GenerationConfig(pad_token_id=0)
-    generated = continuations(model, [PROMPTS[1]], max_new_tokens=12, assistant_model=assistant)
-    assert generated == [greedy_loop(model, PROMPTS[1], 12)]
-
-
-def test_chunked_prefill_is_the_loop(model):
-    generated = continuations(model, [PROMPTS[1]], max_new_tokens=12, prefill_chunk_size=3)
-    assert generated == [greedy_loop(model, PROMPTS[1], 12)]
-
-
-def test_generation_from_embeddings_is_the_loop(model):
-    inputs_embeds = model.get_input_embeddings()(PROMPTS[1][None])
-    generated = model.generate(inputs_embeds=inputs_embeds, max_new_tokens=12, do_sample=False)
-    assert generated.tolist() == [greedy_loop(model, PROMPTS[1], 12)]
-
-
-def test_beams_from_embeddings_are_the_loop(model):
-    inputs_embeds = model.get_input_embeddings()(PROMPTS[1][None])
-    generated = model.generate(inputs_embeds=inputs_embeds, max_new_tokens=10, num_beams=3, do_sample=False)
-    assert generated.tolist() == [beam_loop(model, PROMPTS[1], 10, 3)]
-
-
-def test_embeddings_of_unequal_prompts_with_a_static_cache_are_the_loop(model):
-    """The cache is as long as prompt and continuation together, though `generate` sees no ids."""
-    batch = left_padded(PROMPTS)
-    batch["inputs_embeds"] = model.get_input_embeddings()(batch.pop("input_ids"))
-    outputs = model.generate(
-        **batch, max_new_tokens=12, do_sample=False, return_dict_in_generate=True, **CACHES["static"]
-    )
-    assert outputs.sequences.tolist() == [greedy_loop(model, prompt, 12) for prompt in PROMPTS]
-    assert outputs.past_key_values.layers[0].keys.shape == (3, 4, 7 + 12 - 1, 8)
-
-
-SAMPLING = {
-    "one": {},
-    "three": {"num_return_sequences": 3},
-    "most likely tokens": {"top_k": 10, "top_p": 0.7, "temperature": 0.7},
-    "beams": {"num_beams": 3, "temperature": 2.0},
-}
-
-
-@pytest.mark.parametrize("options", SAMPLING)
-def test_sampling_with_a_cache_draws_the_same_tokens(model, options):
-    drawn = []
-    for seed, cache in [(0, cache) for cache in CACHES] + [(1, "dynamic")]:
-        torch.manual_seed(seed)
-        options_of_both = {"do_sample": True, "max_new_tokens": 8, **SAMPLING[options], **CACHES[cache]}
-        drawn.append(model.generate(**left_padded(PROMPTS), **options_of_both).tolist())
-    assert drawn[0] == drawn[1] == drawn[2] != drawn[3]
-
-
-def test_sampling_of_cold_logits_is_the_loop(model):
-    torch.manual_seed(0)
-    generated = model.generate(**left_padded(PROMPTS), do_sample=True, temperature=1e-4, max_new_tokens=12)
-    assert generated[:, 7:].tolist() == [greedy_loop(model, prompt, 12) for prompt in PROMPTS]
-
-
-def test_assisted_sampling_of_cold_logits_is_the_loop(model, tiny_model):
-    torch.manual_seed(0)
-    assistant = tiny_model(GPT1ForCausalLM, seed=4, tie_word_embeddings=False)
-    assistant.generation_config = GenerationConfig(pad_token_id=0)
-    options = {"do_sample": True, "temperature": 1e-4, "assistant_model": assistant}
-    generated = model.generate(PROMPTS[1][None], max_new_tokens=12, **options)
-    assert generated[:, 7:].tolist() == [greedy_loop(model, PROMPTS[1], 12)]
-
-
-def test_drafts_of_the_first_blocks_are_accepted_as_the_loop(model):
-    """Early exit: the model's first block alone drafts, by a smaller `num_hidden_layers` for the time of a draft."""
-    read = [[], []]
-    for block, lengths in zip(model.transformer.h, read, strict=True):
-        block.register_forward_pre_hook(lambda module, inputs, lengths=lengths: lengths.append(inputs[0].shape[1]))
-    generated = continuations(model, [PROMPTS[1]], max_new_tokens=12, assistant_early_exit=1)
-    assert len(read[0]) > len(read[1])
-    assert model.config.num_hidden_layers == 2
-    assert generated == [greedy_loop(model, PROMPTS[1], 12)]
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("Contrastive Search", {"penalty_alpha": 0.6, "top_k": 5}),
-        ("Group Beam Search", {"num_beams": 2, "num_beam_groups": 2, "diversity_penalty": 2.0}),
-        ("Constrained Beam Search", {"num_beams": 4, "force_words_ids": [[5]]}),
-        ("Dola Generation", {"dola_layers": "low"}),
-    ],
-)
-def test_modes_whose_code_lies_on_the_hub_say_so(model, name, options):
-    """transformers ships them no longer: nothing is downloaded and run unless the caller trusts it."""
+@pytest.mark.parametrize("string", ["", "  ", "\n\n"])
+def test_a_stop_string_without_a_token(tiny_tokenizer, string):
     with pytest.raises(ValueError) as error:
-        continuations(model, [PROMPTS[0]], max_new_tokens=3, **options)
-    repository = "dola" if name.startswith("Dola") else name.lower().replace(" ", "-")
-    assert str(error.value) == (
-        f"{name} requires `trust_remote_code=True` in your `generate` call, since it loads "
-        f"https://hf.co/transformers-community/{repository}."
-    )
+        StopAtStrings(tiny_tokenizer, ["the", string], 0)
+    assert str(error.value) == (f"The stop string {string!r} has no token. Give a word, or '\\n' alone for a newline.")
 
 
-# ---- What `generate` gives beside the tokens.
-
-MODES = {
-    "greedy": ({"do_sample": False}, 3),
-    "three samples": ({"do_sample": True, "num_return_sequences": 3}, 9),
-    "beams": ({"do_sample": False, "num_beams": 2}, 6),
-    "sampled beams": ({"do_sample": True, "num_beams": 2}, 6),
-}
-
-
-@pytest.mark.parametrize("use_cache", [True, False])
-@pytest.mark.parametrize("mode", MODES)
-def test_scores_hidden_states_and_attentions_of_every_step(model, mode, use_cache):
-    model.set_attn_implementation("eager")
-    options, num_rows = MODES[mode]
-    outputs = model.generate(
-        **left_padded(PROMPTS),
-        **options,
-        max_new_tokens=4,
-        use_cache=use_cache,
-        output_scores=True,
-        output_logits=True,
-        output_hidden_states=True,
-        output_attentions=True,
-        return_dict_in_generate=True,
-    )
-    assert [tuple(scores.shape) for scores in (*outputs.scores, *outputs.logits)] == [(num_rows, 101)] * 8
-    queries = [7, 1, 1, 1] if use_cache else [7, 8, 9, 10]
-    for step, (number, states, weights) in enumerate(
-        zip(queries, outputs.hidden_states, outputs.attentions, strict=True)
-    ):
-        assert [tuple(layer.shape) for layer in states] == [(num_rows, number, 32)] * 3
-        assert [tuple(layer.shape) for layer in weights] == [(num_rows, 4, number, 7 + step)] * 2
+def loop(model, tokenizer, prompt, number):
+    """Ids of the most probable tokens, each from the whole text."""
+    ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+    start = len(ids)
+    for _ in range(number):
+        with torch.no_grad():
+            ids.append(int(model(torch.tensor([ids]), use_cache=False).logits[0, -1].argmax()))
+    return ids[start:]
 
 
-def test_scores_are_the_logits_of_the_whole_sequence(model):
-    outputs = model.generate(
-        **left_padded(PROMPTS), max_new_tokens=6, do_sample=False, output_logits=True, return_dict_in_generate=True
-    )
-    generated = outputs.sequences[:, 7:]
-    for row, prompt in enumerate(PROMPTS):
-        logits = model(torch.cat([prompt, generated[row, :-1]])[None], use_cache=False).logits[0, -6:]
-        torch.testing.assert_close(torch.stack([step[row] for step in outputs.logits]), logits, atol=1e-5, rtol=1e-5)
+def test_prompts_of_any_length_are_continued_as_alone(model, tiny_tokenizer):
+    expected = [loop(model, tiny_tokenizer, prompt, 12) for prompt in PROMPTS]
+    texts = [[tiny_tokenizer.decode(ids, skip_special_tokens=True)] for ids in expected]
+    assert len({text for (text,) in texts}) == 3
+    assert continue_prompts(model, tiny_tokenizer, PROMPTS, max_new_tokens=12, do_sample=False) == texts
+    backwards = continue_prompts(model, tiny_tokenizer, PROMPTS[::-1], max_new_tokens=12, do_sample=False)
+    assert backwards == texts[::-1]
+    assert (
+        tiny_tokenizer("a b", add_special_tokens=False, padding=False)["input_ids"][0] != 0
+    )  # no padding was left on
 
 
-# ---- Positions, and generation that goes on.
+def test_continuations_of_a_prompt_stay_together(model, tiny_tokenizer):
+    options = {"max_new_tokens": 6, "do_sample": True, "num_return_sequences": 3}
+    torch.manual_seed(0)
+    texts = continue_prompts(model, tiny_tokenizer, PROMPTS[:2], **options)
+    assert [len(rows) for rows in texts] == [3, 3]
+    inputs = tiny_tokenizer(PROMPTS[:2], add_special_tokens=False, padding=True, padding_side="left")
+    torch.manual_seed(0)
+    sequences = model.generate(**inputs.convert_to_tensors("pt"), pad_token_id=0, **options)
+    length = len(inputs["input_ids"][0])
+    assert sum(texts, []) == tiny_tokenizer.batch_decode(sequences[:, length:], skip_special_tokens=True)
 
 
-@pytest.mark.parametrize("use_cache", [True, False])
-def test_positions_may_be_given(model, use_cache):
-    batch = left_padded(PROMPTS)
-    position_ids = (batch["attention_mask"].cumsum(-1) - 1).clamp(min=0)
-    options = {"max_new_tokens": 12, "do_sample": False, "use_cache": use_cache}
-    generated = model.generate(**batch, position_ids=position_ids, **options)[:, 7:].tolist()
-    assert generated == [greedy_loop(model, prompt, 12) for prompt in PROMPTS]
-    later = model.generate(**batch, position_ids=position_ids + 3, **{**options, "max_new_tokens": 5})
-    assert later[:, 7:].tolist() != [tokens[:5] for tokens in generated]
-
-
-@pytest.mark.parametrize("cache", ["dynamic", "static"])
-def test_generation_goes_on_from_its_cache(model, cache):
-    batch = left_padded(PROMPTS)
-    options = {"do_sample": False, "return_dict_in_generate": True}
-    past = StaticCache(config=model.config, max_cache_len=LIMIT) if cache == "static" else DynamicCache()
-    first = model.generate(**batch, max_new_tokens=5, past_key_values=past, disable_compile=True, **options)
-    mask = torch.nn.functional.pad(batch["attention_mask"], (0, 5), value=1)
-    second = model.generate(
-        first.sequences,
-        attention_mask=mask,
-        max_new_tokens=7,
-        past_key_values=first.past_key_values,
-        disable_compile=True,
-        **options,
-    )
-    assert second.sequences[:, 7:].tolist() == [greedy_loop(model, prompt, 12) for prompt in PROMPTS]
-    assert int(second.past_key_values.get_seq_length()) == 7 + 12 - 1
-
-
-def test_generation_from_embeddings_goes_on_from_its_cache(model):
-    embed, options = model.get_input_embeddings(), {"do_sample": False, "return_dict_in_generate": True}
-    inputs_embeds = embed(PROMPTS[1][None])
-    first = model.generate(inputs_embeds=inputs_embeds, max_new_tokens=5, **options)
-    inputs_embeds = torch.cat([inputs_embeds, embed(first.sequences)], dim=1)
-    second = model.generate(
-        inputs_embeds=inputs_embeds, max_new_tokens=7, past_key_values=first.past_key_values, **options
-    )
-    generated = torch.cat([first.sequences, second.sequences], dim=1)
-    assert generated.tolist() == [greedy_loop(model, PROMPTS[1], 12)]
-
-
-# ---- Streams.
-
-
-@pytest.fixture
-def tokenizer_and_model(tiny_tokenizer, tiny_model):
-    fields = {"vocab_size": len(tiny_tokenizer), "max_position_embeddings": 64, "tie_word_embeddings": False}
-    model = tiny_model(GPT1ForCausalLM, **fields)
-    model.generation_config = GenerationConfig(pad_token_id=0)
-    return tiny_tokenizer, model
-
-
-def test_a_stream_shows_the_text_of_the_tokens(tokenizer_and_model, capsys):
-    tokenizer, model = tokenizer_and_model
-    prompt = tokenizer("the old farmer", add_special_tokens=False, return_tensors="pt")
-    options = {"max_new_tokens": 20, "do_sample": False}
-    pieces = TextIteratorStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
-    generated = model.generate(**prompt, streamer=pieces, **options)
-    number = prompt["input_ids"].shape[1]
-    text = tokenizer.decode(generated[0, number:], skip_special_tokens=True)
-    assert len(text.split()) > 3
-    assert "".join(pieces) == text
-    model.generate(**prompt, streamer=TextStreamer(tokenizer, skip_special_tokens=True), **options)
-    assert capsys.readouterr().out == tokenizer.decode(generated[0], skip_special_tokens=True) + "\n"
+def test_a_continuation_ends_before_its_stop(model, tiny_tokenizer):
+    """A row that ends early does not hold up the others, nor they it."""
+    whole = [loop(model, tiny_tokenizer, prompt, 12) for prompt in PROMPTS]
+    texts = [tiny_tokenizer.decode(ids, skip_special_tokens=True) for ids in whole]
+    string = next(word for word in texts[0].split()[1:] if all(word not in text for text in texts[1:]))
+    assert string == "and" and texts[0].startswith("new and")
+    expected = ["new", *texts[1:]]
+    generated = continue_prompts(model, tiny_tokenizer, PROMPTS, max_new_tokens=12, stop=[string], do_sample=False)
+    assert generated == [[text] for text in expected]
 
 
 @pytest.mark.parametrize("stop", ["\n", "[e]"])
-def test_generation_stops_at_a_newline_or_at_the_extract_token(tokenizer_and_model, stop):
-    """The head is made to prefer that token after three others."""
-    tokenizer, model = tokenizer_and_model
-    stop_id = tokenizer.convert_tokens_to_ids("\n</w>" if stop == "\n" else stop)
-    prompt = tokenizer("the old farmer", add_special_tokens=False, return_tensors="pt")
-    number = prompt["input_ids"].shape[1]
+def test_a_token_that_ends_a_continuation(model, tiny_tokenizer, stop):
+    """The head is made to prefer it after 3 tokens in the second row, and after 5 in the first."""
+    stop_id = tiny_tokenizer.convert_tokens_to_ids("\n</w>" if stop == "\n" else stop)
+    steps = []
 
     def prefer(module, inputs, logits):
-        logits[..., stop_id] = 1e4 if len(seen) == 3 else -1e4
-        seen.append(0)
+        logits[..., stop_id] = torch.tensor([[1e4 if len(steps) == 5 else -1e4], [1e4 if len(steps) == 3 else -1e4]])
+        steps.append(logits.argmax(-1)[:, 0].tolist())
 
-    seen = []
-    model.lm_head.register_forward_hook(prefer)
-    generated = model.generate(**prompt, max_new_tokens=20, do_sample=False, eos_token_id=stop_id)[0, number:]
-    assert len(generated) == 4 and generated[-1] == stop_id
-    assert tokenizer.decode(generated[-1:]) == stop
-
-
-# ---- Caches by hand.
-
-
-def make_cache(kind, model):
-    if kind == "static":
-        return StaticCache(config=model.config, max_cache_len=LIMIT)
-    return DynamicCache(config=model.config)
+    handle = model.lm_head.register_forward_hook(prefer)
+    try:
+        generated = continue_prompts(
+            model, tiny_tokenizer, PROMPTS[:2], max_new_tokens=20, stop=[stop], do_sample=False
+        )
+    finally:
+        handle.remove()
+    assert len(steps) == 6
+    first, second = zip(*steps, strict=True)
+    assert generated == [[tiny_tokenizer.decode(first[:5])], [tiny_tokenizer.decode(second[:3])]]
 
 
-@pytest.mark.parametrize("kind", ["dynamic", "static"])
-@pytest.mark.parametrize("chunks", [[9], [4, 5], [1] * 9, [7, 1, 1]])
-def test_logits_of_cached_chunks_are_those_of_the_whole(model, kind, chunks):
-    ids = random_prompt(9)[None]
-    expected = model(ids, use_cache=False).logits
-    cache, parts = make_cache(kind, model), []
-    with torch.no_grad():
-        for chunk in ids.split(chunks, dim=1):
-            parts.append(model(chunk, past_key_values=cache).logits)
-    assert int(cache.get_seq_length()) == 9
-    torch.testing.assert_close(torch.cat(parts, dim=1), expected, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("kind", ["dynamic", "static"])
-def test_left_padded_rows_in_chunks(model, kind):
-    """Positions follow from the mask of past and present tokens."""
-    batch = left_padded(PROMPTS)
-    more = torch.stack([random_prompt(3, seed) for seed in range(3)])
-    cache = make_cache(kind, model)
-    with torch.no_grad():
-        model(**batch, past_key_values=cache)
-        mask = torch.cat([batch["attention_mask"], torch.ones_like(more)], dim=1)
-        logits = model(more, attention_mask=mask, past_key_values=cache).logits
-    for prompt, new, row in zip(PROMPTS, more, logits, strict=True):
-        expected = model(torch.cat([prompt, new])[None]).logits[0, -3:]
-        torch.testing.assert_close(row, expected, atol=1e-5, rtol=1e-5)
-
-
-def test_a_cache_is_made_where_it_is_asked_for(model):
-    ids = random_prompt(4)[None]
-    assert model(ids).past_key_values.get_seq_length() == 4
-    assert model(ids, use_cache=False).past_key_values is None
-    assert model.train()(ids).past_key_values is None
-    model.eval().config.use_cache = False
-    assert model(ids).past_key_values is None
-    assert model(ids, use_cache=True).past_key_values.get_seq_length() == 4
-
-
-# ---- Too long.
-
-
-def too_long(asked, prompt, room):
-    return (
-        f"Generation up to {asked} tokens (`max_length`, or the prompt and `max_new_tokens`) was asked for, but the "
-        f"model has positions for 24 (`max_position_embeddings`). The prompt has {prompt} tokens: pass "
-        f"`max_new_tokens` of at most {room} or shorten the prompt."
-    )
-
-
-@pytest.mark.parametrize("options", [{"max_new_tokens": 18}, {"max_length": 25}])
-@pytest.mark.parametrize("cache", CACHES)
-def test_generation_past_the_positions(model, options, cache):
+@pytest.mark.parametrize("prompt", ["", " \n "])
+def test_a_prompt_without_a_token(model, tiny_tokenizer, prompt):
     with pytest.raises(ValueError) as error:
-        continuations(model, [PROMPTS[1]], **options, **CACHES[cache])
-    assert str(error.value) == too_long(25, prompt=7, room=17)
+        continue_prompts(model, tiny_tokenizer, ["the", prompt])
+    assert str(error.value) == "The prompt '' has no token, but the model needs one to go on from. Give it a word."
 
 
-def test_generation_from_a_prompt_longer_than_the_positions(model):
+def test_a_prompt_that_is_too_long(model, tiny_tokenizer):
+    number = len(tiny_tokenizer(" ".join([TEXT] * 3), add_special_tokens=False)["input_ids"])
     with pytest.raises(ValueError) as error:
-        continuations(model, [random_prompt(30)], max_new_tokens=5)
-    assert str(error.value) == too_long(35, prompt=30, room=0)
-
-
-def test_generation_from_embeddings_past_the_positions(model):
-    inputs_embeds = model.get_input_embeddings()(PROMPTS[1][None])
-    for options in CACHES.values():
-        with pytest.raises(ValueError):
-            model.generate(inputs_embeds=inputs_embeds, max_new_tokens=19, do_sample=False, **options)
-
-
-@pytest.mark.parametrize("kind", ["dynamic", "static"])
-def test_forward_past_the_positions_with_a_cache(model, kind):
-    cache = StaticCache(config=model.config, max_cache_len=40) if kind == "static" else make_cache(kind, model)
-    with torch.no_grad():
-        model(random_prompt(20)[None], past_key_values=cache)
-        model(random_prompt(4)[None], past_key_values=cache)
-        with pytest.raises(ValueError) as error:
-            model(random_prompt(1)[None], past_key_values=cache)
+        continue_prompts(model, tiny_tokenizer, ["the", " ".join([TEXT] * 3)], max_new_tokens=10)
     assert str(error.value) == (
-        "The sequence has 25 tokens, but the model has positions for 24 (`max_position_embeddings`). Shorten the "
-        "input: pass `truncation=True, max_length=…` to the tokenizer, `max_length` to the collator or a smaller "
-        "`max_new_tokens` to `generate`."
+        f"The prompt 'the old farmer walked to the market because he needed a new…' has {number} tokens and "
+        "`max_new_tokens` is 10, but the model has only 80 positions (`max_position_embeddings`). Shorten one of the "
+        "two."
     )
+
+
+def test_a_newline_is_written_as_in_the_vocabulary():
+    assert generation.NEWLINE == tokenization_gpt1.NEWLINE

@@ -57,8 +57,12 @@ def make_grouping_trainer(folder, batch_size=8, number=368, dataset=None, **argu
 
 
 def evaluation_order(trainer, dataset) -> list[int]:
-    with trainer._restoring_order():
-        return list(trainer._get_eval_sampler(dataset))
+    with trainer.grouping.restoring_order():
+        return list(trainer.grouping.eval_sampler(dataset))
+
+
+def training_order(trainer) -> list[int]:
+    return list(trainer.grouping.train_sampler(trainer.train_dataset, trainer.args.train_batch_size))
 
 
 def epoch_of(trainer, epoch=0) -> list[torch.Tensor]:
@@ -99,11 +103,11 @@ class TestTraining:
         assert torch.cat(epoch_of(trainer)).tolist() == expected
 
     def test_the_order_of_two_processes_is_that_of_one(self, tmp_path, monkeypatch):
-        expected = list(make_grouping_trainer(tmp_path)._get_train_sampler())
+        expected = training_order(make_grouping_trainer(tmp_path))
         trainer = make_grouping_trainer(tmp_path, batch_size=4)
-        assert list(trainer._get_train_sampler()) != expected
+        assert training_order(trainer) != expected
         monkeypatch.setattr(GPT1TrainingArguments, "world_size", 2)
-        assert list(trainer._get_train_sampler()) == expected
+        assert training_order(trainer) == expected
 
     def test_lengths_are_read_once_per_data_set(self, tmp_path, monkeypatch):
         trainer, calls = make_grouping_trainer(tmp_path), []
@@ -112,7 +116,7 @@ class TestTraining:
         other = sentences(9)
         for dataset in (trainer.train_dataset, other, trainer.train_dataset, other):
             evaluation_order(trainer, dataset)
-        trainer._get_train_sampler()
+        training_order(trainer)
         assert calls == [trainer.train_dataset, other]
         rows = [{"a": "a", "label": 0}]
         assert evaluation_order(trainer, rows) == [0]

@@ -1,6 +1,6 @@
-"""Log and samples of a run: every record on disk at once, a resumed run's file, and training that notices nothing.
+"""Log and samples of a run: the log of a resumed run, and training that notices no samples.
 
-As a script, `torchrun --nproc_per_node 2 … OUTPUT_DIR` trains with both callbacks in two processes.
+As a script, `torchrun --nproc_per_node 2 … OUTPUT_DIR` trains with samples in two processes.
 """
 
 import json
@@ -25,11 +25,10 @@ from modeling_gpt1 import (
     GPT1PretrainingArguments,
     GPT1PretrainingTrainer,
 )
-from modeling_gpt1.training import callbacks
-from modeling_gpt1.training import trainer as trainer_module
-from modeling_gpt1.training.callbacks import JsonLinesCallback, SampleCallback
+from modeling_gpt1.training import callbacks, throughput
+from modeling_gpt1.training.callbacks import SampleCallback
 from modeling_gpt1.training.launch import end_processes
-from modeling_gpt1.training.trainer import training_flops_per_token
+from modeling_gpt1.training.throughput import training_flops_per_token
 
 PROMPTS = ["ann goes home", "the cat"]
 ROOT = Path(helpers_training.__file__).parent.parent
@@ -41,6 +40,8 @@ TWO_PROCESSES = {
     "learning_rate": 0.05,
     "train_sampling_strategy": "sequential",
     "max_steps": 4,
+    "save_strategy": "steps",
+    "save_steps": 4,
 }
 
 
@@ -89,17 +90,17 @@ def make_trainer(folder, callbacks=(), batch_size=4, dropout=0.1, **arguments) -
     )
 
 
-def both_callbacks():
-    return SampleCallback(make_tokenizer(), PROMPTS, max_new_tokens=6), JsonLinesCallback()
+def make_samples() -> SampleCallback:
+    return SampleCallback(make_tokenizer(), PROMPTS, max_new_tokens=6)
 
 
-def strict_records(path: Path) -> list[dict]:
-    """The file's records; no line may have a number that JSON does not know."""
+def strict_records(folder: Path) -> list[dict]:
+    """The log in the folder's `trainer_state.json`; no figure may be a number that JSON does not know."""
 
     def refuse(constant):
         raise ValueError(f"{constant} is not JSON")
 
-    return [json.loads(line, parse_constant=refuse) for line in path.read_text(encoding="utf-8").splitlines()]
+    return json.loads((folder / "trainer_state.json").read_text(), parse_constant=refuse)["log_history"]
 
 
 def without_times(records: list[dict]) -> list[dict]:
@@ -117,92 +118,29 @@ class Kill(TrainerCallback):
             raise KeyboardInterrupt
 
 
-class TestJsonLines:
-    def test_every_record_is_in_the_file_when_it_is_made(self, tmp_path):
-        class Watch(TrainerCallback):
-            seen = []
-
-            def on_log(self, args, state, control, **kwargs):
-                self.seen.append((tmp_path / "log.jsonl").read_text())
-
-        trainer = make_trainer(tmp_path, [JsonLinesCallback(), Watch()])
-        trainer.train()
-        trainer.evaluate()
-        lines = (tmp_path / "log.jsonl").read_text().splitlines(keepends=True)
-        assert Watch.seen == ["".join(lines[: number + 1]) for number in range(len(lines))]
-        assert strict_records(tmp_path / "log.jsonl") == trainer.state.log_history
-        assert len(lines) == 8 + 4 + 1 + 1
-        assert lines[0].startswith('{"step": 1, "epoch": 0.16666666666666666, "grad_norm": ')
-
+class TestLog:
     def test_records_have_the_figures_of_pretraining(self, tmp_path):
-        make_trainer(tmp_path, [JsonLinesCallback()], max_steps=2).train()
-        training, _, evaluation, _ = strict_records(tmp_path / "log.jsonl")
+        trainer = make_trainer(tmp_path, [make_samples()], max_steps=2)
+        trainer.train()
+        trainer.save_state()
+        training, _, evaluation, samples, _ = strict_records(tmp_path)
         assert training.keys() >= {"loss", "perplexity", "grad_norm", "learning_rate", "tokens_per_second", "mfu"}
         assert training["perplexity"] == pytest.approx(math.exp(training["loss"]), rel=1e-9)
         assert evaluation["eval_perplexity"] == pytest.approx(math.exp(evaluation["eval_loss"]), rel=1e-9)
+        assert len(samples["samples"]) == len(PROMPTS)
 
-    def test_a_killed_and_resumed_run_has_the_file_of_an_uninterrupted_one(self, tmp_path):
+    def test_a_killed_and_resumed_run_has_the_log_of_an_uninterrupted_one(self, tmp_path):
         whole, cut = tmp_path / "whole", tmp_path / "cut"
         saves = {"save_strategy": "steps", "save_steps": 4, "eval_on_start": True}
-        make_trainer(whole, both_callbacks(), **saves).train()
+        make_trainer(whole, [make_samples()], **saves).train()
         with pytest.raises(KeyboardInterrupt):
-            make_trainer(cut, [*both_callbacks(), Kill(7)], **saves).train()
-        assert strict_records(cut / "log.jsonl")[-1]["step"] == 7
-        with (cut / "log.jsonl").open("a") as file:
-            file.write('{"step": 8, "lo')
-        # In the other order samples come into the file one event later, but none is lost.
-        resumed = make_trainer(cut, both_callbacks()[::-1], **saves)
+            make_trainer(cut, [make_samples(), Kill(7)], **saves).train()
+        resumed = make_trainer(cut, [make_samples()], **saves)
         resumed.train(resume_from_checkpoint=str(cut / "checkpoint-4"))
-        records, expected = (strict_records(folder / "log.jsonl") for folder in (cut, whole))
+        records, expected = (strict_records(folder / "checkpoint-8") for folder in (cut, whole))
         assert without_times(records) == without_times(expected)
         assert [record["step"] for record in expected if "samples" in record] == [0, 2, 4, 6, 8]
-        assert sorted(path.name for path in cut.iterdir()) == ["checkpoint-4", "checkpoint-8", "log.jsonl"]
-
-    def test_the_log_of_another_run_is_set_aside(self, tmp_path, caplog):
-        saves = {"save_strategy": "steps", "save_steps": 4, "max_steps": 4}
-        make_trainer(tmp_path, [JsonLinesCallback()], **saves).train()
-        first = (tmp_path / "log.jsonl").read_text()
-        make_trainer(tmp_path, [JsonLinesCallback()], seed=1, **saves).train()
-        second = (tmp_path / "log.jsonl").read_text()
-        assert (tmp_path / "log.1.jsonl").read_text() == first != second
-        assert (
-            f"{tmp_path / 'log.jsonl'} is not the log of what this run goes on from. It is kept as "
-            f"{tmp_path / 'log.1.jsonl'}."
-        ) in caplog.messages
-
-        make_trainer(tmp_path / "other", [JsonLinesCallback()], seed=2, **saves).train()
-        resumed = make_trainer(tmp_path, [JsonLinesCallback()], seed=2, **{**saves, "max_steps": 5})
-        resumed.train(resume_from_checkpoint=str(tmp_path / "other" / "checkpoint-4"))
-        assert (tmp_path / "log.1.jsonl").read_text() == first
-        assert (tmp_path / "log.2.jsonl").read_text() == second
-        assert without_times(strict_records(tmp_path / "log.jsonl")) == without_times(resumed.state.log_history)
-
-    def test_a_file_that_lost_lines_is_completed_from_the_checkpoint(self, tmp_path):
-        history = [{"loss": 2.5, "epoch": 0.5, "step": step} for step in range(1, 5)]
-        path = tmp_path / "log.jsonl"
-        path.write_text('{"step": 1, "epoch": 0.5, "loss": 2.5}\n{"step": 2, "ep')
-        state = TrainerState(global_step=4, log_history=list(history), is_world_process_zero=True)
-        JsonLinesCallback(path).on_train_begin(None, state, None)
-        assert strict_records(path) == history and list(tmp_path.iterdir()) == [path]
-
-    def test_figures_that_json_does_not_have(self, tmp_path):
-        state = TrainerState(global_step=1, is_world_process_zero=True)
-        callback = JsonLinesCallback(tmp_path / "new" / "log.jsonl")
-        callback.on_train_begin(None, state, None)
-        figures = {"a": float("nan"), "b": float("inf"), "c": np.float32(0.5), "d": [-math.inf, {"e": np.int64(3)}]}
-        state.log_history.append({**figures, "text": "ünïcode\u2028", "step": 1})
-        callback.on_log(None, state, None)
-        assert strict_records(tmp_path / "new" / "log.jsonl") == [
-            {"step": 1, "a": None, "b": None, "c": 0.5, "d": [None, {"e": 3}], "text": "ünïcode\u2028"}
-        ]
-
-    def test_only_the_main_process_and_only_training_writes(self, tmp_path):
-        state = TrainerState(log_history=[{"step": 1}], is_world_process_zero=False)
-        callback = JsonLinesCallback(tmp_path / "log.jsonl")
-        callback.on_train_begin(None, state, None)
-        callback.on_log(None, state, None)
-        make_trainer(tmp_path, [JsonLinesCallback()]).evaluate()
-        assert list(tmp_path.iterdir()) == []
+        assert sorted(path.name for path in cut.iterdir()) == ["checkpoint-4", "checkpoint-8"]
 
 
 class TestSamples:
@@ -303,8 +241,8 @@ class TestThroughput:
             now[0] += 1000
 
         monkeypatch.setattr(GPT1ForCausalLM, "save_pretrained", slow_save)
-        monkeypatch.setattr(trainer_module.time, "perf_counter", lambda: now[0])
-        monkeypatch.setattr(trainer_module, "measure_peak_flops", lambda *args: 1e9)
+        monkeypatch.setattr(throughput.time, "perf_counter", lambda: now[0])
+        monkeypatch.setattr(throughput, "measure_peak_flops", lambda *args: 1e9)
         saves = {"save_strategy": "steps", "save_steps": 1, "eval_steps": 1, "logging_steps": 3, "max_steps": 6}
         trainer = make_trainer(tmp_path, [Clock()], **saves)
         trainer.train()
@@ -323,7 +261,7 @@ class TestTensorBoard:
         pytest.importorskip("tensorboard")
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-        trainer = make_trainer(tmp_path, both_callbacks(), report_to="tensorboard", max_steps=4)
+        trainer = make_trainer(tmp_path, [make_samples()], report_to="tensorboard", max_steps=4)
         trainer.train()
         (folder,) = (tmp_path / "runs").iterdir()
         events = EventAccumulator(str(folder))
@@ -342,8 +280,8 @@ def test_two_processes_log_and_sample_once(tmp_path):
     command += [__file__, str(tmp_path / "two")]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert run.returncode == 0, run.stderr[-3000:]
-    make_trainer(tmp_path / "one", both_callbacks(), batch_size=4, **TWO_PROCESSES).train()
-    together, alone = (strict_records(tmp_path / name / "log.jsonl") for name in ("two", "one"))
+    make_trainer(tmp_path / "one", [make_samples()], batch_size=4, **TWO_PROCESSES).train()
+    together, alone = (strict_records(tmp_path / name / "checkpoint-4") for name in ("two", "one"))
     assert [record.keys() for record in together] == [record.keys() for record in alone]
     same = ("step", "loss", "perplexity", "eval_loss", "eval_perplexity", "num_input_tokens_seen")
     for record, expected in zip(together, alone, strict=True):
@@ -355,7 +293,7 @@ def test_two_processes_log_and_sample_once(tmp_path):
 
 
 if __name__ == "__main__":
-    trainer = make_trainer(sys.argv[1], both_callbacks(), batch_size=2, **TWO_PROCESSES)
+    trainer = make_trainer(sys.argv[1], [make_samples()], batch_size=2, **TWO_PROCESSES)
     if trainer.args.world_size != 2:
         raise RuntimeError(f"2 processes were launched, but {trainer.args.world_size} train together.")
     trainer.train()

@@ -27,7 +27,7 @@ from modeling_gpt1 import (
     GPT1TrainingArguments,
     batch_gpt1,
 )
-from modeling_gpt1.training.trainer import training_flops_per_token
+from modeling_gpt1.training.throughput import training_flops_per_token
 
 
 def assert_same_log(log, expected, relative=1e-5):

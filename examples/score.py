@@ -1,0 +1,50 @@
+"""Asks a language model without fine-tuning it: which sentence is likelier, which answer fits. To read and edit.
+
+    python examples/score.py --model openai-community/openai-gpt
+    python examples/score.py --model out/books --task sst2 --data_dir data --max_rows 200
+
+`gpt1 zero-shot` asks several tasks, every checkpoint of a run, and draws the curves of the paper's figure 2.
+"""
+
+from dataclasses import dataclass, field
+
+from transformers import HfArgumentParser
+
+from modeling_gpt1 import CausalLMScorer, GPT1ForCausalLM, evaluate_zero_shot, get_heuristic
+from tokenization import load_task, open_tokenizer
+
+REQUESTS = [
+    ("He was hungry, so he", [" ate an apple.", " slept until noon."]),
+    ("It rained all day, and the road was", [" wet.", " dry."]),
+]
+
+
+@dataclass
+class Arguments:
+    """What to ask which model."""
+
+    model: str = field(default="openai-community/openai-gpt", metadata={"help": "Folder or hub id."})
+    task: str | None = field(default=None, metadata={"help": "cola, sst2, race, story_cloze or dpr. Default: none."})
+    data_dir: str | None = field(default=None, metadata={"help": "Folder with its files. Default: download."})
+    max_rows: int = field(default=200, metadata={"help": "Rows that are asked."})
+
+
+def main(arguments: list[str] | None = None) -> None:
+    (args,) = HfArgumentParser(Arguments).parse_args_into_dataclasses(arguments)
+    scorer = CausalLMScorer(GPT1ForCausalLM.from_pretrained(args.model), open_tokenizer(args.model))
+
+    # The mean log-probability of a continuation's tokens, so that a longer one is not at a disadvantage.
+    for (context, continuations), scores in zip(REQUESTS, scorer.score(REQUESTS), strict=True):
+        for continuation, score in zip(continuations, scores, strict=True):
+            print(f"{score.mean:8.3f}  {context}{continuation}")
+
+    if args.task is not None:
+        heuristic = get_heuristic(args.task)
+        rows = load_task(heuristic.task, args.data_dir)
+        asked = list(rows[heuristic.task.validation_splits[0]])[: args.max_rows]
+        shown = list(rows["train"])[: args.max_rows] if heuristic.has_threshold else None  # CoLA's threshold
+        print(args.task, evaluate_zero_shot(scorer, heuristic, asked, shown).metrics)
+
+
+if __name__ == "__main__":
+    main()

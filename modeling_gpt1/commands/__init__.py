@@ -1,0 +1,1 @@
+"""The commands of `gpt1`: a module each, whose `main(arguments)` does the work."""

@@ -1,0 +1,53 @@
+r"""Converts whole model folders between OpenAI's release, transformers' openai-gpt and gpt1, every number to the bit.
+
+OpenAI's release, the folder `model` of https://github.com/openai/finetune-transformer-lm, to a gpt1 folder with its
+tokenizer:
+
+    gpt1 convert --source finetune-transformer-lm/model --output_dir gpt1
+
+A folder of transformers' openai-gpt to gpt1 (`from_pretrained` of this package reads such folders directly, too):
+
+    hf download openai-community/openai-gpt --local-dir openai-gpt
+    gpt1 convert --source openai-gpt --output_dir gpt1
+
+A gpt1 folder to one that transformers' OpenAIGPT classes open, or the release at once:
+
+    gpt1 convert --source gpt1 --output_dir openai-gpt
+    gpt1 convert --source finetune-transformer-lm/model --output_dir openai-gpt \
+        --target openai-gpt
+
+The output folder appears whole or not at all, and is never one that has something in it, unless `--overwrite` replaces
+the model there. Its `conversion_manifest.json` has name, shape, dtype and SHA-256 of every tensor.
+"""
+
+import json
+from dataclasses import dataclass, field
+from typing import Literal
+
+from transformers import HfArgumentParser
+
+from ..conversion import convert_checkpoint
+from .entry import COMMANDS
+
+
+@dataclass
+class ConversionArguments:
+    """What to convert, and where to."""
+
+    source: str = field(metadata={"help": "OpenAI's release, or a folder of transformers' openai-gpt or of gpt1."})
+    output_dir: str = field(metadata={"help": "The new folder."})
+    target: Literal["gpt1", "openai-gpt"] | None = field(
+        default=None, metadata={"help": "Format of the new folder. Default: gpt1, and openai-gpt for a gpt1 folder."}
+    )
+    num_attention_heads: int = field(
+        default=12, metadata={"help": "Attention heads of OpenAI's release, whose files do not say it."}
+    )
+    overwrite: bool = field(default=False, metadata={"help": "Replace the model that the output folder holds."})
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = HfArgumentParser(ConversionArguments, description=COMMANDS["convert"])
+    (args,) = parser.parse_args_into_dataclasses(arguments)
+    path = convert_checkpoint(args.source, args.output_dir, args.target, args.num_attention_heads, args.overwrite)
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    print(f"{len(manifest['tensors'])} tensors of a {manifest['architecture']} written to {args.output_dir}")

@@ -1,0 +1,361 @@
+r"""Fine-tunes GPT-1 on a task of the paper or on data of your own, with language modelling as auxiliary objective.
+
+A task of the paper, from the hub, starting from the released weights:
+
+    gpt1 finetune --task sst2 --model_name_or_path openai-community/openai-gpt \
+        --do_train --do_eval --do_predict --output_dir out/sst2
+
+The same from a folder with train.jsonl, validation.jsonl, … (or a folder of such folders), with a fresh small model:
+
+    gpt1 finetune --task rte --data_dir data --tokenizer_name my-tokenizer \
+        --config_overrides hidden_size=256,num_hidden_layers=4,num_attention_heads=4 \
+        --do_train --do_eval --output_dir out/rte
+
+Files of your own (.jsonl, .jsonl.gz, .csv or .parquet): say which column plays which role of the traversal.
+
+    gpt1 finetune --train_file train.csv --validation_file dev.csv --traversal entailment \
+        --columns premise=text hypothesis=claim label=verdict --model_name_or_path my-gpt1 \
+        --do_train --do_eval --output_dir out/own
+
+Predictions for a new file by a model that is already fine-tuned:
+
+    gpt1 finetune --test_file new.jsonl --traversal entailment --columns premise=text hypothesis=claim \
+        --model_name_or_path out/own --do_predict --output_dir out/new
+
+More than one GPU, then two processes on the CPU:
+
+    accelerate launch --num_processes 4 -m modeling_gpt1.commands finetune --task sst2 …
+    torchrun --nproc_per_node 2 -m modeling_gpt1.commands finetune --task sst2 … --use_cpu
+
+An interrupted run goes on with `--resume_from_checkpoint true`, and with `auto` the same command starts a run and goes
+on with it, as a scheduler that restarts jobs needs; `--push_to_hub --hub_model_id me/sst2-gpt1` uploads model,
+tokenizer, card and results at the end, and where that fails prints the command that does it later; rows of like length
+share a batch, and `--train_sampling_strategy random` shuffles them all alike; `--help` lists every argument. Roles of
+`--columns`: `text` (classification); `premise`, `hypothesis` (entailment);
+`text_a`, `text_b` (similarity); `context`, `choices` and, if there is one, `question` (multiple_choice); `label`. A
+role may have several columns: `choices=ending1,ending2`.
+
+Written to the output folder: model, tokenizer and card (README.md) of a training, train_results.json,
+eval_results.json, predict_results.json, all_results.json and predictions.jsonl. The last has a line per row of the
+test split: `index`; `label`, the name of the class or the index of the choice, with `scores`, the probabilities of all
+of them; or `score`, the number that regression predicts. A task with two test splits gets predictions_<split>.jsonl
+each.
+"""
+
+import json
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset, DatasetDict
+from transformers import HfArgumentParser, set_seed
+
+from tokenization import TASKS, Task, TraversalCollator, get_task, load_files, load_task
+from tokenization.own_files import check_file
+from tokenization.tasks import TRAINER_PADDING, predictions_from_logits
+from tokenization.traversal import TRAVERSALS
+
+from .. import GPT1Config, GPT1Trainer, GPT1TrainingArguments, prepare_finetuning
+from ..training.launch import check_launch, end_processes
+from ..training.preparation import open_config
+from .entry import COMMANDS
+from .runs import (
+    ModelArguments,
+    check_output_folder,
+    end_after_failed_push,
+    keep_metrics,
+    publish,
+    set_up_logging,
+    train,
+)
+
+logger = logging.getLogger(__name__)
+
+# Which splits each flag works on, where the files are the user's own.
+OWN_SPLITS = {"do_train": ("train",), "do_eval": ("validation",), "do_predict": ("test",)}
+
+
+@dataclass
+class StartArguments(ModelArguments):
+    """What training starts from."""
+
+    n_transfer: int | None = field(
+        default=None,
+        metadata={
+            "help": "Layers that come from the checkpoint, with the embeddings: 0 is these alone, -1 nothing. "
+            "The others start afresh. Default: all."
+        },
+    )
+    ignore_mismatched_sizes: bool = field(
+        default=False, metadata={"help": "Start a new task head where the checkpoint's has another number of classes."}
+    )
+
+    def __post_init__(self):
+        if self.model_name_or_path is None and self.tokenizer_name is None:
+            raise ValueError(
+                "There is neither a model nor a tokenizer. Pass --model_name_or_path to fine-tune a checkpoint, or "
+                "--tokenizer_name (and --config_overrides) to train a fresh model."
+            )
+        super().__post_init__()
+        if self.model_name_or_path is None and self.n_transfer is not None:
+            raise ValueError(
+                f"--n_transfer {self.n_transfer} is the number of layers that come from a checkpoint, but there is "
+                "none. Pass --model_name_or_path, or leave it out."
+            )
+
+
+@dataclass
+class DataArguments:
+    """What to train, evaluate and predict on: a task of the paper, or files of one's own."""
+
+    task: str | None = field(default=None, metadata={"help": f"A task of the paper: {', '.join(TASKS)}."})
+    data_dir: str | None = field(
+        default=None, metadata={"help": "Folder with the task's files, a file per split. Default: download."}
+    )
+    train_file: str | None = field(default=None, metadata={"help": "Your own file to train on."})
+    validation_file: str | None = field(default=None, metadata={"help": "Your own file to evaluate on."})
+    test_file: str | None = field(default=None, metadata={"help": "Your own file to predict; labels are optional."})
+    traversal: str | None = field(
+        default=None, metadata={"help": f"Input transformation of your own files: {', '.join(TRAVERSALS)}."}
+    )
+    columns: list[str] = field(
+        default_factory=list, metadata={"help": "role=column pairs of your own files; label=label is the default."}
+    )
+    num_labels: int | None = field(
+        default=None, metadata={"help": "Number of classes of your own files. Default: found in the labels."}
+    )
+    regression: bool = field(default=False, metadata={"help": "The labels of your own files are numbers to predict."})
+    max_length: int | None = field(
+        default=None, metadata={"help": "Most tokens of a sequence. Default: the positions that the model has."}
+    )
+    pad_to_multiple_of: int | None = field(
+        default=None, metadata={"help": "Pad batches to a multiple of this length, such as 8 for half precision."}
+    )
+    max_train_samples: int | None = field(default=None, metadata={"help": "Train on the first so many rows only."})
+    max_eval_samples: int | None = field(
+        default=None, metadata={"help": "Evaluate and predict the first so many rows of each split only."}
+    )
+
+    def __post_init__(self):
+        if self.task is None:
+            self._check_own_files()
+        else:
+            self._check_task_alone()
+            self.traversal = get_task(self.task).traversal
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Split to the user's own file."""
+        files = {"train": self.train_file, "validation": self.validation_file, "test": self.test_file}
+        return {split: file for split, file in files.items() if file is not None}
+
+    def _check_task_alone(self) -> None:
+        own = [f"{split}_file" for split in self.files]
+        own += [name for name in ("traversal", "columns", "num_labels", "regression") if getattr(self, name)]
+        if own:
+            raise ValueError(
+                f"--task {self.task} brings its own data and columns, but --{own[0]} was given too. Leave out --task "
+                f"to use your own files, or --{own[0]} to use the task."
+            )
+
+    def _check_own_files(self) -> None:
+        if not self.files:
+            raise ValueError(
+                "There is no data. Pass --task with a task of the paper, or --train_file, --validation_file or "
+                "--test_file with --traversal and --columns."
+            )
+        if self.data_dir is not None:
+            raise ValueError(
+                f"--data_dir {self.data_dir} is where --task finds its files. Pass --task, or leave it out."
+            )
+        if self.traversal not in TRAVERSALS:
+            given = "is missing" if self.traversal is None else f"is {self.traversal!r}"
+            raise ValueError(f"--traversal {given}; your own files need one of {', '.join(TRAVERSALS)}.")
+        parse_columns(self.columns)
+        for split, file in self.files.items():
+            check_file(f"--{split}_file", Path(file))
+
+
+def parse_columns(pairs: list[str]) -> dict[str, str | list[str]]:
+    """Role to column name, or to names: `["choices=a,b"]` becomes `{"choices": ["a", "b"]}`."""
+    if not pairs:
+        raise ValueError(
+            "--columns is missing; your own files need a column for each role, such as --columns text=review "
+            "label=stars."
+        )
+    columns: dict[str, str | list[str]] = {}
+    for pair in pairs:
+        role, _, names = pair.partition("=")
+        if not role or not names:
+            raise ValueError(f"--columns has {pair!r}; role=column is needed, such as text=review.")
+        columns[role] = names.split(",") if "," in names else names
+    return columns
+
+
+def check_run(training_args: GPT1TrainingArguments) -> None:
+    """What a run is to do and where, before it loads anything."""
+    if not (training_args.do_train or training_args.do_eval or training_args.do_predict):
+        raise ValueError("There is nothing to do. Pass --do_train, --do_eval or --do_predict.")
+    if training_args.push_to_hub and not training_args.do_train:
+        raise ValueError("--push_to_hub uploads what a training made. Pass --do_train, or leave it out.")
+    check_launch(training_args)
+    if training_args.do_train:
+        check_output_folder(training_args)
+
+
+def load_data(data_args: DataArguments, config: GPT1Config, training_args: GPT1TrainingArguments):
+    """The task and its splits; the main process of each machine reads first and the others use its cache."""
+    with training_args.main_process_first(desc="reading the data"):
+        if data_args.task is None:
+            remedy = "Pass its file: --train_file to train, --validation_file to evaluate, --test_file to predict."
+            check_splits(training_args, OWN_SPLITS, data_args.files, remedy)
+            return load_files(
+                data_args.files,
+                data_args.traversal,
+                parse_columns(data_args.columns),
+                regression=data_args.regression,
+                num_labels=data_args.num_labels,
+                # Of a model that is not trained now, the classes are its own.
+                label_names=None if training_args.do_train else list(config.id2label.values()),
+            )
+        task = get_task(data_args.task)
+        splits = load_task(task, data_args.data_dir)
+    needed = {"do_train": (task.train_split,), "do_eval": task.validation_splits, "do_predict": task.test_splits}
+    check_splits(training_args, needed, splits, "Add its file to --data_dir, or leave the flag out.")
+    return task, splits
+
+
+def check_splits(training_args: GPT1TrainingArguments, needed: dict, available: Collection[str], remedy: str) -> None:
+    for flag, names in needed.items():
+        if getattr(training_args, flag) and not set(names) & set(available):
+            raise ValueError(
+                f"--{flag} needs a split {' or '.join(names)}, but the data has: {', '.join(available)}. {remedy}"
+            )
+
+
+def check_is_trained(config: GPT1Config, data_args: DataArguments, model_args: StartArguments) -> None:
+    if model_args.n_transfer is not None:
+        raise ValueError(
+            f"--n_transfer {model_args.n_transfer} gives up layers that only training can replace. Pass --do_train, "
+            "or leave it out."
+        )
+    if config.traversal != data_args.traversal:
+        has = "none" if config.traversal is None else f"one for {config.traversal}"
+        raise ValueError(
+            f"Without --do_train the model must have a task head for {data_args.traversal}, but "
+            f"{model_args.model_name_or_path or 'a fresh model'} has {has}. Pass --do_train, or a fine-tuned model as "
+            "--model_name_or_path."
+        )
+
+
+def choose_rows(data_args: DataArguments, training_args: GPT1TrainingArguments, task: Task, splits: DatasetDict):
+    """Splits to train, evaluate and predict on: those that are asked for, up to the numbers of samples."""
+    wanted = {
+        "train": (training_args.do_train, (task.train_split,), data_args.max_train_samples),
+        "eval": (training_args.do_eval, task.validation_splits, data_args.max_eval_samples),
+        "predict": (training_args.do_predict, task.test_splits, data_args.max_eval_samples),
+    }
+    return {
+        use: {name: first_rows(splits[name], limit) for name in names if asked and name in splits}
+        for use, (asked, names, limit) in wanted.items()
+    }
+
+
+def first_rows(rows: Dataset, limit: int | None) -> Dataset:
+    return rows if limit is None else rows.select(range(min(limit, len(rows))))
+
+
+def check_rows(collator: TraversalCollator, chosen: dict[str, dict[str, Dataset]]) -> None:
+    """Reads every row once, so that a bad one stops the run now and not hours later."""
+    for use, splits in chosen.items():
+        for name, rows in splits.items():
+            num_examples, num_truncated = collator.check(rows)
+            cut = f"{num_truncated} of them cut to {collator.max_length} tokens"
+            logger.info(f"{use}: {num_examples} examples of {name}, {cut}")
+
+
+def predict(trainer: GPT1Trainer, task: Task, splits: dict[str, Dataset]) -> None:
+    """Writes a file of predictions per split, and the metrics of the splits that have labels."""
+    metrics = {}
+    for name, rows in splits.items():
+        suffix = "" if len(splits) == 1 else f"_{name}"
+        output = trainer.predict(rows, metric_key_prefix=f"predict{suffix}")
+        metrics.update(output.metrics)
+        if trainer.is_world_process_zero():
+            write_predictions(Path(trainer.args.output_dir, f"predictions{suffix}.jsonl"), task, output.predictions)
+    keep_metrics(trainer, "predict", metrics)
+
+
+def write_predictions(path: Path, task: Task, task_logits: np.ndarray) -> None:
+    predictions = predictions_from_logits(task, task_logits)
+    with path.open("w", encoding="utf-8") as file:
+        for index, (prediction, logits) in enumerate(zip(predictions, task_logits, strict=True)):
+            row = {"index": index, **describe_prediction(task, prediction, logits)}
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    logger.info(f"{len(predictions)} predictions written to {path}")
+
+
+def describe_prediction(task: Task, prediction: np.generic, logits: np.ndarray) -> dict[str, Any]:
+    if task.regression:
+        return {"score": float(prediction)}
+    if task.traversal == "multiple_choice":
+        # The places of choices that this row does not have.
+        logits = logits[np.isfinite(logits) & (logits != TRAINER_PADDING)]
+    scores = torch.from_numpy(logits).double().softmax(-1).tolist()
+    return {"label": task.label_names[prediction] if task.label_names else int(prediction), "scores": scores}
+
+
+@end_after_failed_push()
+def main(arguments: list[str] | None = None) -> None:
+    parser = HfArgumentParser((StartArguments, DataArguments, GPT1TrainingArguments), description=COMMANDS["finetune"])
+    model_args, data_args, training_args = parser.parse_args_into_dataclasses(arguments)
+    check_run(training_args)
+    set_up_logging(training_args, logger)
+    set_seed(training_args.seed)
+
+    start = model_args.model_name_or_path
+    config = model_args.fresh_config() if start is None else open_config(start)
+    if not training_args.do_train:
+        check_is_trained(config, data_args, model_args)
+    task, splits = load_data(data_args, config, training_args)
+    parts = prepare_finetuning(
+        config if start is None else start,
+        task,
+        model_args.tokenizer_name,
+        max_length=data_args.max_length,
+        pad_to_multiple_of=data_args.pad_to_multiple_of,
+        n_transfer=model_args.n_transfer,
+        ignore_mismatched_sizes=model_args.ignore_mismatched_sizes and training_args.do_train,
+    )
+    chosen = choose_rows(data_args, training_args, task, splits)
+    if training_args.process_index == 0:
+        check_rows(parts["data_collator"], chosen)
+
+    trainer = GPT1Trainer(
+        args=training_args,
+        train_dataset=chosen["train"].get(task.train_split),
+        # Of one split the metrics are called `eval_…`, of several `eval_<split>_…`.
+        eval_dataset=chosen["eval"] if len(chosen["eval"]) > 1 else next(iter(chosen["eval"].values()), None),
+        **parts,
+    )
+    if training_args.do_train:
+        train(trainer)
+    if training_args.do_eval:
+        keep_metrics(trainer, "eval", trainer.evaluate())
+    if training_args.do_predict:
+        predict(trainer, task, chosen["predict"])
+    if training_args.do_train:
+        publish(
+            trainer,
+            None if model_args.n_transfer == -1 else start,  # then nothing is left of it
+            license=model_args.license,
+            dataset=task.name,
+            dataset_tags=task.hub_path,
+            dataset_args=task.hub_config,
+            dataset_split=task.validation_splits[0] if len(task.validation_splits) == 1 else None,
+        )
+    end_processes(trainer)

@@ -1,0 +1,188 @@
+r"""Continues texts with a GPT-1 language model, at the terminal or in batches.
+
+At the terminal: type a text, and the model goes on word by word; an empty line ends.
+
+    gpt1 generate --model out/books
+    gpt1 generate --model openai-community/openai-gpt --temperature 0.8 --top_p 0.95 --stop "\n"
+
+In batches, a JSON object a line, `{"prompt": …, "continuations": […]}`:
+
+    gpt1 generate --model out/books --prompts "it was" "the old farmer" --num_return_sequences 3
+    gpt1 generate --model out/books --prompt_file prompts.txt --temperature 0 --output_file texts.jsonl
+
+A `.jsonl` file has an object with "prompt" a line, any other file a prompt a line. The same seed and batches give the
+same texts. `--temperature 0` takes the most likely token; `--num_beams 4 --temperature 0` searches the most likely
+text. `--stop` ends a text before a string, before "\n", a newline, or before a control token such as "[e]".
+
+On a CPU, `--dtype int8` generates fastest; `--order_weights` speeds up float32 for one text at a time.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import torch
+from transformers import (
+    HfArgumentParser,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TextStreamer,
+    set_seed,
+)
+
+from tokenization import open_tokenizer
+
+from .. import (
+    GPT1ForCausalLM,
+    GPT1Int8Config,
+    GPT1LSTMConfig,
+    GPT1LSTMForCausalLM,
+    continue_prompts,
+    order_weights_for_generation,
+)
+from .entry import COMMANDS
+
+
+@dataclass
+class GenerationArguments:
+    """Which model, which prompts, and how to go on from them."""
+
+    model: str = field(metadata={"help": "Folder or hub id of a language model with its tokenizer."})
+    prompts: list[str] = field(default_factory=list, metadata={"help": "Texts to go on from. Default: ask for them."})
+    prompt_file: str | None = field(default=None, metadata={"help": "File of prompts: .jsonl, or one a line."})
+    output_file: str | None = field(
+        default=None, metadata={"help": "Where to write the lines. Default: the terminal."}
+    )
+    batch_size: int = field(default=8, metadata={"help": "Prompts that are continued together."})
+    max_new_tokens: int = field(default=40, metadata={"help": "The longest continuation, in tokens."})
+    temperature: float = field(default=1.0, metadata={"help": "Below 1 more likely tokens; 0: the most likely."})
+    top_k: int = field(default=40, metadata={"help": "Draw from so many of the most likely tokens; 0: from all."})
+    top_p: float = field(default=1.0, metadata={"help": "Draw from the likely tokens that have this probability."})
+    num_beams: int = field(default=1, metadata={"help": "Continuations that are followed at a time."})
+    num_return_sequences: int = field(default=1, metadata={"help": "Continuations of each prompt."})
+    seed: int = field(default=0, metadata={"help": "Of what is drawn."})
+    stop: list[str] = field(default_factory=list, metadata={"help": r"What ends a text: strings, \n or [e]."})
+    dtype: Literal["float32", "bfloat16", "int8"] = field(default="float32", metadata={"help": "Of the weights."})
+    order_weights: bool = field(
+        default=False, metadata={"help": "Store float32 weights in the order that one text on a CPU reads them."}
+    )
+    device: str | None = field(default=None, metadata={"help": "Default: an accelerator, if there is one."})
+
+    def __post_init__(self):
+        if self.prompts and self.prompt_file:
+            raise ValueError("Prompts come from --prompts or from --prompt_file, but both are given. Leave one out.")
+        if self.order_weights and self.dtype != "float32":
+            raise ValueError(
+                f"--order_weights is for float32 weights, but --dtype is {self.dtype}. Leave one of the two out."
+            )
+        if self.temperature < 0:
+            raise ValueError(f"--temperature is {self.temperature}, but must be at least 0.")
+        self.stop = [string.replace(r"\n", "\n") for string in self.stop]
+        if self.device is None and self.dtype != "int8" and torch.accelerator.is_available():
+            self.device = str(torch.accelerator.current_accelerator())
+
+    @property
+    def generation(self) -> dict:
+        """Arguments of `continue_prompts`."""
+        options = {"do_sample": self.temperature > 0, "num_beams": self.num_beams, "stop": self.stop}
+        if self.temperature > 0:
+            options |= {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
+        return {
+            **options,
+            "max_new_tokens": self.max_new_tokens,
+            "num_return_sequences": self.num_return_sequences,
+        }
+
+
+def open_model(args: GenerationArguments) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    options = {"dtype": args.dtype}
+    if args.dtype == "int8":
+        options = {"dtype": torch.float32, "quantization_config": GPT1Int8Config()}
+    try:
+        config_dict, _ = PreTrainedConfig.get_config_dict(args.model)
+        is_lstm = config_dict.get("model_type") == GPT1LSTMConfig.model_type
+        model_class = GPT1LSTMForCausalLM if is_lstm else GPT1ForCausalLM
+        model = model_class.from_pretrained(args.model, device_map=args.device, **options)
+    except OSError as error:
+        raise ValueError(
+            f"--model {args.model} is neither a folder with a model nor one that the hub gives. Pass a folder that "
+            "`save_pretrained` has written, or a hub id."
+        ) from error
+    if args.order_weights:
+        order_weights_for_generation(model)
+    return model, open_tokenizer(args.model)
+
+
+def read_prompts(path: Path) -> list[str]:
+    if not path.is_file():
+        raise ValueError(f"--prompt_file {path} is no file. Give a file with a prompt a line, or a .jsonl file.")
+    lines = path.read_text(encoding="utf-8").splitlines()
+    prompts = [
+        prompt_of(line, f"{path}, line {number}") if path.suffix == ".jsonl" else line
+        for number, line in enumerate(lines, start=1)
+        if line.strip()
+    ]
+    if not prompts:
+        raise ValueError(f"--prompt_file {path} has no prompt. Write one a line.")
+    return prompts
+
+
+def prompt_of(line: str, place: str) -> str:
+    try:
+        prompt = json.loads(line)["prompt"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f'{place} must be an object such as {{"prompt": "it was"}}, but is {line}.') from error
+    if not isinstance(prompt, str):
+        raise ValueError(f'{place}: "prompt" must be a text, but is {prompt!r}.')
+    return prompt
+
+
+def records(model, tokenizer, prompts: list[str], args: GenerationArguments) -> Iterator[dict]:
+    for first in range(0, len(prompts), args.batch_size):
+        batch = prompts[first : first + args.batch_size]
+        continuations = continue_prompts(model, tokenizer, batch, **args.generation)
+        for prompt, texts in zip(batch, continuations, strict=True):
+            yield {"prompt": prompt, "continuations": texts}
+
+
+def talk(model, tokenizer, args: GenerationArguments) -> None:
+    """Prompts from the terminal, until an empty line or the end of the input."""
+    can_stream = args.num_beams == args.num_return_sequences == 1
+    streamer = TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True) if can_stream else None
+    print("Type a text to go on from; an empty line ends.")
+    while prompt := read_line():
+        try:
+            (texts,) = continue_prompts(model, tokenizer, [prompt], streamer=streamer, **args.generation)
+        except ValueError as error:
+            print(error)
+            continue
+        if not can_stream:
+            print("\n".join(f"{number}. {text}" for number, text in enumerate(texts, start=1)))
+
+
+def read_line() -> str:
+    try:
+        return input("> ")
+    except EOFError:
+        print()
+        return ""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = HfArgumentParser(GenerationArguments, description=COMMANDS["generate"])
+    (args,) = parser.parse_args_into_dataclasses(arguments)
+    prompts = read_prompts(Path(args.prompt_file)) if args.prompt_file else args.prompts
+    model, tokenizer = open_model(args)
+    set_seed(args.seed)
+    if not prompts:
+        talk(model, tokenizer, args)
+        return
+    with ExitStack() as stack:
+        file = stack.enter_context(open(args.output_file, "w", encoding="utf-8")) if args.output_file else sys.stdout
+        for record in records(model, tokenizer, prompts, args):
+            print(json.dumps(record, ensure_ascii=False), file=file, flush=True)

@@ -1,0 +1,53 @@
+r"""A page in the browser to look into a model: its traversal's tokens, its probabilities, its losses, what it writes.
+
+    pip install -e ".[playground]"
+    gpt1 playground --models out/quickstart out/quickstart/pretrained
+    gpt1 playground --models openai-community/openai-gpt --server_port 7861
+
+The page opens gpt1 and openai-gpt folders and models of the hub, also ones that are typed there; `--only_listed`
+allows those of `--models` alone. Weights are read from safetensors only, and no code that comes with a model is run:
+the classes are this package's. Nothing is sent anywhere; only opening a model of the hub needs a network.
+
+A Space with two models of the hub, which anyone can visit:
+
+    gpt1 playground --write_space my-space --models me/reviews me/endings
+    hf repos create me/gpt1-playground --repo-type space --space-sdk gradio
+    hf upload me/gpt1-playground my-space . --repo-type space
+
+The folder gets app.py, both packages, requirements.txt, and README.md with the Space's settings.
+"""
+
+from dataclasses import dataclass, field
+
+from transformers import HfArgumentParser
+
+from ..playground.page import build_page
+from ..playground.space import write_space
+
+
+@dataclass
+class PlaygroundArguments:
+    """Which models the page offers, and where it is served."""
+
+    models: list[str] = field(
+        default_factory=lambda: ["openai-community/openai-gpt"],
+        metadata={"help": "Folders or hub ids to choose from; the first one is opened."},
+    )
+    only_listed: bool = field(default=False, metadata={"help": "Open no other models than those of --models."})
+    server_name: str = field(default="127.0.0.1", metadata={"help": "Address to listen on; 0.0.0.0 for all."})
+    server_port: int | None = field(default=None, metadata={"help": "Port. Default: the first free one from 7860."})
+    write_space: str | None = field(
+        default=None, metadata={"help": "Write the files of a Space into this new folder and end."}
+    )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = HfArgumentParser(PlaygroundArguments, prog="gpt1 playground", description=__doc__.partition("\n")[0])
+    (args,) = parser.parse_args_into_dataclasses(arguments)
+    if args.write_space is not None:
+        write_space(args.write_space, args.models)
+        print(f"written to {args.write_space}")
+        return
+    page, settings = build_page(args.models, args.only_listed)
+    page.queue(max_size=32)
+    page.launch(server_name=args.server_name, server_port=args.server_port, share=False, **settings)

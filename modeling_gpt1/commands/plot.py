@@ -1,0 +1,135 @@
+r"""Draws the curves of training runs: loss, held-out perplexity, learning rate, gradient norm and throughput.
+
+One run, or several in one picture, against the tokens seen:
+
+    gpt1 plot runs/books --output curves.png
+    gpt1 plot runs/small runs/large --output curves.png
+
+Against updates instead: `--x steps`. A run is an output folder: the `trainer_state.json` of the folder or
+of its newest checkpoint is read, so that a run that is still going on is drawn up to its last checkpoint.
+Needs matplotlib: `pip install -e ".[plot]"`.
+"""
+
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from transformers import HfArgumentParser
+from transformers.trainer_utils import get_last_checkpoint
+
+from .entry import COMMANDS
+
+TOKENS = "num_input_tokens_seen"
+FEW = 30  # points that are marked, as those of a few evaluations
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One of the figures that are logged."""
+
+    title: str
+    key: str
+    log_scale: bool = False
+
+
+PANELS = (
+    Panel("training loss", "loss"),
+    Panel("held-out perplexity", "eval_perplexity", log_scale=True),
+    Panel("learning rate", "learning_rate"),
+    Panel("gradient norm", "grad_norm", log_scale=True),
+    Panel("tokens per second", "tokens_per_second"),
+    Panel("model FLOP utilisation", "mfu"),
+)
+
+
+@dataclass
+class PlotArguments:
+    """What to draw, and where to."""
+
+    output: str = field(default="curves.png", metadata={"help": "The picture: .png, .svg or .pdf."})
+    x: Literal["tokens", "steps"] = field(default="tokens", metadata={"help": "What the curves are drawn against."})
+
+
+def read_run(folder: Path) -> list[dict]:
+    """The records of a run's log, from whichever state knows most: the folder's or its newest checkpoint's."""
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is no folder. Give the output folders of runs.")
+    folders = filter(None, (folder, get_last_checkpoint(folder)))
+    paths = [path for folder in folders if (path := Path(folder, "trainer_state.json")).exists()]
+    if not paths:
+        raise ValueError(
+            f"{folder} has no log: neither trainer_state.json nor a checkpoint with one. Give the `--output_dir` of a "
+            "run."
+        )
+    return max(map(read_state, paths), key=lambda state: state["global_step"])["log_history"]
+
+
+def read_state(path: Path) -> dict:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}. Remove it, and a checkpoint's log is read.") from error
+
+
+def names_of(folders: list[Path]) -> list[str]:
+    """The folders' names, or their paths where two have the same name."""
+    names = [folder.resolve().name for folder in folders]
+    return names if len(set(names)) == len(names) else [str(folder) for folder in folders]
+
+
+def points(records: list[dict], key: str, x_key: str) -> list[tuple[float, float]]:
+    """Where a figure was logged, and what it was; one that was not finite has no place in a picture."""
+    return [(record[x_key], record[key]) for record in records if math.isfinite(record.get(key, math.nan))]
+
+
+def draw(runs: dict[str, list[dict]], x: str):
+    """A panel for each figure that a run has logged, a colour for each run."""
+    from matplotlib.figure import Figure  # only for pictures
+    from matplotlib.lines import Line2D
+
+    x_key = TOKENS if x == "tokens" else "step"
+    for name, records in runs.items():
+        if any("loss" in record and x_key not in record for record in records):
+            raise ValueError(f"{name} has not counted its tokens (`include_num_input_tokens_seen`). Pass --x steps.")
+    curves = {panel: [points(records, panel.key, x_key) for records in runs.values()] for panel in PANELS}
+    curves = {panel: of_runs for panel, of_runs in curves.items() if any(of_runs)}
+    if not curves:
+        raise ValueError(f"Nothing has been logged yet by {', '.join(runs)}. Wait for the first log of a run.")
+    columns = min(len(curves), 2)
+    rows = math.ceil(len(curves) / columns)
+    figure = Figure(figsize=(5.2 * columns, 2.7 * rows + 0.5), layout="constrained")
+    for place, (panel, of_runs) in enumerate(curves.items(), start=1):
+        axes = figure.add_subplot(rows, columns, place)
+        draw_panel(axes, panel, of_runs)
+        if place > len(curves) - columns:
+            axes.set_xlabel("tokens seen" if x == "tokens" else "updates")
+    lines = [Line2D([], [], color=f"C{index}") for index in range(len(runs))]
+    figure.legend(lines, list(runs), loc="outside upper center", ncols=min(len(runs), 4), frameon=False)
+    return figure
+
+
+def draw_panel(axes, panel: Panel, of_runs: list[list[tuple[float, float]]]) -> None:
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter, StrMethodFormatter
+
+    for index, curve in enumerate(of_runs):
+        marker = "o" if len(curve) < FEW else ""
+        axes.plot([x for x, _ in curve], [y for _, y in curve], marker=marker, lw=1.2, ms=3, color=f"C{index}")
+    axes.set_title(panel.title, fontsize="medium")
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    if panel.log_scale:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.grid(alpha=0.3)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = HfArgumentParser(PlotArguments, description=COMMANDS["plot"])
+    parser.add_argument("runs", nargs="+", type=Path, help="output folders of runs")
+    plot_args, positional = parser.parse_args_into_dataclasses(arguments)
+    runs = dict(zip(names_of(positional.runs), map(read_run, positional.runs), strict=True))
+    draw(runs, plot_args.x).savefig(plot_args.output, dpi=150)
+    print(f"written to {plot_args.output}")

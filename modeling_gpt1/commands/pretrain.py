@@ -1,0 +1,268 @@
+r"""Pre-trains GPT-1 on books or any other text, with its own BPE or a given tokenizer.
+
+A small model with a BPE of its own, on a folder of books (a file is a document):
+
+    gpt1 pretrain --train_files "books/train/*.txt" --validation_files "books/validation/*.txt" \
+        --num_merges 8000 --config_overrides hidden_size=256,num_hidden_layers=4,num_attention_heads=4 \
+        --per_device_train_batch_size 8 --num_train_epochs 1 --warmup_steps 0.05 --output_dir out/books
+
+The paper's 117 M parameters and 40 000 merges on several GPUs:
+
+    accelerate launch --config_file "$(gpt1 --launch-configs)"/ddp.yaml --num_processes 8 \
+        -m modeling_gpt1.commands pretrain --train_files "books/train/*.txt" --bf16 --output_dir out/gpt1
+
+The LSTM that the paper compares with, on the same text:
+
+    gpt1 pretrain --train_files "books/train/*.txt" --model_type gpt1-lstm \
+        --config_overrides hidden_size=256,lstm_hidden_size=512 --tokenizer_name out/books --output_dir out/lstm
+
+A data set of the hub, read as a stream; only the held-out blocks are stored:
+
+    gpt1 pretrain --dataset_name wikitext --dataset_config_name wikitext-103-raw-v1 --streaming \
+        --max_steps 10000 --validation_split validation --output_dir out/wikitext
+
+Files are .txt, .jsonl, .json, .csv or .parquet, compressed or not; all but .txt have a document a row, in
+`--text_column`. Further training of a checkpoint: `--model_name_or_path out/books` instead of `--num_merges` and
+`--config_overrides`. A killed run goes on, to the bit, with the same command and `--resume_from_checkpoint auto`,
+which starts where there is nothing to resume. On several machines the output folder must be one that all share, and a
+corpus that takes over half an hour to prepare needs a longer `--ddp_timeout`, or one run beforehand in one process.
+`--help` lists every argument.
+
+Written to the output folder: model, tokenizer, card (README.md), trainer_state.json (the log, which `gpt1 plot`
+draws), train_results.json, eval_results.json and all_results.json. `gpt1 finetune` takes the folder as its
+`--model_name_or_path`. `--report_to tensorboard` logs there too. `--push_to_hub --hub_model_id me/gpt1-books` uploads
+the folder without its checkpoints at the end, and where that fails prints the command that does it later.
+"""
+
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from datasets import Dataset, IterableDataset
+from transformers import HfArgumentParser, PreTrainedModel, set_seed
+
+from tokenization import BlockCollator, GPT1Tokenizer, count_blocks, load_blocks, open_tokenizer, training_texts
+
+from .. import (
+    GPT1ForCausalLM,
+    GPT1LSTMConfig,
+    GPT1LSTMForCausalLM,
+    GPT1PretrainingArguments,
+    GPT1PretrainingTrainer,
+    SampleCallback,
+)
+from ..storage.writing import publish_files
+from ..training.checkpoint import INCOMPLETE_DIR
+from ..training.launch import check_launch, end_processes
+from ..training.preparation import open_config
+from .entry import COMMANDS
+from .runs import (
+    ModelArguments,
+    check_output_folder,
+    end_after_failed_push,
+    keep_metrics,
+    publish,
+    set_up_logging,
+    train,
+    where_to_resume,
+)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class CorpusArguments:
+    """The text to train on, and to measure perplexity on."""
+
+    train_files: list[str] = field(
+        default_factory=list, metadata={"help": "Files, folders or patterns of files to train on."}
+    )
+    validation_files: list[str] = field(
+        default_factory=list, metadata={"help": "Files, folders or patterns of files to measure perplexity on."}
+    )
+    dataset_name: str | None = field(default=None, metadata={"help": "Instead of files: a data set of the hub."})
+    dataset_config_name: str | None = field(default=None, metadata={"help": "Configuration of that data set."})
+    train_split: str = field(default="train", metadata={"help": "Split of that data set to train on."})
+    validation_split: str | None = field(
+        default=None, metadata={"help": "Split of that data set to measure perplexity on."}
+    )
+    text_column: str = field(default="text", metadata={"help": "Column of the text, where a row is a document."})
+    fix_text: bool = field(default=False, metadata={"help": "Clean the text with ftfy, as the paper does."})
+    mix_documents: bool = field(default=False, metadata={"help": "Let a block go on into the next document."})
+    block_length: int | None = field(
+        default=None, metadata={"help": "Tokens of a block. Default: the positions that the model has."}
+    )
+    streaming: bool = field(
+        default=False, metadata={"help": "Tokenise while training and store no training blocks; needs --max_steps."}
+    )
+    shuffle_buffer: int = field(default=10_000, metadata={"help": "Blocks of a stream among which one is drawn."})
+    preprocessing_num_workers: int | None = field(
+        default=None, metadata={"help": "Processes that tokenise. Default: one, with a thread per core."}
+    )
+    max_eval_blocks: int | None = field(
+        default=None,
+        metadata={"help": "Blocks, evenly spaced, of the evaluations while training; the last one takes all."},
+    )
+
+    def __post_init__(self):
+        if bool(self.train_files) == (self.dataset_name is not None):
+            given = f"both --train_files and --dataset_name {self.dataset_name}" if self.train_files else "neither"
+            raise ValueError(f"One source of text is needed, --train_files or --dataset_name; there is {given}.")
+        if self.train_files and (self.dataset_config_name or self.validation_split):
+            flag = "dataset_config_name" if self.dataset_config_name else "validation_split"
+            raise ValueError(f"--{flag} belongs to --dataset_name, which is missing. Leave it out.")
+
+    @property
+    def train_source(self) -> dict:
+        """Arguments of `load_blocks` and `training_texts` for the training text."""
+        return self._source(self.train_files, self.train_split)
+
+    @property
+    def validation_source(self) -> dict | None:
+        """The same for the held-out text, if there is one."""
+        if not self.validation_files and self.validation_split is None:
+            return None
+        return self._source(self.validation_files, self.validation_split or "train")
+
+    def _source(self, files: list[str], split: str) -> dict:
+        options = {"text_column": self.text_column, "fix_text": self.fix_text}
+        if files:
+            return {"source": files, **options}
+        return {"source": self.dataset_name, "name": self.dataset_config_name, "split": split, **options}
+
+
+@dataclass
+class StartArguments(ModelArguments):
+    """What training starts from, and what the card says of it."""
+
+    num_merges: int = field(default=40_000, metadata={"help": "Merges of the BPE, where one is trained."})
+    prompts: list[str] = field(
+        default_factory=lambda: ["it was"], metadata={"help": "Texts that are continued at each evaluation."}
+    )
+    language: str = field(default="en", metadata={"help": "Language of the text, for the model card."})
+
+
+def check_run(corpus_args: CorpusArguments, training_args: GPT1PretrainingArguments) -> None:
+    """What would otherwise come to light after the corpus is prepared."""
+    check_launch(training_args)
+    check_output_folder(training_args)
+    if corpus_args.streaming and training_args.max_steps <= 0:
+        raise ValueError("--streaming has no end that is known beforehand. Pass the number of updates as --max_steps.")
+    if corpus_args.validation_source is None and training_args.eval_strategy != "no":
+        raise ValueError(
+            f"--eval_strategy {training_args.eval_strategy.value} needs held-out text. Pass --validation_files or "
+            "--validation_split."
+        )
+    for source in filter(None, (corpus_args.train_source, corpus_args.validation_source)):
+        training_texts(**source)  # reads the first piece
+
+
+def load_tokenizer(
+    model_args: StartArguments, corpus_args: CorpusArguments, training_args: GPT1PretrainingArguments
+) -> GPT1Tokenizer:
+    """The given tokenizer, or a BPE of the training text that the main process learns and the others read."""
+    given = model_args.tokenizer_name or model_args.model_name_or_path
+    if given is not None:
+        return open_tokenizer(given)
+    resume = where_to_resume(training_args)
+    if resume is not None:  # the weights belong to the BPE that was saved with them
+        return GPT1Tokenizer.from_pretrained(resume)
+    output_dir = Path(training_args.output_dir)
+    with training_args.main_process_first(local=False, desc="learning the BPE"):
+        if training_args.process_index == 0:
+            tokenizer = GPT1Tokenizer.train(training_texts(**corpus_args.train_source), model_args.num_merges)
+            tokenizer.save_pretrained(output_dir / INCOMPLETE_DIR / "model")
+            publish_files(output_dir / INCOMPLETE_DIR / "model", output_dir)
+        return GPT1Tokenizer.from_pretrained(output_dir)
+
+
+def load_model(model_args: StartArguments, tokenizer: GPT1Tokenizer) -> PreTrainedModel:
+    path = model_args.model_name_or_path
+    config = model_args.fresh_config(vocab_size=len(tokenizer)) if path is None else open_config(path)
+    model_class = GPT1LSTMForCausalLM if isinstance(config, GPT1LSTMConfig) else GPT1ForCausalLM
+    return model_class(config) if path is None else model_class.from_pretrained(path)
+
+
+def prepare_blocks(
+    split: str,
+    source: dict,
+    corpus_args: CorpusArguments,
+    tokenizer: GPT1Tokenizer,
+    length: int,
+    seed: int | None = None,
+) -> Dataset | IterableDataset:
+    """Blocks on disk, or for a seed and --streaming a shuffled stream of them."""
+    streaming = corpus_args.streaming and seed is not None
+    blocks = load_blocks(
+        **source,
+        tokenizer=tokenizer,
+        block_length=length,
+        mix_documents=corpus_args.mix_documents,
+        streaming=streaming,
+        num_proc=corpus_args.preprocessing_num_workers,
+    )
+    if streaming:
+        return blocks.shuffle(seed=seed, buffer_size=corpus_args.shuffle_buffer)
+    counts = count_blocks(blocks, length)
+    logger.info(
+        f"{split}: {counts.tokens:,} tokens in {counts.rows:,} blocks, {counts.short_rows:,} of them shorter than "
+        f"{length}; {counts.left_out_tokens:,} tokens left out, each a document of its own"
+    )
+    return blocks
+
+
+def evenly_spaced(blocks: Dataset, limit: int | None) -> Dataset:
+    if limit is None or limit >= len(blocks):
+        return blocks
+    return blocks.select([index * len(blocks) // limit for index in range(limit)])
+
+
+def make_samples(prompts: list[str], tokenizer: GPT1Tokenizer, model: PreTrainedModel) -> SampleCallback:
+    longest = max(map(len, tokenizer(prompts, add_special_tokens=False)["input_ids"]))
+    return SampleCallback(tokenizer, prompts, max_new_tokens=min(40, model.config.max_position_embeddings - longest))
+
+
+@end_after_failed_push()
+def main(arguments: list[str] | None = None) -> None:
+    parser = HfArgumentParser(
+        (StartArguments, CorpusArguments, GPT1PretrainingArguments), description=COMMANDS["pretrain"]
+    )
+    model_args, corpus_args, training_args = parser.parse_args_into_dataclasses(arguments)
+    check_run(corpus_args, training_args)
+    set_up_logging(training_args, logger, logging.getLogger(SampleCallback.__module__))
+    set_seed(training_args.seed)
+
+    tokenizer = load_tokenizer(model_args, corpus_args, training_args)
+    model = load_model(model_args, tokenizer)
+    block_length = corpus_args.block_length or model.config.max_position_embeddings
+    with training_args.main_process_first(desc="preparing the corpus"):
+        rest = (corpus_args, tokenizer, block_length)
+        train_blocks = prepare_blocks("train", corpus_args.train_source, *rest, seed=training_args.seed)
+        held_out = corpus_args.validation_source
+        validation_blocks = held_out and prepare_blocks("validation", held_out, *rest)
+
+    trainer = GPT1PretrainingTrainer(
+        model,
+        training_args,
+        data_collator=BlockCollator(tokenizer),
+        train_dataset=train_blocks,
+        eval_dataset=validation_blocks and evenly_spaced(validation_blocks, corpus_args.max_eval_blocks),
+        processing_class=tokenizer,
+        callbacks=[make_samples(model_args.prompts, tokenizer, model)],
+    )
+    train(trainer)
+    if validation_blocks is not None:
+        keep_metrics(trainer, "eval", trainer.evaluate(validation_blocks))
+        trainer.save_state()  # with this evaluation
+    publish(
+        trainer,
+        model_args.model_name_or_path,
+        language=model_args.language,
+        license=model_args.license,
+        # Of a path, the folders of this machine mean nothing to the readers of the card.
+        dataset=corpus_args.dataset_name or ", ".join("/".join(Path(f).parts[-2:]) for f in corpus_args.train_files),
+        dataset_tags=corpus_args.dataset_name,
+        dataset_args=corpus_args.dataset_config_name,
+        dataset_split="validation" if corpus_args.validation_files else corpus_args.validation_split,
+    )
+    end_processes(trainer)

@@ -1,0 +1,145 @@
+"""What the commands that train share: where a model comes from, where a run goes on, what it leaves behind."""
+
+import ast
+import dataclasses
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import transformers
+from transformers import PreTrainedConfig, Trainer, TrainingArguments
+
+from .. import GPT1Config, GPT1LSTMConfig
+from ..hub.push import PushError
+from ..training.checkpoint import checkpoint_to_resume
+
+CONFIG_CLASSES = {GPT1Config.model_type: GPT1Config, GPT1LSTMConfig.model_type: GPT1LSTMConfig}
+# Fields of the configuration that follow from the tokenizer and the data.
+DERIVED_FIELDS = ("vocab_size", "traversal", "num_labels", "id2label", "label2id", "problem_type")
+
+
+@dataclass
+class ModelArguments:
+    """Where model and tokenizer come from."""
+
+    model_name_or_path: str | None = field(
+        default=None,
+        metadata={"help": "A gpt1, openai-gpt or GPT-2 checkpoint: folder or hub id. Default: a fresh model."},
+    )
+    config_overrides: str | None = field(
+        default=None,
+        metadata={"help": "Fields of a fresh model: hidden_size=256,num_hidden_layers=4. Default: the paper's size."},
+    )
+    model_type: str | None = field(
+        default=None,
+        metadata={
+            "help": f"Of a fresh model: {' or '.join(CONFIG_CLASSES)}. Default: the first.",
+            "choices": list(CONFIG_CLASSES),
+        },
+    )
+    tokenizer_name: str | None = field(
+        default=None, metadata={"help": "Tokenizer: folder or hub id. Default: the one beside the model."}
+    )
+    license: str | None = field(
+        default=None,
+        metadata={"help": "Licence in the model card, such as mit. Default: that of a hub model trained further."},
+    )
+
+    def __post_init__(self):
+        for flag, value in (("--config_overrides", self.config_overrides), ("--model_type", self.model_type)):
+            if self.model_name_or_path is not None and value is not None:
+                raise ValueError(
+                    f"{flag} {value} describes a fresh model, but --model_name_or_path {self.model_name_or_path} is a "
+                    "trained one. Leave one of them out."
+                )
+
+    def fresh_config(self, **fields) -> GPT1Config | GPT1LSTMConfig:
+        """That of --model_type and --config_overrides."""
+        config_class = CONFIG_CLASSES[self.model_type or GPT1Config.model_type]
+        return config_class(**fields, **parse_overrides(self.config_overrides or "", config_class))
+
+
+def parse_overrides(text: str, config_class: type[PreTrainedConfig] = GPT1Config) -> dict[str, Any]:
+    """`"hidden_size=256,resid_pdrop=0.0"` as keyword arguments of the configuration."""
+    known = {config_field.name for config_field in dataclasses.fields(config_class)} | set(config_class.attribute_map)
+    overrides = {}
+    for pair in filter(None, text.split(",")):
+        name, _, value = pair.partition("=")
+        if name in DERIVED_FIELDS:
+            raise ValueError(f"--config_overrides sets {name}, which the tokenizer and the data decide. Leave it out.")
+        if name not in known or not value:
+            raise ValueError(
+                f"--config_overrides has {pair!r}; field=value is needed, with a field of {config_class.__name__} "
+                "such as hidden_size=256."
+            )
+        try:
+            overrides[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):  # a bare word, such as the name of an activation
+            overrides[name] = value
+    return overrides
+
+
+def where_to_resume(args: TrainingArguments) -> str | None:
+    """The checkpoint's folder, or None for a new run.
+
+    Raises ValueError where --resume_from_checkpoint names no whole checkpoint.
+    """
+    given = args.resume_from_checkpoint
+    words = {"true": True, "auto": "auto"}
+    return checkpoint_to_resume(given and words.get(given.lower(), given), args.output_dir)
+
+
+def check_output_folder(args: TrainingArguments) -> None:
+    """Whether the run may write there, and what it goes on from is whole."""
+    folder = Path(args.output_dir)
+    if args.resume_from_checkpoint is None and folder.is_dir() and any(folder.iterdir()):
+        raise ValueError(
+            f"--output_dir {folder} is not empty. Pass --resume_from_checkpoint true to go on with the run that wrote "
+            "it, or another folder."
+        )
+    where_to_resume(args)
+
+
+def set_up_logging(args: TrainingArguments, *loggers: logging.Logger) -> None:
+    """The loggers' lines are printed by the main process only."""
+    logging.basicConfig(format="%(message)s")
+    for logger in loggers:
+        logger.setLevel(logging.INFO if args.should_log else logging.WARNING)
+    transformers.utils.logging.set_verbosity(args.get_process_log_level())
+
+
+def train(trainer: Trainer) -> None:
+    """Trains or goes on, and leaves model, log and figures in the output folder."""
+    result = trainer.train(resume_from_checkpoint=where_to_resume(trainer.args))
+    trainer.save_model(_internal_call=True)  # is pushed at the end, with all results
+    trainer.save_state()
+    keep_metrics(trainer, "train", result.metrics)
+
+
+def keep_metrics(trainer: Trainer, split: str, metrics: dict[str, float]) -> None:
+    """Prints them and writes them to the output folder."""
+    trainer.log_metrics(split, metrics)
+    trainer.save_metrics(split, metrics)
+
+
+def publish(trainer: Trainer, start: str | None, **facts) -> None:
+    """Writes the card, and uploads the output folder with it where --push_to_hub asks for that."""
+    # A folder of this machine means nothing to the readers of the card.
+    facts["finetuned_from"] = None if start is None or Path(start).exists() else start
+    if trainer.args.push_to_hub:
+        trainer.push_to_hub(**facts)
+    else:
+        trainer.create_model_card(**facts)
+
+
+@contextmanager
+def end_after_failed_push() -> Iterator[None]:
+    """Ends the process with the error's text, which says all that there is to do: the whole run is on the disk."""
+    try:
+        yield
+    except PushError as error:
+        sys.exit(str(error))

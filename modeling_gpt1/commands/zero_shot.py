@@ -1,0 +1,242 @@
+r"""Answers tasks with a language model that was not fine-tuned, by the heuristics of the paper's section 5.
+
+Any causal language model of transformers, on files (a folder with a folder per task) or on data sets of the hub:
+
+    gpt1 zero-shot --model_name_or_path out/books --data_dir data --tasks cola sst2 story_cloze dpr
+
+    gpt1 zero-shot --model_name_or_path openai-community/gpt2 --tasks sst2 --num_shots 4 --calibrate
+
+Every checkpoint of a pre-training run, and the curves of the paper's figure 2, right:
+
+    gpt1 zero-shot --checkpoints out/books --data_dir data --max_rows 500 \
+        --output out/books/zero_shot.json --plot out/books/zero_shot.png
+
+Tasks: cola, sst2, race, race-middle, race-high, story_cloze and dpr (the paper's DPRD), which has to be in
+`--data_dir` with the columns sentence, pronoun, pronoun_offset, candidates and label. A task is asked on its test
+split where that has labels, else on validation, else on train. `normalised` is 0 for guessing and 1 for the best model
+that was known to the paper.
+
+The output is a JSON file: the settings, and for every model (with `--checkpoints` its updates and the tokens seen) the
+metrics of every task. It is written after each model. The picture needs matplotlib: `pip install -e ".[plot]"`.
+"""
+
+import json
+import statistics
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+from datasets import Dataset, DatasetDict
+from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser
+
+from tokenization import load_task
+
+from ..inference.checkpoints import saved_checkpoints
+from ..inference.heuristics import Heuristic, evaluate_zero_shot, get_heuristic
+from ..inference.scoring import CausalLMScorer
+from .entry import COMMANDS
+
+
+@dataclass
+class ZeroShotArguments:
+    """What to ask which models, and how."""
+
+    model_name_or_path: str | None = field(
+        default=None, metadata={"help": "A causal language model: folder or hub id. Instead of --checkpoints."}
+    )
+    checkpoints: str | None = field(
+        default=None, metadata={"help": "Output folder of a run, each of whose checkpoints is asked."}
+    )
+    tokenizer_name: str | None = field(
+        default=None, metadata={"help": "Tokenizer: folder or hub id. Default: that of the model or run."}
+    )
+    tasks: list[str] = field(
+        default_factory=lambda: ["cola", "sst2", "race", "story_cloze", "dpr"], metadata={"help": "Names of tasks."}
+    )
+    data_dir: str | None = field(
+        default=None, metadata={"help": "Folder with a folder per task. Default: the data sets of the hub."}
+    )
+    split: str | None = field(
+        default=None, metadata={"help": "Split that is asked. Default: test where it has labels, validation, train."}
+    )
+    max_rows: int | None = field(default=None, metadata={"help": "Rows that are asked, drawn with the seed."})
+    max_train_rows: int | None = field(
+        default=None, metadata={"help": "Rows for CoLA's threshold and to show, drawn with the seed. Default: all."}
+    )
+    num_shots: int = field(default=0, metadata={"help": "Answered rows before each row, as far as they fit."})
+    calibrate: bool = field(default=False, metadata={"help": "Contextual calibration by the text N/A."})
+    seed: int = field(default=0, metadata={"help": "Of the rows that are drawn."})
+    batch_tokens: int = field(default=2048, metadata={"help": "Tokens of a batch, with padding."})
+    dtype: str = field(default="float32", metadata={"help": "Of the weights: float32, bfloat16, float16 or auto."})
+    device: str | None = field(default=None, metadata={"help": "Default: the first GPU if there is one, else cpu."})
+    output: str = field(default="zero_shot.json", metadata={"help": "The results."})
+    plot: str | None = field(default=None, metadata={"help": "A picture of the curves: .png, .svg or .pdf."})
+
+    def __post_init__(self):
+        if (self.model_name_or_path is None) == (self.checkpoints is None):
+            given = "neither" if self.checkpoints is None else "both"
+            raise ValueError(f"One of --model_name_or_path and --checkpoints is needed; there is {given}.")
+        if self.plot is not None and self.checkpoints is None:
+            raise ValueError(
+                "--plot draws curves over the checkpoints of a run, and there is none. Give --checkpoints."
+            )
+        if self.device is None:
+            self.device = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+# ---- Data
+
+
+@dataclass
+class Questions:
+    """The rows of a task."""
+
+    heuristic: Heuristic
+    split: str
+    rows: list[dict]
+    train_rows: list[dict]
+
+
+def load_questions(name: str, arguments: ZeroShotArguments) -> Questions:
+    heuristic = get_heuristic(name)
+    if heuristic.task.hub_path is None and arguments.data_dir is None:
+        raise ValueError(f"Task {name!r} is not on the hub. Pass --data_dir, a folder with a folder {name}.")
+    splits = load_task(heuristic.task, arguments.data_dir)
+    split = choose_split(heuristic, splits, arguments.split)
+    needs_training = heuristic.has_threshold or arguments.num_shots > 0
+    train_split = heuristic.task.train_split if needs_training else split
+    if train_split not in splits:
+        raise ValueError(
+            f"Task {name!r} needs the split {train_split!r}, for a threshold or for rows to show, but has "
+            f"{', '.join(splits)}. Add its file."
+        )
+    return Questions(
+        heuristic,
+        split,
+        draw_rows(splits[split], arguments.max_rows, arguments.seed),
+        draw_rows(splits[train_split], arguments.max_train_rows, arguments.seed) if needs_training else [],
+    )
+
+
+def choose_split(heuristic: Heuristic, splits: DatasetDict, wanted: str | None) -> str:
+    task = heuristic.task
+    if wanted is not None and wanted not in splits:
+        raise ValueError(f"Task {task.name!r} has no split {wanted!r}. Its splits: {', '.join(splits)}.")
+    order = [wanted] if wanted else [*task.test_splits, *task.validation_splits, task.train_split]
+    for split in order:
+        if split in splits and is_labelled(splits[split], task.columns["label"]):
+            return split
+    raise ValueError(
+        f"The labels of task {task.name!r} are hidden in {', '.join(s for s in order if s in splits)}. Choose another "
+        "--split."
+    )
+
+
+def is_labelled(rows: Dataset, label: str) -> bool:
+    return label in rows.column_names and min(rows[label]) >= 0
+
+
+def draw_rows(rows: Dataset, number: int | None, seed: int) -> list[dict]:
+    if number is not None and number < len(rows):
+        rows = rows.shuffle(seed=seed).select(range(number))
+    return list(rows)
+
+
+# ---- Models
+
+
+def load_scorer(model: str, arguments: ZeroShotArguments) -> CausalLMScorer:
+    places = [arguments.tokenizer_name] if arguments.tokenizer_name else [model, arguments.checkpoints]
+    with_files = (place for place in places if place and (Path(place) / "tokenizer_config.json").exists())
+    tokenizer = AutoTokenizer.from_pretrained(next(with_files, places[0]))
+    loaded = AutoModelForCausalLM.from_pretrained(model, dtype=arguments.dtype).to(arguments.device)
+    return CausalLMScorer(loaded, tokenizer, batch_tokens=arguments.batch_tokens)
+
+
+def ask(scorer: CausalLMScorer, questions: Questions, arguments: ZeroShotArguments) -> dict:
+    heuristic = questions.heuristic
+    result = evaluate_zero_shot(
+        scorer,
+        heuristic,
+        questions.rows,
+        questions.train_rows,
+        num_shots=arguments.num_shots,
+        calibrate=arguments.calibrate,
+        seed=arguments.seed,
+    )
+    return {
+        **result.metrics,
+        "metric": heuristic.metric,
+        "chance": heuristic.chance,
+        "best_known": heuristic.best_known,
+        "split": questions.split,
+        "num_rows": len(questions.rows),
+        "num_train_rows": len(questions.train_rows),
+        "threshold": result.threshold,
+        "mean_num_shots": statistics.fmean(result.num_shots),
+        "num_cut": result.num_cut,
+    }
+
+
+# ---- Report
+
+
+def table(results: list[dict]) -> str:
+    """The first metric and the normalised one of each task, a line per model."""
+    lines = []
+    for result in results:
+        where = result["model"] if result.get("step") is None else f"{result['step']} updates"
+        figures = (
+            f"{name} {of_task[of_task['metric']]:.3f} ({of_task['normalised']:+.2f})"
+            for name, of_task in result["tasks"].items()
+        )
+        lines.append(f"{where}: {', '.join(figures)}")
+    return "\n".join(lines)
+
+
+def draw(results: list[dict]):
+    """Figure 2, right: the normalised metric of each task over the updates of pre-training."""
+    from matplotlib.figure import Figure  # only for pictures
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    for index, name in enumerate(results[0]["tasks"]):
+        values = [result["tasks"][name]["normalised"] for result in results]
+        axes.plot(
+            [result["step"] for result in results], values, marker="o", ms=3, lw=1.2, color=f"C{index}", label=name
+        )
+    axes.axhline(0, color="grey", lw=0.8, ls="--")
+    steps = [result["step"] for result in results]
+    first = min((step for step in steps if step > 0), default=1)
+    # Logarithmic from the first update on, with a place for what was saved before it.
+    axes.set_xscale("symlog", linthresh=first, linscale=0.2)
+    ticks = LogLocator(subs=(1, 2, 5)).tick_values(first, max(*steps, 2 * first))
+    axes.set_xticks([*([0] if 0 in steps else []), *(tick for tick in ticks if first <= tick <= max(steps))])
+    axes.set_xlim(left=min(steps))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel("updates of pre-training")
+    axes.set_ylabel("0: guessing, 1: best model known to the paper")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    return figure
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = HfArgumentParser(ZeroShotArguments, description=COMMANDS["zero-shot"])
+    (args,) = parser.parse_args_into_dataclasses(arguments)
+    models = [{"model": args.model_name_or_path}] if args.checkpoints is None else saved_checkpoints(args.checkpoints)
+    tasks = {get_heuristic(name).task.name: load_questions(name, args) for name in args.tasks}
+    results = []
+    for model in models:
+        scorer = load_scorer(model["model"], args)
+        results.append({**model, "tasks": {name: ask(scorer, of_task, args) for name, of_task in tasks.items()}})
+        print(table(results[-1:]), flush=True)
+        output = Path(args.output)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(json.dumps({"settings": asdict(args), "results": results}, indent=2) + "\n")
+    print(f"written to {args.output}")
+    if args.plot is not None:
+        draw(results).savefig(args.plot, dpi=150)
+        print(f"written to {args.plot}")

@@ -1,0 +1,32 @@
+"""The models that a run saved on its way."""
+
+import json
+import re
+from pathlib import Path
+
+
+def saved_checkpoints(run_folder: str | Path) -> list[dict]:
+    """`model` (its folder), `step` and `tokens` (seen until then, None if unknown) of each checkpoint, by updates.
+
+    Raises:
+        ValueError: there is none with a model.
+    """
+    folder = Path(run_folder)
+    steps = {
+        path: int(path.name.removeprefix("checkpoint-"))
+        for path in folder.glob("checkpoint-*")
+        if re.fullmatch(r"checkpoint-\d+", path.name) and (path / "config.json").exists()
+    }
+    if not steps:
+        raise ValueError(
+            f"{folder} has no checkpoint with a model (checkpoint-<updates>/config.json). Give the `--output_dir` of "
+            "a run that saved some, or one model by --model_name_or_path."
+        )
+    return [
+        {"model": str(path), "step": steps[path], "tokens": tokens_seen(path)} for path in sorted(steps, key=steps.get)
+    ]
+
+
+def tokens_seen(checkpoint: Path) -> int | None:
+    path = checkpoint / "trainer_state.json"
+    return json.loads(path.read_text(encoding="utf-8")).get("num_input_tokens_seen") if path.exists() else None

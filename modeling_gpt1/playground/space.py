@@ -1,0 +1,50 @@
+"""The folder of a Space that serves the page."""
+
+import json
+import shutil
+from importlib.metadata import requires, version
+from pathlib import Path
+
+import modeling_gpt1
+import tokenization
+
+
+def write_space(folder: str, models: list[str]) -> None:
+    """Writes what a Gradio Space needs: app.py, both packages, requirements.txt and README.md.
+
+    Raises:
+        ValueError: the folder exists, or a model is a local folder, which a Space does not have.
+    """
+    target = Path(folder)
+    if target.exists():
+        raise ValueError(f"{folder} exists already. Give a new folder.")
+    local = [model for model in models if Path(model).is_dir()]
+    if local:
+        raise ValueError(f"{', '.join(local)} is a folder of this machine. Push it to the hub first and give its id.")
+    target.mkdir(parents=True)
+    for package in (modeling_gpt1, tokenization):
+        shutil.copytree(
+            Path(package.__file__).parent, target / package.__name__, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    (target / "app.py").write_text(space_app(models), encoding="utf-8")
+    (target / "README.md").write_text(space_readme(models), encoding="utf-8")
+    needed = [requirement for requirement in requires("gpt1-hf") or [] if "extra ==" not in requirement]
+    (target / "requirements.txt").write_text("\n".join(needed) + "\n", encoding="utf-8")
+
+
+def space_app(models: list[str]) -> str:
+    names = "".join(f", {json.dumps(model)}" for model in models)
+    return (
+        "from modeling_gpt1.commands.playground import main\n\n"
+        f'main(["--server_name", "0.0.0.0", "--only_listed", "--models"{names}])\n'
+    )
+
+
+def space_readme(models: list[str]) -> str:
+    """The Space's settings, see https://huggingface.co/docs/hub/spaces-config-reference."""
+    lines = "".join(f"- {model}\n" for model in models)
+    return (
+        "---\ntitle: GPT-1 playground\nsdk: gradio\n"
+        f"sdk_version: {version('gradio')}\napp_file: app.py\nlicense: apache-2.0\nmodels:\n{lines}---\n\n"
+        "Tokens, probabilities, auxiliary losses and continuations of GPT-1 models.\n"
+    )

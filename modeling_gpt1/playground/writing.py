@@ -1,0 +1,116 @@
+"""What a model writes on, word by word, until it ends or nobody reads any more."""
+
+import threading
+from collections.abc import Iterator
+
+import torch
+from transformers import StoppingCriteria, StoppingCriteriaList, TextIteratorStreamer
+
+from .. import GPT1ForCausalLM
+from .opening import Opened, PlaygroundError
+from .reading import BOXES, check_length, check_words, encode
+
+
+class StopOnEvent(StoppingCriteria):
+    """Ends a generation that nobody reads any more."""
+
+    def __init__(self, event: threading.Event):
+        self.event = event
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.Tensor, **kwargs) -> torch.BoolTensor:
+        return torch.full(input_ids.shape[:1], self.event.is_set(), device=input_ids.device)
+
+
+def make_prompt(opened: Opened, boxes: dict[str, str], max_new_tokens: int) -> tuple[list[int], str]:
+    """Ids to write on from, and what they are in words: a text, or all that comes before the last part of a traversal.
+
+    Returns:
+        At most as many ids as leave room for `max_new_tokens`: of a longer prompt the end.
+
+    Raises:
+        PlaygroundError: nothing to go on from, or the model has no language-model head.
+    """
+    if not opened.has_lm_head:
+        raise PlaygroundError(
+            "This model was saved without its language-model head, so it cannot write on. Open one with double heads."
+        )
+    given = {box: (boxes.get(box) or "").strip() for box in BOXES[opened.traversal] if box in ("first", "question")}
+    parts = {box: BOXES[opened.traversal][box] for box, text in given.items() if text or box == "first"}
+    for box, part in parts.items():
+        check_length(part, given[box])
+    check_words(opened, parts["first"], given["first"])
+    ids = [token_id for box in parts for token_id in encode(opened, given[box])]
+    start_id, delimiter_id, _ = opened.control_ids
+    before = [] if opened.traversal is None else [start_id]
+    after = [delimiter_id] if len(BOXES[opened.traversal]) > 1 else []
+    room = opened.max_length - max_new_tokens - len(before) - len(after)
+    words = " ".join([*["[s]"] * len(before), *parts.values(), *["[$]"] * len(after)])
+    if len(ids) > room:
+        words += f", of which the last {room} of {len(ids)} tokens"
+    return [*before, *ids[-room:], *after], words
+
+
+def write_on(
+    opened: Opened, prompt: list[int], max_new_tokens: int, temperature: float, seed: int | None = None
+) -> Iterator[str]:
+    """The continuation so far, each time that it has grown by a word; leaving the iterator ends the generation.
+
+    Args:
+        opened: a model with a language-model head.
+        prompt: ids; with `max_new_tokens` more they must not pass the model's positions.
+        max_new_tokens: where to stop, if `[e]`, or the end-of-text token of a model without it, does not come first.
+        temperature: 0 takes the likeliest token each time.
+        seed: of torch's generator, for sampling.
+    """
+    tokenizer, left = opened.tokenizer, threading.Event()
+    streamer = TextIteratorStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
+    start_id, delimiter_id, extract_id = opened.control_ids
+    end_id = tokenizer.eos_token_id if extract_id is None else extract_id
+    never = {start_id, delimiter_id, tokenizer.unk_token_id} - {end_id, None}
+    input_ids = torch.tensor([prompt], device=opened.model.device)
+    arguments = {
+        "input_ids": input_ids,
+        "attention_mask": torch.ones_like(input_ids),
+        "streamer": streamer,
+        "max_new_tokens": max_new_tokens,
+        "stopping_criteria": StoppingCriteriaList([StopOnEvent(left)]),
+        "suppress_tokens": sorted(never),
+        "eos_token_id": end_id,
+        "pad_token_id": tokenizer.pad_token_id,
+        **({"do_sample": True, "temperature": temperature} if temperature > 0 else {"do_sample": False}),
+    }
+    failures = []
+
+    def generate() -> None:
+        try:
+            if seed is not None:
+                torch.manual_seed(seed)
+            language_model(opened.model).generate(**arguments)
+        except Exception as error:  # raised again where the text is read
+            failures.append(error)
+        finally:
+            streamer.text_queue.put(streamer.stop_signal)
+
+    thread = threading.Thread(target=generate, daemon=True)
+    thread.start()
+    written = ""
+    try:
+        for text in streamer:
+            written += text
+            if text:
+                yield written
+    finally:
+        left.set()
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def language_model(model: torch.nn.Module) -> GPT1ForCausalLM:
+    """The decoder and language-model head of a model, its weights shared, as a model that generates."""
+    if isinstance(model, GPT1ForCausalLM):
+        return model
+    with torch.device("meta"):
+        writer = GPT1ForCausalLM(model.config)
+    writer.transformer, writer.lm_head = model.transformer, model.lm_head
+    return writer.eval()

@@ -1,0 +1,116 @@
+"""What is asked of the experiments: which of them, with which models, tasks and seeds."""
+
+from dataclasses import dataclass, field
+
+from tokenization import get_task
+
+from ..inference.heuristics import get_heuristic
+
+EXPERIMENTS = ("fine_tuning", "ablations", "layer_transfer", "zero_shot")
+# Columns of table 5, and what `gpt1 finetune` is told for each.
+VARIANTS: dict[str, list[str]] = {
+    "full": [],
+    "without_auxiliary": ["--lm_coef", "0"],
+    "without_pretraining": ["--n_transfer", "-1"],
+    "lstm": [],
+}
+PAPER_TASKS = "cola sst2 mrpc stsb qqp mnli qnli rte snli scitail story_cloze race".split()
+FINETUNE_FLAG = "--finetune_arguments"
+# Of `gpt1 finetune`; every cell has its own.
+OWN_FLAGS = "task model_name_or_path tokenizer_name data_dir output_dir seed n_transfer resume_from_checkpoint".split()
+OWN_FLAGS += "push_to_hub do_train do_eval do_predict".split()
+
+
+@dataclass
+class ReproduceArguments:
+    """Which experiments to run with which models and data."""
+
+    output_dir: str = field(metadata={"help": "Cells, logs and the report; finished cells found here are kept."})
+    experiments: list[str] = field(
+        default_factory=lambda: list(EXPERIMENTS), metadata={"help": f"Of {', '.join(EXPERIMENTS)}. Default: all."}
+    )
+    model: str | None = field(default=None, metadata={"help": "The pre-trained Transformer: folder or hub id."})
+    lstm_model: str | None = field(default=None, metadata={"help": "The pre-trained LSTM, for the variant lstm."})
+    checkpoints: str | None = field(
+        default=None, metadata={"help": "Output folder of the Transformer's pre-training, for zero_shot."}
+    )
+    lstm_checkpoints: str | None = field(
+        default=None, metadata={"help": "Output folder of the LSTM's pre-training, for zero_shot."}
+    )
+    data_dir: str | None = field(
+        default=None, metadata={"help": "Folder with a folder per task. Default: the data sets of the hub."}
+    )
+    tasks: list[str] = field(
+        default_factory=lambda: list(PAPER_TASKS), metadata={"help": "For fine_tuning and ablations. Default: all."}
+    )
+    variants: list[str] | None = field(
+        default=None,
+        metadata={"help": f"For ablations, of {', '.join(VARIANTS)}. Default: all, lstm where there is --lstm_model."},
+    )
+    transfer_tasks: list[str] = field(default_factory=lambda: ["mnli", "race"], metadata={"help": "As in figure 2."})
+    transfer_layers: list[int] | None = field(
+        default=None, metadata={"help": "Numbers of layers, -1 for not even the embeddings. Default: 0 to all."}
+    )
+    seeds: list[int] = field(default_factory=lambda: [1, 2, 3], metadata={"help": "Of the fine-tuning runs."})
+    zero_shot_tasks: list[str] = field(
+        default_factory=lambda: ["cola", "sst2", "race", "story_cloze", "dpr"], metadata={"help": "For zero_shot."}
+    )
+    zero_shot_rows: int | None = field(default=None, metadata={"help": "Rows of each task. Default: all."})
+    zero_shot_train_rows: int | None = field(
+        default=None, metadata={"help": "Training rows that CoLA's threshold is chosen on. Default: all."}
+    )
+    title: str = field(default="The paper's experiments", metadata={"help": "Heading of the report."})
+    only_report: bool = field(default=False, metadata={"help": "Write the report of what is finished; run nothing."})
+    finetune_arguments: list[str] = field(
+        default_factory=list, metadata={"help": "Must come last: all that follows goes to `gpt1 finetune`."}
+    )
+
+    def __post_init__(self):
+        self._check_names("experiments", self.experiments, EXPERIMENTS)
+        self._check_names("variants", self.variants or (), VARIANTS)
+        self.tasks = [get_task(name).name for name in self.tasks]
+        self.transfer_tasks = [get_task(name).name for name in self.transfer_tasks]
+        self.zero_shot_tasks = [get_heuristic(name).task.name for name in self.zero_shot_tasks]
+        if self.variants is None:
+            self.variants = [name for name in VARIANTS if name != "lstm" or self.lstm_model is not None]
+        if "lstm" in self.variants and self.lstm_model is None:
+            raise ValueError("The variant lstm needs a model. Pass --lstm_model, or leave lstm out of --variants.")
+        if self.model is None and self._needs_model:
+            raise ValueError("There is no model. Pass --model with a pre-trained Transformer: a folder or a hub id.")
+
+    @property
+    def _needs_model(self) -> bool:
+        if {"fine_tuning", "layer_transfer"} & set(self.experiments):
+            return True
+        if "ablations" in self.experiments and set(self.variants) != {"lstm"}:
+            return True
+        return "zero_shot" in self.experiments and self.checkpoints is None and self.lstm_checkpoints is None
+
+    @staticmethod
+    def _check_names(flag: str, given: list[str], known: tuple[str, ...] | dict) -> None:
+        for name in given:
+            if name not in known:
+                raise ValueError(f"--{flag} has {name!r}. Known {flag}: {', '.join(known)}.")
+
+
+def as_settings(command_line: list[str]) -> dict[str, str | bool | list[str]]:
+    """`["--learning_rate", "5e-4", "--bf16"]` as `{"learning_rate": "5e-4", "bf16": True}`."""
+    values: dict[str, list[str]] = {}
+    name = None
+    for word in command_line:
+        if word.startswith("--"):
+            name, has_value, value = word.removeprefix("--").partition("=")
+            name = name.replace("-", "_")  # both are taken
+            values[name] = [value] if has_value else []
+        elif name is None:
+            raise ValueError(f"{FINETUNE_FLAG} begins with {word!r}. Begin with an argument such as --learning_rate.")
+        else:
+            values[name].append(word)
+    for name in values:
+        own = next((flag for flag in OWN_FLAGS if flag.startswith(name)), None)  # a beginning is taken too
+        if own is not None:
+            raise ValueError(
+                f"{FINETUNE_FLAG} has --{own}, which `gpt1 reproduce` gives to each cell itself. Leave it out; "
+                "`gpt1 reproduce --help` says how tasks, models, data and seeds are chosen."
+            )
+    return {name: (value if len(value) > 1 else value[0] if value else True) for name, value in values.items()}

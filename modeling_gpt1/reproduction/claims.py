@@ -1,0 +1,371 @@
+"""Which of the paper's qualitative claims measured scores bear out, by rules that take the spread into account.
+
+Source of the claims: "Improving Language Understanding by Generative Pre-Training" (Radford et al. 2018), section 5,
+table 5 and figure 2. `RULES` says in words what counts as a difference and what verdict follows.
+"""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from .published import PUBLISHED
+
+# Score by seed.
+Scores = Mapping[int, float]
+Outcome = Literal["better", "worse", "level"]
+
+RULES = (
+    "Two settings differ on a task where the ranges of their seeds lie apart: the lowest score of the one above the "
+    "highest of the other. Ranges that touch, or a single seed on either side, whose spread nobody knows, are level. "
+    "The seeds tell how training varies, not how far a score on a few hundred rows is from one on other rows.",
+    "A claim holds where every comparison that it makes goes its way. It does not hold where none goes its way and at "
+    "least one goes the other way. Everything else is mixed: above all, differences that are within the seeds' range.",
+    "Zero-shot curves have no seeds. There the mean over the last third of the checkpoints is compared with the mean "
+    "over the first third, or with another model's, and a difference counts from two standard errors of a score on so "
+    "many rows. One curve varies more than another where its mean change from checkpoint to checkpoint is more than a "
+    "quarter larger.",
+)
+
+# Rows to train on, about; where `max_train_samples` cut them, the cut counts.
+TRAINING_ROWS = {
+    **{"rte": 2490, "mrpc": 3668, "stsb": 5749, "cola": 8551, "sst2": 67349, "qnli": 104743, "qqp": 363846},
+    **{"mnli": 392702, "snli": 549367, "scitail": 23097, "story_cloze": 1497},
+    **{"race": 87866, "race-m": 25421, "race-h": 62445},
+}
+# In table 5 the auxiliary objective helps on every data set of more rows than this, and of the others on RTE alone.
+LARGE = 100_000
+STANDARD_ERRORS = 2
+MORE_VARIATION = 1.25
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One setting against another, in one column of a table or at one step of a curve."""
+
+    outcome: Outcome
+    text: str
+
+
+def claim(text: str, paper: str, comparisons: Sequence[Comparison], why_none: str, agree: Outcome = "better") -> dict:
+    """A line of the report's claims.
+
+    Args:
+        text: the claim.
+        paper: what the paper's figures say of it.
+        comparisons: what was measured.
+        why_none: said instead of evidence where there are no comparisons.
+        agree: the outcome that goes the claim's way.
+    """
+    evidence = "; ".join(comparison.text for comparison in comparisons) + "." if comparisons else why_none
+    return {
+        **{"claim": text, "paper": paper, "verdict": verdict(comparisons, agree), "evidence": evidence},
+        "comparisons": [(comparison.outcome, comparison.text) for comparison in comparisons],
+    }
+
+
+def verdict(comparisons: Sequence[Comparison], agree: Outcome = "better") -> str:
+    outcomes = {comparison.outcome for comparison in comparisons}
+    if not outcomes:
+        return "not measured"
+    if outcomes == {agree}:
+        return "holds"
+    return "mixed" if agree in outcomes or outcomes == {"level"} else "does not hold"
+
+
+def compare(label: str, first: Scores, second: Scores) -> Comparison:
+    """The first against the second; "better" where all its scores are above all of the other's."""
+    difference = statistics.median(first.values()) - statistics.median(second.values())
+    outcome, remark = outcome_of(first, second)
+    figures = f"{show(first)} against {show(second)}"
+    return Comparison(outcome, f"{label} {figures}, {signed(difference)} ({remark})")
+
+
+def outcome_of(first: Scores, second: Scores) -> tuple[Outcome, str]:
+    if min(len(first), len(second)) < 2:
+        return "level", "one seed, so of unknown spread"
+    if min(first.values()) > max(second.values()):
+        return "better", "ranges apart"
+    if max(first.values()) < min(second.values()):
+        return "worse", "ranges apart"
+    return "level", "within the seeds' range"
+
+
+def show(scores: Scores) -> str:
+    """Median and range: "54.2 [53.1–55.0]"."""
+    values = scores.values()
+    spread = f" [{show_range(min(values), max(values))}]" if len(scores) > 1 else ""
+    return decimal(statistics.median(values)) + spread
+
+
+def show_range(lowest: float, highest: float, digits: int = 1) -> str:
+    """ "53.1–55.0", or "−1.2 to 0.5", where a dash would be taken for a minus sign."""
+    return f"{decimal(lowest, digits)}{'–' if lowest >= 0 else ' to '}{decimal(highest, digits)}"
+
+
+def decimal(value: float, digits: int = 1) -> str:
+    """With a true minus sign, and never "−0.0"."""
+    text = f"{value:.{digits}f}"
+    return text.lstrip("-") if float(text) == 0 else text.replace("-", "−")
+
+
+def signed(value: float, digits: int = 1) -> str:
+    text = decimal(value, digits)
+    return text if text.startswith("−") else f"+{text}"
+
+
+# ---- Table 5
+
+
+@dataclass(frozen=True)
+class Table5:
+    """What table 5 was filled with.
+
+    Args:
+        scores: by row, then by column, then by seed.
+        labels: name of each column.
+        averages: by row, then by seed, over the columns `averaged`.
+        averaged: those of the paper's columns that every row has.
+        rows_to_train: by column, where fewer than all were trained on.
+    """
+
+    scores: Mapping[str, Mapping[str, Scores]]
+    labels: Mapping[str, str]
+    averages: Mapping[str, Scores]
+    averaged: Sequence[str]
+    rows_to_train: Mapping[str, int]
+
+    def by_task(self, first: str, second: str) -> dict[str, Comparison]:
+        columns = [column for column in self.scores.get(first, {}) if column in self.scores.get(second, {})]
+        return {
+            column: compare(self.labels[column], self.scores[first][column], self.scores[second][column])
+            for column in columns
+        }
+
+    def on_average(self, first: str, second: str) -> list[Comparison]:
+        if not (self.averages.get(first) and self.averages.get(second)):
+            return []
+        label = f"Average of {', '.join(self.labels[column] for column in self.averaged)}:"
+        return [compare(label, self.averages[first], self.averages[second])]
+
+    def size(self, column: str) -> int:
+        return min(TRAINING_ROWS[column], self.rows_to_train.get(column, TRAINING_ROWS[column]))
+
+
+def ablation_claims(table: Table5) -> list[dict]:
+    return [*pretraining_claims(table), *auxiliary_claims(table), *lstm_claims(table)]
+
+
+def pretraining_claims(table: Table5) -> list[dict]:
+    paper = PUBLISHED["table-5"]
+    none = "Needs the full model and the one without pre-training on a task."
+    return [
+        claim(
+            "Pre-training raises the average score (section 5, table 5).",
+            f"{paper['full']['average']} against {paper['without_pretraining']['average']}.",
+            table.on_average("full", "without_pretraining"),
+            none,
+        ),
+        claim(
+            "Without pre-training every task loses (section 5, table 5).",
+            "Lower on all eight tasks, by 2.2 (RTE) to 51.1 (STS-B).",
+            list(table.by_task("full", "without_pretraining").values()),
+            none,
+        ),
+    ]
+
+
+def auxiliary_claims(table: Table5) -> list[dict]:
+    by_task = table.by_task("full", "without_auxiliary")
+    in_order = sorted(by_task, key=table.size)
+    large = [by_task[column] for column in in_order if table.size(column) > LARGE]
+    small = [by_task[column] for column in in_order if table.size(column) <= LARGE]
+    none = "Needs the full model and the one without the auxiliary objective on a data set of {} rows to train on."
+    return [
+        claim(
+            "The auxiliary objective helps on the larger data sets (section 5, table 5).",
+            f"Over {LARGE:,} rows to train on: QNLI +1.2, QQP +0.5, MNLI +0.7.".replace(",000", " 000"),
+            large,
+            none.format("more than 100 000"),
+        ),
+        claim(
+            "The smaller data sets do better without the auxiliary objective (section 5, table 5).",
+            "With it RTE +1.6, MRPC −2.6, STS-B −1.2, CoLA −2.5, SST-2 −0.7: better without it on all but RTE.",
+            small,
+            none.format("at most 100 000"),
+            agree="worse",
+        ),
+    ]
+
+
+def lstm_claims(table: Table5) -> list[dict]:
+    paper = PUBLISHED["table-5"]
+    by_task = table.by_task("full", "lstm")
+    mrpc = by_task.pop("mrpc", None)
+    none = "Needs the Transformer and the LSTM, both pre-trained, on {}."
+    return [
+        claim(
+            "The Transformer has a higher average score than an LSTM (section 5, table 5).",
+            f"{paper['full']['average']} against {paper['lstm']['average']}; the text says 5.6 less for the LSTM.",
+            table.on_average("full", "lstm"),
+            none.format("a task"),
+        ),
+        claim(
+            "The Transformer is ahead of the LSTM on every task but MRPC (section 5, table 5).",
+            "Ahead by 0.8 (SST-2) to 15.1 (CoLA) on the seven others.",
+            list(by_task.values()),
+            none.format("a task other than MRPC"),
+        ),
+        claim(
+            "On MRPC the LSTM is ahead of the Transformer (section 5, table 5).",
+            "82.3 (Transformer) against 83.2 (LSTM).",
+            [mrpc] if mrpc else [],
+            none.format("MRPC"),
+            agree="worse",
+        ),
+    ]
+
+
+# ---- Figure 2, left
+
+
+def transfer_claims(curves: Mapping[str, Mapping[int, Scores]], num_layers: int) -> list[dict]:
+    """Claims on layers that are transferred.
+
+    Args:
+        curves: name of the task to number of transferred layers to scores; −1: nothing, 0: embeddings alone.
+        num_layers: all of them.
+    """
+    embeddings, steps, ends = [], [], []
+    for name, curve in curves.items():
+        if 0 in curve and -1 in curve:
+            embeddings.append(compare(f"{name}: embeddings alone, against nothing,", curve[0], curve[-1]))
+        numbers = sorted(number for number in curve if number >= 0)
+        if len(numbers) < 3:  # the two ends say nothing of the layers between
+            numbers = []
+        for fewer, more in zip(numbers, numbers[1:], strict=False):
+            steps.append(compare(f"{name}: {layers(more)}, against {fewer},", curve[more], curve[fewer]))
+        if 0 in curve and num_layers in curve:
+            label = f"{name}: all {num_layers} layers, against embeddings alone,"
+            ends.append(compare(label, curve[num_layers], curve[0]))
+    none = "Needs a task fine-tuned with {}."
+    return [
+        claim(
+            "Transferring the embeddings alone already helps (section 5, figure 2 left).",
+            "Said in the text; the figure begins at 0 layers.",
+            embeddings,
+            none.format("nothing transferred, and with the embeddings alone"),
+        ),
+        claim(
+            "Each transferred layer helps further (section 5, figure 2 left).",
+            "Both curves rise from layer to layer on RACE and MultiNLI.",
+            steps,
+            none.format("several numbers of layers transferred"),
+        ),
+        claim(
+            "All layers together help well beyond the embeddings (section 5, figure 2 left).",
+            "Up to 9 points on MultiNLI.",
+            ends,
+            none.format("the embeddings alone, and with all layers"),
+        ),
+    ]
+
+
+def layers(number: int) -> str:
+    return f"{number} layer{'' if number == 1 else 's'}"
+
+
+# ---- Figure 2, right
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A task's normalised zero-shot score over the updates of pre-training.
+
+    Args:
+        points: updates and score, in order; 0 is guessing, 1 the best model known to the paper.
+        error: standard error of a score on that many rows, on the same scale.
+    """
+
+    points: Sequence[tuple[int, float]]
+    error: float
+
+    def end(self, last: bool) -> float:
+        """Mean over the last or the first third."""
+        third = max(1, len(self.points) // 3)
+        return statistics.fmean(y for _, y in (self.points[-third:] if last else self.points[:third]))
+
+    def variation(self, updates: set[int]) -> float:
+        """Mean change from checkpoint to checkpoint, among those of the given updates."""
+        values = [y for x, y in self.points if x in updates]
+        return statistics.fmean(abs(after - before) for before, after in zip(values, values[1:], strict=False))
+
+
+def standard_error(score: float, num_rows: int, metric: str) -> float:
+    """Of an accuracy, or about that of a correlation, on so many rows."""
+    variance = score * (1 - score) if metric == "accuracy" else (1 - score**2) ** 2
+    # A score of 0 or 1 on a few rows is no certainty.
+    return math.sqrt(max(variance, 1 / num_rows) / num_rows)
+
+
+# Fewer checkpoints have no thirds to compare and no changes to average.
+FEWEST_CHECKPOINTS = 4
+
+
+def zero_shot_claims(transformer: Mapping[str, Curve], lstm: Mapping[str, Curve]) -> list[dict]:
+    """Claims on the curves of both models, by task."""
+    long_enough = {name: curve for name, curve in transformer.items() if len(curve.points) >= FEWEST_CHECKPOINTS}
+    both = [name for name in transformer if name in lstm]
+    common = {name: {x for x, _ in transformer[name].points} & {x for x, _ in lstm[name].points} for name in both}
+    none = f"Needs zero-shot scores of at least {FEWEST_CHECKPOINTS} checkpoints"
+    return [
+        claim(
+            "Zero-shot performance rises over pre-training (section 5, figure 2 right).",
+            "The Transformer's four curves rise steadily over the updates.",
+            [rise(name, curve) for name, curve in long_enough.items()],
+            f"{none}.",
+        ),
+        claim(
+            "The LSTM's zero-shot performance stays below the Transformer's (figure 2 right).",
+            "Its curves end lower.",
+            [above(name, transformer[name], lstm[name]) for name in both],
+            "Needs zero-shot scores of checkpoints of both models.",
+        ),
+        claim(
+            "The LSTM's zero-shot performance varies more (section 5, figure 2 right).",
+            "Said in the text of the LSTM's curves.",
+            [
+                steadier(name, transformer[name], lstm[name], common[name])
+                for name in both
+                if len(common[name]) >= FEWEST_CHECKPOINTS
+            ],
+            f"{none} at the same updates of both models.",
+        ),
+    ]
+
+
+def rise(name: str, curve: Curve) -> Comparison:
+    first, last = curve.end(last=False), curve.end(last=True)
+    return by_errors(f"{name}: {decimal(first, 2)} to {decimal(last, 2)}", last - first, curve.error)
+
+
+def above(name: str, transformer: Curve, lstm: Curve) -> Comparison:
+    ours, theirs = transformer.end(last=True), lstm.end(last=True)
+    error = max(transformer.error, lstm.error)
+    return by_errors(f"{name}: {decimal(ours, 2)} against {decimal(theirs, 2)}", ours - theirs, error)
+
+
+def by_errors(label: str, difference: float, error: float) -> Comparison:
+    threshold = STANDARD_ERRORS * error
+    outcome = "level" if abs(difference) <= threshold else "better" if difference > 0 else "worse"
+    return Comparison(outcome, f"{label}, {signed(difference, 2)} (two standard errors: {decimal(threshold, 2)})")
+
+
+def steadier(name: str, transformer: Curve, lstm: Curve, updates: set[int]) -> Comparison:
+    """ "better" where the LSTM varies more."""
+    ours, theirs = transformer.variation(updates), lstm.variation(updates)
+    more, less = theirs > MORE_VARIATION * ours, ours > MORE_VARIATION * theirs
+    outcome = "better" if more else "worse" if less else "level"
+    figures = f"mean change {decimal(theirs, 3)} (LSTM) against {decimal(ours, 3)} (Transformer)"
+    return Comparison(outcome, f"{name}: {figures}")

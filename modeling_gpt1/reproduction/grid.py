@@ -1,0 +1,95 @@
+"""The whole grid: runs what is not finished, and writes the report of what is."""
+
+import shlex
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from ..storage.writing import write_atomically
+from .arguments import ReproduceArguments
+from .cells import Cell, CellStore, make_folder, run_cells, write_json
+from .models import describe_model, environment
+from .page import page
+from .plan import check_families, fine_tuning_cell, model_of, plan, zero_shot_cells
+from .report import build_report
+
+
+def run_grid(arguments: ReproduceArguments, command: list[str]) -> int:
+    """Runs and reports all that is asked for; gives the exit status, which is 1 where a cell failed.
+
+    Args:
+        arguments: what is asked for.
+        command: what was typed, for the report.
+    """
+    check_families(arguments)
+    store = CellStore(Path(arguments.output_dir))
+    cells = plan(arguments)
+    failures: dict[str, str] = {}
+    write = partial(write_reports, arguments, command, cells, store, failures)
+    if not arguments.only_report:
+        run_cells(cells, store, failures, partial(write_if_possible, write))
+    print(write())
+    if failures:
+        names = ", ".join(cell.name for cell in cells if cell.key in failures)
+        print(f"{len(failures)} of {len(cells)} cells failed: {names}")
+    return 1 if failures else 0
+
+
+def write_if_possible(write: Callable[[], str]) -> None:
+    """Between cells: hours of runs must not end with a report that could not be written."""
+    try:
+        write()
+    except Exception as error:  # whatever it is, it comes again at the end
+        print(f"The report could not be written: {type(error).__name__}: {error}", flush=True)
+
+
+def write_reports(
+    arguments: ReproduceArguments, command: list[str], cells: list[Cell], store: CellStore, failures: dict
+) -> str:
+    """Writes report.json and report.html of all that is finished, in the output folder; gives a line that says so."""
+    finished, num_others = finished_cells(arguments, cells, store)
+    unfinished = [
+        {**cell.facts, **cell.about, "reason": failures.get(cell.key, "not run yet").splitlines()[0]}
+        for cell in cells
+        if store.read(cell) is None
+    ]
+    runs = {arguments.model: arguments.checkpoints, arguments.lstm_model: arguments.lstm_checkpoints}
+    report = build_report(
+        with_parts(finished),
+        title=arguments.title,
+        models=[describe_model(model, run) for model, run in runs.items() if model is not None],
+        environment=environment(),
+        commands=[shlex.join(command)],
+        unfinished=unfinished,
+    )
+    write_atomically(make_folder(store.folder) / "report.html", page(report))
+    write_json(store.folder / "report.json", report)
+    number = f"{len(finished)} finished cell{'' if len(finished) == 1 else 's'}"
+    others = f"; {num_others} of other settings are left out" if num_others else ""
+    return f"{store.folder / 'report.html'} and report.json tell of {number}{others}."
+
+
+def finished_cells(arguments: ReproduceArguments, cells: list[Cell], store: CellStore) -> tuple[list[dict], int]:
+    """What is finished with the settings of these arguments, whoever ran it, and how many cells there are besides."""
+    found = store.read_all()
+    wanted = {store.result_path(cell) for cell in (*cells, *zero_shot_cells(arguments))}
+    for content in found.values():
+        if content["kind"] == "fine_tuning" and model_of(arguments, content["variant"]) is not None:
+            variant = f"transfer-{content['n_transfer']}" if content["variant"] == "transfer" else content["variant"]
+            wanted.add(store.result_path(fine_tuning_cell(arguments, content["task"], variant, content["seed"])))
+    return [content for path, content in found.items() if path in wanted], len(set(found) - wanted)
+
+
+def with_parts(finished: list[dict]) -> list[dict]:
+    """And a cell, which took no time, for each part of a task that a model of the whole task was scored on."""
+
+    def place(cell: dict) -> tuple:
+        return cell["task"], cell["variant"], cell["n_transfer"], cell["seed"]
+
+    own = {place(cell) for cell in finished if cell["kind"] == "fine_tuning"}
+    parts = [
+        {**cell, "task": task, "metrics": metrics, "seconds": 0}
+        for cell in finished
+        for task, metrics in cell.get("parts", {}).items()
+    ]
+    return [*finished, *(part for part in parts if place(part) not in own)]

@@ -1,0 +1,138 @@
+"""Models, data and machine of the experiments: what tells them from others, and what the report says about them."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import platform
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
+
+from ..configuration_gpt1 import GPT1Config
+
+# What decides how a model behaves, of the files in its folder.
+MODEL_FILES = ("config.json", "tokenizer*.json", "vocab.json", "merges.txt", "*.safetensors", "pytorch_model*.bin")
+# Set by the tokenizer or the task, not traits of a model.
+NO_TRAITS = {"pad_token_id", "start_token_id", "delimiter_token_id", "extract_token_id", "traversal"}
+
+
+@cache
+def load_config(model: str) -> PreTrainedConfig:
+    folder = Path(model)
+    if folder.exists() and not (folder / "config.json").is_file():
+        raise ValueError(f"{folder} is no folder with a model: it has no config.json. Pass one, or the id of a model.")
+    config = AutoConfig.from_pretrained(model)
+    # As `gpt1 finetune` opens it: the fields then have the names that the report knows.
+    return GPT1Config.from_pretrained(model) if config.model_type == "openai-gpt" else config
+
+
+def family(model: str) -> str:
+    """`gpt1` or `gpt1-lstm`."""
+    return "gpt1-lstm" if "lstm" in load_config(model).model_type else "gpt1"
+
+
+def model_name(model: str) -> str:
+    config = load_config(model)
+    layers = f"{config.num_hidden_layers} layer{'s' if config.num_hidden_layers > 1 else ''}"
+    width = getattr(config, "lstm_hidden_size", config.hidden_size)
+    return f"{'LSTM' if family(model) == 'gpt1-lstm' else 'GPT-1'} ({layers}, {width} wide)"
+
+
+# ---- What tells models and data from others
+
+
+@cache
+def model_fingerprint(model: str) -> str:
+    """SHA-256 of the files of a model's folder; of a model of the hub its name and commit."""
+    folder = Path(model)
+    if not folder.is_dir():
+        return f"{model}@{getattr(load_config(model), '_commit_hash', None)}"
+    digest = hashlib.sha256()
+    for path in sorted({path for pattern in MODEL_FILES for path in folder.glob(pattern)}):
+        digest.update(f"{path.name} {path.stat().st_size}\n".encode())
+        with path.open("rb") as file:
+            while piece := file.read(2**20):
+                digest.update(piece)
+    return digest.hexdigest()
+
+
+@cache
+def data_fingerprint(data_dir: str | None, folders: tuple[str, ...]) -> dict[str, int] | str:
+    """Name and size of each file of a task, or "hub". Contents are not read: some data sets are large."""
+    if data_dir is None:
+        return "hub"
+    candidates = [*(Path(data_dir, folder) for folder in folders), Path(data_dir)]
+    folder = next((path for path in candidates if path.is_dir()), Path(data_dir))
+    return {path.name: path.stat().st_size for path in sorted(folder.glob("*")) if path.is_file()}
+
+
+# ---- What the report says
+
+
+def describe_model(model: str, run_folder: str | None) -> dict:
+    """Name, number of parameters, fields that differ from the paper's model, and pre-training as far as known."""
+    with torch.device("meta"):
+        parameters = AutoModelForCausalLM.from_config(load_config(model)).num_parameters()
+    return {
+        "name": model_name(model),
+        "parameters": parameters,
+        "config": changed_fields(load_config(model)),
+        "pretraining": describe_pretraining(Path(run_folder or model) if not is_checkpoint(model) else Path(model)),
+    }
+
+
+def is_checkpoint(model: str) -> bool:
+    """Whether it is one moment of a run, of whose later ones it knows nothing."""
+    return Path(model).name.startswith("checkpoint-") and Path(model, "trainer_state.json").is_file()
+
+
+def changed_fields(config: PreTrainedConfig) -> dict:
+    default = type(config)()
+    names = [own.name for own in dataclasses.fields(config) if own.name in type(config).__annotations__]
+    return {
+        name: getattr(config, name)
+        for name in names
+        if name not in NO_TRAITS and getattr(config, name) != getattr(default, name)
+    }
+
+
+def describe_pretraining(run_folder: Path) -> dict:
+    """From what `gpt1 pretrain` wrote; None where it is not known."""
+    paths = [*run_folder.glob("checkpoint-*/trainer_state.json"), *run_folder.glob("trainer_state.json")]
+    states = [read_json(path) for path in paths]
+    last = max(states, key=lambda state: state["global_step"], default={})
+    evaluated = [record["eval_perplexity"] for record in last.get("log_history", ()) if "eval_perplexity" in record]
+    results = read_json(run_folder / "all_results.json")
+    return {
+        "tokens": results.get("num_input_tokens_seen", last.get("num_input_tokens_seen")),
+        "updates": last.get("global_step"),
+        "perplexity": results.get("eval_perplexity", evaluated[-1] if evaluated else None),
+    }
+
+
+def read_json(path: Path) -> dict:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def environment() -> dict:
+    """What the figures and the times depend on."""
+    accelerator = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    return {
+        "processor": processor_name(),
+        "cores": os.cpu_count(),
+        "accelerator": accelerator,
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("torch", "transformers", "tokenizers", "datasets", "accelerate")},
+    }
+
+
+def processor_name() -> str:
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()

@@ -1,0 +1,136 @@
+"""The cells of the experiments: which runs there are, in which order, and what decides the result of each."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from tokenization import Task, get_task
+
+from ..inference.checkpoints import saved_checkpoints
+from ..inference.heuristics import get_heuristic
+from ..training.transfer import check_n_transfer
+from .arguments import VARIANTS, ReproduceArguments, as_settings
+from .cells import Cell
+from .models import data_fingerprint, family, load_config, model_fingerprint, model_name
+from .runs import ask_zero_shot, fine_tune
+
+
+def check_families(arguments: ReproduceArguments) -> None:
+    """Raises ValueError where the report would call an LSTM a Transformer, or the reverse."""
+    lstm = "gpt1-lstm"
+    if arguments.model is not None and family(arguments.model) == lstm:
+        raise ValueError(f"--model {arguments.model} is an LSTM. Pass it by --lstm_model, and a Transformer here.")
+    if arguments.lstm_model is not None and family(arguments.lstm_model) != lstm:
+        raise ValueError(
+            f"--lstm_model {arguments.lstm_model} is no LSTM: its model type is "
+            f"{load_config(arguments.lstm_model).model_type}. Pass one that was trained with --model_type {lstm}."
+        )
+
+
+def plan(arguments: ReproduceArguments) -> list[Cell]:
+    """The cells of the experiments, each once, whole seeds first."""
+    cells = []
+    for seed in arguments.seeds:
+        for experiment in arguments.experiments:
+            if experiment == "zero_shot":
+                cells += zero_shot_cells(arguments) if seed == arguments.seeds[0] else []
+            else:
+                cells += [fine_tuning_cell(arguments, *of, seed) for of in runs_of(arguments, experiment)]
+    return list({cell.key: cell for cell in cells}.values())
+
+
+def runs_of(arguments: ReproduceArguments, experiment: str) -> Iterator[tuple[str, str]]:
+    """Task and variant of each run of an experiment."""
+    tasks, variants = arguments.tasks, ["full"]
+    if experiment == "ablations":
+        variants = arguments.variants
+    if experiment == "layer_transfer":
+        tasks = arguments.transfer_tasks
+        variants = [transfer_variant(arguments, number) for number in transfer_layers(arguments)]
+    for task in tasks:
+        for variant in variants:
+            yield task, variant
+
+
+def transfer_layers(arguments: ReproduceArguments) -> list[int]:
+    config = load_config(arguments.model)
+    for number in arguments.transfer_layers or ():
+        check_n_transfer(config, number)
+    return arguments.transfer_layers or list(range(config.num_hidden_layers + 1))
+
+
+def transfer_variant(arguments: ReproduceArguments, number: int) -> str:
+    """The ends of the curve are columns of table 5."""
+    ends = {-1: "without_pretraining", load_config(arguments.model).num_hidden_layers: "full"}
+    return ends.get(number, f"transfer-{number}")
+
+
+# ---- Cells
+
+
+def fine_tuning_cell(arguments: ReproduceArguments, task: str, variant: str, seed: int) -> Cell:
+    """A variant is one of `VARIANTS`, or `transfer-<k>` for the first k layers of the checkpoint."""
+    model = model_of(arguments, variant)
+    n_transfer = -1 if variant == "without_pretraining" else None
+    flags = VARIANTS.get(variant)
+    if flags is None:
+        n_transfer = int(variant.removeprefix("transfer-"))
+        flags = ["--n_transfer", str(n_transfer)]
+    settings = as_settings(arguments.finetune_arguments)
+    if variant == "without_auxiliary":
+        settings.pop("lm_coef", None)  # it has its own
+    facts = {
+        "kind": "fine_tuning",
+        "task": task,
+        "variant": "transfer" if variant.startswith("transfer-") else variant,
+        "n_transfer": n_transfer,
+        "lm_coef": 0.0 if variant == "without_auxiliary" else None,
+        "seed": seed,
+        "settings": settings,
+        "model_fingerprint": model_fingerprint(model),
+        "data": data_of(arguments, get_task(task)),
+    }
+    run = partial(fine_tune, arguments, task, ["--model_name_or_path", model, *flags], seed)
+    return Cell(f"{task}-{variant}-seed{seed}", facts, {"model": model_name(model)}, run)
+
+
+def model_of(arguments: ReproduceArguments, variant: str) -> str | None:
+    return arguments.lstm_model if variant == "lstm" else arguments.model
+
+
+def data_of(arguments: ReproduceArguments, task: Task) -> dict[str, int] | str:
+    return data_fingerprint(arguments.data_dir, tuple(dict.fromkeys((task.name, task.folder or task.name))))
+
+
+def zero_shot_cells(arguments: ReproduceArguments) -> list[Cell]:
+    """A cell per checkpoint of the two runs, by updates; of a model without a run one for itself."""
+    cells = []
+    for folder, model in (arguments.checkpoints, arguments.model), (arguments.lstm_checkpoints, arguments.lstm_model):
+        if folder is not None:
+            cells += [zero_shot_cell(arguments, folder, **checkpoint) for checkpoint in saved_checkpoints(folder)]
+        elif model is not None:
+            cells.append(zero_shot_cell(arguments, model, model))
+    return cells
+
+
+def zero_shot_cell(
+    arguments: ReproduceArguments, run_folder: str, model: str, step: int | None = None, tokens: int | None = None
+) -> Cell:
+    facts = {
+        "kind": "zero_shot",
+        "step": step,
+        "tokens": tokens,
+        "settings": {
+            "tasks": arguments.zero_shot_tasks,
+            "max_rows": arguments.zero_shot_rows,
+            "max_train_rows": arguments.zero_shot_train_rows,
+        },
+        "model_fingerprint": model_fingerprint(model),
+        "data": {name: data_of(arguments, get_heuristic(name).task) for name in arguments.zero_shot_tasks},
+    }
+    # A checkpoint may lack a tokenizer, which then is in the folder of its run.
+    has_tokenizer = (Path(model) / "tokenizer_config.json").exists()
+    run = partial(ask_zero_shot, arguments, model, model if has_tokenizer else run_folder)
+    place = "final" if step is None else f"checkpoint-{step}"
+    about = {"model": model_name(model), "family": family(model)}
+    return Cell(f"zero-shot-{family(model)}-{place}", facts, about, run)

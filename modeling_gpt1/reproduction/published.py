@@ -1,0 +1,76 @@
+"""The figures that the paper prints, for the experiments to be compared with.
+
+Source: "Improving Language Understanding by Generative Pre-Training" (Radford et al. 2018), tables 2 to 5: the row
+"Finetuned Transformer LM" and the best earlier figure of each column, and the whole of table 5. Scores × 100 on the
+test sets: accuracy, Matthews correlation for CoLA, F1 for MRPC and QQP, Pearson correlation for STS-B.
+"""
+
+PAPER_URL = "https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf"
+
+# PUBLISHED[table][row][column]; `average` and `glue` are the paper's own columns and not computed here.
+PUBLISHED: dict[str, dict[str, dict[str, float]]] = {
+    "table-2": {
+        "full": {"mnli-m": 82.1, "mnli-mm": 81.4, "snli": 89.9, "scitail": 88.3, "qnli": 88.1, "rte": 56.0},
+    },
+    "table-3": {
+        "full": {"story_cloze": 86.5, "race-m": 62.9, "race-h": 57.4, "race": 59.0},
+    },
+    "table-4": {
+        "full": {"cola": 45.4, "sst2": 91.3, "mrpc": 82.3, "stsb": 82.0, "qqp": 70.3, "glue": 72.8},
+    },
+    "table-5": {
+        "full": {
+            **{"average": 74.7, "cola": 45.4, "sst2": 91.3, "mrpc": 82.3, "stsb": 82.0, "qqp": 70.3, "mnli": 81.8},
+            **{"qnli": 88.1, "rte": 56.0},
+        },
+        "without_pretraining": {
+            **{"average": 59.9, "cola": 18.9, "sst2": 84.0, "mrpc": 79.4, "stsb": 30.9, "qqp": 65.5, "mnli": 75.7},
+            **{"qnli": 71.2, "rte": 53.8},
+        },
+        "without_auxiliary": {
+            **{"average": 75.0, "cola": 47.9, "sst2": 92.0, "mrpc": 84.9, "stsb": 83.2, "qqp": 69.8, "mnli": 81.1},
+            **{"qnli": 86.9, "rte": 54.4},
+        },
+        "lstm": {
+            **{"average": 69.1, "cola": 30.3, "sst2": 90.5, "mrpc": 83.2, "stsb": 71.8, "qqp": 68.1, "mnli": 73.7},
+            **{"qnli": 81.1, "rte": 54.6},
+        },
+    },
+}
+
+# BEST_BEFORE[table][column]: the best figure that the paper's tables 2 to 4 print for a model before it, and whose.
+BEST_BEFORE: dict[str, dict[str, tuple[float, str]]] = {
+    "table-2": {
+        "mnli-m": (80.6, "Stochastic Answer Network, 3 models"),
+        "mnli-mm": (80.1, "Stochastic Answer Network, 3 models"),
+        "snli": (89.3, "ESIM + ELMo and CAFE, 5 models each"),
+        "scitail": (83.3, "CAFE"),
+        "qnli": (82.3, "GenSen"),
+        "rte": (61.7, "multi-task BiLSTM + attention"),
+    },
+    "table-3": {
+        "story_cloze": (77.6, "Hidden Coherence Model"),
+        "race-m": (60.2, "BiAttention MRU, 9 models"),
+        "race-h": (50.3, "BiAttention MRU, 9 models"),
+        "race": (53.3, "BiAttention MRU, 9 models"),
+    },
+    "table-4": {
+        "cola": (35.0, "single-task BiLSTM + ELMo + attention"),
+        "sst2": (93.2, "sparse byte mLSTM"),
+        "mrpc": (86.0, "TF-KLD"),
+        "stsb": (81.0, "ECNU, mixed ensemble"),
+        "qqp": (66.1, "single-task BiLSTM + ELMo + attention"),
+        "glue": (68.9, "multi-task BiLSTM + ELMo + attention"),
+    },
+}
+
+# Released README (https://github.com/openai/finetune-transformer-lm): the released code's median of ten runs.
+STORY_CLOZE_RELEASED_MEDIAN = 85.8
+# Section 4.1, as the report describes models; the parameters follow from these sizes and the released
+# vocabulary of 40478 tokens.
+PAPER_MODEL = {
+    "name": "The paper's Transformer",
+    "parameters": 116_534_784,
+    "config": {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12},
+    "pretraining": {"tokens": None, "updates": None, "perplexity": 18.4},
+}

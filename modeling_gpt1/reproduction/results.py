@@ -1,0 +1,160 @@
+"""Finished cells by what they are cells of: columns and rows of the paper's tables, layers, checkpoints."""
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tokenization import get_task
+
+from .claims import Scores
+from .page import plain
+
+
+@dataclass(frozen=True)
+class Column:
+    """A task as a column of the paper's tables.
+
+    Args:
+        label: as the paper writes it.
+        task: name of the task that was scored.
+        parts: of its validation and test splits, whose scores are averaged; none: there is one of each.
+    """
+
+    label: str
+    task: str
+    parts: tuple[str, ...] = ()
+
+    @property
+    def metric(self) -> str:
+        return get_task(self.task).metrics[0]
+
+    def metric_keys(self, split: str) -> list[str]:
+        """Names of the score in the all_results.json of `gpt1 finetune`."""
+        prefix = "predict" if split == "test" else "eval"
+        if not self.parts:
+            return [f"{prefix}_{self.metric}"]
+        return [f"{prefix}_{split}_{part}_{self.metric}" for part in self.parts]
+
+
+COLUMNS = {
+    "mnli-m": Column("MNLI-m", "mnli", ("matched",)),
+    "mnli-mm": Column("MNLI-mm", "mnli", ("mismatched",)),
+    "snli": Column("SNLI", "snli"),
+    "scitail": Column("SciTail", "scitail"),
+    "qnli": Column("QNLI", "qnli"),
+    "rte": Column("RTE", "rte"),
+    "story_cloze": Column("Story Cloze", "story_cloze"),
+    "race-m": Column("RACE-m", "race-middle"),
+    "race-h": Column("RACE-h", "race-high"),
+    "race": Column("RACE", "race"),
+    "cola": Column("CoLA", "cola"),
+    "sst2": Column("SST-2", "sst2"),
+    "mrpc": Column("MRPC", "mrpc"),
+    "stsb": Column("STS-B", "stsb"),
+    "qqp": Column("QQP", "qqp"),
+    "mnli": Column("MNLI", "mnli", ("matched", "mismatched")),
+}
+# Of the columns above, those that tables 2 and 3 have as parts of another.
+PARTS = ("mnli-m", "mnli-mm", "race-m", "race-h")
+METRIC_NAMES = {
+    "accuracy": "accuracy",
+    "matthews_correlation": "Matthews correlation",
+    "f1": "F1",
+    "pearson": "Pearson correlation",
+}
+# Arguments that tell cells of one experiment apart, or say where something lies.
+NO_SETTINGS = {
+    *("task", "seed", "n_transfer", "model_name_or_path", "tokenizer_name", "data_dir", "output_dir"),
+    *("model_fingerprint", "data"),
+}
+
+
+class Cells:
+    """Finished cells by what they are cells of.
+
+    Args:
+        cells: as a `CellStore` keeps them, of one model of each family.
+        unfinished: cells that are missing: `task`, `variant`, `n_transfer`, `seed`, and `reason`, such as "not run
+            yet" or what an error said; of `kind` "zero_shot" `family`, `step` and `reason`.
+
+    Raises ValueError where two cells are of the same task, variant and seed.
+    """
+
+    def __init__(self, cells: Sequence[Mapping], unfinished: Sequence[Mapping] = ()):
+        self.fine_tuning = [cell for cell in cells if cell["kind"] == "fine_tuning"]
+        self.zero_shot = [cell for cell in cells if cell["kind"] == "zero_shot"]
+        self.unfinished = [cell for cell in unfinished if cell.get("kind") != "zero_shot"]
+        self.unfinished_zero_shot = [cell for cell in unfinished if cell.get("kind") == "zero_shot"]
+        check_no_twins(self.fine_tuning, lambda cell: (cell["task"], place_of(cell), cell["seed"]))
+        check_no_twins(self.zero_shot, lambda cell: (cell["family"], cell["model"], cell["step"]))
+        self.common = common_settings([cell["settings"] for cell in self.fine_tuning])
+
+    def of(self, task: str, place: str | int) -> list[Mapping]:
+        """Cells of a row of table 5, or of a number of transferred layers, by seed."""
+        found = [cell for cell in self.fine_tuning if cell["task"] == task and place_of(cell) == place]
+        return sorted(found, key=lambda cell: cell["seed"])
+
+    def split(self, column: Column) -> str:
+        """Where a task is scored: its test split if every run knows its labels, else its validation split."""
+        runs = [cell["metrics"] for cell in self.fine_tuning if cell["task"] == column.task]
+        return "test" if all(key in run for run in runs for key in column.metric_keys("test")) else "validation"
+
+    def scores(self, key: str, place: str | int) -> Scores:
+        """Of a column, by seed, × 100; without runs that have no such score, or none that is a number."""
+        column, found = COLUMNS[key], {}
+        for cell in self.of(column.task, place):
+            values = [cell["metrics"].get(name, math.nan) for name in column.metric_keys(self.split(column))]
+            if all(math.isfinite(value) for value in values):
+                found[cell["seed"]] = 100 * statistics.fmean(values)
+        return found
+
+    def why_missing(self, task: str, place: str | int) -> str:
+        """Why there is no score, or what is missing from it; empty where nothing is."""
+        names = {task, get_task(task).folder}  # the parts of RACE are scored by the runs of the whole
+        reasons: dict[str, list[str]] = {}
+        for cell in self.unfinished:
+            if cell["task"] in names and place_of(cell) == place:
+                reasons.setdefault(str(cell["reason"]), []).append(str(cell["seed"]))
+        return "; ".join(f"seed {', '.join(seeds)}: {reason}" for reason, seeds in reasons.items())
+
+    def settings(self, column: Column, place: str | int) -> str:
+        """The split, and the arguments in which these runs differ from the others."""
+        runs = self.of(column.task, place)
+        own = common_settings([cell["settings"] for cell in runs])
+        own = {name: value for name, value in own.items() if name not in self.common}
+        return "; ".join([self.split(column), *(f"{name} {plain(value)}" for name, value in own.items())])
+
+
+def place_of(cell: Mapping) -> str | int:
+    """The row of table 5, or the number of transferred layers."""
+    return cell["n_transfer"] if cell["variant"] == "transfer" else cell["variant"]
+
+
+def check_no_twins(cells: Sequence[Mapping], place: Callable[[Mapping], tuple]) -> None:
+    seen: dict[tuple, Mapping] = {}
+    for cell in cells:
+        twin = seen.setdefault(place(cell), cell)
+        if twin is not cell:
+            names = ", ".join(map(str, place(cell)))
+            differ = sorted(
+                name
+                for name in {**twin["settings"], **cell["settings"]}
+                if twin["settings"].get(name) != cell["settings"].get(name)
+            )
+            raise ValueError(
+                f"Two cells are of {names}; they differ in {', '.join(differ) or 'no setting'}. Pass the cells of one "
+                "set of settings."
+            )
+
+
+def common_settings(all_settings: Sequence[Mapping]) -> dict:
+    """What is equal in all of them, without what is no setting."""
+    if not all_settings:
+        return {}
+    first, *others = all_settings
+    return {
+        name: value
+        for name, value in first.items()
+        if name not in NO_SETTINGS and all(name in other and other[name] == value for other in others)
+    }

@@ -1,0 +1,129 @@
+"""The runs of a cell: sub-processes of the commands finetune and zero_shot, and the scores that they end with."""
+
+import json
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from tokenization import get_task, load_task
+
+from .arguments import ReproduceArguments
+
+COMMAND = (sys.executable, "-m", "modeling_gpt1.commands")
+# Columns of table 3 beside that of the whole task, and the parts of it that the same model is scored on.
+PARTS = {"race": {"race-m": "race-middle", "race-h": "race-high"}}
+
+
+def fine_tune(
+    arguments: ReproduceArguments,
+    task: str,
+    model: list[str],
+    seed: int,
+    run: Callable[[list[str]], None],
+    work: Path,
+) -> dict:
+    """Trains and evaluates in the folder `work`; gives metrics and the scores by the paper's columns, × 100."""
+    check_can_be_scored(task, arguments.data_dir)
+    result = {"metrics": finetune(arguments, task, [*model, "--do_train"], seed, run, work / "model")}
+    scores = scores_of(task, result["metrics"])
+    for column, part in PARTS.get(task, {}).items():
+        if not has_files(part, arguments.data_dir):
+            result.setdefault("parts", {})[part] = {}
+            continue
+        trained = ["--model_name_or_path", str(work / "model")]
+        metrics = finetune(arguments, part, trained, seed, run, work / part)
+        result.setdefault("parts", {})[part] = metrics
+        scores[column] = scores_of(part, metrics)[part]
+    return {**result, "scores": scores}
+
+
+def finetune(
+    arguments: ReproduceArguments, task: str, flags: list[str], seed: int, run: Callable, output_dir: Path
+) -> dict:
+    uses = uses_of(task, arguments.data_dir)
+    data = [] if arguments.data_dir is None else ["--data_dir", arguments.data_dir]
+    run(
+        [
+            *(*COMMAND, "finetune", "--task", task, *data, "--seed", str(seed)),
+            *("--output_dir", str(output_dir), "--save_strategy", "no", "--disable_tqdm", "true"),
+            *(*arguments.finetune_arguments, *flags, *uses),
+        ]
+    )
+    return json.loads((output_dir / "all_results.json").read_text(encoding="utf-8"))
+
+
+def uses_of(task: str, data_dir: str | None) -> list[str]:
+    flags = {"--do_eval": "validation", "--do_predict": "test"}
+    return [flag for flag, kind in flags.items() if has_split(task, data_dir, kind)]
+
+
+def check_can_be_scored(name: str, data_dir: str | None) -> None:
+    """Before hours of training, not after them."""
+    wanted = get_task(name).validation_splits
+    # `gpt1 finetune` names the metrics of one split otherwise than those of several.
+    in_part = data_dir is not None and len(wanted) > 1 and not set(wanted) <= set(load_task(name, data_dir))
+    if in_part or not uses_of(name, data_dir):
+        raise ValueError(
+            f"A run of {name} could not be scored: there is no labelled data of {' and '.join(wanted)}. Put it into "
+            "the task's folder."
+        )
+
+
+def has_files(part: str, data_dir: str | None) -> bool:
+    """Whether there is data of a part alone; RACE as files of the whole has none."""
+    if data_dir is None:
+        return True
+    try:
+        load_task(get_task(part), data_dir)
+    except ValueError as error:
+        if str(error).startswith("No file of task"):
+            return False
+        raise
+    return True
+
+
+@cache
+def has_split(name: str, data_dir: str | None, kind: str) -> bool:
+    """Whether the data has the splits of that kind, `validation` or `test`, with labels; GLUE hides its tests'."""
+    task = get_task(name)
+    if task.hub_path == "nyu-mll/glue":
+        return kind == "validation"
+    splits, label = load_task(task, data_dir), task.columns["label"]
+    names = getattr(task, f"{kind}_splits")
+    return all(
+        split in splits and label in splits[split].column_names and min(splits[split][label]) >= 0 for split in names
+    )
+
+
+def scores_of(name: str, metrics: dict) -> dict[str, float]:
+    """The paper's metric × 100 by the paper's column: of the test split where that has labels, else of validation."""
+    metric = get_task(name).metrics[0]
+    keys = {name: (f"predict_{metric}", f"eval_{metric}")}
+    if name == "mnli":
+        keys = {
+            "mnli-m": (f"eval_validation_matched_{metric}",),
+            "mnli-mm": (f"eval_validation_mismatched_{metric}",),
+        }
+    found = {column: [metrics[key] for key in of if key in metrics] for column, of in keys.items()}
+    for column, values in found.items():
+        if not values:
+            raise ValueError(f"The run of {name} ended without {' or '.join(keys[column])}: no split has labels.")
+    return {column: 100 * values[0] for column, values in found.items()}
+
+
+def ask_zero_shot(
+    arguments: ReproduceArguments, model: str, tokenizer: str, run: Callable[[list[str]], None], work: Path
+) -> dict:
+    limits = {"--max_rows": arguments.zero_shot_rows, "--max_train_rows": arguments.zero_shot_train_rows}
+    limit = [word for flag, rows in limits.items() if rows is not None for word in (flag, str(rows))]
+    data = [] if arguments.data_dir is None else ["--data_dir", arguments.data_dir]
+    output = work / "zero_shot.json"
+    run(
+        [
+            *(*COMMAND, "zero-shot", "--model_name_or_path", model),
+            *("--tokenizer_name", tokenizer, "--tasks", *arguments.zero_shot_tasks, *data, *limit),
+            *("--output", str(output)),
+        ]
+    )
+    return {"tasks": json.loads(output.read_text(encoding="utf-8"))["results"][0]["tasks"]}

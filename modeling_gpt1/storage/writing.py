@@ -1,0 +1,163 @@
+"""Files and folders that are whole or absent, whatever moment a process is killed at.
+
+All is written beside its place, flushed to the disk and moved there by one rename.
+"""
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+
+def write_atomically(path: str | os.PathLike, text: str) -> None:
+    """Write a text file, in UTF-8, which readers and a kill find as it was before or as a whole."""
+    path = Path(path)
+    partial = path.with_name(f"_{path.name}.{os.getpid()}")  # pushes to the hub leave out what begins with "_"
+    try:
+        with partial.open("w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+    flush_folder(path.parent)
+
+
+@contextmanager
+def whole_or_absent(folder: str | os.PathLike) -> Iterator[Path]:
+    """A folder to write to beside `folder`, which it becomes by one rename when all went well."""
+    folder = Path(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    staging = beside / folder.name
+    staging.mkdir()  # mkdtemp's own folder is closed to other users
+    try:
+        yield staging
+        publish_folder(staging, folder)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def publish_folder(staging: Path, folder: Path) -> None:
+    """Make what was written to `staging` the folder `folder`, at once.
+
+    An older folder waits beside `staging` meanwhile, comes back if the other cannot take its place, and is deleted.
+    """
+    flush(staging)
+    replaced, is_there = staging.with_name(f"deleted-{folder.name}"), folder.is_dir()
+    if is_there:
+        shutil.rmtree(replaced, ignore_errors=True)  # of a process that was killed here
+        os.rename(folder, replaced)
+    try:
+        os.rename(staging, folder)
+    except OSError:
+        if is_there:
+            os.rename(replaced, folder)
+        raise
+    flush_folder(folder.parent)
+    if is_there:
+        shutil.rmtree(replaced, ignore_errors=True)
+
+
+def publish_files(staging: Path, folder: Path) -> None:
+    """Move each file to its place in `folder`, where it replaces an older one at once.
+
+    Of `staging` nothing is left, nor of the folder that it lies in if that has nothing else.
+    """
+    flush(staging)
+    for path in [path for path in staging.rglob("*") if path.is_file()]:
+        target = folder / path.relative_to(staging)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(path, target)
+    flush_folder(folder)
+    shutil.rmtree(staging, ignore_errors=True)
+    with suppress(OSError):  # not empty
+        staging.parent.rmdir()
+
+
+def flush(folder: Path) -> None:
+    """Wait until every file below `folder` is on the disk, and its name too."""
+    for path in folder.rglob("*"):
+        if path.is_dir():
+            flush_folder(path)
+        else:
+            # Windows flushes only what is open for writing; elsewhere a file may be read-only, as copied code can be.
+            _flush_path(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    flush_folder(folder)
+
+
+def flush_folder(folder: Path) -> None:
+    """Wait until the names of the folder's entries are on the disk."""
+    if os.name == "nt":  # keeps names safe by itself and opens no folders
+        return
+    try:
+        _flush_path(folder, os.O_RDONLY)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems flush no folders
+            raise
+
+
+def _flush_path(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def check_folder(folder: str | os.PathLike, name: str = "output_dir") -> None:
+    """Make the folder and write into it, before any work is done.
+
+    Args:
+        folder (`str`): where something is to be written.
+        name (`str`): the argument that gave it.
+
+    Raises:
+        ValueError: it cannot be made or written.
+    """
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"`{name}` is {os.fspath(folder)!r}, where nothing can be written ({error.strerror}). Pass a folder that "
+            "can be written."
+        ) from error
+
+
+def is_write_failure(error: Exception) -> bool:
+    """Whether the system refused a write; tokenizers and torch say so by errors of their own, without a number."""
+    return isinstance(error, (OSError, SafetensorError)) or any(
+        words in str(error) for words in ("(os error ", "inline_container.cc", "iostream error")
+    )
+
+
+def explain_failed_write(
+    error: Exception, what: str, folder: str | os.PathLike, num_bytes: int, tip: str = ""
+) -> tuple[str, str]:
+    """What could not be written and why, and what to do about it.
+
+    Args:
+        error (`Exception`): of the write.
+        what (`str`): the beginning of the sentence, such as `"The model"`.
+        folder (`str`): where it should have gone.
+        num_bytes (`int`): about how many it needs.
+        tip (`str`, *optional*): how to make room, in brackets.
+
+    Returns:
+        `tuple[str, str]`: sentences about the cause, and the beginning of a sentence about the remedy.
+    """
+    cause = str(error).strip().partition("\n")[0]
+    failure = f"{what} could not be written to {folder}: {cause}."
+    free = shutil.disk_usage(folder).free if os.path.isdir(folder) else num_bytes
+    if free >= num_bytes:
+        return failure, "Make sure that it can be written"
+    needed = f"It needs about {num_bytes / 1e6:,.1f} MB, and {free / 1e6:,.1f} MB are free."
+    return f"{failure} {needed}", f"Make room {tip}".rstrip()

@@ -1,0 +1,106 @@
+"""Arguments of both trainers, with the hyper-parameters of the paper as defaults.
+
+Source: section 4.1 of "Improving Language Understanding by Generative Pre-Training" (Radford et al., 2018).
+"""
+
+from dataclasses import dataclass, field
+
+from transformers import TrainingArguments
+
+
+@dataclass
+class GPT1TrainingArguments(TrainingArguments):
+    r"""Arguments of [`GPT1Trainer`]: [`transformers.TrainingArguments`] with the paper's fine-tuning defaults.
+
+    Args:
+        lm_coef (`float`, *optional*): λ, weight of the auxiliary language-modelling loss. Default: the model's
+            `config.lm_coef`, which is the paper's 0.5 unless it was changed.
+        pack_sequences (`bool`, defaults to `True`): leave padding out of the decoder and compute what the choices of
+            an example have in common once, where the attention can; the results are the same but for dropout, which
+            the choices then share in what they have in common.
+    """
+
+    lm_coef: float | None = field(
+        default=None,
+        metadata={"help": "Weight of the auxiliary language-modelling loss. Default: the model's own (paper: 0.5)."},
+    )
+    pack_sequences: bool = field(
+        default=True, metadata={"help": "Leave out padding and compute what the choices of an example share once."}
+    )
+    learning_rate: float = field(default=6.25e-5, metadata={"help": "Peak learning rate."})
+    per_device_train_batch_size: int = field(default=32, metadata={"help": "Examples per device and micro-batch."})
+    num_train_epochs: float = field(default=3.0, metadata={"help": "Passes over the training set."})
+    lr_scheduler_type: str = field(default="linear", metadata={"help": "Learning-rate schedule."})
+    warmup_steps: float = field(
+        default=0.002, metadata={"help": "Warm-up: a fraction of all updates below 1, else their number."}
+    )
+    weight_decay: float = field(default=0.01, metadata={"help": "Decoupled weight decay of matrices."})
+    max_grad_norm: float = field(default=1.0, metadata={"help": "Gradients are clipped to this norm."})
+    train_sampling_strategy: str = field(
+        default="group_by_length",
+        metadata={
+            "help": "Order of the training rows; by default rows of like length share a batch, in evaluation too.",
+            "choices": ["random", "sequential", "group_by_length", "batch_rebalance"],
+        },
+    )
+    # The collator reads the rows' own columns, which are no arguments of the model.
+    remove_unused_columns: bool = field(
+        default=False, metadata={"help": "Drop the columns that the model's forward does not name."}
+    )
+    ddp_find_unused_parameters: bool | None = field(
+        default=False, metadata={"help": "Every parameter takes part in the loss, so nothing has to be found."}
+    )
+    # Trainer writes this into the model's configuration, where it would switch the cache off for `generate` too.
+    use_cache: bool = field(default=True, metadata={"help": "The saved model generates with a key-value cache."})
+    hub_strategy: str = field(
+        default="end", metadata={"help": "Push when training ends; pushes of checkpoints would hold pickles."}
+    )
+
+
+@dataclass
+class GPT1PretrainingArguments(TrainingArguments):
+    r"""Arguments of [`GPT1PretrainingTrainer`]: those of [`transformers.TrainingArguments`] with the paper's
+    pre-training defaults; a batch is 64 blocks of 512 tokens.
+    """
+
+    learning_rate: float = field(default=2.5e-4, metadata={"help": "Peak learning rate."})
+    per_device_train_batch_size: int = field(default=64, metadata={"help": "Blocks per device and micro-batch."})
+    num_train_epochs: float = field(default=100.0, metadata={"help": "Passes over the corpus."})
+    lr_scheduler_type: str = field(default="cosine", metadata={"help": "Learning-rate schedule."})
+    warmup_steps: float = field(
+        default=2000, metadata={"help": "Warm-up: a fraction of all updates below 1, else their number."}
+    )
+    weight_decay: float = field(default=0.01, metadata={"help": "Decoupled weight decay of matrices."})
+    max_grad_norm: float = field(default=1.0, metadata={"help": "Gradients are clipped to this norm."})
+    include_num_input_tokens_seen: str = field(
+        default="non_padding", metadata={"help": "Count the tokens seen; throughput is logged from it."}
+    )
+    ddp_find_unused_parameters: bool | None = field(
+        default=False, metadata={"help": "Every parameter takes part in the loss, so nothing has to be found."}
+    )
+    # Trainer writes this into the model's configuration, where it would switch the cache off for `generate` too.
+    use_cache: bool = field(default=True, metadata={"help": "The saved model generates with a key-value cache."})
+    hub_strategy: str = field(
+        default="end", metadata={"help": "Push when training ends; pushes of checkpoints would hold pickles."}
+    )
+
+
+def check_arguments(args: TrainingArguments) -> None:
+    """Arguments that would spoil the loss or share a pickle.
+
+    Raises:
+        ValueError: label smoothing; pushes of checkpoints.
+    """
+    if args.label_smoothing_factor:
+        raise ValueError(
+            f"`label_smoothing_factor` is {args.label_smoothing_factor}, but label smoothing would replace the "
+            "model's loss and with it the auxiliary objective. Leave it at 0."
+        )
+    if args.push_to_hub and args.hub_strategy != "end":
+        raise ValueError(
+            f"`hub_strategy` is {str(args.hub_strategy.value)!r}, but a checkpoint that is pushed while training "
+            'holds pickles with paths of this machine. Use `hub_strategy="end"`.'
+        )
+
+
+__all__ = ["GPT1PretrainingArguments", "GPT1TrainingArguments"]

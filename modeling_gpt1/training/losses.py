@@ -1,0 +1,34 @@
+"""Parts of the loss since the last log, and the mean −log P as perplexity."""
+
+from collections.abc import Callable
+
+import torch
+
+
+class RunningLosses:
+    """Sums of `[task_loss, lm_loss]` over the micro-batches of this process since the last log."""
+
+    def __init__(self) -> None:
+        self.sums: torch.Tensor | None = None
+        self.since = 0  # global step of the last log
+
+    def restart(self, step: int, sums: torch.Tensor | None = None) -> None:
+        """Goes on from `sums`, those since the update `step`; or from nothing."""
+        self.sums, self.since = sums, step
+
+    def add(self, task_loss: torch.Tensor, lm_loss: torch.Tensor | None) -> None:
+        task_loss = task_loss.detach().float().mean()
+        lm_loss = torch.zeros_like(task_loss) if lm_loss is None else lm_loss.detach().float().mean()
+        losses = torch.stack([task_loss, lm_loss])
+        self.sums = losses if self.sums is None else self.sums + losses
+
+    def means(self, step: int, reduce: Callable[[torch.Tensor], torch.Tensor]) -> list[float]:
+        """Per update of those up to `step`, over all processes by `reduce`; begins anew."""
+        means = reduce(self.sums) / max(step - self.since, 1)
+        self.restart(step)
+        return means.tolist()
+
+
+def perplexity(loss: float) -> float:
+    """e to the mean −log P per token; infinity where that overflows."""
+    return torch.tensor(loss, dtype=torch.float64).exp().item()

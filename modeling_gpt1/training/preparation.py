@@ -1,0 +1,129 @@
+"""All of a fine-tuning that follows from a checkpoint and a task: model, tokenizer, batches and metrics."""
+
+import os
+from typing import Any
+
+import torch
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from tokenization import TraversalCollator, add_control_tokens, open_tokenizer
+from tokenization.tasks import Task, compute_metrics_for, get_task
+
+from ..configuration_gpt1 import GPT1Config
+from ..configuration_gpt1_lstm import GPT1LSTMConfig
+from ..modeling_gpt1 import GPT1DoubleHeadsModel
+from ..modeling_gpt1_lstm import GPT1LSTMDoubleHeadsModel
+from .transfer import check_n_transfer, keep_first_layers
+
+
+def prepare_finetuning(
+    model: str | os.PathLike | PreTrainedConfig,
+    task: str | Task,
+    tokenizer: str | os.PathLike | PreTrainedTokenizerBase | None = None,
+    *,
+    max_length: int | None = None,
+    pad_to_multiple_of: int | None = None,
+    n_transfer: int | None = None,
+    ignore_mismatched_sizes: bool = False,
+) -> dict[str, Any]:
+    """What [`GPT1Trainer`] needs besides arguments and rows, as keyword arguments.
+
+    The model's configuration knows the task: its traversal and the names of its classes. Model and tokenizer have the
+    control tokens.
+
+    Args:
+        model (`str` or `PreTrainedConfig`): a gpt1, openai-gpt or GPT-2 checkpoint, folder or hub id; or the
+            configuration of a fresh model, whose vocabulary becomes the tokenizer's.
+        task (`str` or `Task`): a name of the paper's tasks, or what `tokenization.load_files` gives.
+        tokenizer (`str` or `PreTrainedTokenizerBase`, *optional*): folder, hub id or tokenizer. Default: the one
+            beside the checkpoint.
+        max_length (`int`, *optional*): most tokens of a sequence. Default: the positions that the model has.
+        pad_to_multiple_of (`int`, *optional*): of the length of a batch.
+        n_transfer (`int`, *optional*): layers that come from the checkpoint, as for [`keep_first_layers`].
+        ignore_mismatched_sizes (`bool`): start a new task head where the checkpoint's has another number of scores.
+
+    Returns:
+        `dict`: `model`, `processing_class`, `data_collator` and `compute_metrics`.
+
+    Raises:
+        ValueError: no tokenizer for a fresh model; a task head of another size; `n_transfer` of no such layer.
+    """
+    task = get_task(task) if isinstance(task, str) else task
+    checkpoint = None if isinstance(model, PreTrainedConfig) else os.fspath(model)
+    config = model if checkpoint is None else open_config(checkpoint)
+    if checkpoint is None and tokenizer is None:
+        raise ValueError("A fresh model has no tokenizer beside it. Pass one as `tokenizer`.")
+    if n_transfer is not None:
+        check_n_transfer(config, n_transfer)
+    has_head = checkpoint is not None and config.traversal is not None
+    if has_head and config.num_labels != task.num_labels and not ignore_mismatched_sizes:
+        raise ValueError(
+            f"The task head of {checkpoint} has {config.num_labels} scores, but {task.name} needs {task.num_labels}. "
+            "Pass `ignore_mismatched_sizes` to train a new head."
+        )
+    set_task(config, task)
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        tokenizer = open_tokenizer(tokenizer or checkpoint)
+    add_control_tokens(tokenizer)
+    return {
+        "model": _open_model(checkpoint, config, tokenizer, n_transfer, ignore_mismatched_sizes),
+        "processing_class": tokenizer,
+        "data_collator": TraversalCollator(
+            tokenizer,
+            task.traversal,
+            task.columns,
+            max_length=max_length or config.max_position_embeddings,
+            pad_to_multiple_of=pad_to_multiple_of,
+            num_labels=len(task.label_names) or None,
+            regression=task.regression,
+            # -1 is a number like others where the user's own labels are numbers.
+            hidden_label=None if task.regression and task.hub_path is None else -1,
+        ),
+        "compute_metrics": compute_metrics_for(task),
+    }
+
+
+def open_config(checkpoint: str) -> GPT1Config | GPT1LSTMConfig:
+    """That of a folder or hub id; whatever is not the LSTM, such as openai-gpt, opens as GPT-1."""
+    config_dict, _ = PreTrainedConfig.get_config_dict(checkpoint)
+    is_lstm = config_dict.get("model_type") == GPT1LSTMConfig.model_type
+    return (GPT1LSTMConfig if is_lstm else GPT1Config).from_pretrained(checkpoint)
+
+
+def set_task(config: PreTrainedConfig, task: Task) -> None:
+    """Tells the configuration the task: traversal, kind of problem and, where there are classes, their names."""
+    config.traversal = task.traversal
+    config.problem_type = "regression" if task.regression else None
+    if task.label_names:
+        config.problem_type = "single_label_classification"
+    names = task.label_names or ("LABEL_0",)
+    config.id2label = dict(enumerate(names))
+    config.label2id = {name: label_id for label_id, name in enumerate(names)}
+
+
+def _open_model(
+    checkpoint: str | None,
+    config: GPT1Config | GPT1LSTMConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    n_transfer: int | None,
+    ignore_mismatched_sizes: bool,
+) -> PreTrainedModel:
+    """The checkpoint, or what is to be kept of it, or a fresh model; with embeddings for the control tokens."""
+    model_class = GPT1LSTMDoubleHeadsModel if isinstance(config, GPT1LSTMConfig) else GPT1DoubleHeadsModel
+    if checkpoint is None:
+        config.vocab_size = len(tokenizer)
+        model = model_class(config)
+    else:
+        model = model_class.from_pretrained(
+            checkpoint,
+            config=config,
+            dtype=torch.float32,  # of the weights; `bf16` of the trainer computes in half precision
+            ignore_mismatched_sizes=ignore_mismatched_sizes,
+        )
+        if n_transfer is not None:
+            keep_first_layers(model, n_transfer)
+    add_control_tokens(tokenizer, model)
+    return model
+
+
+__all__ = ["prepare_finetuning"]

@@ -1,0 +1,87 @@
+"""How fast a run trains: tokens per second and model FLOP utilisation since the last log."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from ..configuration_gpt1_lstm import GPT1LSTMConfig
+
+
+class Throughput:
+    """Counts tokens over the time of training alone, since the last log."""
+
+    def __init__(self) -> None:
+        self.peak_flops = 0.0  # of one device
+        self._window: tuple[float, int] | None = None  # time and tokens seen at the last log
+        self._num_pauses = 0
+
+    @property
+    def is_running(self) -> bool:
+        return self._window is not None
+
+    def start(self, num_tokens: int, device: torch.device, mixed_precision: str) -> None:
+        """Measures the device's matrix products and begins to count, from `num_tokens` on."""
+        dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(mixed_precision, torch.float32)
+        self.peak_flops = measure_peak_flops(device, dtype)
+        self._window = time.perf_counter(), num_tokens
+
+    def stop(self) -> None:
+        self._window = None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leaves out the time within; a pause in a pause counts once."""
+        start, self._num_pauses = time.perf_counter(), self._num_pauses + 1
+        try:
+            yield
+        finally:
+            self._num_pauses -= 1
+            if self._window is not None and self._num_pauses == 0:
+                self._window = self._window[0] + time.perf_counter() - start, self._window[1]
+
+    def tokens_per_second(self, num_tokens: int) -> float:
+        """Since the last call, where `num_tokens` were seen since the beginning."""
+        now = time.perf_counter()
+        (start, num_before), self._window = self._window, (now, num_tokens)
+        return (num_tokens - num_before) / (now - start)
+
+
+def training_flops_per_token(model: PreTrainedModel) -> float:
+    """Floating-point operations per token of forward and backward, at sequences of full length.
+
+    6 per weight of a matrix product (2 forward, 4 backward), the language-model head included, and 12 · D · T in each
+    layer for the attention scores and sums (Chowdhery et al. 2022, "PaLM", appendix B), where T is the band of a
+    banded layer. An LSTM has no attention.
+    """
+    config, multiplying = model.config, (nn.Linear, nn.LSTM)
+    matrices = sum(
+        weight.numel()
+        for module in model.modules()
+        if isinstance(module, multiplying)
+        for weight in module.parameters(recurse=False)
+        if weight.dim() == 2
+    )
+    if isinstance(config, GPT1LSTMConfig):
+        return 6 * matrices
+    length = config.max_position_embeddings
+    windows = [config.window_of_layer(layer) or length for layer in range(config.num_hidden_layers)]
+    return 6 * matrices + 12 * config.hidden_size * sum(min(window, length) for window in windows)
+
+
+def measure_peak_flops(device: torch.device, dtype: torch.dtype, size: int = 1024, seconds: float = 0.3) -> float:
+    """Floating-point operations per second of a `size` × `size` matrix product; the best of the rounds that fit."""
+    if device.type == "cuda":
+        size *= 8
+    # No random numbers: they would move the state that dropout goes on from, and a resumed run with it.
+    left, right = (torch.full((size, size), 0.5, device=device, dtype=dtype) for _ in range(2))
+    best, end = float("inf"), time.perf_counter() + seconds
+    while best == float("inf") or time.perf_counter() < end:
+        start = time.perf_counter()
+        product = left @ right
+        product[0, 0].item()  # waits for the device
+        best = min(best, time.perf_counter() - start)
+    return 2 * size**3 / best

@@ -1,0 +1,256 @@
+"""All contact with the private side of [`transformers.Trainer`]: exact resume, atomic checkpoints, order of the rows.
+
+No other file of the packages overrides, calls or sets a name of Trainer's that begins with "_". Those used here are
+listed with their signatures in tests/modeling_gpt1/training/test_trainer_internals.py, which fails first where a
+release of transformers changes one.
+"""
+
+import json
+import os
+import weakref
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import datasets
+import torch
+from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
+
+from ..storage.writing import check_folder, publish_files
+from .batching import LengthGrouping
+from .checkpoint import (
+    CHECKPOINT_NAME,
+    INCOMPLETE_DIR,
+    checkpoint_to_resume,
+    clear_leftovers,
+    delete_old_checkpoints,
+    explained,
+    publish_checkpoint,
+    remove_staging,
+    warn_of_other_order,
+    write_model,
+)
+from .launch import SharedStream
+from .losses import RunningLosses
+from .throughput import Throughput
+
+
+class ResumableTrainer(Trainer):
+    """[`transformers.Trainer`] with exact resume and atomic checkpoints; the base of both trainers.
+
+    What a run that was killed at any moment and resumed repeats to the bit: weights, optimizer, scheduler, and every
+    record of `state.log_history` but times and throughput.
+
+    Raises:
+        ValueError: `output_dir` cannot be written; `resume_from_checkpoint` names a checkpoint that is not whole.
+        CheckpointError: the disk is full, or the folder can no longer be written.
+    """
+
+    def __init__(self, model=None, args: TrainingArguments | None = None, *others, **kwargs):
+        if args is not None and args.should_save:
+            check_folder(args.output_dir)
+        self.grouping, self.throughput, self.running_losses = LengthGrouping(self), Throughput(), RunningLosses()
+        self.skips_evaluation = False  # the one of `eval_on_start`, where the run did not start here
+        self._run_dir: str | None = None  # where the run writes its checkpoints
+        self._checkpoint: str | None = None  # where it goes on
+        self._staging_dir: str | None = None  # where the checkpoint under way is written
+        self._may_save = False  # whether an update is complete
+        self._last_step = 0  # whose end Trainer has come to
+        self._last_update: tuple[float | None, float | None] = (None, None)  # gradient norm and learning rate
+        self._stream_position = (0, 0)  # pass through a stream, and batches of it
+        self._first_pass: tuple[int, int] | None = None  # the position that a resumed stream begins at
+        super().__init__(model, args, *others, **kwargs)
+        self.add_callback(_BeginRun(self))
+
+    # ---- The run
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, trial=None, *args, **kwargs):
+        """As in transformers, and exact: see the class.
+
+        Args:
+            resume_from_checkpoint (`str` or `bool`, *optional*):
+                `True` takes the newest checkpoint of `output_dir` that was written whole, `"auto"` takes it if there
+                is one and else starts anew, another string is a checkpoint's folder.
+        """
+        self._run_dir = self._get_output_dir(trial)
+        if self.args.should_save:
+            clear_leftovers(self._run_dir)
+        self._checkpoint = checkpoint_to_resume(resume_from_checkpoint, self._run_dir)
+        output = super().train(self._checkpoint, trial, *args, **kwargs)
+        return output._replace(training_loss=output.metrics["train_loss"])
+
+    def begin_run(self) -> None:
+        """Gives back what Trainer has just set to zero."""
+        self.throughput.stop()
+        self.running_losses.restart(self.state.global_step)
+        self._last_step, self._last_update, self._may_save = self.state.global_step, (None, None), False
+        self._first_pass, self.skips_evaluation = None, self.args.eval_on_start and self._checkpoint is not None
+        if self._checkpoint is None:
+            return
+        content = json.loads(Path(self._checkpoint, CHECKPOINT_NAME).read_text(encoding="utf-8"))
+        warn_of_other_order(self._checkpoint, content["data_order"], self._data_order())
+        progress = content["progress"]
+        self._total_loss_scalar, self._last_update = progress["total_loss"], tuple(progress["last_update"])
+        if not (has_length(self.train_dataset) or self.args.ignore_data_skip):
+            self._first_pass = tuple(progress["stream_position"])
+        losses = progress["running_losses"]
+        if len(losses["loss"]) == self.args.world_size:
+            own = {name: torch.tensor(every[self.args.process_index]) for name, every in losses.items()}
+            own = {name: loss.to(self.args.device) for name, loss in own.items()}
+            self._tr_loss, self._globalstep_last_logged = own["loss"], progress["last_logged_step"]
+            self.running_losses.restart(progress["last_logged_step"], own.get("parts"))
+
+    def _get_dataloader(
+        self, dataset, description, batch_size, sampler_fn=None, is_training=False, dataloader_key=None
+    ):
+        if self.args.world_size > 1 and isinstance(dataset, datasets.IterableDataset):
+            # The rows that fill up the last batch of an evaluation count only if their number is known.
+            dataset = SharedStream(dataset) if is_training else datasets.Dataset.from_list(list(dataset))
+        if self.grouping.applies_to(dataset):
+            in_training = partial(self.grouping.train_sampler, batch_size=batch_size)
+            sampler_fn = in_training if is_training else self.grouping.eval_sampler
+        return super()._get_dataloader(dataset, description, batch_size, sampler_fn, is_training, dataloader_key)
+
+    def _run_epoch(self, *, epoch, train_dataloader, epochs_trained, steps_trained_in_current_epoch, **others):
+        if self.state.global_step >= self.state.max_steps:  # resumed where nothing is left to train
+            self.control.should_training_stop = True
+            return
+        if self._first_pass is not None:
+            # Trainer takes a stream for one endless epoch and would look for the place in its first pass.
+            num_passes, steps_trained_in_current_epoch = self._first_pass
+            epoch, epochs_trained = epoch + num_passes, epochs_trained + num_passes
+        if hasattr(train_dataloader, "set_epoch"):
+            # The loader that skips batches for one of several processes knows no sampler but accelerate's own.
+            train_dataloader.set_epoch(epoch)
+        super()._run_epoch(
+            epoch=epoch,
+            train_dataloader=train_dataloader,
+            epochs_trained=epochs_trained,
+            steps_trained_in_current_epoch=steps_trained_in_current_epoch,
+            **others,
+        )
+
+    def _maybe_log_save_evaluate(
+        self, tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate=None
+    ):
+        """Trainer comes here after every update, and again when the epoch is over.
+
+        After the last update of an epoch all waits for the second time: a checkpoint of the first would lack what the
+        epoch itself logs and evaluates, and a resumed run would not make up for it.
+        """
+        is_epoch_over, self._last_step = self._last_step == self.state.global_step, self.state.global_step
+        stops = self.control.should_training_stop or self.control.should_epoch_stop
+        if not is_epoch_over and (stops or self.state.epoch == epoch + 1):
+            return
+        if is_epoch_over and not self.accelerator.sync_gradients:
+            # The last batches of a stream fill no update. Trainer would add them to the first of the next pass.
+            model.zero_grad()
+        if learning_rate is None:  # resumed at the very end of a stream
+            grad_norm, learning_rate = self._last_update
+        self._last_update = grad_norm, learning_rate
+        num_batches = (self.state.epoch - epoch) * self.state.max_steps * self.args.gradient_accumulation_steps
+        goes_on = is_epoch_over and not self.control.should_training_stop
+        self._stream_position = (epoch + 1, 0) if goes_on else (epoch, round(num_batches))
+        self._may_save = True
+        super()._maybe_log_save_evaluate(
+            tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate=learning_rate
+        )
+        self._may_save = False
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        if "train_loss" in logs:  # the run is over
+            # Of the whole run, not of what came after the last resume.
+            logs["train_loss"] = self._total_loss_scalar / max(self.state.global_step, 1)
+            best = self.state.best_model_checkpoint
+            if self.args.should_save and self.args.save_total_limit == 1 and best is not None:
+                # Trainer keeps the best one alone, and would delete the other in its place.
+                delete_old_checkpoints(self._run_dir, 1, {os.path.basename(best)})
+        super().log(logs, start_time)
+
+    # ---- What a checkpoint adds to Trainer's
+
+    def _progress(self) -> dict[str, Any]:
+        """What Trainer keeps of a run in this process only; a call of all processes."""
+        losses = {"loss": self._tr_loss}
+        if self.running_losses.sums is not None:
+            losses["parts"] = self.running_losses.sums
+        return {
+            "running_losses": {name: self.accelerator.gather(loss[None]).tolist() for name, loss in losses.items()},
+            "total_loss": self._total_loss_scalar,
+            "last_logged_step": self._globalstep_last_logged,
+            "last_update": [value if value is None else float(value) for value in self._last_update],
+            "stream_position": self._stream_position,
+        }
+
+    def _data_order(self) -> dict[str, Any]:
+        """What decides which rows a step sees."""
+        args, is_sized = self.args, has_length(self.train_dataset)
+        return {
+            "processes": args.world_size,
+            "per_device_train_batch_size": self._train_batch_size,
+            "gradient_accumulation_steps": args.gradient_accumulation_steps,
+            "seed": args.seed,
+            "data_seed": args.data_seed,
+            "train_sampling_strategy": args.train_sampling_strategy,
+            "dataloader_drop_last": args.dataloader_drop_last,
+            # A stream is dealt out to the workers; rows that have an index come in the same order from any number.
+            "dataloader_num_workers": None if is_sized else args.dataloader_num_workers,
+            "training examples": len(self.train_dataset) if is_sized else None,
+        }
+
+    # ---- Writing
+
+    def _get_output_dir(self, trial):
+        return self._staging_dir or super()._get_output_dir(trial)
+
+    def _save_checkpoint(self, model, trial):
+        if self.is_in_train and not self._may_save:
+            self.control.should_save = True  # a callback asks in the middle of an update, whose end comes next
+            return
+        run_dir, name = self._get_output_dir(trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        staging = Path(run_dir, INCOMPLETE_DIR, name)
+        with self.throughput.paused(), explained(self, name, run_dir, staging):
+            self._staging_dir = str(staging.parent)
+            try:
+                super()._save_checkpoint(model, trial)
+            finally:
+                self._staging_dir = None
+            progress, order = self._progress(), self._data_order()
+            best = os.path.join(run_dir, f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}")
+            if os.path.basename(best) == name or os.path.isdir(best):
+                self.state.best_model_checkpoint = best
+            self.accelerator.wait_for_everyone()  # every process has written its random state
+            if self.args.should_save:
+                self.state.save_to_json(str(staging / "trainer_state.json"))
+                content = {"save_only_model": self.args.save_only_model, "progress": progress, "data_order": order}
+                publish_checkpoint(staging, Path(run_dir, name), content)
+        if self.args.should_save:
+            kept = {name, os.path.basename(self.state.best_model_checkpoint or name)}
+            delete_old_checkpoints(run_dir, self.args.save_total_limit, kept)
+        self.accelerator.wait_for_everyone()
+
+    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+        output_dir = self.args.output_dir if output_dir is None else output_dir
+        if not self.args.should_save and not getattr(self, "is_distributed_loading_by_transformers", False):
+            return
+        if self._staging_dir is not None:
+            write_model(self, Path(output_dir), state_dict)
+            return
+        staging = Path(output_dir, INCOMPLETE_DIR, "model")
+        if self.args.should_save:
+            remove_staging(staging)  # of a process that was killed here
+        with explained(self, "The model", output_dir, staging):
+            write_model(self, staging, state_dict)
+            if self.args.should_save:
+                publish_files(staging, Path(output_dir))
+
+
+class _BeginRun(TrainerCallback):
+    """Comes between Trainer's zeros and its first step, where no method of Trainer's lies."""
+
+    def __init__(self, trainer: ResumableTrainer):
+        self._trainer = weakref.proxy(trainer)  # no cycle: a deleted trainer gives its memory back at once
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self._trainer.begin_run()

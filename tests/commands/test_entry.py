@@ -1,0 +1,84 @@
+"""The entry point: what its help imports, which commands there are, refusals, and both ways to start it."""
+
+import json
+import re
+import runpy
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from modeling_gpt1 import commands
+from modeling_gpt1.commands import entry
+
+FOLDER = Path(commands.__file__).parent
+ROOT = FOLDER.parents[1]
+# As the console script imports it: from a folder of its own, not as a part of modeling_gpt1.
+START = f"""
+import json, sys
+sys.path.insert(0, {str(FOLDER)!r})
+import entry
+entry.main(sys.argv[1:])
+print(json.dumps(sorted({{name.partition(".")[0] for name in sys.modules}} - sys.stdlib_module_names)))
+"""
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
+def test_help_imports_the_standard_library_alone(arguments):
+    run = subprocess.run([sys.executable, "-I", "-S", "-c", START, *arguments], capture_output=True, text=True)
+    *lines, imported = run.stdout.splitlines()
+    assert "\n".join(lines) == entry.HELP, run.stderr
+    assert json.loads(imported) == ["__main__", "entry"]
+    described = [line.split(maxsplit=1) for line in lines if line.startswith("  ")]
+    assert dict(described) == entry.COMMANDS
+
+
+def test_every_command_has_a_module_with_a_main():
+    shared = {"__init__", "__main__", "runs"}
+    modules = {name.replace("-", "_") for name in entry.COMMANDS}
+    assert {path.stem for path in FOLDER.glob("*.py")} - shared == modules
+    for module in modules - {"playground"}:  # which needs gradio
+        assert callable(import_module(f"modeling_gpt1.commands.{module}").main)
+
+
+def test_the_readme_names_commands_that_there_are():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    named = re.findall(r"(?:^|`)gpt1 ([a-z][a-z-]*)", readme, flags=re.MULTILINE)
+    assert set(named) == set(entry.COMMANDS)
+
+
+def test_a_command_gets_its_arguments(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["gpt1"])
+    with pytest.raises(ValueError) as error:
+        entry.main(["plot", str(tmp_path / "none")])
+    assert str(error.value) == f"{tmp_path / 'none'} is no folder. Give the output folders of runs."
+    with pytest.raises(SystemExit) as end:
+        entry.main(["zero-shot", "--help"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: gpt1 zero-shot [-h]")
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [("fine-tune", "finetune"), ("zero_shot", "zero-shot"), ("Train", "pretrain")],
+)
+def test_an_unknown_command_is_refused_in_a_sentence(name, nearest, capsys):
+    with pytest.raises(SystemExit) as end:
+        entry.main([name, "--help"])
+    assert end.value.code == 2
+    message = f"gpt1: there is no command {name!r}; the nearest is {nearest!r}. See gpt1 --help.\n"
+    assert capsys.readouterr() == ("", message)
+
+
+def test_the_module_starts_like_the_script(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["python -m", "--launch-configs"])
+    runpy.run_module("modeling_gpt1.commands", run_name="__main__")
+    folder = Path(capsys.readouterr().out.strip())
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "ddp.yaml",
+        "deepspeed_zero2.yaml",
+        "deepspeed_zero3.yaml",
+        "fsdp2.yaml",
+    ]

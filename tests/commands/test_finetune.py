@@ -1,0 +1,627 @@
+"""The fine-tuning script, run in this process on made-up rows with a tiny model."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from helpers_hub_code import HUB_CODE
+from transformers import (
+    AutoModelForMultipleChoice,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    HfArgumentParser,
+    OpenAIGPTConfig,
+    OpenAIGPTLMHeadModel,
+    pipeline,
+)
+
+from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1TrainingArguments
+from modeling_gpt1.commands import finetune, runs
+from modeling_gpt1.training import preparation
+from tokenization import TraversalCollator
+
+SIZE = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,max_position_embeddings=64"
+GOOD, BAD = "the whole room will laugh .", "nobody in the village smiled ."
+ROWS = {
+    "classification": [{"review": GOOD, "mood": "happy"}, {"review": BAD, "mood": "sad"}],
+    "entailment": [
+        {"said": "he paid five dollars .", "claim": "he paid .", "label": "yes"},
+        {"said": "she read the letter .", "claim": "she walked to the market .", "label": "no"},
+    ],
+    "similarity": [
+        {"one": "the old farmer walked .", "two": "the farmer walked .", "same": True},
+        {"one": "the old farmer walked .", "two": "the river had turned green .", "same": False},
+    ],
+    "multiple_choice": [
+        {
+            "story": "he needed a new plough .",
+            "ends": ["he walked to the market .", "the film was slow ."],
+            "label": 0,
+        },
+        {"story": "the letter came .", "ends": ["green .", "she smiled .", "the river turned ."], "label": 1},
+    ],
+    "regression": [
+        {"one": "the film was slow .", "two": "the film was slow .", "score": 1.0},
+        {"one": "the film was slow .", "two": "a quiet girl read .", "score": -1.0},
+    ],
+}
+COLUMNS = {
+    "classification": ["text=review", "label=mood"],
+    "entailment": ["premise=said", "hypothesis=claim"],
+    "similarity": ["text_a=one", "text_b=two", "label=same"],
+    "multiple_choice": ["context=story", "choices=ends"],
+    "regression": ["text_a=one", "text_b=two", "label=score"],
+}
+LABELS = {
+    "classification": ["happy", "sad"],
+    "entailment": ["no", "yes"],
+    "similarity": ["False", "True"],
+    "multiple_choice": [0, 1, 2],
+}
+
+
+@pytest.fixture(autouse=True)
+def private_cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("datasets"))
+
+
+@pytest.fixture(scope="module")
+def tokenizer_folder(plain_tokenizer, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizer")
+    plain_tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def write_rows(path: Path, rows: list[dict]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def read_json(path: Path) -> dict:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def read_predictions(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def own_data(kind: str, folder: Path, repeat: int = 4) -> list[str]:
+    """Arguments that name three files of made-up rows; the last has no labels."""
+    label = dict(pair.split("=") for pair in COLUMNS[kind]).get("label", "label")
+    rows = ROWS[kind]
+    unlabelled = [{key: value for key, value in row.items() if key != label} for row in (*rows, rows[0])]
+    files = [
+        *("--train_file", write_rows(folder / "train.jsonl", rows * repeat)),
+        *("--validation_file", write_rows(folder / "validation.jsonl", rows)),
+        *("--test_file", write_rows(folder / "test.jsonl", unlabelled)),
+    ]
+    traversal = ["similarity", "--regression"] if kind == "regression" else [kind]
+    return [*files, "--traversal", *traversal, "--columns", *COLUMNS[kind]]
+
+
+def fresh_model(tokenizer_folder: str) -> list[str]:
+    return ["--tokenizer_name", tokenizer_folder, "--config_overrides", SIZE]
+
+
+def training(output: Path, *more: str) -> list[str]:
+    return [
+        *("--output_dir", str(output), "--use_cpu", "--disable_tqdm", "true", "--do_train"),
+        *("--per_device_train_batch_size", "4", "--learning_rate", "1e-2", "--max_steps", "2"),
+        *("--save_strategy", "no", "--logging_steps", "1", "--seed", "3", *more),
+    ]
+
+
+def scores_of_saved_model(folder: Path, kind: str, rows: list[dict]) -> list[torch.Tensor]:
+    """Each row's logits, by the Auto class that opens the folder."""
+    auto_class = AutoModelForMultipleChoice if kind == "multiple_choice" else AutoModelForSequenceClassification
+    model = auto_class.from_pretrained(folder)
+    columns = {role: name for role, name in (pair.split("=") for pair in COLUMNS[kind]) if role != "label"}
+    collator = TraversalCollator(AutoTokenizer.from_pretrained(folder), model.config.traversal, columns, max_length=64)
+    with torch.no_grad():
+        return [model(**collator([row])).logits[0] for row in rows]
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_own_files(kind, tokenizer_folder, tmp_path):
+    output = tmp_path / "model"
+    arguments = training(output, "--do_eval", "--do_predict")
+    finetune.main([*own_data(kind, tmp_path), *fresh_model(tokenizer_folder), *arguments])
+
+    written = {path.name for path in output.iterdir()}
+    assert written == {
+        *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"),
+        *("train_results.json", "eval_results.json", "predict_results.json", "all_results.json"),
+        *("trainer_state.json", "predictions.jsonl"),
+        *HUB_CODE,
+    }
+    metrics = {"regression": {"eval_pearson", "eval_spearmanr"}}.get(kind, {"eval_accuracy"})
+    assert metrics | {"eval_loss", "eval_task_loss", "eval_lm_loss"} <= read_json(output / "eval_results.json").keys()
+    assert {"train_loss", *metrics} <= read_json(output / "all_results.json").keys()
+
+    predictions = read_predictions(output / "predictions.jsonl")
+    rows = [*ROWS[kind], ROWS[kind][0]]
+    assert [prediction["index"] for prediction in predictions] == [0, 1, 2]
+    for prediction, logits in zip(predictions, scores_of_saved_model(output, kind, rows), strict=True):
+        if kind == "regression":
+            assert prediction == {"index": prediction["index"], "score": pytest.approx(logits.item(), abs=1e-5)}
+        else:
+            assert prediction["scores"] == pytest.approx(logits.softmax(-1).tolist(), abs=1e-5)
+            assert prediction["label"] == LABELS[kind][logits.argmax()]
+
+
+def test_pipeline_names_the_classes_of_the_file(tokenizer_folder, tmp_path):
+    output = tmp_path / "model"
+    more = ["--do_predict", "--max_steps", "20", "--lm_coef", "0"]
+    data = own_data("classification", tmp_path)
+    finetune.main([*data, *fresh_model(tokenizer_folder), *training(output, *more)])
+    predictions = read_predictions(output / "predictions.jsonl")
+    assert [prediction["label"] for prediction in predictions] == ["happy", "sad", "happy"]
+    answers = pipeline("text-classification", str(output))([GOOD, BAD])
+    assert [answer["label"] for answer in answers] == ["happy", "sad"]
+    assert [answer["score"] for answer in answers] == pytest.approx(
+        [max(prediction["scores"]) for prediction in predictions[:2]], abs=1e-5
+    )
+
+
+def test_a_fine_tuned_model_predicts_without_training(tokenizer_folder, tmp_path):
+    output = tmp_path / "model"
+    data = own_data("classification", tmp_path)
+    finetune.main([*data, *fresh_model(tokenizer_folder), *training(output, "--do_predict")])
+    test_file = write_rows(tmp_path / "new.jsonl", [{"review": BAD, "mood": "sad"}, {"review": GOOD, "mood": None}])
+    again = tmp_path / "again"
+    finetune.main(
+        [
+            *("--test_file", test_file, "--traversal", "classification", "--columns", "text=review"),
+            *("--model_name_or_path", str(output), "--output_dir", str(again), "--do_predict", "--use_cpu"),
+        ]
+    )
+    first, second, _ = read_predictions(output / "predictions.jsonl")
+    new_first, new_second = read_predictions(again / "predictions.jsonl")
+    assert new_first == {"index": 0, "label": second["label"], "scores": pytest.approx(second["scores"], abs=1e-6)}
+    assert new_second == {"index": 1, "label": first["label"], "scores": pytest.approx(first["scores"], abs=1e-6)}
+
+
+def write_mnli(folder: Path) -> str:
+    rows = [
+        {"premise": "the film was slow .", "hypothesis": "the film was slow .", "label": 0},
+        {"premise": "the film was slow .", "hypothesis": "he paid .", "label": 1},
+        {"premise": "the film was slow .", "hypothesis": "the film was green .", "label": 2},
+    ]
+    hidden = [{**row, "label": -1} for row in rows]
+    (folder / "mnli").mkdir()
+    write_rows(folder / "mnli" / "train.jsonl", rows * 3)
+    for part in ("matched", "mismatched"):
+        write_rows(folder / "mnli" / f"validation_{part}.jsonl", rows)
+        write_rows(folder / "mnli" / f"test_{part}.jsonl", hidden)
+    return str(folder)
+
+
+def test_task_with_two_validation_and_test_splits(tokenizer_folder, tmp_path):
+    output = tmp_path / "model"
+    data = [
+        "--task",
+        "MNLI",
+        "--data_dir",
+        write_mnli(tmp_path),
+        "--max_train_samples",
+        "4",
+        "--max_eval_samples",
+        "2",
+    ]
+    more = ["--do_eval", "--do_predict", "--eval_strategy", "steps", "--eval_steps", "1"]
+    finetune.main([*data, *fresh_model(tokenizer_folder), *training(output, *more)])
+    metrics = read_json(output / "eval_results.json")
+    assert {"eval_validation_matched_accuracy", "eval_validation_mismatched_accuracy"} <= metrics.keys()
+    for part in ("matched", "mismatched"):
+        predictions = read_predictions(output / f"predictions_test_{part}.jsonl")
+        assert [prediction["index"] for prediction in predictions] == [0, 1]
+        assert {prediction["label"] for prediction in predictions} <= {"entailment", "neutral", "contradiction"}
+    assert GPT1Config.from_pretrained(output).id2label == {0: "entailment", 1: "neutral", 2: "contradiction"}
+    card = (output / "README.md").read_text(encoding="utf-8")
+    assert "- nyu-mll/glue" in card and "base_model" not in card and str(tmp_path) not in card
+
+
+def test_resume_gives_the_same_weights(tokenizer_folder, tmp_path):
+    data, model = own_data("multiple_choice", tmp_path), fresh_model(tokenizer_folder)
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    steps = ["--max_steps", "4", "--save_strategy", "steps", "--save_steps", "2"]
+    finetune.main([*data, *model, *training(whole, *steps)])
+    cut.mkdir()
+    (whole / "checkpoint-2").rename(cut / "checkpoint-2")
+    finetune.main([*data, *model, *training(cut, *steps, "--resume_from_checkpoint", "true")])
+    weights = GPT1DoubleHeadsModel.from_pretrained(whole).state_dict()
+    resumed = GPT1DoubleHeadsModel.from_pretrained(cut).state_dict()
+    assert all(torch.equal(weights[name], resumed[name]) for name in weights)
+    middle = GPT1DoubleHeadsModel.from_pretrained(cut / "checkpoint-2").state_dict()
+    assert not torch.equal(weights["task_head.score.weight"], middle["task_head.score.weight"])
+
+
+def test_resume_auto_starts_a_run_and_goes_on_with_it(tokenizer_folder, tmp_path):
+    output = tmp_path / "model"
+    steps = ["--max_steps", "4", "--save_strategy", "steps", "--save_steps", "2", "--resume_from_checkpoint", "auto"]
+    command = [*own_data("classification", tmp_path), *fresh_model(tokenizer_folder), *training(output, *steps)]
+    finetune.main(command)
+    weights = GPT1DoubleHeadsModel.from_pretrained(output).state_dict()
+    shutil.rmtree(output / "checkpoint-4")
+    (output / "model.safetensors").unlink()
+    finetune.main(command)
+    resumed = GPT1DoubleHeadsModel.from_pretrained(output).state_dict()
+    assert all(torch.equal(weights[name], resumed[name]) for name in weights)
+    assert read_json(output / "trainer_state.json")["global_step"] == 4
+    started_anew = (output / "checkpoint-2").stat().st_mtime > (output / "checkpoint-4").stat().st_mtime
+    assert not started_anew
+
+
+@pytest.mark.parametrize("kind", ["gpt1", "openai-gpt"])
+def test_checkpoint_without_control_tokens(kind, plain_tokenizer, tmp_path):
+    """One update of learning rate 0 keeps the checkpoint's weights and adds rows for the three control tokens."""
+    start, output = tmp_path / "start", tmp_path / "model"
+    size = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64, "vocab_size": len(plain_tokenizer)}
+    torch.manual_seed(0)
+    if kind == "gpt1":
+        GPT1ForCausalLM(GPT1Config(**size)).save_pretrained(start)
+    else:
+        OpenAIGPTLMHeadModel(OpenAIGPTConfig(**size)).save_pretrained(start)
+    plain_tokenizer.save_pretrained(start)
+    more = ["--learning_rate", "0", "--weight_decay", "0", "--max_steps", "1"]
+    arguments = [*own_data("similarity", tmp_path), "--model_name_or_path", str(start), *training(output, *more)]
+    finetune.main(arguments)
+
+    before = GPT1DoubleHeadsModel.from_pretrained(start).transformer.state_dict()
+    after = GPT1DoubleHeadsModel.from_pretrained(output)
+    vocabulary = len(plain_tokenizer)
+    assert after.config.vocab_size == len(AutoTokenizer.from_pretrained(output)) == vocabulary + 3
+    control = (after.config.start_token_id, after.config.delimiter_token_id, after.config.extract_token_id)
+    assert control == (vocabulary, vocabulary + 1, vocabulary + 2)
+    for name, weight in after.transformer.state_dict().items():
+        assert torch.equal(weight[:vocabulary] if name == "tokens_embed.weight" else weight, before[name])
+    added = after.transformer.tokens_embed.weight[vocabulary:]
+    assert 0.015 < added.std().item() < 0.025
+
+
+def pretrained_model(folder: Path, tokenizer) -> Path:
+    """A language model with its tokenizer, every weight large."""
+    torch.manual_seed(0)
+    size = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64, "vocab_size": len(tokenizer)}
+    GPT1ForCausalLM(GPT1Config(**size, initializer_range=0.3)).save_pretrained(folder)
+    config = GPT1Config.from_pretrained(folder)
+    config.initializer_range = 0.02
+    config.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("n_transfer", [-1, 1])
+def test_layer_transfer(n_transfer, plain_tokenizer, tmp_path):
+    """One update of learning rate 0 shows what training starts from."""
+    start, output = pretrained_model(tmp_path / "start", plain_tokenizer), tmp_path / "model"
+    more = ["--learning_rate", "0", "--weight_decay", "0", "--max_steps", "1", "--n_transfer", str(n_transfer)]
+    model = ["--model_name_or_path", str(start)]
+    finetune.main([*own_data("classification", tmp_path), *model, *training(output, *more)])
+
+    before = GPT1DoubleHeadsModel.from_pretrained(start).transformer.state_dict()
+    after = GPT1DoubleHeadsModel.from_pretrained(output)
+    control_rows = after.transformer.tokens_embed.weight[len(plain_tokenizer) :]
+    assert control_rows.shape == (3, 32) and 0.015 < control_rows.std().item() < 0.025
+    assert 0.01 < after.task_head.score.weight.std().item() < 0.03
+    weights = after.transformer.state_dict()
+    weights["tokens_embed.weight"] = weights["tokens_embed.weight"][: len(plain_tokenizer)]
+    matrices = {name for name in before if before[name].dim() == 2}
+    kept = {name for name in matrices if torch.equal(before[name], weights[name])}
+    parts = ["tokens_embed.", "positions_embed.", "h.0.", "h.1."][: n_transfer + 2 if n_transfer >= 0 else 0]
+    assert kept == {name for name in matrices if name.startswith(tuple(parts))}
+    assert all(0.015 < weights[name].std().item() < 0.025 for name in matrices - kept)
+
+
+def test_layer_transfer_resumes(plain_tokenizer, tmp_path):
+    start, output = pretrained_model(tmp_path / "start", plain_tokenizer), tmp_path / "model"
+    steps = ["--max_steps", "4", "--save_strategy", "steps", "--save_steps", "2", "--resume_from_checkpoint", "auto"]
+    command = [*own_data("classification", tmp_path), "--model_name_or_path", str(start), "--n_transfer", "0"]
+    command += training(output, *steps)
+    finetune.main(command)
+    weights = GPT1DoubleHeadsModel.from_pretrained(output).state_dict()
+    shutil.rmtree(output / "checkpoint-4")
+    (output / "model.safetensors").unlink()
+    finetune.main(command)
+    resumed = GPT1DoubleHeadsModel.from_pretrained(output).state_dict()
+    assert all(torch.equal(weights[name], resumed[name]) for name in weights)
+    assert read_json(output / "trainer_state.json")["global_step"] == 4
+
+
+def test_push_to_hub(tokenizer_folder, tmp_path, monkeypatch):
+    pushes = []
+    monkeypatch.setattr(finetune.GPT1Trainer, "init_hf_repo", lambda *_, **__: None)
+    monkeypatch.setattr(finetune.GPT1Trainer, "push_to_hub", lambda self, **facts: pushes.append(facts))
+    data = ["--task", "mnli", "--data_dir", write_mnli(tmp_path), "--push_to_hub"]
+    finetune.main([*data, *fresh_model(tokenizer_folder), *training(tmp_path / "model")])
+    card = {"finetuned_from": None, "dataset": "mnli", "dataset_tags": "nyu-mll/glue", "dataset_args": "mnli"}
+    assert pushes == [{**card, "license": None, "dataset_split": None}]
+
+
+def test_another_number_of_classes(tokenizer_folder, tmp_path):
+    start, output = tmp_path / "start", tmp_path / "model"
+    data = own_data("entailment", tmp_path)
+    finetune.main([*data, *fresh_model(tokenizer_folder), *training(start)])
+    mnli = ["--task", "mnli", "--data_dir", write_mnli(tmp_path), "--model_name_or_path", str(start)]
+    finetune.main([*mnli, *training(output, "--ignore_mismatched_sizes")])
+    model = AutoModelForSequenceClassification.from_pretrained(output)
+    assert model.task_head.score.weight.shape == (3, 32)
+
+
+def test_class_ids_of_a_csv_file(tokenizer_folder, tmp_path):
+    with (tmp_path / "train.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["text", "stars"], ["None", 0], [GOOD, 2], [BAD, 1]])
+    output = tmp_path / "model"
+    data = ["--train_file", str(tmp_path / "train.csv"), "--traversal", "classification"]
+    columns = ["--columns", "text=text", "label=stars", "--num_labels", "4"]
+    finetune.main([*data, *columns, *fresh_model(tokenizer_folder), *training(output)])
+    assert GPT1Config.from_pretrained(output).id2label == {0: "0", 1: "1", 2: "2", 3: "3"}
+
+
+def test_absent_choices_have_no_score():
+    task = finetune.Task(
+        "own", "multiple_choice", {"context": "story", "choices": "ends", "label": "label"}, metrics=("accuracy",)
+    )
+    # Absent inside a batch: -inf; absent because its batch had fewer choices: -100, Trainer's padding.
+    logits = np.array([1.0, 1.0, -np.inf, -100.0], dtype=np.float32)
+    assert finetune.describe_prediction(task, np.int64(1), logits) == {"label": 1, "scores": [0.5, 0.5]}
+
+
+def test_config_overrides():
+    assert runs.parse_overrides("n_embd=64,resid_pdrop=0.0,hidden_act=relu,use_cache=False") == {
+        "n_embd": 64,
+        "resid_pdrop": 0.0,
+        "hidden_act": "relu",
+        "use_cache": False,
+    }
+    assert runs.parse_overrides("") == {}
+
+
+def test_several_columns_of_a_role():
+    assert finetune.parse_columns(["context=story", "choices=a,b", "label=right"]) == {
+        "context": "story",
+        "choices": ["a", "b"],
+        "label": "right",
+    }
+
+
+TASKS = "sst2, cola, mrpc, stsb, qqp, mnli, snli, qnli, rte, scitail, race, race-middle, race-high, story_cloze"
+OWN = ["--train_file", "{train}", "--traversal", "classification", "--columns", "text=review", "label=mood"]
+MODEL = ["--model_name_or_path", "{model}"]
+REFUSALS = {
+    "no model": (
+        ["--task", "sst2"],
+        "There is neither a model nor a tokenizer. Pass --model_name_or_path to fine-tune a checkpoint, or "
+        "--tokenizer_name (and --config_overrides) to train a fresh model.",
+    ),
+    "overrides of a trained model": (
+        ["--task", "sst2", "--model_name_or_path", "gpt", "--config_overrides", "n_embd=8"],
+        "--config_overrides n_embd=8 describes a fresh model, but --model_name_or_path gpt is a trained one. "
+        "Leave one of them out.",
+    ),
+    "type of a trained model": (
+        ["--task", "sst2", "--model_name_or_path", "gpt", "--model_type", "gpt1-lstm"],
+        "--model_type gpt1-lstm describes a fresh model, but --model_name_or_path gpt is a trained one. Leave one of "
+        "them out.",
+    ),
+    "layers of no checkpoint": (
+        ["--task", "sst2", "--tokenizer_name", "t", "--n_transfer", "3"],
+        "--n_transfer 3 is the number of layers that come from a checkpoint, but there is none. Pass "
+        "--model_name_or_path, or leave it out.",
+    ),
+    "more layers than there are": (
+        [*OWN, *MODEL, "--n_transfer", "13"],
+        "`n_transfer` is 13, but the model has 12 layers. Pass -1 to keep nothing, 0 to keep the embeddings, or the "
+        "number of first layers to keep with them, of 12 at most: everything.",
+    ),
+    "no data": (
+        MODEL,
+        "There is no data. Pass --task with a task of the paper, or --train_file, --validation_file or --test_file "
+        "with --traversal and --columns.",
+    ),
+    "unknown task": (
+        ["--task", "sst3", *MODEL],
+        f"Unknown task 'sst3'. Known tasks: {TASKS}. For data of your own build a Task with its traversal, "
+        "columns and label_names.",
+    ),
+    "task and file": (
+        ["--task", "sst2", *OWN, *MODEL],
+        "--task sst2 brings its own data and columns, but --train_file was given too. Leave out --task to use "
+        "your own files, or --train_file to use the task.",
+    ),
+    "data_dir without task": (
+        [*OWN, "--data_dir", "d", *MODEL],
+        "--data_dir d is where --task finds its files. Pass --task, or leave it out.",
+    ),
+    "no traversal": (
+        ["--train_file", "{train}", *MODEL],
+        "--traversal is missing; your own files need one of classification, entailment, similarity, multiple_choice.",
+    ),
+    "unknown traversal": (
+        ["--train_file", "{train}", "--traversal", "ranking", *MODEL],
+        "--traversal is 'ranking'; your own files need one of classification, entailment, similarity, "
+        "multiple_choice.",
+    ),
+    "no columns": (
+        ["--train_file", "{train}", "--traversal", "classification", *MODEL],
+        "--columns is missing; your own files need a column for each role, such as --columns text=review label=stars.",
+    ),
+    "column without role": (
+        ["--train_file", "{train}", "--traversal", "classification", "--columns", "review", *MODEL],
+        "--columns has 'review'; role=column is needed, such as text=review.",
+    ),
+    "classes of multiple choice": (
+        [*OWN[:3], "multiple_choice", *OWN[4:], "--num_labels", "2", *MODEL],
+        "`num_labels` does not go with multiple_choice, whose label is the index of the right choice.",
+    ),
+    "classes of regression": (
+        [*OWN, "--num_labels", "2", "--regression", *MODEL],
+        "`num_labels` counts classes, and `regression` has none. Leave one of them out.",
+    ),
+    "no such file": (
+        ["--train_file", "no.jsonl", *OWN[2:], *MODEL],
+        "--train_file no.jsonl does not exist. Pass the path of a file.",
+    ),
+    "file of another kind": (
+        ["--train_file", "{text}", *OWN[2:], *MODEL],
+        "--train_file {text} is of an unknown kind. Pass a file that ends in .jsonl, .jsonl.gz, .csv, .parquet.",
+    ),
+    "no validation file": (
+        [*OWN, "--do_eval", *MODEL],
+        "--do_eval needs a split validation, but the data has: train. Pass its file: --train_file to train, "
+        "--validation_file to evaluate, --test_file to predict.",
+    ),
+    "no test split": (
+        ["--task", "sst2", "--data_dir", "{task}", "--do_predict", *MODEL],
+        "--do_predict needs a split test, but the data has: train. Add its file to --data_dir, or leave the flag out.",
+    ),
+    "derived field": (
+        [*OWN, "--tokenizer_name", "t", "--config_overrides", "n_embd=8,vocab_size=9"],
+        "--config_overrides sets vocab_size, which the tokenizer and the data decide. Leave it out.",
+    ),
+    "unknown field": (
+        [*OWN, "--tokenizer_name", "t", "--config_overrides", "width=8"],
+        "--config_overrides has 'width=8'; field=value is needed, with a field of GPT1Config such as hidden_size=256.",
+    ),
+    "missing label column": (
+        [*OWN[:-1], *MODEL],
+        "{train} has no column 'label' for the role label; its columns are: review, mood. Name its column in "
+        "`columns` (label=column).",
+    ),
+    "wrong number of classes": (
+        [*OWN, "--num_labels", "3", *MODEL],
+        "Column 'mood' of {train} has 2 classes (happy, sad), but `num_labels` is 3. Correct the data or the number.",
+    ),
+    "unknown class": (
+        [*OWN, "--validation_file", "{strange}", *MODEL],
+        "Column 'mood' of {strange} has the label 'angry'; the classes are happy, sad. Correct the data.",
+    ),
+    "one class": (
+        ["--train_file", "{strange}", *OWN[2:], *MODEL],
+        "Column 'mood' of {strange} has only the class angry; at least two are needed.",
+    ),
+    "gap in the class ids": (
+        ["--train_file", "{numbered}", *OWN[2:], *MODEL],
+        "Column 'mood' of {numbered} has the classes 0, 2; class ids are needed, integers from 0 to 1. Correct the "
+        "data, or pass the number of classes as `num_labels`.",
+    ),
+    "fractions as classes": (
+        ["--train_file", "{graded}", *OWN[2:], *MODEL],
+        "Column 'mood' of {graded} has the label 0.5; a class is needed in every row: a text, or an integer from 0. "
+        "Correct the data, or pass `regression` to predict numbers.",
+    ),
+}
+
+
+@pytest.fixture
+def places(tokenizer_folder, tmp_path):
+    """Files and folders that the refusals are about, by the names in their arguments."""
+    GPT1Config(hidden_size=8, num_attention_heads=2).save_pretrained(tmp_path / "model")
+    (tmp_path / "task").mkdir()
+    write_rows(tmp_path / "task" / "train.jsonl", [{"sentence": GOOD, "label": 1}])
+    (tmp_path / "rows.txt").write_text("text")
+    rows = {
+        "train": ROWS["classification"],
+        "strange": [{"review": GOOD, "mood": "angry"}],
+        "numbered": [{"review": GOOD, "mood": 0}, {"review": BAD, "mood": 2}],
+        "graded": [{"review": GOOD, "mood": 0.5}],
+    }
+    files = {name: write_rows(tmp_path / f"{name}.jsonl", some) for name, some in rows.items()}
+    return {**files, "model": tmp_path / "model", "task": tmp_path / "task", "text": tmp_path / "rows.txt"}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_refuses_before_a_model_is_loaded(case, places, tmp_path, monkeypatch):
+    monkeypatch.setattr(preparation, "_open_model", lambda *_: pytest.fail("a model was loaded"))
+    arguments, message = REFUSALS[case]
+    arguments = [argument.format(**places) for argument in arguments]
+    with pytest.raises(ValueError) as error:
+        finetune.main([*arguments, *training(tmp_path / "output")])
+    assert str(error.value) == message.format(**places)
+
+
+def test_refuses_a_run_with_nothing_to_do(places, tmp_path):
+    arguments = [argument.format(**places) for argument in (*OWN, *MODEL)]
+    with pytest.raises(ValueError) as error:
+        finetune.main([*arguments, "--output_dir", str(tmp_path / "output"), "--use_cpu"])
+    assert str(error.value) == "There is nothing to do. Pass --do_train, --do_eval or --do_predict."
+
+
+def test_refuses_to_give_up_layers_without_training(places, tmp_path):
+    arguments = [argument.format(**places) for argument in (*OWN, *MODEL)]
+    output = ["--output_dir", str(tmp_path / "output"), "--use_cpu", "--do_eval", "--n_transfer", "0"]
+    with pytest.raises(ValueError) as error:
+        finetune.main([*arguments, *output])
+    assert str(error.value) == (
+        "--n_transfer 0 gives up layers that only training can replace. Pass --do_train, or leave it out."
+    )
+
+
+def test_refuses_an_output_folder_in_use(places, tmp_path):
+    arguments = [argument.format(**places) for argument in (*OWN, *MODEL)]
+    output = tmp_path / "task"
+    with pytest.raises(ValueError) as error:
+        finetune.main([*arguments, *training(output)])
+    assert str(error.value) == (
+        f"--output_dir {output} is not empty. Pass --resume_from_checkpoint true to go on with the run that wrote it, "
+        "or another folder."
+    )
+
+
+def test_refuses_to_resume_from_nothing(places, tmp_path):
+    arguments = [argument.format(**places) for argument in (*OWN, *MODEL)]
+    output = tmp_path / "task"
+    with pytest.raises(ValueError) as error:
+        finetune.main([*arguments, *training(output, "--resume_from_checkpoint", "true")])
+    assert str(error.value) == (f"There is no whole checkpoint in {output}. Start without `resume_from_checkpoint`.")
+    with pytest.raises(ValueError) as error:
+        finetune.main([*arguments, *training(output, "--resume_from_checkpoint", "checkpoint-9")])
+    assert str(error.value) == (
+        "`resume_from_checkpoint` is 'checkpoint-9', which is no whole checkpoint: it is no folder. Pass the folder "
+        f"of another one, or True for the newest whole one in {output}."
+    )
+
+
+def test_refuses_processes_that_do_not_know_each_other(tmp_path, monkeypatch):
+    parser = HfArgumentParser(GPT1TrainingArguments)
+    (training_args,) = parser.parse_args_into_dataclasses(training(tmp_path / "output"))
+    finetune.check_run(training_args)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError) as error:
+        finetune.check_run(training_args)
+    assert str(error.value) == (
+        "2 processes were launched, but each would train alone. Pass --use_cpu (`use_cpu=True`) where there is no "
+        "accelerator for each of them."
+    )
+
+
+@pytest.mark.parametrize(
+    ("traversal", "has"), [(None, "none"), ("similarity", "one for similarity")], ids=["language model", "similarity"]
+)
+def test_refuses_to_predict_without_the_task_head(traversal, has, places, tmp_path):
+    model = tmp_path / "other"
+    GPT1Config(hidden_size=8, num_attention_heads=2, traversal=traversal).save_pretrained(model)
+    arguments = ["--test_file", places["train"], *OWN[2:], "--model_name_or_path", str(model)]
+    with pytest.raises(ValueError) as error:
+        finetune.main([*arguments, "--output_dir", str(tmp_path / "output"), "--use_cpu", "--do_predict"])
+    assert str(error.value) == (
+        f"Without --do_train the model must have a task head for classification, but {model} has {has}. Pass "
+        "--do_train, or a fine-tuned model as --model_name_or_path."
+    )
+
+
+def test_refuses_a_task_head_of_another_size(places, tmp_path):
+    model = tmp_path / "other"
+    GPT1Config(hidden_size=8, num_attention_heads=2, traversal="entailment", num_labels=3).save_pretrained(model)
+    arguments = [argument.format(**places) for argument in OWN]
+    with pytest.raises(ValueError) as error:
+        finetune.main([*arguments, "--model_name_or_path", str(model), *training(tmp_path / "output")])
+    assert str(error.value) == (
+        f"The task head of {model} has 3 scores, but train needs 2. Pass `ignore_mismatched_sizes` to train a new "
+        "head."
+    )

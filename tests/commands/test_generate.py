@@ -1,0 +1,222 @@
+"""`gpt1 generate` on a tiny saved model: literal texts, batches as single prompts, the terminal, refusals."""
+
+import json
+
+import pytest
+from transformers.utils.logging import disable_progress_bar
+
+from modeling_gpt1 import GPT1ForCausalLM
+from modeling_gpt1.commands import generate
+
+PROMPTS = ["the old farmer", "a", "he paid five dollars for the ticket"]
+
+disable_progress_bar()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, tiny_tokenizer, tiny_model):
+    path = tmp_path_factory.mktemp("model")
+    fields = {"vocab_size": len(tiny_tokenizer), "max_position_embeddings": 80, "tie_word_embeddings": False}
+    tiny_model(GPT1ForCausalLM, seed=9, **fields).save_pretrained(path)
+    tiny_tokenizer.save_pretrained(path)
+    return path
+
+
+@pytest.fixture
+def run(folder, capsys):
+    """Runs the script and gives what it prints."""
+
+    def run(*arguments):
+        capsys.readouterr()
+        generate.main(["--model", str(folder), "--max_new_tokens", "10", "--device", "cpu", *arguments])
+        return capsys.readouterr().out
+
+    return run
+
+
+def lines(output):
+    return [json.loads(line) for line in output.splitlines()]
+
+
+GREEDY = [
+    {"prompt": "the old farmer", "continuations": ["new and and new and and and and and en"]},
+    {"prompt": "a", "continuations": ["ren en en en new new new new new"]},
+    {"prompt": "he paid five dollars for the ticket", "continuations": ["wwwwren en new en w"]},
+]
+
+
+def test_most_likely_texts_line_by_line(run):
+    output = run("--prompts", *PROMPTS, "--temperature", "0")
+    assert output == "".join(json.dumps(record) + "\n" for record in GREEDY)
+
+
+@pytest.mark.parametrize("options", [["--batch_size", "1"], ["--batch_size", "2"], ["--order_weights"]])
+def test_most_likely_texts_are_the_same(run, options):
+    assert lines(run("--prompts", *PROMPTS, "--temperature", "0", *options)) == GREEDY
+
+
+@pytest.mark.parametrize("dtype", ["int8", "bfloat16"])
+def test_rounded_weights(run, folder, dtype):
+    """Their texts may differ from those of float32, as the model's numbers do."""
+    output = lines(run("--prompts", *PROMPTS, "--temperature", "0", "--dtype", dtype))
+    assert [record["prompt"] for record in output] == PROMPTS
+    assert all(len(text.split()) > 3 for record in output for text in record["continuations"])
+    (args,) = generate.HfArgumentParser(generate.GenerationArguments).parse_args_into_dataclasses(
+        ["--model", str(folder), "--dtype", dtype, "--device", "cpu"]
+    )
+    weight = generate.open_model(args)[0].lm_head.weight
+    assert str(weight.dtype) == f"torch.{dtype}"
+
+
+def test_beams(run):
+    output = lines(run("--prompts", *PROMPTS, "--temperature", "0", "--num_beams", "3", "--num_return_sequences", "2"))
+    assert [record["continuations"][0] for record in output] == [
+        "new and and new and and er and er and",
+        "in wren new new new new er er",
+        "wwwwwen en en en w",
+    ]
+    assert all(first != second for first, second in (record["continuations"] for record in output))
+
+
+def test_the_seed_decides_what_is_drawn(run):
+    first, same, other = (
+        run("--prompts", *PROMPTS, "--num_return_sequences", "2", "--seed", seed) for seed in ("3", "3", "4")
+    )
+    assert first == same != other
+    assert [len(record["continuations"]) for record in lines(first)] == [2, 2, 2]
+
+
+def test_likely_tokens_only(run):
+    """From the one most likely token, by either bound; from all, the draws are others."""
+    for bound in (["--top_k", "1"], ["--top_k", "0", "--top_p", "0.0001"]):
+        assert lines(run("--prompts", *PROMPTS, *bound)) == GREEDY
+    assert lines(run("--prompts", *PROMPTS, "--top_k", "0")) != GREEDY
+
+
+def test_texts_end_before_a_string_or_a_token(run):
+    output = lines(run("--prompts", *PROMPTS, "--temperature", "0", "--stop", "New", r"\n", "[e]"))
+    assert [record["continuations"] for record in output] == [[""], ["ren en en en"], ["wwwwren en"]]
+    assert generate.GenerationArguments("out", stop=[r"\n", "a"]).stop == ["\n", "a"]
+
+
+def test_prompts_and_texts_in_files(run, tmp_path):
+    (tmp_path / "prompts.txt").write_text("\n".join(["", *PROMPTS, ""]), encoding="utf-8")
+    objects = "\n".join(json.dumps({"prompt": prompt, "id": 1}) for prompt in PROMPTS)
+    (tmp_path / "prompts.jsonl").write_text(objects + "\n", encoding="utf-8")
+    for name in ("prompts.txt", "prompts.jsonl"):
+        output_file = tmp_path / f"texts of {name}"
+        options = ["--prompt_file", str(tmp_path / name), "--output_file", str(output_file), "--temperature", "0"]
+        assert run(*options) == ""
+        assert lines(output_file.read_text(encoding="utf-8")) == GREEDY
+
+
+# ---- At the terminal.
+
+
+@pytest.fixture
+def typed(monkeypatch):
+    """Answers of the person at the terminal; then the input ends."""
+
+    def typed(*answers):
+        rest = iter(answers)
+
+        def read(prompt):
+            print(prompt, end="")
+            try:
+                return next(rest)
+            except StopIteration:
+                raise EOFError from None
+
+        monkeypatch.setattr("builtins.input", read)
+
+    return typed
+
+
+def test_a_talk_streams_each_continuation(run, typed):
+    typed("the old farmer", "word " * 80, "a", "", "never read")
+    assert run("--temperature", "0") == (
+        "Type a text to go on from; an empty line ends.\n"
+        "> new and and new and and and and and en\n"
+        "> The prompt 'word word word word word word word word word word word word…' has "
+        "320 tokens and `max_new_tokens` is 10, but the model has only 80 positions "
+        "(`max_position_embeddings`). Shorten one of the two.\n"
+        "> ren en en en new new new new new\n"
+        "> "
+    )
+
+
+def test_a_talk_with_several_continuations_numbers_them(run, typed):
+    typed("the old farmer")
+    assert run("--temperature", "0", "--num_beams", "3", "--num_return_sequences", "2").splitlines()[:2] == [
+        "Type a text to go on from; an empty line ends.",
+        "> 1. new and and new and and er and er and",
+    ]
+
+
+# ---- Refusals.
+
+
+def refusal(*arguments):
+    with pytest.raises(ValueError) as error:
+        generate.main(list(arguments))
+    return str(error.value)
+
+
+def test_a_folder_that_is_missing(tmp_path):
+    assert refusal("--model", str(tmp_path / "nowhere"), "--prompts", "a") == (
+        f"--model {tmp_path / 'nowhere'} is neither a folder with a model nor one that the hub gives. Pass a folder "
+        "that `save_pretrained` has written, or a hub id."
+    )
+
+
+def test_a_folder_without_a_tokenizer(tmp_path, tiny_model):
+    tiny_model(GPT1ForCausalLM).save_pretrained(tmp_path)
+    assert refusal("--model", str(tmp_path), "--prompts", "a") == (
+        f"{tmp_path} has no tokenizer. It needs tokenizer.json, or vocab.json and merges.txt: save the tokenizer "
+        "beside the model with `tokenizer.save_pretrained`."
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (
+            ["--prompts", "a", "--prompt_file", "prompts.txt"],
+            "Prompts come from --prompts or from --prompt_file, but both are given. Leave one out.",
+        ),
+        (
+            ["--order_weights", "--dtype", "int8"],
+            "--order_weights is for float32 weights, but --dtype is int8. Leave one of the two out.",
+        ),
+        (["--temperature", "-1"], "--temperature is -1.0, but must be at least 0."),
+        (
+            ["--prompt_file", "nowhere.txt"],
+            "--prompt_file nowhere.txt is no file. Give a file with a prompt a line, or a .jsonl file.",
+        ),
+        (
+            ["--prompts", "", "--device", "cpu"],
+            "The prompt '' has no token, but the model needs one to go on from. Give it a word.",
+        ),
+    ],
+)
+def test_arguments_that_make_no_sense(folder, arguments, text):
+    assert refusal("--model", str(folder), *arguments) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "text"),
+    [
+        ("p.txt", "\n \n", "--prompt_file {path} has no prompt. Write one a line."),
+        (
+            "p.jsonl",
+            '{{"prompt": "a"}}\n{{\n',
+            '{path}, line 2 must be an object such as {{"prompt": "it was"}}, but is {{.',
+        ),
+        ("p.jsonl", '["a"]\n', '{path}, line 1 must be an object such as {{"prompt": "it was"}}, but is ["a"].'),
+        ("p.jsonl", '{{"prompt": 3}}\n', '{path}, line 1: "prompt" must be a text, but is 3.'),
+    ],
+)
+def test_files_that_hold_no_prompts(folder, tmp_path, name, content, text):
+    (tmp_path / name).write_text(content.format(), encoding="utf-8")
+    path = tmp_path / name
+    assert refusal("--model", str(folder), "--prompt_file", str(path)) == text.format(path=path)

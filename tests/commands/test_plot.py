@@ -1,0 +1,121 @@
+"""`gpt1 plot` on made-up logs: which records become which curves, where they are read from, and refusals."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from modeling_gpt1.commands import plot
+
+pytest.importorskip("matplotlib")
+
+
+def make_records(scale=1.0, num_steps=4):
+    records = []
+    for step in range(1, num_steps + 1):
+        place = {"step": step, "num_input_tokens_seen": 1000 * step}
+        figures = {
+            "loss": scale / step,
+            "learning_rate": 0.1,
+            "grad_norm": scale,
+            "tokens_per_second": 5.0,
+            "mfu": 0.4,
+        }
+        records.append({**place, **figures})
+    records.append({**place, "eval_loss": 2.0, "eval_perplexity": 7.4 * scale})
+    records.append({"step": step, "samples": ["it was"]})
+    return [*records, {**place, "train_runtime": 3.0, "train_loss": 1.0}]
+
+
+def write_state(folder: Path, records) -> Path:
+    """A trainer's; NaN stands there as Trainer writes it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    state = {"global_step": max((record["step"] for record in records), default=0), "log_history": records}
+    (folder / "trainer_state.json").write_text(json.dumps(state))
+    return folder
+
+
+def curves_of(figure) -> dict[str, list[tuple[list, list]]]:
+    return {
+        axes.get_title(): [(list(line.get_xdata()), list(line.get_ydata())) for line in axes.get_lines()]
+        for axes in figure.axes
+    }
+
+
+def test_every_run_is_a_line_in_every_panel():
+    figure = plot.draw({"small": make_records(), "large": make_records(2.0, num_steps=3)}, "tokens")
+    curves, small, large = curves_of(figure), [1000, 2000, 3000, 4000], [1000, 2000, 3000]
+    assert curves == {
+        "training loss": [(small, [1.0, 0.5, 1 / 3, 0.25]), (large, [2.0, 1.0, 2 / 3])],
+        "held-out perplexity": [([4000], [7.4]), ([3000], [14.8])],
+        "learning rate": [(small, [0.1] * 4), (large, [0.1] * 3)],
+        "gradient norm": [(small, [1.0] * 4), (large, [2.0] * 3)],
+        "tokens per second": [(small, [5.0] * 4), (large, [5.0] * 3)],
+        "model FLOP utilisation": [(small, [0.4] * 4), (large, [0.4] * 3)],
+    }
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["small", "large"]
+    assert {axes.get_title() for axes in figure.axes if axes.get_yscale() == "log"} == {
+        "held-out perplexity",
+        "gradient norm",
+    }
+    assert [axes.get_xlabel() for axes in figure.axes] == ["", "", "", "", "tokens seen", "tokens seen"]
+    for axes in figure.axes:
+        assert [line.get_color() for line in axes.get_lines()] == ["C0", "C1"]
+
+
+def test_what_a_run_has_not_logged_has_no_panel():
+    records = [{"step": 2, "loss": 0.5, "grad_norm": math.nan}, {"step": 4, "loss": math.inf, "grad_norm": 1.5}]
+    assert curves_of(plot.draw({"run": records}, "steps")) == {
+        "training loss": [([2], [0.5])],
+        "gradient norm": [([4], [1.5])],
+    }
+
+
+def test_where_the_log_is_read_from(tmp_path):
+    run = tmp_path / "run"
+    for step in (90, 100):
+        write_state(run / f"checkpoint-{step}", [{"step": step}])
+    assert plot.read_run(run) == [{"step": 100}]
+    write_state(run, [{"step": 120, "loss": math.nan}])
+    assert plot.read_run(run)[0]["step"] == 120
+    write_state(run / "checkpoint-130", [{"step": 130}])  # the finished run was prolonged
+    assert plot.read_run(run) == [{"step": 130}]
+
+
+def test_runs_of_the_same_name_are_told_apart():
+    assert plot.names_of([Path("a/out"), Path("b/out")]) == ["a/out", "b/out"]
+    assert plot.names_of([Path("a/one"), Path("b/two/")]) == ["one", "two"]
+
+
+def test_a_picture_is_written(tmp_path, capsys):
+    runs = [str(write_state(tmp_path / name, make_records())) for name in ("one", "two")]
+    plot.main([*runs, "--output", str(tmp_path / "curves.png"), "--x", "steps"])
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert capsys.readouterr().out == f"written to {tmp_path / 'curves.png'}\n"
+
+
+def test_refusals(tmp_path):
+    def message(*runs, x="tokens"):
+        with pytest.raises(ValueError) as error:
+            plot.main([*map(str, runs), "--output", str(tmp_path / "curves.png"), "--x", x])
+        return str(error.value)
+
+    assert message(tmp_path / "none") == f"{tmp_path / 'none'} is no folder. Give the output folders of runs."
+    assert message(tmp_path) == (
+        f"{tmp_path} has no log: neither trainer_state.json nor a checkpoint with one. Give the `--output_dir` of a "
+        "run."
+    )
+    empty = write_state(tmp_path / "empty", [])
+    assert message(empty) == "Nothing has been logged yet by empty. Wait for the first log of a run."
+    uncounted = write_state(tmp_path / "uncounted", [{"step": 1, "loss": 2.0}])
+    assert message(uncounted) == (
+        "uncounted has not counted its tokens (`include_num_input_tokens_seen`). Pass --x steps."
+    )
+    broken = write_state(tmp_path / "broken", [])
+    (broken / "trainer_state.json").write_text("")
+    assert message(broken) == (
+        f"{broken / 'trainer_state.json'} is not JSON: Expecting value: line 1 column 1 (char 0). Remove it, and a "
+        "checkpoint's log is read."
+    )
+    assert not (tmp_path / "curves.png").exists()

@@ -1,0 +1,231 @@
+"""`gpt1 pretrain` on a few made-up pages: files, figures, further training, resuming, streams, and refusals."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from datasets import Dataset
+from helpers_hub_code import HUB_CODE
+from transformers import AutoModelForSequenceClassification
+
+from modeling_gpt1 import GPT1ForCausalLM, GPT1LSTMForSequenceClassification
+from modeling_gpt1.commands import finetune, pretrain
+from tokenization import GPT1Tokenizer
+
+SENTENCES = ("The cat sat on the mat.", "A dog saw the cat.", "Then the dog ran home, and the cat slept.")
+SIZES = "hidden_size=16,num_hidden_layers=1,num_attention_heads=2,max_position_embeddings=32"
+
+
+@pytest.fixture
+def books(tmp_path):
+    """Two books to train on and one to validate on."""
+    for name, length in (("one", 40), ("two", 25), ("held_out", 10)):
+        lines = [SENTENCES[(index + length) % 3] for index in range(length)]
+        (tmp_path / f"{name}.txt").write_text("\n".join(lines), encoding="utf-8")
+    return tmp_path
+
+
+def arguments(books, output_dir, *more):
+    return [
+        *("--train_files", str(books / "one.txt"), str(books / "t*.txt")),
+        *("--validation_files", str(books / "held_out.txt")),
+        *("--output_dir", str(output_dir), "--max_steps", "6", "--per_device_train_batch_size", "4"),
+        *("--learning_rate", "1e-2", "--warmup_steps", "1", "--use_cpu", "--disable_tqdm", "True"),
+        *("--save_strategy", "no", *more),
+    ]
+
+
+def test_from_text_to_a_model_that_can_be_trained_further(books, caplog):
+    output_dir = books / "out"
+    pretrain.main(arguments(books, output_dir, "--num_merges", "60", "--config_overrides", SIZES))
+    saved = {path.name for path in output_dir.iterdir()}
+    assert saved == {
+        *("README.md", "config.json", "generation_config.json", "model.safetensors", "trainer_state.json"),
+        *("tokenizer.json", "tokenizer_config.json", "train_results.json", "eval_results.json", "all_results.json"),
+        *HUB_CODE,
+    }
+    model, tokenizer = GPT1ForCausalLM.from_pretrained(output_dir), GPT1Tokenizer.from_pretrained(output_dir)
+    assert model.config.vocab_size == len(tokenizer) and model.config.max_position_embeddings == 32
+    results = json.loads((output_dir / "all_results.json").read_text())
+    assert 1 < results["eval_perplexity"] < len(tokenizer)
+
+    again = books / "again"
+    pretrain.main(arguments(books, again, "--model_name_or_path", str(output_dir)))
+    improved = json.loads((again / "all_results.json").read_text())
+    assert improved["eval_perplexity"] < results["eval_perplexity"]
+
+
+def figures(output_dir):
+    """What the log says but for times, which differ between two runs."""
+    records = json.loads((output_dir / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
+    timed = ("second", "runtime", "mfu")
+    return [
+        {key: value for key, value in record.items() if not any(word in key for word in timed)} for record in records
+    ]
+
+
+def test_a_run_that_is_cut_goes_on_where_it_was(books):
+    often = ("--num_merges", "60", "--config_overrides", SIZES, "--logging_steps", "2", "--eval_strategy", "steps")
+    often += ("--eval_steps", "3", "--max_eval_blocks", "2", "--prompts", "the cat", "a dog")
+    saving = ("--save_strategy", "steps", "--save_steps", "3")
+    pretrain.main([*arguments(books, books / "whole", *often), *saving])
+    cut = books / "cut"
+    pretrain.main([*arguments(books, cut, *often), *saving, "--resume_from_checkpoint", "auto"])
+    for name in ("checkpoint-6", "model.safetensors", "all_results.json"):
+        path = cut / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    pretrain.main([*arguments(books, cut, *often), *saving, "--resume_from_checkpoint", "auto"])
+
+    assert (cut / "model.safetensors").read_bytes() == (books / "whole" / "model.safetensors").read_bytes()
+    expected = figures(books / "whole")
+    assert figures(cut) == expected
+    assert [record["step"] for record in expected if "loss" in record] == [2, 4, 6]
+    assert [record["step"] for record in expected if "eval_loss" in record] == [3, 6, 6]
+    samples = [record["samples"] for record in expected if "samples" in record]
+    assert [[sample.split()[0] for sample in both] for both in samples] == [["the", "a"], ["the", "a"]]
+
+
+def test_another_folders_checkpoint_brings_its_tokenizer(books):
+    sizes = ("--num_merges", "60", "--config_overrides", SIZES)
+    pretrain.main([*arguments(books, books / "old", *sizes), "--save_strategy", "steps", "--save_steps", "3"])
+    checkpoint = books / "old" / "checkpoint-3"
+    (books / "two.txt").write_text("\n".join(SENTENCES[:1] * 50), encoding="utf-8")  # would give other merges
+    pretrain.main([*arguments(books, books / "new", *sizes), "--resume_from_checkpoint", str(checkpoint)])
+    assert (books / "new" / "tokenizer.json").read_bytes() == (checkpoint / "tokenizer.json").read_bytes()
+
+
+def test_the_last_evaluation_takes_all_blocks(books):
+    output_dir = books / "out"
+    limit = ("--eval_strategy", "steps", "--eval_steps", "6", "--max_eval_blocks", "1")
+    pretrain.main(arguments(books, output_dir, "--num_merges", "60", "--config_overrides", SIZES, *limit))
+    few, all_blocks = [record["eval_loss"] for record in figures(output_dir) if "eval_loss" in record]
+    assert few != all_blocks
+    assert json.loads((output_dir / "eval_results.json").read_text())["eval_loss"] == all_blocks
+
+
+def test_a_stream_trains_and_stores_no_blocks(books, monkeypatch):
+    stored = []
+    load_blocks = pretrain.load_blocks
+    monkeypatch.setattr(pretrain, "load_blocks", lambda **kwargs: stored.append(kwargs) or load_blocks(**kwargs))
+    output_dir = books / "out"
+    streaming = ("--streaming", "--num_merges", "60", "--config_overrides", SIZES, "--shuffle_buffer", "3")
+    pretrain.main(arguments(books, output_dir, *streaming))
+    assert [kwargs.get("streaming", False) for kwargs in stored] == [True, False]
+    assert json.loads((output_dir / "train_results.json").read_text())["train_loss"] > 0
+
+
+def test_rows_of_tables_are_documents(books):
+    lines = [json.dumps({"story": sentence}) + "\n" for sentence in SENTENCES]
+    (books / "stories.jsonl").write_text("".join(lines), encoding="utf-8")
+    corpus = pretrain.CorpusArguments(train_files=[str(books / "stories.jsonl")], text_column="story")
+    tokenizer = GPT1Tokenizer.train(iter(SENTENCES), num_merges=30, show_progress=False)
+    blocks = pretrain.prepare_blocks("train", corpus.train_source, corpus, tokenizer, 512, seed=0)
+    expected = [tokenizer(sentence, add_special_tokens=False)["input_ids"] for sentence in SENTENCES]
+    assert list(blocks["input_ids"]) == expected
+
+
+def test_evenly_spaced():
+    blocks = Dataset.from_dict({"input_ids": [[index] for index in range(10)]})
+    assert list(pretrain.evenly_spaced(blocks, 4)["input_ids"]) == [[0], [2], [5], [7]]
+    assert pretrain.evenly_spaced(blocks, 10) is blocks and pretrain.evenly_spaced(blocks, None) is blocks
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (
+            ["--validation_files", "no/such/*.txt"],
+            "{here}/no/such/*.txt matches no file. Give the path of a file or folder, or a pattern such as "
+            "books/*.txt.",
+        ),
+        (
+            ["--dataset_name", "books"],
+            "One source of text is needed, --train_files or --dataset_name; there is both --train_files and "
+            "--dataset_name books.",
+        ),
+        (
+            ["--validation_split", "validation"],
+            "--validation_split belongs to --dataset_name, which is missing. Leave it out.",
+        ),
+        (
+            ["--streaming", "--max_steps", "-1"],
+            "--streaming has no end that is known beforehand. Pass the number of updates as --max_steps.",
+        ),
+        (
+            ["--model_name_or_path", "gpt1", "--config_overrides", "hidden_size=8"],
+            "--config_overrides hidden_size=8 describes a fresh model, but --model_name_or_path gpt1 is a trained "
+            "one. Leave one of them out.",
+        ),
+        (
+            ["--model_name_or_path", "gpt1", "--model_type", "gpt1-lstm"],
+            "--model_type gpt1-lstm describes a fresh model, but --model_name_or_path gpt1 is a trained one. Leave "
+            "one of them out.",
+        ),
+    ],
+)
+def test_refusals(books, more, message):
+    with pytest.raises(ValueError) as error:
+        pretrain.main(arguments(books, books / "out", *more))
+    assert str(error.value) == message.format(here=Path.cwd())
+    assert not (books / "out").exists()
+
+
+def test_a_folder_with_files_is_not_overwritten(books):
+    with pytest.raises(ValueError) as error:
+        pretrain.main(arguments(books, books))
+    assert str(error.value) == (
+        f"--output_dir {books} is not empty. Pass --resume_from_checkpoint true to go on with the run that wrote it, "
+        "or another folder."
+    )
+
+
+def test_evaluations_need_held_out_text(books):
+    given = arguments(books, books / "out", "--eval_strategy", "epoch")
+    start = given.index("--validation_files")
+    del given[start : start + 2]
+    with pytest.raises(ValueError) as error:
+        pretrain.main(given)
+    assert str(error.value) == (
+        "--eval_strategy epoch needs held-out text. Pass --validation_files or --validation_split."
+    )
+
+
+def test_an_lstm_is_pretrained_and_fine_tuned_by_the_same_scripts(books):
+    sizes = "hidden_size=16,lstm_hidden_size=20,max_position_embeddings=32"
+    lstm = ("--num_merges", "60", "--model_type", "gpt1-lstm", "--config_overrides", sizes)
+    pretrain.main(arguments(books, books / "lstm", *lstm))
+    pretrain.main(arguments(books, books / "further", "--model_name_or_path", str(books / "lstm")))
+    losses = [
+        json.loads((books / name / "eval_results.json").read_text())["eval_loss"] for name in ("lstm", "further")
+    ]
+    assert losses[1] < losses[0]
+
+    (books / "train.jsonl").write_text(
+        "\n".join(json.dumps({"text": f"the cat saw {word}.", "label": word == "me"}) for word in ("me", "you") * 8)
+    )
+    rows = ("--train_file", str(books / "train.jsonl"), "--validation_file", str(books / "train.jsonl"))
+    finetune.main(
+        [
+            *rows,
+            *(
+                "--traversal",
+                "classification",
+                "--columns",
+                "text=text",
+                "--model_name_or_path",
+                str(books / "further"),
+            ),
+            *("--do_train", "--do_eval", "--output_dir", str(books / "tuned"), "--num_train_epochs", "8"),
+            *("--per_device_train_batch_size", "8", "--learning_rate", "2e-2", "--use_cpu", "--disable_tqdm", "True"),
+        ]
+    )
+    model = AutoModelForSequenceClassification.from_pretrained(books / "tuned")
+    assert type(model) is GPT1LSTMForSequenceClassification
+    assert json.loads((books / "tuned" / "eval_results.json").read_text())["eval_accuracy"] == 1.0
+    with pytest.raises(ValueError) as error:
+        pretrain.main(arguments(books, books / "no", *lstm[:-1], "num_attention_heads=2"))
+    assert str(error.value) == (
+        "--config_overrides has 'num_attention_heads=2'; field=value is needed, with a field of GPT1LSTMConfig such "
+        "as hidden_size=256."
+    )

@@ -1,0 +1,56 @@
+"""The wheel: the console script starts from it alone, and finds what lies beside the code."""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from modeling_gpt1.commands import entry
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGURATIONS = ROOT / "modeling_gpt1" / "commands" / "accelerate"
+PACKAGED = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "hub_card.md", "modeling_gpt1", "tokenization")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Built from a copy, so that nothing is left in the checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    (folder / "source").mkdir()
+    for name in PACKAGED:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, folder / "source" / name)
+    pip("wheel", "--no-build-isolation", "--wheel-dir", folder, folder / "source")
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def pip(command, *arguments):
+    quiet = ("--quiet", "--no-index", "--no-deps", "--disable-pip-version-check")
+    subprocess.run([sys.executable, "-m", "pip", command, *quiet, *map(str, arguments)], check=True)
+
+
+def test_what_the_commands_need_is_in_the_wheel(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    commands = {path.relative_to(ROOT).as_posix() for path in (ROOT / "modeling_gpt1" / "commands").rglob("*.py")}
+    configurations = {path.relative_to(ROOT).as_posix() for path in CONFIGURATIONS.iterdir()}
+    assert len(configurations) == 4
+    assert commands | configurations | {"gpt1_entry/__init__.py", "modeling_gpt1/hub_card.md"} <= names
+
+
+def test_the_script_starts_without_any_other_package(wheel, tmp_path):
+    pip("install", "--target", tmp_path, wheel)
+
+    def gpt1(*arguments):
+        script = next((tmp_path / "bin").glob("gpt1*"))
+        command = [sys.executable, "-S", str(script), *arguments]
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+
+    assert gpt1("--help").stdout == entry.HELP + "\n"
+    assert gpt1("finetun").returncode == 2
+    assert Path(gpt1("--launch-configs").stdout.strip()) == tmp_path / "modeling_gpt1" / "commands" / "accelerate"

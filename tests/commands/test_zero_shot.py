@@ -1,0 +1,208 @@
+"""`gpt1 zero-shot` on a tiny random model: its file of results, checkpoints, the picture, and what is refused."""
+
+import json
+
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from modeling_gpt1 import GPT1ForCausalLM
+from modeling_gpt1.commands import zero_shot
+from tokenization import GPT1Tokenizer
+
+PAIRS = [("the old farmer smiled", "smiled old the farmer the"), ("he paid for it", "paid it he for for")]
+
+
+@pytest.fixture(scope="module")
+def save_model(plain_tokenizer, tiny_model):
+    def save(folder, seed=0, with_tokenizer=True):
+        model = tiny_model(GPT1ForCausalLM, seed, vocab_size=len(plain_tokenizer), max_position_embeddings=64)
+        model.save_pretrained(folder)
+        if with_tokenizer:
+            plain_tokenizer.save_pretrained(folder)
+        return str(folder)
+
+    return save
+
+
+def write(folder, split, rows):
+    folder.mkdir(exist_ok=True, parents=True)
+    (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.fixture
+def data_dir(tmp_path):
+    """CoLA with a hidden test split, and SST-2."""
+    data = tmp_path / "data"
+    sentences = [{"sentence": text, "label": 1 - index} for pair in PAIRS for index, text in enumerate(pair)]
+    write(data / "cola", "train", sentences)
+    write(data / "cola", "validation", sentences[1:])
+    write(data / "cola", "test", [{**row, "label": -1} for row in sentences])
+    write(data / "sst2", "train", [{"sentence": f"the film was {word} ", "label": 1} for word in ("slow", "new")])
+    write(data / "sst2", "validation", [{"sentence": "the last scene was green", "label": 0}])
+    return str(data)
+
+
+def test_one_model(save_model, data_dir, tmp_path, capsys):
+    model, output = save_model(tmp_path / "model"), tmp_path / "out" / "results.json"
+    arguments = ["--model_name_or_path", model, "--data_dir", data_dir, "--output", str(output), "--device", "cpu"]
+    zero_shot.main([*arguments, "--tasks", "cola", "SST-2"])
+    saved = json.loads(output.read_text())
+    assert saved["settings"]["tasks"] == ["cola", "SST-2"] and saved["settings"]["seed"] == 0
+    (result,) = saved["results"]
+    assert result["model"] == model and list(result["tasks"]) == ["cola", "sst2"]
+    cola, sst2 = result["tasks"].values()
+    assert cola == {
+        "matthews_correlation": cola["matthews_correlation"],
+        "normalised": pytest.approx(cola["matthews_correlation"] / 0.35),
+        **{"metric": "matthews_correlation", "chance": 0.0, "best_known": 0.35, "split": "validation"},
+        **{"num_rows": 3, "num_train_rows": 4, "threshold": cola["threshold"], "mean_num_shots": 0.0, "num_cut": 0},
+    }
+    assert cola["threshold"] < -0.1
+    assert sst2["accuracy"] in (0.0, 1.0) and sst2["threshold"] is None and sst2["num_train_rows"] == 0
+    assert capsys.readouterr().out == (
+        f"{model}: cola {cola['matthews_correlation']:.3f} ({cola['normalised']:+.2f}), "
+        f"sst2 {sst2['accuracy']:.3f} ({sst2['normalised']:+.2f})\nwritten to {output}\n"
+    )
+    zero_shot.main([*arguments, "--tasks", "sst2", "--num_shots", "1", "--calibrate"])
+    (result,) = json.loads(output.read_text())["results"]
+    assert result["tasks"]["sst2"]["mean_num_shots"] == 1.0 and result["tasks"]["sst2"]["num_train_rows"] == 2
+
+
+def test_every_checkpoint_of_a_run(save_model, data_dir, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    run, output, plot = (tmp_path / name for name in ("run", "results.json", "curves.png"))
+    save_model(run)
+    for step in (20, 3, 100):
+        save_model(run / f"checkpoint-{step}", seed=step, with_tokenizer=False)
+        state = {"num_input_tokens_seen": 10 * step}
+        (run / f"checkpoint-{step}" / "trainer_state.json").write_text(json.dumps(state))
+    (run / "checkpoint-7").mkdir()  # has no model
+    arguments = ["--checkpoints", str(run), "--data_dir", data_dir, "--tasks", "cola", "sst2", "--device", "cpu"]
+    zero_shot.main([*arguments, "--output", str(output), "--plot", str(plot)])
+    results = json.loads(output.read_text())["results"]
+    assert [(result["step"], result["tokens"]) for result in results] == [(3, 30), (20, 200), (100, 1000)]
+    assert len({result["tasks"]["cola"]["threshold"] for result in results}) == 3
+    assert plot.stat().st_size > 10_000
+    assert capsys.readouterr().out.startswith("3 updates: cola ")
+
+    (axes,) = zero_shot.draw(results).axes
+    lines = {line.get_label(): line for line in axes.get_lines()}
+    for name in ("cola", "sst2"):
+        assert list(lines[name].get_xdata()) == [3, 20, 100]
+        assert list(lines[name].get_ydata()) == [result["tasks"][name]["normalised"] for result in results]
+    assert axes.get_xscale() == "symlog" and list(axes.get_xticks()) == [5, 10, 20, 50, 100]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
+        "cola",
+        "sst2",
+    ]
+
+
+def test_what_was_saved_before_the_first_update_is_drawn():
+    results = [{"step": step, "tasks": {"sst2": {"normalised": step / 1000}}} for step in (0, 370, 740, 3700)]
+    (axes,) = zero_shot.draw(results).axes
+    places = axes.transData.transform([(step, 0) for step in (0, 370, 740, 1480)])[:, 0]
+    assert list(axes.get_xticks()) == [0, 500, 1000, 2000] and axes.get_xlim()[0] == 0
+    assert places[0] < places[1] and places[2] - places[1] == pytest.approx(places[3] - places[2])
+
+
+def test_a_built_in_model_with_our_tokenizer(plain_tokenizer, data_dir, tmp_path):
+    torch.manual_seed(0)
+    sizes = {"vocab_size": len(plain_tokenizer), "n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 64}
+    GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=None, eos_token_id=None)).save_pretrained(tmp_path / "gpt2")
+    plain_tokenizer.save_pretrained(tmp_path / "tokenizer")
+    output = tmp_path / "results.json"
+    zero_shot.main(
+        [
+            *("--model_name_or_path", str(tmp_path / "gpt2"), "--tokenizer_name", str(tmp_path / "tokenizer")),
+            *("--data_dir", data_dir, "--tasks", "sst2", "--output", str(output), "--device", "cpu"),
+        ]
+    )
+    assert json.loads(output.read_text())["results"][0]["tasks"]["sst2"]["num_rows"] == 1
+
+
+def test_rows_are_drawn_by_the_seed(tmp_path):
+    rows = [{"sentence": f"number {number}", "label": 1} for number in range(40)]
+    write(tmp_path / "sst2", "validation", rows)
+
+    def drawn(seed):
+        arguments = zero_shot.ZeroShotArguments("model", data_dir=str(tmp_path), max_rows=5, seed=seed)
+        return [row["sentence"] for row in zero_shot.load_questions("sst2", arguments).rows]
+
+    assert len(drawn(0)) == 5 and drawn(0) == drawn(0) and drawn(0) != drawn(1)
+    assert drawn(0) != [row["sentence"] for row in rows[:5]]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({}, "One of --model_name_or_path and --checkpoints is needed; there is neither."),
+        (
+            {"model_name_or_path": "a", "checkpoints": "b"},
+            "One of --model_name_or_path and --checkpoints is needed; there is both.",
+        ),
+        (
+            {"model_name_or_path": "a", "plot": "a.png"},
+            "--plot draws curves over the checkpoints of a run, and there is none. Give --checkpoints.",
+        ),
+    ],
+)
+def test_arguments_that_do_not_go_together(arguments, message):
+    with pytest.raises(ValueError) as error:
+        zero_shot.ZeroShotArguments(**arguments)
+    assert str(error.value) == message
+
+
+def test_data_and_checkpoints_that_are_not_there(data_dir, tmp_path):
+    def error_of(function, *args, **fields):
+        with pytest.raises(ValueError) as error:
+            function(*args, zero_shot.ZeroShotArguments(**{"model_name_or_path": "a", **fields}))
+        return str(error.value)
+
+    assert error_of(zero_shot.load_questions, "dpr") == (
+        "Task 'dpr' is not on the hub. Pass --data_dir, a folder with a folder dpr."
+    )
+    assert error_of(zero_shot.load_questions, "sst2", data_dir=data_dir, split="test") == (
+        "Task 'sst2' has no split 'test'. Its splits: train, validation."
+    )
+    assert error_of(zero_shot.load_questions, "cola", data_dir=data_dir, split="test") == (
+        "The labels of task 'cola' are hidden in test. Choose another --split."
+    )
+    write(tmp_path / "story_cloze", "test", [{"context": "a", "ending1": "b", "ending2": "c", "label": 0}])
+    assert error_of(zero_shot.load_questions, "story_cloze", data_dir=str(tmp_path), num_shots=1) == (
+        "Task 'story_cloze' needs the split 'train', for a threshold or for rows to show, but has test. Add its file."
+    )
+    with pytest.raises(ValueError) as error:
+        zero_shot.main(["--checkpoints", str(tmp_path), "--data_dir", str(tmp_path)])
+    assert str(error.value) == (
+        f"{tmp_path} has no checkpoint with a model (checkpoint-<updates>/config.json). Give the `--output_dir` of a "
+        "run that saved some, or one model by --model_name_or_path."
+    )
+
+
+@pytest.mark.real_data
+def test_real_rows(tiny_model, real_data_dir, tmp_path):
+    """Some rows of every data set, in the released vocabulary, from their files to a figure."""
+    files = (real_data_dir / "openai_gpt_bpe" / name for name in ("encoder_bpe_40000.json", "vocab_40000.bpe"))
+    tokenizer = GPT1Tokenizer.from_openai(*files)
+    model = tiny_model(GPT1ForCausalLM, vocab_size=len(tokenizer), max_position_embeddings=128)
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    tasks = ["cola", "sst2", "race-middle", "story_cloze", "dpr"]
+    zero_shot.main(
+        [
+            *("--model_name_or_path", str(tmp_path), "--data_dir", str(real_data_dir), "--tasks", *tasks),
+            *("--max_rows", "6", "--max_train_rows", "8", "--output", str(tmp_path / "results.json")),
+            *("--device", "cpu"),
+        ]
+    )
+    figures = json.loads((tmp_path / "results.json").read_text())["results"][0]["tasks"]
+    assert {name: (of_task["split"], of_task["num_rows"]) for name, of_task in figures.items()} == {
+        "cola": ("validation", 6),
+        "sst2": ("validation", 6),
+        "race-middle": ("validation", 6),
+        "story_cloze": ("test", 6),
+        "dpr": ("train", 6),
+    }
+    assert all(-1 <= of_task[of_task["metric"]] <= 1 for of_task in figures.values())
+    assert [name for name, of_task in figures.items() if of_task["num_cut"]] == ["race-middle"]

@@ -1,0 +1,108 @@
+"""The four scripts that people edit: each runs on tiny data, is short, and uses public names alone."""
+
+import ast
+import csv
+import importlib.util
+import json
+import re
+import sys
+from pathlib import Path
+
+import datasets
+import pytest
+from conftest import SENTENCES
+
+import modeling_gpt1
+import tokenization
+from modeling_gpt1 import GPT1ForCausalLM, GPT1ForSequenceClassification
+from tokenization import open_tokenizer
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+SCRIPTS = ("finetune_own_file", "finetune_task", "pretrain", "score")
+QUICK = ["--use_cpu", "--disable_tqdm", "true", "--save_strategy", "no", "--report_to", "none", "--max_steps", "2"]
+
+
+@pytest.fixture
+def script(monkeypatch):
+    """Opens a script as a module of a name that nothing else has."""
+
+    def open_script(name):
+        specification = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+        module = importlib.util.module_from_spec(specification)
+        monkeypatch.setitem(sys.modules, specification.name, module)  # the parser looks its dataclasses' module up
+        specification.loader.exec_module(module)
+        return module
+
+    return open_script
+
+
+@pytest.fixture
+def language_model(tiny_model, plain_tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    folder = tmp_path / "model"
+    tiny_model(GPT1ForCausalLM, vocab_size=len(plain_tokenizer), max_position_embeddings=48).save_pretrained(folder)
+    plain_tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def write_task(folder: Path) -> str:
+    rows = [{"sentence": sentence, "label": index % 2} for index, sentence in enumerate(SENTENCES)]
+    folder.mkdir()
+    for split in ("train", "validation"):
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(folder)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_is_short_and_uses_public_names(name):
+    source = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
+    assert len(source.splitlines()) <= 100
+    public = {"modeling_gpt1": modeling_gpt1.__all__, "tokenization": tokenization.__all__}
+    modules = {*sys.stdlib_module_names, *public, "transformers"}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            assert {alias.name for alias in node.names} <= modules
+        if isinstance(node, ast.ImportFrom):
+            assert node.module in modules
+            assert {alias.name for alias in node.names} <= set(public.get(node.module, dir(sys.modules[node.module])))
+
+
+def test_fine_tunes_on_a_task(script, language_model, tmp_path, capsys):
+    arguments = ["--task", "sst2", "--data_dir", write_task(tmp_path / "data"), "--model", language_model]
+    script("finetune_task").main([*arguments, "--output_dir", str(tmp_path / "out"), *QUICK])
+    assert "eval_accuracy" in capsys.readouterr().out
+    assert GPT1ForSequenceClassification.from_pretrained(tmp_path / "out").config.id2label[1] == "positive"
+
+
+def test_fine_tunes_on_an_own_file_and_names_its_classes(script, language_model, tmp_path, capsys):
+    with (tmp_path / "rows.csv").open("w", newline="", encoding="utf-8") as file:
+        moods = ("good", "bad", "good", "bad", "bad")
+        csv.writer(file).writerows([["body", "mood"], *zip(SENTENCES, moods, strict=True)])
+    files = ["--train_file", str(tmp_path / "rows.csv"), "--validation_file", str(tmp_path / "rows.csv")]
+    columns = ["--text", "body", "--label", "mood", "--model", language_model]
+    script("finetune_own_file").main([*files, *columns, "--output_dir", str(tmp_path / "out"), *QUICK])
+    answers = capsys.readouterr().out.splitlines()[-3:]
+    for answer, sentence in zip(answers, SENTENCES, strict=False):
+        assert re.fullmatch(rf"(good|bad) \([01]\.\d\d\): {re.escape(sentence)}", answer)
+
+
+def test_pre_trains(script, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    module = script("pretrain")
+    monkeypatch.setattr(module, "SIZE", {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2})
+    (tmp_path / "book.txt").write_text("\n".join(SENTENCES * 4))
+    files = ["--train_files", str(tmp_path / "book.txt"), "--validation_files", str(tmp_path / "book.txt")]
+    module.main([*files, "--num_merges", "50", "--output_dir", str(tmp_path / "out"), *QUICK])
+    assert "eval_perplexity" in capsys.readouterr().out
+    model = GPT1ForCausalLM.from_pretrained(tmp_path / "out")
+    assert model.config.vocab_size == len(open_tokenizer(tmp_path / "out")) and model.config.hidden_size == 16
+
+
+def test_scores(script, language_model, tmp_path, capsys):
+    module, data = script("score"), write_task(tmp_path / "data")
+    module.main(["--model", language_model, "--task", "sst2", "--data_dir", data, "--max_rows", "4"])
+    *sentences, answers = capsys.readouterr().out.splitlines()
+    figures = [float(line.split()[0]) for line in sentences]
+    assert len(figures) == 4 and all(figure < 0 for figure in figures)
+    assert sentences[0].endswith("  He was hungry, so he ate an apple.")
+    assert re.fullmatch(r"sst2 \{'accuracy': (0\.\d+|1\.0), 'normalised': -?\d\.\d+\}", answers)

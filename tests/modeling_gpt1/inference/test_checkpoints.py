@@ -1,0 +1,27 @@
+"""Checkpoints of a run in the order of their updates; what is no model is left out."""
+
+import json
+
+import pytest
+
+from modeling_gpt1.inference.checkpoints import saved_checkpoints
+
+
+def test_checkpoints_by_updates(tmp_path):
+    for name in ("checkpoint-100", "checkpoint-20", "checkpoint-30-old", "checkpoint-40"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / ("weights" if name.endswith("40") else "config.json")).touch()
+    (tmp_path / "checkpoint-20" / "trainer_state.json").write_text(json.dumps({"num_input_tokens_seen": 640}))
+    assert saved_checkpoints(tmp_path) == [
+        {"model": str(tmp_path / "checkpoint-20"), "step": 20, "tokens": 640},
+        {"model": str(tmp_path / "checkpoint-100"), "step": 100, "tokens": None},
+    ]
+
+
+def test_a_run_without_a_model_is_refused(tmp_path):
+    with pytest.raises(ValueError) as error:
+        saved_checkpoints(str(tmp_path))
+    assert str(error.value) == (
+        f"{tmp_path} has no checkpoint with a model (checkpoint-<updates>/config.json). Give the `--output_dir` of a "
+        "run that saved some, or one model by --model_name_or_path."
+    )

@@ -1,0 +1,123 @@
+"""Files and folders that are whole or absent; what a full disk says."""
+
+import os
+import shutil
+
+import pytest
+
+from modeling_gpt1.storage import writing
+from modeling_gpt1.storage.writing import (
+    check_folder,
+    explain_failed_write,
+    is_write_failure,
+    publish_files,
+    publish_folder,
+    whole_or_absent,
+    write_atomically,
+)
+
+
+def fail(*args, **kwargs):
+    raise OSError(28, "No space left on device")
+
+
+def contents(folder) -> dict[str, str]:
+    return {p.relative_to(folder).as_posix(): p.read_text() for p in folder.rglob("*") if p.is_file()}
+
+
+class TestText:
+    def test_the_text_is_there_as_given(self, tmp_path):
+        write_atomically(tmp_path / "x.txt", "für\r\nalle\n")
+        write_atomically(str(tmp_path / "x.txt"), "für\nalle\n")
+        assert (tmp_path / "x.txt").read_bytes() == "für\nalle\n".encode()
+        assert [path.name for path in tmp_path.iterdir()] == ["x.txt"]
+
+    @pytest.mark.parametrize("call", ["fsync", "replace"])
+    def test_a_failed_write_leaves_the_old_text(self, call, tmp_path, monkeypatch):
+        write_atomically(tmp_path / "x.txt", "old")
+        monkeypatch.setattr(os, call, fail)
+        with pytest.raises(OSError, match="No space left"):
+            write_atomically(tmp_path / "x.txt", "new")
+        assert contents(tmp_path) == {"x.txt": "old"}
+
+    def test_it_is_on_the_disk_before_it_has_its_name(self, tmp_path, monkeypatch):
+        calls = []
+        for name in ("fsync", "replace"):
+            call = getattr(os, name)
+            monkeypatch.setattr(os, name, lambda *args, name=name, call=call: calls.append(name) or call(*args))
+        write_atomically(tmp_path / "x.txt", "new")
+        assert calls == ["fsync", "replace", "fsync"]
+
+
+class TestFolders:
+    @staticmethod
+    def _staged(tmp_path):
+        staging, folder = tmp_path / "_incomplete" / "result", tmp_path / "result"
+        (staging / "sub").mkdir(parents=True)
+        (staging / "sub" / "a").write_text("new")
+        folder.mkdir()
+        (folder / "b").write_text("old")
+        return staging, folder
+
+    def test_a_published_folder_replaces_the_old_one(self, tmp_path):
+        publish_folder(*self._staged(tmp_path))
+        assert contents(tmp_path) == {"result/sub/a": "new"}
+
+    def test_the_old_folder_comes_back(self, tmp_path, monkeypatch):
+        staging, folder = self._staged(tmp_path)
+        rename = os.rename
+        monkeypatch.setattr(os, "rename", lambda old, new: fail() if old == staging else rename(old, new))
+        with pytest.raises(OSError, match="No space left"):
+            publish_folder(staging, folder)
+        assert contents(folder) == {"b": "old"}
+
+    def test_published_files_leave_the_others(self, tmp_path):
+        staging, folder = self._staged(tmp_path)
+        (staging / "b").write_text("new")
+        publish_files(staging, folder)
+        assert contents(tmp_path) == {"result/sub/a": "new", "result/b": "new"}
+        assert list(tmp_path.iterdir()) == [folder]
+
+    def test_whole_or_absent(self, tmp_path, monkeypatch):
+        folder = tmp_path / "deep" / "result"
+        with pytest.raises(KeyError), whole_or_absent(folder) as staging:
+            (staging / "a").write_text("half")
+            raise KeyError
+        assert list(folder.parent.iterdir()) == []
+        for text in ("first", "second"):
+            with whole_or_absent(folder) as staging:
+                (staging / "a").write_text(text)
+            assert contents(tmp_path) == {"deep/result/a": text}
+        monkeypatch.setattr(writing, "flush", fail)
+        with pytest.raises(OSError, match="No space left"), whole_or_absent(folder) as staging:
+            (staging / "a").write_text("third")
+        assert contents(tmp_path) == {"deep/result/a": "second"}
+
+
+class TestFailures:
+    def test_a_folder_that_cannot_be_written(self, tmp_path):
+        (tmp_path / "file").write_text("in the way")
+        with pytest.raises(ValueError) as error:
+            check_folder(tmp_path / "file", "to")
+        assert str(error.value) == (
+            f"`to` is '{tmp_path}/file', where nothing can be written (File exists). Pass a folder that can be "
+            "written."
+        )
+        check_folder(tmp_path / "new" / "one")
+        assert list((tmp_path / "new" / "one").iterdir()) == []
+
+    def test_a_full_disk(self, tmp_path, monkeypatch):
+        error = OSError(28, "No space left on device")
+        failure = f"The model could not be written to {tmp_path}: [Errno 28] No space left on device."
+        remedy = "Make sure that it can be written"
+        assert explain_failed_write(error, "The model", tmp_path, 1000) == (failure, remedy)
+        usage = shutil.disk_usage(tmp_path)
+        monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=400_000))
+        failure += " It needs about 5.0 MB, and 0.4 MB are free."
+        assert explain_failed_write(error, "The model", tmp_path, 5_000_000) == (failure, "Make room")
+        assert explain_failed_write(error, "The model", tmp_path, 5_000_000, "(x)") == (failure, "Make room (x)")
+
+    def test_which_errors_are_of_a_write(self):
+        assert is_write_failure(OSError(30, "Read-only file system"))
+        assert is_write_failure(RuntimeError("[enforce fail at inline_container.cc:664]"))
+        assert not is_write_failure(RuntimeError("size mismatch"))

@@ -1,0 +1,235 @@
+"""`gpt1 playground` in a real browser. Needs what no other test needs, and skips where it is not installed:
+
+chromium and chromium-driver (Debian's packages), and Gradio and Selenium (`pip install -e ".[browser]"`);
+`make test-browser` installs the latter two and runs this file.
+"""
+
+import json
+import shutil
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM
+from modeling_gpt1.playground.page import build_page
+
+BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+if BROWSER is None or DRIVER is None:
+    pytest.skip("no browser: install Debian's chromium and chromium-driver", allow_module_level=True)
+for package in ("gradio", "selenium"):
+    pytest.importorskip(package, reason=f"no {package}: pip install -e '.[browser]'")
+
+HOSTILE = "<script>window.harm=1</script> <img src=x onerror='window.harm=1'> [s] [e] ${window.harm=1} {{window.harm}}"
+# Every text on the page whose contrast with what lies behind it is below WCAG's 4.5 : 1.
+FAINT_TEXTS = """
+const context = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+function rgba(colour) {
+  context.clearRect(0, 0, 1, 1); context.fillStyle = colour; context.fillRect(0, 0, 1, 1);
+  return [...context.getImageData(0, 0, 1, 1).data];
+}
+function behind(element) {
+  const layers = [];
+  for (let e = element; e; e = e.parentElement) layers.unshift(rgba(getComputedStyle(e).backgroundColor));
+  return layers.reduce((below, [r, g, b, a]) => [r, g, b].map((c, k) => (a * c + (255 - a) * below[k]) / 255),
+                       [255, 255, 255]);
+}
+function luminance(colour) {
+  const [r, g, b] = colour.map(c => c / 255).map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}
+const faint = [];
+for (const element of document.querySelectorAll('body *')) {
+  const text = [...element.childNodes].filter(n => n.nodeType === 3).map(n => n.data.trim()).join('');
+  if (!text || !element.checkVisibility({opacityProperty: true, visibilityProperty: true})) continue;
+  const [top, low] = [luminance(rgba(getComputedStyle(element).color).slice(0, 3)), luminance(behind(element))];
+  const ratio = (Math.max(top, low) + 0.05) / (Math.min(top, low) + 0.05);
+  if (ratio < 4.5) faint.push(element.tagName + '.' + element.className + ' ' + text.slice(0, 40) + ' ' + ratio);
+}
+return faint;
+"""
+
+
+@pytest.fixture(scope="module")
+def models(tiny_model, tiny_tokenizer, tmp_path_factory):
+    """Folders of tiny models by traversal."""
+    folder = tmp_path_factory.mktemp("models")
+    for traversal in ("classification", "entailment", "multiple_choice", None):
+        model_class = GPT1ForCausalLM if traversal is None else GPT1DoubleHeadsModel
+        sizes = {"vocab_size": len(tiny_tokenizer), "max_position_embeddings": 256}
+        tiny_model(model_class, seed=10, traversal=traversal, **sizes).save_pretrained(folder / str(traversal))
+        tiny_tokenizer.save_pretrained(folder / str(traversal))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(models):
+    """Of a page that is served in this process."""
+    page, settings = build_page([str(models / "classification"), str(models / "entailment")])
+    _, url, _ = page.queue().launch(prevent_thread_lock=True, quiet=True, share=False, **settings)
+    yield url
+    page.close()
+
+
+@contextmanager
+def chromium(folder: Path, width: int):
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    switches = ["headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run"]
+    switches += ["disable-background-networking", "disable-component-update", "disable-sync"]
+    switches += [f"user-data-dir={folder}", f"window-size={width},1000"]
+    for switch in switches:
+        options.add_argument(f"--{switch}")
+    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
+    driver = webdriver.Chrome(options, Service(DRIVER))
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+class Visitor:
+    """A person at the page."""
+
+    def __init__(self, driver, url):
+        self.driver = driver
+        driver.get(url)
+        self.wait_for("status", "is open")
+
+    def find(self, selector):
+        return self.driver.find_element("css selector", selector)
+
+    def text(self, element):
+        return self.find(f"#{element}").text
+
+    def wait_for(self, element, text, seconds=60):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                if text in self.text(element):
+                    return
+            except Exception:  # the page replaces its elements while it is read
+                pass
+            time.sleep(0.1)
+        pytest.fail(f"{text!r} did not appear in {element}: {self.text(element)!r}")
+
+    def type(self, box, text):
+        # As pasting does: keys one by one take a second per line.
+        self.driver.execute_script(
+            "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input', {bubbles: true}))",
+            self.find(f"#{box} textarea, #{box} input"),
+            text,
+        )
+
+    def open(self, name, expected="is open"):
+        self.type("model", str(name))
+        self.find("#open").click()
+        self.wait_for("status", f"{name} {expected}" if expected == "is open" else expected)
+
+    def press(self, button, element, expected):
+        self.find(f"#{button}").click()
+        self.wait_for(element, expected)
+
+    def visible(self, *boxes):
+        return [box for box in boxes if any(found.is_displayed() for found in self.finds(f"#{box}"))]
+
+    def finds(self, selector):
+        return self.driver.find_elements("css selector", selector)
+
+    def check_page(self):
+        """Nothing runs over, nothing is hard to read, nothing failed, nothing was asked of another machine."""
+        time.sleep(0.5)  # colours fade
+        script = "return [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+        wide, room = self.driver.execute_script(script)
+        assert wide <= room
+        assert self.driver.execute_script(FAINT_TEXTS) == []
+        assert [entry for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"] == []
+        messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+        own = ("http://127.0.0.1:", "http://localhost:", "data:", "chrome:")  # chrome: the browser's first, empty tab
+        assert [url for url in asked if not url.startswith(own)] == []
+
+
+@pytest.fixture(scope="module", params=[1280, 480])
+def visitor(request, address, tmp_path_factory):
+    with chromium(tmp_path_factory.mktemp("browser"), request.param) as driver:
+        yield Visitor(driver, address)
+
+
+def tokens(visitor):
+    pieces = visitor.finds("#result .gpt1-token")
+    return [(piece.get_attribute("class").split()[1], piece.text.split("\n")[0]) for piece in pieces]
+
+
+def test_classification(visitor, models):
+    visitor.open(models / "classification")
+    assert visitor.visible("first", "second", "question", "answers") == ["first"]
+    visitor.type("first", "the [e] girl")
+    visitor.press("read", "result", "Probabilities")
+    shown = tokens(visitor)
+    assert shown[0] == ("gpt1-control", "[s]") and shown[-1] == ("gpt1-control", "[e]")
+    assert {kind for kind, _ in shown[1:-1]} == {"gpt1-first"}
+    assert len(visitor.finds("#result .gpt1-loss")) == len(shown) - 1
+    assert len(visitor.finds("#result .gpt1-bar")) == 2
+    visitor.check_page()
+    visitor.driver.execute_script("document.querySelector('#result p').style.color = '#999'")
+    assert len(visitor.driver.execute_script(FAINT_TEXTS)) == 1
+
+
+def test_hostile_input_is_shown_as_text(visitor, models):
+    visitor.open(models / "entailment")
+    assert visitor.visible("first", "second", "question", "answers") == ["first", "second"]
+    visitor.type("first", "the girl")
+    visitor.type("second", HOSTILE)
+    visitor.press("read", "result", "hypothesis")
+    visitor.open(f"{models}<img src=x onerror=window.harm=1>", expected="There is no folder")
+    assert visitor.finds("#result script, #result img, #status img, #status script") == []
+    assert visitor.driver.execute_script("return window.harm === undefined")
+    assert "<img src=x" in visitor.text("status")
+    visitor.check_page()
+
+
+def test_multiple_choice_with_twenty_answers(visitor, models):
+    visitor.open(models / "multiple_choice")
+    assert visitor.visible("first", "second", "question", "answers") == ["first", "question", "answers"]
+    visitor.type("first", "the old farmer")
+    visitor.type("answers", "")
+    visitor.press("read", "result", "There are no answers. Write at least one, each on a line of its own.")
+    visitor.type("answers", "\n".join(["he smiled at her and walked to the market " * 2] * 20))
+    visitor.press("read", "result", "Answer 20")
+    assert len(visitor.finds("#result .gpt1-bar")) == len(visitor.finds("#result details")) == 20
+    assert len(visitor.finds("#result details[open]")) == 4
+    visitor.check_page()
+
+
+def test_over_long_and_empty_input(visitor, models):
+    visitor.open(models / "classification")
+    visitor.type("first", " ")
+    visitor.press("read", "result", "The text is empty. Write at least one word.")
+    visitor.check_page()
+    visitor.type("first", "the " * 10_000)
+    visitor.press("read", "result", "of the text it read the first 254 of 10000 tokens.")
+    assert len(tokens(visitor)) == 256
+    visitor.type("first", "w" * 300)
+    visitor.press("read", "result", "of the text it read the first 254 of 300 tokens.")
+    visitor.check_page()
+
+
+def test_the_continuation_appears_and_stops(visitor, models):
+    visitor.open(models / "None")
+    visitor.type("first", "the old farmer")
+    visitor.press("read", "result", "This model has no task head: it has no classes to choose from.")
+    visitor.press("write", "continuation", "after: text")
+    written = ""
+    for _ in range(100):
+        time.sleep(0.1)
+        previous, written = written, visitor.text("continuation")
+        if previous == written and len(written) > 40:
+            break
+    assert written.startswith("Continuation") and len(written) > 40
+    visitor.find("#stop").click()
+    visitor.check_page()

@@ -1,0 +1,699 @@
+"""The report of the experiments: tables, figures and claims as literals; the whole page, also with hostile texts."""
+
+import copy
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+import torch
+
+from modeling_gpt1 import GPT1Config, GPT1ForCausalLM
+from modeling_gpt1.inference.heuristics import HEURISTICS
+from modeling_gpt1.reproduction import claims, figures
+from modeling_gpt1.reproduction import page as look
+from modeling_gpt1.reproduction.published import BEST_BEFORE, PAPER_MODEL, PAPER_URL, PUBLISHED
+from modeling_gpt1.reproduction.report import build_report
+from modeling_gpt1.reproduction.results import common_settings
+
+METRICS = {"cola": "matthews_correlation", "mrpc": "f1", "qqp": "f1", "stsb": "pearson"}
+
+
+def fine_tuned(task, variant, seed, score, n_transfer=None, **settings):
+    """A finished cell, as a `CellStore` keeps it."""
+    metric = METRICS.get(task, "accuracy")
+    prefix = "predict" if task == "story_cloze" else "eval"
+    return {
+        **{"kind": "fine_tuning", "task": task, "variant": variant, "n_transfer": n_transfer, "lm_coef": None},
+        **{"seed": seed, "model": "GPT-1 (2 layers, 32 wide)", "seconds": 30.0},
+        "settings": {"num_train_epochs": "3", "model_fingerprint": variant, **settings},
+        "metrics": {"eval_loss": 1.0, f"{prefix}_{metric}": score / 100},
+    }
+
+
+def asked(family, step, **normalised):
+    """A checkpoint's zero-shot cell, of 400 rows a task."""
+    tasks = {
+        name: {
+            **{"accuracy": 0.5 + value * 0.432, "normalised": value, "metric": "accuracy", "chance": 0.5},
+            **{"best_known": 0.932, "split": "validation", "num_rows": 400},
+        }
+        for name, value in normalised.items()
+    }
+    return {
+        **{"kind": "zero_shot", "model": family, "family": family, "step": step, "tokens": step and 512 * step},
+        **{"tasks": tasks, "settings": {}},
+    }
+
+
+# Rows of table 5 on two tasks of the paper's and one more: seeds apart, overlapping, single, missing.
+SCORES = {
+    ("rte", "full"): [54.0, 56.0],
+    ("rte", "without_pretraining"): [52.0, 53.0],
+    ("rte", "without_auxiliary"): [55.0, 57.0],
+    ("rte", "lstm"): [57.0, 58.0],
+    ("cola", "full"): [20.0, 22.0],
+    ("cola", "without_pretraining"): [-1.0, 3.0],
+    ("cola", "without_auxiliary"): [25.0, 26.0],
+    ("cola", "lstm"): [10.0],
+    ("story_cloze", "full"): [60.0, 61.0],
+    ("story_cloze", "without_pretraining"): [50.0, 51.0],
+}
+CELLS = [
+    fine_tuned(task, variant, seed, score, **({"max_train_samples": "1000"} if task == "cola" else {}))
+    for (task, variant), scores in SCORES.items()
+    for seed, score in enumerate(scores, start=1)
+]
+CELLS += [
+    fine_tuned("rte", "transfer", seed, score, n_transfer)
+    for n_transfer, scores in {0: [53.5, 55.0], 1: [53.0, 54.5]}.items()
+    for seed, score in enumerate(scores, start=1)
+]
+CELLS += [
+    asked(family, step, sst2=value)
+    for family, values in {"gpt1": (0.0, 0.1, 0.3, 0.5), "gpt1-lstm": (0.0, 0.3, 0.0, 0.1)}.items()
+    for step, value in zip((0, 100, 200, 400), values, strict=True)
+]
+CELLS.append(asked("gpt1", None, sst2=0.9, cola=-0.004))  # the model itself is no point of the curve
+ABOUT = {
+    "title": "A small reproduction",
+    "models": [
+        {
+            **{"name": "GPT-1 (2 layers, 32 wide)", "parameters": 1234567, "config": {"num_hidden_layers": 2}},
+            "pretraining": {"tokens": 51200, "updates": 400, "perplexity": 71.25},
+        },
+        {"name": "LSTM (1 layer, 64 wide)", "parameters": 1000000, "config": {}, "pretraining": {}},
+    ],
+    "environment": {"cores": 2, "torch": "2.13.0"},
+    "commands": ["gpt1 reproduce --output_dir report"],
+    "unfinished": [
+        {"task": "cola", "variant": "lstm", "n_transfer": None, "seed": 2, "reason": "failed: out of memory"},
+        {"task": "story_cloze", "variant": "lstm", "n_transfer": None, "seed": 1, "reason": "not run yet"},
+        {"task": "story_cloze", "variant": "lstm", "n_transfer": None, "seed": 2, "reason": "not run yet"},
+    ],
+    "date": "2018-06-11",
+}
+
+
+@pytest.fixture(scope="module")
+def report():
+    return build_report(CELLS, **ABOUT)
+
+
+def by_key(items, key="id"):
+    return {item[key]: item for item in items}
+
+
+# ---- The paper's figures
+
+
+def test_published_figures_agree_with_each_other():
+    table_5 = PUBLISHED["table-5"]
+    eight = ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"]
+    assert all(list(row) == ["average", *eight] for row in table_5.values())
+    # The paper prints 69.1 for the LSTM, whose eight figures have the mean 69.1625.
+    assert [sum(of_row[task] for task in eight) / 8 for of_row in table_5.values()] == [
+        pytest.approx(mean) for mean in (74.65, 59.925, 75.025, 69.1625)
+    ]
+    assert [of_row["average"] for of_row in table_5.values()] == [74.7, 59.9, 75.0, 69.1]
+    results = {**PUBLISHED["table-2"]["full"], **PUBLISHED["table-4"]["full"]}
+    assert {task: results[task] for task in eight if task != "mnli"} == {
+        task: table_5["full"][task] for task in eight if task != "mnli"
+    }
+    assert (results["mnli-m"] + results["mnli-mm"]) / 2 == pytest.approx(81.75) and table_5["full"]["mnli"] == 81.8
+
+
+def test_the_papers_model_has_the_parameters_of_our_default():
+    with torch.device("meta"):
+        model = GPT1ForCausalLM(GPT1Config())
+    assert model.num_parameters() == PAPER_MODEL["parameters"]
+    assert {name: getattr(model.config, name) for name in PAPER_MODEL["config"]} == PAPER_MODEL["config"]
+
+
+def test_the_zero_shot_scale_ends_at_the_papers_figures():
+    best = {key: figure for of in BEST_BEFORE.values() for key, (figure, _) in of.items()}
+    names = {"race-middle": "race-m", "race-high": "race-h"}
+    found = {names.get(name, name): 100 * of_task.best_known for name, of_task in HEURISTICS.items() if name != "dpr"}
+    assert found == {name: pytest.approx(best[name]) for name in found} and len(found) == 6
+
+
+# ---- Comparisons and verdicts
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "outcome", "text"),
+    [
+        ({1: 54.0, 2: 56.0}, {1: 52.0, 2: 53.9}, "better", "RTE 55.0 [54.0–56.0] against 53.0 [52.0–53.9], +2.0"),
+        ({1: 50.0, 2: 51.0}, {1: 52.0, 2: 54.0}, "worse", "RTE 50.5 [50.0–51.0] against 53.0 [52.0–54.0], −2.5"),
+        ({1: 54.0, 2: 56.0}, {1: 52.0, 2: 54.0}, "level", "RTE 55.0 [54.0–56.0] against 53.0 [52.0–54.0], +2.0"),
+        ({1: -3.0, 2: 2.0}, {1: -0.5, 2: 0.5}, "level", "RTE −0.5 [−3.0 to 2.0] against 0.0 [−0.5 to 0.5], −0.5"),
+        ({1: 90.0}, {1: 50.0, 2: 51.0}, "level", "RTE 90.0 against 50.5 [50.0–51.0], +39.5"),
+    ],
+)
+def test_seeds_whose_ranges_meet_are_level(first, second, outcome, text):
+    remarks = {"level": "within the seeds' range"} if len(first) > 1 else {"level": "one seed, so of unknown spread"}
+    remark = remarks.get(outcome, "ranges apart")
+    assert claims.compare("RTE", first, second) == claims.Comparison(outcome, f"{text} ({remark})")
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "verdict"),
+    [
+        ("", "not measured"),
+        ("better better", "holds"),
+        ("worse", "does not hold"),
+        ("worse level", "does not hold"),
+        ("better worse", "mixed"),
+        ("better level", "mixed"),
+        ("level level", "mixed"),
+    ],
+)
+def test_verdicts(outcomes, verdict):
+    comparisons = [claims.Comparison(outcome, "") for outcome in outcomes.split()]
+    assert claims.verdict(comparisons) == verdict
+
+
+def test_verdicts_of_a_claim_that_something_harms():
+    def verdict(*outcomes):
+        return claims.verdict([claims.Comparison(outcome, "") for outcome in outcomes], "worse")
+
+    assert verdict("worse") == "holds" and verdict("worse", "level") == verdict("level") == "mixed"
+    assert verdict("worse", "better") == "mixed" and verdict("better", "level") == "does not hold"
+
+
+def test_standard_errors():
+    assert claims.standard_error(0.5, 400, "accuracy") == pytest.approx(0.025)
+    assert claims.standard_error(0.6, 400, "matthews_correlation") == pytest.approx(0.032)
+    assert claims.standard_error(1.0, 100, "accuracy") == pytest.approx(0.01)
+
+
+# ---- The report as a dictionary
+
+
+def test_table_5(report):
+    table = by_key(report["tables"])["table-5"]
+    assert [(column["label"], column["metric"]) for column in table["columns"]] == [
+        ("Average", "of the paper's eight tasks"),
+        ("Average", "of CoLA, RTE"),
+        ("CoLA", "Matthews correlation"),
+        ("SST-2", "accuracy"),
+        ("MRPC", "F1"),
+        ("STS-B", "Pearson correlation"),
+        ("QQP", "F1"),
+        ("MNLI", "accuracy"),
+        ("QNLI", "accuracy"),
+        ("RTE", "accuracy"),
+        ("Story Cloze", "accuracy"),
+    ]
+    rows = by_key(table["rows"], "key")
+    assert list(rows) == ["full", "without_pretraining", "without_auxiliary", "lstm"]
+    cola = "validation; max_train_samples 1000"
+    assert {key: rows["full"]["cells"][key] for key in ("average", "average-common", "cola", "mnli")} == {
+        "average": {"paper": 74.7, "measured": None, "settings": "", "missing": "not every task was measured"},
+        "average-common": {
+            "paper": 50.7,  # of 45.4 and 56.0
+            "measured": {"median": 38.0, "lowest": 37.0, "highest": 39.0, "seeds": [1, 2]},
+            **{"settings": "mean over the tasks, seed by seed", "missing": None},
+        },
+        "cola": {
+            "paper": 45.4,
+            "measured": {"median": 21.0, "lowest": 20.0, "highest": 22.0, "seeds": [1, 2]},
+            **{"settings": cola, "missing": None},
+        },
+        "mnli": {"paper": 81.8, "measured": None, "settings": "", "missing": "not asked for"},
+    }
+    assert {key: rows["lstm"]["cells"][key] for key in ("average-common", "cola", "story_cloze")} == {
+        "average-common": {
+            "paper": 42.45,  # of 30.3 and 54.6; by the seed that both tasks have
+            "measured": {"median": 33.5, "lowest": 33.5, "highest": 33.5, "seeds": [1]},
+            **{"settings": "mean over the tasks, seed by seed", "missing": None},
+        },
+        "cola": {
+            "paper": 30.3,
+            "measured": {"median": 10.0, "lowest": 10.0, "highest": 10.0, "seeds": [1]},
+            **{"settings": cola, "missing": "seed 2: failed: out of memory"},
+        },
+        "story_cloze": {"paper": None, "measured": None, "settings": "", "missing": "seed 1, 2: not run yet"},
+    }
+    assert rows["full"]["cells"]["story_cloze"]["settings"] == "test"
+
+
+def test_tables_2_to_4(report):
+    tables = by_key(report["tables"])
+    full, before = tables["table-4"]["rows"]
+    assert full["cells"]["cola"] == by_key(tables["table-5"]["rows"], "key")["full"]["cells"]["cola"]
+    assert full["cells"]["glue"] == {
+        **{"paper": 72.8, "measured": None, "settings": ""},
+        "missing": "needs a submission to the benchmark's server",
+    }
+    assert before["only_paper"] and before["cells"]["cola"] == {
+        **{"paper": 35.0, "measured": None, "settings": "single-task BiLSTM + ELMo + attention", "missing": None},
+    }
+    medians = {
+        key: cell["measured"] and cell["measured"]["median"]
+        for name in ("table-2", "table-3")
+        for key, cell in tables[name]["rows"][0]["cells"].items()
+    }
+    assert medians == {
+        **dict.fromkeys(("mnli-m", "mnli-mm", "snli", "scitail", "qnli", "race-m", "race-h", "race")),
+        **{"rte": 55.0, "story_cloze": 60.5},
+    }
+
+
+def test_parts_and_all_tasks():
+    """MNLI's two columns and their mean, RACE's three from one run, and the paper's own average."""
+    tasks = {"cola": 40.0, "sst2": 90.0, "mrpc": 80.0, "stsb": 80.0, "qqp": 70.0, "qnli": 80.0, "rte": 60.0}
+    cells = [fine_tuned(task, "full", 1, score) for task, score in tasks.items()]
+    mnli = {"eval_validation_matched_accuracy": 0.81, "eval_validation_mismatched_accuracy": 0.79}
+    cells.append({**fine_tuned("mnli", "full", 1, 0.0), "metrics": mnli})
+    # The paper trains one model on RACE and scores it on the parts too.
+    cells.append(fine_tuned("race", "full", 1, 50.0))
+    parts = {"race-middle": 56.0, "race-high": 44.0}
+    cells += [{**fine_tuned(part, "full", 1, score), "seconds": 0} for part, score in parts.items()]
+    cells.append({**fine_tuned("snli", "full", 1, float("nan")), "metrics": {}})
+    report = build_report(cells, title="")
+    assert report["measured"]["fine_tuning_runs"] == 10
+    tables = by_key(report["tables"])
+    row = tables["table-5"]["rows"][0]["cells"]
+    assert [column["key"] for column in tables["table-5"]["columns"]][-2:] == ["rte", "race"]
+    assert "average-common" not in row
+    # (40 + 90 + 80 + 80 + 70 + 80 + 80 + 60) / 8
+    assert (row["average"]["paper"], row["average"]["measured"]["median"]) == (74.7, 72.5)
+    assert tables["table-5"]["rows"][3]["cells"]["average"]["missing"] == "nothing of this row was measured"
+    parts = {**tables["table-2"]["rows"][0]["cells"], **tables["table-3"]["rows"][0]["cells"], "mnli": row["mnli"]}
+    found = {key: cell["measured"]["median"] for key, cell in parts.items() if cell["measured"]}
+    assert found == {
+        **{"mnli-m": 81.0, "mnli-mm": 79.0, "mnli": 80.0, "qnli": 80.0, "rte": 60.0},
+        **{"race": 50.0, "race-m": 56.0, "race-h": 44.0},
+    }
+    assert parts["snli"]["missing"] == "no accuracy in the runs' results"
+
+
+def test_figures(report):
+    left, right = report["figures"]
+    assert left["series"] == [
+        {
+            **{"label": "RTE", "panel": "RTE", "dashed": False},
+            **{"note": "validation split; bars from the lowest to the highest seed", "remark": ""},
+            "points": [
+                {"x": -1, "y": 52.5, "lowest": 52.0, "highest": 53.0},
+                {"x": 0, "y": 54.25, "lowest": 53.5, "highest": 55.0},
+                {"x": 1, "y": 53.75, "lowest": 53.0, "highest": 54.5},
+                {"x": 2, "y": 55.0, "lowest": 54.0, "highest": 56.0},
+            ],
+        }
+    ]
+    assert [(series["label"], series["panel"], series["dashed"]) for series in right["series"]] == [
+        ("Transformer", "SST-2: sentiment analysis", False),
+        ("LSTM", "SST-2: sentiment analysis", True),
+    ]
+    assert right["series"][1]["points"] == [
+        {"x": 0, "y": 0.0, "lowest": None, "highest": None},
+        {"x": 100, "y": 0.3, "lowest": None, "highest": None},
+        {"x": 200, "y": 0.0, "lowest": None, "highest": None},
+        {"x": 400, "y": 0.1, "lowest": None, "highest": None},
+    ]
+    # √(0.5 · 0.5 / 400) / 0.432, twice
+    note = "0 is accuracy 50.0, 1 is 93.2; 400 rows of validation, two standard errors about 0.12"
+    assert {(series["note"], series["remark"]) for series in right["series"]} == {(note, "")}
+    assert left["missing"] is None and right["missing"] is None
+    assert right["caption"].partition(" The Transformer")[2] == (
+        " itself, not a checkpoint of its pre-training: SST-2: sentiment analysis 0.90, CoLA: linguistic "
+        "acceptability 0.00."
+    )
+
+
+def test_the_ends_say_nothing_of_the_layers_between():
+    ends = {0: {1: 50.0, 2: 51.0}, 12: {1: 60.0, 2: 61.0}}
+    between = {**ends, 6: {1: 55.0, 2: 56.0}}
+    verdicts = [[of["verdict"] for of in claims.transfer_claims({"RTE": curve}, 12)] for curve in (ends, between)]
+    assert verdicts == [["not measured", "not measured", "holds"], ["not measured", "holds", "holds"]]
+
+
+def test_missing_checkpoints_are_told():
+    def waiting(family, step, reason):
+        return {"kind": "zero_shot", "family": family, "step": step, "reason": reason}
+
+    unfinished = [waiting("gpt1", 100, "not run yet"), waiting("gpt1", 200, "not run yet")]
+    unfinished += [waiting("gpt1-lstm", 200, "no <memory>"), waiting("gpt1-lstm", None, "not run yet")]
+    report = build_report([asked("gpt1", 0, sst2=0.1)], title="", unfinished=unfinished)
+    told = "Missing, by updates: Transformer 100, 200: not run yet; LSTM 200: no <memory>; LSTM the model itself: "
+    assert report["figures"][1]["caption"].endswith(f" {told}not run yet.") and report["measured"]["unfinished"] == 4
+    assert "LSTM 200: no &lt;memory&gt;;" in look.page(report)
+
+
+def test_seeds_without_a_score_are_told():
+    cells = [fine_tuned("stsb", "full", seed, score) for seed, score in enumerate((20.0, 22.0, float("nan")), start=1)]
+    cell = build_report(cells, title="")["tables"][2]["rows"][0]["cells"]["stsb"]
+    assert cell["measured"] == {"median": 21.0, "lowest": 20.0, "highest": 22.0, "seeds": [1, 2]}
+    assert cell["missing"] == "seed 3: no Pearson correlation in the results"
+
+
+def test_a_score_that_never_changes_is_told():
+    cells = [asked("gpt1", step, sst2=0.031, cola=step / 1000) for step in (0, 100)]
+    report = build_report([*cells, asked("gpt1-lstm", 0, sst2=0.1)], title="")
+    remark = "The Transformer's score never changes, as where the same answer is always given."
+    assert [
+        (series["label"], series["panel"].partition(":")[0], series["remark"])
+        for series in report["figures"][1]["series"]
+    ] == [
+        ("Transformer", "SST-2", remark),
+        ("LSTM", "SST-2", ""),
+        ("Transformer", "CoLA", ""),
+    ]
+    assert remark in Page(look.page(report)).texts
+
+
+def test_claims(report):
+    assert [(claim["verdict"], claim["evidence"]) for claim in report["claims"]] == [
+        (
+            "holds",
+            "Average of CoLA, RTE: 38.0 [37.0–39.0] against 26.8 [25.5–28.0], +11.2 (ranges apart).",
+        ),
+        (
+            "holds",
+            "CoLA 21.0 [20.0–22.0] against 1.0 [−1.0 to 3.0], +20.0 (ranges apart); RTE 55.0 [54.0–56.0] against 52.5 "
+            "[52.0–53.0], +2.5 (ranges apart); Story Cloze 60.5 [60.0–61.0] against 50.5 [50.0–51.0], +10.0 (ranges "
+            "apart).",
+        ),
+        (
+            "not measured",
+            "Needs the full model and the one without the auxiliary objective on a data set of more than 100 000 rows "
+            "to train on.",
+        ),
+        # By size: CoLA's runs were cut to 1000 rows, RTE has 2490.
+        (
+            "mixed",
+            "CoLA 21.0 [20.0–22.0] against 25.5 [25.0–26.0], −4.5 (ranges apart); RTE 55.0 [54.0–56.0] against 56.0 "
+            "[55.0–57.0], −1.0 (within the seeds' range).",
+        ),
+        ("mixed", "Average of CoLA, RTE: 38.0 [37.0–39.0] against 33.5, +4.5 (one seed, so of unknown spread)."),
+        (
+            "does not hold",
+            "CoLA 21.0 [20.0–22.0] against 10.0, +11.0 (one seed, so of unknown spread); RTE 55.0 [54.0–56.0] against "
+            "57.5 [57.0–58.0], −2.5 (ranges apart).",
+        ),
+        ("not measured", "Needs the Transformer and the LSTM, both pre-trained, on MRPC."),
+        (
+            "holds",
+            "RTE: embeddings alone, against nothing, 54.2 [53.5–55.0] against 52.5 [52.0–53.0], +1.8 (ranges apart).",
+        ),
+        (
+            "mixed",
+            "RTE: 1 layer, against 0, 53.8 [53.0–54.5] against 54.2 [53.5–55.0], −0.5 (within the seeds' range); RTE: "
+            "2 layers, against 1, 55.0 [54.0–56.0] against 53.8 [53.0–54.5], +1.2 (within the seeds' range).",
+        ),
+        (
+            "mixed",
+            "RTE: all 2 layers, against embeddings alone, 55.0 [54.0–56.0] against 54.2 [53.5–55.0], +0.8 (within the "
+            "seeds' range).",
+        ),
+        ("holds", "SST-2: sentiment analysis: 0.00 to 0.50, +0.50 (two standard errors: 0.10)."),
+        ("holds", "SST-2: sentiment analysis: 0.50 against 0.10, +0.40 (two standard errors: 0.12)."),
+        ("holds", "SST-2: sentiment analysis: mean change 0.233 (LSTM) against 0.167 (Transformer)."),
+    ]
+    assert json.loads(json.dumps(report, allow_nan=False)) == {
+        **report,
+        "claims": [{**claim, "comparisons": [list(c) for c in claim["comparisons"]]} for claim in report["claims"]],
+    }
+
+
+def test_parts_of_race_wait_for_the_whole():
+    waiting = {"task": "race", "variant": "full", "n_transfer": None, "seed": 1, "reason": "not run yet"}
+    table = by_key(build_report([], title="", unfinished=[waiting])["tables"])["table-3"]
+    missing = {key: cell["missing"] for key, cell in table["rows"][0]["cells"].items()}
+    assert missing == {
+        "story_cloze": "not asked for",
+        **dict.fromkeys(("race-m", "race-h", "race"), "seed 1: not run yet"),
+    }
+
+
+def test_what_was_measured_and_how(report):
+    assert report["settings"] == {"seeds": [1, 2], "fine_tuning": {"num_train_epochs": "3"}}
+    assert report["measured"] == {
+        **{"fine_tuning_runs": 23, "fine_tuning_seconds": 690, "tasks": ["cola", "rte", "story_cloze"]},
+        **{"zero_shot_checkpoints": 9, "zero_shot_tasks": ["cola", "sst2"], "unfinished": 3},
+    }
+    assert (report["title"], report["date"]) == ("A small reproduction", "2018-06-11")
+
+
+def test_common_settings_are_those_of_every_run():
+    runs = [{"epochs": "3", "rate": "1", "rows": "9", "seed": 1}, {"epochs": "3", "rate": "2", "seed": 1}]
+    assert common_settings(runs) == {"epochs": "3"} and common_settings([]) == {}
+
+
+def test_nothing_finished():
+    empty = build_report([], title="Nothing yet")
+    assert {claim["verdict"] for claim in empty["claims"]} == {"not measured"}
+    rows = [row for table in empty["tables"] for row in table["rows"]]
+    assert {cell["measured"] for row in rows for cell in row["cells"].values()} == {None}
+    assert [figure["missing"] for figure in empty["figures"]] == [
+        "No run transferred only some of the layers: not asked for, or not finished.",
+        "No checkpoint along pre-training was asked: not asked for, or not finished.",
+    ]
+    assert "Left empty: No checkpoint along pre-training was asked" in look.page(empty)
+
+
+def test_cells_of_two_settings_are_refused():
+    twin = fine_tuned("rte", "full", 2, 50.0, num_train_epochs="1")
+    with pytest.raises(ValueError) as error:
+        build_report([*CELLS, twin], title="")
+    assert str(error.value) == (
+        "Two cells are of rte, full, 2; they differ in num_train_epochs. Pass the cells of one set of settings."
+    )
+
+
+# ---- The page
+
+
+class Page(HTMLParser):
+    """What a page consists of; fails where elements are not closed in their order."""
+
+    VOID = {"meta", "br", "line", "circle", "rect", "polyline"}
+
+    def __init__(self, markup):
+        super().__init__()
+        self.open, self.tags, self.texts, self.rows, self.row = [], [], [], [], None
+        self.feed(markup)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, f"</{tag}> closes nothing"
+
+    def handle_data(self, data):
+        self.texts.append(data)
+        if self.open and {"td", "th"} & set(self.open):
+            self.rows[-1][-1] = f"{self.rows[-1][-1]} {data}".strip()
+
+    def all(self, name):
+        return [attrs for tag, attrs in self.tags if tag == name]
+
+
+@pytest.fixture(scope="module")
+def page(report):
+    return Page(look.page(report))
+
+
+def test_every_cell_is_on_the_page(page):
+    rows = [row for row in page.rows if row]
+    place = rows.index(["Average of the paper's eight tasks"] + [
+        text for paper in ("74.7", "59.9", "75.0", "69.1") for text in (paper, "not every task was measured")
+    ] + [""])  # fmt: skip
+    assert rows[place - 2 : place + 12] == [
+        [
+            "Task",
+            *("Transformer, auxiliary LM (full)", "Transformer, without pre-training"),
+            *("Transformer, without auxiliary LM", "LSTM, auxiliary LM", "Settings"),
+        ],
+        ["Paper", "Measured"] * 4,
+        rows[place],
+        [
+            *("Average of CoLA, RTE", "50.7", "38.0 37.0–39.0, 2 seeds", "36.4", "26.8 25.5–28.0, 2 seeds"),
+            *("51.1", "40.8 40.0–41.5, 2 seeds", "42.5", "33.5 1 seed", "mean over the tasks, seed by seed"),
+        ],
+        [
+            *("CoLA Matthews correlation", "45.4", "21.0 20.0–22.0, 2 seeds", "18.9", "1.0 −1.0 to 3.0, 2 seeds"),
+            *("47.9", "25.5 25.0–26.0, 2 seeds", "30.3", "10.0 1 seed seed 2: failed: out of memory"),
+            "validation; max_train_samples 1000",
+        ],
+        *(
+            [label, *(text for paper in papers for text in (paper, "not asked for")), ""]
+            for label, papers in {
+                "SST-2 accuracy": ("91.3", "84.0", "92.0", "90.5"),
+                "MRPC F1": ("82.3", "79.4", "84.9", "83.2"),
+                "STS-B Pearson correlation": ("82.0", "30.9", "83.2", "71.8"),
+                "QQP F1": ("70.3", "65.5", "69.8", "68.1"),
+                "MNLI accuracy": ("81.8", "75.7", "81.1", "73.7"),
+                "QNLI accuracy": ("88.1", "71.2", "86.9", "81.1"),
+            }.items()
+        ),
+        [
+            *("RTE accuracy", "56.0", "55.0 54.0–56.0, 2 seeds", "53.8", "52.5 52.0–53.0, 2 seeds"),
+            *("54.4", "56.0 55.0–57.0, 2 seeds", "54.6", "57.5 57.0–58.0, 2 seeds", "validation"),
+        ],
+        [
+            *("Story Cloze accuracy", "", "60.5 60.0–61.0, 2 seeds", "", "50.5 50.0–51.0, 2 seeds"),
+            *("", "not asked for", "", "seed 1, 2: not run yet", "test"),
+        ],
+        ["layers transferred", "RTE"],
+    ]
+    assert ["GLUE the benchmark's average", "72.8", "needs a submission to the benchmark's server", "",
+            "68.9 multi-task BiLSTM + ELMo + attention"] in rows  # fmt: skip
+    assert ["2", "55.0 (54.0–56.0)"] in rows and ["400", "0.50", "0.10"] in rows
+    assert ["GPT-1 (2 layers, 32 wide)", "1 234 567", "num_hidden_layers 2", "51 200 tokens", "400", "71.2"] in rows
+    sizes = "num_hidden_layers 12, hidden_size 768, num_attention_heads 12"
+    assert ["The paper's Transformer", "116 534 784", sizes, "unknown", "unknown", "18.4"] in rows
+    assert ["LSTM (1 layer, 64 wide)", "1 000 000", "", "unknown", "unknown", "unknown"] in rows
+
+
+def test_the_page_needs_nothing_else(page):
+    tags = {tag for tag, _ in page.tags}
+    assert not tags & set("script link img iframe object embed base form image use foreignobject video audio".split())
+    names = {name for _, attrs in page.tags for name in attrs}
+    assert not {name for name in names if name.startswith("on") or name in ("src", "srcset", "style", "xlink:href")}
+    links = {attrs["href"] for attrs in page.all("a") if not attrs["href"].startswith("#")}
+    assert links == {PAPER_URL}
+    (style,) = (text for text in page.texts if "box-sizing" in text)
+    assert "--transformer: #60a5fa;" in style
+    assert "url(" not in style and "@import" not in style and "http" not in style
+    policy = next(attrs for attrs in page.all("meta") if "http-equiv" in attrs)
+    assert policy["content"] == "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def test_the_page_is_for_everyone(page):
+    assert page.all("html") == [{"lang": "en"}]
+    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    targets = {attrs["href"][1:] for attrs in page.all("a") if attrs["href"].startswith("#")}
+    targets |= {attrs[name] for attrs in page.all("table") for name in attrs if name.startswith("aria-")}
+    assert targets <= set(ids)
+    assert all(attrs.get("scope") in ("col", "row", "colgroup") for attrs in page.all("th"))
+    boxes = [attrs for attrs in page.all("div") if attrs.get("class") == "scroll"]
+    assert len(boxes) == len(page.all("table")) and all(box["tabindex"] == "0" and box["aria-label"] for box in boxes)
+    pictures = [attrs for attrs in page.all("svg") if "aria-hidden" not in attrs]
+    assert [picture["aria-label"] for picture in pictures] == [
+        "RTE: score × 100 over layers transferred",
+        "SST-2: sentiment analysis: 0: guessing, 1: best known over updates of pre-training",
+    ]
+    # Each picture has its numbers, and each verdict its word.
+    assert len(page.all("details")) == len(pictures)
+    text = " ".join(" ".join(page.texts).split())
+    assert "holds: 6, does not hold: 1, mixed: 4, not measured: 2" in text
+    assert "How a verdict is reached Two settings differ on a task where the ranges of their seeds lie apart" in text
+
+
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;"
+
+
+def hostile_report():
+    """Every text from outside is hostile."""
+    cells = copy.deepcopy(CELLS)
+    for cell in cells:
+        cell["settings"][HOSTILE] = HOSTILE
+        if cell["kind"] == "zero_shot":
+            cell["tasks"] = {HOSTILE: {**cell["tasks"]["sst2"], "split": HOSTILE}}
+    del cells[0]["settings"][HOSTILE]
+    return build_report(
+        cells,
+        title=HOSTILE,
+        date=HOSTILE,
+        models=[{"name": HOSTILE, "config": {"num_hidden_layers": 2, HOSTILE: HOSTILE}, "parameters": None}],
+        settings={HOSTILE: HOSTILE},
+        environment={HOSTILE: HOSTILE},
+        commands=[HOSTILE],
+        unfinished=[{**missing, "reason": HOSTILE} for missing in ABOUT["unfinished"]],
+    )
+
+
+def test_hostile_texts_stay_texts(monkeypatch):
+    report = hostile_report()
+    page = Page(look.page(report))
+    assert not {tag for tag, _ in page.tags} & {"script", "img"}
+    assert not {name for _, attrs in page.tags for name in attrs if name.startswith("on") or name == "src"}
+    # Title, date, model, configuration, settings, machine, command, missing, panel, its note, numbers, …
+    assert "".join(page.texts).count(HOSTILE) > 15
+    labels = [attrs["aria-label"] for attrs in page.all("svg") if "aria-label" in attrs]
+    assert labels[1] == f"{HOSTILE}: 0: guessing, 1: best known over updates of pre-training"
+    # Without escaping the same report has both, so that the test above can fail.
+    monkeypatch.setattr(look, "TEMPLATES", look.TEMPLATES.overlay(autoescape=False))
+    naive = re.findall(r"<(script|img)", look.page(report))
+    assert naive.count("script") > 15 and naive.count("img") > 15
+
+
+def test_a_report_that_was_kept_makes_the_same_page(report):
+    assert look.page(json.loads(json.dumps(report))) == look.page(report)
+
+
+# ---- Figures
+
+
+def test_ticks():
+    assert figures.round_ticks(52.0, 56.0) == [52, 53, 54, 55, 56]
+    assert figures.round_ticks(-0.13, 0.62) == [-0.2, 0.0, 0.2, 0.4, 0.6, 0.8]
+    assert figures.round_ticks(0.0, 0.0) == [-0.06, -0.04, -0.02, 0.0, 0.02, 0.04, 0.06]
+    assert figures.round_ticks(0.0, 97.0) == [0, 20, 40, 60, 80, 100]
+    assert figures.log_ticks([0, 370, 1000, 3700]) == [0, 500, 1000, 2000]
+    assert figures.log_ticks([10, 50000]) == [10, 100, 1000, 10000]
+    assert figures.log_ticks([300, 450]) == [300, 450]
+
+
+def test_places(report):
+    """The first and the last point of a curve, and the points before the first update left of all others."""
+    left, right = report["figures"]
+    points = left["series"][0]["points"]
+    x, y = figures.scale_x(left, points), figures.scale_y(points)
+    assert [round(y(value)) for value in (52, 54, 56)] == [192, 101, 10]  # from the axis to the top
+    assert [round(x(value)) for value in (-1, 0, 2)] == [55, 149, 337]
+    logarithmic = figures.scale_x(right, right["series"][0]["points"])
+    places = [logarithmic(value) for value in (0, 100, 200, 400)]
+    assert places[0] == figures.LEFT and places[2] - places[1] == pytest.approx(places[3] - places[2])
+    assert round(places[3]) == 339
+    templates = look.TEMPLATES.get_template("figures.html").module
+    markup = templates.draw({**left["series"][0], "points": points[-1:]}, x, y)
+    assert markup == (
+        '<polyline class="curve transformer" points="336.7,55.5"/><line class="spread transformer" x1="336.7" '
+        'y1="101.0" x2="336.7" y2="10.0"/><circle class="transformer" cx="336.7" cy="55.5" r="3.5"/>'
+    )
+
+
+@pytest.mark.parametrize(
+    ("tick", "name"),
+    [(0, "0"), (500, "500"), (1000, "1k"), (1500, "1500"), (20000, "20k"), (10**6, "1M"), (-1, "none")],
+)
+def test_names_of_ticks(tick, name):
+    assert figures.name_of({"x_names": {"-1": "none"}}, tick) == name
+
+
+def luminance(colour):
+    channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(first, second):
+    """Ratio of WCAG 2.2, 1.4.3."""
+    darker, lighter = sorted([luminance(first), luminance(second)])
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def test_contrast_is_enough_for_everyone():
+    for shade in (0, 1):
+        colours = {name: pair[shade] for name, pair in look.COLOURS.items()}
+        grounds = [colours["page"], colours["panel"]]
+        texts = ("ink", "faint", "link", "holds", "fails", "mixed")
+        assert [name for name in texts for ground in grounds if contrast(colours[name], ground) < 4.5] == []
+        curves = ("transformer", "lstm")  # WCAG 1.4.11, of what is no text
+        assert [name for name in curves for ground in grounds if contrast(colours[name], ground) < 3] == []

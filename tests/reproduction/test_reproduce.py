@@ -1,0 +1,710 @@
+"""`gpt1 reproduce`: which runs it makes and in which order, what it keeps, and that nothing is run twice.
+
+Small scripts stand in for `gpt1 finetune` and `gpt1 zero-shot`, so that processes are real and cost nothing; one cell
+is trained in earnest.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import OpenAIGPTConfig, OpenAIGPTLMHeadModel
+
+from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1LSTMConfig, GPT1LSTMForCausalLM
+from modeling_gpt1.commands import finetune
+from modeling_gpt1.commands import reproduce as reproduce_command
+from modeling_gpt1.reproduction import cells as cells_module
+from modeling_gpt1.reproduction import grid, runs
+from modeling_gpt1.reproduction.arguments import PAPER_TASKS
+from modeling_gpt1.reproduction.cells import Cell, CellStore, run_cells
+from modeling_gpt1.reproduction.models import data_fingerprint, describe_model, model_fingerprint
+from modeling_gpt1.reproduction.page import page
+from modeling_gpt1.reproduction.plan import plan
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Runs the script that has the command's name.
+COMMAND = """
+import pathlib, runpy, sys
+del sys.argv[0]
+runpy.run_path(str(pathlib.Path(__file__).with_name(f"{sys.argv[0]}.py")), run_name="__main__")
+"""
+# Writes down how it was called, and results that its arguments decide.
+FINETUNE = """
+import json, pathlib, sys
+words = sys.argv[1:]
+with pathlib.Path(__file__).with_name("calls.jsonl").open("a") as file:
+    file.write(json.dumps(words) + "\\n")
+value = lambda flag: words[words.index(flag) + 1]
+if value("--task") == pathlib.Path(__file__).with_name("bad_task").read_text():
+    print("reading the data")
+    sys.exit("ValueError: row 7 has no label")
+score = {"full": 0.5, "--n_transfer": 0.4, "--lm_coef": 0.6}
+score = next((score[word] for word in words if word in score), 0.5) + int(value("--seed")) / 100
+names = ["accuracy", "f1", "pearson", "matthews_correlation", "validation_matched_accuracy"]
+names += ["validation_mismatched_accuracy"]
+results = {f"eval_{name}": score for name in names} | {"eval_validation_mismatched_accuracy": score + 0.1}
+if "--do_predict" in words:
+    results["predict_accuracy"] = score + 0.2
+output = pathlib.Path(value("--output_dir"))
+output.mkdir(parents=True)
+(output / "all_results.json").write_text(json.dumps(results))
+"""
+ZERO_SHOT = """
+import json, pathlib, sys
+words = sys.argv[1:]
+with pathlib.Path(__file__).with_name("calls.jsonl").open("a") as file:
+    file.write(json.dumps(words) + "\\n")
+of_task = {"matthews_correlation": 0.1, "normalised": 0.3, "metric": "matthews_correlation", "chance": 0.0}
+of_task |= {"best_known": 0.35, "split": "validation", "num_rows": 20}
+results = {"settings": {}, "results": [{"model": "m", "tasks": {"cola": of_task}}]}
+pathlib.Path(words[words.index("--output") + 1]).write_text(json.dumps(results))
+"""
+
+
+def reproduce(words: list[str]) -> int:
+    """The exit status of the command, without what it does to this process."""
+    return grid.run_grid(reproduce_command.parse_arguments(words), ["gpt1", "reproduce", *words])
+
+
+@pytest.fixture(scope="module")
+def models(plain_tokenizer, tmp_path_factory):
+    """A Transformer of two layers and an LSTM of one, as pre-trained models are saved."""
+    torch.manual_seed(0)
+    size = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64, "vocab_size": len(plain_tokenizer)}
+    lstm_size = {"hidden_size": 16, "lstm_hidden_size": 24, "vocab_size": len(plain_tokenizer)}
+    made = [GPT1ForCausalLM(GPT1Config(**size)), GPT1LSTMForCausalLM(GPT1LSTMConfig(**lstm_size))]
+    folders = [tmp_path_factory.mktemp("model") for _ in made]
+    for folder, model in zip(folders, made, strict=True):
+        model.save_pretrained(folder)
+        plain_tokenizer.save_pretrained(folder)
+    return folders
+
+
+@pytest.fixture
+def stand_ins(tmp_path, monkeypatch):
+    """Gives a function that tells how the commands were called since it was last asked."""
+    runs.has_split.cache_clear()
+    folder = tmp_path / "scripts"
+    folder.mkdir()
+    (folder / "gpt1.py").write_text(COMMAND)
+    (folder / "finetune.py").write_text(FINETUNE)
+    (folder / "zero-shot.py").write_text(ZERO_SHOT)
+    (folder / "bad_task").write_text("none")
+    monkeypatch.setattr(runs, "COMMAND", (sys.executable, str(folder / "gpt1.py")))
+
+    def calls() -> list[list[str]]:
+        path = folder / "calls.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        path.unlink(missing_ok=True)
+        return [json.loads(line) for line in lines]
+
+    calls.folder = folder
+    return calls
+
+
+@pytest.fixture
+def data_dir(tmp_path):
+    """Story Cloze with labels in its test split, RTE without, RACE with validation splits alone."""
+
+    def write(name: str, rows: list[dict]) -> None:
+        path = tmp_path / "data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    story = {"context": "he paid .", "ending1": "he left .", "ending2": "green .", "label": 0}
+    for split in ("train", "validation", "test"):
+        write(f"story_cloze/{split}.jsonl", [story, {**story, "label": 1}])
+        pair = {"sentence1": "he paid five dollars .", "sentence2": "he paid .", "label": -1 if split == "test" else 0}
+        write(f"rte/{split}.jsonl", [pair] * 4 + [{**pair, "label": -1 if split == "test" else 1}] * 4)
+    question = {"article": "he paid .", "question": "who ?", "options": ["he", "she", "it", "we"], "label": 0}
+    for part in ("matched", "mismatched"):
+        write(f"mnli/validation_{part}.jsonl", [{"premise": "he paid .", "hypothesis": "he left .", "label": 1}])
+    for part in ("middle", "high"):
+        write(f"race/{part}_train.jsonl", [question])
+        write(f"race/{part}_validation.jsonl", [question])
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def command(models, data_dir, tmp_path):
+    """Makes a command line; what `finetune` has goes to the command of that name."""
+
+    def make(*words: str, finetune: tuple[str, ...] = ("--learning_rate", "5e-4", "--use_cpu")) -> list[str]:
+        places = ["--model", str(models[0]), "--data_dir", str(data_dir), "--output_dir", str(tmp_path / "out")]
+        return [*places, *words, "--finetune_arguments", *finetune]
+
+    return make
+
+
+def finished(folder: Path) -> dict[str, dict]:
+    """Cells by their readable names."""
+    return {path.stem.rpartition("-")[0]: json.loads(path.read_text()) for path in (folder / "cells").iterdir()}
+
+
+def told(capsys) -> str:
+    return re.sub(r"\d+:\d\d:\d\d", "TIME", capsys.readouterr().out)
+
+
+# ---- The plan
+
+
+def names_of(arguments: list[str]) -> list[str]:
+    return [cell.name for cell in plan(reproduce_command.parse_arguments(arguments))]
+
+
+def test_whole_seeds_come_first_and_shared_cells_once(command, models):
+    more = ["--lstm_model", str(models[1]), "--tasks", "RTE", "mrpc", "--transfer_tasks", "rte", "--seeds", "1", "2"]
+    assert names_of(command(*more)) == [
+        "rte-full-seed1",
+        "mrpc-full-seed1",
+        "rte-without_auxiliary-seed1",
+        "rte-without_pretraining-seed1",
+        "rte-lstm-seed1",
+        "mrpc-without_auxiliary-seed1",
+        "mrpc-without_pretraining-seed1",
+        "mrpc-lstm-seed1",
+        "rte-transfer-0-seed1",
+        "rte-transfer-1-seed1",
+        "zero-shot-gpt1-final",
+        "zero-shot-gpt1-lstm-final",
+        "rte-full-seed2",
+        "mrpc-full-seed2",
+        "rte-without_auxiliary-seed2",
+        "rte-without_pretraining-seed2",
+        "rte-lstm-seed2",
+        "mrpc-without_auxiliary-seed2",
+        "mrpc-without_pretraining-seed2",
+        "mrpc-lstm-seed2",
+        "rte-transfer-0-seed2",
+        "rte-transfer-1-seed2",
+    ]
+
+
+def test_a_part_of_the_experiments(command):
+    ablations = ["--experiments", "ablations", "--tasks", "rte", "stsb", "--variants", "without_auxiliary"]
+    assert names_of(command(*ablations, "--seeds", "7")) == [
+        "rte-without_auxiliary-seed7",
+        "stsb-without_auxiliary-seed7",
+    ]
+    layers = ["--experiments", "layer_transfer", "--transfer_tasks", "rte", "--transfer_layers", "-1", "1", "2"]
+    assert names_of(command(*layers, "--seeds", "7")) == [
+        "rte-without_pretraining-seed7",
+        "rte-transfer-1-seed7",
+        "rte-full-seed7",
+    ]
+    every = names_of(command("--experiments", "fine_tuning", "--seeds", "1"))
+    assert every == [f"{task}-full-seed1" for task in PAPER_TASKS] and len(every) == 12
+
+
+def keys_of(arguments: list[str]) -> set[str]:
+    return {cell.key for cell in plan(reproduce_command.parse_arguments(arguments))}
+
+
+def test_what_makes_another_cell(command, models, data_dir, tmp_path):
+    settings = ["--experiments", "fine_tuning", "--tasks", "rte", "--seeds", "1"]
+    first = keys_of(command(*settings))
+    again = command(*settings, "--only_report", "--title", "x", finetune=("--use_cpu", "--learning_rate=5e-4"))
+    elsewhere = [str(tmp_path / "other") if word == str(tmp_path / "out") else word for word in again]
+    copy = str(shutil.copytree(models[0], tmp_path / "copy"))
+    moved = [copy if word == str(models[0]) else word for word in elsewhere]
+    assert keys_of(moved) == first
+
+    another_rate = keys_of(command(*settings, finetune=("--learning_rate", "1e-4", "--use_cpu")))
+    another_model = keys_of([str(models[1]) if word == str(models[0]) else word for word in again])
+    with (data_dir / "rte" / "train.jsonl").open("a") as file:
+        file.write("\n")
+    data_fingerprint.cache_clear()
+    other_data = keys_of(command(*settings))
+    assert len(first | another_rate | another_model | other_data) == 4
+
+
+def test_a_model_is_told_by_what_its_files_hold(models, tmp_path):
+    copy = shutil.copytree(models[0], tmp_path / "copy")
+    (copy / "README.md").write_text("A card decides nothing.")
+    assert model_fingerprint(str(copy)) == model_fingerprint(str(models[0]))
+    weights = bytearray((copy / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (copy / "model.safetensors").write_bytes(weights)
+    model_fingerprint.cache_clear()
+    assert model_fingerprint(str(copy)) != model_fingerprint(str(models[0]))
+
+
+def test_finished_cells_of_a_folder_stay_its_cells():
+    """The name of a cell's file follows from its facts, whatever made it."""
+    facts = {"kind": "fine_tuning", "task": "rte", "seed": 1, "settings": {"learning_rate": "5e-4"}}
+    assert Cell("rte-full-seed1", facts, {"model": "GPT-1"}, print).key == "rte-full-seed1-4841dd6fd6f9"
+
+
+# ---- Runs
+
+
+def test_cells_and_commands(stand_ins, command, models, data_dir, tmp_path, capsys):
+    more = ["--lstm_model", str(models[1]), "--experiments", "fine_tuning", "ablations", "layer_transfer"]
+    tasks = ["--tasks", "rte", "--transfer_tasks", "story_cloze", "--transfer_layers", "1", "--seeds", "3"]
+    assert reproduce(command(*more, *tasks)) == 0
+    model, lstm = (["--model_name_or_path", str(folder), "--do_train"] for folder in models)
+    calls = stand_ins()
+    work = [Path(call.pop(call.index("--output_dir") + 1)) for call in calls]
+    common = ["--data_dir", str(data_dir), "--seed", "3", "--output_dir", "--save_strategy", "no"]
+    common += ["--disable_tqdm", "true", "--learning_rate", "5e-4", "--use_cpu"]
+    assert calls == [
+        ["--task", "rte", *common, *model, "--do_eval"],
+        ["--task", "rte", *common, *model[:2], "--lm_coef", "0", "--do_train", "--do_eval"],
+        ["--task", "rte", *common, *model[:2], "--n_transfer", "-1", "--do_train", "--do_eval"],
+        ["--task", "rte", *common, *lstm, "--do_eval"],
+        [
+            *("--task", "story_cloze", *common, *model[:2], "--n_transfer", "1"),
+            *("--do_train", "--do_eval", "--do_predict"),
+        ],
+    ]
+    assert len(set(work)) == 5 and not any(folder.exists() for folder in work)
+    assert told(capsys) == (
+        "[1/5, TIME] rte-full-seed3: rte 53.0, TIME\n"
+        "[2/5, TIME] rte-without_auxiliary-seed3: rte 63.0, TIME\n"
+        "[3/5, TIME] rte-without_pretraining-seed3: rte 43.0, TIME\n"
+        "[4/5, TIME] rte-lstm-seed3: rte 53.0, TIME\n"
+        "[5/5, TIME] story_cloze-transfer-1-seed3: story_cloze 63.0, TIME\n"
+        f"{tmp_path}/out/report.html and report.json tell of 5 finished cells.\n"
+    )
+    cells = finished(tmp_path / "out")
+    assert cells["rte-lstm-seed3"]["model"] == "LSTM (1 layer, 24 wide)"
+    fields = ("variant", "n_transfer", "lm_coef", "model_fingerprint")
+    fingerprints = [model_fingerprint(str(folder)) for folder in models]
+    assert [tuple(cells[name][field] for field in fields) for name in sorted(cells)] == [
+        ("full", None, None, fingerprints[0]),
+        ("lstm", None, None, fingerprints[1]),
+        ("without_auxiliary", None, 0.0, fingerprints[0]),
+        ("without_pretraining", -1, None, fingerprints[0]),
+        ("transfer", 1, None, fingerprints[0]),
+    ]
+    cell = cells["rte-full-seed3"]
+    assert cell.pop("seconds") < 60 and cell.pop("metrics")["eval_accuracy"] == 0.53
+    files = {"test.jsonl": 632, "train.jsonl": 624, "validation.jsonl": 624}
+    assert cell == {
+        **{"kind": "fine_tuning", "task": "rte", "variant": "full", "n_transfer": None, "lm_coef": None, "seed": 3},
+        **{"settings": {"learning_rate": "5e-4", "use_cpu": True}, "model_fingerprint": fingerprints[0]},
+        **{"data": files, "model": "GPT-1 (2 layers, 16 wide)", "scores": {"rte": 53.0}},
+    }
+
+
+def test_the_weight_of_the_auxiliary_objective_is_told(stand_ins, command, tmp_path):
+    variants = ["--experiments", "ablations", "--tasks", "rte", "--seeds", "1", "--variants", "full"]
+    weight = ("--use_cpu", "--lm_coef", "0.25")
+    assert reproduce(command(*variants, "without_auxiliary", finetune=weight)) == 0
+    assert [[call[at + 1] for at, word in enumerate(call) if word == "--lm_coef"] for call in stand_ins()] == [
+        ["0.25"],
+        ["0.25", "0"],  # the last one counts
+    ]
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    rows = [row["cells"]["rte"]["settings"] for row in report["tables"][3]["rows"]]
+    assert (rows[0], rows[2]) == ("validation; lm_coef 0.25", "validation")
+    assert report["settings"]["fine_tuning"] == {"use_cpu": True}
+
+
+def test_finished_cells_are_not_run_again(stand_ins, command, tmp_path, capsys):
+    settings = ["--experiments", "fine_tuning", "--seeds", "1", "--tasks"]
+    assert reproduce(command(*settings, "rte")) == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "out" / "cells").iterdir()}
+    assert len(stand_ins()) == 1
+    told(capsys)
+    assert reproduce(command(*settings, "mrpc", "rte")) == 0
+    assert [call[1] for call in stand_ins()] == ["mrpc"]
+    assert told(capsys) == (
+        "[1/2, TIME] mrpc-full-seed1: mrpc 51.0, TIME\n"
+        "[2/2, TIME] rte-full-seed1: finished before\n"
+        f"{tmp_path}/out/report.html and report.json tell of 2 finished cells.\n"
+    )
+    assert before.items() <= {path: path.read_bytes() for path in (tmp_path / "out" / "cells").iterdir()}.items()
+
+
+def test_a_failing_cell_does_not_stop_the_others(stand_ins, command, tmp_path, capsys):
+    (stand_ins.folder / "bad_task").write_text("mrpc")
+    arguments = command("--experiments", "fine_tuning", "--tasks", "mrpc", "rte", "story_cloze", "--seeds", "1")
+    shutil.rmtree(tmp_path / "data" / "story_cloze")
+    assert reproduce(arguments) == 1
+    (log,) = (tmp_path / "out" / "logs").glob("mrpc-*")
+    first, *rest = log.read_text().splitlines()
+    assert first.startswith(f"$ {sys.executable} {stand_ins.folder}/gpt1.py finetune --task mrpc")
+    assert rest == ["reading the data", "ValueError: row 7 has no label"]
+    data = tmp_path / "data"
+    assert told(capsys) == (
+        f"[1/3, TIME] mrpc-full-seed1: FAILED, its command ended with status 1. The end of {log}:\n"
+        f"    {first}\n"
+        "    reading the data\n"
+        "    ValueError: row 7 has no label\n"
+        "[2/3, TIME] rte-full-seed1: rte 51.0, TIME\n"
+        "[3/3, TIME] story_cloze-full-seed1: FAILED, ValueError: No file of task 'story_cloze' found in "
+        f"{data / 'story_cloze'}, {data}. Needed: files named train, validation, test (those that there are), each "
+        "ending in .jsonl, .jsonl.gz, .csv, .parquet.\n"
+        f"{tmp_path}/out/report.html and report.json tell of 1 finished cell.\n"
+        "2 of 3 cells failed: mrpc-full-seed1, story_cloze-full-seed1\n"
+    )
+    assert set(finished(tmp_path / "out")) == {"rte-full-seed1"} and not list((tmp_path / "out" / "work").iterdir())
+    rows = json.loads((tmp_path / "out" / "report.json").read_text())["tables"][2]["rows"][0]["cells"]
+    assert rows["mrpc"]["missing"] == f"seed 1: its command ended with status 1. The end of {log}:"
+
+    (stand_ins.folder / "bad_task").write_text("none")
+    stand_ins()
+    assert reproduce(command("--experiments", "fine_tuning", "--tasks", "mrpc", "rte", "--seeds", "1")) == 0
+    assert [call[1] for call in stand_ins()] == ["mrpc"]
+
+
+def test_scores_of_tasks_in_parts(stand_ins, command, tmp_path):
+    assert reproduce(command("--experiments", "fine_tuning", "--tasks", "mnli", "race", "--seeds", "1")) == 0
+    cells = finished(tmp_path / "out")
+    assert cells["mnli-full-seed1"]["scores"] == {"mnli-m": 51.0, "mnli-mm": 61.0}
+    # Without test splits RACE is scored on validation; the same model is scored on both parts.
+    assert cells["race-full-seed1"]["scores"] == {"race": 51.0, "race-m": 51.0, "race-h": 51.0}
+    assert {task: found["eval_accuracy"] for task, found in cells["race-full-seed1"]["parts"].items()} == {
+        "race-middle": 0.51,
+        "race-high": 0.51,
+    }
+    _, trained, *parts = stand_ins()
+    assert "--do_train" in trained and not any("--do_train" in call or "--do_predict" in call for call in parts)
+    model = trained[trained.index("--output_dir") + 1]
+    assert [(call[1], call[call.index("--model_name_or_path") + 1]) for call in parts] == [
+        ("race-middle", model),
+        ("race-high", model),
+    ]
+    tables = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]
+    race = tables[1]["rows"][0]["cells"]
+    assert {name: race[name]["measured"]["median"] for name in ("race-m", "race-h", "race")} == {
+        **{"race-m": 51.0, "race-h": 51.0, "race": 51.0}
+    }
+
+
+def test_what_cannot_be_scored_is_not_trained(stand_ins, command, data_dir, tmp_path, capsys):
+    (data_dir / "mnli" / "validation_mismatched.jsonl").unlink()
+    for split in ("validation", "test"):
+        (data_dir / "story_cloze" / f"{split}.jsonl").unlink()
+    (data_dir / "scitail").mkdir()
+    (data_dir / "scitail" / "train.jsonl").write_text("no rows\n")  # an error that is no ValueError
+    tasks = ["--tasks", "mnli", "story_cloze", "scitail", "rte"]
+    assert reproduce(command("--experiments", "fine_tuning", *tasks, "--seeds", "1")) == 1
+    assert [call[1] for call in stand_ins()] == ["rte"]
+    unscored = "FAILED, ValueError: A run of {} could not be scored: there is no labelled data of {}. Put it into the "
+    unscored += "task's folder.\n"
+    told_lines = told(capsys)
+    assert told_lines.startswith(
+        f"[1/4, TIME] mnli-full-seed1: {unscored.format('mnli', 'validation_matched and validation_mismatched')}"
+        f"[2/4, TIME] story_cloze-full-seed1: {unscored.format('story_cloze', 'validation')}"
+        "[3/4, TIME] scitail-full-seed1: FAILED, DatasetGenerationError: "
+    )
+    assert "[4/4, TIME] rte-full-seed1: rte 51.0, TIME\n" in told_lines
+
+
+def test_race_without_files_of_its_parts(stand_ins, command, data_dir, tmp_path):
+    for part in ("middle", "high"):
+        for split in ("train", "validation"):
+            (data_dir / "race" / f"{part}_{split}.jsonl").rename(data_dir / "race" / f"{split}.jsonl")
+    assert reproduce(command("--experiments", "fine_tuning", "--tasks", "race", "--seeds", "1")) == 0
+    assert [call[1] for call in stand_ins()] == ["race"]
+    assert finished(tmp_path / "out")["race-full-seed1"]["scores"] == {"race": 51.0}
+    table = json.loads((tmp_path / "out" / "report.json").read_text())["tables"][1]["rows"][0]["cells"]
+    assert table["race-m"]["missing"] == "no accuracy in the runs' results"
+    assert table["race"]["measured"]["median"] == 51.0
+
+
+def test_zero_shot_of_every_checkpoint(stand_ins, command, models, tmp_path, capsys):
+    run = tmp_path / "books"
+    for step in (20, 100):
+        checkpoint = run / f"checkpoint-{step}"
+        shutil.copytree(models[0], checkpoint, ignore=shutil.ignore_patterns("tokenizer*"))
+        (checkpoint / "trainer_state.json").write_text(
+            json.dumps({"num_input_tokens_seen": 64 * step, "global_step": step})
+        )
+    rows = ["--zero_shot_rows", "20", "--zero_shot_train_rows", "30", "--zero_shot_tasks", "CoLA"]
+    assert reproduce(command("--experiments", "zero_shot", "--checkpoints", str(run), *rows)) == 0
+    first, second = stand_ins()
+    limits = ["--max_rows", "20", "--max_train_rows", "30"]
+    data = ["--tokenizer_name", str(run), "--tasks", "cola", "--data_dir", str(tmp_path / "data"), *limits, "--output"]
+    assert first[:-1] == ["--model_name_or_path", str(run / "checkpoint-20"), *data]
+    assert second[:-1] == ["--model_name_or_path", str(run / "checkpoint-100"), *data]
+    assert told(capsys) == (
+        "[1/2, TIME] zero-shot-gpt1-checkpoint-20: cola 10.0, TIME\n"
+        "[2/2, TIME] zero-shot-gpt1-checkpoint-100: cola 10.0, TIME\n"
+        f"{tmp_path}/out/report.html and report.json tell of 2 finished cells.\n"
+    )
+    cell = finished(tmp_path / "out")["zero-shot-gpt1-checkpoint-100"]
+    assert (cell["kind"], cell["family"], cell["step"], cell["tokens"]) == ("zero_shot", "gpt1", 100, 6400)
+    assert cell["settings"] == {"tasks": ["cola"], "max_rows": 20, "max_train_rows": 30}
+    assert cell["tasks"]["cola"]["normalised"] == 0.3
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert [(point["x"], point["y"]) for point in report["figures"][1]["series"][0]["points"]] == [
+        (20, 0.3),
+        (100, 0.3),
+    ]
+    assert report["models"][0]["pretraining"] == {"tokens": 6400, "updates": 100, "perplexity": None}
+    of_one = describe_model(str(run / "checkpoint-20"), str(run))
+    assert of_one["pretraining"]["updates"] == 20  # and not of the whole run
+
+
+def test_an_openai_gpt_folder_is_described_by_our_names(tmp_path):
+    size = {"n_embd": 16, "n_layer": 3, "n_head": 2, "n_positions": 64, "vocab_size": 99}
+    OpenAIGPTLMHeadModel(OpenAIGPTConfig(**size)).save_pretrained(tmp_path)
+    config = describe_model(str(tmp_path), None)["config"]
+    assert (config["num_hidden_layers"], config["hidden_size"]) == (3, 16)
+
+
+def test_a_zero_shot_cell_that_is_missing_is_told(stand_ins, command, tmp_path):
+    (stand_ins.folder / "zero-shot.py").write_text("raise SystemExit('no memory')")
+    assert reproduce(command("--experiments", "zero_shot", "--zero_shot_tasks", "cola")) == 1
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    (log,) = (tmp_path / "out" / "logs").iterdir()
+    assert report["figures"][1]["caption"].endswith(
+        f" Missing, by updates: Transformer the model itself: its command ended with status 1. The end of {log}:."
+    )
+
+
+def test_the_report_tells_of_these_settings_whoever_ran_them(stand_ins, command, models, tmp_path, capsys):
+    settings = ["--experiments", "fine_tuning", "--seeds", "1", "2", "--tasks"]
+    reproduce(command(*settings, "rte"))
+    reproduce(command(*settings, "stsb"))
+    reproduce(command("--experiments", "layer_transfer", "--transfer_tasks", "rte", "--seeds", "1"))
+    reproduce(command(*settings, "rte", finetune=("--learning_rate", "1e-4")))
+    assert len(stand_ins()) == 8
+    told(capsys)
+    arguments = command(*settings, "rte", "cola", "--only_report", "--title", "A small one")
+    assert reproduce(arguments) == 0 and stand_ins() == []
+    out = tmp_path / "out"
+    assert told(capsys) == (
+        f"{out / 'report.html'} and report.json tell of 6 finished cells; 2 of other settings are left out.\n"
+    )
+    report = json.loads((out / "report.json").read_text())
+    assert report["title"] == "A small one" and "<title>A small one</title>" in (out / "report.html").read_text()
+    assert report["settings"] == {"seeds": [1, 2], "fine_tuning": {"learning_rate": "5e-4", "use_cpu": True}}
+    (model,) = report["models"]
+    assert model["name"] == "GPT-1 (2 layers, 16 wide)"
+    assert model["parameters"] == GPT1ForCausalLM.from_pretrained(models[0]).num_parameters()
+    changed = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 64}
+    changed |= {"intermediate_size": 64}
+    assert model["config"] == {"vocab_size": GPT1Config.from_pretrained(models[0]).vocab_size, **changed}
+    rte = report["tables"][0]["rows"][0]["cells"]["rte"]
+    assert rte["measured"] == {"median": 51.5, "lowest": 51.0, "highest": 52.0, "seeds": [1, 2]}
+    assert report["tables"][2]["rows"][0]["cells"]["cola"]["missing"] == "seed 1, 2: not run yet"
+    assert report["commands"] == [f"gpt1 reproduce {' '.join(arguments)}".replace("A small one", "'A small one'")]
+    assert {path.name for path in out.iterdir() if path.is_file()} == {"report.html", "report.json"}
+    assert (out / "report.html").read_text() == page(report)
+
+
+def test_a_report_that_fails_costs_no_cell(stand_ins, command, tmp_path, capsys, monkeypatch):
+    def fail(*arguments, **fields):
+        raise KeyError("perplexity")
+
+    monkeypatch.setattr(grid, "build_report", fail)
+    with pytest.raises(KeyError):
+        reproduce(command("--experiments", "fine_tuning", "--tasks", "rte", "mrpc", "--seeds", "1"))
+    trouble = "The report could not be written: KeyError: 'perplexity'\n"
+    assert told(capsys) == (
+        f"[1/2, TIME] rte-full-seed1: rte 51.0, TIME\n{trouble}[2/2, TIME] mrpc-full-seed1: mrpc 51.0, TIME\n{trouble}"
+    )
+    assert set(finished(tmp_path / "out")) == {"rte-full-seed1", "mrpc-full-seed1"}
+
+
+# ---- Processes that are killed, and several at once
+
+DRIVER = f"""
+import sys, time
+sys.path.insert(0, {str(ROOT)!r})
+from pathlib import Path
+from modeling_gpt1.reproduction.cells import Cell, CellStore, end_commands_on_termination, run_cells
+end_commands_on_termination()
+script = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(60)"
+
+def run(run_command, work):
+    run_command([sys.executable, "-c", script, sys.argv[2]])
+    return {{"scores": {{}}}}
+
+run_cells([Cell("slow", {{"seed": 1}}, {{}}, run)], CellStore(Path(sys.argv[1])), {{}}, lambda: None)
+"""
+
+
+def wait_for(condition, seconds: float = 30):
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
+    return found
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.fixture
+def slow_runner(tmp_path):
+    """A process that runs a cell, and the process that the cell started."""
+    pid_file = tmp_path / "pid"
+    runner = subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path / "out"), str(pid_file)])
+    child = int(wait_for(lambda: pid_file.exists() and pid_file.read_text()))
+    yield runner, child
+    runner.kill()
+    runner.wait()
+    if is_running(child):
+        os.kill(child, signal.SIGKILL)
+
+
+@pytest.fixture
+def cells_and_store(tmp_path):
+    cell = Cell("slow", {"seed": 1}, {}, lambda run, work: {"scores": {"rte": 50.0}})
+    return [cell], CellStore(tmp_path / "out")
+
+
+def test_a_killed_cell_is_free_when_its_last_process_is_gone(slow_runner, cells_and_store, capsys):
+    runner, child = slow_runner
+    cells, store = cells_and_store
+    busy = "[1/1, TIME] slow: left to another process that is running it\n"
+    run_cells(cells, store, {}, lambda: pytest.fail("nothing was run"))
+    assert told(capsys) == busy
+    runner.kill()
+    runner.wait()
+    # What the killed process had started still works on the cell.
+    assert is_running(child)
+    run_cells(cells, store, {}, lambda: pytest.fail("nothing was run"))
+    assert told(capsys) == busy and store.read_all() == {}
+    os.kill(child, signal.SIGKILL)
+    wait_for(lambda: not is_running(child))
+    run_cells(cells, store, {}, lambda: None)
+    assert told(capsys) == "[1/1, TIME] slow: rte 50.0, TIME\n"
+    run_cells(cells, store, {}, lambda: pytest.fail("nothing was run"))
+    assert told(capsys) == "[1/1, TIME] slow: finished before\n"
+
+
+def test_termination_ends_the_command_too(slow_runner, cells_and_store):
+    runner, child = slow_runner
+    cells, store = cells_and_store
+    runner.terminate()
+    assert runner.wait() == 128 + signal.SIGTERM
+    wait_for(lambda: not is_running(child))
+    assert store.read_all() == {} and not list((store.folder / "work").iterdir())
+    with store.lock(cells[0]) as lock:
+        assert lock is not None
+
+
+# ---- In earnest
+
+
+def test_a_cell_in_earnest(command, plain_tokenizer, tmp_path, monkeypatch):
+    """The command of a cell is taken by `gpt1 finetune`, here in this process."""
+    monkeypatch.setattr(finetune, "end_processes", lambda trainer: None)
+
+    def run_here(line, **_):
+        assert line[:4] == [sys.executable, "-m", "modeling_gpt1.commands", "finetune"]
+        finetune.main(line[4:])
+
+    monkeypatch.setattr(cells_module.subprocess, "run", run_here)
+    arguments = command(
+        *("--experiments", "ablations", "--tasks", "rte", "--seeds", "1", "--variants", "without_pretraining"),
+        finetune=("--use_cpu", "--num_train_epochs", "1", "--max_train_samples", "4", "--report_to", "none"),
+    )
+    assert reproduce(arguments) == 0
+    (cell,) = finished(tmp_path / "out").values()
+    assert cell["metrics"]["epoch"] == 1.0 and cell["metrics"]["train_loss"] > 0
+    assert cell["scores"] == {"rte": 100 * cell["metrics"]["eval_accuracy"]}
+    assert not list((tmp_path / "out" / "work").iterdir())
+
+
+def test_the_command_ends_with_a_status(stand_ins, command, tmp_path, monkeypatch):
+    monkeypatch.setattr(reproduce_command, "end_commands_on_termination", lambda: None)
+    (stand_ins.folder / "bad_task").write_text("rte")
+    settings = ["--experiments", "fine_tuning", "--seeds", "1", "--tasks"]
+    assert reproduce_command.main(command(*settings, "mrpc")) is None
+    with pytest.raises(SystemExit) as end:
+        reproduce_command.main(command(*settings, "mrpc", "rte"))
+    assert end.value.code == 1 and set(finished(tmp_path / "out")) == {"mrpc-full-seed1"}
+
+
+# ---- Refusals
+
+REFUSALS = {
+    "experiment": (
+        ["--experiments", "figure_3"],
+        "--experiments has 'figure_3'. Known experiments: fine_tuning, ablations, layer_transfer, zero_shot.",
+    ),
+    "variant": (
+        ["--variants", "full", "half"],
+        "--variants has 'half'. Known variants: full, without_auxiliary, without_pretraining, lstm.",
+    ),
+    "no LSTM": (
+        ["--variants", "lstm"],
+        "The variant lstm needs a model. Pass --lstm_model, or leave lstm out of --variants.",
+    ),
+    "task without a heuristic": (
+        ["--zero_shot_tasks", "mrpc"],
+        "Task 'mrpc' has no zero-shot heuristic. Those with one: cola, sst2, race, race-middle, race-high, "
+        "story_cloze, dpr. For data of your own build a Heuristic with its Task and a function from a row to its "
+        "candidates.",
+    ),
+    "layers": (
+        ["--experiments", "layer_transfer", "--transfer_tasks", "rte", "--transfer_layers", "0", "3"],
+        "`n_transfer` is 3, but the model has 2 layers. Pass -1 to keep nothing, 0 to keep the embeddings, or the "
+        "number of first layers to keep with them, of 2 at most: everything.",
+    ),
+    "seed of a cell": (
+        ["--finetune_arguments", "--use_cpu", "--seed", "3"],
+        "--finetune_arguments has --seed, which `gpt1 reproduce` gives to each cell itself. Leave it out; "
+        "`gpt1 reproduce --help` says how tasks, models, data and seeds are chosen.",
+    ),
+    "seed of a cell, as it may be written too": (
+        ["--finetune_arguments", "--learning-rate", "1", "--see", "3"],
+        "--finetune_arguments has --seed, which `gpt1 reproduce` gives to each cell itself. Leave it out; "
+        "`gpt1 reproduce --help` says how tasks, models, data and seeds are chosen.",
+    ),
+    "data of a cell with hyphens": (
+        ["--finetune_arguments", "--data-dir=elsewhere"],
+        "--finetune_arguments has --data_dir, which `gpt1 reproduce` gives to each cell itself. Leave it out; "
+        "`gpt1 reproduce --help` says how tasks, models, data and seeds are chosen.",
+    ),
+    "value without an argument": (
+        ["--finetune_arguments", "5e-4"],
+        "--finetune_arguments begins with '5e-4'. Begin with an argument such as --learning_rate.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_refuses(case, models, stand_ins, tmp_path):
+    words, message = REFUSALS[case]
+    with pytest.raises(ValueError) as error:
+        reproduce(["--model", str(models[0]), "--output_dir", str(tmp_path / "out"), *words])
+    assert str(error.value) == message and stand_ins() == []
+
+
+def test_refuses_a_model_of_the_other_family(models, stand_ins, tmp_path):
+    transformer, lstm = map(str, models)
+    for words, message in (
+        (
+            ["--model", transformer, "--lstm_model", transformer],
+            f"--lstm_model {transformer} is no LSTM: its model type is gpt1. Pass one that was trained with "
+            "--model_type gpt1-lstm.",
+        ),
+        (["--model", lstm], f"--model {lstm} is an LSTM. Pass it by --lstm_model, and a Transformer here."),
+    ):
+        with pytest.raises(ValueError) as error:
+            reproduce(["--output_dir", str(tmp_path / "out"), *words])
+        assert str(error.value) == message and stand_ins() == []
+
+
+def test_refuses_what_is_no_model(tmp_path):
+    with pytest.raises(ValueError) as error:
+        reproduce(["--output_dir", str(tmp_path / "out")])
+    assert str(error.value) == (
+        "There is no model. Pass --model with a pre-trained Transformer: a folder or a hub id."
+    )
+    with pytest.raises(ValueError) as error:
+        reproduce(["--output_dir", str(tmp_path / "out"), "--model", str(tmp_path)])
+    assert str(error.value) == (
+        f"{tmp_path} is no folder with a model: it has no config.json. Pass one, or the id of a model."
+    )

@@ -1,0 +1,184 @@
+"""What each part may import: the contracts of pyproject.toml, each with an import that breaks it, and single names."""
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("modeling_gpt1", "tokenization")
+TRAVELLERS = sorted((ROOT / "modeling_gpt1").glob("*_gpt1*.py"))
+EXAMPLES = {"examples", *(path.stem for path in (ROOT / "examples").glob("*.py"))}
+# File, line that is added to it, and what the report of import-linter then has.
+PLANTED = [
+    ("modeling_gpt1/loss_gpt1.py", "from .hub import card", "modeling_gpt1.loss_gpt1 -> modeling_gpt1.hub.card"),
+    ("modeling_gpt1/hub/card.py", "from ..inference import scoring", "hub.card -> modeling_gpt1.inference.scoring"),
+    ("modeling_gpt1/inference/scoring.py", "from ..training import launch", "-> modeling_gpt1.training.launch"),
+    ("modeling_gpt1/training/launch.py", "from .. import commands", "launch -> modeling_gpt1.commands"),
+    ("modeling_gpt1/nowhere.py", "", "modeling_gpt1.nowhere"),
+    ("modeling_gpt1/attention_gpt1.py", "import numpy", "modeling_gpt1.attention_gpt1 -> numpy"),
+    ("modeling_gpt1/modeling_gpt1.py", "import tokenization", "modeling_gpt1.modeling_gpt1 -> tokenization"),
+    ("tokenization/blocks.py", "import modeling_gpt1", "tokenization.blocks -> modeling_gpt1"),
+    ("tokenization/corpus.py", "import examples.small_world", "tokenization.corpus -> examples"),
+]
+CONTRACTS = [
+    "Layers of modeling_gpt1: each imports those below it",
+    "Files that travel with a model need torch, transformers and huggingface_hub alone",
+    "tokenization stands alone",
+    "The packages import no example",
+]
+
+
+def lint_imports(folder: Path) -> tuple[int, str]:
+    """Exit code and report of import-linter, all in one line."""
+    command = [Path(sys.executable).with_name("lint-imports"), "--no-cache"]
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, env={"PYTHONPATH": str(folder)})
+    return run.returncode, " ".join((run.stdout + run.stderr).split())
+
+
+def test_each_contract_of_imports_holds_and_can_fail(tmp_path):
+    pytest.importorskip("importlinter")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    commands = tmp_path / "modeling_gpt1" / "commands" / "__init__.py"
+    commands.parent.mkdir(exist_ok=True)
+    commands.touch()
+    code, report = lint_imports(tmp_path)
+    assert [f"{contract} KEPT" in report for contract in CONTRACTS] == [True] * 4, report
+    assert code == 0
+    for file, line, _ in PLANTED:
+        with (tmp_path / file).open("a", encoding="utf-8") as lines:
+            lines.write(line + "\n")
+    code, report = lint_imports(tmp_path)
+    assert [f"{contract} BROKEN" in report for contract in CONTRACTS] == [True] * 4, report
+    assert [arrow for _, _, arrow in PLANTED if arrow not in report] == []
+    assert code == 1
+
+
+def imported(path: Path) -> Iterator[tuple[str, str]]:
+    """Module and name of every import of a file: `from .a import b` gives ".a" and "b", `import a.b` "a.b" and ""."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            yield from (("." * node.level + (node.module or ""), alias.name) for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names)
+
+
+def not_for_travellers(path: Path) -> list[str]:
+    siblings = {f".{other.stem}" for other in TRAVELLERS}
+    allowed = {"torch", "transformers", "huggingface_hub", *sys.stdlib_module_names}
+    modules = {module for module, _ in imported(path)}
+    return sorted(module for module in modules - siblings if module.partition(".")[0] not in allowed)
+
+
+def trainer_names(path: Path) -> list[str]:
+    """What a file takes of Trainer: its module, or a class whose name ends so, also as an attribute of a module."""
+    of_imports = (f"{module}.{name}" for module, name in imported(path))
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    attributes = (f"{node.value.id}.{node.attr}" for node in nodes if is_attribute_of_module(node))
+    names = {*of_imports, *attributes}
+    return sorted(name for name in names if name.endswith("Trainer") or name.startswith("transformers.trainer."))
+
+
+def is_attribute_of_module(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id in ("transformers", "modeling_gpt1")
+    )
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_lines(*lines: str) -> Path:
+        path = tmp_path / "planted.py"
+        path.write_text("\n".join(lines), encoding="utf-8")
+        return path
+
+    return write_lines
+
+
+def test_travellers_import_torch_transformers_and_each_other():
+    assert {path.name: not_for_travellers(path) for path in TRAVELLERS} == {path.name: [] for path in TRAVELLERS}
+
+
+def test_an_import_that_could_not_travel_is_found(write):
+    path = write(
+        "import math, torch.nn, numpy as np",
+        "from .training import trainer",
+        "from . import loss_gpt1",
+        "from .loss_gpt1 import a, b",
+        "def late():",
+        "    from tokenization.traversal import TRAVERSALS",
+    )
+    assert not_for_travellers(path) == [".", ".training", "numpy", "tokenization.traversal"]
+
+
+def test_inference_hub_and_conversion_do_without_trainer():
+    folders = [ROOT / "modeling_gpt1" / name for name in ("inference", "hub", "conversion")]
+    files = [path for folder in folders for path in folder.rglob("*.py")]
+    found = {str(path): trainer_names(path) for path in files}
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+def test_a_trainer_is_found_under_every_name(write):
+    path = write(
+        "import transformers.trainer as t",
+        "import modeling_gpt1, transformers",
+        "from transformers import Seq2SeqTrainer as S, TrainingArguments",
+        "from transformers.trainer import seed_worker",
+        "from ..training.trainer import GPT1Trainer",
+        "def late(trainer: transformers.Trainer, other: modeling_gpt1.GPT1Trainer): ...",
+    )
+    assert trainer_names(path) == [
+        "..training.trainer.GPT1Trainer",
+        "modeling_gpt1.GPT1Trainer",
+        "transformers.Seq2SeqTrainer",
+        "transformers.Trainer",
+        "transformers.trainer.",
+        "transformers.trainer.seed_worker",
+    ]
+
+
+STRANGERS = {"a file": "tokenization.py", "a package": "tokenization/__init__.py"}
+RENAME = "Rename that file, or start Python in another folder."
+NEED_TOKENIZATION = {
+    "import modeling_gpt1.inference.heuristics": "cannot import name 'Task' from 'tokenization' ({file})",
+    "from modeling_gpt1 import evaluate_zero_shot": "cannot import name 'Task' from 'tokenization' ({file})",
+    "from modeling_gpt1 import TraversalCollator": (
+        "TraversalCollator comes from the package `tokenization` that is installed with this one, but Python finds a "
+        f"module of that name here first: {{file}}. {RENAME}"
+    ),
+}
+
+
+@pytest.mark.parametrize("stranger", STRANGERS.values(), ids=STRANGERS)
+def test_a_module_called_tokenization_in_the_way_is_named(tmp_path, stranger):
+    file = tmp_path / stranger
+    file.parent.mkdir(exist_ok=True)
+    file.touch()
+    code = ["import modeling_gpt1", "modeling_gpt1.GPT1ForCausalLM, modeling_gpt1.continue_prompts"]
+    for statement in NEED_TOKENIZATION:
+        code += ["try:", f"    {statement}", "except ImportError as error:", "    print(error)"]
+    run = subprocess.run(
+        [sys.executable, "-c", "\n".join(code)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert run.stdout.splitlines() == [text.format(file=file) for text in NEED_TOKENIZATION.values()], run.stderr
+
+
+def test_the_packages_import_no_script_of_the_examples():
+    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    found = {
+        str(path): sorted(EXAMPLES & {module.partition(".")[0] for module, _ in imported(path)}) for path in files
+    }
+    assert {path: names for path, names in found.items() if names} == {}

@@ -1,0 +1,88 @@
+"""Files of one's own: which classes their labels make, what the task knows of them, and what is refused."""
+
+import json
+
+import datasets
+import pytest
+
+from tokenization import Task, load_files
+from tokenization.own_files import class_names, encode_labels
+
+ROWS = [{"body": "a good film", "mood": "happy"}, {"body": "a slow film", "mood": "sad"}]
+COLUMNS = {"text": "body", "label": "mood"}
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+    def write(name, rows):
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        return str(tmp_path / name)
+
+    return write
+
+
+def test_classes_of_the_train_file_are_those_of_all_splits(write):
+    unlabelled = [{"body": "a film"}]
+    splits = {"train": ROWS[::-1], "validation": ROWS, "test": unlabelled}
+    files = {split: write(f"{split}.own.jsonl", rows) for split, rows in splits.items()}
+    task, rows = load_files(files, "classification", COLUMNS)
+    assert task == Task("train", "classification", COLUMNS, label_names=("happy", "sad"))
+    assert {split: rows[split].to_list() for split in rows} == {
+        "train": [{"body": "a slow film", "mood": 1}, {"body": "a good film", "mood": 0}],
+        "validation": [{"body": "a good film", "mood": 0}, {"body": "a slow film", "mood": 1}],
+        "test": unlabelled,
+    }
+
+
+def test_numbers_and_choices_stay_as_they_are(write):
+    pairs = write("pairs.jsonl", [{"a": "x", "b": "y", "label": 0.5}])
+    task, rows = load_files({"train": pairs}, "similarity", {"text_a": "a", "text_b": "b"}, regression=True)
+    assert (task.regression, task.metrics, task.label_names) == (True, ("pearson", "spearmanr"), ())
+    assert task.columns == {"label": "label", "text_a": "a", "text_b": "b"} and rows["train"]["label"][0] == 0.5
+    stories = write("stories.jsonl", [{"story": "x", "ends": ["y", "z"], "label": 1}])
+    task, rows = load_files({"train": stories}, "multiple_choice", {"context": "story", "choices": "ends"})
+    assert task.label_names == () and rows["train"]["label"][0] == 1
+
+
+def test_classes_of_a_model_name_those_of_a_file_without_training(write):
+    files = {"test": write("new.jsonl", ROWS)}
+    task, rows = load_files(files, "classification", COLUMNS, label_names=["sad", "so-so", "happy"])
+    assert task.label_names == ("sad", "so-so", "happy") and list(rows["test"]["mood"]) == [2, 0]
+    with pytest.raises(ValueError) as error:
+        load_files(files, "classification", COLUMNS)
+    assert str(error.value) == (
+        "There is no train file whose labels would name the classes. Pass one, or `label_names`, such as those of the "
+        "model's `config.id2label`."
+    )
+
+
+def test_integers_without_0_are_names_of_classes():
+    assert class_names([5, 10, 1], None, "Column 'stars'") == ("1", "5", "10")
+    assert class_names([2, 0, 1], None, "Column 'stars'") == ("0", "1", "2")
+    rows = datasets.Dataset.from_dict({"text": ["a", "b", "c", "d"], "stars": [10, 1, 5, None]})
+    task = Task("own", "classification", {"text": "text", "label": "stars"}, ("1", "5", "10"))
+    assert list(encode_labels(rows, task, "file")["stars"]) == [2, 0, 1, None]
+
+
+def test_refusals(write, tmp_path):
+    def message(files, *arguments, **options):
+        with pytest.raises(ValueError) as error:
+            load_files(files, *arguments, **options)
+        return str(error.value)
+
+    train = {"train": write("train.jsonl", ROWS)}
+    assert message({"train": "no.jsonl"}, "classification", COLUMNS) == (
+        "The train file no.jsonl does not exist. Pass the path of a file."
+    )
+    assert message({"train": __file__}, "classification", COLUMNS) == (
+        f"The train file {__file__} is of an unknown kind. Pass a file that ends in .jsonl, .jsonl.gz, .csv, .parquet."
+    )
+    assert message(train, "ranking", COLUMNS) == (
+        "Task 'train' has the traversal 'ranking'. Choose one of classification, entailment, similarity, "
+        "multiple_choice."
+    )
+    assert message(train, "multiple_choice", COLUMNS, regression=True) == (
+        "`regression` does not go with multiple_choice, whose label is the index of the right choice."
+    )

@@ -1,0 +1,142 @@
+"""Files of one's own as a data set: their rows, and a `Task` that knows the names of their classes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from datasets import Dataset, DatasetDict
+
+from .tasks import FILE_BUILDERS, Task, read_file
+
+
+def load_files(
+    files: dict[str, str | Path],
+    traversal: str,
+    columns: dict[str, str | list[str]],
+    *,
+    regression: bool = False,
+    num_labels: int | None = None,
+    label_names: Sequence[str] | None = None,
+) -> tuple[Task, DatasetDict]:
+    """The task that the files are about, and their rows by split, where classes are ids.
+
+    Args:
+        files: split (train, validation, test) to a .jsonl, .jsonl.gz, .csv or .parquet file; test may lack labels.
+        traversal: classification, entailment, similarity or multiple_choice.
+        columns: role to column name or names, as `TraversalCollator` takes it; the label's default is "label".
+        regression: whether the labels are numbers to predict.
+        num_labels: number of classes, where not each has a row. Default: those that are found.
+        label_names: names of the classes in the order of their ids, such as a model's. Default: those of the train
+            split; texts in alphabetical order; integers are the ids themselves if 0 is among them, else names.
+
+    Raises ValueError where files, columns or labels are not what the task needs.
+    """
+    _check_labels_wanted(traversal, regression, num_labels)
+    columns = {"label": "label", **columns}
+    paths = {split: Path(file) for split, file in files.items()}
+    for split, path in paths.items():
+        check_file(f"The {split} file", path)
+    splits = {split: read_file(path) for split, path in paths.items()}
+    for split, rows in splits.items():
+        if split != "test" and columns["label"] not in rows.column_names:
+            raise ValueError(
+                f"{files[split]} has no column {columns['label']!r} for the role label; its columns are: "
+                f"{', '.join(rows.column_names)}. Name its column in `columns` (label=column)."
+            )
+    has_classes = not regression and traversal != "multiple_choice"
+    if has_classes:
+        label_names = _find_label_names(paths, splits, columns["label"], num_labels, label_names)
+    task = Task(
+        name=next(iter(paths.values())).name.partition(".")[0],
+        traversal=traversal,
+        columns=columns,
+        label_names=tuple(label_names) if has_classes else (),
+        regression=regression,
+        metrics=("pearson", "spearmanr") if regression else ("accuracy",),
+    )
+    if has_classes:
+        splits = {split: encode_labels(rows, task, paths[split]) for split, rows in splits.items()}
+    return task, DatasetDict(splits)
+
+
+def check_file(what: str, path: Path) -> None:
+    """Raises ValueError where there is no file of a known kind."""
+    if not path.is_file():
+        raise ValueError(f"{what} {path} does not exist. Pass the path of a file.")
+    if not path.name.endswith(tuple(FILE_BUILDERS)):
+        raise ValueError(f"{what} {path} is of an unknown kind. Pass a file that ends in {', '.join(FILE_BUILDERS)}.")
+
+
+def _check_labels_wanted(traversal: str, regression: bool, num_labels: int | None) -> None:
+    if traversal == "multiple_choice" and (regression or num_labels is not None):
+        name = "regression" if regression else "num_labels"
+        raise ValueError(f"`{name}` does not go with multiple_choice, whose label is the index of the right choice.")
+    if regression and num_labels is not None:
+        raise ValueError("`num_labels` counts classes, and `regression` has none. Leave one of them out.")
+
+
+def _find_label_names(
+    paths: dict[str, Path],
+    splits: dict[str, Dataset],
+    column: str,
+    num_labels: int | None,
+    label_names: Sequence[str] | None,
+) -> tuple[str, ...]:
+    if label_names is not None:
+        source, names = "The model", tuple(label_names)
+    elif "train" in splits:
+        source = f"Column {column!r} of {paths['train']}"
+        names = class_names(splits["train"].unique(column), num_labels, source)
+    else:
+        raise ValueError(
+            "There is no train file whose labels would name the classes. Pass one, or `label_names`, such as those of "
+            "the model's `config.id2label`."
+        )
+    if num_labels not in (None, len(names)):
+        raise ValueError(
+            f"{source} has {len(names)} classes ({', '.join(names)}), but `num_labels` is {num_labels}. Correct the "
+            "data or the number."
+        )
+    if len(names) < 2:
+        raise ValueError(f"{source} has only the class {names[0]}; at least two are needed.")
+    return names
+
+
+def class_names(labels: list, num_labels: int | None, source: str) -> tuple[str, ...]:
+    """Texts in alphabetical order; integers are the ids themselves if 0 is among them, else names."""
+    if all(type(label) is int for label in labels) and 0 not in labels:
+        return tuple(map(str, sorted(labels)))
+    if all(type(label) is int for label in labels):
+        ids = range(num_labels or len(labels))
+        if not set(labels) <= set(ids):
+            raise ValueError(
+                f"{source} has the classes {', '.join(map(str, sorted(labels)))}; class ids are needed, integers "
+                f"from 0 to {len(ids) - 1}. Correct the data, or pass the number of classes as `num_labels`."
+            )
+        return tuple(map(str, ids))
+    for label in labels:
+        if not isinstance(label, str | bool):
+            raise ValueError(
+                f"{source} has the label {label!r}; a class is needed in every row: a text, or an integer from 0. "
+                "Correct the data, or pass `regression` to predict numbers."
+            )
+    return tuple(sorted(map(str, labels)))
+
+
+def encode_labels(rows: Dataset, task: Task, path: str | Path) -> Dataset:
+    """Class names become ids; a test file may have no labels."""
+    column = task.columns["label"]
+    labels = [label for label in rows.unique(column) if label is not None] if column in rows.column_names else []
+    if all(type(label) is int and str(label) not in task.label_names for label in labels):
+        return rows  # ids already, or nothing to encode
+    ids = {name: label_id for label_id, name in enumerate(task.label_names)}
+    unknown = [label for label in labels if str(label) not in ids]
+    if unknown:
+        raise ValueError(
+            f"Column {column!r} of {path} has the label {unknown[0]!r}; the classes are {', '.join(ids)}. Correct the "
+            "data."
+        )
+    label_ids = [None if label is None else ids[str(label)] for label in rows[column]]
+    return rows.remove_columns(column).add_column(column, label_ids)
+
+
+__all__ = ["load_files"]
