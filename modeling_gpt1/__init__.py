@@ -59,15 +59,25 @@ AutoModelForSequenceClassification.register(GPT1LSTMConfig, GPT1LSTMForSequenceC
 AutoModelForMultipleChoice.register(GPT1LSTMConfig, GPT1LSTMForMultipleChoice, exist_ok=True)
 
 
+# Found, not imported: a stranger's module of that name may do anything.
 _found = find_spec("tokenization")
-_stranger = None  # the file that lies in the way of this distribution's own package
-if _found is None or _found.origin is None or Path(_found.origin).parents[1] != Path(__file__).parents[1]:
-    _stranger = getattr(_found, "origin", None) or "nowhere"
-else:
+_file_of_tokenization = None if _found is None else _found.origin
+_is_own_tokenization = _file_of_tokenization == str(Path(__file__).parents[1] / "tokenization" / "__init__.py")
+if _is_own_tokenization:
     from tokenization import GPT1Tokenizer, TraversalCollator, add_control_tokens
 
     AutoTokenizer.register(GPT1Config, GPT1Tokenizer, exist_ok=True)
     AutoTokenizer.register(GPT1LSTMConfig, GPT1Tokenizer, exist_ok=True)
+
+
+# What follows is imported on demand: Trainer's imports cost more than all others together.
+def _push_model(model: GPT1PreTrainedModel, repo_id: str, **kwargs):
+    from .hub.push import push_model
+
+    return push_model(model, repo_id, **kwargs)
+
+
+GPT1PreTrainedModel.push_model = _push_model
 
 _ON_DEMAND = {
     "HEURISTICS": ".inference.heuristics",
@@ -92,13 +102,12 @@ _ON_DEMAND = {
 
 
 def __getattr__(name: str):
-    # Trainer's imports cost more than all others together, and inference has no use for them.
     if name in _ON_DEMAND:
         return getattr(import_module(_ON_DEMAND[name], __name__), name)
-    if name in ("GPT1Tokenizer", "TraversalCollator", "add_control_tokens"):
+    if name in __all__:  # not imported above
         raise ImportError(
             f"{name} comes from the package `tokenization` that is installed with this one, but Python finds a module "
-            f"of that name here first: {_stranger}. Rename that file, or start Python in another folder."
+            f"of that name here first: {_file_of_tokenization}. Rename that file, or start Python in another folder."
         )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -11,34 +11,203 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Examples of several sequences as one batch of sequences: shapes, both orders of a pair, the extract position.
+"""Examples of several sequences as one batch: what the task models read, where they extract, what they predict.
 
-Source: figure 1 and section 3.3 of "Improving Language Understanding by Generative Pre-Training".
+Sources: figure 1 and section 3.3 of "Improving Language Understanding by Generative Pre-Training"; the targets of L1
+and their weights are those of the released code
+(https://github.com/openai/finetune-transformer-lm/blob/master/train.py).
 
-Shapes: B examples, C sequences per example, T tokens, D hidden; S = B · C sequences.
+Shapes: B examples, C sequences per example, T tokens, D hidden; S = B · C sequences, N target tokens.
 """
 
 from dataclasses import dataclass
 
 import torch
-from transformers.modeling_outputs import BaseModelOutputWithPast
+from transformers.modeling_outputs import CausalLMOutputWithPast, ModelOutput
 
-from .unpadding_gpt1 import PackedSequences
+from .attention_gpt1 import check_length
+from .configuration_gpt1 import GPT1Config
+from .unpadding_gpt1 import PackedSequences, pack_sequences
 
 # Sequences per example; None: any number.
 NUM_SEQUENCES = {"classification": 1, "entailment": 1, "similarity": 2, "multiple_choice": None}
 
 
 @dataclass
-class EncodedExamples:
-    """What the task models know after the decoder has run; sequences are flattened, `S = B · C`."""
+class TaskInputs:
+    """What a task model was given, `[B, C, …]`, or `[B, …]` where C is 1: see [`GPT1DoubleHeadsModel`]."""
+
+    input_ids: torch.LongTensor | None = None
+    attention_mask: torch.Tensor | None = None
+    token_type_ids: torch.LongTensor | None = None
+    position_ids: torch.LongTensor | None = None
+    inputs_embeds: torch.Tensor | None = None
+    mc_token_ids: torch.LongTensor | None = None
+    choice_mask: torch.BoolTensor | None = None
+    lm_mask: torch.BoolTensor | None = None
+
+
+@dataclass
+class PaddedSequences:
+    """Sequences that the decoder reads with their padding; [`PackedSequences`] are those without."""
 
     input_ids: torch.LongTensor | None  # [S, T]
     attention_mask: torch.Tensor | None  # [S, T]
-    outputs: BaseModelOutputWithPast  # last_hidden_state [S, T, D], or [1, N, D] of packed sequences
-    task_logits: torch.Tensor  # [B, K] or [B, C]
-    sequence_weights: torch.Tensor  # [S], 1 / C of the example, 0 for absent choices
-    packing: PackedSequences | None
+    token_type_ids: torch.LongTensor | None  # [S, T]
+    position_ids: torch.LongTensor | None  # [S, T]
+    inputs_embeds: torch.Tensor | None  # [S, T, D]
+    num_choices: int  # C
+
+    def decoder_inputs(self, config: GPT1Config) -> dict:
+        """What the decoder reads; it makes the masks itself."""
+        return {
+            "input_ids": self.input_ids,
+            "attention_mask": self.attention_mask,
+            "token_type_ids": self.token_type_ids,
+            "position_ids": self.position_ids,
+            "inputs_embeds": self.inputs_embeds,
+        }
+
+    def padded(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """`[S, T, …]`, as the decoder gave it."""
+        return hidden_states
+
+    def extract(self, hidden_states: torch.Tensor, positions: torch.LongTensor | int) -> torch.Tensor:
+        """`[S, D]`, the hidden state of each sequence at its position `[S]`, of `[S, T, D]`."""
+        return hidden_states[torch.arange(len(hidden_states), device=hidden_states.device), positions]
+
+    def targets(
+        self, hidden_states: torch.Tensor, target_weights: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Hidden states, ids, weights and the example of each target; `target_weights [S, T-1]`, `[S, T, D]`."""
+        *targets, rows = select_targets(hidden_states[:, :-1], self.input_ids[:, 1:], target_weights)
+        return *targets, rows // self.num_choices
+
+
+@dataclass
+class Examples:
+    """A batch of B examples, whose C sequences each lie one after the other."""
+
+    padded: PaddedSequences
+    sequences: PaddedSequences | PackedSequences  # as the decoder reads them
+    shape: tuple[int, int]  # B, C
+    positions: torch.LongTensor | int  # [S], of the extract token
+    is_present: torch.BoolTensor | None  # [B, C], False where an example has fewer choices
+    lm_mask: torch.BoolTensor | None  # [S, T], False where a token is no target
+
+    def extract(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """`[B, C, D]`, what the task head reads of the decoder's output."""
+        return self.sequences.extract(hidden_states, self.positions).unflatten(0, self.shape)
+
+    def targets(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The N targets of Σ L1 / C: hidden states `[N, D]`, ids, weights and examples `[N]`.
+
+        Raises:
+            ValueError: there are no ids.
+        """
+        if self.padded.input_ids is None:
+            raise ValueError(
+                "The auxiliary language-modelling loss needs `input_ids`, but only `inputs_embeds` were given. Pass "
+                "`input_ids`, or set `config.lm_coef = 0`."
+            )
+        _, is_target = next_token_targets(self.padded.input_ids, self.padded.attention_mask)
+        if self.lm_mask is not None:
+            is_target = is_target & self.lm_mask[:, 1:].bool()
+        if self.is_present is None:
+            sequence_weights = torch.full(self.shape, 1 / self.shape[1], device=hidden_states.device)
+        else:
+            sequence_weights = self.is_present / self.is_present.sum(-1, keepdim=True)
+        target_weights = sequence_mean_weights(is_target, sequence_weights.flatten())
+        return self.sequences.targets(hidden_states, target_weights)
+
+
+@dataclass
+class GPT1CausalLMOutput(CausalLMOutputWithPast):
+    r"""Output of [`GPT1ForCausalLM`]: that of transformers and one field more.
+
+    Args:
+        example_losses (`[B, 2]`): outside of training with labels: the sum of −log P and the number of targets of
+            each row, without a gradient.
+    """
+
+    example_losses: torch.FloatTensor | None = None
+
+
+@dataclass
+class GPT1DoubleHeadsModelOutput(ModelOutput):
+    r"""Output of [`GPT1DoubleHeadsModel`].
+
+    Args:
+        loss (`[]`): L3 = task_loss + λ · lm_loss.
+        task_loss (`[]`): L2 / N.
+        lm_loss (`[]`): auxiliary loss L1 / (C · N); `None` where λ is 0.
+        task_logits (`[B, K]`, or `[B, C]` for multiple choice, −inf at absent choices): scores of classes or choices.
+        lm_logits (`[B, C, T, V]`): next-token scores, where asked for.
+        example_losses (`[B, 2]`): outside of training with labels: L2 and L1 / C of each example, without a gradient.
+        hidden_states, attentions: as in transformers, with `B · C` as their batch.
+    """
+
+    loss: torch.FloatTensor | None = None
+    task_loss: torch.FloatTensor | None = None
+    lm_loss: torch.FloatTensor | None = None
+    task_logits: torch.FloatTensor | None = None
+    lm_logits: torch.FloatTensor | None = None
+    example_losses: torch.FloatTensor | None = None
+    hidden_states: tuple[torch.FloatTensor, ...] | None = None
+    attentions: tuple[torch.FloatTensor, ...] | None = None
+
+
+def read_examples(config: GPT1Config, inputs: TaskInputs, can_pack: bool) -> Examples:
+    """The examples of a batch, without padding where `can_pack` and that saves work.
+
+    Raises:
+        ValueError: shapes that the traversal does not have; more tokens than positions.
+    """
+    traversal, input_ids, mask = config.traversal, inputs.input_ids, inputs.attention_mask
+    mc_token_ids = inputs.mc_token_ids
+    if traversal == "similarity" and input_ids is not None and input_ids.dim() == 2:
+        input_ids = both_orders(input_ids, mask, config.delimiter_token_id)
+        mask = None if mask is None else mask[:, None].expand(-1, 2, -1)
+        mc_token_ids = None if mc_token_ids is None else mc_token_ids.reshape(-1, 1).expand(-1, 2)
+    num_choices = count_sequences(traversal, input_ids, inputs.inputs_embeds)
+    given = input_ids if inputs.inputs_embeds is None else inputs.inputs_embeds[..., 0]
+    shape, length = (given.shape[0], num_choices), given.shape[-1]
+    padded = PaddedSequences(
+        input_ids=flatten_sequences("input_ids", input_ids, (*shape, length)),
+        attention_mask=flatten_sequences("attention_mask", mask, (*shape, length)),
+        token_type_ids=flatten_sequences("token_type_ids", inputs.token_type_ids, (*shape, length)),
+        position_ids=flatten_sequences("position_ids", inputs.position_ids, (*shape, length)),
+        inputs_embeds=flatten_sequences("inputs_embeds", inputs.inputs_embeds, (*shape, length)),
+        num_choices=num_choices,
+    )
+    if mc_token_ids is None:
+        positions = last_attended(padded.attention_mask, length)
+    else:
+        positions = flatten_sequences("mc_token_ids", mc_token_ids, shape)
+    if inputs.choice_mask is not None and traversal != "multiple_choice":
+        raise ValueError(
+            f"`choice_mask` marks the choices that an example has, but the traversal {traversal!r} has none. "
+            "Leave it out."
+        )
+    is_present = flatten_sequences("choice_mask", inputs.choice_mask, shape)
+    return Examples(
+        padded=padded,
+        sequences=(without_padding(config, padded) if can_pack else None) or padded,
+        shape=shape,
+        positions=positions,
+        is_present=None if is_present is None else is_present.view(shape).bool(),
+        lm_mask=flatten_sequences("lm_mask", inputs.lm_mask, (*shape, length)),
+    )
+
+
+def without_padding(config: GPT1Config, padded: PaddedSequences) -> PackedSequences | None:
+    """The sequences packed, or `None` where that saves nothing or something was given for each place."""
+    others = (padded.token_type_ids, padded.position_ids, padded.inputs_embeds)
+    # The meta device has no ids to compare; the model's own device is "meta" for offloaded weights too.
+    if any(tensor is not None for tensor in others) or padded.input_ids.is_meta:
+        return None
+    check_length(config, 0, padded.input_ids.shape[1])
+    return pack_sequences(padded.input_ids, padded.attention_mask, padded.num_choices, config.hidden_size)
 
 
 def count_sequences(traversal: str, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> int:
@@ -116,3 +285,59 @@ def both_orders(
     source = torch.where(positions == new_middle, middle, source)
     source = torch.where((positions <= start) | (positions >= end), positions, source)
     return torch.stack([input_ids, input_ids.gather(1, source)], dim=1)
+
+
+def next_token_targets(
+    input_ids: torch.Tensor, attention_mask: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Targets of L1: every real token after the first real one of its sequence.
+
+    Args:
+        input_ids (`torch.LongTensor` of shape `[B, T]`): token ids.
+        attention_mask (`torch.Tensor` of shape `[B, T]`, *optional*): 1 for real tokens; left or right padding.
+
+    Returns:
+        `target_ids [B, T-1]` and `is_target [B, T-1]` (bool), both aligned with positions 0…T−2 that predict them.
+    """
+    target_ids = input_ids[:, 1:]
+    if attention_mask is None:
+        return target_ids, torch.ones_like(target_ids, dtype=torch.bool)
+    real = attention_mask.bool()
+    return target_ids, real[:, 1:] & real[:, :-1]
+
+
+def sequence_mean_weights(is_target: torch.Tensor, sequence_weights: torch.Tensor) -> torch.Tensor:
+    """Weights of the target tokens that make their weighted sum a weighted sum of per-sequence means.
+
+    Args:
+        is_target (`torch.BoolTensor` of shape `[B, T]`): tokens that count.
+        sequence_weights (`torch.Tensor` of shape `[B]`): factor of each sequence's mean.
+
+    Returns:
+        `torch.Tensor` of shape `[B, T]`; a sequence without a target has weights 0.
+    """
+    target_counts = is_target.sum(-1).clamp(min=1)
+    return is_target * (sequence_weights / target_counts)[:, None]
+
+
+def select_targets(
+    hidden_states: torch.Tensor, target_ids: torch.Tensor, target_weights: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Targets of a padded batch, one after the other, without those of weight 0.
+
+    In a compiled graph, whose shapes cannot depend on data, all targets stay.
+
+    Args:
+        hidden_states (`torch.Tensor` of shape `[S, T, D]`): hidden states that predict the targets.
+        target_ids (`torch.LongTensor` of shape `[S, T]`): ids to predict; anything where the weight is 0.
+        target_weights (`torch.Tensor` of shape `[S, T]`): factors.
+
+    Returns:
+        The hidden states, ids, weights and the row in S of the N targets: `[N, D]`, `[N]`, `[N]`, `[N]`.
+    """
+    rows = torch.arange(target_ids.shape[0], device=target_ids.device)[:, None].expand_as(target_ids)
+    if torch.compiler.is_compiling():
+        target_ids = target_ids.flatten().clamp(min=0)
+        return hidden_states.flatten(0, 1), target_ids, target_weights.flatten(), rows.flatten()
+    is_target = target_weights != 0
+    return hidden_states[is_target], target_ids[is_target], target_weights[is_target], rows[is_target]

@@ -19,6 +19,7 @@ GPT-3 changed are fields: section 2.3 of "Language Models are Unsupervised Multi
 section 2.1 of "Language Models are Few-Shot Learners" (Brown et al., 2020).
 """
 
+import copy
 from typing import TYPE_CHECKING
 
 from huggingface_hub.dataclasses import strict, validated_field
@@ -36,10 +37,6 @@ TRAVERSALS_OF_ARCHITECTURES = {
     "GPT2DoubleHeadsModel": "multiple_choice",
     "GPT2ForSequenceClassification": "classification",
 }
-# Model types that only instances carry while they load: they select the conversion of the weights.
-FROM_OPENAI_GPT = "gpt1-from-openai-gpt"
-FROM_UNTIED_OPENAI_GPT = "gpt1-from-untied-openai-gpt"
-FROM_GPT2 = "gpt1-from-gpt2"
 TRAVERSALS = ("classification", "entailment", "similarity", "multiple_choice")
 # What a saved folder names for `trust_remote_code=True`, as module and class.
 AUTO_MAP = {
@@ -69,8 +66,8 @@ GPT2_NEEDED = {
     "reorder_and_upcast_attn": False,
     "add_cross_attention": False,
 }
-# The same for the task head of a GPT-2 with double heads.
-GPT2_HEAD_NEEDED = {
+# The same for the task head of an openai-gpt or a GPT-2 with double heads.
+DOUBLE_HEADS_NEEDED = {
     "summary_type": "cls_index",
     "summary_use_proj": True,
     "summary_activation": None,
@@ -200,9 +197,9 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
         "h.*.attn.q_proj": "colwise",
         "h.*.attn.k_proj": "colwise",
         "h.*.attn.v_proj": "colwise",
-        "h.*.attn.c_proj": "rowwise",
-        "h.*.mlp.c_fc": "colwise",
-        "h.*.mlp.c_proj": "rowwise",
+        "h.*.attn.o_proj": "rowwise",
+        "h.*.mlp.up_proj": "colwise",
+        "h.*.mlp.down_proj": "rowwise",
     }
     base_model_fsdp_plan = {
         "tokens_embed": "free_full_weight",
@@ -248,8 +245,6 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
         return config_dict, kwargs
 
     def __post_init__(self, **kwargs):
-        from_openai_gpt = kwargs.pop("_from_openai_gpt", False) or kwargs.get("model_type") == OPENAI_GPT_MODEL_TYPE
-        from_gpt2 = kwargs.pop("_from_gpt2", False)
         if kwargs.pop("model_type", None) == GPT2_MODEL_TYPE:
             raise ValueError(
                 "These are the fields of a GPT-2, whose norms stand before the sub-blocks; its names alone would make "
@@ -263,10 +258,6 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
         if layer_types is not None:
             self.layer_types = layer_types
         self._set_default_layer_types()
-        if from_openai_gpt:
-            self.model_type = FROM_OPENAI_GPT if self.tie_word_embeddings else FROM_UNTIED_OPENAI_GPT
-        elif from_gpt2:
-            self.model_type = FROM_GPT2
 
     def __setattr__(self, key, value):
         if key == "afn":
@@ -324,6 +315,43 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
         return self.sliding_window if self.attention_of_layers[layer_idx] == SLIDING_ATTENTION else None
 
 
+def config_for_task(config: PreTrainedConfig, model_class: type) -> PreTrainedConfig:
+    """The configuration of a model with a task head: with the traversal and the kind of labels that it has by default.
+
+    Args:
+        config ([`GPT1Config`] or [`GPT1LSTMConfig`]): a copy is changed.
+        model_class (`type`): the class that is built, with `supported_traversals` and `decoder_class`.
+
+    Raises:
+        ValueError: the class does not score the traversal; labels that the traversal does not have.
+    """
+    if config.traversal is None:
+        config = copy.deepcopy(config)
+        config.traversal = model_class.supported_traversals[0]
+    if config.problem_type is None and config.is_regression:
+        config = copy.deepcopy(config)
+        config.problem_type = "regression"  # pipelines read the scores by it
+    if config.traversal not in model_class.supported_traversals:
+        family = model_class.decoder_class.__name__.removesuffix("Model")
+        other = "ForMultipleChoice" if config.traversal == "multiple_choice" else "ForSequenceClassification"
+        raise ValueError(
+            f"{model_class.__name__} scores the traversals {', '.join(model_class.supported_traversals)}, but this "
+            f"configuration's `traversal` is {config.traversal!r}. Open it with {family}{other} or "
+            f"{family}DoubleHeadsModel."
+        )
+    if config.traversal == "multiple_choice" and config.problem_type not in (None, "single_label_classification"):
+        raise ValueError(
+            f"`problem_type` is {config.problem_type!r}, but the task head of the traversal 'multiple_choice' "
+            "knows 'single_label_classification'."
+        )
+    if config.problem_type == "regression" and config.num_labels != 1:
+        raise ValueError(
+            f"`problem_type` is 'regression', which has one score, but `num_labels` is {config.num_labels}. "
+            "Pass `num_labels=1`."
+        )
+    return config
+
+
 def auto_map_of(auto_classes: dict[str, str], traversal: str | None) -> dict[str, str]:
     """The Auto classes that open a model of this traversal, and with what; without a traversal both task models do."""
     auto_map = dict(auto_classes)
@@ -345,9 +373,9 @@ def foreign_references(auto_classes: dict[str, str], auto_map: dict[str, str] | 
 
 
 def translate_openai_gpt(config_dict: dict) -> dict:
-    """The fields of an openai-gpt `config.json` in the terms of [`GPT1Config`], marked for weight conversion."""
+    """The fields of an openai-gpt `config.json` in the terms of [`GPT1Config`]."""
     translated = {key: value for key, value in config_dict.items() if key not in LEGACY_KEYS}
-    translated.update(model_type="gpt1", _from_openai_gpt=True)
+    translated["model_type"] = GPT1Config.model_type
     return with_traversal(translated)
 
 
@@ -358,7 +386,7 @@ def translate_gpt2(config_dict: dict) -> dict:
         ValueError: a field says that the model computes something else.
     """
     has_two_heads = "GPT2DoubleHeadsModel" in (config_dict.get("architectures") or [])
-    for name, needed in {**GPT2_NEEDED, **(GPT2_HEAD_NEEDED if has_two_heads else {})}.items():
+    for name, needed in {**GPT2_NEEDED, **(DOUBLE_HEADS_NEEDED if has_two_heads else {})}.items():
         if config_dict.get(name, needed) != needed:
             raise ValueError(
                 f"`{name}` is {config_dict[name]!r} in the configuration of this GPT-2, but only {needed!r} can be "
@@ -368,12 +396,11 @@ def translate_gpt2(config_dict: dict) -> dict:
     activation = config_dict.get("activation_function", "gelu_new")
     translated = {**GPT2_DEFAULTS, **{key: value for key, value in config_dict.items() if key not in dropped}}
     translated.update(
-        model_type="gpt1",
+        model_type=GPT1Config.model_type,
         intermediate_size=config_dict.get("n_inner"),
         hidden_act=CHECKPOINT_ACTIVATIONS["gelu_new"] if activation == "gelu_new" else activation,
         do_layer_norm_before=True,
         rescale_prenorm_residual=True,
-        _from_gpt2=True,
     )
     return with_traversal(translated)
 

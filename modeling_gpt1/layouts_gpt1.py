@@ -13,6 +13,9 @@
 # limitations under the License.
 """Layouts of weights: how `from_pretrained` reads transformers' openai-gpt and GPT-2, and what safetensors can write.
 
+The linear layers that openai-gpt and GPT-2 keep transposed have names of their own here, so that a conversion is
+chosen by the names in a file: files of this package name nothing that is converted.
+
 Sources: `OpenAIGPTDoubleHeadsModel`, `GPT2DoubleHeadsModel` and their kin in transformers
 (https://github.com/huggingface/transformers/blob/main/src/transformers/models/openai/modeling_openai.py and
 https://github.com/huggingface/transformers/blob/main/src/transformers/models/gpt2/modeling_gpt2.py).
@@ -21,8 +24,12 @@ https://github.com/huggingface/transformers/blob/main/src/transformers/models/gp
 import torch
 from transformers.conversion_mapping import register_checkpoint_conversion_mapping
 from transformers.core_model_loading import Chunk, ConversionOps, Transpose, WeightConverter, WeightRenaming
+from transformers.utils import logging
 
-from .configuration_gpt1 import FROM_GPT2, FROM_OPENAI_GPT, FROM_UNTIED_OPENAI_GPT
+logger = logging.get_logger(__name__)
+
+# Classes without a language-model head, which find the tied embeddings under the head's name.
+HEADLESS_CLASSES = ("GPT1Model", "GPT1ForSequenceClassification", "GPT1ForMultipleChoice")
 
 
 class AddZeroBias(ConversionOps):
@@ -34,39 +41,87 @@ class AddZeroBias(ConversionOps):
         return dict(zip(target_patterns, [weight, weight.new_zeros(weight.shape[0])], strict=True))
 
 
-# openai-gpt stores Conv1D weights [in, out] with q, k and v fused, and names the task heads differently.
-OPENAI_GPT_CONVERSION = [
+class ReadTiedEmbeddings(ConversionOps):
+    """The embeddings under their own name, else those under the name of the head that is tied to them."""
+
+    def convert(self, input_dict: dict, source_patterns: list[str], target_patterns: list[str], **kwargs) -> dict:
+        tensors = {name: given[0] if isinstance(given, list) else given for name, given in input_dict.items()}
+        (head,) = (tensors.pop(pattern) for pattern in source_patterns)
+        (embeddings,) = tensors.values() or (head,)
+        if not torch.equal(embeddings, head):
+            logger.warning("lm_head.weight was left out: the model that was asked for has no language-model head.")
+        return {target_patterns[0]: embeddings}
+
+
+class TiedHead(WeightConverter):
+    """Converts the head of a file for a model without one; a decoder inside of another model leaves that alone."""
+
+    __slots__ = ()
+
+    def rename_source_key(self, source_key: str) -> tuple[str, str | None]:
+        return super().rename_source_key(source_key) if self.scope_prefix is None else (source_key, None)
+
+
+class OutputBias(WeightRenaming):
+    """Renames the bias of attention's last layer, and looks at the names of a whole file.
+
+    Raises:
+        ValueError: a file has openai-gpt's names and shapes of our own, which the names of today do not tell apart.
+    """
+
+    __slots__ = ("seen",)
+
+    def __init__(self, source_patterns: str | list[str], target_patterns: str | list[str]):
+        super().__init__(source_patterns, target_patterns)
+        self.seen: set[str] = set()
+
+    def rename_source_key(self, source_key: str) -> tuple[str, str | None]:
+        self.seen |= {name for name in ("attn.q_proj.", "attn.c_proj.") if name in source_key}
+        if len(self.seen) == 2:
+            raise ValueError(
+                "These weights have both `attn.q_proj` and `attn.c_proj`: they were saved by a development version of "
+                "this code, which named three layers otherwise. Open them once with `from_pretrained(…, key_mapping="
+                '{"attn.c_proj": "attn.o_proj", "mlp.c_fc": "mlp.up_proj", "mlp.c_proj": "mlp.down_proj"})`, and save '
+                "the model again."
+            )
+        return super().rename_source_key(source_key)
+
+
+# openai-gpt stores Conv1D weights [in, out] with q, k and v fused.
+DECODER_CONVERSION = [
     WeightConverter(
         "attn.c_attn.weight",
         ["attn.q_proj.weight", "attn.k_proj.weight", "attn.v_proj.weight"],
         operations=[Transpose(0, 1), Chunk(dim=0)],
     ),
     WeightConverter(
-        "attn.c_attn.bias",
-        ["attn.q_proj.bias", "attn.k_proj.bias", "attn.v_proj.bias"],
-        operations=[Chunk(dim=0)],
+        "attn.c_attn.bias", ["attn.q_proj.bias", "attn.k_proj.bias", "attn.v_proj.bias"], operations=[Chunk(dim=0)]
     ),
-    WeightConverter("attn.c_proj.weight", "attn.c_proj.weight", operations=[Transpose(0, 1)]),
-    WeightConverter("mlp.c_fc.weight", "mlp.c_fc.weight", operations=[Transpose(0, 1)]),
-    WeightConverter("mlp.c_proj.weight", "mlp.c_proj.weight", operations=[Transpose(0, 1)]),
+    WeightConverter("attn.c_proj.weight", "attn.o_proj.weight", operations=[Transpose(0, 1)]),
+    OutputBias("attn.c_proj.bias", "attn.o_proj.bias"),
+    WeightConverter("mlp.c_fc.weight", "mlp.up_proj.weight", operations=[Transpose(0, 1)]),
+    WeightRenaming("mlp.c_fc.bias", "mlp.up_proj.bias"),
+    WeightConverter("mlp.c_proj.weight", "mlp.down_proj.weight", operations=[Transpose(0, 1)]),
+    WeightRenaming("mlp.c_proj.bias", "mlp.down_proj.bias"),
+]
+EMBEDDINGS_CONVERSION = [  # of GPT-2
+    WeightRenaming("wte.weight", "tokens_embed.weight"),
+    WeightRenaming("wpe.weight", "positions_embed.weight"),
+]
+HEADS_CONVERSION = [
     WeightRenaming("multiple_choice_head.summary", "task_head.score"),
     WeightConverter("^score.weight", ["task_head.score.weight", "task_head.score.bias"], operations=[AddZeroBias()]),
 ]
 
-GPT2_CONVERSION = [
-    *OPENAI_GPT_CONVERSION,
-    WeightRenaming("wte.weight", "tokens_embed.weight"),
-    WeightRenaming("wpe.weight", "positions_embed.weight"),
-]
-
 
 def register_foreign_layouts() -> None:
-    """Makes the layouts known to transformers' loading, under the marks that `GPT1Config` gives such folders."""
-    register_checkpoint_conversion_mapping(FROM_GPT2, GPT2_CONVERSION, overwrite=True)
-    register_checkpoint_conversion_mapping(FROM_UNTIED_OPENAI_GPT, OPENAI_GPT_CONVERSION, overwrite=True)
+    """Makes the layouts of openai-gpt and GPT-2 known to transformers' loading."""
+    conversion = [*DECODER_CONVERSION, *EMBEDDINGS_CONVERSION, *HEADS_CONVERSION]
+    register_checkpoint_conversion_mapping("gpt1", conversion, overwrite=True)
     # Double-heads files keep the tied embeddings under the head's name only.
-    tied = WeightRenaming("^lm_head.weight$", "transformer.tokens_embed.weight")
-    register_checkpoint_conversion_mapping(FROM_OPENAI_GPT, [*OPENAI_GPT_CONVERSION, tied], overwrite=True)
+    tied = TiedHead("^lm_head.weight$", "tokens_embed.weight", operations=[ReadTiedEmbeddings()])
+    for class_name in HEADLESS_CLASSES:
+        register_checkpoint_conversion_mapping(class_name, [*conversion, tied], overwrite=True)
 
 
 def contiguous_state_dict(state_dict: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

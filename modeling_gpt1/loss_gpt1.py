@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""The fine-tuning objective L3 = L2 + λ·L1 and a language-modelling loss that never holds the whole logits.
+"""The heads with their losses: L3 = L2 + λ·L1, and a language-modelling loss that never holds the whole logits.
 
 Sources: equations 3 to 5 of "Improving Language Understanding by Generative Pre-Training" and the loss of the released
 code (https://github.com/openai/finetune-transformer-lm/blob/master/train.py): L1 of a sequence is the mean over its
@@ -21,12 +21,14 @@ Shapes: B examples, C sequences per example, T tokens, D hidden, V vocabulary, K
 """
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
-from .unpadding_gpt1 import PackedSequences
+from .batch_gpt1 import Examples, select_targets
+from .configuration_gpt1 import GPT1Config
 
 # 64 MiB of float32 logits at V = 40 478: large enough for full matrix-product speed, small beside the activations.
 CHUNK_ELEMENTS = 16 * 2**20
@@ -34,6 +36,148 @@ CHUNK_ELEMENTS = 16 * 2**20
 ROW_ALIGNMENT = 64
 # Rows of the weight's gradient whose half-precision product stays in a processor's cache until it is added.
 GRADIENT_ROWS = 4096
+
+
+class GPT1TaskHead(nn.Module):
+    """Scores of an example from the hidden states of its C sequences at the extract token.
+
+    Source: equation 3 and figure 1 of the paper. As in the released code, one dropout mask serves all sequences of an
+    example and the layer has a bias that starts at 0.
+    """
+
+    def __init__(self, config: GPT1Config):
+        super().__init__()
+        self.traversal = config.traversal
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.score = nn.Linear(config.hidden_size, 1 if self.traversal == "multiple_choice" else config.num_labels)
+
+    def forward(self, extracted: torch.Tensor, is_present: torch.BoolTensor | None = None) -> torch.Tensor:
+        """Task logits `[B, K]`, or `[B, C]` for multiple choice, −∞ where not present, of `extracted [B, C, D]`."""
+        extracted = extracted * self.dropout(torch.ones_like(extracted[:, :1]))
+        if self.traversal == "multiple_choice":
+            task_logits = self.score(extracted).squeeze(-1)
+            return task_logits if is_present is None else task_logits.masked_fill(~is_present, float("-inf"))
+        return self.score(extracted.sum(1))
+
+
+class GPT1LMHead(nn.Linear):
+    """Language-model head. With targets it gives the summed loss without holding the logits of all tokens.
+
+    The loss is computed in `forward`, so that whatever gathers or moves this module's weight around its call
+    (FSDP, DeepSpeed ZeRO-3, accelerate's offloading) does so for the loss too.
+    """
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        target_ids: torch.LongTensor | None = None,
+        target_weights: torch.Tensor | None = None,
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        """Logits `[..., V]` of `hidden_states [..., D]`; with targets, see [`linear_cross_entropy`]."""
+        if target_ids is None:
+            return super().forward(hidden_states)
+        return linear_cross_entropy(hidden_states, self.weight, target_ids, target_weights)
+
+    @classmethod
+    def with_weight_of(cls, linear: nn.Linear) -> "GPT1LMHead":
+        """A head with the weight of a plain layer, as transformers makes it to resize a head."""
+        head = cls(linear.in_features, linear.out_features, bias=False, device="meta")
+        head.weight = linear.weight
+        head._is_hf_initialized = True  # transformers' mark of what is not to be drawn anew
+        return head
+
+
+@dataclass
+class FineTuningLosses:
+    """L3 of a batch and its parts, see [`GPT1DoubleHeadsModelOutput`]."""
+
+    loss: torch.Tensor | None = None
+    task_loss: torch.Tensor | None = None
+    lm_loss: torch.Tensor | None = None
+    example_losses: torch.Tensor | None = None
+
+
+class LMHeadMixin:
+    """What the models with a language-model head share: its weight's place, its growth and its losses."""
+
+    _tied_weights_keys = {"lm_head.weight": "transformer.tokens_embed.weight"}
+    _tp_plan = {"lm_head": "colwise_gather_output"}
+    _fsdp_plan = {"lm_head": "keep_full_weight"}
+
+    def _get_resized_lm_head(self, *args, **kwargs) -> GPT1LMHead:
+        head = super()._get_resized_lm_head(*args, **kwargs)
+        return head if isinstance(head, GPT1LMHead) else GPT1LMHead.with_weight_of(head)
+
+    @property
+    def _has_fused_lm_loss(self) -> bool:
+        return isinstance(self.lm_head, GPT1LMHead) and getattr(self, "_tp_size", None) in (None, 1)
+
+    def next_token_loss(
+        self, hidden_states: torch.Tensor, labels: torch.LongTensor, num_targets: torch.Tensor | int | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean of −log P over the targets, and of each row its sum and their number, `[B, 2]`; −100 is no target."""
+        is_target = (labels != -100).float()
+        if num_targets is None:
+            num_targets = is_target.sum().clamp(min=1)
+        targets = select_targets(hidden_states, labels, is_target)
+        loss, row_losses = weighted_lm_loss(self.lm_head, *targets, len(labels), self._has_fused_lm_loss)
+        return loss / num_targets, torch.stack([row_losses, is_target.sum(1)], dim=1)
+
+    def fine_tuning_losses(
+        self,
+        task_logits: torch.Tensor,
+        labels: torch.Tensor,
+        examples: Examples,
+        hidden_states: torch.Tensor,
+        num_items: torch.Tensor | int | None,
+    ) -> FineTuningLosses:
+        """L3 and its parts of `examples`, whose `hidden_states` the decoder has made; arguments as in `forward`."""
+        losses_of_task = task_losses(task_logits, labels, self.config)  # [B]
+        losses_of_lm = torch.zeros_like(losses_of_task)
+        num_items = len(task_logits) if num_items is None else num_items
+        losses = FineTuningLosses(task_loss=losses_of_task.sum() / num_items)
+        losses.loss = losses.task_loss.clone()  # Trainer scales the loss in place
+        if self.config.lm_coef > 0:
+            targets = examples.targets(hidden_states)
+            loss_sum, losses_of_lm = weighted_lm_loss(
+                self.lm_head, *targets, len(task_logits), self._has_fused_lm_loss
+            )
+            losses.lm_loss = loss_sum / num_items
+            losses.loss = losses.task_loss + self.config.lm_coef * losses.lm_loss
+        losses.example_losses = torch.stack([losses_of_task.detach(), losses_of_lm], dim=1)
+        return losses
+
+
+def weighted_lm_loss(
+    lm_head: nn.Module,
+    hidden_states: torch.Tensor,
+    target_ids: torch.Tensor,
+    target_weights: torch.Tensor,
+    rows: torch.Tensor,
+    num_rows: int,
+    fused: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weighted sum of −log P(target) over a batch.
+
+    Args:
+        lm_head (`nn.Module`): gives logits, or with targets the loss, see [`GPT1LMHead`].
+        hidden_states, target_ids, target_weights, rows (`[N, D]`, `[N]`, `[N]`, `[N]`): the targets and where they
+            belong.
+        num_rows (`int`): how many rows there are.
+        fused (`bool`): whether the head takes targets. A head that an adapter, a quantiser or tensor parallelism has
+            replaced gives logits only; then the logits of all targets are held.
+
+    Returns:
+        The weighted sum, `[]`, and the weighted −log P of each row, `[num_rows]`, without a gradient.
+    """
+    if fused:
+        loss, token_losses = lm_head(hidden_states, target_ids, target_weights)
+    else:
+        logits = lm_head(hidden_states).float()
+        token_losses = nn.functional.cross_entropy(logits, target_ids, reduction="none")
+        loss = (token_losses * target_weights).sum()
+    row_losses = token_losses.new_zeros(num_rows).index_add(0, rows, token_losses.detach() * target_weights)
+    return loss, row_losses
 
 
 def linear_cross_entropy(
@@ -142,125 +286,37 @@ def _add_weight_gradient(grad_weight: torch.Tensor, grad_logits: torch.Tensor, h
         grad_weight[rows] += grad_logits[:, rows].T @ hidden_states
 
 
-def next_token_targets(
-    input_ids: torch.Tensor, attention_mask: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Targets of L1: every real token after the first real one of its sequence.
+def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Config) -> torch.Tensor:
+    """L2 of each example `[B]` in float32, from the scores `[B, K]` of classes or choices.
 
     Args:
-        input_ids (`torch.LongTensor` of shape `[B, T]`): token ids.
-        attention_mask (`torch.Tensor` of shape `[B, T]`, *optional*): 1 for real tokens; left or right padding.
+        task_logits (`torch.Tensor` of shape `[B, K]`): scores.
+        labels (`[B]`; `[B, K]` for multi-label classification): the class, the number or, of every class, whether it
+            holds.
+        config ([`GPT1Config`]): regression takes the squared error of one score, multi-label classification the mean
+            of K binary cross-entropies, others the cross-entropy.
 
-    Returns:
-        `target_ids [B, T-1]` and `is_target [B, T-1]` (bool), both aligned with positions 0…T−2 that predict them.
+    Raises:
+        ValueError: labels of another shape.
     """
-    target_ids = input_ids[:, 1:]
-    if attention_mask is None:
-        return target_ids, torch.ones_like(target_ids, dtype=torch.bool)
-    real = attention_mask.bool()
-    return target_ids, real[:, 1:] & real[:, :-1]
-
-
-def sequence_mean_weights(is_target: torch.Tensor, sequence_weights: torch.Tensor) -> torch.Tensor:
-    """Weights of the target tokens that make their weighted sum a weighted sum of per-sequence means.
-
-    Args:
-        is_target (`torch.BoolTensor` of shape `[B, T]`): tokens that count.
-        sequence_weights (`torch.Tensor` of shape `[B]`): factor of each sequence's mean.
-
-    Returns:
-        `torch.Tensor` of shape `[B, T]`; a sequence without a target has weights 0.
-    """
-    target_counts = is_target.sum(-1).clamp(min=1)
-    return is_target * (sequence_weights / target_counts)[:, None]
-
-
-def select_targets(
-    hidden_states: torch.Tensor, target_ids: torch.Tensor, target_weights: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Targets of a padded batch, one after the other, without those of weight 0.
-
-    In a compiled graph, whose shapes cannot depend on data, all targets stay.
-
-    Args:
-        hidden_states (`torch.Tensor` of shape `[S, T, D]`): hidden states that predict the targets.
-        target_ids (`torch.LongTensor` of shape `[S, T]`): ids to predict; anything where the weight is 0.
-        target_weights (`torch.Tensor` of shape `[S, T]`): factors.
-
-    Returns:
-        The hidden states, ids, weights and the row in S of the N targets: `[N, D]`, `[N]`, `[N]`, `[N]`.
-    """
-    rows = torch.arange(target_ids.shape[0], device=target_ids.device)[:, None].expand_as(target_ids)
-    if torch.compiler.is_compiling():
-        target_ids = target_ids.flatten().clamp(min=0)
-        return hidden_states.flatten(0, 1), target_ids, target_weights.flatten(), rows.flatten()
-    is_target = target_weights != 0
-    return hidden_states[is_target], target_ids[is_target], target_weights[is_target], rows[is_target]
-
-
-def select_packed_targets(
-    hidden_states: torch.Tensor, packing: PackedSequences, target_weights: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """As `select_targets`, for packed sequences: what several sequences share is one target of their summed weight.
-
-    Args:
-        hidden_states (`torch.Tensor` of shape `[1, N, D]`): hidden states of the packed tokens.
-        packing (`PackedSequences`): where they belong.
-        target_weights (`torch.Tensor` of shape `[S, T-1]`): factor of each token after the first of its sequence.
-
-    Returns:
-        Hidden states, ids, weights and the example of each target.
-    """
-    is_target = target_weights != 0
-    targets, sources = packing.packed_index[:, 1:][is_target], packing.packed_index[:, :-1][is_target]
-    num_tokens = hidden_states.shape[1]
-    # A packed token is predicted from one place, however many sequences it stands for.
-    weights = target_weights.new_zeros(num_tokens).index_add(0, targets, target_weights[is_target])
-    source_of = torch.zeros_like(packing.input_ids[0]).scatter(0, targets, sources)
-    tokens = weights.nonzero()[:, 0]
-    hidden_states = hidden_states[0].index_select(0, source_of[tokens])
-    return hidden_states, packing.input_ids[0, tokens], weights[tokens], packing.example_index[tokens]
-
-
-def weighted_lm_loss(
-    lm_head: nn.Module,
-    hidden_states: torch.Tensor,
-    target_ids: torch.Tensor,
-    target_weights: torch.Tensor,
-    rows: torch.Tensor,
-    num_rows: int,
-    fused: bool,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weighted sum of −log P(target) over a batch.
-
-    Args:
-        lm_head (`nn.Module`): gives logits, or with targets the loss, see `GPT1LMHead`.
-        hidden_states, target_ids, target_weights, rows (`[N, D]`, `[N]`, `[N]`, `[N]`): see `select_targets`.
-        num_rows (`int`): how many rows there are.
-        fused (`bool`): whether the head takes targets. A head that an adapter, a quantiser or tensor parallelism has
-            replaced gives logits only; then the logits of all targets are held.
-
-    Returns:
-        The weighted sum, `[]`, and the weighted −log P of each row, `[num_rows]`, without a gradient.
-    """
-    if fused:
-        loss, token_losses = lm_head(hidden_states, target_ids, target_weights)
-    else:
-        logits = lm_head(hidden_states).float()
-        token_losses = nn.functional.cross_entropy(logits, target_ids, reduction="none")
-        loss = (token_losses * target_weights).sum()
-    row_losses = token_losses.new_zeros(num_rows).index_add(0, rows, token_losses.detach() * target_weights)
-    return loss, row_losses
-
-
-def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, is_regression: bool) -> torch.Tensor:
-    """L2 of each example `[B]` in float32: squared error of `task_logits [B, 1]`, else cross-entropy of `[B, K]`.
-
-    Where `labels [B, K]` say of every class whether it holds, the mean of the K binary cross-entropies.
-    """
-    if labels.dim() == 2:
+    is_multi_label = config.problem_type == "multi_label_classification"
+    needed = task_logits.shape[: 2 if is_multi_label else 1]
+    if labels.shape != needed:
+        raise ValueError(
+            f"`labels` are the task's labels, one {'row ' if is_multi_label else ''}per example: shape "
+            f"{list(needed)} is needed, but got {list(labels.shape)}. Language-modelling targets are taken from "
+            "`input_ids`."
+        )
+    if is_multi_label:
         losses = nn.functional.binary_cross_entropy_with_logits(task_logits.float(), labels.float(), reduction="none")
         return losses.mean(-1)
-    if is_regression:
+    if config.is_regression:
         return nn.functional.mse_loss(task_logits.squeeze(-1).float(), labels.float(), reduction="none")
     return nn.functional.cross_entropy(task_logits.float(), labels, reduction="none")
+
+
+def task_loss(
+    task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Config, num_items: torch.Tensor | int | None
+) -> torch.Tensor:
+    """L2 / N of a batch; N is the number of its examples where `num_items` does not say it."""
+    return task_losses(task_logits, labels, config).sum() / (len(task_logits) if num_items is None else num_items)

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import torch
 
-from .configuration_gpt1 import FULL_ATTENTION, SLIDING_ATTENTION
+from .configuration_gpt1 import FULL_ATTENTION, SLIDING_ATTENTION, GPT1Config
 
 
 class PackedSequences(NamedTuple):
@@ -62,9 +62,45 @@ class PackedSequences(NamedTuple):
         mask = mask.tril() if self.attention_mask is None else mask & self.attention_mask
         return {FULL_ATTENTION: self.attention_mask, SLIDING_ATTENTION: mask}
 
-    def unpack(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """`[1, N, …]` to the padded batch, `[S, T, …]`, with anything finite in its padding."""
+    def decoder_inputs(self, config: GPT1Config) -> dict:
+        """What the decoder reads, with the masks."""
+        return {
+            "input_ids": self.input_ids,
+            "attention_mask": self.masks(config.sliding_window),
+            "position_ids": self.position_ids,
+            "packing": self,
+        }
+
+    def padded(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """`[1, N, …]` as the padded batch, `[S, T, …]`, with anything finite in its padding."""
         return hidden_states[0, self.packed_index]
+
+    def extract(self, hidden_states: torch.Tensor, positions: torch.LongTensor | int) -> torch.Tensor:
+        """`[S, D]`, the hidden state of each sequence at its position `[S]`, of `[1, N, D]`."""
+        rows = torch.arange(len(self.packed_index), device=hidden_states.device)
+        return hidden_states[0, self.packed_index[rows, positions]]
+
+    def targets(
+        self, hidden_states: torch.Tensor, target_weights: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """As `select_targets`; what several sequences share is one target of their summed weight.
+
+        Args:
+            hidden_states (`torch.Tensor` of shape `[1, N, D]`): hidden states of the packed tokens.
+            target_weights (`torch.Tensor` of shape `[S, T-1]`): factor of each token after the first of its sequence.
+
+        Returns:
+            Hidden states, ids, weights and the example of each target.
+        """
+        is_target = target_weights != 0
+        targets, sources = self.packed_index[:, 1:][is_target], self.packed_index[:, :-1][is_target]
+        num_tokens = hidden_states.shape[1]
+        # A packed token is predicted from one place, however many sequences it stands for.
+        weights = target_weights.new_zeros(num_tokens).index_add(0, targets, target_weights[is_target])
+        source_of = torch.zeros_like(self.input_ids[0]).scatter(0, targets, sources)
+        tokens = weights.nonzero()[:, 0]
+        hidden_states = hidden_states[0].index_select(0, source_of[tokens])
+        return hidden_states, self.input_ids[0, tokens], weights[tokens], self.example_index[tokens]
 
 
 def pack_sequences(

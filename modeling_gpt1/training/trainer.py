@@ -20,6 +20,7 @@ from ..hub.card import write_model_card
 from ..hub.push import explained, push_run
 from .arguments import check_arguments
 from .checks import check_collator, check_vocabulary
+from .cpu_attention import choose_cpu_attention
 from .launch import check_launch, check_sharding
 from .losses import perplexity
 from .throughput import training_flops_per_token
@@ -54,6 +55,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
 
     def _check_model(self, model: PreTrainedModel) -> None:
         check_sharding(model)
+        choose_cpu_attention(model, self.args.device)
         tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
         if tokenizer is None:
             return

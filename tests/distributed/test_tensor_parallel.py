@@ -19,7 +19,7 @@ from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM
 CLASSES = {"language_model": GPT1ForCausalLM, "double_heads": GPT1DoubleHeadsModel}
 NUM_CHOICES = 2
 # Matrices of each block.
-CUT = [*(f"attn.{x}_proj.weight" for x in "qkvc"), "mlp.c_fc.weight", "mlp.c_proj.weight"]
+CUT = [*(f"attn.{x}_proj.weight" for x in "qkvo"), "mlp.up_proj.weight", "mlp.down_proj.weight"]
 
 
 def batch_for(name: str) -> dict[str, torch.Tensor]:
@@ -47,9 +47,9 @@ def record_of(name: str, model) -> dict:
     block = model.transformer.h[1]
     parameters = {
         "embedding": model.transformer.tokens_embed.weight,
-        "columns": block.mlp.c_fc.weight,
-        "rows": block.attn.c_proj.weight,
-        "bias of rows": block.mlp.c_proj.bias,
+        "columns": block.mlp.up_proj.weight,
+        "rows": block.attn.o_proj.weight,
+        "bias of rows": block.mlp.down_proj.bias,
     }
     record = {f"gradient of the {part}": whole(parameter.grad) for part, parameter in parameters.items()}
     record["loss"] = whole(output.loss)
@@ -76,7 +76,7 @@ def test_two_processes_give_what_one_gives(name, folder):
     for rank in range(2):
         record = json.loads((folder / f"{name}-{rank}.json").read_text(encoding="utf-8"))
         cut, sizes = record.pop("cut"), record.pop("sizes")
-        assert sizes == {"q_proj": [16, 32], "c_proj": [32, 16], "c_fc": [64, 32], "tokens_embed": [51, 32]}
+        assert sizes == {"q_proj": [16, 32], "o_proj": [32, 16], "up_proj": [64, 32], "tokens_embed": [51, 32]}
         assert cut == [f"h.{layer}.{module}" for layer in range(2) for module in CUT]
         assert record.keys() == expected.keys()
         for key, value in expected.items():
@@ -88,8 +88,8 @@ def local_sizes(model) -> dict[str, list[int]]:
     block = model.transformer.h[0]
     modules = {
         "q_proj": block.attn.q_proj,
-        "c_proj": block.attn.c_proj,
-        "c_fc": block.mlp.c_fc,
+        "o_proj": block.attn.o_proj,
+        "up_proj": block.mlp.up_proj,
         "tokens_embed": model.transformer.tokens_embed,
     }
     return {name: list(module.weight.to_local().shape) for name, module in modules.items()}

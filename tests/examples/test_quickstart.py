@@ -155,11 +155,11 @@ def test_variants_start_from_what_they_say(quickstart, tmp_path):
     tokenizer.save_pretrained(tmp_path)
     pretrained = quickstart.GPT1ForCausalLM(quickstart.make_config(args, len(tokenizer)))
     pretrained.save_pretrained(tmp_path)
-    weight = pretrained.transformer.h[0].mlp.c_fc.weight
+    weight = pretrained.transformer.h[0].mlp.up_proj.weight
     for variant, same in zip(quickstart.VARIANTS, (False, True, True), strict=True):
         parts = quickstart.finetuning_parts(quickstart.TASKS[1], variant, args, tmp_path)
         model, grown = parts["model"], parts["processing_class"]
-        assert torch.equal(model.transformer.h[0].mlp.c_fc.weight, weight) is same
+        assert torch.equal(model.transformer.h[0].mlp.up_proj.weight, weight) is same
         assert model.config.vocab_size == len(grown) == len(tokenizer) + 3
         assert (model.config.traversal, model.config.num_labels) == ("entailment", 3)
 

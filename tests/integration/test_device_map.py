@@ -4,7 +4,7 @@ import pytest
 import torch
 from accelerate import cpu_offload, disk_offload
 
-from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, modeling_gpt1
+from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, batch_gpt1
 
 EMBEDDINGS = ("transformer.tokens_embed", "transformer.positions_embed", "transformer.drop")
 # None of these maps names a task head; `of_double_heads` adds it.
@@ -52,14 +52,14 @@ def batch():
 @pytest.fixture
 def num_packed(monkeypatch):
     """Counts the batches that were packed."""
-    pack_sequences, counts = modeling_gpt1.pack_sequences, []
+    pack_sequences, counts = batch_gpt1.pack_sequences, []
 
     def counted(*args):
         packing = pack_sequences(*args)
         counts.append(packing is not None)
         return packing
 
-    monkeypatch.setattr(modeling_gpt1, "pack_sequences", counted)
+    monkeypatch.setattr(batch_gpt1, "pack_sequences", counted)
     return counts
 
 

@@ -15,7 +15,7 @@ from modeling_gpt1 import (
     GPT1ForSequenceClassification,
 )
 
-PROJECTIONS = ["q_proj", "k_proj", "v_proj", "attn.c_proj", "c_fc", "mlp.c_proj"]
+PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "up_proj", "down_proj"]
 
 
 def close(actual, expected):
@@ -62,7 +62,7 @@ def test_double_heads(targets, tiny_model, tmp_path):
     expected = {
         f"{prefix}.transformer.h.{layer}.{place}.{factor}"
         for layer in range(2)
-        for place in [f"attn.{x}_proj" for x in "qkvc"] + ["mlp.c_fc", "mlp.c_proj"]
+        for place in [f"attn.{x}_proj" for x in "qkvo"] + ["mlp.up_proj", "mlp.down_proj"]
         for factor in factors
     }
     expected |= {f"{prefix}.task_head.modules_to_save.default.score.weight"}

@@ -29,10 +29,10 @@ from modeling_gpt1 import (
     GPT1ForMultipleChoice,
     GPT1ForSequenceClassification,
     GPT1Model,
-    conversion,
 )
 from modeling_gpt1.commands import convert
-from modeling_gpt1.conversion import convert_checkpoint
+from modeling_gpt1.conversion import checkpoint, convert_checkpoint
+from modeling_gpt1.conversion import release as release_module
 from tokenization import GPT1Tokenizer
 
 MANIFEST = "conversion_manifest.json"
@@ -182,10 +182,10 @@ def test_the_comparison_sees_a_wrong_release(make_openai, vocabulary, plain_toke
 
 def test_released_shapes_fill_the_published_model(tmp_path):
     (tmp_path / "params_shapes.json").write_text(json.dumps(RELEASED_SHAPES))
-    shapes = conversion.read_shapes(tmp_path / "params_shapes.json")
+    shapes = release_module.read_shapes(tmp_path / "params_shapes.json")
     assert [list(shape) for shape in shapes.values()] == RELEASED_SHAPES
     assert sum(int(np.prod(shape)) for shape in shapes.values()) == 116_534_784
-    config = conversion.release_config(shapes, 12, tmp_path / "params_shapes.json")
+    config = release_module.release_config(shapes, 12, tmp_path / "params_shapes.json")
     with torch.device("meta"):
         theirs, ours = OpenAIGPTLMHeadModel(OpenAIGPTConfig()), GPT1ForCausalLM(config)
     squeezed = {name: list(shape[1:] if len(shape) == 3 else shape) for name, shape in shapes.items()}
@@ -197,15 +197,17 @@ def test_released_shapes_fill_the_published_model(tmp_path):
 @pytest.mark.real_data
 def test_the_published_shapes_and_vocabulary_are_read(real_data_dir):
     folder = real_data_dir / "openai_gpt_bpe"
-    shapes = conversion.read_shapes(folder / "params_shapes.json")
+    shapes = release_module.read_shapes(folder / "params_shapes.json")
     assert [list(shape) for shape in shapes.values()] == RELEASED_SHAPES
-    assert len(conversion.read_release_tokenizer(folder)) == 40478
+    assert len(release_module.read_release_tokenizer(folder)) == 40478
 
 
 def test_at_most_one_copy_of_a_release_is_read(release):
     """The files stay on the disk: what is read is the tensors themselves."""
     folder, model = release
-    parameters = conversion.FlatParameters(folder, sum(weight.numel() for weight in model.transformer.parameters()))
+    parameters = release_module.FlatParameters(
+        folder, sum(weight.numel() for weight in model.transformer.parameters())
+    )
     assert all(isinstance(array, np.memmap) for array in parameters._arrays)
     assert parameters.take((24, 32)).untyped_storage().nbytes() == 24 * 32 * 4
 
@@ -378,7 +380,7 @@ def test_nothing_is_left_of_a_conversion_that_fails(release, tmp_path, monkeypat
     def fail(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(conversion, "describe_tensors", fail)
+    monkeypatch.setattr(checkpoint, "describe_tensors", fail)
     with pytest.raises(OSError, match="No space left on device"):
         convert_checkpoint(release[0], tmp_path / "gpt1", num_attention_heads=4)
     assert list(tmp_path.iterdir()) == []
@@ -398,7 +400,7 @@ def test_a_model_is_replaced_only_on_demand_and_as_a_whole(release, make_openai,
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(conversion, "describe_tensors", fail)
+        patch.setattr(checkpoint, "describe_tensors", fail)
         with pytest.raises(OSError):
             convert_checkpoint(tmp_path / "openai", output, overwrite=True)
     assert sorted(path.name for path in output.iterdir()) == before
@@ -460,7 +462,7 @@ def test_folders_that_cannot_be_moved(make_openai, tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setattr(conversion, "read_folder", lambda *_: pytest.fail("work was done"))
+    monkeypatch.setattr(checkpoint, "read_folder", lambda *_: pytest.fail("work was done"))
     for output, inside in ((".", "model"), (tmp_path / "here", None), (tmp_path / "link", None), ("/", "/model")):
         assert refusal(tmp_path / "openai", output) == (
             f"{output} is the current folder or the root of a disk, which cannot be replaced by a new folder. Pass a "

@@ -229,7 +229,7 @@ def test_without_labels_there_is_no_loss(tiny_model, model_class):
 
 def test_without_auxiliary_loss_the_lm_head_does_not_run(tiny_model, monkeypatch):
     ran = []
-    monkeypatch.setattr("modeling_gpt1.modeling_gpt1.GPT1LMHead.forward", lambda *args: ran.append(args))
+    monkeypatch.setattr("modeling_gpt1.loss_gpt1.GPT1LMHead.forward", lambda *args: ran.append(args))
     model = tiny_model(GPT1DoubleHeadsModel, lm_coef=0, **KINDS["similarity"].fields).train()
     assert model(**collate(make_examples("similarity"))).loss.requires_grad
     assert ran == []
@@ -382,7 +382,7 @@ def test_sequences_of_an_example_share_the_dropout_mask(tiny_model, monkeypatch)
     torch.testing.assert_close(scores[:, 0], scores[:, 1])
     assert len(scores[:, 0].unique()) > 60  # examples do not share it
 
-    def mask_for_each_sequence(self, extracted):
+    def mask_for_each_sequence(self, extracted, is_present=None):
         return self.score(self.dropout(extracted)).squeeze(-1)
 
     monkeypatch.setattr(GPT1TaskHead, "forward", mask_for_each_sequence)
@@ -473,7 +473,7 @@ def test_pretrained_decoder_opens_with_a_new_task_head(tiny_model, source_class,
     opened, report = GPT1DoubleHeadsModel.from_pretrained(tmp_path, traversal=traversal, output_loading_info=True)
     assert report["missing_keys"] == {"task_head.score.weight", "task_head.score.bias"}
     assert opened.config.traversal == traversal
-    assert torch.equal(opened.transformer.h[1].mlp.c_fc.weight, source.base_model.h[1].mlp.c_fc.weight)
+    assert torch.equal(opened.transformer.h[1].mlp.up_proj.weight, source.base_model.h[1].mlp.up_proj.weight)
 
 
 # ---- Similarity of [B, T] rows.

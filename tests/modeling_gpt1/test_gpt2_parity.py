@@ -120,7 +120,8 @@ def test_loss_and_gradients_are_those_of_gpt2(gpt2_folder):
         loss.backward()
     expected = {name: weight.grad for name, weight in theirs.transformer.named_parameters()}
     for name, weight in ours.transformer.named_parameters():
-        name = name.replace("tokens_embed", "wte").replace("positions_embed", "wpe")
+        name = name.replace("tokens_embed", "wte").replace("positions_embed", "wpe").replace("up_proj", "c_fc")
+        name = re.sub("(o|down)_proj", "c_proj", name)
         projection = re.search("[qkv]_proj", name)
         given = expected[re.sub("[qkv]_proj", "c_attn", name)]
         if projection is not None:
@@ -149,7 +150,7 @@ def test_every_class_opens_the_language_model(gpt2_folder):
         model, report = model_class.from_pretrained(folder, output_loading_info=True)
         missing = {name for name in model.state_dict() if name.startswith("task_head.")}
         assert report["missing_keys"] == missing and not report["unexpected_keys"]
-        assert torch.equal(model.base_model.h[1].mlp.c_fc.weight, expected)
+        assert torch.equal(model.base_model.h[1].mlp.up_proj.weight, expected)
         assert model.config.model_type == "gpt1" and "model_type" not in vars(model.config)
 
 

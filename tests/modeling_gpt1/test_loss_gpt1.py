@@ -9,8 +9,9 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-from modeling_gpt1 import GPT1ForCausalLM, loss_gpt1
-from modeling_gpt1.loss_gpt1 import linear_cross_entropy, next_token_targets, sequence_mean_weights, task_losses
+from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, loss_gpt1
+from modeling_gpt1.batch_gpt1 import next_token_targets, sequence_mean_weights
+from modeling_gpt1.loss_gpt1 import linear_cross_entropy, task_losses
 
 VOCABULARY, HIDDEN = 53, 16
 
@@ -369,13 +370,13 @@ def test_weights_make_means_of_sequences():
 
 def test_task_losses_of_classes():
     task_logits = torch.tensor([[0.0, math.log(3.0)], [0.0, 0.0]])
-    losses = task_losses(task_logits, torch.tensor([1, 0]), False)
+    losses = task_losses(task_logits, torch.tensor([1, 0]), GPT1Config())
     torch.testing.assert_close(losses, torch.tensor([math.log(4 / 3), math.log(2)]))
 
 
 def test_task_losses_of_choices_leave_absent_ones_out():
     task_logits = torch.tensor([[1.0, 1.0, float("-inf")]], requires_grad=True)
-    losses = task_losses(task_logits, torch.tensor([0]), False)
+    losses = task_losses(task_logits, torch.tensor([0]), GPT1Config())
     torch.testing.assert_close(losses, torch.tensor([math.log(2)]))
     losses.sum().backward()
     assert task_logits.grad.tolist() == [[-0.5, 0.5, 0.0]]
@@ -383,14 +384,16 @@ def test_task_losses_of_choices_leave_absent_ones_out():
 
 def test_task_losses_of_several_labels_are_logistic():
     task_logits = torch.tensor([[0.0, math.log(3.0)], [math.log(3.0), math.log(3.0)]])
-    losses = task_losses(task_logits, torch.tensor([[0, 1], [0, 0]]), False)
+    config = GPT1Config(problem_type="multi_label_classification")
+    losses = task_losses(task_logits, torch.tensor([[0, 1], [0, 0]]), config)
     torch.testing.assert_close(losses, torch.tensor([math.log(2) + math.log(4 / 3), 2 * math.log(4)]) / 2)
 
 
 def test_task_losses_of_regression_are_squared_errors():
-    losses = task_losses(torch.tensor([[1.5], [-1.0]]), torch.tensor([2, 1]), True)
+    config = GPT1Config(problem_type="regression", num_labels=1)
+    losses = task_losses(torch.tensor([[1.5], [-1.0]]), torch.tensor([2, 1]), config)
     assert losses.tolist() == [0.25, 4.0]
-    assert task_losses(torch.tensor([[1.5]], dtype=torch.bfloat16), torch.tensor([2.0]), True).dtype == torch.float32
+    assert task_losses(torch.tensor([[1.5]], dtype=torch.bfloat16), torch.tensor([2.0]), config).dtype == torch.float32
 
 
 @pytest.mark.parametrize("amp", [False, True])

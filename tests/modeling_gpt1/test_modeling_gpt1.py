@@ -19,7 +19,7 @@ from modeling_gpt1 import (
     GPT1ForSequenceClassification,
     GPT1Model,
 )
-from modeling_gpt1.modeling_gpt1 import GPT1LMHead
+from modeling_gpt1.loss_gpt1 import GPT1LMHead
 
 disable_progress_bar()
 
@@ -594,7 +594,7 @@ def test_places_of_dropout(tiny_model):
     embedded = model.tokens_embed(input_ids) + model.positions_embed.weight[:6]
     close(without_sublayers, block.ln_2(block.ln_1(embedded)))
     model, block, without_attention = state(attn_pdrop=1.0)
-    normed = block.ln_1(embedded + block.attn.c_proj.bias)
+    normed = block.ln_1(embedded + block.attn.o_proj.bias)
     close(without_attention, block.ln_2(normed + block.mlp(normed)))
 
 

@@ -82,6 +82,9 @@ def assert_same(ours: dict, theirs: dict, atol: float):
         torch.testing.assert_close(ours[name], theirs[name], atol=atol, rtol=atol, msg=lambda text, at=name: at + text)
 
 
+LAYERS = {"attn.o_proj": "attn.c_proj", "mlp.up_proj": "mlp.c_fc", "mlp.down_proj": "mlp.c_proj"}
+
+
 def in_openai_layout(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Our weights or their gradients under OpenAIGPT's names: q, k and v fused, matrices [in, out]."""
     renamed = {}
@@ -91,8 +94,9 @@ def in_openai_layout(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor
             renamed[name.replace("q_proj", "c_attn")] = torch.cat(parts).T if tensor.dim() == 2 else torch.cat(parts)
         elif ".k_proj." in name or ".v_proj." in name:
             continue
-        elif name.endswith((".c_proj.weight", ".c_fc.weight")):
-            renamed[name] = tensor.T
+        elif any(ours in name for ours in LAYERS):
+            ours = next(ours for ours in LAYERS if ours in name)
+            renamed[name.replace(ours, LAYERS[ours])] = tensor.T if tensor.dim() == 2 else tensor
         else:
             renamed[name.replace("task_head.score", "multiple_choice_head.summary")] = tensor
     return renamed
@@ -248,15 +252,15 @@ def attention(x, weights, num_heads, swapped):
         for t in range(x.shape[0]):
             scores = keys[: t + 1, part] @ queries[t, part] / math.sqrt(size)
             mixed[t, part] = torch.softmax(scores, dim=0) @ values[: t + 1, part]
-    return mixed @ weights["attn.c_proj.weight"].T + weights["attn.c_proj.bias"]
+    return mixed @ weights["attn.o_proj.weight"].T + weights["attn.o_proj.bias"]
 
 
 def block_formula(x, weights, num_heads, gelu=tanh_gelu, swapped=False, norms_after=True):
     """n = ln_1(x + attention(x)); ln_2(n + mlp(n)) of one sequence `x [T, D]`."""
 
     def mlp(x):
-        inner = gelu(x @ weights["mlp.c_fc.weight"].T + weights["mlp.c_fc.bias"])
-        return inner @ weights["mlp.c_proj.weight"].T + weights["mlp.c_proj.bias"]
+        inner = gelu(x @ weights["mlp.up_proj.weight"].T + weights["mlp.up_proj.bias"])
+        return inner @ weights["mlp.down_proj.weight"].T + weights["mlp.down_proj.bias"]
 
     ln_1 = weights["ln_1.weight"], weights["ln_1.bias"]
     ln_2 = weights["ln_2.weight"], weights["ln_2.bias"]
@@ -353,14 +357,14 @@ OWN_KEYS = {
     "transformer.h.0.attn.k_proj.bias": [32],
     "transformer.h.0.attn.v_proj.weight": [32, 32],
     "transformer.h.0.attn.v_proj.bias": [32],
-    "transformer.h.0.attn.c_proj.weight": [32, 32],
-    "transformer.h.0.attn.c_proj.bias": [32],
+    "transformer.h.0.attn.o_proj.weight": [32, 32],
+    "transformer.h.0.attn.o_proj.bias": [32],
     "transformer.h.0.ln_1.weight": [32],
     "transformer.h.0.ln_1.bias": [32],
-    "transformer.h.0.mlp.c_fc.weight": [128, 32],
-    "transformer.h.0.mlp.c_fc.bias": [128],
-    "transformer.h.0.mlp.c_proj.weight": [32, 128],
-    "transformer.h.0.mlp.c_proj.bias": [32],
+    "transformer.h.0.mlp.up_proj.weight": [128, 32],
+    "transformer.h.0.mlp.up_proj.bias": [128],
+    "transformer.h.0.mlp.down_proj.weight": [32, 128],
+    "transformer.h.0.mlp.down_proj.bias": [32],
     "transformer.h.0.ln_2.weight": [32],
     "transformer.h.0.ln_2.bias": [32],
 }

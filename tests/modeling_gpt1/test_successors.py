@@ -42,10 +42,11 @@ from modeling_gpt1 import (
     GPT1ForCausalLM,
     GPT1Model,
     ScoringRequest,
-    attention_gpt1,
     unpadding_gpt1,
 )
 from modeling_gpt1.conversion import to_openai_gpt
+from modeling_gpt1.training import cpu_attention
+from modeling_gpt1.training.cpu_attention import choose_cpu_attention
 from modeling_gpt1.training.throughput import training_flops_per_token
 from modeling_gpt1.unpadding_gpt1 import pack_sequences
 
@@ -182,14 +183,14 @@ def test_weights_that_end_in_the_residual_start_smaller(tiny_config):
     theirs = GPT2LMHeadModel(GPT2Config(**sizes, n_embd=64, n_layer=8, n_head=4))
     for model in (ours, theirs):
         for name, weight in model.named_parameters():
-            if name.endswith("c_proj.weight"):
+            if name.endswith(("o_proj.weight", "down_proj.weight", "c_proj.weight")):
                 assert weight.std().item() == pytest.approx(0.02 / math.sqrt(2 * 8), rel=0.06), name
             elif ".ln_" not in name and name.endswith("weight"):
                 assert weight.std().item() == pytest.approx(0.02, rel=0.06), name
             elif name.endswith("bias"):
                 assert weight.abs().max() == 0, name
     as_gpt1 = GPT1ForCausalLM(tiny_config(num_hidden_layers=1, hidden_size=64, do_layer_norm_before=True))
-    assert as_gpt1.transformer.h[0].mlp.c_proj.weight.std().item() == pytest.approx(0.02, rel=0.06)
+    assert as_gpt1.transformer.h[0].mlp.down_proj.weight.std().item() == pytest.approx(0.02, rel=0.06)
 
 
 # ---- The whole, beside GPT-Neo
@@ -208,7 +209,8 @@ def neo_and_ours(randomise, tiny_config):
         weights = theirs.state_dict()
         for name, weight in ours.state_dict().items():
             name = name.replace("tokens_embed", "wte").replace("positions_embed", "wpe")
-            attention = name.replace(".attn.c_proj", ".attn.attention.out_proj").replace(".attn.", ".attn.attention.")
+            name = name.replace("up_proj", "c_fc").replace("down_proj", "c_proj")
+            attention = name.replace(".attn.o_proj", ".attn.attention.out_proj").replace(".attn.", ".attn.attention.")
             name = attention.replace("attention.attention", "attention") if ".attn." in name else name
             if name.endswith("_proj.bias") and name not in weights:
                 weight.zero_()
@@ -281,12 +283,13 @@ def test_blocks_of_banded_training_are_plain_attention_under_the_same_noise(tiny
     def dropout(tensor, p, training, inplace=False):
         return tensor * (1.5 if p > 0 else 1)
 
-    monkeypatch.setattr(attention_gpt1, "dropout_noise", noise)
+    monkeypatch.setattr(cpu_attention, "dropout_noise", noise)
     monkeypatch.setattr(torch.nn.functional, "dropout", dropout)
     gradients = {}
     for implementation in ("eager", "sdpa"):
         model = tiny_model(GPT1ForCausalLM, attn_pdrop=0.4, **GPT3).train()
         model.set_attn_implementation(implementation)
+        choose_cpu_attention(model, "cpu")
         ids = random_ids(2, 9)
         model(ids, attention_mask=torch.tensor(PADDED["right"]), labels=ids).loss.backward()
         gradients[implementation] = {name: weight.grad for name, weight in model.named_parameters()}

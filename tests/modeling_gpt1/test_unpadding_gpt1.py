@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForMultipleChoice, modeling_gpt1
+from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForMultipleChoice, batch_gpt1
 from modeling_gpt1.unpadding_gpt1 import pack_sequences
 
 START, DELIMITER, EXTRACT = 98, 99, 100
@@ -92,7 +92,7 @@ def test_padding_is_left_out_on_either_side():
     assert packing.attention_mask is None
     values = torch.arange(6.0)[None, :, None]
     assert torch.equal(packing.from_rows(packing.to_rows(values)), values)
-    assert packing.unpack(values)[..., 0].tolist() == [[0, 0, 1], [2, 3, 4], [5, 0, 0]]
+    assert packing.padded(values)[..., 0].tolist() == [[0, 0, 1], [2, 3, 4], [5, 0, 0]]
 
 
 def test_nothing_is_packed_where_that_saves_no_token():
@@ -187,14 +187,14 @@ def test_an_absent_choice_between_others(tiny_model):
 
 def test_the_comparison_sees_another_context(tiny_model, monkeypatch):
     """Negative control: were one more token taken for shared than is, outputs and gradients would differ."""
-    exact = modeling_gpt1.pack_sequences
+    exact = batch_gpt1.pack_sequences
 
     def with_a_wrong_id(input_ids, *others):
         input_ids = input_ids.clone()
         input_ids.view(-1, 4, input_ids.shape[1])[:, 1:, 2] = input_ids.view(-1, 4, input_ids.shape[1])[:, :1, 2]
         return exact(input_ids, *others)
 
-    monkeypatch.setattr(modeling_gpt1, "pack_sequences", with_a_wrong_id)
+    monkeypatch.setattr(batch_gpt1, "pack_sequences", with_a_wrong_id)
     model = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice")
     batch = pad([[[START, 5, 20 + c, 30 + c, EXTRACT] for c in range(4)], [[START, 5, 6, 30 + c] for c in range(4)]])
     with pytest.raises(AssertionError, match="loss"):

@@ -153,8 +153,8 @@ def test_ordered_weights_give_the_same_numbers_and_files(tiny_model, tmp_path):
         torch.testing.assert_close(model(ids).logits, expected, atol=1e-5, rtol=1e-5)
     assert model.lm_head.weight is model.transformer.tokens_embed.weight
     assert model.lm_head.weight.stride() == (1, 101)
-    assert model.transformer.h[0].mlp.c_fc.weight.stride() == (1, 128)
-    assert model.transformer.h[0].mlp.c_proj.weight.stride() == (128, 1)
+    assert model.transformer.h[0].mlp.up_proj.weight.stride() == (1, 128)
+    assert model.transformer.h[0].mlp.down_proj.weight.stride() == (128, 1)
     model.save_pretrained(tmp_path / "after")
     model.save_pretrained(tmp_path / "given", state_dict=model.state_dict())
     assert model.lm_head.weight.stride() == (1, 101)

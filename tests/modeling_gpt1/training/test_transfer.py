@@ -78,7 +78,7 @@ def test_new_weights_have_the_distribution_of_a_new_model(tiny_model):
             assert weight.tolist() == [1.0 if name.startswith("ln_") and "weight" in name else 0.0] * len(weight)
     assert model.task_head.score.bias.tolist() == [0.0, 0.0]
     # The control: `tiny_model` draws from N(0, 0.3), so that what is kept is far from a new model.
-    assert model.transformer.h[0].mlp.c_fc.weight.std().item() == pytest.approx(0.3, rel=0.03)
+    assert model.transformer.h[0].mlp.up_proj.weight.std().item() == pytest.approx(0.3, rel=0.03)
 
 
 @pytest.mark.parametrize("n_transfer", [-1, 0, 1])

@@ -1,0 +1,148 @@
+"""Attention with dropout on the CPU in blocks of queries: a named entry of transformers' attention interface.
+
+torch's scaled-dot-product attention has a fused kernel for the CPU, but none with dropout: training would hold the
+weights and the dropout mask of all pairs of tokens, above the diagonal too, and draw the mask one number at a time.
+The blocks below recompute both in the backward pass, as in "FlashAttention: Fast and Memory-Efficient Exact Attention
+with IO-Awareness" (Dao et al., 2022), section 3.1 and appendix B.4.
+
+Shapes: B examples, T tokens, D hidden, H heads.
+"""
+
+import math
+
+import torch
+from torch import nn
+from torch.autograd.function import once_differentiable
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs
+
+from ..attention_gpt1 import draws_noise, dropout_noise
+from ..modeling_gpt1 import GPT1PreTrainedModel
+
+CPU_ATTENTION = "cpu_dropout"  # name in the attention interface
+# The scores of so many queries of all heads stay in the cache of a core while they are worked on, and those of so many
+# pairs of queries and keys: short rows are worked on together.
+QUERY_BLOCK = 128
+BLOCK_PAIRS = 2**15
+
+
+def choose_cpu_attention(model: PreTrainedModel, device: torch.device | str) -> None:
+    """Chooses this attention where it is faster: a model with scaled-dot-product attention and dropout, on the CPU.
+
+    The name is that of the model in this process alone: `config.json` names no attention, so that a saved model opens
+    with the default again. Without dropout, in evaluation and generation, this attention is torch's own.
+    """
+    if not isinstance(model, GPT1PreTrainedModel) or torch.device(device).type != "cpu":
+        return
+    if model.config._attn_implementation == "sdpa" and model.config.attn_pdrop > 0:
+        model.set_attn_implementation(CPU_ATTENTION)
+
+
+def cpu_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs: Unpack[TransformersKwargs],
+) -> tuple[torch.Tensor, None]:
+    """As transformers' `sdpa_attention_forward`; with dropout on the CPU outside of a compiled graph, in blocks.
+
+    `attention_mask [B or 1, 1, T, T]`; where `sees_past_only` is given and true, it has nothing above the diagonal.
+    """
+    sees_past_only = kwargs.pop("sees_past_only", False) or attention_mask is None
+    is_self_attention = query.shape[2] == key.shape[2] and kwargs.get("is_causal") is not False
+    has_mask_of_blocks = attention_mask is None or attention_mask.dtype == torch.bool
+    if not (draws_noise(query, dropout) and is_self_attention and has_mask_of_blocks):
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
+        )
+    # One number of the global generator, so that what restores its state repeats the mask.
+    seed = int(torch.empty((), dtype=torch.int64).random_())
+    settings = scaling, dropout, sees_past_only, seed
+    output = _BlockwiseAttention.apply(query, key, value, attention_mask, *settings)
+    return output.transpose(1, 2), None
+
+
+class _BlockwiseAttention(torch.autograd.Function):
+    """Softmax attention with dropout; causal where there is no mask."""
+
+    @staticmethod
+    def forward(ctx, query, key, value, attention_mask, scaling, dropout, sees_past_only, seed):
+        generator = torch.Generator().manual_seed(seed)
+        query = query * scaling
+        output = _empty_like_heads(query)
+        with torch.autocast("cpu", enabled=False):
+            for rows, block, keys in _blocks(*query.shape[::2], sees_past_only):
+                weights = _attention_weights(query[rows, :, block], key[rows, :, keys], attention_mask, rows, block)
+                weights *= dropout_noise(weights.shape, dropout, weights.dtype, generator)
+                output[rows, :, block] = torch.matmul(weights.to(value.dtype), value[rows, :, keys])
+        ctx.save_for_backward(query, key, value, attention_mask, output)
+        ctx.settings = scaling, dropout, sees_past_only, seed
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        query, key, value, attention_mask, output = ctx.saved_tensors
+        scaling, dropout, sees_past_only, seed = ctx.settings
+        generator = torch.Generator().manual_seed(seed)
+        sum_dtype = torch.promote_types(query.dtype, torch.float32)
+        grad_query = _empty_like_heads(query)
+        grad_key, grad_value = (torch.zeros_like(tensor, dtype=sum_dtype) for tensor in (key, value))
+        with torch.autocast("cpu", enabled=False):
+            # The gradient of softmax needs Σ weights · their gradient, which is output · its gradient.
+            means = (grad_output * output).sum(-1, keepdim=True, dtype=sum_dtype)  # [B, H, T, 1]
+            for rows, block, keys in _blocks(*query.shape[::2], sees_past_only):
+                grad_block = grad_output[rows, :, block]
+                weights = _attention_weights(query[rows, :, block], key[rows, :, keys], attention_mask, rows, block)
+                noise = dropout_noise(weights.shape, dropout, weights.dtype, generator)
+                grad_scores = torch.matmul(grad_block, value[rows, :, keys].mT).to(sum_dtype).mul_(noise)
+                grad_scores = grad_scores.sub_(means[rows, :, block]).mul_(weights).to(query.dtype)
+                dropped_weights = noise.mul_(weights).to(value.dtype)
+                grad_value[rows, :, keys] += torch.matmul(dropped_weights.mT, grad_block)
+                grad_key[rows, :, keys] += torch.matmul(grad_scores.mT, query[rows, :, block])
+                grad_query[rows, :, block] = torch.matmul(grad_scores, key[rows, :, keys])
+        grad_key, grad_value = grad_key.to(key.dtype), grad_value.to(value.dtype)
+        return grad_query.mul_(scaling), grad_key, grad_value, None, None, None, None, None
+
+
+def _empty_like_heads(query: torch.Tensor) -> torch.Tensor:
+    """Uninitialised `[B, H, T, D/H]` whose memory is laid out as `[B, T, D]`, as the projections read it."""
+    return torch.empty_like(query.transpose(1, 2), memory_format=torch.contiguous_format).transpose(1, 2)
+
+
+def _blocks(num_rows: int, num_tokens: int, sees_past_only: bool):
+    """Slices of rows, of their queries and of the keys that these may see."""
+    num_queries = min(QUERY_BLOCK, num_tokens)
+    num_together = max(1, BLOCK_PAIRS // (num_queries * num_tokens))
+    for first_row in range(0, num_rows, num_together):
+        for start in range(0, num_tokens, num_queries):
+            end = min(start + num_queries, num_tokens)
+            rows = slice(first_row, min(first_row + num_together, num_rows))
+            yield rows, slice(start, end), slice(0, end if sees_past_only else num_tokens)
+
+
+def _attention_weights(
+    query: torch.Tensor, key: torch.Tensor, attention_mask: torch.Tensor | None, rows: slice, block: slice
+) -> torch.Tensor:
+    """Softmax of the scores of scaled `query [r, H, n, D/H]` and `key [r, H, m, D/H]`, at least float32."""
+    scores = torch.matmul(query, key.mT)  # [r, H, n, m]
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    if attention_mask is None:
+        num_queries = query.shape[2]
+        above_diagonal = torch.full((num_queries, num_queries), -math.inf, dtype=scores.dtype).triu_(1)
+        scores[..., block] += above_diagonal
+    else:
+        seen = attention_mask[rows if len(attention_mask) > 1 else slice(None), :, block, : key.shape[2]]
+        scores.masked_fill_(~seen, torch.finfo(scores.dtype).min)  # not −∞: rows of padding may see nothing
+    return scores.softmax(-1)
+
+
+AttentionInterface.register(CPU_ATTENTION, cpu_attention_forward)
+AttentionMaskInterface.register(CPU_ATTENTION, sdpa_mask)

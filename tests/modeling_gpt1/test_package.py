@@ -1,0 +1,82 @@
+"""The package as a whole: files that travel, names that are said twice, a stranger's module called tokenization."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from helpers_hub_code import HUB_CODE, HUB_CODE_OF_LSTM
+
+import modeling_gpt1
+import tokenization
+from modeling_gpt1 import batch_gpt1, configuration_gpt1
+from tokenization import traversal
+
+ROOT = Path(modeling_gpt1.__file__).parents[1]
+TRAVELLERS = {
+    "attention_gpt1.py",
+    "batch_gpt1.py",
+    "configuration_gpt1.py",
+    "layouts_gpt1.py",
+    "loss_gpt1.py",
+    "modeling_gpt1.py",
+    "unpadding_gpt1.py",
+}
+TRAVELLERS_OF_LSTM = {*TRAVELLERS, "configuration_gpt1_lstm.py", "modeling_gpt1_lstm.py"}
+
+
+def test_these_files_travel_with_a_model():
+    assert HUB_CODE == TRAVELLERS
+    assert HUB_CODE_OF_LSTM == TRAVELLERS_OF_LSTM
+
+
+def test_nothing_else_lies_beside_them():
+    flat = {path.name for path in (ROOT / "modeling_gpt1").glob("*.py")}
+    assert flat == {"__init__.py", *TRAVELLERS_OF_LSTM}
+
+
+def test_travelling_files_name_no_folder_of_the_package():
+    """transformers reads them by a regular expression, docstrings too."""
+    folders = {path.parent.name for path in (ROOT / "modeling_gpt1").glob("*/__init__.py")}
+    assert {"training", "inference", "hub", "conversion", "storage"} <= folders
+    for name in TRAVELLERS_OF_LSTM:
+        text = (ROOT / "modeling_gpt1" / name).read_text(encoding="utf-8")
+        named = re.findall(rf"(?:from |import_module\(|[\"'`]|modeling_gpt1)\.({'|'.join(folders)})\b", text)
+        assert named == [], name
+
+
+def test_models_and_collator_know_the_same_traversals():
+    assert configuration_gpt1.TRAVERSALS == traversal.TRAVERSALS == tuple(batch_gpt1.NUM_SEQUENCES)
+
+
+def test_the_package_hands_on_what_tokenization_has():
+    for name in ("GPT1Tokenizer", "TraversalCollator", "add_control_tokens"):
+        assert getattr(modeling_gpt1, name) is getattr(tokenization, name)
+
+
+STRANGERS_VIEW = """
+import torch, modeling_gpt1
+model = modeling_gpt1.GPT1ForCausalLM(modeling_gpt1.GPT1Config(
+    vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, max_position_embeddings=8))
+assert model(torch.tensor([[1, 2, 3]])).logits.shape == (1, 3, 9)
+for name in ("GPT1Tokenizer", "TraversalCollator", "add_control_tokens"):
+    try:
+        getattr(modeling_gpt1, name)
+    except ImportError as error:
+        print(error)
+print(hasattr(modeling_gpt1, "no_such_name"))
+"""
+
+
+def test_a_strangers_module_is_named_and_not_run(tmp_path):
+    stranger = tmp_path / "tokenization.py"
+    stranger.write_text("raise SystemExit('a stranger ran')", encoding="utf-8")
+    path = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(ROOT)!r}]\n"
+    command = [sys.executable, "-c", path + STRANGERS_VIEW]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines() == [
+        f"{name} comes from the package `tokenization` that is installed with this one, but Python finds a module of "
+        f"that name here first: {stranger}. Rename that file, or start Python in another folder."
+        for name in ("GPT1Tokenizer", "TraversalCollator", "add_control_tokens")
+    ] + ["False"]

@@ -1,0 +1,248 @@
+"""Attention with dropout in blocks: parity with plain attention under the same mask, gradients, statistics, choice."""
+
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from modeling_gpt1 import GPT1ForCausalLM, GPT1LSTMConfig, GPT1LSTMForCausalLM
+from modeling_gpt1.attention_gpt1 import attends_to_packed_rows, dropout_noise
+from modeling_gpt1.training import cpu_attention
+from modeling_gpt1.training.cpu_attention import CPU_ATTENTION, _BlockwiseAttention, choose_cpu_attention
+
+SCALING, DROPOUT, SEED = 0.3, 0.2, 5
+TOKENS = 300  # two whole blocks and a part of one
+
+
+def heads(num_tokens, dtype=torch.float32, num_rows=2):
+    """Query, key, value and the gradient of the output, `[B, H, T, D/H]`, laid out as the projections give them."""
+    generator = torch.Generator().manual_seed(0)
+    tensors = [torch.randn(num_rows, num_tokens, 3, 8, dtype=dtype, generator=generator) for _ in range(4)]
+    return [tensor.transpose(1, 2).requires_grad_() for tensor in tensors]
+
+
+def causal_mask(num_tokens):
+    return torch.ones(num_tokens, num_tokens, dtype=torch.bool).tril()[None, None]
+
+
+def window_mask(num_tokens):
+    """Keys up to 40 places before or after, the same for all rows."""
+    places = torch.arange(num_tokens)
+    return ((places[:, None] - places).abs() < 40)[None, None]
+
+
+def plain_attention(query, key, value, attention_mask, noise):
+    mask = causal_mask(query.shape[2]) if attention_mask is None else attention_mask
+    weights = (query @ key.mT * SCALING).masked_fill(~mask, float("-inf")).softmax(-1)
+    return (weights * noise) @ value
+
+
+def noise_of_blocks(query, sees_past_only, seed):
+    """The factors that the blocks draw, as one `[B, H, T, T]`."""
+    generator = torch.Generator().manual_seed(seed)
+    noise = query.new_zeros(*query.shape[:3], query.shape[2])
+    for rows, block, keys in cpu_attention._blocks(*query.shape[::2], sees_past_only):
+        shape = noise[rows, :, block, keys].shape
+        noise[rows, :, block, keys] = dropout_noise(shape, DROPOUT, noise.dtype, generator)
+    return noise
+
+
+def outputs_and_gradients(attention, query, key, value, attention_mask, last, grad_output):
+    output = attention(query, key, value, attention_mask, *last)
+    return output, *torch.autograd.grad(output, (query, key, value), grad_output)
+
+
+@pytest.mark.parametrize("num_tokens, num_rows", [(TOKENS, 2), (20, 100)], ids=["long rows", "short rows"])
+@pytest.mark.parametrize(
+    "make_mask, sees_past_only",
+    [(lambda num_tokens: None, True), (causal_mask, True), (causal_mask, False), (window_mask, False)],
+    ids=["no mask", "causal mask", "causal mask, not said so", "mask that sees later keys"],
+)
+def test_blocks_agree_with_plain_attention_under_the_same_noise(make_mask, sees_past_only, num_tokens, num_rows):
+    *inputs, grad_output = heads(num_tokens, num_rows=num_rows)
+    mask = make_mask(num_tokens)
+    settings = SCALING, DROPOUT, sees_past_only, SEED
+    blocks = outputs_and_gradients(_BlockwiseAttention.apply, *inputs, mask, settings, grad_output)
+    noise, other_noise = (noise_of_blocks(inputs[0], sees_past_only, seed) for seed in (SEED, SEED + 1))
+    plain = outputs_and_gradients(plain_attention, *inputs, mask, [noise], grad_output)
+    torch.testing.assert_close(blocks, plain, atol=1e-5, rtol=1e-5)
+    other = outputs_and_gradients(plain_attention, *inputs, mask, [other_noise], grad_output)
+    for ours, others in zip(blocks, other, strict=True):
+        assert (ours - others).abs().max() > 0.1
+
+
+def test_blocks_take_short_rows_together_and_long_ones_in_parts():
+    def blocks(num_rows, num_tokens, sees_past_only):
+        return list(cpu_attention._blocks(num_rows, num_tokens, sees_past_only))
+
+    assert blocks(100, 20, True) == [
+        (slice(0, 81), slice(0, 20), slice(0, 20)),
+        (slice(81, 100), slice(0, 20), slice(0, 20)),
+    ]
+    assert blocks(1, 300, True) == [
+        (slice(0, 1), slice(0, 128), slice(0, 128)),
+        (slice(0, 1), slice(128, 256), slice(0, 256)),
+        (slice(0, 1), slice(256, 300), slice(0, 300)),
+    ]
+    assert [keys for *_, keys in blocks(1, 300, False)] == [slice(0, 300)] * 3
+
+
+def test_the_layout_of_output_and_gradients_is_the_projections():
+    *inputs, grad_output = heads(5)
+    results = outputs_and_gradients(
+        _BlockwiseAttention.apply, *inputs, None, (SCALING, DROPOUT, True, SEED), grad_output
+    )
+    assert all(result.transpose(1, 2).is_contiguous() for result in results)
+
+
+@pytest.mark.parametrize("mask", [None, causal_mask(5)])
+def test_gradients_in_double_precision(mask, monkeypatch):
+    monkeypatch.setattr(cpu_attention, "QUERY_BLOCK", 2)
+    *inputs, _ = heads(5, torch.float64, num_rows=1)
+    assert torch.autograd.gradcheck(
+        lambda *inputs: _BlockwiseAttention.apply(*inputs, mask, 0.5, 0.3, mask is None, 7), inputs
+    )
+
+
+def test_bfloat16_lies_beside_float32():
+    *inputs, grad_output = heads(TOKENS, torch.bfloat16)
+    rest = None, (SCALING, DROPOUT, True, SEED)
+    half = outputs_and_gradients(_BlockwiseAttention.apply, *inputs, *rest, grad_output)
+    full = outputs_and_gradients(
+        _BlockwiseAttention.apply, *(tensor.float() for tensor in inputs), *rest, grad_output.float()
+    )
+    for narrow, wide in zip(half, full, strict=True):
+        assert narrow.dtype == torch.bfloat16
+        assert (narrow - wide).norm() / wide.norm() < 0.01
+
+
+def test_a_row_of_padding_that_sees_nothing_has_finite_gradients():
+    *inputs, grad_output = heads(4, num_rows=1)
+    mask = causal_mask(4) & (torch.arange(4) >= 2)  # left padding
+    results = outputs_and_gradients(
+        _BlockwiseAttention.apply, *inputs, mask, (SCALING, DROPOUT, True, SEED), grad_output
+    )
+    assert all(result.isfinite().all() for result in results)
+
+
+# ---- In the model.
+
+
+def count_calls(monkeypatch):
+    calls = []
+    apply = _BlockwiseAttention.apply
+    monkeypatch.setattr(_BlockwiseAttention, "apply", lambda *args: calls.append(args) or apply(*args))
+    return calls
+
+
+@pytest.mark.parametrize(
+    "fields, training, expected",
+    [
+        ({"attn_pdrop": 0.1}, True, 2),
+        ({"attn_pdrop": 0.1}, False, 0),
+        ({"attn_pdrop": 0.0}, True, 0),
+        ({"attn_pdrop": 1.0}, True, 0),
+        ({"attn_pdrop": 0.1, "attn_implementation": "eager"}, True, 0),
+    ],
+)
+def test_blocks_serve_sdpa_training_with_dropout(tiny_model, monkeypatch, fields, training, expected):
+    calls = count_calls(monkeypatch)
+    model = tiny_model(GPT1ForCausalLM, **fields).train(training)
+    choose_cpu_attention(model, "cpu")
+    model(input_ids=torch.arange(1, 9)[None])
+    assert len(calls) == expected
+
+
+@pytest.mark.parametrize(
+    "fields, device, chosen",
+    [
+        ({"attn_pdrop": 0.1}, "cpu", True),
+        ({"attn_pdrop": 0.1}, torch.device("cpu", 0), True),
+        ({"attn_pdrop": 0.1}, "cuda", False),
+        ({"attn_pdrop": 0.0}, "cpu", False),
+        ({"attn_pdrop": 0.1, "attn_implementation": "eager"}, "cpu", False),
+        ({"attn_pdrop": 0.1, "attn_implementation": "flex_attention"}, "cpu", False),
+    ],
+)
+def test_when_it_is_chosen(tiny_model, fields, device, chosen):
+    model = tiny_model(GPT1ForCausalLM, **fields)
+    before = model.config._attn_implementation
+    choose_cpu_attention(model, device)
+    assert model.config._attn_implementation == (CPU_ATTENTION if chosen else before)
+    assert model.transformer.config._attn_implementation == model.config._attn_implementation
+
+
+def test_an_lstm_and_a_foreign_model_are_left_alone():
+    lstm = GPT1LSTMForCausalLM(GPT1LSTMConfig(vocab_size=20, hidden_size=8, lstm_hidden_size=8))
+    gpt2 = GPT2LMHeadModel(GPT2Config(vocab_size=20, n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0))
+    for model in (lstm, gpt2):
+        before = model.config._attn_implementation
+        choose_cpu_attention(model, "cpu")
+        assert model.config._attn_implementation == before
+
+
+def test_evaluation_generation_and_saved_folders_are_those_of_sdpa(tiny_model, tmp_path):
+    """To the bit, with padding and without, with a cache and without; a folder names no attention."""
+    model = tiny_model(GPT1ForCausalLM, attn_pdrop=0.1)
+    input_ids = torch.arange(1, 25).view(2, 12)
+    padded = {"input_ids": input_ids, "attention_mask": (torch.arange(12) >= torch.tensor([[0], [3]])).long()}
+
+    def numbers():
+        with torch.no_grad():
+            outputs = [model(input_ids).logits, model(**padded, use_cache=False).logits, model(**padded).logits]
+        settings = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
+        return [*outputs, model.generate(**padded, **settings), model.generate(**padded, num_beams=3, **settings)]
+
+    model.save_pretrained(tmp_path / "before")
+    expected = numbers()
+    choose_cpu_attention(model, "cpu")
+    assert all(torch.equal(*pair) for pair in zip(numbers(), expected, strict=True))
+    model.save_pretrained(tmp_path / "after")
+    config = (tmp_path / "after" / "config.json").read_text(encoding="utf-8")
+    assert config == (tmp_path / "before" / "config.json").read_text(encoding="utf-8")
+    assert GPT1ForCausalLM.from_pretrained(tmp_path / "after").config._attn_implementation == "sdpa"
+
+
+def test_packed_sequences_know_it(tiny_model):
+    model = tiny_model(GPT1ForCausalLM, attn_pdrop=0.1)
+    choose_cpu_attention(model, "cpu")
+    assert attends_to_packed_rows(model.config)
+    for other in ("eager", "flex_attention"):
+        model.set_attn_implementation(other)
+        assert not attends_to_packed_rows(model.config)
+
+
+def test_an_attention_that_is_not_causal_is_left_to_torch(tiny_model, monkeypatch):
+    calls = count_calls(monkeypatch)
+    model = tiny_model(GPT1ForCausalLM, attn_pdrop=0.1).train()
+    choose_cpu_attention(model, "cpu")
+    model(input_ids=torch.arange(1, 9)[None], is_causal=False)
+    assert calls == []
+
+
+def test_the_state_of_the_generator_decides_the_mask(tiny_model):
+    model = tiny_model(GPT1ForCausalLM, attn_pdrop=0.5).train()
+    choose_cpu_attention(model, "cpu")
+    input_ids = torch.arange(1, 21)[None]
+
+    def step(seed):
+        torch.manual_seed(seed)
+        model.zero_grad()
+        loss = model(input_ids=input_ids, labels=input_ids).loss
+        loss.backward()
+        return [loss.detach(), *(parameter.grad for parameter in model.parameters())]
+
+    first, again, other = step(0), step(0), step(1)
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert first[0] != other[0]
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    torch.testing.assert_close(step(0), first, atol=1e-6, rtol=1e-6)
+
+
+def test_mean_over_masks_is_attention_without_dropout():
+    *inputs, _ = heads(6, torch.float64, num_rows=1)
+    with torch.no_grad():
+        outputs = [_BlockwiseAttention.apply(*inputs, None, SCALING, DROPOUT, True, seed) for seed in range(2000)]
+        outputs = torch.stack(outputs)
+        expected = plain_attention(*inputs, None, 1.0)
+        error = (outputs.mean(0) - expected).abs() / (outputs.std(0) / 2000**0.5)
+    assert error.max() < 4.5  # standard errors, of 144 numbers
