@@ -74,7 +74,8 @@ class PaddedSequences:
 
     def extract(self, hidden_states: torch.Tensor, positions: torch.LongTensor | int) -> torch.Tensor:
         """`[S, D]`, the hidden state of each sequence at its position `[S]`, of `[S, T, D]`."""
-        return hidden_states[torch.arange(len(hidden_states), device=hidden_states.device), positions]
+        rows = torch.arange(hidden_states.shape[0], device=hidden_states.device)
+        return hidden_states[rows, positions]
 
     def targets(
         self, hidden_states: torch.Tensor, target_weights: torch.Tensor

@@ -114,14 +114,15 @@ class LMHeadMixin:
 
     def next_token_loss(
         self, hidden_states: torch.Tensor, labels: torch.LongTensor, num_targets: torch.Tensor | int | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean of −log P over the targets, and of each row its sum and their number, `[B, 2]`; −100 is no target."""
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Mean of −log P over the targets, −100 being none; in evaluation also each row's sum and number, `[B, 2]`."""
         is_target = (labels != -100).float()
         if num_targets is None:
             num_targets = is_target.sum().clamp(min=1)
         targets = select_targets(hidden_states, labels, is_target)
         loss, row_losses = weighted_lm_loss(self.lm_head, *targets, len(labels), self._has_fused_lm_loss)
-        return loss / num_targets, torch.stack([row_losses, is_target.sum(1)], dim=1)
+        example_losses = None if self.training else torch.stack([row_losses, is_target.sum(1)], dim=1)
+        return loss / num_targets, example_losses
 
     def fine_tuning_losses(
         self,
@@ -144,7 +145,8 @@ class LMHeadMixin:
             )
             losses.lm_loss = loss_sum / num_items
             losses.loss = losses.task_loss + self.config.lm_coef * losses.lm_loss
-        losses.example_losses = torch.stack([losses_of_task.detach(), losses_of_lm], dim=1)
+        if not self.training:
+            losses.example_losses = torch.stack([losses_of_task.detach(), losses_of_lm], dim=1)
         return losses
 
 

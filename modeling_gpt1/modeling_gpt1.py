@@ -341,7 +341,7 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
             loss, example_losses = self.next_token_loss(hidden_states, shift_labels, num_items_in_batch)
         return GPT1CausalLMOutput(
             loss=loss,
-            example_losses=None if self.training else example_losses,
+            example_losses=example_losses,
             logits=logits,
             past_key_values=outputs.past_key_values,
             hidden_states=outputs.hidden_states,
@@ -462,7 +462,7 @@ class GPT1DoubleHeadsModel(LMHeadMixin, GPT1TaskModel):
             lm_loss=losses.lm_loss,
             task_logits=task_logits,
             lm_logits=lm_logits,
-            example_losses=None if self.training else losses.example_losses,
+            example_losses=losses.example_losses,
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )

@@ -77,7 +77,7 @@ class PackedSequences(NamedTuple):
 
     def extract(self, hidden_states: torch.Tensor, positions: torch.LongTensor | int) -> torch.Tensor:
         """`[S, D]`, the hidden state of each sequence at its position `[S]`, of `[1, N, D]`."""
-        rows = torch.arange(len(self.packed_index), device=hidden_states.device)
+        rows = torch.arange(self.packed_index.shape[0], device=hidden_states.device)
         return hidden_states[0, self.packed_index[rows, positions]]
 
     def targets(
