@@ -149,6 +149,7 @@ def test_a_trainer_is_found_under_every_name(write):
 STRANGERS = {"a file": "tokenization.py", "a package": "tokenization/__init__.py"}
 RENAME = "Rename that file, or start Python in another folder."
 NEED_TOKENIZATION = {
+    "import modeling_gpt1.conversion": "cannot import name 'GPT1Tokenizer' from 'tokenization' ({file})",
     "import modeling_gpt1.inference.heuristics": "cannot import name 'Task' from 'tokenization' ({file})",
     "from modeling_gpt1 import evaluate_zero_shot": "cannot import name 'Task' from 'tokenization' ({file})",
     "from modeling_gpt1 import TraversalCollator": (

@@ -7,7 +7,7 @@ delimiter and an extract token. Text never becomes one of them, whatever it spel
 from collections.abc import Sequence
 
 from tokenizers import Tokenizer, processors
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 # The paper's delimiter is written "$", which is a word of the vocabulary: a dollar sign in a text must stay one.
 CONTROL_TOKENS = {"start_token": "[s]", "delimiter_token": "[$]", "extract_token": "[e]"}
@@ -48,6 +48,34 @@ def add_control_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedMode
     if model is not None:
         _grow(tokenizer, model)
     return added
+
+
+def check_vocabulary(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Whether model and tokenizer belong together; each learns from the other what it does not know yet.
+
+    The configuration learns the ids of control tokens, the tokenizer the longest sequence.
+
+    Raises:
+        ValueError: vocabularies of different sizes, or control tokens with other ids.
+    """
+    spare = config.vocab_size - len(tokenizer)
+    is_padded = 0 <= spare < 128 and config.vocab_size % 8 == 0  # `resize_token_embeddings(pad_to_multiple_of=…)`
+    if spare != 0 and not is_padded:
+        raise ValueError(
+            f"The tokenizer has {len(tokenizer)} tokens, but the model's vocabulary has {config.vocab_size}. Call "
+            "`tokenization.add_control_tokens(tokenizer, model)` to grow both together, or open the tokenizer saved "
+            "with the model."
+        )
+    for name in (f"{token}_id" for token in CONTROL_TOKENS):
+        of_model, of_tokenizer = getattr(config, name), getattr(tokenizer, name, None)
+        if of_model is None:
+            setattr(config, name, of_tokenizer)
+        elif of_tokenizer not in (None, of_model):
+            raise ValueError(
+                f"`{name}` is {of_model} in the model's configuration, but {of_tokenizer} in the tokenizer. Open the "
+                "tokenizer saved with the model."
+            )
+    tokenizer.model_max_length = min(tokenizer.model_max_length, config.max_position_embeddings)
 
 
 def keep_text_as_text(tokenizer: PreTrainedTokenizerBase) -> None:

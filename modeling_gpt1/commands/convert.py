@@ -21,10 +21,10 @@ the model there. Its `conversion_manifest.json` has name, shape, dtype and SHA-2
 """
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
-from transformers import HfArgumentParser
+from transformers.hf_argparser import HfArg, HfArgumentParser
 
 from ..conversion import convert_checkpoint
 from .entry import COMMANDS
@@ -34,15 +34,15 @@ from .entry import COMMANDS
 class ConversionArguments:
     """What to convert, and where to."""
 
-    source: str = field(metadata={"help": "OpenAI's release, or a folder of transformers' openai-gpt or of gpt1."})
-    output_dir: str = field(metadata={"help": "The new folder."})
-    target: Literal["gpt1", "openai-gpt"] | None = field(
-        default=None, metadata={"help": "Format of the new folder. Default: gpt1, and openai-gpt for a gpt1 folder."}
+    source: str = HfArg(help="OpenAI's release, or a folder of transformers' openai-gpt or of gpt1.")
+    output_dir: str = HfArg(help="The new folder.")
+    target: Literal["gpt1", "openai-gpt"] | None = HfArg(
+        default=None, help="Format of the new folder. Default: gpt1, and openai-gpt for a gpt1 folder."
     )
-    num_attention_heads: int = field(
-        default=12, metadata={"help": "Attention heads of OpenAI's release, whose files do not say it."}
+    num_attention_heads: int = HfArg(
+        default=12, help="Attention heads of OpenAI's release, whose files do not say it."
     )
-    overwrite: bool = field(default=False, metadata={"help": "Replace the model that the output folder holds."})
+    overwrite: bool = HfArg(default=False, help="Replace the model that the output folder holds.")
 
 
 def main(arguments: list[str] | None = None) -> None:

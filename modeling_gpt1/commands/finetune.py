@@ -45,14 +45,15 @@ each.
 import json
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from datasets import Dataset, DatasetDict
-from transformers import HfArgumentParser, set_seed
+from transformers import set_seed
+from transformers.hf_argparser import HfArg, HfArgumentParser
 
 from tokenization import TASKS, Task, TraversalCollator, get_task, load_files, load_task
 from tokenization.own_files import check_file
@@ -83,15 +84,13 @@ OWN_SPLITS = {"do_train": ("train",), "do_eval": ("validation",), "do_predict": 
 class StartArguments(ModelArguments):
     """What training starts from."""
 
-    n_transfer: int | None = field(
+    n_transfer: int | None = HfArg(
         default=None,
-        metadata={
-            "help": "Layers that come from the checkpoint, with the embeddings: 0 is these alone, -1 nothing. "
-            "The others start afresh. Default: all."
-        },
+        help="Layers that come from the checkpoint, with the embeddings: 0 is these alone, -1 nothing. "
+        "The others start afresh. Default: all.",
     )
-    ignore_mismatched_sizes: bool = field(
-        default=False, metadata={"help": "Start a new task head where the checkpoint's has another number of classes."}
+    ignore_mismatched_sizes: bool = HfArg(
+        default=False, help="Start a new task head where the checkpoint's has another number of classes."
     )
 
     def __post_init__(self):
@@ -112,32 +111,32 @@ class StartArguments(ModelArguments):
 class DataArguments:
     """What to train, evaluate and predict on: a task of the paper, or files of one's own."""
 
-    task: str | None = field(default=None, metadata={"help": f"A task of the paper: {', '.join(TASKS)}."})
-    data_dir: str | None = field(
-        default=None, metadata={"help": "Folder with the task's files, a file per split. Default: download."}
+    task: str | None = HfArg(default=None, help=f"A task of the paper: {', '.join(TASKS)}.")
+    data_dir: str | None = HfArg(
+        default=None, help="Folder with the task's files, a file per split. Default: download."
     )
-    train_file: str | None = field(default=None, metadata={"help": "Your own file to train on."})
-    validation_file: str | None = field(default=None, metadata={"help": "Your own file to evaluate on."})
-    test_file: str | None = field(default=None, metadata={"help": "Your own file to predict; labels are optional."})
-    traversal: str | None = field(
-        default=None, metadata={"help": f"Input transformation of your own files: {', '.join(TRAVERSALS)}."}
+    train_file: str | None = HfArg(default=None, help="Your own file to train on.")
+    validation_file: str | None = HfArg(default=None, help="Your own file to evaluate on.")
+    test_file: str | None = HfArg(default=None, help="Your own file to predict; labels are optional.")
+    traversal: str | None = HfArg(
+        default=None, help=f"Input transformation of your own files: {', '.join(TRAVERSALS)}."
     )
-    columns: list[str] = field(
-        default_factory=list, metadata={"help": "role=column pairs of your own files; label=label is the default."}
+    columns: list[str] = HfArg(
+        default_factory=list, help="role=column pairs of your own files; label=label is the default."
     )
-    num_labels: int | None = field(
-        default=None, metadata={"help": "Number of classes of your own files. Default: found in the labels."}
+    num_labels: int | None = HfArg(
+        default=None, help="Number of classes of your own files. Default: found in the labels."
     )
-    regression: bool = field(default=False, metadata={"help": "The labels of your own files are numbers to predict."})
-    max_length: int | None = field(
-        default=None, metadata={"help": "Most tokens of a sequence. Default: the positions that the model has."}
+    regression: bool = HfArg(default=False, help="The labels of your own files are numbers to predict.")
+    max_length: int | None = HfArg(
+        default=None, help="Most tokens of a sequence. Default: the positions that the model has."
     )
-    pad_to_multiple_of: int | None = field(
-        default=None, metadata={"help": "Pad batches to a multiple of this length, such as 8 for half precision."}
+    pad_to_multiple_of: int | None = HfArg(
+        default=None, help="Pad batches to a multiple of this length, such as 8 for half precision."
     )
-    max_train_samples: int | None = field(default=None, metadata={"help": "Train on the first so many rows only."})
-    max_eval_samples: int | None = field(
-        default=None, metadata={"help": "Evaluate and predict the first so many rows of each split only."}
+    max_train_samples: int | None = HfArg(default=None, help="Train on the first so many rows only.")
+    max_eval_samples: int | None = HfArg(
+        default=None, help="Evaluate and predict the first so many rows of each split only."
     )
 
     def __post_init__(self):

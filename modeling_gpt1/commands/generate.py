@@ -21,19 +21,19 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import torch
 from transformers import (
-    HfArgumentParser,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     TextStreamer,
     set_seed,
 )
+from transformers.hf_argparser import HfArg, HfArgumentParser
 
 from tokenization import open_tokenizer
 
@@ -52,26 +52,24 @@ from .entry import COMMANDS
 class GenerationArguments:
     """Which model, which prompts, and how to go on from them."""
 
-    model: str = field(metadata={"help": "Folder or hub id of a language model with its tokenizer."})
-    prompts: list[str] = field(default_factory=list, metadata={"help": "Texts to go on from. Default: ask for them."})
-    prompt_file: str | None = field(default=None, metadata={"help": "File of prompts: .jsonl, or one a line."})
-    output_file: str | None = field(
-        default=None, metadata={"help": "Where to write the lines. Default: the terminal."}
+    model: str = HfArg(help="Folder or hub id of a language model with its tokenizer.")
+    prompts: list[str] = HfArg(default_factory=list, help="Texts to go on from. Default: ask for them.")
+    prompt_file: str | None = HfArg(default=None, help="File of prompts: .jsonl, or one a line.")
+    output_file: str | None = HfArg(default=None, help="Where to write the lines. Default: the terminal.")
+    batch_size: int = HfArg(default=8, help="Prompts that are continued together.")
+    max_new_tokens: int = HfArg(default=40, help="The longest continuation, in tokens.")
+    temperature: float = HfArg(default=1.0, help="Below 1 more likely tokens; 0: the most likely.")
+    top_k: int = HfArg(default=40, help="Draw from so many of the most likely tokens; 0: from all.")
+    top_p: float = HfArg(default=1.0, help="Draw from the likely tokens that have this probability.")
+    num_beams: int = HfArg(default=1, help="Continuations that are followed at a time.")
+    num_return_sequences: int = HfArg(default=1, help="Continuations of each prompt.")
+    seed: int = HfArg(default=0, help="Of what is drawn.")
+    stop: list[str] = HfArg(default_factory=list, help=r"What ends a text: strings, \n or [e].")
+    dtype: Literal["float32", "bfloat16", "int8"] = HfArg(default="float32", help="Of the weights.")
+    order_weights: bool = HfArg(
+        default=False, help="Store float32 weights in the order that one text on a CPU reads them."
     )
-    batch_size: int = field(default=8, metadata={"help": "Prompts that are continued together."})
-    max_new_tokens: int = field(default=40, metadata={"help": "The longest continuation, in tokens."})
-    temperature: float = field(default=1.0, metadata={"help": "Below 1 more likely tokens; 0: the most likely."})
-    top_k: int = field(default=40, metadata={"help": "Draw from so many of the most likely tokens; 0: from all."})
-    top_p: float = field(default=1.0, metadata={"help": "Draw from the likely tokens that have this probability."})
-    num_beams: int = field(default=1, metadata={"help": "Continuations that are followed at a time."})
-    num_return_sequences: int = field(default=1, metadata={"help": "Continuations of each prompt."})
-    seed: int = field(default=0, metadata={"help": "Of what is drawn."})
-    stop: list[str] = field(default_factory=list, metadata={"help": r"What ends a text: strings, \n or [e]."})
-    dtype: Literal["float32", "bfloat16", "int8"] = field(default="float32", metadata={"help": "Of the weights."})
-    order_weights: bool = field(
-        default=False, metadata={"help": "Store float32 weights in the order that one text on a CPU reads them."}
-    )
-    device: str | None = field(default=None, metadata={"help": "Default: an accelerator, if there is one."})
+    device: str | None = HfArg(default=None, help="Default: an accelerator, if there is one.")
 
     def __post_init__(self):
         if self.prompts and self.prompt_file:

@@ -17,9 +17,9 @@ A Space with two models of the hub, which anyone can visit:
 The folder gets app.py, both packages, requirements.txt, and README.md with the Space's settings.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from transformers import HfArgumentParser
+from transformers.hf_argparser import HfArg, HfArgumentParser
 
 from ..playground.page import build_page
 from ..playground.space import write_space
@@ -29,16 +29,14 @@ from ..playground.space import write_space
 class PlaygroundArguments:
     """Which models the page offers, and where it is served."""
 
-    models: list[str] = field(
+    models: list[str] = HfArg(
         default_factory=lambda: ["openai-community/openai-gpt"],
-        metadata={"help": "Folders or hub ids to choose from; the first one is opened."},
+        help="Folders or hub ids to choose from; the first one is opened.",
     )
-    only_listed: bool = field(default=False, metadata={"help": "Open no other models than those of --models."})
-    server_name: str = field(default="127.0.0.1", metadata={"help": "Address to listen on; 0.0.0.0 for all."})
-    server_port: int | None = field(default=None, metadata={"help": "Port. Default: the first free one from 7860."})
-    write_space: str | None = field(
-        default=None, metadata={"help": "Write the files of a Space into this new folder and end."}
-    )
+    only_listed: bool = HfArg(default=False, help="Open no other models than those of --models.")
+    server_name: str = HfArg(default="127.0.0.1", help="Address to listen on; 0.0.0.0 for all.")
+    server_port: int | None = HfArg(default=None, help="Port. Default: the first free one from 7860.")
+    write_space: str | None = HfArg(default=None, help="Write the files of a Space into this new folder and end.")
 
 
 def main(arguments: list[str] | None = None) -> None:

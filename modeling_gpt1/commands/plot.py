@@ -12,11 +12,11 @@ Needs matplotlib: `pip install -e ".[plot]"`.
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from transformers import HfArgumentParser
+from transformers.hf_argparser import HfArg, HfArgumentParser
 from transformers.trainer_utils import get_last_checkpoint
 
 from .entry import COMMANDS
@@ -48,8 +48,8 @@ PANELS = (
 class PlotArguments:
     """What to draw, and where to."""
 
-    output: str = field(default="curves.png", metadata={"help": "The picture: .png, .svg or .pdf."})
-    x: Literal["tokens", "steps"] = field(default="tokens", metadata={"help": "What the curves are drawn against."})
+    output: str = HfArg(default="curves.png", help="The picture: .png, .svg or .pdf.")
+    x: Literal["tokens", "steps"] = HfArg(default="tokens", help="What the curves are drawn against.")
 
 
 def read_run(folder: Path) -> list[dict]:

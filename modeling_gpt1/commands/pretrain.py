@@ -35,11 +35,12 @@ the folder without its checkpoints at the end, and where that fails prints the c
 """
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from datasets import Dataset, IterableDataset
-from transformers import HfArgumentParser, PreTrainedModel, set_seed
+from transformers import PreTrainedModel, set_seed
+from transformers.hf_argparser import HfArg, HfArgumentParser
 
 from tokenization import BlockCollator, GPT1Tokenizer, count_blocks, load_blocks, open_tokenizer, training_texts
 
@@ -74,34 +75,29 @@ logger = logging.getLogger(__name__)
 class CorpusArguments:
     """The text to train on, and to measure perplexity on."""
 
-    train_files: list[str] = field(
-        default_factory=list, metadata={"help": "Files, folders or patterns of files to train on."}
+    train_files: list[str] = HfArg(default_factory=list, help="Files, folders or patterns of files to train on.")
+    validation_files: list[str] = HfArg(
+        default_factory=list, help="Files, folders or patterns of files to measure perplexity on."
     )
-    validation_files: list[str] = field(
-        default_factory=list, metadata={"help": "Files, folders or patterns of files to measure perplexity on."}
+    dataset_name: str | None = HfArg(default=None, help="Instead of files: a data set of the hub.")
+    dataset_config_name: str | None = HfArg(default=None, help="Configuration of that data set.")
+    train_split: str = HfArg(default="train", help="Split of that data set to train on.")
+    validation_split: str | None = HfArg(default=None, help="Split of that data set to measure perplexity on.")
+    text_column: str = HfArg(default="text", help="Column of the text, where a row is a document.")
+    fix_text: bool = HfArg(default=False, help="Clean the text with ftfy, as the paper does.")
+    mix_documents: bool = HfArg(default=False, help="Let a block go on into the next document.")
+    block_length: int | None = HfArg(
+        default=None, help="Tokens of a block. Default: the positions that the model has."
     )
-    dataset_name: str | None = field(default=None, metadata={"help": "Instead of files: a data set of the hub."})
-    dataset_config_name: str | None = field(default=None, metadata={"help": "Configuration of that data set."})
-    train_split: str = field(default="train", metadata={"help": "Split of that data set to train on."})
-    validation_split: str | None = field(
-        default=None, metadata={"help": "Split of that data set to measure perplexity on."}
+    streaming: bool = HfArg(
+        default=False, help="Tokenise while training and store no training blocks; needs --max_steps."
     )
-    text_column: str = field(default="text", metadata={"help": "Column of the text, where a row is a document."})
-    fix_text: bool = field(default=False, metadata={"help": "Clean the text with ftfy, as the paper does."})
-    mix_documents: bool = field(default=False, metadata={"help": "Let a block go on into the next document."})
-    block_length: int | None = field(
-        default=None, metadata={"help": "Tokens of a block. Default: the positions that the model has."}
+    shuffle_buffer: int = HfArg(default=10_000, help="Blocks of a stream among which one is drawn.")
+    preprocessing_num_workers: int | None = HfArg(
+        default=None, help="Processes that tokenise. Default: one, with a thread per core."
     )
-    streaming: bool = field(
-        default=False, metadata={"help": "Tokenise while training and store no training blocks; needs --max_steps."}
-    )
-    shuffle_buffer: int = field(default=10_000, metadata={"help": "Blocks of a stream among which one is drawn."})
-    preprocessing_num_workers: int | None = field(
-        default=None, metadata={"help": "Processes that tokenise. Default: one, with a thread per core."}
-    )
-    max_eval_blocks: int | None = field(
-        default=None,
-        metadata={"help": "Blocks, evenly spaced, of the evaluations while training; the last one takes all."},
+    max_eval_blocks: int | None = HfArg(
+        default=None, help="Blocks, evenly spaced, of the evaluations while training; the last one takes all."
     )
 
     def __post_init__(self):
@@ -135,11 +131,9 @@ class CorpusArguments:
 class StartArguments(ModelArguments):
     """What training starts from, and what the card says of it."""
 
-    num_merges: int = field(default=40_000, metadata={"help": "Merges of the BPE, where one is trained."})
-    prompts: list[str] = field(
-        default_factory=lambda: ["it was"], metadata={"help": "Texts that are continued at each evaluation."}
-    )
-    language: str = field(default="en", metadata={"help": "Language of the text, for the model card."})
+    num_merges: int = HfArg(default=40_000, help="Merges of the BPE, where one is trained.")
+    prompts: list[str] = HfArg(default_factory=lambda: ["it was"], help="Texts that are continued at each evaluation.")
+    language: str = HfArg(default="en", help="Language of the text, for the model card.")
 
 
 def check_run(corpus_args: CorpusArguments, training_args: GPT1PretrainingArguments) -> None:

@@ -6,12 +6,13 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import transformers
 from transformers import PreTrainedConfig, Trainer, TrainingArguments
+from transformers.hf_argparser import HfArg
 
 from .. import GPT1Config, GPT1LSTMConfig
 from ..hub.push import PushError
@@ -26,27 +27,22 @@ DERIVED_FIELDS = ("vocab_size", "traversal", "num_labels", "id2label", "label2id
 class ModelArguments:
     """Where model and tokenizer come from."""
 
-    model_name_or_path: str | None = field(
-        default=None,
-        metadata={"help": "A gpt1, openai-gpt or GPT-2 checkpoint: folder or hub id. Default: a fresh model."},
+    model_name_or_path: str | None = HfArg(
+        default=None, help="A gpt1, openai-gpt or GPT-2 checkpoint: folder or hub id. Default: a fresh model."
     )
-    config_overrides: str | None = field(
-        default=None,
-        metadata={"help": "Fields of a fresh model: hidden_size=256,num_hidden_layers=4. Default: the paper's size."},
+    config_overrides: str | None = HfArg(
+        default=None, help="Fields of a fresh model: hidden_size=256,num_hidden_layers=4. Default: the paper's size."
     )
-    model_type: str | None = field(
+    model_type: str | None = HfArg(
         default=None,
-        metadata={
-            "help": f"Of a fresh model: {' or '.join(CONFIG_CLASSES)}. Default: the first.",
-            "choices": list(CONFIG_CLASSES),
-        },
+        help=f"Of a fresh model: {' or '.join(CONFIG_CLASSES)}. Default: the first.",
+        metadata={"choices": list(CONFIG_CLASSES)},
     )
-    tokenizer_name: str | None = field(
-        default=None, metadata={"help": "Tokenizer: folder or hub id. Default: the one beside the model."}
+    tokenizer_name: str | None = HfArg(
+        default=None, help="Tokenizer: folder or hub id. Default: the one beside the model."
     )
-    license: str | None = field(
-        default=None,
-        metadata={"help": "Licence in the model card, such as mit. Default: that of a hub model trained further."},
+    license: str | None = HfArg(
+        default=None, help="Licence in the model card, such as mit. Default: that of a hub model trained further."
     )
 
     def __post_init__(self):

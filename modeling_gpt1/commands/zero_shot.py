@@ -22,12 +22,13 @@ metrics of every task. It is written after each model. The picture needs matplot
 
 import json
 import statistics
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 from datasets import Dataset, DatasetDict
-from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.hf_argparser import HfArg, HfArgumentParser
 
 from tokenization import load_task
 
@@ -41,36 +42,34 @@ from .entry import COMMANDS
 class ZeroShotArguments:
     """What to ask which models, and how."""
 
-    model_name_or_path: str | None = field(
-        default=None, metadata={"help": "A causal language model: folder or hub id. Instead of --checkpoints."}
+    model_name_or_path: str | None = HfArg(
+        default=None, help="A causal language model: folder or hub id. Instead of --checkpoints."
     )
-    checkpoints: str | None = field(
-        default=None, metadata={"help": "Output folder of a run, each of whose checkpoints is asked."}
+    checkpoints: str | None = HfArg(default=None, help="Output folder of a run, each of whose checkpoints is asked.")
+    tokenizer_name: str | None = HfArg(
+        default=None, help="Tokenizer: folder or hub id. Default: that of the model or run."
     )
-    tokenizer_name: str | None = field(
-        default=None, metadata={"help": "Tokenizer: folder or hub id. Default: that of the model or run."}
+    tasks: list[str] = HfArg(
+        default_factory=lambda: ["cola", "sst2", "race", "story_cloze", "dpr"], help="Names of tasks."
     )
-    tasks: list[str] = field(
-        default_factory=lambda: ["cola", "sst2", "race", "story_cloze", "dpr"], metadata={"help": "Names of tasks."}
+    data_dir: str | None = HfArg(
+        default=None, help="Folder with a folder per task. Default: the data sets of the hub."
     )
-    data_dir: str | None = field(
-        default=None, metadata={"help": "Folder with a folder per task. Default: the data sets of the hub."}
+    split: str | None = HfArg(
+        default=None, help="Split that is asked. Default: test where it has labels, validation, train."
     )
-    split: str | None = field(
-        default=None, metadata={"help": "Split that is asked. Default: test where it has labels, validation, train."}
+    max_rows: int | None = HfArg(default=None, help="Rows that are asked, drawn with the seed.")
+    max_train_rows: int | None = HfArg(
+        default=None, help="Rows for CoLA's threshold and to show, drawn with the seed. Default: all."
     )
-    max_rows: int | None = field(default=None, metadata={"help": "Rows that are asked, drawn with the seed."})
-    max_train_rows: int | None = field(
-        default=None, metadata={"help": "Rows for CoLA's threshold and to show, drawn with the seed. Default: all."}
-    )
-    num_shots: int = field(default=0, metadata={"help": "Answered rows before each row, as far as they fit."})
-    calibrate: bool = field(default=False, metadata={"help": "Contextual calibration by the text N/A."})
-    seed: int = field(default=0, metadata={"help": "Of the rows that are drawn."})
-    batch_tokens: int = field(default=2048, metadata={"help": "Tokens of a batch, with padding."})
-    dtype: str = field(default="float32", metadata={"help": "Of the weights: float32, bfloat16, float16 or auto."})
-    device: str | None = field(default=None, metadata={"help": "Default: the first GPU if there is one, else cpu."})
-    output: str = field(default="zero_shot.json", metadata={"help": "The results."})
-    plot: str | None = field(default=None, metadata={"help": "A picture of the curves: .png, .svg or .pdf."})
+    num_shots: int = HfArg(default=0, help="Answered rows before each row, as far as they fit.")
+    calibrate: bool = HfArg(default=False, help="Contextual calibration by the text N/A.")
+    seed: int = HfArg(default=0, help="Of the rows that are drawn.")
+    batch_tokens: int = HfArg(default=2048, help="Tokens of a batch, with padding.")
+    dtype: str = HfArg(default="float32", help="Of the weights: float32, bfloat16, float16 or auto.")
+    device: str | None = HfArg(default=None, help="Default: the first GPU if there is one, else cpu.")
+    output: str = HfArg(default="zero_shot.json", help="The results.")
+    plot: str | None = HfArg(default=None, help="A picture of the curves: .png, .svg or .pdf.")
 
     def __post_init__(self):
         if (self.model_name_or_path is None) == (self.checkpoints is None):

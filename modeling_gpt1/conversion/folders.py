@@ -16,7 +16,7 @@ from transformers.utils import (
     WEIGHTS_NAME,
 )
 
-from tokenization.tokenization_gpt1 import GPT1Tokenizer
+from tokenization import GPT1Tokenizer, control_tokens
 
 from ..configuration_gpt1 import DOUBLE_HEADS_NEEDED, GPT1Config
 from ..modeling_gpt1 import (
@@ -27,7 +27,6 @@ from ..modeling_gpt1 import (
     GPT1Model,
     GPT1PreTrainedModel,
 )
-from ..training.checks import check_vocabulary
 from .files import TOKENIZER_NAMES, Format, read_json
 
 MASK_BUFFER = re.compile(r"attn\.bias$")  # in openai-gpt files of old releases
@@ -161,7 +160,7 @@ def read_tokenizer(folder: Path, config: GPT1Config) -> GPT1Tokenizer | None:
         raise ValueError(f"{folder} has {present.name}, but lacks {absent.name}. Fetch it, or tokenizer.json.")
     tokenizer = GPT1Tokenizer.from_pretrained(folder)
     try:
-        check_vocabulary(config, tokenizer)
+        control_tokens.check_vocabulary(config, tokenizer)
     except ValueError as error:
         raise ValueError(f"{whole if whole.is_file() else vocab}: {error}") from error
     return tokenizer

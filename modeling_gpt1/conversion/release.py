@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tokenization.tokenization_gpt1 import END_OF_WORD, GPT1Tokenizer
+from tokenization import GPT1Tokenizer
+from tokenization.tokenization_gpt1 import END_OF_WORD
 
 from ..configuration_gpt1 import GPT1Config
 from ..modeling_gpt1 import GPT1ForCausalLM

@@ -1,6 +1,8 @@
 """What is asked of the experiments: which of them, with which models, tasks and seeds."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from transformers.hf_argparser import HfArg
 
 from tokenization import get_task
 
@@ -25,44 +27,41 @@ OWN_FLAGS += "push_to_hub do_train do_eval do_predict".split()
 class ReproduceArguments:
     """Which experiments to run with which models and data."""
 
-    output_dir: str = field(metadata={"help": "Cells, logs and the report; finished cells found here are kept."})
-    experiments: list[str] = field(
-        default_factory=lambda: list(EXPERIMENTS), metadata={"help": f"Of {', '.join(EXPERIMENTS)}. Default: all."}
+    output_dir: str = HfArg(help="Cells, logs and the report; finished cells found here are kept.")
+    experiments: list[str] = HfArg(
+        default_factory=lambda: list(EXPERIMENTS), help=f"Of {', '.join(EXPERIMENTS)}. Default: all."
     )
-    model: str | None = field(default=None, metadata={"help": "The pre-trained Transformer: folder or hub id."})
-    lstm_model: str | None = field(default=None, metadata={"help": "The pre-trained LSTM, for the variant lstm."})
-    checkpoints: str | None = field(
-        default=None, metadata={"help": "Output folder of the Transformer's pre-training, for zero_shot."}
+    model: str | None = HfArg(default=None, help="The pre-trained Transformer: folder or hub id.")
+    lstm_model: str | None = HfArg(default=None, help="The pre-trained LSTM, for the variant lstm.")
+    checkpoints: str | None = HfArg(
+        default=None, help="Output folder of the Transformer's pre-training, for zero_shot."
     )
-    lstm_checkpoints: str | None = field(
-        default=None, metadata={"help": "Output folder of the LSTM's pre-training, for zero_shot."}
+    lstm_checkpoints: str | None = HfArg(default=None, help="Output folder of the LSTM's pre-training, for zero_shot.")
+    data_dir: str | None = HfArg(
+        default=None, help="Folder with a folder per task. Default: the data sets of the hub."
     )
-    data_dir: str | None = field(
-        default=None, metadata={"help": "Folder with a folder per task. Default: the data sets of the hub."}
+    tasks: list[str] = HfArg(
+        default_factory=lambda: list(PAPER_TASKS), help="For fine_tuning and ablations. Default: all."
     )
-    tasks: list[str] = field(
-        default_factory=lambda: list(PAPER_TASKS), metadata={"help": "For fine_tuning and ablations. Default: all."}
+    variants: list[str] | None = HfArg(
+        default=None, help=f"For ablations, of {', '.join(VARIANTS)}. Default: all, lstm where there is --lstm_model."
     )
-    variants: list[str] | None = field(
-        default=None,
-        metadata={"help": f"For ablations, of {', '.join(VARIANTS)}. Default: all, lstm where there is --lstm_model."},
+    transfer_tasks: list[str] = HfArg(default_factory=lambda: ["mnli", "race"], help="As in figure 2.")
+    transfer_layers: list[int] | None = HfArg(
+        default=None, help="Numbers of layers, -1 for not even the embeddings. Default: 0 to all."
     )
-    transfer_tasks: list[str] = field(default_factory=lambda: ["mnli", "race"], metadata={"help": "As in figure 2."})
-    transfer_layers: list[int] | None = field(
-        default=None, metadata={"help": "Numbers of layers, -1 for not even the embeddings. Default: 0 to all."}
+    seeds: list[int] = HfArg(default_factory=lambda: [1, 2, 3], help="Of the fine-tuning runs.")
+    zero_shot_tasks: list[str] = HfArg(
+        default_factory=lambda: ["cola", "sst2", "race", "story_cloze", "dpr"], help="For zero_shot."
     )
-    seeds: list[int] = field(default_factory=lambda: [1, 2, 3], metadata={"help": "Of the fine-tuning runs."})
-    zero_shot_tasks: list[str] = field(
-        default_factory=lambda: ["cola", "sst2", "race", "story_cloze", "dpr"], metadata={"help": "For zero_shot."}
+    zero_shot_rows: int | None = HfArg(default=None, help="Rows of each task. Default: all.")
+    zero_shot_train_rows: int | None = HfArg(
+        default=None, help="Training rows that CoLA's threshold is chosen on. Default: all."
     )
-    zero_shot_rows: int | None = field(default=None, metadata={"help": "Rows of each task. Default: all."})
-    zero_shot_train_rows: int | None = field(
-        default=None, metadata={"help": "Training rows that CoLA's threshold is chosen on. Default: all."}
-    )
-    title: str = field(default="The paper's experiments", metadata={"help": "Heading of the report."})
-    only_report: bool = field(default=False, metadata={"help": "Write the report of what is finished; run nothing."})
-    finetune_arguments: list[str] = field(
-        default_factory=list, metadata={"help": "Must come last: all that follows goes to `gpt1 finetune`."}
+    title: str = HfArg(default="The paper's experiments", help="Heading of the report.")
+    only_report: bool = HfArg(default=False, help="Write the report of what is finished; run nothing.")
+    finetune_arguments: list[str] = HfArg(
+        default_factory=list, help="Must come last: all that follows goes to `gpt1 finetune`."
     )
 
     def __post_init__(self):

@@ -16,10 +16,12 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput, PredictionOutput
 
+from tokenization.control_tokens import check_vocabulary
+
 from ..hub.card import write_model_card
 from ..hub.push import explained, push_run
 from .arguments import check_arguments
-from .checks import check_collator, check_vocabulary
+from .checks import check_collator
 from .cpu_attention import choose_cpu_attention
 from .launch import check_launch, check_sharding
 from .losses import perplexity
