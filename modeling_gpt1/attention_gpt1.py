@@ -131,9 +131,11 @@ def eager_attention_forward(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Softmax attention in plain torch: query, key, value `[B, H, T, D/H]`, additive mask; gives `[B, T, H, D/H]`."""
     attention_weights = torch.matmul(query, key.transpose(2, 3)) * scaling
+    # At least float32, and never narrower than the mask: its least number would become −∞, and a row of padding NaN.
+    attention_weights = attention_weights.to(torch.promote_types(query.dtype, torch.float32))
     if attention_mask is not None:
         attention_weights = attention_weights + attention_mask
-    attention_weights = nn.functional.softmax(attention_weights, dim=-1, dtype=torch.float32).to(query.dtype)
+    attention_weights = nn.functional.softmax(attention_weights, dim=-1).to(query.dtype)
     attention_weights = nn.functional.dropout(attention_weights, p=dropout, training=module.training)
     attention_output = torch.matmul(attention_weights, value).transpose(1, 2).contiguous()
     return attention_output, attention_weights

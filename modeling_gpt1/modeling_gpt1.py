@@ -91,7 +91,9 @@ class GPT1Attention(nn.Module):
         head_shape = (*projected[0].shape[:-1], -1, self.head_dim)
         query, key, value = (tensor.view(head_shape).transpose(1, 2) for tensor in projected)  # [B, H, T, D/H]
         if past_key_values is not None:
-            key, value = past_key_values.update(key, value, self.layer_idx)
+            past_and_new = past_key_values.update(key, value, self.layer_idx)
+            # transformers' cache drops nothing for a window of 1, where a token sees itself alone.
+            key, value = past_and_new if self.sliding_window != 1 else (key, value)
 
         attention_function: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward

@@ -111,6 +111,24 @@ def test_eager_and_sdpa_agree(tiny_model, mask, training):
         close(gradient, gradients["sdpa"][name])
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_rows_of_padding_are_finite_in_every_dtype(tiny_model, dtype):
+    """Scores far below 0 beside the mask's least number; where nothing is masked, both implementations agree."""
+    model = tiny_model(GPT1Model)
+    model.tokens_embed.weight.data += 2
+    for block in model.h:
+        block.attn.q_proj.bias.data += 8
+        block.attn.k_proj.bias.data -= 8
+    mask = torch.tensor(MASKS["left"])
+    states = {}
+    for implementation in ("eager", "sdpa"):
+        model.to(dtype).set_attn_implementation(implementation)
+        states[implementation] = model(random_ids(3, 8), attention_mask=mask).last_hidden_state
+        assert states[implementation].isfinite().all(), implementation
+    tolerance = {torch.float64: 1e-12, torch.float16: 2e-2, torch.bfloat16: 1e-1}[dtype]
+    close(states["eager"][mask.bool()], states["sdpa"][mask.bool()], tolerance)
+
+
 def test_a_mask_changes_what_is_attended(tiny_model):
     """The control of the agreement above: without its mask the left-padded batch gives other states."""
     model = tiny_model(GPT1Model)
