@@ -35,7 +35,6 @@ from transformers import (
     HfArgumentParser,
     PrinterCallback,
     TrainerCallback,
-    default_data_collator,
     pipeline,
     set_seed,
 )
@@ -47,43 +46,29 @@ from modeling_gpt1 import (
     GPT1PretrainingTrainer,
     GPT1Trainer,
     GPT1TrainingArguments,
+    continue_prompts,
     prepare_finetuning,
 )
-from tokenization import GPT1Tokenizer, Task, pack_documents
+from tokenization import BlockCollator, GPT1Tokenizer, Task, pack_documents
+
+
+def columns(*roles: str) -> dict[str, str]:
+    """The columns of the small world are called by their roles."""
+    return {role: role for role in roles}
+
 
 TASKS = (
-    Task("reviews", "classification", {"text": "text", "label": "label"}, ("negative", "positive")),
-    Task(
-        "inference",
-        "entailment",
-        {"premise": "premise", "hypothesis": "hypothesis", "label": "label"},
-        ENTAILMENT_LABELS,
-    ),
-    Task(
-        "graded pairs",
-        "similarity",
-        {"text_a": "text_a", "text_b": "text_b", "label": "label"},
-        regression=True,
-        metrics=("pearson",),
-    ),
-    Task("endings", "multiple_choice", {"context": "context", "choices": "choices", "label": "label"}),
+    Task("reviews", "classification", columns("text", "label"), ("negative", "positive")),
+    Task("inference", "entailment", columns("premise", "hypothesis", "label"), ENTAILMENT_LABELS),
+    Task("graded pairs", "similarity", columns("text_a", "text_b", "label"), regression=True, metrics=("pearson",)),
+    Task("endings", "multiple_choice", columns("context", "choices", "label")),
 )
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One way to fine-tune: a column of the table."""
-
-    name: str
-    pretrained: bool
-    lm_coef: float
-
-
-VARIANTS = (
-    Variant("from scratch", pretrained=False, lm_coef=0.5),
-    Variant("pre-trained, no auxiliary loss", pretrained=True, lm_coef=0.0),
-    Variant("pre-trained, auxiliary loss", pretrained=True, lm_coef=0.5),
-)
+# Columns of the table: whether the model is pre-trained, and λ of the auxiliary objective.
+VARIANTS = {
+    "from scratch": (False, 0.5),
+    "pre-trained, no auxiliary loss": (True, 0.0),
+    "pre-trained, auxiliary loss": (True, 0.5),
+}
 
 
 @dataclass
@@ -100,13 +85,6 @@ class DemoArguments:
     train_rows: int = field(default=600, metadata={"help": "Labelled training rows per task."})
     test_rows: int = field(default=400, metadata={"help": "Labelled test rows per task."})
     finetuning_epochs: int = field(default=8, metadata={"help": "Passes over the labelled training rows."})
-
-
-# ------------------------------------------------------------------------------------------------ the parts of the run
-
-
-def train_tokenizer(texts: list[str], num_merges: int) -> GPT1Tokenizer:
-    return GPT1Tokenizer.train(iter(texts), num_merges=num_merges, show_progress=False)
 
 
 def make_config(args: DemoArguments, vocab_size: int) -> GPT1Config:
@@ -128,8 +106,6 @@ def make_config(args: DemoArguments, vocab_size: int) -> GPT1Config:
 def pretrain(args: DemoArguments, tokenizer: GPT1Tokenizer, texts: list[str], folder: Path) -> list[dict]:
     """Pre-trains on L1, saves model and tokenizer, and returns the log."""
     corpus = tokenizer("\n".join(texts), add_special_tokens=False, verbose=False)["input_ids"]
-    # Without the last, shorter block: the collator does not pad.
-    blocks = [block for block in pack_documents([corpus], block_length=64) if len(block) == 64]
     set_seed(args.seed)
     trainer = GPT1PretrainingTrainer(
         GPT1ForCausalLM(make_config(args, len(tokenizer))),
@@ -145,8 +121,8 @@ def pretrain(args: DemoArguments, tokenizer: GPT1Tokenizer, texts: list[str], fo
             logging_steps=max(args.pretraining_updates // 30, 1),
             **quiet_training(args.seed),
         ),
-        train_dataset=[{"input_ids": block, "labels": block} for block in blocks],
-        data_collator=default_data_collator,
+        train_dataset=[{"input_ids": block} for block in pack_documents([corpus], block_length=64)],
+        data_collator=BlockCollator(tokenizer),
         processing_class=tokenizer,
         callbacks=[Bar("pre-training", "perplexity")],
     )
@@ -156,20 +132,22 @@ def pretrain(args: DemoArguments, tokenizer: GPT1Tokenizer, texts: list[str], fo
     return trainer.state.log_history
 
 
-def finetuning_parts(task: Task, variant: Variant, args: DemoArguments, pretrained: Path) -> dict:
+def finetuning_parts(task: Task, variant: str, args: DemoArguments, pretrained: Path) -> dict:
     """A double-heads model, fresh or pre-trained, with tokenizer, collator and metrics of the task."""
     set_seed(args.seed)
-    start = pretrained if variant.pretrained else GPT1Config.from_pretrained(pretrained)
-    return prepare_finetuning(start, task, pretrained)
+    is_pretrained, _ = VARIANTS[variant]
+    return prepare_finetuning(
+        pretrained if is_pretrained else GPT1Config.from_pretrained(pretrained), task, pretrained
+    )
 
 
-def finetune(task: Task, variant: Variant, args: DemoArguments, pretrained: Path, folder: Path) -> GPT1Trainer:
+def finetune(task: Task, variant: str, args: DemoArguments, pretrained: Path, folder: Path) -> GPT1Trainer:
     """Fine-tunes on L3 and tests five times on the way; the scores stand in the trainer's log."""
-    train_rows = labelled(task.traversal, "train", args.train_rows, args.seed)
+    _, lm_coef = VARIANTS[variant]
     trainer = GPT1Trainer(
         args=GPT1TrainingArguments(
             output_dir=str(folder),
-            lm_coef=variant.lm_coef,
+            lm_coef=lm_coef,
             # As for pre-training, and more and smaller steps than the paper's 3 epochs of 32: here rows are few.
             learning_rate=1e-3,
             num_train_epochs=args.finetuning_epochs,
@@ -182,9 +160,9 @@ def finetune(task: Task, variant: Variant, args: DemoArguments, pretrained: Path
             eval_steps=0.2,
             **quiet_training(args.seed),
         ),
-        train_dataset=train_rows,
+        train_dataset=labelled(task.traversal, "train", args.train_rows, args.seed),
         eval_dataset=labelled(task.traversal, "test", args.test_rows, args.seed),
-        callbacks=[Bar(f"{task.traversal}, {variant.name}", f"eval_{task.metrics[0]}")],
+        callbacks=[Bar(f"{task.traversal}, {variant}", f"eval_{task.metrics[0]}")],
         **finetuning_parts(task, variant, args, pretrained),
     )
     trainer.remove_callback(PrinterCallback)
@@ -204,20 +182,11 @@ def quiet_training(seed: int) -> dict:
     }
 
 
-def score(trainer: GPT1Trainer, task: Task) -> list[tuple[int, float]]:
-    """(update, metric in points of 100) of each test."""
-    key = f"eval_{task.metrics[0]}"
-    return [(record["step"], 100 * record[key]) for record in trainer.state.log_history if key in record]
-
-
 def chance(task: Task, rows: list[dict]) -> float:
     """What guessing scores, in points of 100."""
     if task.regression:
         return 0.0
     return sum(100 / len(row.get("choices", task.label_names)) for row in rows) / len(rows)
-
-
-# ------------------------------------------------------------------------------------------------- what is shown, kept
 
 
 class Bar(TrainerCallback):
@@ -260,21 +229,13 @@ def silence() -> None:
 
 def format_table(results: list[dict]) -> str:
     """The comparison: a line per task, all scores in points of 100."""
-    header = ["task", "metric", "chance", *(variant.name for variant in VARIANTS)]
-    lines = [
-        [
-            result["task"],
-            result["metric"],
-            f"{result['chance']:.1f}",
-            *(f"{value:.1f}" for value in result["scores"].values()),
-        ]
-        for result in results
-    ]
-    widths = [max(len(line[column]) for line in [header, *lines]) for column in range(len(header))]
-    rows = [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in [header, *lines]
-    ]
-    return "\n".join([rows[0], "  ".join("-" * width for width in widths), *rows[1:]])
+    lines = [["task", "metric", "chance", *VARIANTS]]
+    for result in results:
+        figures = (result["chance"], *result["scores"].values())
+        lines.append([result["task"], result["metric"], *(f"{figure:.1f}" for figure in figures)])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * width for width in widths])
+    return "\n".join("  ".join(map(str.ljust, line, widths)) for line in lines)
 
 
 def draw_curves(log: list[dict], results: list[dict], path: Path) -> None:
@@ -297,7 +258,12 @@ def draw_curves(log: list[dict], results: list[dict], path: Path) -> None:
 
 
 def compare(task: Task, trainers: dict[str, GPT1Trainer], test_rows: list[dict]) -> dict:
-    curves = {name: score(trainer, task) for name, trainer in trainers.items()}
+    """A line of the table: of each variant (update, metric in points of 100) of each test, the last as its score."""
+    key = f"eval_{task.metrics[0]}"
+    curves = {
+        name: [(record["step"], 100 * record[key]) for record in trainer.state.log_history if key in record]
+        for name, trainer in trainers.items()
+    }
     return {
         "task": task.traversal,
         "metric": task.metrics[0],
@@ -307,30 +273,15 @@ def compare(task: Task, trainers: dict[str, GPT1Trainer], test_rows: list[dict])
     }
 
 
-def publish(trainer: GPT1Trainer, task: Task) -> None:
-    """Writes model, tokenizer and card into the output folder."""
-    trainer.save_model()
-    trainer.create_model_card(model_name="small-world-reviews", dataset=f"small world {task.name}")
-
-
-def classify(folder: Path, text: str) -> str:
-    """Opens the fine-tuned model through the Auto classes."""
-    answer = pipeline("text-classification", model=str(folder), device="cpu")(text)[0]
-    return f"{text!r} is {answer['label']} ({answer['score']:.2f})"
-
-
-def continue_story(folder: Path, beginning: str) -> str:
-    """Opens the pre-trained model through the Auto classes and generates to the end of the paragraph."""
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    ids = model.generate(
-        **tokenizer(beginning, return_tensors="pt"),
-        max_new_tokens=32,
-        do_sample=False,
-        eos_token_id=tokenizer.convert_tokens_to_ids("\n</w>"),
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    return tokenizer.decode(ids[0]).strip()
+def show_saved_models(classifier: Path, pretrained: Path) -> None:
+    """Classifies a review, and goes on with a story to the end of its paragraph."""
+    review = "Vera got a kite. It looked shabby, but Vera found it superb."
+    answer = pipeline("text-classification", model=str(classifier), device="cpu")(review)[0]
+    print(f"   {review!r} is {answer['label']} ({answer['score']:.2f})")
+    beginning = "Ben felt hungry. He looked for a fruit in the kitchen."
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(pretrained), AutoTokenizer.from_pretrained(pretrained)
+    ((end,),) = continue_prompts(model, tokenizer, [beginning], max_new_tokens=32, stop=["\n"], do_sample=False)
+    print(f"   {beginning} → {end}")
 
 
 def run(args: DemoArguments) -> list[dict]:
@@ -339,7 +290,7 @@ def run(args: DemoArguments) -> list[dict]:
     pretrained.mkdir(parents=True, exist_ok=True)
     with step(1, f"A small world: {args.num_stories} stories without labels; the BPE is learned from them."):
         texts = stories(args.num_stories, args.seed)
-        tokenizer = train_tokenizer(texts, args.num_merges)
+        tokenizer = GPT1Tokenizer.train(iter(texts), args.num_merges, show_progress=False)
         print(f"   “{texts[0]}”\n   {len(tokenizer)} tokens in the vocabulary")
     with step(2, "Pre-training: GPT-1, much smaller, predicts the next token of the stories (L1)."):
         log = pretrain(args, tokenizer, texts, pretrained)
@@ -347,14 +298,15 @@ def run(args: DemoArguments) -> list[dict]:
     with step(3, "Fine-tuning: four tasks, each in three ways; the score of the test rows stands at the end."):
         for task in TASKS:
             test_rows = labelled(task.traversal, "test", args.test_rows, args.seed)
-            trainers = {variant.name: finetune(task, variant, args, pretrained, folder) for variant in VARIANTS}
+            trainers = {variant: finetune(task, variant, args, pretrained, folder) for variant in VARIANTS}
             results.append(compare(task, trainers, test_rows))
             if task.traversal == "classification":
-                publish(trainers[VARIANTS[-1].name], task)
+                published = trainers["pre-trained, auxiliary loss"]
+                published.save_model()
+                published.create_model_card(model_name="small-world-reviews", dataset=f"small world {task.name}")
     print(f"\n{format_table(results)}")
     with step(4, "The saved models, opened again through the Auto classes."):
-        print("   " + classify(folder, "Vera got a kite. It looked shabby, but Vera found it superb."))
-        print("   " + continue_story(pretrained, "Ben felt hungry. He looked for a fruit in the kitchen."))
+        show_saved_models(folder, pretrained)
     with step(
         5, f"What remains, in {folder}: model, card (README.md), pretrained/, metrics.json, learning_curves.png."
     ):

@@ -80,30 +80,22 @@ def _push_model(model: GPT1PreTrainedModel, repo_id: str, **kwargs):
 GPT1PreTrainedModel.push_model = _push_model
 
 _ON_DEMAND = {
-    "HEURISTICS": ".inference.heuristics",
-    "CausalLMScorer": ".inference.scoring",
-    "ContinuationScore": ".inference.scoring",
-    "GPT1Int8Config": ".inference.quantization",
-    "GPT1PretrainingArguments": ".training.arguments",
-    "GPT1PretrainingTrainer": ".training.trainer",
-    "GPT1Trainer": ".training.trainer",
-    "GPT1TrainingArguments": ".training.arguments",
-    "Heuristic": ".inference.heuristics",
-    "SampleCallback": ".training.callbacks",
-    "ScoringRequest": ".inference.scoring",
-    "StopAtStrings": ".inference.generation",
-    "continue_prompts": ".inference.generation",
-    "evaluate_zero_shot": ".inference.heuristics",
-    "get_heuristic": ".inference.heuristics",
-    "keep_first_layers": ".training.transfer",
-    "order_weights_for_generation": ".inference.quantization",
-    "prepare_finetuning": ".training.preparation",
+    ".inference.generation": ("StopAtStrings", "continue_prompts"),
+    ".inference.heuristics": ("HEURISTICS", "Heuristic", "evaluate_zero_shot", "get_heuristic"),
+    ".inference.quantization": ("GPT1Int8Config", "order_weights_for_generation"),
+    ".inference.scoring": ("CausalLMScorer", "ContinuationScore", "ScoringRequest"),
+    ".training.arguments": ("GPT1PretrainingArguments", "GPT1TrainingArguments"),
+    ".training.callbacks": ("SampleCallback",),
+    ".training.preparation": ("prepare_finetuning",),
+    ".training.trainer": ("GPT1PretrainingTrainer", "GPT1Trainer"),
+    ".training.transfer": ("keep_first_layers",),
 }
 
 
 def __getattr__(name: str):
-    if name in _ON_DEMAND:
-        return getattr(import_module(_ON_DEMAND[name], __name__), name)
+    for module, names in _ON_DEMAND.items():
+        if name in names:
+            return getattr(import_module(module, __name__), name)
     if name in __all__:  # not imported above
         raise ImportError(
             f"{name} comes from the package `tokenization` that is installed with this one, but Python finds a module "

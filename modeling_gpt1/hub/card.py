@@ -163,13 +163,7 @@ def run_card(
 
 
 def model_card(model, repo_id: str, tags: str | list[str] | None = None) -> ModelCard:
-    """The card of a model alone: what it is and how it is used, without the run that trained it.
-
-    Args:
-        model ([`GPT1PreTrainedModel`]): any of the package's.
-        repo_id (`str`): where it will be found.
-        tags (`list[str]`, *optional*): further tags of the metadata.
-    """
+    """The card of a model alone: what it is and how it is used, without the run that trained it."""
     data = {"language": "en", "base_model": base_model_of(model), "pipeline_tag": pipeline_tag_of(model)}
     return _render(model, repo_id, repo_id, _as_list(tags), data, {"data": {}, "results": []})
 
@@ -179,12 +173,7 @@ def card_for_push(
 ) -> ModelCard:
     """The repository's card with the tags added; `model_card` where it has none, or only transformers' empty one.
 
-    Args:
-        model ([`GPT1PreTrainedModel`]): what is pushed.
-        repo_id (`str`): where to.
-        tags (`list[str]`, *optional*): further tags of the metadata.
-        token (`bool` or `str`, *optional*): as in [`huggingface_hub.hf_hub_download`].
-        revision (`str`, *optional*): the branch that is pushed to; one that does not exist yet begins as main.
+    A branch `revision` that does not exist yet begins as main; `token` is as in [`huggingface_hub.hf_hub_download`].
 
     Raises:
         OSError: the hub did not say whether there is a card, so that one that somebody wrote may be there.
@@ -370,19 +359,23 @@ def last_evaluation(
         `list[dict]`: `name`, `value` and `split` of each.
     """
     records = [record for record in log_history if any(key.startswith("eval_") for key in record)]
-    metrics = {
-        key.removeprefix("eval_"): value
-        for record in records
-        if record.get("step") == records[-1].get("step")
-        for key, value in record.items()
-        if key.startswith("eval_") and not key.endswith(TIMINGS) and isinstance(value, (int, float))
-    }
+    metrics: dict[str, float] = {}
+    for record in records:
+        if record.get("step") == records[-1].get("step"):
+            metrics |= metrics_of(record)
     results = []
-    for name, value in metrics.items():
+    for key, value in metrics.items():
+        name = key.removeprefix("eval_")
         of_split = next((known for known in split_names if name.startswith(f"{known}_")), None)
         name = name.removeprefix(f"{of_split}_")
         results.append({"name": name, "value": value, "split": of_split or split})
     return results
+
+
+def metrics_of(record: dict[str, Any]) -> dict[str, float]:
+    """Of a record of the log, the figures of an evaluation but its timings."""
+    numbers = {key: value for key, value in record.items() if isinstance(value, (int, float))}
+    return {key: value for key, value in numbers.items() if key.startswith("eval_") and not key.endswith(TIMINGS)}
 
 
 def metric_types(results: list[dict[str, Any]]) -> list[str]:
@@ -423,11 +416,7 @@ def history_table(log_history: list[dict[str, Any]]) -> list[list[str]]:
     training: dict[str, Any] = {}
     for record in log_history:
         losses = {key: value for key, value in record.items() if key in ("loss", "task_loss", "lm_loss", "perplexity")}
-        metrics = {
-            key: value
-            for key, value in record.items()
-            if key.startswith("eval_") and not key.endswith(TIMINGS) and isinstance(value, (int, float))
-        }
+        metrics = metrics_of(record)
         training = losses or training
         if metrics:
             row = {"epoch": record.get("epoch"), **training, **steps.get(record["step"], {}), **metrics}

@@ -127,12 +127,9 @@ def push_model(
 
 
 def upload_result(folder: str, repo_id: str, revision: str | None = None, **commit: Any) -> CommitInfo:
-    """Upload a folder without what is never pushed.
+    """Upload a folder without what is never pushed; repository and branch exist.
 
     Args:
-        folder (`str`): model, tokenizer and card.
-        repo_id (`str`): a repository that exists.
-        revision (`str`, *optional*): a branch that exists. Default: main.
         commit: further arguments of [`huggingface_hub.HfApi.upload_folder`].
 
     Raises:
@@ -149,9 +146,6 @@ def explained(repo_id: str, folder: str, revision: str | None = None, is_trained
     """Turns whatever stops an upload into a [`PushError`] that says where the result lies and how to go on.
 
     Args:
-        repo_id (`str`): where the upload goes to.
-        folder (`str`): where the result lies.
-        revision (`str`, *optional*): the branch.
         is_trained (`bool`): whether there is a result. What lies in the folder does not say it: that may be an older
             one, which the training is to replace.
     """

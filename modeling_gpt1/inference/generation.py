@@ -122,6 +122,3 @@ def _encode_prompts(model: PreTrainedModel, tokenizer, prompts: Sequence[str], m
 def _decode(tokenizer, ids: list[int], end_ids: list[int]) -> str:
     number = next((place for place, token in enumerate(ids) if token in end_ids), len(ids))
     return tokenizer.decode(ids[:number], skip_special_tokens=True)
-
-
-__all__ = ["StopAtStrings", "continue_prompts"]

@@ -325,15 +325,3 @@ def _metrics(heuristic: Heuristic, predictions: list[int], labels: list[int]) ->
     for name in heuristic.task.metrics:
         scores |= metrics.METRICS[name](keep_in_memory=True).compute(predictions=predictions, references=labels)
     return scores | {"normalised": heuristic.normalise(scores[heuristic.metric])}
-
-
-__all__ = [
-    "CONTENT_FREE",
-    "DPR",
-    "HEURISTICS",
-    "Heuristic",
-    "ZeroShotResult",
-    "best_threshold",
-    "evaluate_zero_shot",
-    "get_heuristic",
-]

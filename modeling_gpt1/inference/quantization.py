@@ -105,6 +105,3 @@ def order_weights_for_generation(model: PreTrainedModel) -> PreTrainedModel:
         if module.weight.dtype == torch.float32 and module.weight.device.type == "cpu":
             module.weight.data = module.weight.data.t().contiguous().t()
     return model
-
-
-__all__ = ["GPT1Int8Config", "order_weights_for_generation"]

@@ -380,6 +380,3 @@ def _target_log_probs(
         log_probs = logits[rows[chunk], places[chunk]].float().log_softmax(-1)  # [n, V]
         parts.append(log_probs.gather(1, ids[chunk, None])[:, 0])
     return torch.cat(parts).cpu()
-
-
-__all__ = ["CausalLMScorer", "ContinuationScore", "ScoringRequest"]

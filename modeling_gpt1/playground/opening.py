@@ -11,16 +11,12 @@ from transformers import PreTrainedTokenizerBase
 from tokenization import open_tokenizer
 from tokenization.control_tokens import CONTROL_TOKENS
 
-from .. import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1ForMultipleChoice, GPT1ForSequenceClassification
+from .. import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM
+from ..conversion.folders import CLASSES
 
-MODEL_CLASSES = {
-    **dict.fromkeys(("GPT1Model", "GPT1ForCausalLM", "OpenAIGPTModel", "OpenAIGPTLMHeadModel"), GPT1ForCausalLM),
-    "GPT1DoubleHeadsModel": GPT1DoubleHeadsModel,
-    "OpenAIGPTDoubleHeadsModel": GPT1DoubleHeadsModel,
-    "GPT1ForSequenceClassification": GPT1ForSequenceClassification,
-    "OpenAIGPTForSequenceClassification": GPT1ForSequenceClassification,
-    "GPT1ForMultipleChoice": GPT1ForMultipleChoice,
-}
+# A model without a head reads as a language model, whose head is tied to its embeddings.
+WITHOUT_HEAD = {"GPT1Model": GPT1ForCausalLM, "OpenAIGPTModel": GPT1ForCausalLM}
+MODEL_CLASSES = {**CLASSES["gpt1"], **CLASSES["openai-gpt"], **WITHOUT_HEAD}
 
 
 class PlaygroundError(ValueError):

@@ -357,7 +357,6 @@ def build_report(
     *,
     title: str,
     models: Sequence[Mapping] = (),
-    settings: Mapping | None = None,
     environment: Mapping | None = None,
     commands: Sequence[str] = (),
     unfinished: Sequence[Mapping] = (),
@@ -372,7 +371,6 @@ def build_report(
         title: heading of the report.
         models: `name`, `parameters`, `config` (fields that differ from the paper's model) and `pretraining`
             (`tokens`, `updates`, `perplexity`) of each model, the Transformer first.
-        settings: more of them than the cells say.
         environment: machine and versions.
         commands: what was typed.
         unfinished: cells that were asked for and are missing, as [`Cells`] takes them.
@@ -384,7 +382,6 @@ def build_report(
     num_layers = models[0]["config"].get("num_hidden_layers", 12) if models else 12
     ablations = gather_table_5(found)
     transfer, zero_shot = transfer_curves(found, num_layers), zero_shot_curves(found)
-    fields = settings or {}
     return {
         "title": title,
         "date": date or calendar_date.today().isoformat(),
@@ -393,7 +390,6 @@ def build_report(
         "settings": {
             "seeds": sorted({cell["seed"] for cell in found.fine_tuning}),
             "fine_tuning": found.common,
-            **fields,
         },
         "commands": list(commands),
         "measured": what_was_measured(found),

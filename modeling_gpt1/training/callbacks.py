@@ -89,6 +89,3 @@ def own_random_state(seed: int, device: torch.device) -> Iterator[None]:
         if devices:  # `torch.manual_seed` would seed all devices, of which others are not put back
             torch.get_device_module(device).manual_seed(seed)
         yield
-
-
-__all__ = ["SampleCallback"]

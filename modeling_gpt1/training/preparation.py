@@ -124,6 +124,3 @@ def _open_model(
             keep_first_layers(model, n_transfer)
     add_control_tokens(tokenizer, model)
     return model
-
-
-__all__ = ["prepare_finetuning"]

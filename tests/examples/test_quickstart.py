@@ -138,7 +138,7 @@ def test_chance_is_what_guessing_scores(quickstart):
 
 
 def test_table(quickstart):
-    scores = dict(zip((variant.name for variant in quickstart.VARIANTS), (50.04, 7.0, 100.0), strict=True))
+    scores = dict(zip(quickstart.VARIANTS, (50.04, 7.0, 100.0), strict=True))
     table = quickstart.format_table(
         [{"task": "entailment", "metric": "accuracy", "chance": 100 / 3, "scores": scores}]
     )
@@ -151,7 +151,7 @@ def test_table(quickstart):
 
 def test_variants_start_from_what_they_say(quickstart, tmp_path):
     args = quickstart.DemoArguments(hidden_size=32, num_hidden_layers=1)
-    tokenizer = quickstart.train_tokenizer(quickstart.stories(50), num_merges=50)
+    tokenizer = quickstart.GPT1Tokenizer.train(iter(quickstart.stories(50)), num_merges=50, show_progress=False)
     tokenizer.save_pretrained(tmp_path)
     pretrained = quickstart.GPT1ForCausalLM(quickstart.make_config(args, len(tokenizer)))
     pretrained.save_pretrained(tmp_path)
@@ -181,11 +181,11 @@ def test_run_at_the_smallest_sizes(quickstart, tmp_path, capsys):
     screen = capsys.readouterr().out
     assert [line[:2] for line in screen.split("\n") if line[:1].isdigit()] == ["1.", "2.", "3.", "4.", "5."]
     assert "'Vera got a kite. It looked shabby, but Vera found it superb.' is " in screen
-    assert "ben felt hungry . he looked for a fruit in the kitchen ." in screen
+    assert "Ben felt hungry. He looked for a fruit in the kitchen. → " in screen
 
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     assert metrics["arguments"] == {"output_dir": str(tmp_path), "seed": 0, **sizes}
-    names = [variant.name for variant in quickstart.VARIANTS]
+    names = list(quickstart.VARIANTS)
     assert [result["task"] for result in metrics["results"]] == list(TRAVERSALS)
     for result in metrics["results"]:
         assert list(result["scores"]) == list(result["curves"]) == names

@@ -602,7 +602,7 @@ def hostile_report():
     """Every text from outside is hostile."""
     cells = copy.deepcopy(CELLS)
     for cell in cells:
-        cell["settings"][HOSTILE] = HOSTILE
+        cell["settings"] |= {HOSTILE: HOSTILE, f"{HOSTILE} everywhere": HOSTILE}
         if cell["kind"] == "zero_shot":
             cell["tasks"] = {HOSTILE: {**cell["tasks"]["sst2"], "split": HOSTILE}}
     del cells[0]["settings"][HOSTILE]
@@ -611,7 +611,6 @@ def hostile_report():
         title=HOSTILE,
         date=HOSTILE,
         models=[{"name": HOSTILE, "config": {"num_hidden_layers": 2, HOSTILE: HOSTILE}, "parameters": None}],
-        settings={HOSTILE: HOSTILE},
         environment={HOSTILE: HOSTILE},
         commands=[HOSTILE],
         unfinished=[{**missing, "reason": HOSTILE} for missing in ABOUT["unfinished"]],
