@@ -6,7 +6,7 @@ from transformers import PreTrainedTokenizerBase
 from tokenization import GPT1Tokenizer, TraversalCollator
 from tokenization.tokenization_gpt1 import END_OF_WORD, NEWLINE
 
-from ..loss_gpt1 import next_token_targets
+from ..batch_gpt1 import next_token_targets
 from .look import Reading, ShownToken
 from .opening import Opened, PlaygroundError
 
