@@ -49,6 +49,7 @@ from .attention_gpt1 import (
     eager_attention_forward,
 )
 from .batch_gpt1 import Examples, GPT1CausalLMOutput, GPT1DoubleHeadsModelOutput, TaskInputs, read_examples
+from .checks_gpt1 import check_exactly_one, padding_mask
 from .configuration_gpt1 import TRAVERSALS, GPT1Config, config_for_task
 from .layouts_gpt1 import contiguous_state_dict, register_foreign_layouts
 from .loss_gpt1 import FineTuningLosses, GPT1LMHead, GPT1TaskHead, LMHeadMixin, task_loss
@@ -235,8 +236,8 @@ class GPT1Model(GPT1PreTrainedModel):
             attention_mask (`[B, past + T]`): 1 for real tokens, 0 for padding on either side; or a 4D mask,
                 which then is that of banded layers too, or a dictionary of 4D masks by the layers' type.
             token_type_ids (`[B, T]`, int64): token ids whose embeddings are added, as in transformers' OpenAIGPT.
-            position_ids (`[B, T]`, int64): default: a token's rank among the real tokens of its row. Positions that
-                restart within a row mark packed sequences, which stay apart if there is no mask and no cache.
+            position_ids (`[B, T]`, int64): default: a token's rank among the real tokens of its row. Where a position
+                is not above the one before it, another sequence begins, if there is neither a mask nor a cache.
             past_key_values (`Cache`): keys and values of the tokens before.
             inputs_embeds (`[B, T, D]`): instead of `input_ids`.
             use_cache (`bool`): return `past_key_values`; default: `config.use_cache` outside of training.
@@ -246,8 +247,7 @@ class GPT1Model(GPT1PreTrainedModel):
         Raises:
             ValueError: neither or both of `input_ids` and `inputs_embeds`; more tokens than positions.
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Exactly one of `input_ids` and `inputs_embeds` is needed.")
+        check_exactly_one(input_ids, inputs_embeds)
         if inputs_embeds is None:
             inputs_embeds = self.tokens_embed(input_ids)
         if use_cache and past_key_values is None and not self.training:
@@ -256,6 +256,7 @@ class GPT1Model(GPT1PreTrainedModel):
         num_past = past_key_values.get_seq_length() if past_key_values is not None else 0
         if packing is None:
             check_length(self.config, num_past, inputs_embeds.shape[1], position_ids)
+        attention_mask = padding_mask(attention_mask, inputs_embeds, num_past)
         # The mask function reads packed sequences from `position_ids`, so it sees only those of the caller.
         masks = causal_masks(self.config, inputs_embeds, attention_mask, past_key_values, position_ids)
         if position_ids is None:

@@ -16,6 +16,7 @@ from tokenization import traversal
 
 ROOT = Path(modeling_gpt1.__file__).parents[1]
 TRAVELLERS = {
+    "checks_gpt1.py",
     "attention_gpt1.py",
     "batch_gpt1.py",
     "configuration_gpt1.py",
