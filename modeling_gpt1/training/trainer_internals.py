@@ -8,6 +8,7 @@ release of transformers changes one.
 import json
 import os
 import weakref
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,15 @@ from typing import Any
 import datasets
 import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy, has_length
 
+from ..storage.locking import one_writer
 from ..storage.writing import check_folder, publish_files
 from .batching import LengthGrouping
 from .checkpoint import (
     CHECKPOINT_NAME,
     INCOMPLETE_DIR,
+    check_way,
     checkpoint_to_resume,
     clear_leftovers,
     delete_old_checkpoints,
@@ -43,7 +46,8 @@ class ResumableTrainer(Trainer):
     record of `state.log_history` but times and throughput.
 
     Raises:
-        ValueError: `output_dir` cannot be written; `resume_from_checkpoint` names a checkpoint that is not whole.
+        ValueError: `output_dir` cannot be written, or another run writes there; `resume_from_checkpoint` names a
+            checkpoint that is not whole.
         CheckpointError: the disk is full, or the folder can no longer be written.
     """
 
@@ -55,6 +59,7 @@ class ResumableTrainer(Trainer):
         self._run_dir: str | None = None  # where the run writes its checkpoints
         self._checkpoint: str | None = None  # where it goes on
         self._staging_dir: str | None = None  # where the checkpoint under way is written
+        self._hides_checkpoints = False  # from Trainer, which deletes all but the best when the run is over
         self._may_save = False  # whether an update is complete
         self._last_step = 0  # whose end Trainer has come to
         self._last_update: tuple[float | None, float | None] = (None, None)  # gradient norm and learning rate
@@ -73,11 +78,12 @@ class ResumableTrainer(Trainer):
                 `True` takes the newest checkpoint of `output_dir` that was written whole, `"auto"` takes it if there
                 is one and else starts anew, another string is a checkpoint's folder.
         """
-        self._run_dir = self._get_output_dir(trial)
-        if self.args.should_save:
-            clear_leftovers(self._run_dir)
-        self._checkpoint = checkpoint_to_resume(resume_from_checkpoint, self._run_dir)
-        output = super().train(self._checkpoint, trial, *args, **kwargs)
+        self._run_dir, self._hides_checkpoints = self._get_output_dir(trial), False
+        with one_writer(self._run_dir) if self.args.should_save else nullcontext():
+            if self.args.should_save:
+                clear_leftovers(self._run_dir)
+            self._checkpoint = checkpoint_to_resume(resume_from_checkpoint, self._run_dir)
+            output = super().train(self._checkpoint, trial, *args, **kwargs)
         return output._replace(training_loss=output.metrics["train_loss"])
 
     def begin_run(self) -> None:
@@ -85,6 +91,7 @@ class ResumableTrainer(Trainer):
         self.throughput.stop()
         self.running_losses.restart(self.state.global_step)
         self._last_step, self._last_update, self._may_save = self.state.global_step, (None, None), False
+        check_way(self._run_dir, self._may_write_at)
         self._first_pass, self.skips_evaluation = None, self.args.eval_on_start and self._checkpoint is not None
         if self._checkpoint is None:
             return
@@ -164,9 +171,10 @@ class ResumableTrainer(Trainer):
             logs["train_loss"] = self._total_loss_scalar / max(self.state.global_step, 1)
             best = self.state.best_model_checkpoint
             if self.args.should_save and self.args.save_total_limit == 1 and best is not None:
-                # Trainer keeps the best one alone, and would delete the other in its place.
+                # Trainer keeps the best one alone, and would delete all others, whoever wrote them.
                 delete_old_checkpoints(self._run_dir, 1, {os.path.basename(best)})
         super().log(logs, start_time)
+        self._hides_checkpoints = "train_loss" in logs
 
     # ---- What a checkpoint adds to Trainer's
 
@@ -202,7 +210,16 @@ class ResumableTrainer(Trainer):
     # ---- Writing
 
     def _get_output_dir(self, trial):
+        if self._hides_checkpoints:
+            self._hides_checkpoints = False
+            return os.path.join(self._run_dir, INCOMPLETE_DIR)
         return self._staging_dir or super()._get_output_dir(trial)
+
+    def _may_write_at(self, step: int) -> bool:
+        strategy, last = self.args.save_strategy, self.state.max_steps
+        if strategy == SaveStrategy.NO or not self.state.global_step < step <= last:
+            return False
+        return strategy != SaveStrategy.STEPS or step == last or step % self.state.save_steps == 0
 
     def _save_checkpoint(self, model, trial):
         if self.is_in_train and not self._may_save:

@@ -6,9 +6,11 @@ too large and the two processes run outside, as a script: `python test_checkpoin
 
 import json
 import os
+import re
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -328,6 +330,61 @@ class TestAtomicCheckpoints:
         train(make_pretraining(tmp_path, save_total_limit=1))
         assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-1", "checkpoint-9"}
 
+    def test_a_users_folder_stays_when_only_the_best_is_kept(self, tmp_path):
+        (tmp_path / "checkpoint-1").mkdir()
+        (tmp_path / "checkpoint-1" / "kept.txt").write_text("a user's")
+        settings = {"eval_steps": 3, "load_best_model_at_end": True, "metric_for_best_model": "loss"}
+        trainer = make_pretraining(tmp_path, save_total_limit=1, greater_is_better=True, **settings)
+        train(trainer)
+        assert trainer.state.best_global_step == 3
+        assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-1", "checkpoint-3"}
+        assert (tmp_path / "checkpoint-1" / "kept.txt").read_text() == "a user's"
+
+    def test_a_users_folder_in_the_way_is_told_before_training(self, tmp_path):
+        foreign = tmp_path / "checkpoint-6"
+        foreign.mkdir()
+        (foreign / "kept.txt").write_text("a user's")
+        trainer = make_pretraining(tmp_path)
+        with pytest.raises(ValueError) as error:
+            trainer.train()
+        assert str(error.value) == (
+            f"`output_dir` holds {foreign}, which this trainer did not write (it has no checkpoint.json), and this "
+            "run would write a checkpoint there. Move it away, or pass another `output_dir`."
+        )
+        assert trainer.state.global_step == 0
+        assert [path.name for path in foreign.iterdir()] == ["kept.txt"]
+
+    def test_a_users_folder_that_comes_in_the_way_later(self, tmp_path):
+        foreign = tmp_path / "checkpoint-6"
+        with pytest.raises(CheckpointError) as error:
+            make_pretraining(tmp_path, callbacks=[CutAt(4, foreign.mkdir)]).train()
+        assert str(error.value) == (
+            f"checkpoint-6 could not be written to {tmp_path}: [Errno 17] Something that this trainer did not write "
+            f"is there: '{foreign}'. The last whole checkpoint is {tmp_path}/checkpoint-3. Make sure that it can be "
+            "written, then go on with `resume_from_checkpoint=True`."
+        )
+        assert list(foreign.iterdir()) == []
+
+    def test_a_second_run_is_told_who_writes(self, tmp_path):
+        leftover, said = tmp_path / "_incomplete" / "checkpoint-6" / "model.safetensors", []
+
+        def start_another():
+            leftover.parent.mkdir(parents=True)
+            leftover.write_text("half")
+            with pytest.raises(ValueError) as error:
+                make_pretraining(tmp_path).train()
+            said.append(str(error.value))
+            assert leftover.read_text() == "half"
+
+        train(make_pretraining(tmp_path, callbacks=[CutAt(4, start_another)]))
+        since = re.search(r"since ([-\d]{10} [:\d]{8}) UTC", said[0])[1]
+        assert said == [
+            f"`output_dir` is '{tmp_path}', where another run is writing (process {os.getpid()} on "
+            f"{socket.gethostname()}, since {since} UTC). Wait for its end or end it, or pass another folder."
+        ]
+        train(make_pretraining(tmp_path))
+        assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-3", "checkpoint-6", "checkpoint-9"}
+
     def test_the_best_checkpoint_is_named_by_its_place(self, tmp_path):
         trainer = make_pretraining(tmp_path, "epochs")
         train(trainer)
@@ -375,6 +432,15 @@ class TestAtomicCheckpoints:
         assert differing(weights, first.model.state_dict()) == []
 
 
+UNREADABLE = "it has no readable checkpoint.json, which this trainer writes last"
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
 class TestRefusals:
     @pytest.mark.parametrize(
         "damage, fault",
@@ -383,11 +449,11 @@ class TestRefusals:
             (lambda folder: os.truncate(folder / "scheduler.pt", 10), "scheduler.pt has 10 bytes instead of {size}"),
             (
                 lambda folder: (folder / "checkpoint.json").write_text('{"files": {'),
-                "it has no readable checkpoint.json, which this trainer writes last",
+                UNREADABLE,
             ),
             (
                 lambda folder: (folder / "checkpoint.json").write_text('{"files": {}}'),
-                "it has no readable checkpoint.json, which this trainer writes last",
+                UNREADABLE,
             ),
             (lambda folder: shutil.rmtree(folder), "it is no folder"),
         ],
@@ -410,6 +476,41 @@ class TestRefusals:
             f"There is no whole checkpoint in {tmp_path}. Start without `resume_from_checkpoint`."
         )
         assert trainer.state.global_step == 0
+
+    @pytest.mark.parametrize(
+        "name", ["model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"]
+    )
+    def test_a_flipped_bit(self, name, tmp_path, monkeypatch):
+        train(make_pretraining(tmp_path, max_steps=6))
+        said = []
+        monkeypatch.setattr(checkpoints.logger, "warning", said.append)
+        folder = tmp_path / "checkpoint-6"
+        flip_a_bit(folder / name)
+        trainer = make_pretraining(tmp_path)
+        with pytest.raises(ValueError) as error:
+            trainer.train(resume_from_checkpoint=str(folder))
+        fault = f"{name} is damaged: its content is not what was written (xxh3_128)"
+        assert str(error.value) == (
+            f"`resume_from_checkpoint` is '{folder}', which is no whole checkpoint: {fault}. Pass the folder of "
+            f"another one, or True for the newest whole one in {tmp_path}."
+        )
+        assert newest_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-3")
+        assert said == [f"{folder} is no whole checkpoint and is passed over: {fault}."]
+
+    @pytest.mark.parametrize(
+        "change, fault",
+        [
+            ({"files": {}}, "its checkpoint.json lists no trainer_state.json"),
+            ({"files": {"trainer_state.json": 7}}, UNREADABLE),
+            ({"files": [["trainer_state.json", 7]]}, UNREADABLE),
+            ({"progress": {}}, "checkpoint.json is damaged: its content is not what was written (xxh3_128)"),
+        ],
+    )
+    def test_a_list_of_files_that_was_changed(self, change, fault, tmp_path):
+        train(make_pretraining(tmp_path, max_steps=3))
+        path = tmp_path / "checkpoint-3" / "checkpoint.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+        assert checkpoints.find_fault(path.parent) == fault
 
     def test_a_checkpoint_of_the_model_alone(self, tmp_path):
         train(make_pretraining(tmp_path, max_steps=3, save_only_model=True))
