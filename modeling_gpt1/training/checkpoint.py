@@ -1,7 +1,8 @@
 """Folders of checkpoints: whole or absent, with what [`transformers.Trainer`] forgets of a run.
 
 A checkpoint is written beside its place, flushed to the disk and moved there by one rename. Its `checkpoint.json`
-lists the files with their sizes and checksums, where the run stood, and what decides the order of the data.
+lists the files with their sizes and checksums, where the run stood, what it was made with, and what decides the order
+of the data.
 """
 
 import errno
@@ -86,6 +87,10 @@ def newest_whole_checkpoint(output_dir: str | os.PathLike) -> str | None:
     return None
 
 
+def read_content(folder: str | os.PathLike) -> dict[str, Any]:
+    return json.loads(Path(folder, CHECKPOINT_NAME).read_text(encoding="utf-8"))
+
+
 def _checkpoints_in(run_dir: str | os.PathLike) -> list[Path]:
     """All that is called `checkpoint-<step>`, in the order of the steps."""
     start = len(PREFIX_CHECKPOINT_DIR) + 1
@@ -122,7 +127,7 @@ def find_fault(folder: str | os.PathLike) -> str | None:
     if not folder.is_dir():
         return "it is no folder"
     try:
-        content = json.loads((folder / CHECKPOINT_NAME).read_text(encoding="utf-8"))
+        content = read_content(folder)
         files = {name: (entry["bytes"], entry[CHECKSUM]) for name, entry in content["files"].items()}
         is_model_alone, checksum = content["save_only_model"], content.pop(CHECKSUM)
     except (OSError, ValueError, LookupError, TypeError, AttributeError):

@@ -5,7 +5,6 @@ listed with their signatures in tests/modeling_gpt1/training/test_trainer_intern
 release of transformers changes one.
 """
 
-import json
 import os
 import weakref
 from contextlib import nullcontext
@@ -22,7 +21,6 @@ from ..storage.locking import one_writer
 from ..storage.writing import check_folder, publish_files
 from .batching import LengthGrouping
 from .checkpoint import (
-    CHECKPOINT_NAME,
     INCOMPLETE_DIR,
     check_way,
     checkpoint_to_resume,
@@ -30,12 +28,14 @@ from .checkpoint import (
     delete_old_checkpoints,
     explained,
     publish_checkpoint,
+    read_content,
     remove_staging,
     warn_of_other_order,
     write_model,
 )
 from .launch import SharedStream
 from .losses import RunningLosses
+from .settings import check_optimizer, given_objects, optimizer_of, settings_of, warn_of_other_settings
 from .throughput import Throughput
 
 
@@ -47,7 +47,7 @@ class ResumableTrainer(Trainer):
 
     Raises:
         ValueError: `output_dir` cannot be written, or another run writes there; `resume_from_checkpoint` names a
-            checkpoint that is not whole.
+            checkpoint that is not whole, or one of another optimizer.
         CheckpointError: the disk is full, or the folder can no longer be written.
     """
 
@@ -65,7 +65,9 @@ class ResumableTrainer(Trainer):
         self._last_update: tuple[float | None, float | None] = (None, None)  # gradient norm and learning rate
         self._stream_position = (0, 0)  # pass through a stream, and batches of it
         self._first_pass: tuple[int, int] | None = None  # the position that a resumed stream begins at
+        self._settings: dict[str, Any] = {}  # what the run is made with
         super().__init__(model, args, *others, **kwargs)
+        self._given = given_objects(self)
         self.add_callback(_BeginRun(self))
 
     # ---- The run
@@ -83,6 +85,9 @@ class ResumableTrainer(Trainer):
             if self.args.should_save:
                 clear_leftovers(self._run_dir)
             self._checkpoint = checkpoint_to_resume(resume_from_checkpoint, self._run_dir)
+            if self._checkpoint is not None:
+                before = read_content(self._checkpoint)["settings"]
+                check_optimizer(self._checkpoint, before, optimizer_of(self, self._given))
             output = super().train(self._checkpoint, trial, *args, **kwargs)
         return output._replace(training_loss=output.metrics["train_loss"])
 
@@ -92,10 +97,12 @@ class ResumableTrainer(Trainer):
         self.running_losses.restart(self.state.global_step)
         self._last_step, self._last_update, self._may_save = self.state.global_step, (None, None), False
         check_way(self._run_dir, self._may_write_at)
+        self._settings = settings_of(self, self._given)
         self._first_pass, self.skips_evaluation = None, self.args.eval_on_start and self._checkpoint is not None
         if self._checkpoint is None:
             return
-        content = json.loads(Path(self._checkpoint, CHECKPOINT_NAME).read_text(encoding="utf-8"))
+        content = read_content(self._checkpoint)
+        warn_of_other_settings(self._checkpoint, content["settings"], self._settings)
         warn_of_other_order(self._checkpoint, content["data_order"], self._data_order())
         progress = content["progress"]
         self._total_loss_scalar, self._last_update = progress["total_loss"], tuple(progress["last_update"])
@@ -240,7 +247,8 @@ class ResumableTrainer(Trainer):
             self.accelerator.wait_for_everyone()  # every process has written its random state
             if self.args.should_save:
                 self.state.save_to_json(str(staging / "trainer_state.json"))
-                content = {"save_only_model": self.args.save_only_model, "progress": progress, "data_order": order}
+                content = {"progress": progress, "data_order": order, "settings": self._settings}
+                content["save_only_model"] = self.args.save_only_model
                 publish_checkpoint(staging, Path(run_dir, name), content)
         if self.args.should_save:
             kept = {name, os.path.basename(self.state.best_model_checkpoint or name)}

@@ -21,6 +21,7 @@ import pytest
 import torch
 from helpers_hub_code import HUB_CODE
 from helpers_training import make_trainer
+from tokenizers import Tokenizer
 from torch import nn
 from transformers import TrainerCallback
 
@@ -36,6 +37,7 @@ from modeling_gpt1 import (
 )
 from modeling_gpt1.storage import writing
 from modeling_gpt1.training import checkpoint as checkpoints
+from modeling_gpt1.training import settings
 from modeling_gpt1.training.checkpoint import CheckpointError, newest_whole_checkpoint
 
 ROOT = Path(helpers_training.__file__).parent.parent
@@ -268,6 +270,104 @@ class TestExactResume:
             "is 1, training examples was 10 and is 9. From here on it sees other rows. Give the old values to get the "
             "same result."
         ]
+
+
+RESULT = "From here on the result is another. Give the old value to get the same."
+KEPT = (
+    "This run keeps the old value, which the saved optimizer brings. For the new one open the checkpoint as a model "
+)
+KEPT += "model and start a new run."
+
+
+class TestWhatACheckpointWasMadeWith:
+    @pytest.mark.parametrize(
+        "name, change, before, now, effect",
+        [
+            ("learning_rate", 2e-2, 1e-2, 2e-2, KEPT),
+            ("weight_decay", 0.5, 0.01, 0.5, KEPT),
+            ("adam_beta2", 0.9, 0.999, 0.9, KEPT),
+            ("optim", "adamw_torch", "adamw_torch_fused", "adamw_torch", RESULT),
+            ("lr_scheduler_type", "constant", "cosine", "constant", RESULT),
+            ("warmup_steps", 3, 2, 3, RESULT),
+            ("max_grad_norm", 2.0, 1.0, 2.0, RESULT),
+            ("max_steps", 12, 9, 12, RESULT),
+        ],
+    )
+    def test_another_argument_is_told(self, name, change, before, now, effect, tmp_path, monkeypatch):
+        train(make_pretraining(tmp_path, max_steps=9, save_steps=6))
+        said = []
+        monkeypatch.setattr(settings.logger, "warning", said.append)
+        trainer = make_pretraining(tmp_path, **{"save_steps": 6, name: change})
+        train(trainer, str(tmp_path / "checkpoint-6"))
+        assert said == [
+            f"This run goes on from {tmp_path}/checkpoint-6, but {name} was {before} and is {now}. {effect}"
+        ]
+        if name == "weight_decay":
+            assert trainer.optimizer.param_groups[0]["weight_decay"] == before
+
+    def test_other_rows_dropout_coefficient_and_tokenizer_are_told(self, tmp_path, monkeypatch):
+        def make(letters="", **more):
+            trainer = make_fine_tuning(tmp_path, **more)
+            rows = trainer.train_dataset.rows
+            trainer.train_dataset = datasets.Dataset.from_list([{**row, "a": row["a"] + letters} for row in rows])
+            return trainer
+
+        train_until_cut(add(make(), CutAt(4)))
+        said = []
+        monkeypatch.setattr(settings.logger, "warning", lambda text: said.append(re.sub("[0-9a-f]{32}", "#", text)))
+        train(make(), str(tmp_path / "checkpoint-3"))
+        assert said == []
+        trainer = make("x", lm_coef=0.25, dropout=0.2)
+        swap_two_letters(trainer.data_collator.tokenizer)
+        train(trainer, str(tmp_path / "checkpoint-3"))
+        changes = [
+            *("classifier_dropout was 0.1 and is 0.2", "lm_coef was 0.5 and is 0.25"),
+            *("the training rows (checksum of a sample) was # and is #", "the tokenizer (checksum) was # and is #"),
+        ]
+        begin = f"This run goes on from {tmp_path}/checkpoint-3, but "
+        assert {f"{begin}{change}. {RESULT}" for change in changes} <= set(said)
+        names = {line.removeprefix(begin).partition(" was ")[0] for line in said}
+        dropouts = {"attn_pdrop", "classifier_dropout", "embd_pdrop", "resid_pdrop"}
+        told = {"lm_coef", "the training rows (checksum of a sample)", "the tokenizer (checksum)"}
+        assert names == dropouts | told and len(said) == 7
+
+    def test_another_optimizer_is_refused(self, tmp_path):
+        train(make_pretraining(tmp_path, max_steps=3))
+        trainer = make_pretraining(tmp_path, optim="adafactor")
+        with pytest.raises(ValueError) as error:
+            trainer.train(resume_from_checkpoint=True)
+        assert str(error.value) == (
+            f"`resume_from_checkpoint` is '{tmp_path}/checkpoint-3', which was made with the optimizer "
+            "adamw_torch_fused, but this run's is adafactor (`optim`), which cannot read its state. Give the old one, "
+            "or open the checkpoint as a model and start a new run."
+        )
+        assert trainer.state.global_step == 0
+
+    def test_what_has_the_same_content_has_the_same_checksum(self, tmp_path):
+        tokenizer = helpers_training.make_tokenizer()
+        digest = settings._checksum_of_tokenizer(tokenizer)
+        tokenizer(["ann", "ben sees"], padding=True, truncation=True, max_length=3)
+        tokenizer.save_pretrained(tmp_path)
+        assert settings._checksum_of_tokenizer(tokenizer) == digest
+        assert settings._checksum_of_tokenizer(type(tokenizer).from_pretrained(tmp_path)) == digest
+        rows = datasets.Dataset.from_list(ROWS)
+        assert settings._checksum_of_rows(rows) == settings._checksum_of_rows(ROWS)
+        assert settings._checksum_of_rows(rows.with_format("torch")) == settings._checksum_of_rows(ROWS)
+        assert settings._checksum_of_rows(rows.select(range(9, -1, -1))) != settings._checksum_of_rows(ROWS)
+        assert settings._checksum_of_rows(rows.to_iterable_dataset()) is None
+        assert settings._checksum_of_rows([object()]) is None
+
+
+def add(trainer, callback):
+    trainer.add_callback(callback)
+    return trainer
+
+
+def swap_two_letters(tokenizer) -> None:
+    content = json.loads(tokenizer.backend_tokenizer.to_str())
+    vocabulary = content["model"]["vocab"]
+    vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
+    tokenizer._tokenizer = Tokenizer.from_str(json.dumps(content))
 
 
 def cut_inside(monkeypatch, owner, name: str, when=lambda *args: True) -> None:
