@@ -179,10 +179,30 @@ def publish_checkpoint(staging: Path, folder: Path, content: dict[str, Any]) -> 
     remove_staging(staging)
 
 
+def make_room(trainer, run_dir: str | os.PathLike, name: str) -> None:
+    """Deletes beforehand what `save_total_limit` will have deleted, where the disk has no room for both.
+
+    The newest whole checkpoint and the best one stay; without a whole one nothing is deleted.
+    """
+    limit, newest = trainer.args.save_total_limit, _checkpoints_in(run_dir)[-1:]
+    if not limit or not newest:
+        return
+    needed = max(count_bytes(trainer), sum(path.stat().st_size for path in newest[0].rglob("*") if path.is_file()))
+    if shutil.disk_usage(run_dir).free >= needed:
+        return
+    whole = newest_whole_checkpoint(run_dir)
+    if whole is not None:
+        best = trainer.state.best_model_checkpoint or whole
+        delete_old_checkpoints(run_dir, max(limit - 1, 1), {name, Path(whole).name, Path(best).name})
+
+
 def delete_old_checkpoints(run_dir: str | os.PathLike, limit: int | None, kept: set[str]) -> None:
-    """Deletes the oldest checkpoints of this trainer's over `limit`, if there is one, but for those called `kept`."""
+    """Deletes those of the first steps over `limit`, if there is one, but for those called `kept`.
+
+    The trainer deletes only what it wrote. The times of folders tell nothing: a copy or a backup changes them.
+    """
     ours = [folder for folder in _checkpoints_in(run_dir) if is_ours(folder)]
-    num_surplus = len(ours) - max(limit, len(kept)) if limit else 0
+    num_surplus = len(ours) - max(limit, len(kept & {folder.name for folder in ours})) if limit else 0
     for folder in [folder for folder in ours if folder.name not in kept][: max(num_surplus, 0)]:
         try:
             delete_checkpoint(folder)

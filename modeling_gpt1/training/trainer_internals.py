@@ -20,6 +20,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy, has_
 from ..storage.locking import one_writer
 from ..storage.writing import check_folder, publish_files
 from .batching import LengthGrouping
+from .callbacks import TolerantCallbacks
 from .checkpoint import (
     INCOMPLETE_DIR,
     check_way,
@@ -27,6 +28,7 @@ from .checkpoint import (
     clear_leftovers,
     delete_old_checkpoints,
     explained,
+    make_room,
     publish_checkpoint,
     read_content,
     remove_staging,
@@ -68,6 +70,7 @@ class ResumableTrainer(Trainer):
         self._settings: dict[str, Any] = {}  # what the run is made with
         super().__init__(model, args, *others, **kwargs)
         self._given = given_objects(self)
+        self.callback_handler = TolerantCallbacks(self.callback_handler)
         self.add_callback(_BeginRun(self))
 
     # ---- The run
@@ -235,6 +238,8 @@ class ResumableTrainer(Trainer):
         run_dir, name = self._get_output_dir(trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         staging = Path(run_dir, INCOMPLETE_DIR, name)
         with self.throughput.paused(), explained(self, name, run_dir, staging):
+            if self.args.should_save:
+                make_room(self, run_dir, name)
             self._staging_dir = str(staging.parent)
             try:
                 super()._save_checkpoint(model, trial)
@@ -273,6 +278,8 @@ class ResumableTrainer(Trainer):
 
 class _BeginRun(TrainerCallback):
     """Comes between Trainer's zeros and its first step, where no method of Trainer's lies."""
+
+    is_essential = True
 
     def __init__(self, trainer: ResumableTrainer):
         self._trainer = weakref.proxy(trainer)  # no cycle: a deleted trainer gives its memory back at once

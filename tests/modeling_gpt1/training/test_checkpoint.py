@@ -430,6 +430,40 @@ class TestAtomicCheckpoints:
         train(make_pretraining(tmp_path, save_total_limit=1))
         assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-1", "checkpoint-9"}
 
+    def test_the_limit_counts_steps_and_not_times(self, tmp_path):
+        def turn_times_round():
+            os.utime(tmp_path / "checkpoint-3", (2e9, 2e9))
+            os.utime(tmp_path / "checkpoint-6", (1e9, 1e9))
+            shutil.copytree(tmp_path / "checkpoint-3", tmp_path / "checkpoint-3-copy")
+
+        train(make_pretraining(tmp_path, save_total_limit=2, callbacks=[CutAt(7, turn_times_round)]))
+        assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-3-copy", "checkpoint-6", "checkpoint-9"}
+
+    @pytest.mark.parametrize("limit, room_for, left", [(2, 2, {6, 9}), (1, 2, {9}), (1, 1, {3}), (None, 2, {3, 6})])
+    def test_a_full_disk(self, limit, room_for, left, tmp_path, monkeypatch):
+        """The oldest goes before the new one is written, if a newer whole one is there."""
+        flush, usage = writing.flush, shutil.disk_usage(tmp_path)
+
+        def is_full():
+            return len([*tmp_path.glob("checkpoint-*")]) >= room_for
+
+        def flush_or_fail(staging):
+            if is_full():
+                raise OSError(28, "No space left on device", str(staging))
+            flush(staging)
+
+        if (limit, room_for) == (1, 2):  # the user follows the advice
+            train(make_pretraining(tmp_path, max_steps=6))
+        monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=0 if is_full() else 10**12))
+        monkeypatch.setattr(writing, "flush", flush_or_fail)
+        trainer = make_pretraining(tmp_path, save_total_limit=limit)
+        if 9 in left:
+            train(trainer, "auto")
+        else:
+            with pytest.raises(CheckpointError):
+                trainer.train()
+        assert {path.name for path in tmp_path.iterdir()} == {f"checkpoint-{step}" for step in left}
+
     def test_a_users_folder_stays_when_only_the_best_is_kept(self, tmp_path):
         (tmp_path / "checkpoint-1").mkdir()
         (tmp_path / "checkpoint-1" / "kept.txt").write_text("a user's")
