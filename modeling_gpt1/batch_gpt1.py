@@ -101,8 +101,10 @@ class Examples:
         """`[B, C, D]`, what the task head reads of the decoder's output."""
         return self.sequences.extract(hidden_states, self.positions).unflatten(0, self.shape)
 
-    def targets(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The N targets of Σ L1 / C: hidden states `[N, D]`, ids, weights and examples `[N]`.
+    def targets(
+        self, hidden_states: torch.Tensor, is_counted: torch.BoolTensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The N targets of Σ L1 / C: hidden states `[N, D]`, ids, weights and examples `[N]`; `is_counted [B]`.
 
         Raises:
             ValueError: there are no ids.
@@ -119,7 +121,8 @@ class Examples:
             sequence_weights = torch.full(self.shape, 1 / self.shape[1], device=hidden_states.device)
         else:
             sequence_weights = self.is_present / self.is_present.sum(-1, keepdim=True)
-        target_weights = sequence_mean_weights(is_target, sequence_weights.flatten())
+        sequence_weights = (sequence_weights * is_counted[:, None]).flatten()
+        target_weights = sequence_mean_weights(is_target, sequence_weights)
         sources = predicting_places(self.padded.input_ids, self.padded.attention_mask)
         return self.sequences.targets(hidden_states, target_weights, sources)
 

@@ -117,8 +117,7 @@ class LMHeadMixin:
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Mean of −log P over the targets, −100 being none; in evaluation also each row's sum and number, `[B, 2]`."""
         is_target = (labels != -100).float()
-        if num_targets is None:
-            num_targets = is_target.sum().clamp(min=1)
+        num_targets = count_items(is_target, num_targets)
         targets = select_targets(hidden_states, labels, is_target)
         loss, row_losses = weighted_lm_loss(self.lm_head, *targets, len(labels), self._has_fused_lm_loss)
         example_losses = None if self.training else torch.stack([row_losses, is_target.sum(1)], dim=1)
@@ -135,11 +134,12 @@ class LMHeadMixin:
         """L3 and its parts of `examples`, whose `hidden_states` the decoder has made; arguments as in `forward`."""
         losses_of_task = task_losses(task_logits, labels, self.config)  # [B]
         losses_of_lm = torch.zeros_like(losses_of_task)
-        num_items = len(task_logits) if num_items is None else num_items
+        is_counted = labels_are_counted(labels)
+        num_items = count_items(is_counted, num_items)
         losses = FineTuningLosses(task_loss=losses_of_task.sum() / num_items)
         losses.loss = losses.task_loss.clone()  # Trainer scales the loss in place
         if self.config.lm_coef > 0:
-            targets = examples.targets(hidden_states)
+            targets = examples.targets(hidden_states, is_counted)
             loss_sum, losses_of_lm = weighted_lm_loss(
                 self.lm_head, *targets, len(task_logits), self._has_fused_lm_loss
             )
@@ -295,6 +295,7 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
         task_logits (`torch.Tensor` of shape `[B, K]`): scores.
         labels (`[B]`; `[B, K]` for multi-label classification): the class, the number or, of every class, whether it
             holds.
+            An example whose label is −100 counts for nothing.
         config ([`GPT1Config`]): regression takes the squared error of one score, multi-label classification the mean
             of K binary cross-entropies, others the cross-entropy.
 
@@ -311,14 +312,29 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
         )
     if is_multi_label:
         losses = nn.functional.binary_cross_entropy_with_logits(task_logits.float(), labels.float(), reduction="none")
-        return losses.mean(-1)
-    if config.is_regression:
-        return nn.functional.mse_loss(task_logits.squeeze(-1).float(), labels.float(), reduction="none")
-    return nn.functional.cross_entropy(task_logits.float(), labels, reduction="none")
+        losses = losses.mean(-1)
+    elif config.is_regression:
+        losses = nn.functional.mse_loss(task_logits.squeeze(-1).float(), labels.float(), reduction="none")
+    else:
+        return nn.functional.cross_entropy(task_logits.float(), labels, reduction="none")  # 0 where the label is -100
+    return losses.masked_fill(~labels_are_counted(labels), 0.0)
 
 
 def task_loss(
     task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Config, num_items: torch.Tensor | int | None
 ) -> torch.Tensor:
     """L2 / N of a batch; N is the number of its examples where `num_items` does not say it."""
-    return task_losses(task_logits, labels, config).sum() / (len(task_logits) if num_items is None else num_items)
+    losses = task_losses(task_logits, labels, config)
+    return losses.sum() / count_items(labels_are_counted(labels), num_items)
+
+
+def labels_are_counted(labels: torch.Tensor) -> torch.BoolTensor:
+    """`[B]`: an example whose label is −100 counts for nothing; of several classes, one whose labels all are."""
+    is_counted = labels != -100
+    return is_counted if labels.dim() == 1 else is_counted.flatten(1).any(1)
+
+
+def count_items(is_counted: torch.Tensor, num_items: torch.Tensor | int | None) -> torch.Tensor | int:
+    """N, at least 1: where nothing counts, the loss is 0."""
+    num_items = is_counted.sum() if num_items is None else num_items
+    return num_items.clamp(min=1) if isinstance(num_items, torch.Tensor) else max(num_items, 1)

@@ -440,12 +440,12 @@ class GPT1DoubleHeadsModel(LMHeadMixin, GPT1TaskModel):
             mc_token_ids (`[B, C]`, int64): position of the extract token. Default: the last real token.
             choice_mask (`[B, C]`, bool): False where an example has fewer choices.
             labels (`[B]`; int64 class or choice, float for regression; `[B, K]` 0 or 1 for multi-label
-                classification): the task's labels.
+                classification): the task's labels. An example whose label is −100 counts for nothing, in L2, L1 and N.
             lm_mask (like `input_ids`, bool): False where a token is no target of the auxiliary loss, such as all of a
                 dialogue but the reply. Default: all real tokens after the first of a sequence are targets.
             token_type_ids, position_ids (like `input_ids`), inputs_embeds (`[B, C, T, D]`): see [`GPT1Model`].
             output_lm_logits (`bool`): give `lm_logits` too.
-            num_items_in_batch (`int`): N, examples of the whole optimizer step. Default: B.
+            num_items_in_batch (`int`): N, examples of the whole optimizer step. Default: those of the batch.
 
         Raises:
             ValueError: shapes that the traversal does not have; the auxiliary loss without `input_ids`.

@@ -35,9 +35,9 @@ from .checkpoint import (
     warn_of_other_order,
     write_model,
 )
-from .launch import SharedStream
 from .losses import RunningLosses
 from .settings import check_optimizer, given_objects, optimizer_of, settings_of, warn_of_other_settings
+from .sharing import SharedRows, SharedStream, UncountedBatch, share_rows
 from .throughput import Throughput
 
 
@@ -121,13 +121,28 @@ class ResumableTrainer(Trainer):
     def _get_dataloader(
         self, dataset, description, batch_size, sampler_fn=None, is_training=False, dataloader_key=None
     ):
-        if self.args.world_size > 1 and isinstance(dataset, datasets.IterableDataset):
-            # The rows that fill up the last batch of an evaluation count only if their number is known.
-            dataset = SharedStream(dataset) if is_training else datasets.Dataset.from_list(list(dataset))
+        is_shared = is_training and self.args.world_size > 1
         if self.grouping.applies_to(dataset):
             in_training = partial(self.grouping.train_sampler, batch_size=batch_size)
             sampler_fn = in_training if is_training else self.grouping.eval_sampler
-        return super()._get_dataloader(dataset, description, batch_size, sampler_fn, is_training, dataloader_key)
+        if self.args.world_size > 1 and isinstance(dataset, torch.utils.data.IterableDataset):
+            # The rows that fill up the last batch of an evaluation count only if their number is known.
+            is_hub_stream = isinstance(dataset, datasets.IterableDataset)
+            read_rows = datasets.Dataset.from_list if is_hub_stream else list
+            dataset = SharedStream(dataset) if is_training else read_rows(list(dataset))
+        elif is_shared and self.args.train_sampling_strategy != "batch_rebalance":
+            order = sampler_fn
+            dataset, sampler_fn = SharedRows(dataset), lambda shared: order(shared.rows)
+        loader = super()._get_dataloader(dataset, description, batch_size, sampler_fn, is_training, dataloader_key)
+        if is_shared:
+            share_rows(loader)
+        return loader
+
+    def training_step(self, model, inputs, num_items_in_batch=None):
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        if isinstance(inputs, UncountedBatch) and "attention_mask" in inputs:
+            inputs["attention_mask"] = torch.zeros_like(inputs["attention_mask"])  # Trainer counts the tokens next
+        return loss
 
     def _run_epoch(self, *, epoch, train_dataloader, epochs_trained, steps_trained_in_current_epoch, **others):
         if self.state.global_step >= self.state.max_steps:  # resumed where nothing is left to train
