@@ -26,9 +26,12 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
+from transformers.utils import logging
 
-from .batch_gpt1 import Examples, select_targets
+from .batch_gpt1 import Examples, TaskInputs, select_targets
 from .configuration_gpt1 import GPT1Config
+
+logger = logging.get_logger(__name__)
 
 # 64 MiB of float32 logits at V = 40 478: large enough for full matrix-product speed, small beside the activations.
 CHUNK_ELEMENTS = 16 * 2**20
@@ -338,3 +341,50 @@ def count_items(is_counted: torch.Tensor, num_items: torch.Tensor | int | None) 
     """N, at least 1: where nothing counts, the loss is 0."""
     num_items = is_counted.sum() if num_items is None else num_items
     return num_items.clamp(min=1) if isinstance(num_items, torch.Tensor) else max(num_items, 1)
+
+
+class ExtractTokenCheck:
+    """Says once where texts come without the control tokens that the task head was made for.
+
+    A graph reads the configuration alone, when it is compiled. Else the first batch is looked at, which waits for the
+    device; later ones are not.
+    """
+
+    def __init__(self):
+        self.done = set()  # shared by the copies that data parallelism makes in each step
+
+    def __call__(self, config: GPT1Config, inputs: TaskInputs) -> None:
+        # Whoever gives the positions knows where the extract tokens are.
+        if inputs.input_ids is None or inputs.mc_token_ids is not None:
+            return
+        if torch.compiler.is_compiling():
+            if config.extract_token_id is None:
+                warn_of_missing_control_tokens("`config.extract_token_id` is None")
+        elif not self.done and not inputs.input_ids.is_meta and not torch.jit.is_tracing():
+            self.done.add(True)
+            if config.extract_token_id is None:
+                warn_of_missing_control_tokens("`config.extract_token_id` is None")
+            elif (count := count_without(config.extract_token_id, inputs.input_ids, inputs.attention_mask)) > 0:
+                warn_of_missing_control_tokens(
+                    f"{count} sequences of the first batch have no token {config.extract_token_id}, which is "
+                    "`config.extract_token_id`"
+                )
+
+
+def count_without(token_id: int, input_ids: torch.LongTensor, attention_mask: torch.Tensor | None) -> int:
+    """Sequences that have real tokens, but not this one."""
+    lacking = (input_ids != token_id).all(-1)
+    if attention_mask is not None:
+        lacking = lacking & attention_mask.bool().any(-1).view_as(lacking)
+    return int(lacking.sum())
+
+
+@torch.compiler.assume_constant_result
+def warn_of_missing_control_tokens(reason: str) -> None:
+    """Which line gives tokenizer and model the control tokens."""
+    logger.warning(
+        f"The task head reads each sequence at its extract token [e], but {reason}. The texts were encoded without "
+        "[s], [$] and [e], so that nothing parts the texts of a pair and the head reads the last token. Call "
+        "`add_control_tokens(tokenizer, model)` (`from modeling_gpt1 import add_control_tokens`) when both are loaded "
+        "and before texts are encoded; in a pipeline `add_control_tokens(pipe.tokenizer, pipe.model)`."
+    )

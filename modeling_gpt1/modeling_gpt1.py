@@ -52,7 +52,7 @@ from .batch_gpt1 import Examples, GPT1CausalLMOutput, GPT1DoubleHeadsModelOutput
 from .checks_gpt1 import check_exactly_one, padding_mask
 from .configuration_gpt1 import TRAVERSALS, GPT1Config, config_for_task
 from .layouts_gpt1 import contiguous_state_dict, register_foreign_layouts
-from .loss_gpt1 import FineTuningLosses, GPT1LMHead, GPT1TaskHead, LMHeadMixin, task_loss
+from .loss_gpt1 import ExtractTokenCheck, FineTuningLosses, GPT1LMHead, GPT1TaskHead, LMHeadMixin, task_loss
 from .unpadding_gpt1 import PackedSequences
 
 register_foreign_layouts()
@@ -372,6 +372,7 @@ class GPT1TaskModel(GPT1PreTrainedModel):
         self.loss_type = "ForSequenceClassification"  # Trainer then counts one item per label, that is per example
         self.transformer = self.decoder_class(config)
         self.task_head = GPT1TaskHead(config)
+        self._check_extract_token = ExtractTokenCheck()
         if isinstance(self, LMHeadMixin):
             self.lm_head = GPT1LMHead(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
@@ -402,6 +403,7 @@ class GPT1TaskModel(GPT1PreTrainedModel):
 
     def _encode(self, inputs: TaskInputs, **kwargs) -> tuple[Examples, BaseModelOutputWithPast, torch.Tensor]:
         """The examples, the decoder's output for all their sequences, and the task logits."""
+        self._check_extract_token(self.config, inputs)
         can_pack = self.pack_sequences and attends_to_packed_rows(self.config, **kwargs)
         examples = read_examples(self.config, inputs, can_pack)
         decoder_inputs = examples.sequences.decoder_inputs(self.config)

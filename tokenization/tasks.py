@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from datasets import Dataset, DatasetDict, Value, concatenate_datasets, load_dataset
+from datasets import Dataset, DatasetDict, concatenate_datasets, load_dataset
 from transformers import EvalPrediction
 
 from .labels import as_numbers, first_row, without_blanks
@@ -239,9 +239,8 @@ def _load_from_hub(task: Task) -> dict[str, list[tuple[str, Dataset]]]:
             f"{task.hub_config!r}): {type(error).__name__}: {error}\n"
             f"To load it from files, pass data_dir: a folder with {_wanted_files(task)}."
         ) from error
-    return {
-        split: [(f"split {split!r} of {task.hub_path}", loaded[split])] for split in task.splits if split in loaded
-    }
+    found = [split for split in task.splits if split in loaded]
+    return {split: [(f"split {split!r} of {task.hub_path}", loaded[split])] for split in found}
 
 
 def _load_from_folder(task: Task, data_dir: Path) -> dict[str, list[tuple[str, Dataset]]]:

@@ -256,8 +256,8 @@ def test_unknown_label(tmp_path):
     with pytest.raises(ValueError) as e:
         load_task("scitail", tmp_path)
     assert str(e.value) == (
-        f"Split 'train' of task 'scitail' has the label 'contradicts' in row 0 of {tmp_path}/train.jsonl (the first is "
-        "0). Known labels: 'entails', 'neutral'. Correct the file, or write class ids from 0."
+        f"Split 'train' of task 'scitail' has the label 'contradicts' in row 0 of {tmp_path}/train.jsonl (the first "
+        "is 0). Known labels: 'entails', 'neutral'. Correct the file, or write class ids from 0."
     )
 
 
