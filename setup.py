@@ -87,6 +87,7 @@ setup(
         "tokenizers>=0.22",
         "torch>=2.11",
         "transformers>=5.17,<6",
+        "xxhash>=3.5",
     ],
     extras_require={
         "test": TEST,

@@ -45,6 +45,8 @@ def causal_masks(
     """The attention implementation's mask for each type of layer; `generate` may have made them already."""
     if isinstance(attention_mask, dict):
         return attention_mask
+    if attention_mask is None and past_key_values is None and position_ids is not None:
+        position_ids = without_gaps(position_ids)
     arguments = {
         "config": config,
         "inputs_embeds": inputs_embeds,
@@ -56,6 +58,16 @@ def causal_masks(
     if SLIDING_ATTENTION in config.attention_of_layers:
         masks[SLIDING_ATTENTION] = create_sliding_window_causal_mask(**arguments)
     return masks
+
+
+def without_gaps(position_ids: torch.LongTensor) -> torch.LongTensor:
+    """Places `[B, T]` counted from each restart, where a position is not above the one before it.
+
+    transformers' masks take every step but 1 for the beginning of another sequence.
+    """
+    places = torch.arange(position_ids.shape[1], device=position_ids.device).expand_as(position_ids)
+    restarts = nn.functional.pad(position_ids.diff(dim=1) <= 0, (1, 0))
+    return places - torch.where(restarts, places, 0).cummax(1).values
 
 
 def attends_to_packed_rows(config: PreTrainedConfig, **kwargs: Unpack[TransformersKwargs]) -> bool:
@@ -131,9 +143,11 @@ def eager_attention_forward(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Softmax attention in plain torch: query, key, value `[B, H, T, D/H]`, additive mask; gives `[B, T, H, D/H]`."""
     attention_weights = torch.matmul(query, key.transpose(2, 3)) * scaling
+    # At least float32, and never narrower than the mask: its least number would become −∞, and a row of padding NaN.
+    attention_weights = attention_weights.to(torch.promote_types(query.dtype, torch.float32))
     if attention_mask is not None:
         attention_weights = attention_weights + attention_mask
-    attention_weights = nn.functional.softmax(attention_weights, dim=-1, dtype=torch.float32).to(query.dtype)
+    attention_weights = nn.functional.softmax(attention_weights, dim=-1).to(query.dtype)
     attention_weights = nn.functional.dropout(attention_weights, p=dropout, training=module.training)
     attention_output = torch.matmul(attention_weights, value).transpose(1, 2).contiguous()
     return attention_output, attention_weights

@@ -26,6 +26,7 @@ import torch
 from transformers.modeling_outputs import CausalLMOutputWithPast, ModelOutput
 
 from .attention_gpt1 import check_length
+from .checks_gpt1 import can_read, check_exactly_one, check_extracted, real_tokens
 from .configuration_gpt1 import GPT1Config
 from .unpadding_gpt1 import PackedSequences, pack_sequences
 
@@ -74,13 +75,14 @@ class PaddedSequences:
 
     def extract(self, hidden_states: torch.Tensor, positions: torch.LongTensor | int) -> torch.Tensor:
         """`[S, D]`, the hidden state of each sequence at its position `[S]`, of `[S, T, D]`."""
-        return hidden_states[torch.arange(len(hidden_states), device=hidden_states.device), positions]
+        rows = torch.arange(hidden_states.shape[0], device=hidden_states.device)
+        return hidden_states[rows, positions]
 
     def targets(
-        self, hidden_states: torch.Tensor, target_weights: torch.Tensor
+        self, hidden_states: torch.Tensor, target_weights: torch.Tensor, sources: torch.LongTensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Hidden states, ids, weights and the example of each target; `target_weights [S, T-1]`, `[S, T, D]`."""
-        *targets, rows = select_targets(hidden_states[:, :-1], self.input_ids[:, 1:], target_weights)
+        """Hidden states, ids, weights and examples of the targets; `[S, T, D]`, `target_weights, sources [S, T-1]`."""
+        *targets, rows = select_targets(hidden_states[:, :-1], self.input_ids[:, 1:], target_weights, sources)
         return *targets, rows // self.num_choices
 
 
@@ -99,8 +101,10 @@ class Examples:
         """`[B, C, D]`, what the task head reads of the decoder's output."""
         return self.sequences.extract(hidden_states, self.positions).unflatten(0, self.shape)
 
-    def targets(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The N targets of Σ L1 / C: hidden states `[N, D]`, ids, weights and examples `[N]`.
+    def targets(
+        self, hidden_states: torch.Tensor, is_counted: torch.BoolTensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The N targets of Σ L1 / C: hidden states `[N, D]`, ids, weights and examples `[N]`; `is_counted [B]`.
 
         Raises:
             ValueError: there are no ids.
@@ -117,8 +121,10 @@ class Examples:
             sequence_weights = torch.full(self.shape, 1 / self.shape[1], device=hidden_states.device)
         else:
             sequence_weights = self.is_present / self.is_present.sum(-1, keepdim=True)
-        target_weights = sequence_mean_weights(is_target, sequence_weights.flatten())
-        return self.sequences.targets(hidden_states, target_weights)
+        sequence_weights = (sequence_weights * is_counted[:, None]).flatten()
+        target_weights = sequence_mean_weights(is_target, sequence_weights)
+        sources = predicting_places(self.padded.input_ids, self.padded.attention_mask)
+        return self.sequences.targets(hidden_states, target_weights, sources)
 
 
 @dataclass
@@ -163,7 +169,7 @@ def read_examples(config: GPT1Config, inputs: TaskInputs, can_pack: bool) -> Exa
     Raises:
         ValueError: shapes that the traversal does not have; more tokens than positions.
     """
-    traversal, input_ids, mask = config.traversal, inputs.input_ids, inputs.attention_mask
+    traversal, input_ids, mask = config.traversal, inputs.input_ids, real_tokens(inputs.attention_mask)
     mc_token_ids = inputs.mc_token_ids
     if traversal == "similarity" and input_ids is not None and input_ids.dim() == 2:
         input_ids = both_orders(input_ids, mask, config.delimiter_token_id)
@@ -190,12 +196,17 @@ def read_examples(config: GPT1Config, inputs: TaskInputs, can_pack: bool) -> Exa
             "Leave it out."
         )
     is_present = flatten_sequences("choice_mask", inputs.choice_mask, shape)
+    is_present = None if is_present is None else is_present.view(shape).bool()
+    packed = without_padding(config, padded) if can_pack else None
+    # Packed, padding has no hidden state of its own; and the host has waited for the batch already.
+    if packed is not None or can_read(given):
+        check_extracted(positions, padded.attention_mask, is_present, (*shape, length))
     return Examples(
         padded=padded,
-        sequences=(without_padding(config, padded) if can_pack else None) or padded,
+        sequences=packed or padded,
         shape=shape,
         positions=positions,
-        is_present=None if is_present is None else is_present.view(shape).bool(),
+        is_present=is_present,
         lm_mask=flatten_sequences("lm_mask", inputs.lm_mask, (*shape, length)),
     )
 
@@ -207,7 +218,18 @@ def without_padding(config: GPT1Config, padded: PaddedSequences) -> PackedSequen
     if any(tensor is not None for tensor in others) or padded.input_ids.is_meta:
         return None
     check_length(config, 0, padded.input_ids.shape[1])
+    # A band is counted in places, padding within a sequence included, which packed sequences do not have.
+    if config.sliding_window is not None and has_holes(padded.attention_mask):
+        return None
     return pack_sequences(padded.input_ids, padded.attention_mask, padded.num_choices, config.hidden_size)
+
+
+def has_holes(attention_mask: torch.BoolTensor | None) -> bool:
+    """Whether padding lies between the real tokens of a sequence; waits for the device."""
+    if attention_mask is None:
+        return False
+    num_spans = attention_mask[:, 0] + (attention_mask[:, 1:] & ~attention_mask[:, :-1]).sum(1)
+    return bool((num_spans > 1).any())
 
 
 def count_sequences(traversal: str, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> int:
@@ -216,8 +238,7 @@ def count_sequences(traversal: str, input_ids: torch.Tensor | None, inputs_embed
     Raises:
         ValueError: neither or both are given; another number of sequences than the traversal has.
     """
-    if (input_ids is None) == (inputs_embeds is None):
-        raise ValueError("Exactly one of `input_ids` and `inputs_embeds` is needed.")
+    check_exactly_one(input_ids, inputs_embeds)
     name, given, hidden = (
         ("input_ids", input_ids, "") if input_ids is not None else ("inputs_embeds", inputs_embeds, ", D")
     )
@@ -294,16 +315,25 @@ def next_token_targets(
 
     Args:
         input_ids (`torch.LongTensor` of shape `[B, T]`): token ids.
-        attention_mask (`torch.Tensor` of shape `[B, T]`, *optional*): 1 for real tokens; left or right padding.
+        attention_mask (`torch.Tensor` of shape `[B, T]`, *optional*): 1 for real tokens, wherever they are.
 
     Returns:
-        `target_ids [B, T-1]` and `is_target [B, T-1]` (bool), both aligned with positions 0…T−2 that predict them.
+        `target_ids [B, T-1]` and `is_target [B, T-1]` (bool); the real token before each predicts it.
     """
     target_ids = input_ids[:, 1:]
     if attention_mask is None:
         return target_ids, torch.ones_like(target_ids, dtype=torch.bool)
     real = attention_mask.bool()
-    return target_ids, real[:, 1:] & real[:, :-1]
+    return target_ids, real[:, 1:] & (real.cumsum(1)[:, :-1] > 0)
+
+
+def predicting_places(input_ids: torch.LongTensor, attention_mask: torch.BoolTensor | None) -> torch.LongTensor:
+    """Place `[S, T-1]` that predicts each token after the first of `[S, T]`: that of the last real token before it.
+
+    It is not the one before where padding lies within a sequence. Before the first real token it is 0.
+    """
+    places = torch.arange(input_ids.shape[1] - 1, device=input_ids.device).expand(len(input_ids), -1)
+    return places if attention_mask is None else torch.where(attention_mask[:, :-1], places, 0).cummax(1).values
 
 
 def sequence_mean_weights(is_target: torch.Tensor, sequence_weights: torch.Tensor) -> torch.Tensor:
@@ -321,7 +351,10 @@ def sequence_mean_weights(is_target: torch.Tensor, sequence_weights: torch.Tenso
 
 
 def select_targets(
-    hidden_states: torch.Tensor, target_ids: torch.Tensor, target_weights: torch.Tensor
+    hidden_states: torch.Tensor,
+    target_ids: torch.Tensor,
+    target_weights: torch.Tensor,
+    sources: torch.LongTensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Targets of a padded batch, one after the other, without those of weight 0.
 
@@ -331,13 +364,19 @@ def select_targets(
         hidden_states (`torch.Tensor` of shape `[S, T, D]`): hidden states that predict the targets.
         target_ids (`torch.LongTensor` of shape `[S, T]`): ids to predict; anything where the weight is 0.
         target_weights (`torch.Tensor` of shape `[S, T]`): factors.
+        sources (`torch.LongTensor` of shape `[S, T]`, *optional*): which of its row's hidden states predicts each
+            target. Default: the one at its own place.
 
     Returns:
         The hidden states, ids, weights and the row in S of the N targets: `[N, D]`, `[N]`, `[N]`, `[N]`.
     """
     rows = torch.arange(target_ids.shape[0], device=target_ids.device)[:, None].expand_as(target_ids)
     if torch.compiler.is_compiling():
+        if sources is not None:
+            hidden_states = hidden_states.gather(1, sources[..., None].expand_as(hidden_states))
         target_ids = target_ids.flatten().clamp(min=0)
         return hidden_states.flatten(0, 1), target_ids, target_weights.flatten(), rows.flatten()
     is_target = target_weights != 0
-    return hidden_states[is_target], target_ids[is_target], target_weights[is_target], rows[is_target]
+    rows = rows[is_target]
+    predicting = hidden_states[is_target] if sources is None else hidden_states[rows, sources[is_target]]
+    return predicting, target_ids[is_target], target_weights[is_target], rows

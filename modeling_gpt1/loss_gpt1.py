@@ -26,9 +26,12 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
+from transformers.utils import logging
 
-from .batch_gpt1 import Examples, select_targets
+from .batch_gpt1 import Examples, TaskInputs, select_targets
 from .configuration_gpt1 import GPT1Config
+
+logger = logging.get_logger(__name__)
 
 # 64 MiB of float32 logits at V = 40 478: large enough for full matrix-product speed, small beside the activations.
 CHUNK_ELEMENTS = 16 * 2**20
@@ -114,14 +117,14 @@ class LMHeadMixin:
 
     def next_token_loss(
         self, hidden_states: torch.Tensor, labels: torch.LongTensor, num_targets: torch.Tensor | int | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean of −log P over the targets, and of each row its sum and their number, `[B, 2]`; −100 is no target."""
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Mean of −log P over the targets, −100 being none; in evaluation also each row's sum and number, `[B, 2]`."""
         is_target = (labels != -100).float()
-        if num_targets is None:
-            num_targets = is_target.sum().clamp(min=1)
+        num_targets = count_items(is_target, num_targets)
         targets = select_targets(hidden_states, labels, is_target)
         loss, row_losses = weighted_lm_loss(self.lm_head, *targets, len(labels), self._has_fused_lm_loss)
-        return loss / num_targets, torch.stack([row_losses, is_target.sum(1)], dim=1)
+        example_losses = None if self.training else torch.stack([row_losses, is_target.sum(1)], dim=1)
+        return loss / num_targets, example_losses
 
     def fine_tuning_losses(
         self,
@@ -134,17 +137,19 @@ class LMHeadMixin:
         """L3 and its parts of `examples`, whose `hidden_states` the decoder has made; arguments as in `forward`."""
         losses_of_task = task_losses(task_logits, labels, self.config)  # [B]
         losses_of_lm = torch.zeros_like(losses_of_task)
-        num_items = len(task_logits) if num_items is None else num_items
+        is_counted = labels_are_counted(labels)
+        num_items = count_items(is_counted, num_items)
         losses = FineTuningLosses(task_loss=losses_of_task.sum() / num_items)
         losses.loss = losses.task_loss.clone()  # Trainer scales the loss in place
         if self.config.lm_coef > 0:
-            targets = examples.targets(hidden_states)
+            targets = examples.targets(hidden_states, is_counted)
             loss_sum, losses_of_lm = weighted_lm_loss(
                 self.lm_head, *targets, len(task_logits), self._has_fused_lm_loss
             )
             losses.lm_loss = loss_sum / num_items
             losses.loss = losses.task_loss + self.config.lm_coef * losses.lm_loss
-        losses.example_losses = torch.stack([losses_of_task.detach(), losses_of_lm], dim=1)
+        if not self.training:
+            losses.example_losses = torch.stack([losses_of_task.detach(), losses_of_lm], dim=1)
         return losses
 
 
@@ -293,6 +298,7 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
         task_logits (`torch.Tensor` of shape `[B, K]`): scores.
         labels (`[B]`; `[B, K]` for multi-label classification): the class, the number or, of every class, whether it
             holds.
+            An example whose label is −100 counts for nothing.
         config ([`GPT1Config`]): regression takes the squared error of one score, multi-label classification the mean
             of K binary cross-entropies, others the cross-entropy.
 
@@ -309,14 +315,76 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
         )
     if is_multi_label:
         losses = nn.functional.binary_cross_entropy_with_logits(task_logits.float(), labels.float(), reduction="none")
-        return losses.mean(-1)
-    if config.is_regression:
-        return nn.functional.mse_loss(task_logits.squeeze(-1).float(), labels.float(), reduction="none")
-    return nn.functional.cross_entropy(task_logits.float(), labels, reduction="none")
+        losses = losses.mean(-1)
+    elif config.is_regression:
+        losses = nn.functional.mse_loss(task_logits.squeeze(-1).float(), labels.float(), reduction="none")
+    else:
+        return nn.functional.cross_entropy(task_logits.float(), labels, reduction="none")  # 0 where the label is -100
+    return losses.masked_fill(~labels_are_counted(labels), 0.0)
 
 
 def task_loss(
     task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Config, num_items: torch.Tensor | int | None
 ) -> torch.Tensor:
     """L2 / N of a batch; N is the number of its examples where `num_items` does not say it."""
-    return task_losses(task_logits, labels, config).sum() / (len(task_logits) if num_items is None else num_items)
+    losses = task_losses(task_logits, labels, config)
+    return losses.sum() / count_items(labels_are_counted(labels), num_items)
+
+
+def labels_are_counted(labels: torch.Tensor) -> torch.BoolTensor:
+    """`[B]`: an example whose label is −100 counts for nothing; of several classes, one whose labels all are."""
+    is_counted = labels != -100
+    return is_counted if labels.dim() == 1 else is_counted.flatten(1).any(1)
+
+
+def count_items(is_counted: torch.Tensor, num_items: torch.Tensor | int | None) -> torch.Tensor | int:
+    """N, at least 1: where nothing counts, the loss is 0."""
+    num_items = is_counted.sum() if num_items is None else num_items
+    return num_items.clamp(min=1) if isinstance(num_items, torch.Tensor) else max(num_items, 1)
+
+
+class ExtractTokenCheck:
+    """Says once where texts come without the control tokens that the task head was made for.
+
+    A graph reads the configuration alone, when it is compiled. Else the first batch is looked at, which waits for the
+    device; later ones are not.
+    """
+
+    def __init__(self):
+        self.done = set()  # shared by the copies that data parallelism makes in each step
+
+    def __call__(self, config: GPT1Config, inputs: TaskInputs) -> None:
+        # Whoever gives the positions knows where the extract tokens are.
+        if inputs.input_ids is None or inputs.mc_token_ids is not None:
+            return
+        if torch.compiler.is_compiling():
+            if config.extract_token_id is None:
+                warn_of_missing_control_tokens("`config.extract_token_id` is None")
+        elif not self.done and not inputs.input_ids.is_meta and not torch.jit.is_tracing():
+            self.done.add(True)
+            if config.extract_token_id is None:
+                warn_of_missing_control_tokens("`config.extract_token_id` is None")
+            elif (count := count_without(config.extract_token_id, inputs.input_ids, inputs.attention_mask)) > 0:
+                warn_of_missing_control_tokens(
+                    f"{count} sequences of the first batch have no token {config.extract_token_id}, which is "
+                    "`config.extract_token_id`"
+                )
+
+
+def count_without(token_id: int, input_ids: torch.LongTensor, attention_mask: torch.Tensor | None) -> int:
+    """Sequences that have real tokens, but not this one."""
+    lacking = (input_ids != token_id).all(-1)
+    if attention_mask is not None:
+        lacking = lacking & attention_mask.bool().any(-1).view_as(lacking)
+    return int(lacking.sum())
+
+
+@torch.compiler.assume_constant_result
+def warn_of_missing_control_tokens(reason: str) -> None:
+    """Which line gives tokenizer and model the control tokens."""
+    logger.warning(
+        f"The task head reads each sequence at its extract token [e], but {reason}. The texts were encoded without "
+        "[s], [$] and [e], so that nothing parts the texts of a pair and the head reads the last token. Call "
+        "`add_control_tokens(tokenizer, model)` (`from modeling_gpt1 import add_control_tokens`) when both are loaded "
+        "and before texts are encoded; in a pipeline `add_control_tokens(pipe.tokenizer, pipe.model)`."
+    )

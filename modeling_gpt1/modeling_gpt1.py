@@ -49,9 +49,10 @@ from .attention_gpt1 import (
     eager_attention_forward,
 )
 from .batch_gpt1 import Examples, GPT1CausalLMOutput, GPT1DoubleHeadsModelOutput, TaskInputs, read_examples
+from .checks_gpt1 import check_exactly_one, padding_mask
 from .configuration_gpt1 import TRAVERSALS, GPT1Config, config_for_task
 from .layouts_gpt1 import contiguous_state_dict, register_foreign_layouts
-from .loss_gpt1 import FineTuningLosses, GPT1LMHead, GPT1TaskHead, LMHeadMixin, task_loss
+from .loss_gpt1 import ExtractTokenCheck, FineTuningLosses, GPT1LMHead, GPT1TaskHead, LMHeadMixin, task_loss
 from .unpadding_gpt1 import PackedSequences
 
 register_foreign_layouts()
@@ -91,7 +92,9 @@ class GPT1Attention(nn.Module):
         head_shape = (*projected[0].shape[:-1], -1, self.head_dim)
         query, key, value = (tensor.view(head_shape).transpose(1, 2) for tensor in projected)  # [B, H, T, D/H]
         if past_key_values is not None:
-            key, value = past_key_values.update(key, value, self.layer_idx)
+            past_and_new = past_key_values.update(key, value, self.layer_idx)
+            # transformers' cache drops nothing for a window of 1, where a token sees itself alone.
+            key, value = past_and_new if self.sliding_window != 1 else (key, value)
 
         attention_function: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
@@ -233,8 +236,8 @@ class GPT1Model(GPT1PreTrainedModel):
             attention_mask (`[B, past + T]`): 1 for real tokens, 0 for padding on either side; or a 4D mask,
                 which then is that of banded layers too, or a dictionary of 4D masks by the layers' type.
             token_type_ids (`[B, T]`, int64): token ids whose embeddings are added, as in transformers' OpenAIGPT.
-            position_ids (`[B, T]`, int64): default: a token's rank among the real tokens of its row. Positions that
-                restart within a row mark packed sequences, which stay apart if there is no mask and no cache.
+            position_ids (`[B, T]`, int64): default: a token's rank among the real tokens of its row. Where a position
+                is not above the one before it, another sequence begins, if there is neither a mask nor a cache.
             past_key_values (`Cache`): keys and values of the tokens before.
             inputs_embeds (`[B, T, D]`): instead of `input_ids`.
             use_cache (`bool`): return `past_key_values`; default: `config.use_cache` outside of training.
@@ -244,8 +247,7 @@ class GPT1Model(GPT1PreTrainedModel):
         Raises:
             ValueError: neither or both of `input_ids` and `inputs_embeds`; more tokens than positions.
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Exactly one of `input_ids` and `inputs_embeds` is needed.")
+        check_exactly_one(input_ids, inputs_embeds)
         if inputs_embeds is None:
             inputs_embeds = self.tokens_embed(input_ids)
         if use_cache and past_key_values is None and not self.training:
@@ -254,6 +256,7 @@ class GPT1Model(GPT1PreTrainedModel):
         num_past = past_key_values.get_seq_length() if past_key_values is not None else 0
         if packing is None:
             check_length(self.config, num_past, inputs_embeds.shape[1], position_ids)
+        attention_mask = padding_mask(attention_mask, inputs_embeds, num_past)
         # The mask function reads packed sequences from `position_ids`, so it sees only those of the caller.
         masks = causal_masks(self.config, inputs_embeds, attention_mask, past_key_values, position_ids)
         if position_ids is None:
@@ -341,7 +344,7 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
             loss, example_losses = self.next_token_loss(hidden_states, shift_labels, num_items_in_batch)
         return GPT1CausalLMOutput(
             loss=loss,
-            example_losses=None if self.training else example_losses,
+            example_losses=example_losses,
             logits=logits,
             past_key_values=outputs.past_key_values,
             hidden_states=outputs.hidden_states,
@@ -369,6 +372,7 @@ class GPT1TaskModel(GPT1PreTrainedModel):
         self.loss_type = "ForSequenceClassification"  # Trainer then counts one item per label, that is per example
         self.transformer = self.decoder_class(config)
         self.task_head = GPT1TaskHead(config)
+        self._check_extract_token = ExtractTokenCheck()
         if isinstance(self, LMHeadMixin):
             self.lm_head = GPT1LMHead(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
@@ -399,6 +403,7 @@ class GPT1TaskModel(GPT1PreTrainedModel):
 
     def _encode(self, inputs: TaskInputs, **kwargs) -> tuple[Examples, BaseModelOutputWithPast, torch.Tensor]:
         """The examples, the decoder's output for all their sequences, and the task logits."""
+        self._check_extract_token(self.config, inputs)
         can_pack = self.pack_sequences and attends_to_packed_rows(self.config, **kwargs)
         examples = read_examples(self.config, inputs, can_pack)
         decoder_inputs = examples.sequences.decoder_inputs(self.config)
@@ -437,12 +442,12 @@ class GPT1DoubleHeadsModel(LMHeadMixin, GPT1TaskModel):
             mc_token_ids (`[B, C]`, int64): position of the extract token. Default: the last real token.
             choice_mask (`[B, C]`, bool): False where an example has fewer choices.
             labels (`[B]`; int64 class or choice, float for regression; `[B, K]` 0 or 1 for multi-label
-                classification): the task's labels.
+                classification): the task's labels. An example whose label is −100 counts for nothing, in L2, L1 and N.
             lm_mask (like `input_ids`, bool): False where a token is no target of the auxiliary loss, such as all of a
                 dialogue but the reply. Default: all real tokens after the first of a sequence are targets.
             token_type_ids, position_ids (like `input_ids`), inputs_embeds (`[B, C, T, D]`): see [`GPT1Model`].
             output_lm_logits (`bool`): give `lm_logits` too.
-            num_items_in_batch (`int`): N, examples of the whole optimizer step. Default: B.
+            num_items_in_batch (`int`): N, examples of the whole optimizer step. Default: those of the batch.
 
         Raises:
             ValueError: shapes that the traversal does not have; the auxiliary loss without `input_ids`.
@@ -462,7 +467,7 @@ class GPT1DoubleHeadsModel(LMHeadMixin, GPT1TaskModel):
             lm_loss=losses.lm_loss,
             task_logits=task_logits,
             lm_logits=lm_logits,
-            example_losses=None if self.training else losses.example_losses,
+            example_losses=losses.example_losses,
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )

@@ -34,6 +34,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from .attention_gpt1 import GPT1Dropout
+from .checks_gpt1 import check_exactly_one, real_tokens
 from .configuration_gpt1_lstm import GPT1LSTMConfig
 from .modeling_gpt1 import (
     GPT1DoubleHeadsModel,
@@ -201,8 +202,7 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
                 restart within a row, which mark several sequences there if there is no mask; a cache of keys and
                 values.
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Exactly one of `input_ids` and `inputs_embeds` is needed.")
+        check_exactly_one(input_ids, inputs_embeds)
         if inputs_embeds is None:
             inputs_embeds = self.tokens_embed(input_ids)
         if token_type_ids is not None:
@@ -255,8 +255,8 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
                     f"after all before it: a mask of the shape {needed} is needed, 1 for real tokens and 0 for "
                     "padding, with a column for each token before these too."
                 )
-            real_tokens = attention_mask[:, num_past:].bool()
-            return None if real_tokens.all() else real_tokens
+            is_real = real_tokens(attention_mask)[:, num_past:]
+            return None if is_real.all() else is_real
         if position_ids is not None and (position_ids.diff() < 0).any():
             raise ValueError(
                 "`position_ids` restart within a row, which marks several sequences there, but an LSTM would carry "

@@ -77,23 +77,24 @@ class PackedSequences(NamedTuple):
 
     def extract(self, hidden_states: torch.Tensor, positions: torch.LongTensor | int) -> torch.Tensor:
         """`[S, D]`, the hidden state of each sequence at its position `[S]`, of `[1, N, D]`."""
-        rows = torch.arange(len(self.packed_index), device=hidden_states.device)
+        rows = torch.arange(self.packed_index.shape[0], device=hidden_states.device)
         return hidden_states[0, self.packed_index[rows, positions]]
 
     def targets(
-        self, hidden_states: torch.Tensor, target_weights: torch.Tensor
+        self, hidden_states: torch.Tensor, target_weights: torch.Tensor, sources: torch.LongTensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """As `select_targets`; what several sequences share is one target of their summed weight.
 
         Args:
             hidden_states (`torch.Tensor` of shape `[1, N, D]`): hidden states of the packed tokens.
             target_weights (`torch.Tensor` of shape `[S, T-1]`): factor of each token after the first of its sequence.
+            sources (`torch.LongTensor` of shape `[S, T-1]`): place in its sequence that predicts each of them.
 
         Returns:
             Hidden states, ids, weights and the example of each target.
         """
         is_target = target_weights != 0
-        targets, sources = self.packed_index[:, 1:][is_target], self.packed_index[:, :-1][is_target]
+        targets, sources = self.packed_index[:, 1:][is_target], self.packed_index.gather(1, sources)[is_target]
         num_tokens = hidden_states.shape[1]
         # A packed token is predicted from one place, however many sequences it stands for.
         weights = target_weights.new_zeros(num_tokens).index_add(0, targets, target_weights[is_target])

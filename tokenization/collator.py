@@ -129,11 +129,16 @@ class TraversalCollator:
         batch = self._pad([example.sequences for example in examples])
         return batch if labels is None else batch | {"labels": labels}
 
-    def check(self, rows: Iterable[Mapping]) -> tuple[int, int]:
+    def check(
+        self, rows: Iterable[Mapping], source: str = "the data", needs_labels: bool | None = None
+    ) -> tuple[int, int]:
         """Goes through a data set before training, so that no row stops it half-way.
 
         Args:
             rows: the rows, for example a `datasets.Dataset`.
+            source: what errors call the data.
+            needs_labels: True where each row must have a label, as in training and evaluation; False where some may
+                have none. Default: as in a batch, all or none.
 
         Returns:
             the number of examples, and how many of them `max_length` cuts; the attributes stay as they are.
@@ -143,10 +148,14 @@ class TraversalCollator:
         """
         num_examples = num_truncated = 0
         for chunk in _chunks(rows, 256):
-            names = [_name_row(num_examples + k, row, "the data") for k, row in enumerate(chunk)]
-            num_truncated += sum(example.truncated for example in self._read(chunk, names)[0])
+            names = [_name_row(num_examples + k, row, source) for k, row in enumerate(chunk)]
+            num_truncated += sum(example.truncated for example in self._read(chunk, names, needs_labels)[0])
             num_examples += len(chunk)
         return num_examples, num_truncated
+
+    def is_labelled(self, row: Mapping) -> bool:
+        """Whether the row has a label that is not hidden."""
+        return self._label(row) is not None
 
     def lengths(self, rows: Iterable[Mapping]) -> list[int]:
         """Tokens of the longest sequence of each row, as a batch would hold it: rows of like length share a batch
@@ -194,11 +203,14 @@ class TraversalCollator:
         if not isinstance(self.columns.get("label", ""), str):
             raise ValueError(f"The role label needs the name of one column; it was given {self.columns['label']!r}.")
 
-    def _read(self, rows: Sequence[Mapping], names: list[str]) -> tuple[list[Traversed], torch.Tensor | None]:
+    def _read(
+        self, rows: Sequence[Mapping], names: list[str], needs_labels: bool | None = None
+    ) -> tuple[list[Traversed], torch.Tensor | None]:
         texts = [self._texts(row, name) for row, name in zip(rows, names, strict=True)]
         encoded = iter(self._encode(list(chain.from_iterable(texts))))
         examples = [self._traverse(row, name, encoded) for row, name in zip(texts, names, strict=True)]
-        return examples, self._labels(rows, names, [len(example.sequences) for example in examples])
+        num_sequences = [len(example.sequences) for example in examples]
+        return examples, self._labels(rows, names, num_sequences, needs_labels)
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
         return self.tokenizer(
@@ -279,22 +291,35 @@ class TraversalCollator:
                 "word. Remove or correct the row."
             )
 
-    def _labels(self, rows: Sequence[Mapping], names: list[str], num_sequences: list[int]) -> torch.Tensor | None:
+    def _labels(
+        self, rows: Sequence[Mapping], names: list[str], num_sequences: list[int], needed: bool | None
+    ) -> torch.Tensor | None:
         labels = [self._label(row) for row in rows]
         hidden = [label is None for label in labels]
+        if needed and any(hidden):
+            raise ValueError(self._unlabelled(rows, names, hidden))
         if all(hidden):
             return None
-        if any(hidden):
+        if any(hidden) and needed is None:
             raise ValueError(self._mixed(rows, names, hidden))
+        given = [three for three in zip(labels, names, num_sequences, strict=True) if three[0] is not None]
         if self.regression:
-            return torch.tensor([self._number(*pair) for pair in zip(labels, names, strict=True)], dtype=torch.float32)
-        return torch.tensor([self._class(*triple) for triple in zip(labels, names, num_sequences, strict=True)])
+            return torch.tensor([self._number(label, name) for label, name, _ in given], dtype=torch.float32)
+        return torch.tensor([self._class(*three) for three in given])
 
     def _label(self, row: Mapping) -> Any:
         label = row.get(self.columns.get("label"))
         if getattr(label, "ndim", None) == 0:
             label = label.item()  # numpy and torch scalars of formatted data sets
         return None if label == self.hidden_label else label
+
+    def _unlabelled(self, rows: Sequence[Mapping], names: list[str], hidden: list[bool]) -> str:
+        column, row = self.columns.get("label"), hidden.index(True)
+        holds = f"column {column!r} holds {rows[row].get(column)!r}" if column else "`columns` has no role label"
+        return (
+            f"{names[row]} has no label ({holds}); to train and to evaluate, every row needs one. Label or remove "
+            "such rows."
+        )
 
     def _mixed(self, rows: Sequence[Mapping], names: list[str], hidden: list[bool]) -> str:
         column, without, labelled = self.columns["label"], hidden.index(True), hidden.index(False)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from datasets import Dataset, DatasetDict
 
+from .labels import as_numbers, without_blanks
 from .tasks import FILE_BUILDERS, Task, read_file
 
 
@@ -20,7 +21,8 @@ def load_files(
     """The task that the files are about, and their rows by split, where classes are ids.
 
     Args:
-        files: split (train, validation, test) to a .jsonl, .jsonl.gz, .csv or .parquet file; test may lack labels.
+        files: split (train, validation, test) to a .jsonl, .jsonl.gz, .csv or .parquet file; test may lack
+            labels, in some rows or all.
         traversal: classification, entailment, similarity or multiple_choice.
         columns: role to column name or names, as `TraversalCollator` takes it; the label's default is "label".
         regression: whether the labels are numbers to predict.
@@ -43,6 +45,12 @@ def load_files(
                 f"{', '.join(rows.column_names)}. Name its column in `columns` (label=column)."
             )
     has_classes = not regression and traversal != "multiple_choice"
+    for split, rows in splits.items():
+        if columns["label"] in rows.column_names:
+            rows = without_blanks(rows, columns["label"], str(paths[split]), optional=split == "test")
+            if not has_classes:
+                rows = as_numbers(rows, columns["label"], str(paths[split]), whole=not regression)
+            splits[split] = rows
     if has_classes:
         label_names = _find_label_names(paths, splits, columns["label"], num_labels, label_names)
     task = Task(

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from datasets import Dataset, DatasetDict, Value, concatenate_datasets, load_dataset
+from datasets import Dataset, DatasetDict, concatenate_datasets, load_dataset
 from transformers import EvalPrediction
 
+from .labels import as_numbers, first_row, without_blanks
 from .metrics import METRICS
 from .traversal import TRAVERSALS
 
@@ -59,7 +60,7 @@ class Task:
     label_values: tuple[str | int, ...] = ()
     """What a release writes for class or choice 0, 1, …, where that is text or comes from `column_sources`."""
     drop_unlabelled: bool = False
-    """Whether rows without an agreed label (-1) are left out."""
+    """Whether rows without an agreed label (-1) are left out of all splits but those to predict."""
     held_out: int = 0
     """Rows of the validation split kept for model choice where there is no train split; the others are trained on."""
 
@@ -212,13 +213,14 @@ def load_task(task: str | Task, data_dir: str | Path | None = None) -> DatasetDi
         data_dir: folder with a file per split, such as train.jsonl (.jsonl, .jsonl.gz, .csv or .parquet), or a folder
             that holds such a folder under the task's name. Default: download from the hub by `datasets`.
 
-    Labels become class or choice ids (int64), or numbers (float32) for regression. Only test splits may lack them.
+    Labels become class or choice ids (int64), or numbers (float32) for regression. Only test splits may lack them, all
+    or some; they keep every row of their file.
     Raises ValueError where files, columns or labels are not what the task needs, RuntimeError where the hub fails.
     """
     task = get_task(task) if isinstance(task, str) else task
     split_parts = _load_from_hub(task) if data_dir is None else _load_from_folder(task, Path(data_dir))
     splits = {
-        split: concatenate_datasets([_normalise(rows, task, split) for rows in parts])
+        split: concatenate_datasets([_normalise(rows, task, split, source) for source, rows in parts])
         for split, parts in split_parts.items()
     }
     if task.held_out and task.train_split not in splits:
@@ -226,7 +228,7 @@ def load_task(task: str | Task, data_dir: str | Path | None = None) -> DatasetDi
     return DatasetDict({split: splits[split] for split in task.splits if split in splits})
 
 
-def _load_from_hub(task: Task) -> dict[str, list[Dataset]]:
+def _load_from_hub(task: Task) -> dict[str, list[tuple[str, Dataset]]]:
     if task.hub_path is None:
         raise ValueError(f"Task {task.name!r} names no data set on the hub. Pass data_dir, a folder with its files.")
     try:
@@ -237,16 +239,17 @@ def _load_from_hub(task: Task) -> dict[str, list[Dataset]]:
             f"{task.hub_config!r}): {type(error).__name__}: {error}\n"
             f"To load it from files, pass data_dir: a folder with {_wanted_files(task)}."
         ) from error
-    return {split: [loaded[split]] for split in task.splits if split in loaded}
+    found = [split for split in task.splits if split in loaded]
+    return {split: [(f"split {split!r} of {task.hub_path}", loaded[split])] for split in found}
 
 
-def _load_from_folder(task: Task, data_dir: Path) -> dict[str, list[Dataset]]:
+def _load_from_folder(task: Task, data_dir: Path) -> dict[str, list[tuple[str, Dataset]]]:
     # The task's own folder comes first: a parent of many data sets may hold a train file of its own.
     folders = [data_dir / name for name in dict.fromkeys((task.name, task.folder or task.name))] + [data_dir]
     for folder in folders:
         files = {split: paths for split in task.splits if (paths := _split_files(task, folder, split))}
         if files:
-            return {split: [read_file(path) for path in paths] for split, paths in files.items()}
+            return {split: [(str(path), read_file(path)) for path in paths] for split, paths in files.items()}
     raise ValueError(
         f"No file of task {task.name!r} found in {', '.join(map(str, folders))}. Needed: {_wanted_files(task)}."
     )
@@ -292,16 +295,16 @@ def read_file(path: Path) -> Dataset:
     return load_dataset(builder, data_files=str(path), split="train", **options)
 
 
-def _normalise(rows: Dataset, task: Task, split: str) -> Dataset:
+def _normalise(rows: Dataset, task: Task, split: str, source: str) -> Dataset:
     """The rows with the task's columns only, labels as ids or numbers."""
     label = task.columns["label"]
     sources = _column_sources(rows, task, split)
-    for name, source in sources.items():
-        rows = _make_column(rows, name, source)
+    for name, columns in sources.items():
+        rows = _make_column(rows, name, columns)
     rows = rows.select_columns(list(sources))
     _check_choices(rows, task, split)
     if label in sources:
-        rows = _normalise_labels(rows, task, split, renamed=sources[label] != (label,))
+        rows = _normalise_labels(rows, task, split, source, renamed=sources[label] != (label,))
     return rows
 
 
@@ -347,34 +350,38 @@ def _check_choices(rows: Dataset, task: Task, split: str) -> None:
         )
 
 
-def _normalise_labels(rows: Dataset, task: Task, split: str, renamed: bool) -> Dataset:
+def _normalise_labels(rows: Dataset, task: Task, split: str, source: str, renamed: bool) -> Dataset:
     label = task.columns["label"]
+    rows = without_blanks(rows, label, source, optional=split in task.test_splits)
     if not task.regression and (renamed or _is_text(rows, label)):
-        values = {
-            "label": label,
-            "known": list(task.label_values or task.label_names),
-            "split": split,
-            "task": task.name,
-        }
-        rows = rows.map(_label_ids, fn_kwargs=values, input_columns=label, batched=True)
-    wanted = Value("float32" if task.regression else "int64")
-    if rows.features[label] != wanted:
-        rows = rows.cast_column(label, wanted)
-    if task.drop_unlabelled:
+        rows = _label_ids(rows, task, split, source)
+    rows = as_numbers(rows, label, source, whole=not task.regression)
+    if task.drop_unlabelled and split not in task.test_splits:
         rows = rows.filter(_are_labelled, input_columns=label, batched=True)
     return rows
 
 
-def _label_ids(
-    values: list[str | int], label: str, known: list[str | int], split: str, task: str
-) -> dict[str, list[int]]:
-    unknown = [value for value in values if value not in known]
+def _label_ids(rows: Dataset, task: Task, split: str, source: str) -> Dataset:
+    """What a release writes becomes ids; a .csv file with blank cells holds ids as text."""
+    label = task.columns["label"]
+    known = list(task.label_values or task.label_names)
+    found = [value for value in rows.unique(label) if value is not None]
+    names = {str(value): index for index, value in enumerate(known)}
+    ids = {value: names[str(value)] for value in found if str(value) in names}
+    if not task.label_values:
+        ids |= {value: int(value) for value in found if value not in ids and re.fullmatch("-?[0-9]+", str(value))}
+    unknown = [value for value in found if value not in ids]
     if unknown:
+        row = first_row(rows[label][:], lambda value: value == unknown[0])
         raise ValueError(
-            f"Split {split!r} of task {task!r} has the label {unknown[0]!r}. Known labels: "
-            f"{', '.join(map(repr, known))}. Correct the file, or write class ids from 0."
+            f"Split {split!r} of task {task.name!r} has the label {unknown[0]!r} in row {row} of {source} (the first "
+            f"is 0). Known labels: {', '.join(map(repr, known))}. Correct the file, or write class ids from 0."
         )
-    return {label: [known.index(value) for value in values]}
+    return rows.map(_look_up, fn_kwargs={"ids": ids, "label": label}, input_columns=label, batched=True)
+
+
+def _look_up(values: list[str | int | None], ids: dict[str | int, int], label: str) -> dict[str, list[int | None]]:
+    return {label: [ids.get(value) for value in values]}
 
 
 def _are_labelled(labels: list[int]) -> list[bool]:

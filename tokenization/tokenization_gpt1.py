@@ -59,6 +59,7 @@ class GPT1Tokenizer(TokenizersBackend):
         )
         _prepare(self._tokenizer)
         kwargs["split_special_tokens"] = True
+        self._ends_given = "add_bos_token" in kwargs or "add_eos_token" in kwargs
         super().__init__(unk_token=unk_token, pad_token=pad_token, **kwargs)
 
     @classmethod
@@ -143,8 +144,11 @@ class GPT1Tokenizer(TokenizersBackend):
         return add_control_tokens(self, model)
 
     def update_post_processor(self):
-        """With control tokens, one text becomes `[s] text [e]` and a pair `[s] a [$] b [e]`."""
-        if not self.has_control_tokens:
+        """
+        With control tokens, one text becomes `[s] text [e]` and a pair `[s] a [$] b [e]`; but where `add_bos_token` or
+        `add_eos_token` is set, that alone says what stands around a text.
+        """
+        if not self.has_control_tokens or self._ends_given or self.add_bos_token or self.add_eos_token:
             return super().update_post_processor()
         tokens = [str(self._special_tokens_map[name]) for name in CONTROL_TOKENS]
         self._tokenizer.post_processor = control_templates(self._tokenizer, tokens)

@@ -134,9 +134,11 @@ class DataArguments:
     pad_to_multiple_of: int | None = HfArg(
         default=None, help="Pad batches to a multiple of this length, such as 8 for half precision."
     )
-    max_train_samples: int | None = HfArg(default=None, help="Train on the first so many rows only.")
+    max_train_samples: int | None = HfArg(
+        default=None, help="Train on so many rows only, drawn from the whole split with the seed."
+    )
     max_eval_samples: int | None = HfArg(
-        default=None, help="Evaluate and predict the first so many rows of each split only."
+        default=None, help="Evaluate and predict so many rows of each split only, drawn in the same way."
     )
 
     def __post_init__(self):
@@ -252,49 +254,80 @@ def check_is_trained(config: GPT1Config, data_args: DataArguments, model_args: S
 
 
 def choose_rows(data_args: DataArguments, training_args: GPT1TrainingArguments, task: Task, splits: DatasetDict):
-    """Splits to train, evaluate and predict on: those that are asked for, up to the numbers of samples."""
+    """Splits to train, evaluate and predict on, those that are asked for, each as the places of the rows to take."""
+    seed = training_args.seed if training_args.data_seed is None else training_args.data_seed
     wanted = {
         "train": (training_args.do_train, (task.train_split,), data_args.max_train_samples),
         "eval": (training_args.do_eval, task.validation_splits, data_args.max_eval_samples),
         "predict": (training_args.do_predict, task.test_splits, data_args.max_eval_samples),
     }
     return {
-        use: {name: first_rows(splits[name], limit) for name in names if asked and name in splits}
+        use: {name: draw_places(len(splits[name]), limit, seed) for name in names if asked and name in splits}
         for use, (asked, names, limit) in wanted.items()
     }
 
 
-def first_rows(rows: Dataset, limit: int | None) -> Dataset:
-    return rows if limit is None else rows.select(range(min(limit, len(rows))))
+def draw_places(num_rows: int, limit: int | None, seed: int) -> np.ndarray:
+    """All places, or `limit` of them in their order, from all parts of a file whose rows are sorted."""
+    if limit is None or limit >= num_rows:
+        return np.arange(num_rows)
+    return np.sort(np.random.default_rng(seed).permutation(num_rows)[:limit])
+
+
+def take(splits: DatasetDict, places: dict[str, np.ndarray]) -> dict[str, Dataset]:
+    return {name: splits[name].select(of_split) for name, of_split in places.items()}
 
 
 def check_rows(collator: TraversalCollator, chosen: dict[str, dict[str, Dataset]]) -> None:
     """Reads every row once, so that a bad one stops the run now and not hours later."""
     for use, splits in chosen.items():
         for name, rows in splits.items():
-            num_examples, num_truncated = collator.check(rows)
+            num_examples, num_truncated = collator.check(rows, f"split {name!r}", needs_labels=use != "predict")
             cut = f"{num_truncated} of them cut to {collator.max_length} tokens"
             logger.info(f"{use}: {num_examples} examples of {name}, {cut}")
 
 
-def predict(trainer: GPT1Trainer, task: Task, splits: dict[str, Dataset]) -> None:
-    """Writes a file of predictions per split, and the metrics of the splits that have labels."""
+def predict(
+    trainer: GPT1Trainer,
+    collator: TraversalCollator,
+    task: Task,
+    splits: dict[str, Dataset],
+    places: dict[str, np.ndarray],
+) -> None:
+    """Writes a file of predictions per split, a line per row, and the metrics of the rows that have labels."""
     metrics = {}
     for name, rows in splits.items():
         suffix = "" if len(splits) == 1 else f"_{name}"
-        output = trainer.predict(rows, metric_key_prefix=f"predict{suffix}")
-        metrics.update(output.metrics)
+        predictions, of_split = predict_rows(trainer, collator, task, rows, f"predict{suffix}")
+        metrics.update(of_split)
         if trainer.is_world_process_zero():
-            write_predictions(Path(trainer.args.output_dir, f"predictions{suffix}.jsonl"), task, output.predictions)
+            write_predictions(Path(trainer.args.output_dir, f"predictions{suffix}.jsonl"), places[name], predictions)
     keep_metrics(trainer, "predict", metrics)
 
 
-def write_predictions(path: Path, task: Task, task_logits: np.ndarray) -> None:
-    predictions = predictions_from_logits(task, task_logits)
+def predict_rows(trainer: GPT1Trainer, collator: TraversalCollator, task: Task, rows: Dataset, prefix: str):
+    """The prediction for each row, and the metrics; rows with and without a label are read one after the other."""
+    label = task.columns["label"]
+    labels = rows.select_columns([label]) if label in rows.column_names else [{}] * len(rows)
+    labelled = np.array([collator.is_labelled(row) for row in labels], dtype=bool)
+    predictions, metrics = {}, {}
+    for group in filter(len, (np.flatnonzero(~labelled), np.flatnonzero(labelled))):
+        output = trainer.predict(rows.select(group), metric_key_prefix=prefix)
+        metrics.update(output.metrics)
+        for place, prediction, logits in zip(
+            group, predictions_from_logits(task, output.predictions), output.predictions, strict=True
+        ):
+            predictions[place] = describe_prediction(task, prediction, logits)
+    if labelled.any() and not labelled.all():
+        logger.info(f"{prefix}: the metrics are those of the {labelled.sum()} rows with a label, of {len(rows)}")
+    return [predictions[place] for place in range(len(rows))], metrics
+
+
+def write_predictions(path: Path, places: np.ndarray, predictions: list[dict[str, Any]]) -> None:
+    """A line per row; its index is the row's place in the split."""
     with path.open("w", encoding="utf-8") as file:
-        for index, (prediction, logits) in enumerate(zip(predictions, task_logits, strict=True)):
-            row = {"index": index, **describe_prediction(task, prediction, logits)}
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        for index, prediction in zip(places.tolist(), predictions, strict=True):
+            file.write(json.dumps({"index": index, **prediction}, ensure_ascii=False) + "\n")
     logger.info(f"{len(predictions)} predictions written to {path}")
 
 
@@ -330,7 +363,8 @@ def main(arguments: list[str] | None = None) -> None:
         n_transfer=model_args.n_transfer,
         ignore_mismatched_sizes=model_args.ignore_mismatched_sizes and training_args.do_train,
     )
-    chosen = choose_rows(data_args, training_args, task, splits)
+    places = choose_rows(data_args, training_args, task, splits)
+    chosen = {use: take(splits, of_use) for use, of_use in places.items()}
     if training_args.process_index == 0:
         check_rows(parts["data_collator"], chosen)
 
@@ -346,7 +380,7 @@ def main(arguments: list[str] | None = None) -> None:
     if training_args.do_eval:
         keep_metrics(trainer, "eval", trainer.evaluate())
     if training_args.do_predict:
-        predict(trainer, task, chosen["predict"])
+        predict(trainer, parts["data_collator"], task, chosen["predict"], places["predict"])
     if training_args.do_train:
         publish(
             trainer,

@@ -329,10 +329,13 @@ class CausalLMScorer:
 
 
 def _usual_start(tokenizer: PreTrainedTokenizerBase | None) -> list[int]:
-    """The beginning-of-text id, where the tokenizer puts one before every text."""
+    """The beginning-of-text id, where the tokenizer puts one before every text; control tokens are for task heads."""
     if tokenizer is None or tokenizer.bos_token_id is None:
         return []
-    return [tokenizer.bos_token_id] if tokenizer("")["input_ids"][:1] == [tokenizer.bos_token_id] else []
+    around = tokenizer("")["input_ids"]
+    if around == [tokenizer.bos_token_id, getattr(tokenizer, "extract_token_id", None)]:
+        return []
+    return [tokenizer.bos_token_id] if around[:1] == [tokenizer.bos_token_id] else []
 
 
 @contextmanager

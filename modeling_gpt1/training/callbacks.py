@@ -1,11 +1,15 @@
-"""Samples of what the model writes by then, in the log of its training."""
+"""Samples of what the model writes by then, in the log of its training; callbacks that may fail to write."""
 
+import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from transformers import TrainerCallback
+from transformers.trainer_callback import CallbackHandler
 from transformers.utils import logging
+
+from .checkpoint import CheckpointError
 
 logger = logging.get_logger(__name__)
 
@@ -78,6 +82,43 @@ class SampleCallback(TrainerCallback):
             model.train(was_training)
         starts = (inputs["attention_mask"] == 0).sum(1).tolist()
         return [self.tokenizer.decode(ids[start:]) for ids, start in zip(sequences, starts, strict=True)]
+
+
+class TolerantCallbacks(CallbackHandler):
+    """Calls callbacks as transformers does; one that the system refuses a write or a connection ends no training.
+
+    Each such callback is told of once, by a warning, and called again at the next event. Errors of a checkpoint, of
+    the model's files and of a callback with `is_essential` stay errors.
+
+    Args:
+        handler (`CallbackHandler`): a trainer's, whose place this one takes.
+    """
+
+    def __init__(self, handler: CallbackHandler) -> None:
+        self.__dict__.update(vars(handler))
+        self._told: list[TrainerCallback] = []
+
+    def call_event(self, event, args, state, control, **kwargs):
+        one = copy.copy(self)
+        for callback in self.callbacks:
+            one.callbacks = [callback]
+            try:
+                control = CallbackHandler.call_event(one, event, args, state, control, **kwargs)
+            except CheckpointError:
+                raise
+            except OSError as error:
+                if getattr(callback, "is_essential", False):
+                    raise
+                self._tell(callback, event, error)
+        return control
+
+    def _tell(self, callback: TrainerCallback, event: str, error: OSError) -> None:
+        if not any(callback is told for told in self._told):
+            self._told.append(callback)
+            logger.warning(
+                f"{type(callback).__name__} failed in {event} ({type(error).__name__}: {error}). Training goes on; "
+                "what this callback records may be incomplete. Further failures of it are not told."
+            )
 
 
 @contextmanager

@@ -1,22 +1,26 @@
 """Folders of checkpoints: whole or absent, with what [`transformers.Trainer`] forgets of a run.
 
 A checkpoint is written beside its place, flushed to the disk and moved there by one rename. Its `checkpoint.json`
-lists the files with their sizes, where the run stood, and what decides the order of the data.
+lists the files with their sizes and checksums, where the run stood, what it was made with, and what decides the order
+of the data.
 """
 
+import errno
 import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, sort_checkpoints
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 
+from ..storage.checksums import CHECKSUM, checksum_of_file, checksum_of_text
 from ..storage.writing import explain_failed_write, is_write_failure, publish_folder
 
 logger = logging.get_logger(__name__)
@@ -75,8 +79,7 @@ def last_whole_checkpoint(output_dir: str | os.PathLike) -> str:
 
 def newest_whole_checkpoint(output_dir: str | os.PathLike) -> str | None:
     """As [`last_whole_checkpoint`], but `None` where there is none."""
-    folders = [path for path in Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*") if path.name[11:].isdigit()]
-    for folder in sorted(folders, key=lambda path: int(path.name[11:]), reverse=True):
+    for folder in reversed(_checkpoints_in(output_dir)):
         fault = find_fault(folder)
         if fault is None:
             return str(folder)
@@ -84,22 +87,69 @@ def newest_whole_checkpoint(output_dir: str | os.PathLike) -> str | None:
     return None
 
 
+def read_content(folder: str | os.PathLike) -> dict[str, Any]:
+    return json.loads(Path(folder, CHECKPOINT_NAME).read_text(encoding="utf-8"))
+
+
+def _checkpoints_in(run_dir: str | os.PathLike) -> list[Path]:
+    """All that is called `checkpoint-<step>`, in the order of the steps."""
+    start = len(PREFIX_CHECKPOINT_DIR) + 1
+    folders = [path for path in Path(run_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*") if path.name[start:].isdigit()]
+    return sorted(folders, key=lambda path: int(path.name[start:]))
+
+
+def is_ours(folder: Path) -> bool:
+    """Whether this trainer wrote the folder, whole or not."""
+    return (folder / CHECKPOINT_NAME).is_file()
+
+
+def check_way(run_dir: str | os.PathLike, writes_at: Callable[[int], bool]) -> None:
+    """Refuses a run that would come to the place of a folder which is not its own.
+
+    Args:
+        run_dir (`str`): of the run.
+        writes_at (`Callable`): whether the run may write a checkpoint at a step.
+
+    Raises:
+        ValueError: a `checkpoint-<step>` was written by another program, or by a user.
+    """
+    for folder in _checkpoints_in(run_dir):
+        if not is_ours(folder) and writes_at(int(folder.name.rpartition("-")[2])):
+            raise ValueError(
+                f"`output_dir` holds {folder}, which this trainer did not write (it has no {CHECKPOINT_NAME}), and "
+                "this run would write a checkpoint there. Move it away, or pass another `output_dir`."
+            )
+
+
 def find_fault(folder: str | os.PathLike) -> str | None:
-    """What is wrong with a checkpoint, in words; `None` if all that was written is there."""
+    """What is wrong with a checkpoint, in words; `None` if all that was written is there, to the bit."""
     folder = Path(folder)
     if not folder.is_dir():
         return "it is no folder"
     try:
-        content = json.loads((folder / CHECKPOINT_NAME).read_text(encoding="utf-8"))
-        sizes, is_model_alone = dict(content["files"]), content["save_only_model"]
-    except (OSError, ValueError, KeyError, TypeError):
+        content = read_content(folder)
+        files = {name: (entry["bytes"], entry[CHECKSUM]) for name, entry in content["files"].items()}
+        is_model_alone, checksum = content["save_only_model"], content.pop(CHECKSUM)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return f"it has no readable {CHECKPOINT_NAME}, which this trainer writes last"
-    for name, size in sizes.items():
+    if TRAINER_STATE_NAME not in files:
+        return f"its {CHECKPOINT_NAME} lists no {TRAINER_STATE_NAME}"
+    damaged = f"is damaged: its content is not what was written ({CHECKSUM})"
+    if _checksum_of_content(content) != checksum:
+        return f"{CHECKPOINT_NAME} {damaged}"
+    for name, (size, _) in files.items():
         if not (folder / name).is_file():
             return f"{name} is missing"
         if (folder / name).stat().st_size != size:
             return f"{name} has {(folder / name).stat().st_size} bytes instead of {size}"
+    for name, (_, checksum) in files.items():
+        if checksum_of_file(folder / name) != checksum:
+            return f"{name} {damaged}"
     return "it holds the model alone (`save_only_model`)" if is_model_alone else None
+
+
+def _checksum_of_content(content: dict[str, Any]) -> str:
+    return checksum_of_text(json.dumps(content, sort_keys=True))
 
 
 def warn_of_other_order(checkpoint: str, before: dict[str, Any], now: dict[str, Any]) -> None:
@@ -116,18 +166,43 @@ def warn_of_other_order(checkpoint: str, before: dict[str, Any], now: dict[str, 
 
 def publish_checkpoint(staging: Path, folder: Path, content: dict[str, Any]) -> None:
     """Make what was written to `staging` the checkpoint `folder`, at once; `content` goes into its list of files."""
-    files = [path for path in staging.rglob("*") if path.is_file()]
-    content["files"] = {path.relative_to(staging).as_posix(): path.stat().st_size for path in files}
+    content["files"] = {
+        path.relative_to(staging).as_posix(): {"bytes": path.stat().st_size, CHECKSUM: checksum_of_file(path)}
+        for path in sorted(staging.rglob("*"))
+        if path.is_file()
+    }
+    content[CHECKSUM] = _checksum_of_content(content)
     (staging / CHECKPOINT_NAME).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    if folder.exists() and not is_ours(folder):
+        raise FileExistsError(errno.EEXIST, "Something that this trainer did not write is there", str(folder))
     publish_folder(staging, folder)
     remove_staging(staging)
 
 
+def make_room(trainer, run_dir: str | os.PathLike, name: str) -> None:
+    """Deletes beforehand what `save_total_limit` will have deleted, where the disk has no room for both.
+
+    The newest whole checkpoint and the best one stay; without a whole one nothing is deleted.
+    """
+    limit, newest = trainer.args.save_total_limit, _checkpoints_in(run_dir)[-1:]
+    if not limit or not newest:
+        return
+    needed = max(count_bytes(trainer), sum(path.stat().st_size for path in newest[0].rglob("*") if path.is_file()))
+    if shutil.disk_usage(run_dir).free >= needed:
+        return
+    whole = newest_whole_checkpoint(run_dir)
+    if whole is not None:
+        best = trainer.state.best_model_checkpoint or whole
+        delete_old_checkpoints(run_dir, max(limit - 1, 1), {name, Path(whole).name, Path(best).name})
+
+
 def delete_old_checkpoints(run_dir: str | os.PathLike, limit: int | None, kept: set[str]) -> None:
-    """Deletes the oldest checkpoints of this trainer's over `limit`, if there is one, but for those called `kept`."""
-    folders = [Path(folder) for folder in sort_checkpoints(str(run_dir), use_mtime=True)]
-    ours = [folder for folder in folders if (folder / CHECKPOINT_NAME).exists()]
-    num_surplus = len(ours) - max(limit, len(kept)) if limit else 0
+    """Deletes those of the first steps over `limit`, if there is one, but for those called `kept`.
+
+    The trainer deletes only what it wrote. The times of folders tell nothing: a copy or a backup changes them.
+    """
+    ours = [folder for folder in _checkpoints_in(run_dir) if is_ours(folder)]
+    num_surplus = len(ours) - max(limit, len(kept & {folder.name for folder in ours})) if limit else 0
     for folder in [folder for folder in ours if folder.name not in kept][: max(num_surplus, 0)]:
         try:
             delete_checkpoint(folder)

@@ -2,11 +2,7 @@
 
 import math
 import os
-from collections.abc import Iterator
-from typing import Any
 
-import datasets
-import torch
 from transformers import PreTrainedModel, Trainer, TrainingArguments
 
 
@@ -52,27 +48,6 @@ def check_sharding(model: PreTrainedModel) -> None:
             f"would go on reading old embeddings. Open it in one process, call `model.resize_token_embeddings("
             f"{vocab_size}, pad_to_multiple_of={math.lcm(8, num_shards)})`, save it and start from there."
         )
-
-
-class SharedStream(torch.utils.data.IterableDataset):
-    """A stream that all processes read from its beginning, each to keep its own rows: those that one process would
-    give to an update are spread over all of them.
-
-    accelerate gives each process files of its own if there are enough. Those are of unequal length, so that one
-    process would begin another pass, and a shorter update, where the others still have rows.
-
-    Args:
-        rows: a stream of `datasets`; of a stream with several shards, each worker of a DataLoader reads its own.
-    """
-
-    def __init__(self, rows: datasets.IterableDataset):
-        self.rows = rows
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(self.rows)
-
-    def set_epoch(self, epoch: int) -> None:
-        self.rows.set_epoch(epoch)
 
 
 def end_processes(trainer: Trainer) -> None:

@@ -5,9 +5,9 @@ listed with their signatures in tests/modeling_gpt1/training/test_trainer_intern
 release of transformers changes one.
 """
 
-import json
 import os
 import weakref
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,24 +15,29 @@ from typing import Any
 import datasets
 import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy, has_length
 
+from ..storage.locking import one_writer
 from ..storage.writing import check_folder, publish_files
 from .batching import LengthGrouping
+from .callbacks import TolerantCallbacks
 from .checkpoint import (
-    CHECKPOINT_NAME,
     INCOMPLETE_DIR,
+    check_way,
     checkpoint_to_resume,
     clear_leftovers,
     delete_old_checkpoints,
     explained,
+    make_room,
     publish_checkpoint,
+    read_content,
     remove_staging,
     warn_of_other_order,
     write_model,
 )
-from .launch import SharedStream
 from .losses import RunningLosses
+from .settings import check_optimizer, given_objects, optimizer_of, settings_of, warn_of_other_settings
+from .sharing import SharedRows, SharedStream, UncountedBatch, share_rows
 from .throughput import Throughput
 
 
@@ -43,7 +48,8 @@ class ResumableTrainer(Trainer):
     record of `state.log_history` but times and throughput.
 
     Raises:
-        ValueError: `output_dir` cannot be written; `resume_from_checkpoint` names a checkpoint that is not whole.
+        ValueError: `output_dir` cannot be written, or another run writes there; `resume_from_checkpoint` names a
+            checkpoint that is not whole, or one of another optimizer.
         CheckpointError: the disk is full, or the folder can no longer be written.
     """
 
@@ -55,12 +61,16 @@ class ResumableTrainer(Trainer):
         self._run_dir: str | None = None  # where the run writes its checkpoints
         self._checkpoint: str | None = None  # where it goes on
         self._staging_dir: str | None = None  # where the checkpoint under way is written
+        self._hides_checkpoints = False  # from Trainer, which deletes all but the best when the run is over
         self._may_save = False  # whether an update is complete
         self._last_step = 0  # whose end Trainer has come to
         self._last_update: tuple[float | None, float | None] = (None, None)  # gradient norm and learning rate
         self._stream_position = (0, 0)  # pass through a stream, and batches of it
         self._first_pass: tuple[int, int] | None = None  # the position that a resumed stream begins at
+        self._settings: dict[str, Any] = {}  # what the run is made with
         super().__init__(model, args, *others, **kwargs)
+        self._given = given_objects(self)
+        self.callback_handler = TolerantCallbacks(self.callback_handler)
         self.add_callback(_BeginRun(self))
 
     # ---- The run
@@ -73,11 +83,15 @@ class ResumableTrainer(Trainer):
                 `True` takes the newest checkpoint of `output_dir` that was written whole, `"auto"` takes it if there
                 is one and else starts anew, another string is a checkpoint's folder.
         """
-        self._run_dir = self._get_output_dir(trial)
-        if self.args.should_save:
-            clear_leftovers(self._run_dir)
-        self._checkpoint = checkpoint_to_resume(resume_from_checkpoint, self._run_dir)
-        output = super().train(self._checkpoint, trial, *args, **kwargs)
+        self._run_dir, self._hides_checkpoints = self._get_output_dir(trial), False
+        with one_writer(self._run_dir) if self.args.should_save else nullcontext():
+            if self.args.should_save:
+                clear_leftovers(self._run_dir)
+            self._checkpoint = checkpoint_to_resume(resume_from_checkpoint, self._run_dir)
+            if self._checkpoint is not None:
+                before = read_content(self._checkpoint)["settings"]
+                check_optimizer(self._checkpoint, before, optimizer_of(self, self._given))
+            output = super().train(self._checkpoint, trial, *args, **kwargs)
         return output._replace(training_loss=output.metrics["train_loss"])
 
     def begin_run(self) -> None:
@@ -85,10 +99,13 @@ class ResumableTrainer(Trainer):
         self.throughput.stop()
         self.running_losses.restart(self.state.global_step)
         self._last_step, self._last_update, self._may_save = self.state.global_step, (None, None), False
+        check_way(self._run_dir, self._may_write_at)
+        self._settings = settings_of(self, self._given)
         self._first_pass, self.skips_evaluation = None, self.args.eval_on_start and self._checkpoint is not None
         if self._checkpoint is None:
             return
-        content = json.loads(Path(self._checkpoint, CHECKPOINT_NAME).read_text(encoding="utf-8"))
+        content = read_content(self._checkpoint)
+        warn_of_other_settings(self._checkpoint, content["settings"], self._settings)
         warn_of_other_order(self._checkpoint, content["data_order"], self._data_order())
         progress = content["progress"]
         self._total_loss_scalar, self._last_update = progress["total_loss"], tuple(progress["last_update"])
@@ -104,13 +121,28 @@ class ResumableTrainer(Trainer):
     def _get_dataloader(
         self, dataset, description, batch_size, sampler_fn=None, is_training=False, dataloader_key=None
     ):
-        if self.args.world_size > 1 and isinstance(dataset, datasets.IterableDataset):
-            # The rows that fill up the last batch of an evaluation count only if their number is known.
-            dataset = SharedStream(dataset) if is_training else datasets.Dataset.from_list(list(dataset))
+        is_shared = is_training and self.args.world_size > 1
         if self.grouping.applies_to(dataset):
             in_training = partial(self.grouping.train_sampler, batch_size=batch_size)
             sampler_fn = in_training if is_training else self.grouping.eval_sampler
-        return super()._get_dataloader(dataset, description, batch_size, sampler_fn, is_training, dataloader_key)
+        if self.args.world_size > 1 and isinstance(dataset, torch.utils.data.IterableDataset):
+            # The rows that fill up the last batch of an evaluation count only if their number is known.
+            is_hub_stream = isinstance(dataset, datasets.IterableDataset)
+            read_rows = datasets.Dataset.from_list if is_hub_stream else list
+            dataset = SharedStream(dataset) if is_training else read_rows(list(dataset))
+        elif is_shared and self.args.train_sampling_strategy != "batch_rebalance":
+            order = sampler_fn
+            dataset, sampler_fn = SharedRows(dataset), lambda shared: order(shared.rows)
+        loader = super()._get_dataloader(dataset, description, batch_size, sampler_fn, is_training, dataloader_key)
+        if is_shared:
+            share_rows(loader)
+        return loader
+
+    def training_step(self, model, inputs, num_items_in_batch=None):
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        if isinstance(inputs, UncountedBatch) and "attention_mask" in inputs:
+            inputs["attention_mask"] = torch.zeros_like(inputs["attention_mask"])  # Trainer counts the tokens next
+        return loss
 
     def _run_epoch(self, *, epoch, train_dataloader, epochs_trained, steps_trained_in_current_epoch, **others):
         if self.state.global_step >= self.state.max_steps:  # resumed where nothing is left to train
@@ -164,9 +196,10 @@ class ResumableTrainer(Trainer):
             logs["train_loss"] = self._total_loss_scalar / max(self.state.global_step, 1)
             best = self.state.best_model_checkpoint
             if self.args.should_save and self.args.save_total_limit == 1 and best is not None:
-                # Trainer keeps the best one alone, and would delete the other in its place.
+                # Trainer keeps the best one alone, and would delete all others, whoever wrote them.
                 delete_old_checkpoints(self._run_dir, 1, {os.path.basename(best)})
         super().log(logs, start_time)
+        self._hides_checkpoints = "train_loss" in logs
 
     # ---- What a checkpoint adds to Trainer's
 
@@ -202,7 +235,16 @@ class ResumableTrainer(Trainer):
     # ---- Writing
 
     def _get_output_dir(self, trial):
+        if self._hides_checkpoints:
+            self._hides_checkpoints = False
+            return os.path.join(self._run_dir, INCOMPLETE_DIR)
         return self._staging_dir or super()._get_output_dir(trial)
+
+    def _may_write_at(self, step: int) -> bool:
+        strategy, last = self.args.save_strategy, self.state.max_steps
+        if strategy == SaveStrategy.NO or not self.state.global_step < step <= last:
+            return False
+        return strategy != SaveStrategy.STEPS or step == last or step % self.state.save_steps == 0
 
     def _save_checkpoint(self, model, trial):
         if self.is_in_train and not self._may_save:
@@ -211,6 +253,8 @@ class ResumableTrainer(Trainer):
         run_dir, name = self._get_output_dir(trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         staging = Path(run_dir, INCOMPLETE_DIR, name)
         with self.throughput.paused(), explained(self, name, run_dir, staging):
+            if self.args.should_save:
+                make_room(self, run_dir, name)
             self._staging_dir = str(staging.parent)
             try:
                 super()._save_checkpoint(model, trial)
@@ -223,7 +267,8 @@ class ResumableTrainer(Trainer):
             self.accelerator.wait_for_everyone()  # every process has written its random state
             if self.args.should_save:
                 self.state.save_to_json(str(staging / "trainer_state.json"))
-                content = {"save_only_model": self.args.save_only_model, "progress": progress, "data_order": order}
+                content = {"progress": progress, "data_order": order, "settings": self._settings}
+                content["save_only_model"] = self.args.save_only_model
                 publish_checkpoint(staging, Path(run_dir, name), content)
         if self.args.should_save:
             kept = {name, os.path.basename(self.state.best_model_checkpoint or name)}
@@ -248,6 +293,8 @@ class ResumableTrainer(Trainer):
 
 class _BeginRun(TrainerCallback):
     """Comes between Trainer's zeros and its first step, where no method of Trainer's lies."""
+
+    is_essential = True
 
     def __init__(self, trainer: ResumableTrainer):
         self._trainer = weakref.proxy(trainer)  # no cycle: a deleted trainer gives its memory back at once

@@ -1,6 +1,7 @@
 """The fine-tuning script, run in this process on made-up rows with a tiny model."""
 
 import csv
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -219,11 +220,81 @@ def test_task_with_two_validation_and_test_splits(tokenizer_folder, tmp_path):
     assert {"eval_validation_matched_accuracy", "eval_validation_mismatched_accuracy"} <= metrics.keys()
     for part in ("matched", "mismatched"):
         predictions = read_predictions(output / f"predictions_test_{part}.jsonl")
-        assert [prediction["index"] for prediction in predictions] == [0, 1]
+        assert [prediction["index"] for prediction in predictions] == finetune.draw_places(3, 2, seed=3).tolist()
         assert {prediction["label"] for prediction in predictions} <= {"entailment", "neutral", "contradiction"}
     assert GPT1Config.from_pretrained(output).id2label == {0: "entailment", 1: "neutral", 2: "contradiction"}
     card = (output / "README.md").read_text(encoding="utf-8")
     assert "- nyu-mll/glue" in card and "base_model" not in card and str(tmp_path) not in card
+
+
+@pytest.mark.real_data
+def test_each_row_of_a_test_file_has_its_line_whatever_its_label(real_data_dir, tokenizer_folder, tmp_path):
+    with gzip.open(real_data_dir / "snli" / "test.jsonl.gz", "rt", encoding="utf-8") as file:
+        rows = [json.loads(next(file)) for _ in range(39)]
+    for place in (3, 7, 8, 20, 38):
+        rows[place]["label"] = -1
+    unlabelled = [{name: row[name] for name in ("premise", "hypothesis")} for row in rows]
+    lines = {}
+    for name, test_rows in {"some": rows, "none": unlabelled}.items():
+        (tmp_path / name).mkdir()
+        write_rows(tmp_path / name / "train.jsonl", [row for row in rows if row["label"] != -1])
+        write_rows(tmp_path / name / "test.jsonl", test_rows)
+        data = ["--task", "snli", "--data_dir", str(tmp_path / name)]
+        output = tmp_path / f"{name}_model"
+        finetune.main([*data, *fresh_model(tokenizer_folder), *training(output, "--do_predict")])
+        lines[name] = read_predictions(output / "predictions.jsonl")
+    assert [line["index"] for line in lines["some"]] == list(range(39))
+    labels = [line["label"] for line in lines["none"]]
+    scores = [line["scores"] for line in lines["none"]]
+    assert [line["label"] for line in lines["some"]] == labels
+    np.testing.assert_allclose([line["scores"] for line in lines["some"]], scores, atol=1e-5)
+    names = ["entailment", "neutral", "contradiction"]
+    hits = [names[row["label"]] == label for row, label in zip(rows, labels, strict=True) if row["label"] != -1]
+    some, none = (read_json(tmp_path / f"{name}_model" / "predict_results.json") for name in ("some", "none"))
+    assert some["predict_accuracy"] == pytest.approx(np.mean(hits)) and "predict_accuracy" not in none
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_test_files_of_every_kind_may_lack_some_labels(kind, tokenizer_folder, tmp_path):
+    label = dict(pair.split("=") for pair in COLUMNS[kind]).get("label", "label")
+    data = own_data(kind, tmp_path)
+    rows = [{**row, **({label: None} if place % 2 else {})} for place, row in enumerate(ROWS[kind] * 3)]
+    write_rows(tmp_path / "test.jsonl", rows)
+    output = tmp_path / "model"
+    finetune.main([*data, *fresh_model(tokenizer_folder), *training(output, "--do_predict")])
+    predictions = read_predictions(output / "predictions.jsonl")
+    assert [line["index"] for line in predictions] == list(range(6))
+    first, second = ({key: value for key, value in line.items() if key != "index"} for line in predictions[:2])
+    assert first != second
+    for line, expected in zip(predictions, [first, second] * 3, strict=True):
+        assert {**line, "index": 0} == {
+            "index": 0,
+            **{key: value if isinstance(value, str) else pytest.approx(value) for key, value in expected.items()},
+        }
+
+
+def test_limits_draw_from_all_parts_with_the_seed(tokenizer_folder, tmp_path):
+    row = {"question": "who ?", "options": ["he .", "she .", "they .", "we ."], "label": 0}
+    for part in ("middle", "high"):
+        rows = [{**row, "article": f"{part} {number} ."} for number in range(40)]
+        for split in ("train", "validation", "test"):
+            write_rows(tmp_path / f"{part}_{split}.jsonl", rows)
+    splits = finetune.load_task("race", tmp_path)
+
+    def drawn(*more):
+        arguments = ["--task", "race", "--max_train_samples", "20", "--max_eval_samples", "10", *more]
+        run = ["--output_dir", str(tmp_path), "--do_train", "--do_eval", "--do_predict", "--use_cpu"]
+        data_args, training_args = HfArgumentParser(
+            (finetune.DataArguments, GPT1TrainingArguments)
+        ).parse_args_into_dataclasses([*arguments, *run])
+        places = finetune.choose_rows(data_args, training_args, finetune.get_task("race"), splits)
+        return {use: finetune.take(splits, of_use) for use, of_use in places.items()}
+
+    for use, split, count in (("train", "train", 20), ("eval", "validation", 10), ("predict", "test", 10)):
+        articles = drawn()[use][split]["article"][:]
+        parts = [article.split()[0] for article in articles]
+        assert len(set(articles)) == count and min(map(parts.count, ("middle", "high"))) >= 3
+        assert articles == drawn()[use][split]["article"][:] != drawn("--seed", "7")[use][split]["article"][:]
 
 
 def test_resume_gives_the_same_weights(tokenizer_folder, tmp_path):

@@ -15,7 +15,7 @@ from helpers_pretraining import NUM_ROWS, NUM_UPDATES, ROWS_PER_UPDATE, SAVED_UP
 from transformers.distributed import DistributedConfig
 
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1PretrainingArguments, GPT1PretrainingTrainer
-from modeling_gpt1.training.launch import SharedStream
+from modeling_gpt1.training.sharing import SharedStream
 
 SCRIPT = helpers_pretraining.__file__
 

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, loss_gpt1
-from modeling_gpt1.batch_gpt1 import next_token_targets, sequence_mean_weights
+from modeling_gpt1.batch_gpt1 import next_token_targets, predicting_places, sequence_mean_weights
 from modeling_gpt1.loss_gpt1 import linear_cross_entropy, task_losses
 
 VOCABULARY, HIDDEN = 53, 16
@@ -360,6 +360,15 @@ def test_targets_are_the_real_tokens_after_the_first():
         [False, False, False, False],
     ]
     assert next_token_targets(input_ids, None)[1].tolist() == [[True] * 4] * 5
+
+
+def test_a_target_after_padding_within_a_sequence_is_predicted_by_the_token_before_the_padding():
+    input_ids = torch.tensor([[0, 5, 6, 0, 0, 7, 8, 0]])
+    attention_mask = torch.tensor([[0, 1, 1, 0, 0, 1, 1, 0]])
+    is_target = next_token_targets(input_ids, attention_mask)[1]
+    assert is_target.int().tolist() == [[0, 1, 0, 0, 1, 1, 0]]
+    assert predicting_places(input_ids, attention_mask.bool()).tolist() == [[0, 1, 2, 2, 2, 5, 6]]
+    assert predicting_places(input_ids, None).tolist() == [list(range(7))]
 
 
 def test_weights_make_means_of_sequences():

@@ -111,6 +111,42 @@ def test_eager_and_sdpa_agree(tiny_model, mask, training):
         close(gradient, gradients["sdpa"][name])
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_rows_of_padding_are_finite_in_every_dtype(tiny_model, dtype):
+    """Scores far below 0 beside the mask's least number; where nothing is masked, both implementations agree."""
+    model = tiny_model(GPT1Model)
+    model.tokens_embed.weight.data += 2
+    for block in model.h:
+        block.attn.q_proj.bias.data += 8
+        block.attn.k_proj.bias.data -= 8
+    mask = torch.tensor(MASKS["left"])
+    states = {}
+    for implementation in ("eager", "sdpa"):
+        model.to(dtype).set_attn_implementation(implementation)
+        states[implementation] = model(random_ids(3, 8), attention_mask=mask).last_hidden_state
+        assert states[implementation].isfinite().all(), implementation
+    tolerance = {torch.float64: 1e-12, torch.float16: 2e-2, torch.bfloat16: 1e-1}[dtype]
+    close(states["eager"][mask.bool()], states["sdpa"][mask.bool()], tolerance)
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_positions_with_gaps_are_one_sequence(tiny_model, implementation):
+    """Another sequence begins only where a position is not above the one before it."""
+    model = tiny_model(GPT1Model).double()
+    model.set_attn_implementation(implementation)
+    ids, positions = random_ids(1, 9), torch.tensor([[3, 4, 9, 10, 20, 0, 2, 3, 7]])
+    first, second = (
+        model(part, attention_mask=torch.ones_like(part), position_ids=places).last_hidden_state
+        for part, places in zip(ids.split([5, 4], dim=1), positions.split([5, 4], dim=1), strict=True)
+    )
+    close(model(ids, position_ids=positions, use_cache=False).last_hidden_state, torch.cat([first, second], 1), 1e-6)
+    close(model(ids[:, :5], position_ids=positions[:, :5], use_cache=False).last_hidden_state, first, 1e-6)
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    close(
+        compiled(ids, position_ids=positions, use_cache=False).last_hidden_state, torch.cat([first, second], 1), 1e-6
+    )
+
+
 def test_a_mask_changes_what_is_attended(tiny_model):
     """The control of the agreement above: without its mask the left-padded batch gives other states."""
     model = tiny_model(GPT1Model)

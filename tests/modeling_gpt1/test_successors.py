@@ -367,6 +367,23 @@ def test_logits_with_a_cache_are_those_without(banded_model, kind, side):
     close(torch.cat(parts, dim=1)[mask.bool()], expected[mask.bool()])
 
 
+@pytest.mark.parametrize("kind", ["dynamic", "static"])
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("layer_types", [None, ["sliding_attention"] * 2], ids=["in turn", "banded"])
+def test_a_band_of_one_token_is_the_same_with_a_cache(tiny_model, kind, implementation, layer_types):
+    fields = {**GPT3, "sliding_window": 1, **({} if layer_types is None else {"layer_types": layer_types})}
+    model = tiny_model(GPT1ForCausalLM, **fields)
+    model.set_attn_implementation(implementation)
+    ids, mask = random_ids(2, 15), torch.cat([torch.tensor(PADDED["left"]), torch.ones(2, 6).long()], dim=1)
+    with torch.no_grad():
+        expected = model(ids, attention_mask=mask, use_cache=False).logits
+        cache, parts, start = make_cache(kind, model), [], 0
+        for chunk in ids.split([9, 1, 1, 4], dim=1):
+            start += chunk.shape[1]
+            parts.append(model(chunk, attention_mask=mask[:, :start], past_key_values=cache).logits)
+    close(torch.cat(parts, dim=1)[mask.bool()], expected[mask.bool()])
+
+
 @pytest.mark.parametrize("options", [{}, {"cache_implementation": "static"}, {"num_beams": 2}], ids=str)
 def test_generation_of_unequal_prompts_is_as_without_a_cache(banded_model, options):
     batch = {"input_ids": random_ids(2, 9), "attention_mask": torch.tensor(PADDED["left"])}

@@ -3,7 +3,13 @@
 import pytest
 import torch
 
-from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForMultipleChoice, batch_gpt1
+from modeling_gpt1 import (
+    GPT1DoubleHeadsModel,
+    GPT1ForCausalLM,
+    GPT1ForMultipleChoice,
+    GPT1LSTMForCausalLM,
+    batch_gpt1,
+)
 from modeling_gpt1.unpadding_gpt1 import pack_sequences
 
 START, DELIMITER, EXTRACT = 98, 99, 100
@@ -172,6 +178,86 @@ def test_targets_chosen_by_the_caller_are_exact(tiny_model, side):
         model(**batch, lm_mask=lm_mask[..., 1:])
     size = list(batch["input_ids"].shape)
     assert str(error.value) == f"`lm_mask` needs shape {size} here, but got {[*size[:2], size[2] - 1]}."
+
+
+@pytest.mark.parametrize("way", ["packed", "padded", "compiled"])
+def test_the_auxiliary_loss_is_the_formula_where_padding_lies_within(tiny_model, way):
+    """In float64: each sequence alone, without its padding, every token after the first a target."""
+    model = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice").double()
+    model.pack_sequences = way == "packed"
+    batch = pad(ragged_choices(), gap=True)
+    expected = 0.0
+    for sequences in ragged_choices():
+        for ids in sequences:
+            hidden_states = model.transformer(torch.tensor([ids])).last_hidden_state[0]
+            losses = torch.nn.functional.cross_entropy(model.lm_head(hidden_states[:-1]), torch.tensor(ids[1:]))
+            expected += losses / len(sequences) / len(batch["labels"])
+    call = torch.compile(model, fullgraph=True, backend="eager") if way == "compiled" else model
+    torch.testing.assert_close(call(**batch).lm_loss.double(), expected, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("gap", [False, True])
+def test_a_band_is_exact_where_padding_lies_within(tiny_model, gap):
+    model = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice", sliding_window=3)
+    batch = pad(ragged_choices(), gap=gap)
+    packed, num_packed = results(model, batch)
+    model.pack_sequences = False
+    padded, num_padded = results(model, batch)
+    assert (num_packed < num_padded) is (not gap)
+    torch.testing.assert_close(packed, padded, atol=1e-5, rtol=1e-5)
+
+
+POSITION_MESSAGE = (
+    "`mc_token_ids` is {} for sequence 1 of example 0, but it must be {}: that of the extract token. Leave "
+    "`mc_token_ids` out for the last real token of each sequence."
+)
+
+
+@pytest.mark.parametrize("pack_sequences", [True, False])
+def test_a_sequence_that_is_read_in_its_padding_is_refused(tiny_model, pack_sequences):
+    """Packed, padding has no place of its own: another example's first token was read there."""
+    model = tiny_model(GPT1ForMultipleChoice)
+    model.pack_sequences = pack_sequences
+    batch = pad([[[START, 5, 6, 7, EXTRACT], [START, 8, EXTRACT]], [[START, 9, EXTRACT]]])
+    expected = model(**batch)
+    for position, needed in [
+        (3, "a real token, not padding"),
+        (5, "one of the places 0 to 4"),
+        (-1, "one of the places 0 to 4"),
+    ]:
+        batch["mc_token_ids"][0, 1] = position
+        with pytest.raises(ValueError) as error:
+            model(**batch)
+        assert str(error.value) == POSITION_MESSAGE.format(position, needed)
+    batch["mc_token_ids"][0, 1] = 2
+    batch["mc_token_ids"][1, 1] = 4  # of a choice that the example does not have
+    assert torch.equal(model(**batch).loss, expected.loss)
+    for mc_token_ids in (batch["mc_token_ids"], None):
+        with pytest.raises(ValueError) as error:
+            model(**{**batch, "choice_mask": None, "mc_token_ids": mc_token_ids})
+        assert str(error.value) == (
+            "The `attention_mask` of sequence 1 of example 1 has no real token, so there is nothing to score. Leave "
+            "the example out, or mark a choice that it does not have by False in `choice_mask`."
+        )
+
+
+@pytest.mark.parametrize("value", [2, -10000.0, 0.5])
+@pytest.mark.parametrize("model_class", [GPT1ForCausalLM, GPT1DoubleHeadsModel, GPT1LSTMForCausalLM])
+def test_masks_are_0_and_1(tiny_model, model_class, value):
+    fields = {"traversal": "classification"} if model_class is GPT1DoubleHeadsModel else {}
+    model = tiny_model(model_class, **fields)
+    ids, mask = torch.randint(1, 98, (2, 6)), torch.tensor([[1, 1, 1, 0, 0, 0], [1] * 6])
+    expected = model(ids, attention_mask=mask.bool())[0]
+    for dtype in (torch.int64, torch.float32, torch.uint8):
+        assert torch.equal(model(ids, attention_mask=mask.to(dtype))[0], expected)
+    mask = mask.to(torch.float32 if isinstance(value, float) else torch.int64)
+    mask[1, 3] = value
+    with pytest.raises(ValueError) as error:
+        model(ids, attention_mask=mask)
+    assert str(error.value) == (
+        f"`attention_mask` has the value {value}, but 1 marks a real token and 0 marks padding. Pass such a mask, or "
+        "none where nothing is padded."
+    )
 
 
 def test_an_absent_choice_between_others(tiny_model):

@@ -66,6 +66,24 @@ def test_integers_without_0_are_names_of_classes():
     assert list(encode_labels(rows, task, "file")["stars"]) == [2, 0, 1, None]
 
 
+@pytest.mark.parametrize("regression", [False, True])
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_a_blank_label_is_an_error_that_names_its_row(write, tmp_path, split, regression):
+    path = tmp_path / "blank.csv"
+    path.write_text("body,label\na film,1\nb film,0\nc film,\nd film,1\n", encoding="utf-8")
+    files = {"train": write("whole.jsonl", [{"body": "x", "label": 0}, {"body": "y", "label": 1}]), split: str(path)}
+    with pytest.raises(ValueError) as error:
+        load_files(files, "classification", {"text": "body"}, regression=regression)
+    assert str(error.value) == (
+        f"Row 2 of {path} (the first is 0) has no label: its column 'label' holds ''. To train and to evaluate, every "
+        "row needs one; 1 of 4 have none. Label or remove them."
+    )
+    task, rows = load_files(
+        {"test": path}, "classification", {"text": "body"}, regression=regression, label_names=["0", "1"]
+    )
+    assert rows["test"]["label"][:] == [1, 0, None, 1]
+
+
 def test_refusals(write, tmp_path):
     def message(files, *arguments, **options):
         with pytest.raises(ValueError) as error:

@@ -230,11 +230,14 @@ def test_regression_labels_are_numbers(tmp_path):
 def test_snli_loses_its_rows_without_an_agreed_label(tmp_path):
     rows = [{"premise": "A man.", "hypothesis": f"Claim {label}.", "label": label} for label in (2, -1, 0, -1, 1)]
     write(tmp_path / "train.jsonl", rows)
-    assert load_task("snli", tmp_path)["train"].to_dict() == {
+    write(tmp_path / "test.jsonl", rows)
+    splits = load_task("snli", tmp_path)
+    assert splits["train"].to_dict() == {
         "premise": ["A man."] * 3,
         "hypothesis": ["Claim 2.", "Claim 0.", "Claim 1."],
         "label": [2, 0, 1],
     }
+    assert splits["test"]["label"][:] == [2, -1, 0, -1, 1]  # each row to predict keeps its place
 
 
 def test_other_tasks_keep_hidden_labels(tmp_path):
@@ -253,8 +256,53 @@ def test_unknown_label(tmp_path):
     with pytest.raises(ValueError) as e:
         load_task("scitail", tmp_path)
     assert str(e.value) == (
-        "Split 'train' of task 'scitail' has the label 'contradicts'. Known labels: 'entails', 'neutral'. Correct the "
-        "file, or write class ids from 0."
+        f"Split 'train' of task 'scitail' has the label 'contradicts' in row 0 of {tmp_path}/train.jsonl (the first "
+        "is 0). Known labels: 'entails', 'neutral'. Correct the file, or write class ids from 0."
+    )
+
+
+def refused(*arguments):
+    with pytest.raises(ValueError) as e:
+        load_task(*arguments)
+    return str(e.value)
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_a_blank_label_is_an_error_that_names_its_row(tmp_path, split):
+    rows = [{"sentence": "a film", "label": label} for label in ("1", "0", "", "1", " ")]
+    write(tmp_path / f"{split}.csv", rows)
+    assert refused("sst2", tmp_path) == (
+        f"Row 2 of {tmp_path}/{split}.csv (the first is 0) has no label: its column 'label' holds ''. To train and to "
+        "evaluate, every row needs one; 2 of 5 have none. Label or remove them."
+    )
+
+
+def test_a_test_file_may_lack_some_labels(tmp_path):
+    write(tmp_path / "test.csv", [{"sentence": "a film", "label": label} for label in ("1", "", "0")])
+    assert load_task("sst2", tmp_path)["test"]["label"][:] == [1, None, 0]
+    pair = {"sentence1": "A cat sits.", "sentence2": "A cat sat."}
+    write(tmp_path / "stsb" / "test.csv", [{**pair, "label": label} for label in ("2.5", "")])
+    assert load_task("stsb", tmp_path)["test"]["label"][:] == [2.5, None]
+    write(tmp_path / "story_cloze" / "test.csv", [{**RELEASED_STORY, "AnswerRightEnding": x} for x in ("2", "")])
+    assert load_task("story_cloze", tmp_path)["test"]["label"][:] == [1, None]
+
+
+def test_labels_of_a_wrong_kind_are_errors_that_name_their_row(tmp_path):
+    write(tmp_path / "train.jsonl", [{"sentence": "a film", "label": label} for label in (1.0, 0.5)])
+    assert refused("sst2", tmp_path) == (
+        f"Row 1 of {tmp_path}/train.jsonl (the first is 0): the label in column 'label' is 0.5 of type float; a whole "
+        "number, the id of a class or the index of a choice, is needed. Correct or remove the row."
+    )
+    pair = {"sentence1": "A cat sits.", "sentence2": "A cat sat."}
+    write(tmp_path / "stsb" / "train.csv", [{**pair, "label": label} for label in ("2.5", "high")])
+    assert refused("stsb", tmp_path) == (
+        f"Row 1 of {tmp_path}/stsb/train.csv (the first is 0): the label in column 'label' is 'high' of type str; a "
+        "number is needed. Correct or remove the row."
+    )
+    write(tmp_path / "cola" / "train.jsonl", [{"sentence": "a film", "label": [1]}])
+    assert refused("cola", tmp_path) == (
+        f"Column 'label' of {tmp_path}/cola/train.jsonl holds [1] in row 0; a label is one text or one number. Name "
+        "another column, or write one value a row."
     )
 
 

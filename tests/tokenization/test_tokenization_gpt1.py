@@ -231,6 +231,27 @@ def test_text_never_becomes_a_special_token(with_control, tmp_path, text):
         assert tokenizer.tokenize(f"hello {text} do")[0] == "hello</w>"
 
 
+def scored(tokenizer, context, continuation, **special):
+    """What lm-evaluation-harness 0.4.13 takes for context and continuation (`_encode_pair`, `tok_encode`)."""
+    assert tokenizer.decode(tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id)
+    whole, first = (tokenizer.encode(text, **special) for text in (context + continuation, context))
+    return first, whole[len(first) :]
+
+
+@pytest.mark.parametrize("opened_by", [AutoTokenizer, TokenizersBackend, GPT1Tokenizer])
+def test_the_beginning_of_a_text_is_the_beginning_of_its_ids(with_control, tmp_path, opened_by):
+    with_control.save_pretrained(tmp_path)
+    hello, start = VOCAB["hello</w>"], with_control.start_token_id
+    for add_bos, context in ((True, [start, hello]), (False, [hello])):
+        opened = opened_by.from_pretrained(tmp_path, add_bos_token=add_bos)
+        assert (opened.bos_token, opened.eos_token) == ("[s]", "[e]")
+        assert scored(opened, "hello", " hello,", add_special_tokens=add_bos) == (context, [hello, VOCAB[",</w>"]])
+        assert scored(opened, "hello", " hello,") == (context, [hello, VOCAB[",</w>"]])
+        opened.save_pretrained(tmp_path / "again")
+    again = opened_by.from_pretrained(tmp_path)
+    assert again.encode("hello") == [start, hello, with_control.extract_token_id]  # as classifying pipelines need
+
+
 def test_a_spelled_control_token_is_its_characters(with_control):
     assert with_control.tokenize("[s] $") == ["[</w>", "s</w>", "]</w>", "$</w>"]
     assert with_control.tokenize("<unk>")[0] == "<</w>"

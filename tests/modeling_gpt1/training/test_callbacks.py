@@ -27,6 +27,7 @@ from modeling_gpt1 import (
 )
 from modeling_gpt1.training import callbacks, throughput
 from modeling_gpt1.training.callbacks import SampleCallback
+from modeling_gpt1.training.checkpoint import CheckpointError
 from modeling_gpt1.training.launch import end_processes
 from modeling_gpt1.training.throughput import training_flops_per_token
 
@@ -105,6 +106,49 @@ def strict_records(folder: Path) -> list[dict]:
 
 def without_times(records: list[dict]) -> list[dict]:
     return [{key: value for key, value in record.items() if not key.endswith(TIMES)} for record in records]
+
+
+class TestCallbacksThatFailToWrite:
+    class Full(TrainerCallback):
+        def on_log(self, args, state, control, **kwargs):
+            raise OSError(28, "No space left on device", "metrics.csv")
+
+    def test_training_goes_on_and_each_is_told_once(self, tmp_path, monkeypatch):
+        (tmp_path / "file").touch()
+        monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "file" / "below"))
+        expected = make_trainer(tmp_path / "a")
+        expected.train()
+        said = []
+        monkeypatch.setattr(callbacks.logger, "warning", said.append)
+        trainer = make_trainer(tmp_path / "b", [self.Full()], report_to="tensorboard")
+        trainer.train()
+        assert trainer.state.global_step == 8
+        assert without_times(trainer.state.log_history) == without_times(expected.state.log_history)
+        end = "Training goes on; what this callback records may be incomplete. Further failures of it are not told."
+        assert sorted(line.replace(str(tmp_path), "…") for line in said) == [
+            f"Full failed in on_log (OSError: [Errno 28] No space left on device: 'metrics.csv'). {end}",
+            "TensorBoardCallback failed in on_train_begin (NotADirectoryError: [Errno 20] Not a directory: "
+            f"'…/file/below'). {end}",
+        ]
+
+    @pytest.mark.parametrize("error", [CheckpointError("checkpoint-3"), ValueError("no file"), KeyboardInterrupt()])
+    def test_other_errors_stay(self, error, tmp_path):
+        class Fail(TrainerCallback):
+            def on_log(self, args, state, control, **kwargs):
+                raise error
+
+        with pytest.raises(type(error)):
+            make_trainer(tmp_path, [Fail()]).train()
+
+    def test_what_a_callback_asks_for_is_still_done(self, tmp_path):
+        class Stop(TrainerCallback):
+            def on_step_end(self, args, state, control, **kwargs):
+                control.should_training_stop = state.global_step == 3
+                return control
+
+        trainer = make_trainer(tmp_path, [self.Full(), Stop()])
+        trainer.train()
+        assert trainer.state.global_step == 3
 
 
 class Kill(TrainerCallback):

@@ -6,9 +6,11 @@ too large and the two processes run outside, as a script: `python test_checkpoin
 
 import json
 import os
+import re
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +21,7 @@ import pytest
 import torch
 from helpers_hub_code import HUB_CODE
 from helpers_training import make_trainer
+from tokenizers import Tokenizer
 from torch import nn
 from transformers import TrainerCallback
 
@@ -34,6 +37,7 @@ from modeling_gpt1 import (
 )
 from modeling_gpt1.storage import writing
 from modeling_gpt1.training import checkpoint as checkpoints
+from modeling_gpt1.training import settings
 from modeling_gpt1.training.checkpoint import CheckpointError, newest_whole_checkpoint
 
 ROOT = Path(helpers_training.__file__).parent.parent
@@ -268,6 +272,104 @@ class TestExactResume:
         ]
 
 
+RESULT = "From here on the result is another. Give the old value to get the same."
+KEPT = (
+    "This run keeps the old value, which the saved optimizer brings. For the new one open the checkpoint as a model "
+)
+KEPT += "model and start a new run."
+
+
+class TestWhatACheckpointWasMadeWith:
+    @pytest.mark.parametrize(
+        "name, change, before, now, effect",
+        [
+            ("learning_rate", 2e-2, 1e-2, 2e-2, KEPT),
+            ("weight_decay", 0.5, 0.01, 0.5, KEPT),
+            ("adam_beta2", 0.9, 0.999, 0.9, KEPT),
+            ("optim", "adamw_torch", "adamw_torch_fused", "adamw_torch", RESULT),
+            ("lr_scheduler_type", "constant", "cosine", "constant", RESULT),
+            ("warmup_steps", 3, 2, 3, RESULT),
+            ("max_grad_norm", 2.0, 1.0, 2.0, RESULT),
+            ("max_steps", 12, 9, 12, RESULT),
+        ],
+    )
+    def test_another_argument_is_told(self, name, change, before, now, effect, tmp_path, monkeypatch):
+        train(make_pretraining(tmp_path, max_steps=9, save_steps=6))
+        said = []
+        monkeypatch.setattr(settings.logger, "warning", said.append)
+        trainer = make_pretraining(tmp_path, **{"save_steps": 6, name: change})
+        train(trainer, str(tmp_path / "checkpoint-6"))
+        assert said == [
+            f"This run goes on from {tmp_path}/checkpoint-6, but {name} was {before} and is {now}. {effect}"
+        ]
+        if name == "weight_decay":
+            assert trainer.optimizer.param_groups[0]["weight_decay"] == before
+
+    def test_other_rows_dropout_coefficient_and_tokenizer_are_told(self, tmp_path, monkeypatch):
+        def make(letters="", **more):
+            trainer = make_fine_tuning(tmp_path, **more)
+            rows = trainer.train_dataset.rows
+            trainer.train_dataset = datasets.Dataset.from_list([{**row, "a": row["a"] + letters} for row in rows])
+            return trainer
+
+        train_until_cut(add(make(), CutAt(4)))
+        said = []
+        monkeypatch.setattr(settings.logger, "warning", lambda text: said.append(re.sub("[0-9a-f]{32}", "#", text)))
+        train(make(), str(tmp_path / "checkpoint-3"))
+        assert said == []
+        trainer = make("x", lm_coef=0.25, dropout=0.2)
+        swap_two_letters(trainer.data_collator.tokenizer)
+        train(trainer, str(tmp_path / "checkpoint-3"))
+        changes = [
+            *("classifier_dropout was 0.1 and is 0.2", "lm_coef was 0.5 and is 0.25"),
+            *("the training rows (checksum of a sample) was # and is #", "the tokenizer (checksum) was # and is #"),
+        ]
+        begin = f"This run goes on from {tmp_path}/checkpoint-3, but "
+        assert {f"{begin}{change}. {RESULT}" for change in changes} <= set(said)
+        names = {line.removeprefix(begin).partition(" was ")[0] for line in said}
+        dropouts = {"attn_pdrop", "classifier_dropout", "embd_pdrop", "resid_pdrop"}
+        told = {"lm_coef", "the training rows (checksum of a sample)", "the tokenizer (checksum)"}
+        assert names == dropouts | told and len(said) == 7
+
+    def test_another_optimizer_is_refused(self, tmp_path):
+        train(make_pretraining(tmp_path, max_steps=3))
+        trainer = make_pretraining(tmp_path, optim="adafactor")
+        with pytest.raises(ValueError) as error:
+            trainer.train(resume_from_checkpoint=True)
+        assert str(error.value) == (
+            f"`resume_from_checkpoint` is '{tmp_path}/checkpoint-3', which was made with the optimizer "
+            "adamw_torch_fused, but this run's is adafactor (`optim`), which cannot read its state. Give the old one, "
+            "or open the checkpoint as a model and start a new run."
+        )
+        assert trainer.state.global_step == 0
+
+    def test_what_has_the_same_content_has_the_same_checksum(self, tmp_path):
+        tokenizer = helpers_training.make_tokenizer()
+        digest = settings._checksum_of_tokenizer(tokenizer)
+        tokenizer(["ann", "ben sees"], padding=True, truncation=True, max_length=3)
+        tokenizer.save_pretrained(tmp_path)
+        assert settings._checksum_of_tokenizer(tokenizer) == digest
+        assert settings._checksum_of_tokenizer(type(tokenizer).from_pretrained(tmp_path)) == digest
+        rows = datasets.Dataset.from_list(ROWS)
+        assert settings._checksum_of_rows(rows) == settings._checksum_of_rows(ROWS)
+        assert settings._checksum_of_rows(rows.with_format("torch")) == settings._checksum_of_rows(ROWS)
+        assert settings._checksum_of_rows(rows.select(range(9, -1, -1))) != settings._checksum_of_rows(ROWS)
+        assert settings._checksum_of_rows(rows.to_iterable_dataset()) is None
+        assert settings._checksum_of_rows([object()]) is None
+
+
+def add(trainer, callback):
+    trainer.add_callback(callback)
+    return trainer
+
+
+def swap_two_letters(tokenizer) -> None:
+    content = json.loads(tokenizer.backend_tokenizer.to_str())
+    vocabulary = content["model"]["vocab"]
+    vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
+    tokenizer._tokenizer = Tokenizer.from_str(json.dumps(content))
+
+
 def cut_inside(monkeypatch, owner, name: str, when=lambda *args: True) -> None:
     """Ends the run where `owner.name` is about to be called."""
     original = getattr(owner, name)
@@ -328,6 +430,95 @@ class TestAtomicCheckpoints:
         train(make_pretraining(tmp_path, save_total_limit=1))
         assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-1", "checkpoint-9"}
 
+    def test_the_limit_counts_steps_and_not_times(self, tmp_path):
+        def turn_times_round():
+            os.utime(tmp_path / "checkpoint-3", (2e9, 2e9))
+            os.utime(tmp_path / "checkpoint-6", (1e9, 1e9))
+            shutil.copytree(tmp_path / "checkpoint-3", tmp_path / "checkpoint-3-copy")
+
+        train(make_pretraining(tmp_path, save_total_limit=2, callbacks=[CutAt(7, turn_times_round)]))
+        assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-3-copy", "checkpoint-6", "checkpoint-9"}
+
+    @pytest.mark.parametrize("limit, room_for, left", [(2, 2, {6, 9}), (1, 2, {9}), (1, 1, {3}), (None, 2, {3, 6})])
+    def test_a_full_disk(self, limit, room_for, left, tmp_path, monkeypatch):
+        """The oldest goes before the new one is written, if a newer whole one is there."""
+        flush, usage = writing.flush, shutil.disk_usage(tmp_path)
+
+        def is_full():
+            return len([*tmp_path.glob("checkpoint-*")]) >= room_for
+
+        def flush_or_fail(staging):
+            if is_full():
+                raise OSError(28, "No space left on device", str(staging))
+            flush(staging)
+
+        if (limit, room_for) == (1, 2):  # the user follows the advice
+            train(make_pretraining(tmp_path, max_steps=6))
+        monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=0 if is_full() else 10**12))
+        monkeypatch.setattr(writing, "flush", flush_or_fail)
+        trainer = make_pretraining(tmp_path, save_total_limit=limit)
+        if 9 in left:
+            train(trainer, "auto")
+        else:
+            with pytest.raises(CheckpointError):
+                trainer.train()
+        assert {path.name for path in tmp_path.iterdir()} == {f"checkpoint-{step}" for step in left}
+
+    def test_a_users_folder_stays_when_only_the_best_is_kept(self, tmp_path):
+        (tmp_path / "checkpoint-1").mkdir()
+        (tmp_path / "checkpoint-1" / "kept.txt").write_text("a user's")
+        settings = {"eval_steps": 3, "load_best_model_at_end": True, "metric_for_best_model": "loss"}
+        trainer = make_pretraining(tmp_path, save_total_limit=1, greater_is_better=True, **settings)
+        train(trainer)
+        assert trainer.state.best_global_step == 3
+        assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-1", "checkpoint-3"}
+        assert (tmp_path / "checkpoint-1" / "kept.txt").read_text() == "a user's"
+
+    def test_a_users_folder_in_the_way_is_told_before_training(self, tmp_path):
+        foreign = tmp_path / "checkpoint-6"
+        foreign.mkdir()
+        (foreign / "kept.txt").write_text("a user's")
+        trainer = make_pretraining(tmp_path)
+        with pytest.raises(ValueError) as error:
+            trainer.train()
+        assert str(error.value) == (
+            f"`output_dir` holds {foreign}, which this trainer did not write (it has no checkpoint.json), and this "
+            "run would write a checkpoint there. Move it away, or pass another `output_dir`."
+        )
+        assert trainer.state.global_step == 0
+        assert [path.name for path in foreign.iterdir()] == ["kept.txt"]
+
+    def test_a_users_folder_that_comes_in_the_way_later(self, tmp_path):
+        foreign = tmp_path / "checkpoint-6"
+        with pytest.raises(CheckpointError) as error:
+            make_pretraining(tmp_path, callbacks=[CutAt(4, foreign.mkdir)]).train()
+        assert str(error.value) == (
+            f"checkpoint-6 could not be written to {tmp_path}: [Errno 17] Something that this trainer did not write "
+            f"is there: '{foreign}'. The last whole checkpoint is {tmp_path}/checkpoint-3. Make sure that it can be "
+            "written, then go on with `resume_from_checkpoint=True`."
+        )
+        assert list(foreign.iterdir()) == []
+
+    def test_a_second_run_is_told_who_writes(self, tmp_path):
+        leftover, said = tmp_path / "_incomplete" / "checkpoint-6" / "model.safetensors", []
+
+        def start_another():
+            leftover.parent.mkdir(parents=True)
+            leftover.write_text("half")
+            with pytest.raises(ValueError) as error:
+                make_pretraining(tmp_path).train()
+            said.append(str(error.value))
+            assert leftover.read_text() == "half"
+
+        train(make_pretraining(tmp_path, callbacks=[CutAt(4, start_another)]))
+        since = re.search(r"since ([-\d]{10} [:\d]{8}) UTC", said[0])[1]
+        assert said == [
+            f"`output_dir` is '{tmp_path}', where another run is writing (process {os.getpid()} on "
+            f"{socket.gethostname()}, since {since} UTC). Wait for its end or end it, or pass another folder."
+        ]
+        train(make_pretraining(tmp_path))
+        assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-3", "checkpoint-6", "checkpoint-9"}
+
     def test_the_best_checkpoint_is_named_by_its_place(self, tmp_path):
         trainer = make_pretraining(tmp_path, "epochs")
         train(trainer)
@@ -375,6 +566,15 @@ class TestAtomicCheckpoints:
         assert differing(weights, first.model.state_dict()) == []
 
 
+UNREADABLE = "it has no readable checkpoint.json, which this trainer writes last"
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
 class TestRefusals:
     @pytest.mark.parametrize(
         "damage, fault",
@@ -383,11 +583,11 @@ class TestRefusals:
             (lambda folder: os.truncate(folder / "scheduler.pt", 10), "scheduler.pt has 10 bytes instead of {size}"),
             (
                 lambda folder: (folder / "checkpoint.json").write_text('{"files": {'),
-                "it has no readable checkpoint.json, which this trainer writes last",
+                UNREADABLE,
             ),
             (
                 lambda folder: (folder / "checkpoint.json").write_text('{"files": {}}'),
-                "it has no readable checkpoint.json, which this trainer writes last",
+                UNREADABLE,
             ),
             (lambda folder: shutil.rmtree(folder), "it is no folder"),
         ],
@@ -410,6 +610,41 @@ class TestRefusals:
             f"There is no whole checkpoint in {tmp_path}. Start without `resume_from_checkpoint`."
         )
         assert trainer.state.global_step == 0
+
+    @pytest.mark.parametrize(
+        "name", ["model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"]
+    )
+    def test_a_flipped_bit(self, name, tmp_path, monkeypatch):
+        train(make_pretraining(tmp_path, max_steps=6))
+        said = []
+        monkeypatch.setattr(checkpoints.logger, "warning", said.append)
+        folder = tmp_path / "checkpoint-6"
+        flip_a_bit(folder / name)
+        trainer = make_pretraining(tmp_path)
+        with pytest.raises(ValueError) as error:
+            trainer.train(resume_from_checkpoint=str(folder))
+        fault = f"{name} is damaged: its content is not what was written (xxh3_128)"
+        assert str(error.value) == (
+            f"`resume_from_checkpoint` is '{folder}', which is no whole checkpoint: {fault}. Pass the folder of "
+            f"another one, or True for the newest whole one in {tmp_path}."
+        )
+        assert newest_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-3")
+        assert said == [f"{folder} is no whole checkpoint and is passed over: {fault}."]
+
+    @pytest.mark.parametrize(
+        "change, fault",
+        [
+            ({"files": {}}, "its checkpoint.json lists no trainer_state.json"),
+            ({"files": {"trainer_state.json": 7}}, UNREADABLE),
+            ({"files": [["trainer_state.json", 7]]}, UNREADABLE),
+            ({"progress": {}}, "checkpoint.json is damaged: its content is not what was written (xxh3_128)"),
+        ],
+    )
+    def test_a_list_of_files_that_was_changed(self, change, fault, tmp_path):
+        train(make_pretraining(tmp_path, max_steps=3))
+        path = tmp_path / "checkpoint-3" / "checkpoint.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+        assert checkpoints.find_fault(path.parent) == fault
 
     def test_a_checkpoint_of_the_model_alone(self, tmp_path):
         train(make_pretraining(tmp_path, max_steps=3, save_only_model=True))

@@ -1,0 +1,102 @@
+"""One writer at a time in a folder.
+
+The system frees the lock of a process that is gone, however it ended. On Linux and macOS processes that the writer
+forks, such as workers that load data, let go of it at once, so they do not hold it when they outlive the writer.
+"""
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime, timezone
+from pathlib import Path
+
+from filelock import lock_descriptor
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
+
+LOCK_NAME = "_writer.json"  # pushes to the hub leave out what begins with "_"
+_held: set[int] = set()  # descriptors of this process
+
+
+def _let_go() -> None:
+    while _held:
+        os.close(_held.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
+
+
+@contextmanager
+def one_writer(folder: str | os.PathLike, name: str = "output_dir") -> Iterator[None]:
+    """Within, no other process and no other part of this one comes so far in the same folder.
+
+    Args:
+        folder (`str`): is made if it is not there.
+        name (`str`): the argument that gave it.
+
+    Raises:
+        ValueError: another is there; the text says which process, on which host, and since when.
+    """
+    path = Path(folder, LOCK_NAME)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = _take(path, name)
+    try:
+        yield
+    finally:
+        if descriptor in _held:
+            with suppress(OSError):  # Windows deletes no open file
+                path.unlink()
+            _held.discard(descriptor)
+            os.close(descriptor)
+            with suppress(OSError):
+                if os.name == "nt":
+                    path.unlink()
+
+
+def _take(path: Path, name: str) -> int | None:
+    """The descriptor of the locked file; `None` where the file system has no locks."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            is_ours = lock_descriptor(descriptor, blocking=False)
+        except OSError as error:
+            os.close(descriptor)
+            logger.warning(f"{path.parent} cannot be locked ({error.strerror}). See that only one run writes to it.")
+            return None
+        if not is_ours:
+            owner = _read_owner(descriptor)
+            os.close(descriptor)
+            raise ValueError(
+                f"`{name}` is {os.fspath(path.parent)!r}, where another run is writing ({owner}). Wait for its end or "
+                "end it, or pass another folder."
+            )
+        if _is_at(path, descriptor):
+            break
+        os.close(descriptor)  # its owner has just finished and deleted it
+    _held.add(descriptor)
+    owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": f"{datetime.now(timezone.utc):%F %T} UTC"}
+    with suppress(OSError):  # the disk is full: the lock holds without a name
+        os.truncate(descriptor, 0)
+        # Windows lets nobody read the first byte, which the lock covers.
+        os.write(descriptor, f" {json.dumps(owner)}\n".encode())
+    return descriptor
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _read_owner(descriptor: int) -> str:
+    try:
+        os.lseek(descriptor, 1, os.SEEK_SET)
+        owner = json.loads(os.read(descriptor, 10_000))
+        return f"process {owner['pid']} on {owner['host']}, since {owner['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "it did not say which"

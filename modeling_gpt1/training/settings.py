@@ -1,0 +1,125 @@
+"""What a run was made with, as far as it decides the result, and what a run that goes on from it has otherwise."""
+
+import json
+from typing import Any
+
+import datasets
+from transformers.utils import logging
+
+from ..storage.checksums import checksum_of_text
+
+logger = logging.get_logger(__name__)
+
+_OPTIMIZER = "optim"
+_SAME_STATE = {"adamw_torch", "adamw_torch_fused"}
+# PyTorch's optimizers and schedulers take these from the state that they load.
+_KEPT_BY_STATE = ("learning_rate", "weight_decay", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon")
+_OTHERS = ("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "max_grad_norm")
+_ROWS, _TOKENIZER = "the training rows (checksum of a sample)", "the tokenizer (checksum)"
+_SAMPLE_SIZE = 100  # rows
+
+
+def settings_of(trainer, given: dict[str, str]) -> dict[str, Any]:
+    """What decides the result of a run, but for the order of its rows; as JSON gives it back.
+
+    Args:
+        trainer ([`transformers.Trainer`]): whose training has begun.
+        given (`dict[str, str]`): `optim` and `lr_scheduler_type` where they are objects and not of the arguments.
+    """
+    tokenizer = trainer.processing_class or getattr(trainer.data_collator, "tokenizer", None)
+    config = trainer.accelerator.unwrap_model(trainer.model).config.to_dict()
+    settings = {
+        **{name: getattr(trainer.args, name) for name in (_OPTIMIZER, *_KEPT_BY_STATE, *_OTHERS)},
+        **given,
+        "max_steps": trainer.state.max_steps,
+        "mixed_precision": trainer.accelerator.mixed_precision,
+        **{name: value for name, value in config.items() if name == "lm_coef" or "dropout" in name or "pdrop" in name},
+        _ROWS: _checksum_of_rows(trainer.train_dataset),
+        _TOKENIZER: _checksum_of_tokenizer(tokenizer),
+    }
+    return json.loads(json.dumps(settings, default=str))
+
+
+def optimizer_of(trainer, given: dict[str, str]) -> str:
+    return str(given.get(_OPTIMIZER) or getattr(trainer.args.optim, "value", trainer.args.optim))
+
+
+def given_objects(trainer) -> dict[str, str]:
+    """Class names of the optimizer and the scheduler that a trainer was made with, if it was."""
+    optimizer = trainer.optimizer
+    classes = {_OPTIMIZER: None if optimizer is None else type(optimizer)}
+    if trainer.optimizer_cls_and_kwargs is not None:
+        classes[_OPTIMIZER] = trainer.optimizer_cls_and_kwargs[0]
+    if trainer.lr_scheduler is not None:
+        classes["lr_scheduler_type"] = type(trainer.lr_scheduler)
+    return {name: owner.__name__ for name, owner in classes.items() if owner is not None}
+
+
+def check_optimizer(checkpoint: str, before: dict[str, Any], now: str) -> None:
+    """
+    Raises:
+        ValueError: another optimizer cannot read the state of the checkpoint's.
+    """
+    old = before.get(_OPTIMIZER, now)
+    if old != now and not {old, now} <= _SAME_STATE:
+        raise ValueError(
+            f"`resume_from_checkpoint` is {checkpoint!r}, which was made with the optimizer {old}, but this run's is "
+            f"{now} (`optim`), which cannot read its state. Give the old one, or open the checkpoint as a model and "
+            "start a new run."
+        )
+
+
+def warn_of_other_settings(checkpoint: str, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """One warning for each difference; where one side could not be told there is none."""
+    for name, value in now.items():
+        old = before.get(name, value)
+        if old == value or (name in (_ROWS, _TOKENIZER) and None in (old, value)):
+            continue
+        effect = "From here on the result is another. Give the old value to get the same."
+        if name in _KEPT_BY_STATE:
+            effect = (
+                "This run keeps the old value, which the saved optimizer brings. For the new one open the checkpoint "
+                "as a model and start a new run."
+            )
+        logger.warning(f"This run goes on from {checkpoint}, but {name} was {old} and is {value}. {effect}")
+
+
+def _checksum_of_rows(dataset) -> str | None:
+    """Of rows spread over the whole, as they are stored; `None` for streams and data sets of a user's own class.
+
+    `Dataset._fingerprint` is no measure: it changes with the time of the cached files, and with any function that
+    cannot be pickled. Reading rows of a user's class could open files here that its workers must open themselves.
+    """
+    if not isinstance(dataset, (datasets.Dataset, list, tuple)) or len(dataset) == 0:
+        return None
+    last = len(dataset) - 1
+    places = sorted({last * place // (_SAMPLE_SIZE - 1) for place in range(_SAMPLE_SIZE)})
+    if isinstance(dataset, datasets.Dataset):
+        rows = dataset.with_format("arrow")[places].to_pylist()
+    else:
+        rows = [dataset[place] for place in places]
+    try:
+        return checksum_of_text(json.dumps(rows, default=_as_json))
+    except (TypeError, ValueError):  # objects that have no content to compare
+        return None
+
+
+def _as_json(value):
+    if isinstance(value, bytes):
+        return value.hex()
+    if type(value).__module__ in ("datetime", "decimal"):
+        return str(value)
+    if hasattr(value, "tolist"):  # tensors and arrays
+        return value.tolist()
+    raise TypeError
+
+
+def _checksum_of_tokenizer(tokenizer) -> str | None:
+    if not hasattr(tokenizer, "get_vocab"):
+        return None
+    content = tokenizer.get_vocab()
+    if hasattr(tokenizer, "backend_tokenizer"):
+        content = json.loads(tokenizer.backend_tokenizer.to_str())
+        # What the last call asked for stays there.
+        content = {name: part for name, part in content.items() if name not in ("padding", "truncation")}
+    return checksum_of_text(json.dumps(content, sort_keys=True))

@@ -1,0 +1,73 @@
+"""Runs whose rows do not divide by processes, batches and accumulation; also run as a script by one of several.
+
+As a script: `torchrun --nproc_per_node N tests/helpers_uneven.py FOLDER` trains every case and writes what was logged
+and the weights to `FOLDER/CASE.pt`.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import helpers_pretraining
+import helpers_training
+import torch
+from helpers_launch import show_where_it_hangs
+
+from modeling_gpt1.training.launch import end_processes
+
+# Rows, batch of each process, accumulation and order. In 2 and 3 processes the last update of an epoch has a short
+# batch, a process without a row, or a micro-batch without one.
+RUNS = {
+    "classification": (11, 2, 3, "sequential"),
+    "entailment": (1, 4, 2, "random"),
+    "similarity": (7, 1, 2, "group_by_length"),
+    "regression": (13, 4, 1, "random"),
+    "multiple_choice": (9, 2, 2, "group_by_length"),
+    "few choices": (2, 1, 3, "sequential"),
+    "blocks": (11, 2, 3, "random"),
+    "few blocks": (4, 1, 1, "sequential"),
+    "stream": (11, 2, 2, None),
+    "few of a stream": (7, 3, 1, None),
+}
+TRAVERSALS = {"few choices": "multiple_choice"}
+LOGGED = ("loss", "task_loss", "lm_loss", "grad_norm", "perplexity", "epoch", "learning_rate")
+
+
+def make_trainer(name: str, folder: str | os.PathLike, num_processes: int):
+    """A trainer of `num_processes`, or one process that trains on the same rows an update."""
+    num_rows, batch_size, accumulation, order = RUNS[name]
+    batch_size *= num_processes // int(os.environ.get("WORLD_SIZE", "1"))
+    if name in TRAVERSALS or name in helpers_training.CASES:
+        settings = {"max_steps": -1, "num_train_epochs": 2, "train_sampling_strategy": order}
+        case = TRAVERSALS.get(name, name)
+        trainer = helpers_training.make_trainer(case, folder, batch_size, accumulation, **settings)
+        trainer.train_dataset = helpers_training.Rows(case, num_rows)
+        return trainer
+    settings = {"max_steps": 5, "per_device_train_batch_size": batch_size, "gradient_accumulation_steps": accumulation}
+    if order is not None:
+        settings["train_sampling_strategy"] = order
+    trainer = helpers_pretraining.make_trainer(folder, 1, is_stream=order is None, optim="sgd", **settings)
+    rows = trainer.train_dataset
+    trainer.train_dataset = rows.take(num_rows) if order is None else rows.select(range(num_rows))
+    return trainer
+
+
+def record_of(trainer) -> dict:
+    trainer.train()
+    logs = [{key: log[key] for key in LOGGED if key in log} for log in trainer.state.log_history if "loss" in log]
+    weights = {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
+    return {"logs": logs, "weights": weights, "tokens": trainer.state.num_input_tokens_seen}
+
+
+def main(folder: str) -> None:
+    show_where_it_hangs()
+    for name in RUNS:
+        trainer = make_trainer(name, folder, int(os.environ["WORLD_SIZE"]))
+        record = record_of(trainer)
+        if trainer.is_world_process_zero():
+            torch.save(record, Path(folder, f"{name}.pt"))
+    end_processes(trainer)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

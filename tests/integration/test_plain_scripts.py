@@ -1,0 +1,142 @@
+"""A pre-trained folder in scripts that know nothing of GPT-1: what they lack is said once, and one line mends it."""
+
+import logging
+
+import pytest
+import torch
+from datasets import Dataset
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    DataCollatorWithPadding,
+    Trainer,
+    TrainingArguments,
+    pipeline,
+)
+
+from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1ForSequenceClassification, add_control_tokens
+
+PAIRS = {"sentence1": ["the film was slow .", "he paid ."] * 4, "sentence2": ["he paid .", "she read ."] * 4}
+ADVICE = (
+    "The texts were encoded without [s], [$] and [e], so that nothing parts the texts of a pair and the head reads "
+    "the last token. Call `add_control_tokens(tokenizer, model)` (`from modeling_gpt1 import add_control_tokens`) "
+    "when both are loaded and before texts are encoded; in a pipeline `add_control_tokens(pipe.tokenizer, "
+    "pipe.model)`."
+)
+HEAD = "The task head reads each sequence at its extract token [e], but "
+WARNING = f"{HEAD}`config.extract_token_id` is None. {ADVICE}"
+
+
+@pytest.fixture
+def folder(tmp_path, tiny_model, plain_tokenizer):
+    """A pre-trained folder: language model and tokenizer without control tokens."""
+    folder = tmp_path / "pre-trained"
+    tiny_model(GPT1ForCausalLM, vocab_size=len(plain_tokenizer)).save_pretrained(folder)
+    plain_tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def warnings(caplog):
+    def warnings():
+        return [record.message for record in caplog.records if "extract token" in record.message]
+
+    caplog.set_level(logging.WARNING)
+    return warnings
+
+
+def train(folder, output, mend):
+    """What run_glue does with a pair of columns."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=2)
+    if mend:
+        add_control_tokens(tokenizer, model)
+
+    def encode(rows):
+        return tokenizer(rows["sentence1"], rows["sentence2"], padding=False, max_length=24, truncation=True)
+
+    rows = Dataset.from_dict({**PAIRS, "label": [0, 1] * 4}).map(encode, batched=True)
+    arguments = TrainingArguments(
+        str(output), max_steps=3, per_device_train_batch_size=2, use_cpu=True, report_to=[], disable_tqdm=True
+    )
+    trainer = Trainer(
+        model,
+        arguments,
+        train_dataset=rows,
+        eval_dataset=rows,
+        data_collator=DataCollatorWithPadding(tokenizer),
+        processing_class=tokenizer,
+    )
+    trainer.train()
+    trainer.evaluate()
+    trainer.save_model()
+    return tokenizer.decode(rows[0]["input_ids"]).replace(" ", "")
+
+
+def test_a_plain_trainer(folder, tmp_path, warnings):
+    assert train(folder, tmp_path / "bare", mend=False) == "thefilmwasslow.hepaid."
+    assert warnings() == [WARNING]
+    assert train(folder, tmp_path / "mended", mend=True) == "[s]thefilmwasslow.[$]hepaid.[e]"
+    answer = pipeline("text-classification", str(tmp_path / "mended"))({"text": "he paid .", "text_pair": "he did ."})
+    assert set(answer) == {"label", "score"}
+    assert warnings() == [WARNING]
+
+
+def test_a_pipeline(folder, warnings):
+    pipe = pipeline("text-classification", folder)
+    pipe(["he paid .", "she read ."])
+    pipe("he paid .")
+    assert warnings() == [WARNING]
+    pipe = pipeline("text-classification", folder)
+    add_control_tokens(pipe.tokenizer, pipe.model)
+    pipe({"text": "he paid .", "text_pair": "she read ."})
+    assert warnings() == [WARNING]
+
+
+def test_a_tokenizer_of_the_base_model(tiny_model, tiny_tokenizer, plain_tokenizer, warnings):
+    model = tiny_model(GPT1ForSequenceClassification, vocab_size=len(plain_tokenizer))
+    add_control_tokens(tiny_tokenizer, model)
+    batch = plain_tokenizer(["he paid .", "the old farmer walked ."], padding=True, return_tensors="pt")
+    for _ in range(2):
+        model(**batch)
+    end = tiny_tokenizer.extract_token_id
+    assert warnings() == [
+        f"{HEAD}2 sequences of the first batch have no token {end}, which is `config.extract_token_id`. {ADVICE}"
+    ]
+
+
+def test_silence_where_the_tokens_are_or_the_positions_are_given(tiny_model, tiny_tokenizer, warnings):
+    model = tiny_model(GPT1DoubleHeadsModel, vocab_size=len(tiny_tokenizer))
+    ids = torch.arange(1, 7)[None]
+    model(input_ids=ids, mc_token_ids=torch.tensor([3]))
+    model(inputs_embeds=torch.zeros(1, 3, 32), attention_mask=torch.ones(1, 3))
+    model = tiny_model(GPT1DoubleHeadsModel, vocab_size=len(tiny_tokenizer), traversal="multiple_choice")
+    add_control_tokens(tiny_tokenizer, model)
+    batch = tiny_tokenizer([["he paid .", "she read ."]], padding=True, return_tensors="pt")
+    ids = torch.stack([batch["input_ids"], torch.zeros_like(batch["input_ids"])], dim=1)  # an absent second choice
+    mask = torch.stack([batch["attention_mask"], torch.zeros_like(batch["attention_mask"])], dim=1)
+    model(input_ids=ids, attention_mask=mask)
+    assert warnings() == []
+
+
+def test_only_the_first_batch_is_looked_at(tiny_model, tiny_tokenizer, monkeypatch):
+    model = tiny_model(GPT1ForSequenceClassification, vocab_size=len(tiny_tokenizer) - 3)
+    add_control_tokens(tiny_tokenizer, model)
+    looks = []
+    monkeypatch.setitem(
+        type(model._check_extract_token).__call__.__globals__, "count_without", lambda *_: looks.append(1) or 0
+    )
+    for _ in range(3):
+        model(**tiny_tokenizer(["he paid ."], return_tensors="pt"))
+    assert looks == [1]
+
+
+@pytest.mark.parametrize("traversal", ["classification", "entailment"])
+def test_a_compiled_model(tiny_model, traversal, warnings):
+    torch.compiler.reset()
+    model = tiny_model(GPT1ForSequenceClassification, traversal=traversal)
+    ids = torch.arange(1, 9).view(2, 4)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    logits = [compiled(input_ids=ids).logits for _ in range(3)]
+    assert warnings() == [WARNING]
+    torch.testing.assert_close(logits[0], model(input_ids=ids).logits)

@@ -1,0 +1,87 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from helpers_launch import ROOT
+
+from modeling_gpt1.storage import locking
+from modeling_gpt1.storage.locking import LOCK_NAME, one_writer
+
+HOLD = """
+import os, sys, time
+from modeling_gpt1.storage.locking import one_writer
+with one_writer(sys.argv[1]):
+    if os.fork() == 0:
+        time.sleep(60)
+        os._exit(0)
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_it_is_free_afterwards_whatever_happened(tmp_path):
+    with pytest.raises(KeyError), one_writer(tmp_path / "new"):
+        raise KeyError
+    with one_writer(tmp_path / "new"), one_writer(tmp_path / "other"):
+        assert json.loads((tmp_path / "new" / LOCK_NAME).read_text())["pid"] == os.getpid()
+        with pytest.raises(ValueError, match=f"process {os.getpid()} on "), one_writer(tmp_path / "new"):
+            pass
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_a_killed_writers_lock_is_free_though_its_child_lives(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert process.stdout.readline() == b"held\n"
+        time.sleep(0.2)  # the child lets go
+        with pytest.raises(ValueError) as error, one_writer(tmp_path):
+            pass
+        assert f"where another run is writing (process {process.pid} on " in str(error.value)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        with one_writer(tmp_path):
+            assert json.loads((tmp_path / LOCK_NAME).read_text())["pid"] == os.getpid()
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_a_file_that_its_owner_deletes_meanwhile_is_no_lock(tmp_path, monkeypatch):
+    path, lock = tmp_path / LOCK_NAME, locking.lock_descriptor
+
+    def delete_first(descriptor, **kwargs):
+        monkeypatch.setattr(locking, "lock_descriptor", lock)
+        path.unlink()
+        return lock(descriptor, **kwargs)
+
+    monkeypatch.setattr(locking, "lock_descriptor", delete_first)
+    with one_writer(tmp_path), pytest.raises(ValueError), one_writer(tmp_path):
+        pass
+
+
+def test_without_a_name_it_still_holds(tmp_path):
+    with one_writer(tmp_path):
+        (tmp_path / LOCK_NAME).write_text("")
+        with pytest.raises(ValueError) as error, one_writer(tmp_path, "output"):
+            pass
+    assert str(error.value) == (
+        f"`output` is '{tmp_path}', where another run is writing (it did not say which). Wait for its end or end it, "
+        "or pass another folder."
+    )
+
+
+def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch):
+    def refuse(descriptor, **kwargs):
+        raise OSError(37, "No locks available")
+
+    said = []
+    monkeypatch.setattr(locking.logger, "warning", said.append)
+    monkeypatch.setattr(locking, "lock_descriptor", refuse)
+    with one_writer(tmp_path):
+        pass
+    assert said == [f"{tmp_path} cannot be locked (No locks available). See that only one run writes to it."]

@@ -1,0 +1,90 @@
+"""Labels as they lie in a file: which rows have none, and which hold what no task can use."""
+
+from collections.abc import Callable
+from typing import Any
+
+from datasets import Dataset, Value
+
+
+def is_missing(label: Any) -> bool:
+    """Whether it is None, a blank text, as an empty cell of a .csv file is read, or not a number."""
+    return label is None or (isinstance(label, str) and not label.strip()) or label != label
+
+
+def without_blanks(rows: Dataset, column: str, source: str, *, optional: bool) -> Dataset:
+    """The rows, with None for each label that is missing.
+
+    Args:
+        rows: rows with that column.
+        column: the column of the label.
+        source: where the rows come from, for errors.
+        optional: whether a row may lack a label, as a row to predict may.
+
+    Raises:
+        ValueError: a label is missing though it is needed; the column holds lists or objects.
+    """
+    if not hasattr(rows.features[column], "dtype") or isinstance(rows.features[column], list):
+        raise ValueError(
+            f"Column {column!r} of {source} holds {rows[0][column]!r} in row 0; a label is one text or one number. "
+            "Name another column, or write one value a row."
+        )
+    missing = [label for label in rows.unique(column) if is_missing(label)]
+    if missing and not optional:
+        labels = rows[column][:]
+        count = sum(map(is_missing, labels))
+        row = first_row(labels, is_missing)
+        raise ValueError(
+            f"Row {row} of {source} (the first is 0) has no label: its column {column!r} holds {labels[row]!r}. To "
+            f"train and to evaluate, every row needs one; {count} of {len(labels)} have none. Label or remove them."
+        )
+    if any(label is not None for label in missing):
+        rows = rows.map(_none_for_missing, fn_kwargs={"column": column}, input_columns=column, batched=True)
+    return rows
+
+
+def as_numbers(rows: Dataset, column: str, source: str, *, whole: bool) -> Dataset:
+    """The rows with labels of int64 where they are `whole`, else float32; a .csv file with blank cells has texts.
+
+    Raises:
+        ValueError: a label is no such number; the message names its row.
+    """
+    wanted = Value("int64" if whole else "float32")
+    if rows.features[column] == wanted:
+        return rows
+    unusable = {label for label in rows.unique(column) if label is not None and _number(label, whole) is None}
+    if unusable:
+        labels = rows[column][:]
+        row = first_row(labels, lambda label: label in unusable)
+        needed = "a whole number, the id of a class or the index of a choice," if whole else "a number"
+        raise ValueError(
+            f"Row {row} of {source} (the first is 0): the label in column {column!r} is {labels[row]!r} of type "
+            f"{type(labels[row]).__name__}; {needed} is needed. Correct or remove the row."
+        )
+    rows = rows.map(_to_numbers, fn_kwargs={"column": column, "whole": whole}, input_columns=column, batched=True)
+    return rows.cast_column(column, wanted)
+
+
+def first_row(labels: list, is_wanted: Callable[[Any], bool]) -> int:
+    """Index of the first label that is wanted."""
+    return next(row for row, label in enumerate(labels) if is_wanted(label))
+
+
+def _none_for_missing(labels: list, column: str) -> dict[str, list]:
+    return {column: [None if is_missing(label) else label for label in labels]}
+
+
+def _to_numbers(labels: list, column: str, whole: bool) -> dict[str, list]:
+    return {column: [None if label is None else _number(label, whole) for label in labels]}
+
+
+def _number(label: Any, whole: bool) -> float | int | None:
+    try:
+        number = float(label)
+    except (TypeError, ValueError):
+        return None
+    if not whole:
+        return number
+    return int(number) if number.is_integer() else None
+
+
+__all__ = ["as_numbers", "first_row", "is_missing", "without_blanks"]
