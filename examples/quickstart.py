@@ -35,6 +35,7 @@ from transformers import (
     HfArgumentParser,
     PrinterCallback,
     TrainerCallback,
+    default_data_collator,
     pipeline,
     set_seed,
 )
@@ -49,7 +50,7 @@ from modeling_gpt1 import (
     continue_prompts,
     prepare_finetuning,
 )
-from tokenization import BlockCollator, GPT1Tokenizer, Task, pack_documents
+from tokenization import GPT1Tokenizer, Task, pack_documents
 
 
 def columns(*roles: str) -> dict[str, str]:
@@ -106,6 +107,8 @@ def make_config(args: DemoArguments, vocab_size: int) -> GPT1Config:
 def pretrain(args: DemoArguments, tokenizer: GPT1Tokenizer, texts: list[str], folder: Path) -> list[dict]:
     """Pre-trains on L1, saves model and tokenizer, and returns the log."""
     corpus = tokenizer("\n".join(texts), add_special_tokens=False, verbose=False)["input_ids"]
+    # Without the last, shorter block: the collator does not pad.
+    blocks = [block for block in pack_documents([corpus], block_length=64) if len(block) == 64]
     set_seed(args.seed)
     trainer = GPT1PretrainingTrainer(
         GPT1ForCausalLM(make_config(args, len(tokenizer))),
@@ -121,8 +124,8 @@ def pretrain(args: DemoArguments, tokenizer: GPT1Tokenizer, texts: list[str], fo
             logging_steps=max(args.pretraining_updates // 30, 1),
             **quiet_training(args.seed),
         ),
-        train_dataset=[{"input_ids": block} for block in pack_documents([corpus], block_length=64)],
-        data_collator=BlockCollator(tokenizer),
+        train_dataset=[{"input_ids": block, "labels": block} for block in blocks],
+        data_collator=default_data_collator,
         processing_class=tokenizer,
         callbacks=[Bar("pre-training", "perplexity")],
     )

@@ -63,16 +63,8 @@ from tokenization.traversal import TRAVERSALS
 from .. import GPT1Config, GPT1Trainer, GPT1TrainingArguments, prepare_finetuning
 from ..training.launch import check_launch, end_processes
 from ..training.preparation import open_config
+from . import runs
 from .entry import COMMANDS
-from .runs import (
-    ModelArguments,
-    check_output_folder,
-    end_after_failed_push,
-    keep_metrics,
-    publish,
-    set_up_logging,
-    train,
-)
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +73,7 @@ OWN_SPLITS = {"do_train": ("train",), "do_eval": ("validation",), "do_predict": 
 
 
 @dataclass
-class StartArguments(ModelArguments):
+class StartArguments(runs.ModelArguments):
     """What training starts from."""
 
     n_transfer: int | None = HfArg(
@@ -205,7 +197,7 @@ def check_run(training_args: GPT1TrainingArguments) -> None:
         raise ValueError("--push_to_hub uploads what a training made. Pass --do_train, or leave it out.")
     check_launch(training_args)
     if training_args.do_train:
-        check_output_folder(training_args)
+        runs.check_output_folder(training_args)
 
 
 def load_data(data_args: DataArguments, config: GPT1Config, training_args: GPT1TrainingArguments):
@@ -302,7 +294,7 @@ def predict(
         metrics.update(of_split)
         if trainer.is_world_process_zero():
             write_predictions(Path(trainer.args.output_dir, f"predictions{suffix}.jsonl"), places[name], predictions)
-    keep_metrics(trainer, "predict", metrics)
+    runs.keep_metrics(trainer, "predict", metrics)
 
 
 def predict_rows(trainer: GPT1Trainer, collator: TraversalCollator, task: Task, rows: Dataset, prefix: str):
@@ -341,12 +333,12 @@ def describe_prediction(task: Task, prediction: np.generic, logits: np.ndarray) 
     return {"label": task.label_names[prediction] if task.label_names else int(prediction), "scores": scores}
 
 
-@end_after_failed_push()
+@runs.end_after_failed_push()
 def main(arguments: list[str] | None = None) -> None:
     parser = HfArgumentParser((StartArguments, DataArguments, GPT1TrainingArguments), description=COMMANDS["finetune"])
     model_args, data_args, training_args = parser.parse_args_into_dataclasses(arguments)
     check_run(training_args)
-    set_up_logging(training_args, logger)
+    runs.set_up_logging(training_args, logger)
     set_seed(training_args.seed)
 
     start = model_args.model_name_or_path
@@ -376,13 +368,13 @@ def main(arguments: list[str] | None = None) -> None:
         **parts,
     )
     if training_args.do_train:
-        train(trainer)
+        runs.train(trainer)
     if training_args.do_eval:
-        keep_metrics(trainer, "eval", trainer.evaluate())
+        runs.keep_metrics(trainer, "eval", trainer.evaluate())
     if training_args.do_predict:
         predict(trainer, parts["data_collator"], task, chosen["predict"], places["predict"])
     if training_args.do_train:
-        publish(
+        runs.publish(
             trainer,
             None if model_args.n_transfer == -1 else start,  # then nothing is left of it
             license=model_args.license,

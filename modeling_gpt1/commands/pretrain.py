@@ -56,17 +56,8 @@ from ..storage.writing import publish_files
 from ..training.checkpoint import INCOMPLETE_DIR
 from ..training.launch import check_launch, end_processes
 from ..training.preparation import open_config
+from . import runs
 from .entry import COMMANDS
-from .runs import (
-    ModelArguments,
-    check_output_folder,
-    end_after_failed_push,
-    keep_metrics,
-    publish,
-    set_up_logging,
-    train,
-    where_to_resume,
-)
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +119,7 @@ class CorpusArguments:
 
 
 @dataclass
-class StartArguments(ModelArguments):
+class StartArguments(runs.ModelArguments):
     """What training starts from, and what the card says of it."""
 
     num_merges: int = HfArg(default=40_000, help="Merges of the BPE, where one is trained.")
@@ -139,7 +130,7 @@ class StartArguments(ModelArguments):
 def check_run(corpus_args: CorpusArguments, training_args: GPT1PretrainingArguments) -> None:
     """What would otherwise come to light after the corpus is prepared."""
     check_launch(training_args)
-    check_output_folder(training_args)
+    runs.check_output_folder(training_args)
     if corpus_args.streaming and training_args.max_steps <= 0:
         raise ValueError("--streaming has no end that is known beforehand. Pass the number of updates as --max_steps.")
     if corpus_args.validation_source is None and training_args.eval_strategy != "no":
@@ -158,7 +149,7 @@ def load_tokenizer(
     given = model_args.tokenizer_name or model_args.model_name_or_path
     if given is not None:
         return open_tokenizer(given)
-    resume = where_to_resume(training_args)
+    resume = runs.where_to_resume(training_args)
     if resume is not None:  # the weights belong to the BPE that was saved with them
         return GPT1Tokenizer.from_pretrained(resume)
     output_dir = Path(training_args.output_dir)
@@ -216,14 +207,14 @@ def make_samples(prompts: list[str], tokenizer: GPT1Tokenizer, model: PreTrained
     return SampleCallback(tokenizer, prompts, max_new_tokens=min(40, model.config.max_position_embeddings - longest))
 
 
-@end_after_failed_push()
+@runs.end_after_failed_push()
 def main(arguments: list[str] | None = None) -> None:
     parser = HfArgumentParser(
         (StartArguments, CorpusArguments, GPT1PretrainingArguments), description=COMMANDS["pretrain"]
     )
     model_args, corpus_args, training_args = parser.parse_args_into_dataclasses(arguments)
     check_run(corpus_args, training_args)
-    set_up_logging(training_args, logger, logging.getLogger(SampleCallback.__module__))
+    runs.set_up_logging(training_args, logger, logging.getLogger(SampleCallback.__module__))
     set_seed(training_args.seed)
 
     tokenizer = load_tokenizer(model_args, corpus_args, training_args)
@@ -244,11 +235,11 @@ def main(arguments: list[str] | None = None) -> None:
         processing_class=tokenizer,
         callbacks=[make_samples(model_args.prompts, tokenizer, model)],
     )
-    train(trainer)
+    runs.train(trainer)
     if validation_blocks is not None:
-        keep_metrics(trainer, "eval", trainer.evaluate(validation_blocks))
+        runs.keep_metrics(trainer, "eval", trainer.evaluate(validation_blocks))
         trainer.save_state()  # with this evaluation
-    publish(
+    runs.publish(
         trainer,
         model_args.model_name_or_path,
         language=model_args.language,

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import Cache
 from transformers.utils import logging
@@ -349,12 +350,9 @@ def _evaluating(model: PreTrainedModel) -> Iterator[None]:
 
 def _pad(rows: Sequence[Sequence[int]], side: str, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """Ids and mask of ragged rows, both `[B, T]`, int64."""
-    length = max(map(len, rows))
-    pads = [length - len(row) for row in rows]
-    ids = [[0] * pad + [*row] if side == "left" else [*row] + [0] * pad for row, pad in zip(rows, pads, strict=True)]
-    masks = [[0] * pad + [1] * len(row) for row, pad in zip(rows, pads, strict=True)]
-    masks = masks if side == "left" else [mask[::-1] for mask in masks]
-    return torch.tensor(ids, device=device), torch.tensor(masks, device=device)
+    ids = [torch.tensor(row) for row in rows]
+    masks = [torch.ones_like(row) for row in ids]
+    return tuple(pad_sequence(parts, batch_first=True, padding_side=side).to(device) for parts in (ids, masks))
 
 
 def _select_rows(cache: Cache, rows: torch.Tensor) -> Cache:
