@@ -6,8 +6,11 @@ sequences of 512 tokens from books. The token ids are those of each whole docume
 
 import os
 import re
+import threading
+import time
 import traceback
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -129,14 +132,15 @@ def _row_lengths(blocks: Dataset) -> np.ndarray:
 
 def _prepared(features: Features, gen_kwargs: dict, num_proc, cache_dir, source: Source) -> Dataset:
     try:
-        blocks = Dataset.from_generator(
-            _generate_blocks,
-            features=features,
-            gen_kwargs=gen_kwargs,
-            num_proc=num_proc,
-            cache_dir=cache_dir,
-            version=BLOCKS_VERSION,
-        )
+        with _ending_the_processes_it_starts():
+            blocks = Dataset.from_generator(
+                _generate_blocks,
+                features=features,
+                gen_kwargs=gen_kwargs,
+                num_proc=num_proc,
+                cache_dir=cache_dir,
+                version=BLOCKS_VERSION,
+            )
     except DatasetGenerationError as error:
         # Of the cause in another process only the printed traceback comes back.
         causes = re.findall("^ValueError: (.*)", "".join(traceback.format_exception(error)), re.MULTILINE)
@@ -151,6 +155,38 @@ def _prepared(features: Features, gen_kwargs: dict, num_proc, cache_dir, source:
     if len(blocks) == 0:
         raise ValueError(f"{source} has no document of two tokens or more. Give a corpus with text in it.")
     return blocks
+
+
+_preparing: list[int] = []  # this process, while it may start others that prepare blocks
+
+
+@contextmanager
+def _ending_the_processes_it_starts() -> Iterator[None]:
+    _preparing.append(os.getpid())
+    try:
+        yield
+    finally:
+        _preparing.clear()
+
+
+def _watch_parent() -> None:
+    """In a new process: end within a second of the one that prepares, which may be killed without a word."""
+    if not _preparing:
+        return
+    parent = _preparing[0]
+    _preparing.clear()
+
+    def watch():
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+if hasattr(os, "register_at_fork"):
+    # Besides the processes that run `_generate_blocks`, datasets starts one that has nothing but their queue.
+    os.register_at_fork(after_in_child=_watch_parent)
 
 
 def _generate_blocks(

@@ -5,6 +5,7 @@ Source: section 4.1 of "Improving Language Understanding by Generative Pre-Train
 
 from dataclasses import dataclass, field
 
+import torch
 from transformers import TrainingArguments
 
 
@@ -56,6 +57,10 @@ class GPT1TrainingArguments(TrainingArguments):
         default="end", metadata={"help": "Push when training ends; pushes of checkpoints would hold pickles."}
     )
 
+    def __post_init__(self):
+        super().__post_init__()
+        _pin_memory_for_accelerators(self)
+
 
 @dataclass
 class GPT1PretrainingArguments(TrainingArguments):
@@ -83,6 +88,16 @@ class GPT1PretrainingArguments(TrainingArguments):
     hub_strategy: str = field(
         default="end", metadata={"help": "Push when training ends; pushes of checkpoints would hold pickles."}
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        _pin_memory_for_accelerators(self)
+
+
+def _pin_memory_for_accelerators(args: TrainingArguments) -> None:
+    """Without an accelerator PyTorch pins nothing and warns of it at every loader; as transformers with `use_cpu`."""
+    if not torch.accelerator.is_available():
+        args.dataloader_pin_memory = False
 
 
 def check_arguments(args: TrainingArguments) -> None:

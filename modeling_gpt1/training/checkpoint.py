@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
@@ -177,6 +178,22 @@ def publish_checkpoint(staging: Path, folder: Path, content: dict[str, Any]) -> 
         raise FileExistsError(errno.EEXIST, "Something that this trainer did not write is there", str(folder))
     publish_folder(staging, folder)
     remove_staging(staging)
+
+
+@contextmanager
+def tied_weights_left_out(model) -> Iterator[None]:
+    """Within, Trainer knows that a tied weight is saved under one name, and does not call the other missing."""
+    if not isinstance(model, PreTrainedModel):  # adapters
+        yield
+        return
+    before, weights = model._keys_to_ignore_on_save, dict(model.named_parameters(remove_duplicate=False))
+    pairs = model.all_tied_weights_keys.items()
+    tied = {name for name, source in pairs if name in weights and weights[name] is weights.get(source)}
+    model._keys_to_ignore_on_save = {*(before or ()), *tied}
+    try:
+        yield
+    finally:
+        model._keys_to_ignore_on_save = before
 
 
 def make_room(trainer, run_dir: str | os.PathLike, name: str) -> None:

@@ -32,6 +32,7 @@ from .checkpoint import (
     publish_checkpoint,
     read_content,
     remove_staging,
+    tied_weights_left_out,
     warn_of_other_order,
     write_model,
 )
@@ -91,7 +92,8 @@ class ResumableTrainer(Trainer):
             if self._checkpoint is not None:
                 before = read_content(self._checkpoint)["settings"]
                 check_optimizer(self._checkpoint, before, optimizer_of(self, self._given))
-            output = super().train(self._checkpoint, trial, *args, **kwargs)
+            with tied_weights_left_out(self.model):
+                output = super().train(self._checkpoint, trial, *args, **kwargs)
         return output._replace(training_loss=output.metrics["train_loss"])
 
     def begin_run(self) -> None:

@@ -1,6 +1,7 @@
 """A corpus as pieces and as blocks: what is read, what becomes of every token, what is cached and how it is shared."""
 
 import bz2
+import contextlib
 import copy
 import csv
 import gzip
@@ -22,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from datasets.distributed import split_dataset_by_node
+from helpers_launch import ROOT
 from torch.utils.data import DataLoader
 
 from tokenization import (
@@ -644,3 +646,68 @@ def test_a_stream_goes_on_where_it_was(taken, make_stream):
     assert rows_of(next(taking) for _ in range(taken)) == rank_rows[:taken]
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))
     assert rows_of(second) == rank_rows[taken:]
+
+
+KILLED = """
+import os, sys, time
+from pathlib import Path
+from helpers_training import make_tokenizer
+from tokenization import corpus
+
+folder = Path(sys.argv[1])
+
+def stay(*args):
+    (folder / f"pid-{os.getpid()}").touch()
+    time.sleep(60)
+    yield False, []
+
+corpus._tokenise = stay
+files = [folder / "one.txt", folder / "two.txt"]
+for file in files:
+    file.write_text("ann goes home")
+corpus.load_blocks([str(file) for file in files], make_tokenizer(), num_proc=2, cache_dir=folder / "cache")
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="asks Linux which processes run")
+def test_all_that_was_started_ends_with_a_killed_parent(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+    code = "import tokenization.documents as d; d.SHARD_BYTES = 1\n" + KILLED
+    parent, children = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], env=environment), []
+    try:
+        wait_until(lambda: len([*tmp_path.glob("pid-*")]) == 2)
+        children = children_of(parent.pid)
+        assert {int(path.name.removeprefix("pid-")) for path in tmp_path.glob("pid-*")} < {*children}
+        time.sleep(1.5)  # and not before it
+        assert children_of(parent.pid) == children
+        parent.kill()
+        parent.wait()
+        wait_until(lambda: not any(is_running(child) for child in children))
+    finally:
+        parent.kill()
+        for child in filter(is_running, children):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+
+
+def children_of(parent: int) -> list[int]:
+    pids = sorted(int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
+    return [pid for pid in pids if f"\nPPid:\t{parent}\n" in status_of(pid)]
+
+
+def is_running(pid: int) -> bool:
+    return status_of(pid) != "" and "\nState:\tZ" not in status_of(pid)
+
+
+def status_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def wait_until(is_so, seconds: float = 40) -> None:
+    end = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.1)

@@ -19,8 +19,10 @@ import datasets
 import helpers_training
 import pytest
 import torch
+import transformers
 from helpers_hub_code import HUB_CODE
 from helpers_training import make_trainer
+from safetensors import safe_open
 from tokenizers import Tokenizer
 from torch import nn
 from transformers import TrainerCallback
@@ -277,6 +279,28 @@ KEPT = (
     "This run keeps the old value, which the saved optimizer brings. For the new one open the checkpoint as a model "
 )
 KEPT += "model and start a new run."
+
+
+@pytest.mark.parametrize("make", [make_pretraining, make_fine_tuning])
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_a_resume_says_nothing_of_tied_weights(make, is_tied, tmp_path, monkeypatch):
+    def start():
+        trainer = make(tmp_path, save_total_limit=2, load_best_model_at_end=True, eval_steps=3)
+        if not is_tied:
+            config = trainer.model.config
+            config.tie_word_embeddings = False
+            trainer.model = type(trainer.model)(config)
+        return trainer
+
+    said = []
+    monkeypatch.setattr(transformers.trainer.logger, "warning", said.append)
+    train_until_cut(add(start(), CutAt(7)))
+    trainer = start()
+    train(trainer, True)
+    assert said == []
+    assert trainer.state.best_model_checkpoint is not None
+    with safe_open(tmp_path / "checkpoint-9" / "model.safetensors", "pt") as file:
+        assert ("lm_head.weight" in file.keys()) != is_tied  # noqa: SIM118
 
 
 class TestWhatACheckpointWasMadeWith:

@@ -568,3 +568,10 @@ def _without_hub(arguments):
     """Arguments that ask for pushes; the trainer must refuse before it talks to the hub."""
     arguments.push_to_hub = True
     return arguments
+
+
+@pytest.mark.parametrize("arguments", [GPT1TrainingArguments, GPT1PretrainingArguments])
+@pytest.mark.parametrize("has_accelerator", [True, False])
+def test_memory_is_pinned_for_an_accelerator_alone(arguments, has_accelerator, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: has_accelerator)
+    assert arguments(str(tmp_path)).dataloader_pin_memory is has_accelerator
