@@ -28,6 +28,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 
 from .batch_gpt1 import Examples, select_targets
+from .checks_gpt1 import check_several_labels, checked_classes
 from .configuration_gpt1 import GPT1Config
 
 # 64 MiB of float32 logits at V = 40 478: large enough for full matrix-product speed, small beside the activations.
@@ -297,10 +298,12 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
             of K binary cross-entropies, others the cross-entropy.
 
     Raises:
-        ValueError: labels of another shape.
+        ValueError: labels of another shape or type, or that the task does not have.
     """
     is_multi_label = config.problem_type == "multi_label_classification"
     needed = task_logits.shape[: 2 if is_multi_label else 1]
+    if not isinstance(labels, torch.Tensor):
+        raise ValueError(f"`labels` is a {type(labels).__name__}, but a tensor is needed: `torch.tensor(labels)`.")
     if labels.shape != needed:
         raise ValueError(
             f"`labels` are the task's labels, one {'row ' if is_multi_label else ''}per example: shape "
@@ -308,10 +311,12 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
             "`input_ids`."
         )
     if is_multi_label:
+        check_several_labels(labels)
         losses = nn.functional.binary_cross_entropy_with_logits(task_logits.float(), labels.float(), reduction="none")
         return losses.mean(-1)
     if config.is_regression:
         return nn.functional.mse_loss(task_logits.squeeze(-1).float(), labels.float(), reduction="none")
+    labels = checked_classes(labels, task_logits, config.traversal == "multiple_choice")
     return nn.functional.cross_entropy(task_logits.float(), labels, reduction="none")
 
 

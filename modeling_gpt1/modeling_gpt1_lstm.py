@@ -34,7 +34,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from .attention_gpt1 import GPT1Dropout
-from .checks_gpt1 import check_exactly_one, real_tokens
+from .checks_gpt1 import check_tokens, real_tokens
 from .configuration_gpt1_lstm import GPT1LSTMConfig
 from .modeling_gpt1 import (
     GPT1DoubleHeadsModel,
@@ -202,7 +202,7 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
                 restart within a row, which mark several sequences there if there is no mask; a cache of keys and
                 values.
         """
-        check_exactly_one(input_ids, inputs_embeds)
+        check_tokens(self.config, input_ids, inputs_embeds, token_type_ids)
         if inputs_embeds is None:
             inputs_embeds = self.tokens_embed(input_ids)
         if token_type_ids is not None:
