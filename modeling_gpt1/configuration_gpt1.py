@@ -135,6 +135,8 @@ class GPT1ConfigMixin:
     def __post_init__(self, **kwargs):
         if kwargs.get("num_labels") is not None:
             check_num_labels(kwargs["num_labels"])
+        # Private: of a file, it would outdo the `attn_implementation` that a user gives.
+        kwargs.pop("_attn_implementation", None)
         super().__post_init__(**kwargs)
 
     def validate_sizes(self):

@@ -26,6 +26,7 @@ from collections.abc import Callable
 import torch
 from transformers.conversion_mapping import register_checkpoint_conversion_mapping
 from transformers.core_model_loading import Chunk, ConversionOps, Transpose, WeightConverter, WeightRenaming
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import logging
 
 from .configuration_gpt1 import check_place
@@ -152,6 +153,23 @@ class FolderMixin:
         if pretrained_model_name_or_path is not None:
             check_place(pretrained_model_name_or_path)
         return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+
+    def _check_and_adjust_attn_implementation(
+        self, attn_implementation: str | None, is_init_check: bool = False, allow_all_kernels: bool = False
+    ) -> str:
+        """As in transformers, which fetches `owner/kernel` from the hub and runs it: here only if the user agrees.
+
+        Raises:
+            ValueError: the configuration names such code.
+        """
+        name = (attn_implementation or "").removeprefix("paged|")
+        if is_init_check and "/" in name and not allow_all_kernels and name not in ALL_ATTENTION_FUNCTIONS:
+            raise ValueError(
+                f"The attention implementation of the configuration is {attn_implementation!r}, code on the hub that "
+                "would be fetched and run. Pass `allow_all_kernels=True` to `from_pretrained` if you trust it, else "
+                "`attn_implementation='sdpa'`."
+            )
+        return super()._check_and_adjust_attn_implementation(attn_implementation, is_init_check, allow_all_kernels)
 
     def save_pretrained(self, *args, **kwargs):
         """As in transformers; the layout on disk is this class's own, whatever layout was read."""

@@ -1,10 +1,12 @@
 """What the models and configurations refuse, each by its whole sentence, and what they go on taking."""
 
+import json
 import math
 
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassClassValidationError
+from transformers import AutoModelForCausalLM, modeling_utils
 
 from modeling_gpt1 import (
     GPT1Config,
@@ -231,3 +233,58 @@ def test_a_wrong_path(opener, path):
         f"There is no folder {path!r}, and it is no name of a model on the hub, which is `owner/name`. Give the "
         "folder that `save_pretrained` wrote, with `config.json` in it."
     )
+
+
+# ---- Code from the hub
+
+
+@pytest.fixture
+def fetched(monkeypatch):
+    """What transformers would fetch and run as an attention, instead of doing so."""
+    names = []
+    monkeypatch.setattr(modeling_utils, "lazy_import_flash_attention", lambda name, **kwargs: names.append(name))
+    return names
+
+
+@pytest.mark.parametrize("name", ["stranger/kernel", "kernels-community/flash-attn2@main:attention", "paged|a/b"])
+@pytest.mark.parametrize(
+    ("model_class", "opener"),
+    [
+        (GPT1ForCausalLM, GPT1ForCausalLM),
+        (GPT1ForCausalLM, AutoModelForCausalLM),
+        (GPT1LSTMForCausalLM, GPT1LSTMForCausalLM),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:The `paged|` prefix is no longer needed")
+def test_a_configuration_fetches_no_code(tiny_model, tmp_path, fetched, model_class, opener, name):
+    tiny_model(model_class).save_pretrained(tmp_path)
+    fields = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**fields, "attn_implementation": name}))
+    assert message_of(opener.from_pretrained, tmp_path) == (
+        f"The attention implementation of the configuration is {name!r}, code on the hub that would be fetched and "
+        "run. Pass `allow_all_kernels=True` to `from_pretrained` if you trust it, else `attn_implementation='sdpa'`."
+    )
+    assert message_of(model_class, GPT1Config(attn_implementation=name)).startswith("The attention implementation of")
+    assert fetched == []
+    if model_class is GPT1ForCausalLM:
+        assert opener.from_pretrained(tmp_path, attn_implementation="sdpa").config._attn_implementation == "sdpa"
+        assert fetched == []
+    opener.from_pretrained(tmp_path, allow_all_kernels=True)
+    assert set(fetched) == {name.removeprefix("paged|")}
+
+
+@pytest.mark.parametrize("key", ["_attn_implementation", "_attn_implementation_internal"])
+def test_private_names_in_a_file_say_nothing(tiny_model, tmp_path, fetched, key):
+    tiny_model(GPT1ForCausalLM).save_pretrained(tmp_path)
+    fields = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**fields, key: "stranger/kernel"}))
+    for opener in (GPT1ForCausalLM, AutoModelForCausalLM):
+        assert opener.from_pretrained(tmp_path).config._attn_implementation == "sdpa"
+        assert opener.from_pretrained(tmp_path, attn_implementation="eager").config._attn_implementation == "eager"
+    assert fetched == []
+
+
+def test_a_user_who_names_the_code_is_asked_no_further(tiny_model, fetched):
+    model = tiny_model(GPT1ForCausalLM)
+    model.set_attn_implementation("stranger/kernel", allow_all_kernels=True)
+    assert fetched == ["stranger/kernel"]
