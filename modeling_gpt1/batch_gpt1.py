@@ -26,7 +26,7 @@ import torch
 from transformers.modeling_outputs import CausalLMOutputWithPast, ModelOutput
 
 from .attention_gpt1 import check_length
-from .checks_gpt1 import can_read, check_exactly_one, check_extracted, real_tokens
+from .checks_gpt1 import can_read, check_exactly_one, check_extracted, check_not_empty, first_place, real_tokens
 from .configuration_gpt1 import GPT1Config
 from .unpadding_gpt1 import PackedSequences, pack_sequences
 
@@ -75,7 +75,7 @@ class PaddedSequences:
 
     def extract(self, hidden_states: torch.Tensor, positions: torch.LongTensor | int) -> torch.Tensor:
         """`[S, D]`, the hidden state of each sequence at its position `[S]`, of `[S, T, D]`."""
-        rows = torch.arange(hidden_states.shape[0], device=hidden_states.device)
+        rows = torch.arange(hidden_states.shape[0], device=hidden_states.device)  # `len` would fix it in a graph
         return hidden_states[rows, positions]
 
     def targets(
@@ -183,7 +183,7 @@ def read_examples(config: GPT1Config, inputs: TaskInputs, can_pack: bool) -> Exa
         attention_mask=flatten_sequences("attention_mask", mask, (*shape, length)),
         token_type_ids=flatten_sequences("token_type_ids", inputs.token_type_ids, (*shape, length)),
         position_ids=flatten_sequences("position_ids", inputs.position_ids, (*shape, length)),
-        inputs_embeds=flatten_sequences("inputs_embeds", inputs.inputs_embeds, (*shape, length)),
+        inputs_embeds=flatten_sequences("inputs_embeds", inputs.inputs_embeds, (*shape, length, config.hidden_size)),
         num_choices=num_choices,
     )
     if mc_token_ids is None:
@@ -197,6 +197,9 @@ def read_examples(config: GPT1Config, inputs: TaskInputs, can_pack: bool) -> Exa
         )
     is_present = flatten_sequences("choice_mask", inputs.choice_mask, shape)
     is_present = None if is_present is None else is_present.view(shape).bool()
+    if is_present is not None and can_read(is_present) and not is_present.any(1).all():
+        (example,) = first_place(~is_present.any(1))
+        raise ValueError(f"`choice_mask` says that example {example} has no choice at all. Leave the example out.")
     packed = without_padding(config, padded) if can_pack else None
     # Packed, padding has no hidden state of its own; and the host has waited for the batch already.
     if packed is not None or can_read(given):
@@ -253,20 +256,21 @@ def count_sequences(traversal: str, input_ids: torch.Tensor | None, inputs_embed
             f"The traversal {traversal!r} needs `{name}` of shape {shape}, but got {list(given.shape)}. "
             "TraversalCollator makes such batches."
         )
+    check_not_empty(name, given.shape)
     return num_choices
 
 
 def flatten_sequences(name: str, tensor: torch.Tensor | None, shape: tuple[int, ...]) -> torch.Tensor | None:
-    """`[B, C, …]` to `[B · C, …]`; `tensor` has the leading `shape`, in which a C of 1 may be left out.
+    """`[B, C, …]` to `[B · C, …]`; `tensor` has this `shape`, in which a C of 1 may be left out.
 
     Raises:
-        ValueError: another leading shape.
+        ValueError: another shape.
     """
     if tensor is None:
         return None
-    if tensor.shape[: len(shape)] == shape:
+    if tensor.shape == shape:
         return tensor.flatten(0, 1)
-    if shape[1] == 1 and tensor.shape[: len(shape) - 1] == shape[:1] + shape[2:]:
+    if shape[1] == 1 and tensor.shape == shape[:1] + shape[2:]:
         return tensor
     raise ValueError(f"`{name}` needs shape {list(shape)} here, but got {list(tensor.shape)}.")
 
@@ -286,6 +290,10 @@ def both_orders(
     Raises:
         ValueError: a row without exactly one delimiter.
     """
+    if attention_mask is not None and attention_mask.shape != input_ids.shape:
+        raise ValueError(
+            f"`attention_mask` needs shape {list(input_ids.shape)} here, but got {list(attention_mask.shape)}."
+        )
     real = torch.ones_like(input_ids) if attention_mask is None else attention_mask.long()
     is_delimiter = (input_ids == delimiter_token_id) & real.bool() if delimiter_token_id is not None else real < 0
     counts = is_delimiter.sum(-1)
@@ -332,7 +340,7 @@ def predicting_places(input_ids: torch.LongTensor, attention_mask: torch.BoolTen
 
     It is not the one before where padding lies within a sequence. Before the first real token it is 0.
     """
-    places = torch.arange(input_ids.shape[1] - 1, device=input_ids.device).expand(len(input_ids), -1)
+    places = torch.arange(input_ids.shape[1] - 1, device=input_ids.device).expand_as(input_ids[:, 1:])
     return places if attention_mask is None else torch.where(attention_mask[:, :-1], places, 0).cummax(1).values
 
 

@@ -20,6 +20,7 @@ Shapes: B examples, C sequences per example, T tokens, S = B · C.
 """
 
 import torch
+from transformers import PreTrainedConfig
 
 
 def can_read(tensor: torch.Tensor) -> bool:
@@ -41,6 +42,107 @@ def check_exactly_one(input_ids: torch.Tensor | None, inputs_embeds: torch.Tenso
     """Whether a call has tokens, and says once which."""
     if (input_ids is None) == (inputs_embeds is None):
         raise ValueError("Exactly one of `input_ids` and `inputs_embeds` is needed.")
+
+
+def check_not_empty(name: str, shape: torch.Size) -> None:
+    """Whether a batch has rows and tokens."""
+    if 0 in shape:
+        raise ValueError(
+            f"`{name}` has the shape {list(shape)}, but a batch needs at least one row and one token. Leave empty "
+            "batches out, and give an empty text its first token."
+        )
+
+
+def check_tokens(
+    config: PreTrainedConfig,
+    input_ids: torch.Tensor | None,
+    inputs_embeds: torch.Tensor | None,
+    token_type_ids: torch.Tensor | None,
+) -> None:
+    """Whether a decoder can look up what it was given: `input_ids [B, T]` or `inputs_embeds [B, T, D]`, and types.
+
+    Raises:
+        ValueError: neither or both; another shape or type; ids that have no embedding.
+    """
+    check_exactly_one(input_ids, inputs_embeds)
+    name, given = ("input_ids", input_ids) if inputs_embeds is None else ("inputs_embeds", inputs_embeds)
+    needed = ["B", "T"] if inputs_embeds is None else ["B", "T", config.hidden_size]
+    if given.dim() != len(needed) or (inputs_embeds is not None and given.shape[2] != config.hidden_size):
+        raise ValueError(
+            f"`{name}` needs the shape [{', '.join(map(str, needed))}], rows of tokens, but got {list(given.shape)}."
+        )
+    check_not_empty(name, given.shape)
+    if inputs_embeds is None:
+        check_ids("input_ids", input_ids, config.vocab_size)
+    if token_type_ids is not None:
+        if token_type_ids.shape not in (given.shape[:2], (1, given.shape[1])):
+            raise ValueError(
+                f"`token_type_ids` needs the shape {list(given.shape[:2])}, an id for each token, but got "
+                f"{list(token_type_ids.shape)}."
+            )
+        check_ids("token_type_ids", token_type_ids, config.vocab_size)
+
+
+def check_ids(name: str, ids: torch.Tensor, vocab_size: int, ignored: int | None = None) -> None:
+    """Whether all are ids of the vocabulary, or `ignored`.
+
+    Raises:
+        ValueError: another type; an id that is none.
+    """
+    if not is_whole(ids):
+        raise ValueError(f"`{name}` needs ids, whole numbers of torch.int64, but got {ids.dtype}.")
+    if not can_read(ids):
+        return
+    is_wrong = (ids < 0) | (ids >= vocab_size)
+    is_wrong = is_wrong if ignored is None else is_wrong & (ids != ignored)
+    if is_wrong.any():
+        place = first_place(is_wrong)
+        others = "" if ignored is None else f", and {ignored} for what is no target"
+        raise ValueError(
+            f"`{name}` has {ids[place].item()} at {list(place)}, but the vocabulary has the ids 0 to "
+            f"{vocab_size - 1}{others}. Use the model's own tokenizer; if it has grown, call "
+            "`model.resize_token_embeddings(len(tokenizer))`."
+        )
+
+
+def check_position_ids(config: PreTrainedConfig, position_ids: torch.Tensor | None, shape: torch.Size) -> None:
+    """Whether there is a position for each of `[B, T]` tokens.
+
+    Raises:
+        ValueError: another shape or type; positions that the model does not have.
+    """
+    if position_ids is None:
+        return
+    if position_ids.shape not in (shape, (1, shape[1])) or not is_whole(position_ids):
+        raise ValueError(
+            f"`position_ids` needs the shape {list(shape)}, a whole number for each token, but got "
+            f"{list(position_ids.shape)} of {position_ids.dtype}."
+        )
+    limit = config.max_position_embeddings
+    if can_read(position_ids):
+        is_wrong = (position_ids < 0) | (position_ids >= limit)
+        if is_wrong.any():
+            raise ValueError(
+                f"`position_ids` has {position_ids[is_wrong][0].item()}, but the model has the positions 0 to "
+                f"{limit - 1} (`max_position_embeddings` is {limit})."
+            )
+
+
+def check_targets(targets: torch.Tensor | None, hidden_states: torch.Tensor, vocab_size: int) -> None:
+    """Whether each of `hidden_states [B, T, D]` has a target, an id or −100.
+
+    Raises:
+        ValueError: another shape or type; an id that is none.
+    """
+    if targets is None:
+        return
+    needed = hidden_states.shape[:2]
+    if targets.shape != needed:
+        raise ValueError(
+            f"`labels` needs the shape {list(needed)}, one for each token, but got {list(targets.shape)}. Pass a copy "
+            "of `input_ids`, with -100 for what is no target."
+        )
+    check_ids("labels", targets, vocab_size, ignored=-100)
 
 
 def real_tokens(attention_mask: torch.Tensor | None) -> torch.BoolTensor | None:
@@ -133,3 +235,62 @@ def check_extracted(
         f"`mc_token_ids` is {position} for {named}, but it must be {place}: that of the extract token. Leave "
         "`mc_token_ids` out for the last real token of each sequence."
     )
+
+
+def checked_classes(labels: torch.Tensor, task_logits: torch.Tensor, has_choices: bool) -> torch.LongTensor:
+    """The class or choice of each example, `[B]`, as int64; −100 is none.
+
+    Args:
+        labels (`[B]`): whole numbers.
+        task_logits (`[B, K]`): scores, −∞ at choices that an example does not have.
+        has_choices: whether they are scores of choices.
+
+    Raises:
+        ValueError: another type; a class or a choice that there is not.
+    """
+    if not is_whole(labels):
+        raise ValueError(
+            f"`labels` are the numbers of {'choices' if has_choices else 'classes'}, torch.int64, but got "
+            f"{labels.dtype}. Pass `labels.long()` if they are whole numbers; for regression the model needs "
+            "`num_labels=1`."
+        )
+    labels = labels.long()
+    if not can_read(labels):
+        return labels
+    num_labels = task_logits.shape[1]
+    is_counted = labels != -100
+    is_wrong = ((labels < 0) | (labels >= num_labels)) & is_counted
+    if is_wrong.any():
+        (example,) = first_place(is_wrong)
+        raise ValueError(
+            f"The label of example {example} is {labels[example].item()}, but there are {num_labels} "
+            f"{'choices' if has_choices else 'classes (`num_labels`)'}: a label is one of 0 to {num_labels - 1}, or "
+            "-100 for none."
+        )
+    if has_choices and can_read(task_logits):
+        scores = task_logits.detach().gather(1, labels.clamp(min=0)[:, None])[:, 0]
+        is_absent = scores.isneginf() & is_counted
+        if is_absent.any():
+            (example,) = first_place(is_absent)
+            raise ValueError(
+                f"The label of example {example} is {labels[example].item()}, but `choice_mask` says that it has no "
+                "such choice. Mend the label or the mask."
+            )
+    return labels
+
+
+def check_several_labels(labels: torch.Tensor) -> None:
+    """Whether `labels [B, K]` are probabilities of classes, or −100 for none.
+
+    Raises:
+        ValueError: they are not.
+    """
+    if not can_read(labels) or labels.dtype == torch.bool:
+        return
+    is_wrong = ~((labels >= 0) & (labels <= 1)) & (labels != -100)
+    if is_wrong.any():
+        example, label = first_place(is_wrong)
+        raise ValueError(
+            f"Label {label} of example {example} is {labels[example, label].item()}, but a label says by 0 or 1 "
+            "whether the class holds."
+        )

@@ -20,6 +20,8 @@ section 2.1 of "Language Models are Few-Shot Learners" (Brown et al., 2020).
 """
 
 import copy
+import os
+import re
 from typing import TYPE_CHECKING
 
 from huggingface_hub.dataclasses import strict, validated_field
@@ -86,6 +88,28 @@ def fraction(default: float):
     return validated_field(check_fraction, default=default)
 
 
+def check_num_labels(num_labels: int):
+    if not isinstance(num_labels, int) or isinstance(num_labels, bool) or num_labels < 1:
+        raise ValueError(
+            f"`num_labels` is {num_labels!r}, but it must be a whole number of at least 1: the number of classes, or "
+            "1 for regression."
+        )
+
+
+def check_place(name: str | os.PathLike):
+    """Whether there is a folder or a file of this name, or the hub may have a model of it.
+
+    Raises:
+        OSError: neither.
+    """
+    name = os.fspath(name)
+    if not os.path.exists(name) and re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*", name) is None:
+        raise OSError(
+            f"There is no folder {name!r}, and it is no name of a model on the hub, which is `owner/name`. Give the "
+            "folder that `save_pretrained` wrote, with `config.json` in it."
+        )
+
+
 class GPT1ConfigMixin:
     """What the configurations of all GPT-1 models share: the Auto classes that open them, sizes and the objective."""
 
@@ -98,11 +122,33 @@ class GPT1ConfigMixin:
         self.auto_map = {**own, **foreign_references(self.auto_classes, getattr(self, "auto_map", None))}
         super().save_pretrained(*args, **kwargs)
 
+    @classmethod
+    def get_config_dict(cls, pretrained_model_name_or_path, **kwargs):
+        """As in transformers.
+
+        Raises:
+            OSError: there is no such folder.
+        """
+        check_place(pretrained_model_name_or_path)
+        return super().get_config_dict(pretrained_model_name_or_path, **kwargs)
+
+    def __post_init__(self, **kwargs):
+        if kwargs.get("num_labels") is not None:
+            check_num_labels(kwargs["num_labels"])
+        # Private: of a file, it would outdo the `attn_implementation` that a user gives.
+        kwargs.pop("_attn_implementation", None)
+        super().__post_init__(**kwargs)
+
     def validate_sizes(self):
-        """Part of `@strict`: sizes that no model can have."""
+        """Part of `@strict`: sizes and an ε that no model can have."""
         for name in self.sizes:
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` is {getattr(self, name)}, but it must be at least 1.")
+        if not 0 <= self.layer_norm_epsilon < float("inf"):
+            raise ValueError(
+                f"`layer_norm_epsilon` is {self.layer_norm_epsilon}, but it must be a finite number of at least 0. "
+                "The paper's models have 1e-05."
+            )
 
     def validate_objective(self):
         """Part of `@strict`: fields of the fine-tuning objective."""
@@ -325,6 +371,7 @@ def config_for_task(config: PreTrainedConfig, model_class: type) -> PreTrainedCo
     Raises:
         ValueError: the class does not score the traversal; labels that the traversal does not have.
     """
+    check_num_labels(config.num_labels)
     if config.traversal is None:
         config = copy.deepcopy(config)
         config.traversal = model_class.supported_traversals[0]

@@ -21,10 +21,15 @@ Sources: `OpenAIGPTDoubleHeadsModel`, `GPT2DoubleHeadsModel` and their kin in tr
 https://github.com/huggingface/transformers/blob/main/src/transformers/models/gpt2/modeling_gpt2.py).
 """
 
+from collections.abc import Callable
+
 import torch
 from transformers.conversion_mapping import register_checkpoint_conversion_mapping
 from transformers.core_model_loading import Chunk, ConversionOps, Transpose, WeightConverter, WeightRenaming
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import logging
+
+from .configuration_gpt1 import check_place
 
 logger = logging.get_logger(__name__)
 
@@ -131,3 +136,50 @@ def contiguous_state_dict(state_dict: dict[str, torch.Tensor]) -> dict[str, torc
         if not tensor.is_contiguous() and tensor.data_ptr() not in made:
             made[tensor.data_ptr()] = tensor.contiguous()
     return {name: made.get(tensor.data_ptr(), tensor) for name, tensor in state_dict.items()}
+
+
+class FolderMixin:
+    """What opening, saving and pushing add to transformers'."""
+
+    push_model: Callable | None = None  # a function of the model and what `push_to_hub` takes
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs):
+        """As in transformers.
+
+        Raises:
+            OSError: there is no such folder, and the hub has no such names.
+        """
+        if pretrained_model_name_or_path is not None:
+            check_place(pretrained_model_name_or_path)
+        return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+
+    def _check_and_adjust_attn_implementation(
+        self, attn_implementation: str | None, is_init_check: bool = False, allow_all_kernels: bool = False
+    ) -> str:
+        """As in transformers, which fetches `owner/kernel` from the hub and runs it: here only if the user agrees.
+
+        Raises:
+            ValueError: the configuration names such code.
+        """
+        name = (attn_implementation or "").removeprefix("paged|")
+        if is_init_check and "/" in name and not allow_all_kernels and name not in ALL_ATTENTION_FUNCTIONS:
+            raise ValueError(
+                f"The attention implementation of the configuration is {attn_implementation!r}, code on the hub that "
+                "would be fetched and run. Pass `allow_all_kernels=True` to `from_pretrained` if you trust it, else "
+                "`attn_implementation='sdpa'`."
+            )
+        return super()._check_and_adjust_attn_implementation(attn_implementation, is_init_check, allow_all_kernels)
+
+    def save_pretrained(self, *args, **kwargs):
+        """As in transformers; the layout on disk is this class's own, whatever layout was read."""
+        kwargs["save_original_format"] = False
+        if any(not weight.is_contiguous() for weight in self.parameters()):  # see `order_weights_for_generation`
+            kwargs["state_dict"] = contiguous_state_dict(kwargs.get("state_dict") or self.state_dict())
+        return super().save_pretrained(*args, **kwargs)
+
+    def push_to_hub(self, repo_id: str, **kwargs):
+        """As in transformers; with the package that this file belongs to, as its own push does."""
+        if self.push_model is None:  # a copy that came with a model
+            return super().push_to_hub(repo_id, **kwargs)
+        return self.push_model(repo_id, **kwargs)

@@ -29,6 +29,7 @@ from torch.autograd.function import once_differentiable
 from transformers.utils import logging
 
 from .batch_gpt1 import Examples, TaskInputs, select_targets
+from .checks_gpt1 import check_several_labels, checked_classes
 from .configuration_gpt1 import GPT1Config
 
 logger = logging.get_logger(__name__)
@@ -303,10 +304,12 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
             of K binary cross-entropies, others the cross-entropy.
 
     Raises:
-        ValueError: labels of another shape.
+        ValueError: labels of another shape or type, or that the task does not have.
     """
     is_multi_label = config.problem_type == "multi_label_classification"
     needed = task_logits.shape[: 2 if is_multi_label else 1]
+    if not isinstance(labels, torch.Tensor):
+        raise ValueError(f"`labels` is a {type(labels).__name__}, but a tensor is needed: `torch.tensor(labels)`.")
     if labels.shape != needed:
         raise ValueError(
             f"`labels` are the task's labels, one {'row ' if is_multi_label else ''}per example: shape "
@@ -314,11 +317,13 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
             "`input_ids`."
         )
     if is_multi_label:
+        check_several_labels(labels)
         losses = nn.functional.binary_cross_entropy_with_logits(task_logits.float(), labels.float(), reduction="none")
         losses = losses.mean(-1)
     elif config.is_regression:
         losses = nn.functional.mse_loss(task_logits.squeeze(-1).float(), labels.float(), reduction="none")
     else:
+        labels = checked_classes(labels, task_logits, config.traversal == "multiple_choice")
         return nn.functional.cross_entropy(task_logits.float(), labels, reduction="none")  # 0 where the label is -100
     return losses.masked_fill(~labels_are_counted(labels), 0.0)
 

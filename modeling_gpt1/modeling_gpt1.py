@@ -49,9 +49,9 @@ from .attention_gpt1 import (
     eager_attention_forward,
 )
 from .batch_gpt1 import Examples, GPT1CausalLMOutput, GPT1DoubleHeadsModelOutput, TaskInputs, read_examples
-from .checks_gpt1 import check_exactly_one, padding_mask
+from .checks_gpt1 import check_position_ids, check_targets, check_tokens, padding_mask
 from .configuration_gpt1 import TRAVERSALS, GPT1Config, config_for_task
-from .layouts_gpt1 import contiguous_state_dict, register_foreign_layouts
+from .layouts_gpt1 import FolderMixin, register_foreign_layouts
 from .loss_gpt1 import ExtractTokenCheck, FineTuningLosses, GPT1LMHead, GPT1TaskHead, LMHeadMixin, task_loss
 from .unpadding_gpt1 import PackedSequences
 
@@ -158,7 +158,7 @@ class GPT1Block(GradientCheckpointingLayer):
         return self.ln_2(hidden_states + self.mlp(hidden_states))
 
 
-class GPT1PreTrainedModel(PreTrainedModel):
+class GPT1PreTrainedModel(FolderMixin, PreTrainedModel):
     """Weights, loading and saving that all GPT-1 models share."""
 
     config: GPT1Config
@@ -173,7 +173,6 @@ class GPT1PreTrainedModel(PreTrainedModel):
     _supports_attention_backend = True
     _can_compile_fullgraph = True
     _can_record_outputs = {"hidden_states": GPT1Block, "attentions": GPT1Attention}
-    push_model: Callable | None = None  # a function of the model and what `push_to_hub` takes
     # Causal-mask buffers of openai-gpt and GPT-2 files written by old releases.
     _keys_to_ignore_on_load_unexpected = [r"attn\.(masked_)?bias$"]
 
@@ -184,19 +183,6 @@ class GPT1PreTrainedModel(PreTrainedModel):
         if getattr(module, "ends_in_residual", False) and self.config.rescale_prenorm_residual:
             std = self.config.initializer_range / math.sqrt(2 * self.config.num_hidden_layers)
             initialization.normal_(module.weight, mean=0.0, std=std)
-
-    def save_pretrained(self, *args, **kwargs):
-        """As in transformers; the layout on disk is this class's own, whatever layout was read."""
-        kwargs["save_original_format"] = False
-        if any(not weight.is_contiguous() for weight in self.parameters()):  # see `order_weights_for_generation`
-            kwargs["state_dict"] = contiguous_state_dict(kwargs.get("state_dict") or self.state_dict())
-        return super().save_pretrained(*args, **kwargs)
-
-    def push_to_hub(self, repo_id: str, **kwargs):
-        """As in transformers; with the package that this file belongs to, as its own push does."""
-        if self.push_model is None:  # a copy that came with a model
-            return super().push_to_hub(repo_id, **kwargs)
-        return self.push_model(repo_id, **kwargs)
 
 
 class GPT1Model(GPT1PreTrainedModel):
@@ -247,7 +233,7 @@ class GPT1Model(GPT1PreTrainedModel):
         Raises:
             ValueError: neither or both of `input_ids` and `inputs_embeds`; more tokens than positions.
         """
-        check_exactly_one(input_ids, inputs_embeds)
+        check_tokens(self.config, input_ids, inputs_embeds, token_type_ids)
         if inputs_embeds is None:
             inputs_embeds = self.tokens_embed(input_ids)
         if use_cache and past_key_values is None and not self.training:
@@ -256,6 +242,7 @@ class GPT1Model(GPT1PreTrainedModel):
         num_past = past_key_values.get_seq_length() if past_key_values is not None else 0
         if packing is None:
             check_length(self.config, num_past, inputs_embeds.shape[1], position_ids)
+            check_position_ids(self.config, position_ids, inputs_embeds.shape[:2])
         attention_mask = padding_mask(attention_mask, inputs_embeds, num_past)
         # The mask function reads packed sequences from `position_ids`, so it sees only those of the caller.
         masks = causal_masks(self.config, inputs_embeds, attention_mask, past_key_values, position_ids)
@@ -331,14 +318,15 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
             **kwargs,
         )
         hidden_states = outputs.last_hidden_state  # [B, T, D]
-        has_targets = labels is not None or shift_labels is not None
+        targets = labels if shift_labels is None else shift_labels
+        check_targets(targets, hidden_states, self.config.vocab_size)
         if skip_logits is None:
-            skip_logits = self.training and has_targets
+            skip_logits = self.training and targets is not None
         logits = loss = example_losses = None
         if not skip_logits:
             kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
             logits = self.lm_head(hidden_states[:, kept, :])
-        if has_targets:
+        if targets is not None:
             if shift_labels is None:
                 hidden_states, shift_labels = hidden_states[:, :-1], labels[:, 1:]
             loss, example_losses = self.next_token_loss(hidden_states, shift_labels, num_items_in_batch)

@@ -34,7 +34,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from .attention_gpt1 import GPT1Dropout
-from .checks_gpt1 import check_exactly_one, real_tokens
+from .checks_gpt1 import check_tokens, real_tokens
 from .configuration_gpt1_lstm import GPT1LSTMConfig
 from .modeling_gpt1 import (
     GPT1DoubleHeadsModel,
@@ -120,6 +120,9 @@ class GPT1LSTMLayer(GradientCheckpointingLayer):
         order = (~real_tokens).long().argsort(dim=1, stable=True)[..., None]  # real tokens first
         lengths = real_tokens.sum(1)
         aligned = hidden_states.gather(1, order.expand_as(hidden_states))
+        if torch.compiler.is_exporting():  # a program keeps no state, which the padding after the tokens would change
+            output, state = self.lstm(aligned, state)
+            return output.gather(1, order.argsort(dim=1).expand_as(output)), state
         # A row of padding alone reads one token, whose output and state nobody sees.
         packed = pack_padded_sequence(aligned, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
         output, new_state = self.lstm(packed, state)
@@ -202,11 +205,16 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
                 restart within a row, which mark several sequences there if there is no mask; a cache of keys and
                 values.
         """
-        check_exactly_one(input_ids, inputs_embeds)
+        check_tokens(self.config, input_ids, inputs_embeds, token_type_ids)
         if inputs_embeds is None:
             inputs_embeds = self.tokens_embed(input_ids)
         if token_type_ids is not None:
             inputs_embeds = inputs_embeds + self.tokens_embed(token_type_ids)
+        if torch.compiler.is_exporting() and (use_cache or past_key_values is not None):
+            raise ValueError(
+                "An exported program cannot take or return the state of an LSTM. Export the model with "
+                "`use_cache=False` and without `past_key_values`."
+            )
         if use_cache and past_key_values is None and not self.training:
             past_key_values = self.new_state()
         state_layers = self._state_layers(past_key_values)
@@ -256,7 +264,7 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
                     "padding, with a column for each token before these too."
                 )
             is_real = real_tokens(attention_mask)[:, num_past:]
-            return None if is_real.all() else is_real
+            return None if not torch.compiler.is_exporting() and is_real.all() else is_real
         if position_ids is not None and (position_ids.diff() < 0).any():
             raise ValueError(
                 "`position_ids` restart within a row, which marks several sequences there, but an LSTM would carry "

@@ -714,12 +714,16 @@ def test_choice_mask_of_another_traversal(tiny_model, kind):
     )
 
 
-def test_a_label_that_points_at_an_absent_choice_is_not_hidden(tiny_model):
-    """The collator refuses such rows; here the probability is 0 and the loss says so."""
+def test_a_label_that_points_at_an_absent_choice_is_refused(tiny_model):
+    """The collator refuses such rows, too."""
     model = tiny_model(GPT1DoubleHeadsModel, **KINDS["ragged_multiple_choice"].fields)
     batch = collate(make_examples("ragged_multiple_choice"))
     batch["labels"][0] = 3
-    assert model(**batch).loss.item() == float("inf")
+    with pytest.raises(ValueError) as error:
+        model(**batch)
+    assert str(error.value) == (
+        "The label of example 0 is 3, but `choice_mask` says that it has no such choice. Mend the label or the mask."
+    )
 
 
 # ---- Compiled.
