@@ -16,6 +16,7 @@ import datasets
 import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
+from transformers.utils import logging
 
 from ..storage.writing import check_folder, publish_files
 from .batching import LengthGrouping
@@ -31,9 +32,12 @@ from .checkpoint import (
     warn_of_other_order,
     write_model,
 )
+from .divergence import DivergenceError, advice, check_logs, has_finite_weights
 from .losses import RunningLosses
 from .sharing import SharedRows, SharedStream, UncountedBatch, share_rows
 from .throughput import Throughput
+
+logger = logging.get_logger(__name__)
 
 
 class ResumableTrainer(Trainer):
@@ -45,6 +49,8 @@ class ResumableTrainer(Trainer):
     Raises:
         ValueError: `output_dir` cannot be written; `resume_from_checkpoint` names a checkpoint that is not whole.
         CheckpointError: the disk is full, or the folder can no longer be written.
+        DivergenceError: the loss, the gradient norm or the weights to be written are not finite, and the argument
+            `stop_at_divergence` does not let the run go on.
     """
 
     def __init__(self, model=None, args: TrainingArguments | None = None, *others, **kwargs):
@@ -57,6 +63,7 @@ class ResumableTrainer(Trainer):
         self._staging_dir: str | None = None  # where the checkpoint under way is written
         self._may_save = False  # whether an update is complete
         self._last_step = 0  # whose end Trainer has come to
+        self._last_finite_log = 0  # the step of it
         self._last_update: tuple[float | None, float | None] = (None, None)  # gradient norm and learning rate
         self._stream_position = (0, 0)  # pass through a stream, and batches of it
         self._first_pass: tuple[int, int] | None = None  # the position that a resumed stream begins at
@@ -78,6 +85,7 @@ class ResumableTrainer(Trainer):
             clear_leftovers(self._run_dir)
         self._checkpoint = checkpoint_to_resume(resume_from_checkpoint, self._run_dir)
         output = super().train(self._checkpoint, trial, *args, **kwargs)
+        self._check_weights()  # the last updates may have no log and no checkpoint
         return output._replace(training_loss=output.metrics["train_loss"])
 
     def begin_run(self) -> None:
@@ -85,6 +93,7 @@ class ResumableTrainer(Trainer):
         self.throughput.stop()
         self.running_losses.restart(self.state.global_step)
         self._last_step, self._last_update, self._may_save = self.state.global_step, (None, None), False
+        self._last_finite_log = self.state.global_step
         self._first_pass, self.skips_evaluation = None, self.args.eval_on_start and self._checkpoint is not None
         if self._checkpoint is None:
             return
@@ -172,6 +181,8 @@ class ResumableTrainer(Trainer):
             tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate=learning_rate
         )
         self._may_save = False
+        if self._globalstep_last_logged == self.state.global_step:
+            tr_loss.zero_()  # Trainer takes it away from itself, which leaves NaN of what is not finite
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "train_loss" in logs:  # the run is over
@@ -182,6 +193,30 @@ class ResumableTrainer(Trainer):
                 # Trainer keeps the best one alone, and would delete the other in its place.
                 delete_old_checkpoints(self._run_dir, 1, {os.path.basename(best)})
         super().log(logs, start_time)
+        if self._stops_at_divergence:
+            check_logs(self, logs, self._last_finite_log, self._run_dir)
+        if "loss" in logs:
+            self._last_finite_log = self.state.global_step
+
+    # ---- Divergence
+
+    @property
+    def _stops_at_divergence(self) -> bool:
+        return getattr(self.args, "stop_at_divergence", True) and self._run_dir is not None
+
+    def _check_weights(self) -> bool:
+        """Whether the weights are finite; a call of all processes.
+
+        Raises:
+            DivergenceError: they are not, and the run is not to go on.
+        """
+        if has_finite_weights(self):
+            return True
+        problem = f"Weights are not finite after update {self.state.global_step}"
+        if self._stops_at_divergence:
+            raise DivergenceError(f"{problem}. {advice(self._run_dir)}")
+        logger.warning(f"{problem}, so they are not written as a checkpoint.")
+        return False
 
     # ---- What a checkpoint adds to Trainer's
 
@@ -222,6 +257,8 @@ class ResumableTrainer(Trainer):
     def _save_checkpoint(self, model, trial):
         if self.is_in_train and not self._may_save:
             self.control.should_save = True  # a callback asks in the middle of an update, whose end comes next
+            return
+        if not self._check_weights():
             return
         run_dir, name = self._get_output_dir(trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         staging = Path(run_dir, INCOMPLETE_DIR, name)
