@@ -63,6 +63,8 @@ class ResumableTrainer(Trainer):
         self._staging_dir: str | None = None  # where the checkpoint under way is written
         self._may_save = False  # whether an update is complete
         self._last_step = 0  # whose end Trainer has come to
+        self._num_batches = 0  # of the pass under way
+        self._losses_of_updates: tuple | None = None  # of the pass under way, without batches that fill no update
         self._last_finite_log = 0  # the step of it
         self._last_update: tuple[float | None, float | None] = (None, None)  # gradient norm and learning rate
         self._stream_position = (0, 0)  # pass through a stream, and batches of it
@@ -131,6 +133,7 @@ class ResumableTrainer(Trainer):
         return loader
 
     def training_step(self, model, inputs, num_items_in_batch=None):
+        self._num_batches += 1
         loss = super().training_step(model, inputs, num_items_in_batch)
         if isinstance(inputs, UncountedBatch) and "attention_mask" in inputs:
             inputs["attention_mask"] = torch.zeros_like(inputs["attention_mask"])  # Trainer counts the tokens next
@@ -147,6 +150,8 @@ class ResumableTrainer(Trainer):
         if hasattr(train_dataloader, "set_epoch"):
             # The loader that skips batches for one of several processes knows no sampler but accelerate's own.
             train_dataloader.set_epoch(epoch)
+        self._keep_losses()
+        num_updates, self._num_batches = self.state.global_step, 0
         super()._run_epoch(
             epoch=epoch,
             train_dataloader=train_dataloader,
@@ -154,6 +159,9 @@ class ResumableTrainer(Trainer):
             steps_trained_in_current_epoch=steps_trained_in_current_epoch,
             **others,
         )
+        is_whole = epoch > epochs_trained or steps_trained_in_current_epoch == 0
+        if is_whole and self.state.global_step == num_updates and not self.control.should_training_stop:
+            self._check_pass(self._num_batches)
 
     def _maybe_log_save_evaluate(
         self, tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate=None
@@ -170,6 +178,7 @@ class ResumableTrainer(Trainer):
         if is_epoch_over and not self.accelerator.sync_gradients:
             # The last batches of a stream fill no update. Trainer would add them to the first of the next pass.
             model.zero_grad()
+            self._leave_out_last_batches(tr_loss)
         if learning_rate is None:  # resumed at the very end of a stream
             grad_norm, learning_rate = self._last_update
         self._last_update = grad_norm, learning_rate
@@ -183,6 +192,36 @@ class ResumableTrainer(Trainer):
         self._may_save = False
         if self._globalstep_last_logged == self.state.global_step:
             tr_loss.zero_()  # Trainer takes it away from itself, which leaves NaN of what is not finite
+        self._keep_losses()
+
+    # ---- Passes through a stream
+
+    def _keep_losses(self) -> None:
+        """Those of the updates up to now, without the batches of an update that a pass through a stream breaks off."""
+        if not has_length(self.train_dataset):
+            self._losses_of_updates = self._tr_loss.clone(), self.running_losses.sums
+
+    def _leave_out_last_batches(self, tr_loss: torch.Tensor) -> None:
+        loss, self.running_losses.sums = self._losses_of_updates
+        tr_loss.copy_(loss)
+        logger.warning_once(
+            "The last batches of each pass through the training stream fill no update (`gradient_accumulation_steps` "
+            f"is {self.args.gradient_accumulation_steps}) and are left out."
+        )
+
+    def _check_pass(self, num_batches: int) -> None:
+        """Whether passes through a stream ever fill an update.
+
+        Raises:
+            ValueError: they do not, and the run would never end.
+        """
+        needed = self.args.gradient_accumulation_steps
+        if 0 < num_batches < needed and not has_length(self.train_dataset):
+            raise ValueError(
+                f"A whole pass through the training stream has {num_batches} batches for each process, but an update "
+                f"needs {needed} (`gradient_accumulation_steps`), so no update would ever be made. Lower "
+                "`gradient_accumulation_steps` or `per_device_train_batch_size`, or give more rows."
+            )
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "train_loss" in logs:  # the run is over
