@@ -44,6 +44,7 @@ TEST = [
     IMPORT_LINTER,
     "onnxruntime>=1.23",
     "onnxscript>=0.7",
+    "optuna>=4.5",
     "peft>=0.21",
     "pytest>=9",
     "pytest-xdist>=3.6",

@@ -1,7 +1,7 @@
 """Runs whose rows do not divide by processes, batches and accumulation; also run as a script by one of several.
 
 As a script: `torchrun --nproc_per_node N tests/helpers_uneven.py FOLDER` trains every case and writes what was logged
-and the weights to `FOLDER/CASE.pt`.
+and the weights to `FOLDER/CASE.pt`; and those of runs that go on from their first update to `FOLDER/CASE-resumed.pt`.
 """
 
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 import helpers_pretraining
 import helpers_training
 import torch
-from helpers_launch import show_where_it_hangs
+from helpers_launch import IS_AFTER_5_17, show_where_it_hangs
 
 from modeling_gpt1.training.launch import end_processes
 
@@ -33,17 +33,22 @@ TRAVERSALS = {"few choices": "multiple_choice"}
 LOGGED = ("loss", "task_loss", "lm_loss", "grad_norm", "perplexity", "epoch", "learning_rate")
 
 
-def make_trainer(name: str, folder: str | os.PathLike, num_processes: int):
+# Whose second update is in the same epoch or pass, and uneven.
+RESUMED = ("multiple_choice", "few of a stream") if IS_AFTER_5_17 else ()
+
+
+def make_trainer(name: str, folder: str | os.PathLike, num_processes: int, **others):
     """A trainer of `num_processes`, or one process that trains on the same rows an update."""
     num_rows, batch_size, accumulation, order = RUNS[name]
     batch_size *= num_processes // int(os.environ.get("WORLD_SIZE", "1"))
     if name in TRAVERSALS or name in helpers_training.CASES:
-        settings = {"max_steps": -1, "num_train_epochs": 2, "train_sampling_strategy": order}
+        settings = {"max_steps": -1, "num_train_epochs": 2, "train_sampling_strategy": order, **others}
         case = TRAVERSALS.get(name, name)
         trainer = helpers_training.make_trainer(case, folder, batch_size, accumulation, **settings)
         trainer.train_dataset = helpers_training.Rows(case, num_rows)
         return trainer
-    settings = {"max_steps": 5, "per_device_train_batch_size": batch_size, "gradient_accumulation_steps": accumulation}
+    settings = {"max_steps": 5, "per_device_train_batch_size": batch_size, **others}
+    settings["gradient_accumulation_steps"] = accumulation
     if order is not None:
         settings["train_sampling_strategy"] = order
     trainer = helpers_pretraining.make_trainer(folder, 1, is_stream=order is None, optim="sgd", **settings)
@@ -52,8 +57,8 @@ def make_trainer(name: str, folder: str | os.PathLike, num_processes: int):
     return trainer
 
 
-def record_of(trainer) -> dict:
-    trainer.train()
+def record_of(trainer, checkpoint: str | None = None) -> dict:
+    trainer.train(resume_from_checkpoint=checkpoint)
     logs = [{key: log[key] for key in LOGGED if key in log} for log in trainer.state.log_history if "loss" in log]
     weights = {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
     return {"logs": logs, "weights": weights, "tokens": trainer.state.num_input_tokens_seen}
@@ -61,11 +66,18 @@ def record_of(trainer) -> dict:
 
 def main(folder: str) -> None:
     show_where_it_hangs()
+    num_processes = int(os.environ["WORLD_SIZE"])
     for name in RUNS:
-        trainer = make_trainer(name, folder, int(os.environ["WORLD_SIZE"]))
+        saving = {"save_strategy": "steps", "save_steps": 1} if name in RESUMED else {}
+        trainer = make_trainer(name, Path(folder, name), num_processes, **saving)
         record = record_of(trainer)
         if trainer.is_world_process_zero():
             torch.save(record, Path(folder, f"{name}.pt"))
+    for name in RESUMED:
+        trainer = make_trainer(name, Path(folder, f"{name}-resumed"), num_processes)
+        record = record_of(trainer, str(Path(folder, name, "checkpoint-1")))
+        if trainer.is_world_process_zero():
+            torch.save(record, Path(folder, f"{name}-resumed.pt"))
     end_processes(trainer)
 
 

@@ -19,6 +19,8 @@ class GPT1TrainingArguments(TrainingArguments):
         pack_sequences (`bool`, defaults to `True`): leave padding out of the decoder and compute what the choices of
             an example have in common once, where the attention can; the results are the same but for dropout, which
             the choices then share in what they have in common.
+        stop_at_divergence (`bool`, defaults to `True`): stop with a `DivergenceError` where a logged loss or gradient
+            norm, or a weight that is to be written, is not finite. A run that goes on writes no such weights.
     """
 
     lm_coef: float | None = field(
@@ -53,6 +55,13 @@ class GPT1TrainingArguments(TrainingArguments):
     )
     # Trainer writes this into the model's configuration, where it would switch the cache off for `generate` too.
     use_cache: bool = field(default=True, metadata={"help": "The saved model generates with a key-value cache."})
+    # Else a loss that is not finite is logged as that of the updates before, or as 0.
+    logging_nan_inf_filter: bool = field(
+        default=False, metadata={"help": "Log other losses in place of those that are not finite."}
+    )
+    stop_at_divergence: bool = field(
+        default=True, metadata={"help": "Stop where a loss, gradient norm or weight is no longer finite."}
+    )
     hub_strategy: str = field(
         default="end", metadata={"help": "Push when training ends; pushes of checkpoints would hold pickles."}
     )
@@ -66,6 +75,9 @@ class GPT1TrainingArguments(TrainingArguments):
 class GPT1PretrainingArguments(TrainingArguments):
     r"""Arguments of [`GPT1PretrainingTrainer`]: those of [`transformers.TrainingArguments`] with the paper's
     pre-training defaults; a batch is 64 blocks of 512 tokens.
+
+    Args:
+        stop_at_divergence (`bool`, defaults to `True`): as in [`GPT1TrainingArguments`].
     """
 
     learning_rate: float = field(default=2.5e-4, metadata={"help": "Peak learning rate."})
@@ -85,6 +97,13 @@ class GPT1PretrainingArguments(TrainingArguments):
     )
     # Trainer writes this into the model's configuration, where it would switch the cache off for `generate` too.
     use_cache: bool = field(default=True, metadata={"help": "The saved model generates with a key-value cache."})
+    # Else a loss that is not finite is logged as that of the updates before, or as 0.
+    logging_nan_inf_filter: bool = field(
+        default=False, metadata={"help": "Log other losses in place of those that are not finite."}
+    )
+    stop_at_divergence: bool = field(
+        default=True, metadata={"help": "Stop where a loss, gradient norm or weight is no longer finite."}
+    )
     hub_strategy: str = field(
         default="end", metadata={"help": "Push when training ends; pushes of checkpoints would hold pickles."}
     )

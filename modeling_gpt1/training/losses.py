@@ -29,6 +29,19 @@ class RunningLosses:
         return means.tolist()
 
 
+# How names of an evaluation end that are not the user's metrics.
+_NO_METRIC = ("_loss", "_perplexity", "_runtime", "_per_second", "_time")
+
+
+def objective_of(evaluation: dict[str, float]) -> float:
+    """The sum of the metrics of an evaluation if there are any, else its loss; of several data sets, their sum."""
+    evaluation = {name: value for name, value in evaluation.items() if name.startswith("eval_")}  # no epoch, no tokens
+    metrics = [value for name, value in evaluation.items() if not name.endswith(_NO_METRIC)]
+    parts = ("_task_loss", "_lm_loss")
+    losses = [value for name, value in evaluation.items() if name.endswith("_loss") and not name.endswith(parts)]
+    return sum(metrics or losses)
+
+
 def perplexity(loss: float) -> float:
     """e to the mean −log P per token; infinity where that overflows."""
     return torch.tensor(loss, dtype=torch.float64).exp().item()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from accelerate.data_loader import BatchSamplerShard, IterableDatasetShard
+from accelerate.data_loader import BatchSamplerShard, DataLoaderDispatcher, IterableDatasetShard
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Sampler
 
 
@@ -117,7 +117,15 @@ def share_rows(loader: DataLoader) -> None:
 
     The loader's rows are [`SharedRows`] or a [`SharedStream`]. A loader that leaves out what does not divide
     (`drop_last`) stays as it is.
+
+    Raises:
+        ValueError: the first process reads the rows for all.
     """
+    if isinstance(loader, DataLoaderDispatcher):
+        raise ValueError(
+            "`dispatch_batches` is True (`accelerator_config`), but then the first process gives some rows to two "
+            "processes where they do not divide evenly. Leave it out: each process reads its own rows."
+        )
     shard = loader.dataset if isinstance(loader.dataset, IterableDatasetShard) else loader.batch_sampler
     if not isinstance(shard, (BatchSamplerShard, IterableDatasetShard)) or shard.drop_last:
         return

@@ -14,7 +14,8 @@ from huggingface_hub import CommitInfo
 from torch import nn
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, TrainingArguments
-from transformers.trainer_utils import EvalLoopOutput, PredictionOutput
+from transformers.trainer_utils import BestRun, EvalLoopOutput, PredictionOutput
+from transformers.utils import logging
 
 from tokenization.control_tokens import check_vocabulary
 
@@ -24,9 +25,11 @@ from .arguments import check_arguments
 from .checks import check_collator
 from .cpu_attention import choose_cpu_attention
 from .launch import check_launch, check_sharding
-from .losses import perplexity
+from .losses import objective_of, perplexity
 from .throughput import training_flops_per_token
 from .trainer_internals import ResumableTrainer
+
+logger = logging.get_logger(__name__)
 
 
 class _GPT1BaseTrainer(ResumableTrainer):
@@ -102,6 +105,26 @@ class _GPT1BaseTrainer(ResumableTrainer):
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
         """Losses of a data set from the `example_losses [examples, 2]` of the model."""
         raise NotImplementedError
+
+    # ---- Search
+
+    def hyperparameter_search(
+        self, hp_space=None, compute_objective=None, n_trials: int = 20, direction=None, *args, **kwargs
+    ) -> BestRun | list[BestRun]:
+        """As in transformers, where losses would be added to the metrics.
+
+        Args:
+            compute_objective (`Callable[[dict[str, float]], float]`, *optional*): of what an evaluation gives.
+                Default: [`objective_of`], the sum of the metrics if there are any, else the loss.
+            direction (`str` or `list[str]`, *optional*): `"minimize"` or `"maximize"`. Default: `"maximize"` for the
+                metrics of `compute_metrics`, else `"minimize"`.
+        """
+        has_metrics = compute_objective is None and self.compute_metrics is not None
+        direction = direction or ("maximize" if has_metrics else "minimize")
+        what = "the sum of the metrics" if has_metrics else "`compute_objective`" if compute_objective else "the loss"
+        logger.warning(f"The search for hyper-parameters is to {direction} {what}.")
+        objective = compute_objective or objective_of
+        return super().hyperparameter_search(hp_space, objective, n_trials, direction, *args, **kwargs)
 
     # ---- Hub
 

@@ -16,6 +16,7 @@ import datasets
 import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy, has_length
+from transformers.utils import logging
 
 from ..storage.locking import one_writer
 from ..storage.writing import check_folder, publish_files
@@ -36,10 +37,13 @@ from .checkpoint import (
     warn_of_other_order,
     write_model,
 )
+from .divergence import DivergenceError, advice, check_logs, has_finite_weights
 from .losses import RunningLosses
 from .settings import check_optimizer, given_objects, optimizer_of, settings_of, warn_of_other_settings
 from .sharing import SharedRows, SharedStream, UncountedBatch, share_rows
 from .throughput import Throughput
+
+logger = logging.get_logger(__name__)
 
 
 class ResumableTrainer(Trainer):
@@ -52,6 +56,8 @@ class ResumableTrainer(Trainer):
         ValueError: `output_dir` cannot be written, or another run writes there; `resume_from_checkpoint` names a
             checkpoint that is not whole, or one of another optimizer.
         CheckpointError: the disk is full, or the folder can no longer be written.
+        DivergenceError: the loss, the gradient norm or the weights to be written are not finite, and the argument
+            `stop_at_divergence` does not let the run go on.
     """
 
     def __init__(self, model=None, args: TrainingArguments | None = None, *others, **kwargs):
@@ -65,6 +71,9 @@ class ResumableTrainer(Trainer):
         self._hides_checkpoints = False  # from Trainer, which deletes all but the best when the run is over
         self._may_save = False  # whether an update is complete
         self._last_step = 0  # whose end Trainer has come to
+        self._num_batches = 0  # of the pass under way
+        self._losses_of_updates: tuple | None = None  # of the pass under way, without batches that fill no update
+        self._last_finite_log = 0  # the step of it
         self._last_update: tuple[float | None, float | None] = (None, None)  # gradient norm and learning rate
         self._stream_position = (0, 0)  # pass through a stream, and batches of it
         self._first_pass: tuple[int, int] | None = None  # the position that a resumed stream begins at
@@ -94,6 +103,7 @@ class ResumableTrainer(Trainer):
                 check_optimizer(self._checkpoint, before, optimizer_of(self, self._given))
             with tied_weights_left_out(self.model):
                 output = super().train(self._checkpoint, trial, *args, **kwargs)
+            self._check_weights()  # the last updates may have no log and no checkpoint
         return output._replace(training_loss=output.metrics["train_loss"])
 
     def begin_run(self) -> None:
@@ -103,6 +113,7 @@ class ResumableTrainer(Trainer):
         self._last_step, self._last_update, self._may_save = self.state.global_step, (None, None), False
         check_way(self._run_dir, self._may_write_at)
         self._settings = settings_of(self, self._given)
+        self._last_finite_log = self.state.global_step
         self._first_pass, self.skips_evaluation = None, self.args.eval_on_start and self._checkpoint is not None
         if self._checkpoint is None:
             return
@@ -141,6 +152,7 @@ class ResumableTrainer(Trainer):
         return loader
 
     def training_step(self, model, inputs, num_items_in_batch=None):
+        self._num_batches += 1
         loss = super().training_step(model, inputs, num_items_in_batch)
         if isinstance(inputs, UncountedBatch) and "attention_mask" in inputs:
             inputs["attention_mask"] = torch.zeros_like(inputs["attention_mask"])  # Trainer counts the tokens next
@@ -157,6 +169,8 @@ class ResumableTrainer(Trainer):
         if hasattr(train_dataloader, "set_epoch"):
             # The loader that skips batches for one of several processes knows no sampler but accelerate's own.
             train_dataloader.set_epoch(epoch)
+        self._keep_losses()
+        num_updates, self._num_batches = self.state.global_step, 0
         super()._run_epoch(
             epoch=epoch,
             train_dataloader=train_dataloader,
@@ -164,6 +178,9 @@ class ResumableTrainer(Trainer):
             steps_trained_in_current_epoch=steps_trained_in_current_epoch,
             **others,
         )
+        is_whole = epoch > epochs_trained or steps_trained_in_current_epoch == 0
+        if is_whole and self.state.global_step == num_updates and not self.control.should_training_stop:
+            self._check_pass(self._num_batches)
 
     def _maybe_log_save_evaluate(
         self, tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate=None
@@ -180,6 +197,7 @@ class ResumableTrainer(Trainer):
         if is_epoch_over and not self.accelerator.sync_gradients:
             # The last batches of a stream fill no update. Trainer would add them to the first of the next pass.
             model.zero_grad()
+            self._leave_out_last_batches(tr_loss)
         if learning_rate is None:  # resumed at the very end of a stream
             grad_norm, learning_rate = self._last_update
         self._last_update = grad_norm, learning_rate
@@ -191,6 +209,38 @@ class ResumableTrainer(Trainer):
             tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate=learning_rate
         )
         self._may_save = False
+        if self._globalstep_last_logged == self.state.global_step:
+            tr_loss.zero_()  # Trainer takes it away from itself, which leaves NaN of what is not finite
+        self._keep_losses()
+
+    # ---- Passes through a stream
+
+    def _keep_losses(self) -> None:
+        """Those of the updates up to now, without the batches of an update that a pass through a stream breaks off."""
+        if not has_length(self.train_dataset):
+            self._losses_of_updates = self._tr_loss.clone(), self.running_losses.sums
+
+    def _leave_out_last_batches(self, tr_loss: torch.Tensor) -> None:
+        loss, self.running_losses.sums = self._losses_of_updates
+        tr_loss.copy_(loss)
+        logger.warning_once(
+            "The last batches of each pass through the training stream fill no update (`gradient_accumulation_steps` "
+            f"is {self.args.gradient_accumulation_steps}) and are left out."
+        )
+
+    def _check_pass(self, num_batches: int) -> None:
+        """Whether passes through a stream ever fill an update.
+
+        Raises:
+            ValueError: they do not, and the run would never end.
+        """
+        needed = self.args.gradient_accumulation_steps
+        if 0 < num_batches < needed and not has_length(self.train_dataset):
+            raise ValueError(
+                f"A whole pass through the training stream has {num_batches} batches for each process, but an update "
+                f"needs {needed} (`gradient_accumulation_steps`), so no update would ever be made. Lower "
+                "`gradient_accumulation_steps` or `per_device_train_batch_size`, or give more rows."
+            )
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "train_loss" in logs:  # the run is over
@@ -202,6 +252,30 @@ class ResumableTrainer(Trainer):
                 delete_old_checkpoints(self._run_dir, 1, {os.path.basename(best)})
         super().log(logs, start_time)
         self._hides_checkpoints = "train_loss" in logs
+        if self._stops_at_divergence:
+            check_logs(self, logs, self._last_finite_log, self._run_dir)
+        if "loss" in logs:
+            self._last_finite_log = self.state.global_step
+
+    # ---- Divergence
+
+    @property
+    def _stops_at_divergence(self) -> bool:
+        return getattr(self.args, "stop_at_divergence", True) and self._run_dir is not None
+
+    def _check_weights(self) -> bool:
+        """Whether the weights are finite; a call of all processes.
+
+        Raises:
+            DivergenceError: they are not, and the run is not to go on.
+        """
+        if has_finite_weights(self):
+            return True
+        problem = f"Weights are not finite after update {self.state.global_step}"
+        if self._stops_at_divergence:
+            raise DivergenceError(f"{problem}. {advice(self._run_dir)}")
+        logger.warning(f"{problem}, so they are not written as a checkpoint.")
+        return False
 
     # ---- What a checkpoint adds to Trainer's
 
@@ -251,6 +325,8 @@ class ResumableTrainer(Trainer):
     def _save_checkpoint(self, model, trial):
         if self.is_in_train and not self._may_save:
             self.control.should_save = True  # a callback asks in the middle of an update, whose end comes next
+            return
+        if not self._check_weights():
             return
         run_dir, name = self._get_output_dir(trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         staging = Path(run_dir, INCOMPLETE_DIR, name)

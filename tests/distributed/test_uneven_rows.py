@@ -4,7 +4,7 @@ import helpers_uneven
 import pytest
 import torch
 from helpers_launch import TORCHRUN, launch_well
-from helpers_uneven import RUNS, make_trainer, record_of
+from helpers_uneven import RESUMED, RUNS, make_trainer, record_of
 
 
 @pytest.fixture(scope="module", params=[2, 3])
@@ -24,3 +24,10 @@ def test_several_processes_train_as_one(name, several, tmp_path):
         assert log == pytest.approx(expected_log, rel=1e-6)
     torch.testing.assert_close(record["weights"], expected["weights"], rtol=0, atol=1e-6)
     assert record["tokens"] == expected["tokens"]
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_a_run_that_goes_on_before_an_uneven_update_is_the_same_to_the_bit(name, several):
+    record, expected = (torch.load(several[1] / f"{name}{suffix}.pt") for suffix in ("-resumed", ""))
+    assert record["logs"] == expected["logs"] and record["tokens"] == expected["tokens"]
+    torch.testing.assert_close(record["weights"], expected["weights"], rtol=0, atol=0)

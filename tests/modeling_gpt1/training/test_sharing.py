@@ -110,6 +110,18 @@ def test_a_loader_that_skips_and_workers_go_on_with_the_same_batches():
     assert rows_of(loader) == [[4, 5], []]
 
 
+def test_rows_that_the_first_process_would_give_out_are_refused():
+    loader = DataLoader(SharedRows(range(9)), 2, collate_fn=collate)
+    dispatched = {"dispatch_batches": True, "put_on_device": True}
+    loader = prepare_data_loader(loader, torch.device("cpu"), num_processes=3, process_index=2, **dispatched)
+    with pytest.raises(ValueError) as error:
+        share_rows(loader)
+    assert str(error.value) == (
+        "`dispatch_batches` is True (`accelerator_config`), but then the first process gives some rows to two "
+        "processes where they do not divide evenly. Leave it out: each process reads its own rows."
+    )
+
+
 def losses_of(model, batch, **kwargs):
     model.zero_grad()
     outputs = model(**batch, **kwargs)

@@ -1,0 +1,64 @@
+"""A run whose numbers are no longer finite: it stops with a sentence, and its weights replace no others.
+
+Nothing waits for the device that would not wait anyway: losses and gradient norms are looked at where they are logged,
+weights where they are written.
+"""
+
+import math
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from .checkpoint import newest_whole_checkpoint
+
+
+class DivergenceError(FloatingPointError):
+    """A loss, a gradient norm or weights are not finite."""
+
+
+def check_logs(trainer, logs: dict[str, float], last_step: int, run_dir: str) -> None:
+    """Whether what was logged is finite.
+
+    Args:
+        trainer ([`transformers.Trainer`]): trains.
+        logs (`dict[str, float]`): of all processes.
+        last_step (`int`): of the log before, which was finite.
+        run_dir (`str`): holds the checkpoints.
+
+    Raises:
+        DivergenceError: the loss or the gradient norm is not.
+    """
+    names = ["loss", "train_loss"]
+    if not trainer.accelerator.optimizer_step_was_skipped:  # as where the scaler of fp16 looks for its scale
+        names.append("grad_norm")
+    found = [f"`{name}` is {logs[name]}" for name in names if not math.isfinite(logs.get(name, 0.0))]
+    if found:
+        where = f"after update {trainer.state.global_step} (the log before, of update {last_step}, was finite)"
+        raise DivergenceError(f"{' and '.join(found)} {where}. {advice(run_dir)}")
+
+
+def advice(run_dir: str) -> str:
+    checkpoint = newest_whole_checkpoint(run_dir)
+    last = (
+        "There is no checkpoint to go on from" if checkpoint is None else f"The last whole checkpoint is {checkpoint}"
+    )
+    return (
+        f"The run has diverged. {last}. Look for weights or rows that are not sound, take a lower `learning_rate`, a "
+        "longer warm-up or `bf16` instead of `fp16`, and start again. With `stop_at_divergence=False` a run goes on, "
+        "but writes no checkpoint whose weights are not finite."
+    )
+
+
+def has_finite_weights(trainer) -> bool:
+    """Whether all weights are finite, in all processes; each looks at those that it holds."""
+    is_finite = torch.ones((), dtype=torch.bool, device=trainer.args.device)
+    for weight in trainer.model.parameters():
+        weight = weight.detach()
+        weight = weight.to_local() if isinstance(weight, DTensor) else weight
+        if weight.is_floating_point() and weight.numel() > 0 and not weight.is_meta:
+            extremes = torch.stack(weight.aminmax())  # on a processor in 1/20 of the time of `weight.isfinite()`
+            is_finite &= extremes.isfinite().all().to(is_finite.device)
+    return bool(trainer.accelerator.gather(is_finite.int()[None]).all())
+
+
+__all__ = ["DivergenceError"]

@@ -1,0 +1,141 @@
+"""A run whose loss, gradient norm or weights are not finite says so, stops, and keeps its last finite checkpoint."""
+
+import json
+import math
+
+import helpers_pretraining
+import helpers_training
+import pytest
+import torch
+from transformers import TrainerCallback, TrainingArguments
+
+ADVICE = (
+    "Look for weights or rows that are not sound, take a lower `learning_rate`, a longer warm-up or `bf16` instead of "
+    "`fp16`, and start again. With `stop_at_divergence=False` a run goes on, but writes no checkpoint whose weights "
+    "are not finite."
+)
+NO_CHECKPOINT = "The run has diverged. There is no checkpoint to go on from."
+
+
+class Spoil(TrainerCallback):
+    """Sets a weight to NaN before the update after `step`."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_begin(self, args, state, control, model=None, **kwargs):
+        if state.global_step == self.step:
+            next(model.parameters()).data[:] = float("nan")
+
+
+class SpoilGradient(Spoil):
+    """Makes a gradient infinite, where the loss is sound."""
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        pass
+
+    def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+        if state.global_step == self.step:
+            next(model.parameters()).data[:] = float("inf")
+
+
+def make_trainer(kind, folder, spoil, **arguments):
+    arguments = {"logging_steps": 1, "save_strategy": "steps", "save_steps": 1, "save_total_limit": 1, **arguments}
+    if kind == "fine-tuning":
+        trainer = helpers_training.make_trainer("classification", folder, 4, 1, max_steps=6, **arguments)
+    else:
+        trainer = helpers_pretraining.make_trainer(folder, 1, **arguments)
+    trainer.add_callback(spoil)
+    return trainer
+
+
+def logged(trainer):
+    return [log for log in trainer.state.log_history if "loss" in log]
+
+
+@pytest.mark.parametrize("kind", ["fine-tuning", "pre-training"])
+def test_a_loss_that_is_nan_is_logged_and_stops_the_run(kind, tmp_path):
+    trainer = make_trainer(kind, tmp_path, Spoil(3))
+    with pytest.raises(FloatingPointError) as error:
+        trainer.train()
+    assert str(error.value) == (
+        "`loss` is nan and `grad_norm` is nan after update 4 (the log before, of update 3, was finite). The run has "
+        f"diverged. The last whole checkpoint is {tmp_path}/checkpoint-3. {ADVICE}"
+    )
+    losses = [log["loss"] for log in logged(trainer)]
+    assert len(losses) == 4 and all(map(math.isfinite, losses[:3])) and math.isnan(losses[3])
+    assert math.isnan(logged(trainer)[3]["perplexity" if kind == "pre-training" else "task_loss"])
+    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-3"]
+
+
+@pytest.mark.parametrize("kind", ["fine-tuning", "pre-training"])
+def test_a_run_that_goes_on_keeps_its_last_finite_checkpoint(kind, tmp_path):
+    trainer = make_trainer(kind, tmp_path, Spoil(3), stop_at_divergence=False)
+    trainer.train()
+    losses = [log["loss"] for log in logged(trainer)]
+    assert len(losses) == 6 and [math.isnan(loss) for loss in losses] == [False] * 3 + [True] * 3
+    assert math.isnan(trainer.state.log_history[-1]["train_loss"]) and math.isnan(trainer.evaluate()["eval_loss"])
+    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-3"]
+    assert json.loads((tmp_path / "checkpoint-3" / "trainer_state.json").read_text())["global_step"] == 3
+
+
+def test_a_loss_that_is_finite_again_is_logged_as_such(tmp_path):
+    trainer = make_trainer("fine-tuning", tmp_path, Spoil(-1), stop_at_divergence=False)
+    compute_loss = trainer.compute_loss
+
+    def spoilt_loss(*args, **kwargs):
+        loss = compute_loss(*args, **kwargs)
+        return loss + (loss.detach() * 0 + float("inf") if trainer.state.global_step == 2 else 0)
+
+    trainer.compute_loss = spoilt_loss
+    trainer.train()
+    assert [math.isinf(log["loss"]) for log in logged(trainer)] == [False, False, True, False, False, False]
+
+
+@pytest.mark.parametrize("save_strategy", ["steps", "no"])
+def test_weights_are_looked_at_where_nothing_is_logged(save_strategy, tmp_path):
+    trainer = make_trainer("fine-tuning", tmp_path, SpoilGradient(5), logging_steps=100, save_strategy=save_strategy)
+    with pytest.raises(FloatingPointError) as error:
+        trainer.train()
+    last = f"The run has diverged. The last whole checkpoint is {tmp_path}/checkpoint-5."
+    last = last if save_strategy == "steps" else NO_CHECKPOINT
+    assert str(error.value) == f"Weights are not finite after update 6. {last} {ADVICE}"
+
+
+def test_a_run_without_logs_says_so_at_its_end(tmp_path):
+    trainer = make_trainer("pre-training", tmp_path, Spoil(2), logging_strategy="no", save_strategy="no")
+    with pytest.raises(FloatingPointError) as error:
+        trainer.train()
+    assert str(error.value) == (
+        f"`train_loss` is nan after update 6 (the log before, of update 0, was finite). {NO_CHECKPOINT} {ADVICE}"
+    )
+
+
+def test_arguments_of_transformers_stop_by_the_gradient_norm(tmp_path):
+    """Their filter replaces the loss."""
+    trainer = helpers_training.make_trainer(
+        "classification", tmp_path, 4, 1, arguments_class=TrainingArguments, logging_steps=2
+    )
+    trainer.add_callback(Spoil(1))
+    with pytest.raises(FloatingPointError, match="^`grad_norm` is nan after update 2"):
+        trainer.train()
+
+
+def test_an_overflow_that_a_scaler_skips_is_no_divergence(tmp_path):
+    trainer = make_trainer("fine-tuning", tmp_path, Spoil(-1))
+    trainer._run_dir = str(tmp_path)
+    trainer.log({"loss": 1.0, "grad_norm": 2.0})
+    trainer.create_optimizer()
+    trainer.optimizer = trainer.accelerator.prepare(trainer.optimizer)
+    trainer.optimizer._is_overflow = trainer.optimizer._accelerate_step_called = True
+    if not trainer.accelerator.optimizer_step_was_skipped:
+        pytest.skip("this accelerate marks a skipped step otherwise")
+    trainer.log({"loss": 1.0, "grad_norm": float("inf")})
+
+
+def test_finite_weights_of_several_kinds(tmp_path):
+    trainer = make_trainer("fine-tuning", tmp_path, Spoil(-1))
+    assert trainer._check_weights()
+    next(trainer.model.parameters()).data.view(-1)[-1] = float("-inf")
+    assert not trainer._check_weights()
+    assert not torch.isfinite(next(trainer.model.parameters())).all()
