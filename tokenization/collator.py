@@ -6,6 +6,7 @@ Shape legend: B examples, C sequences per example, T tokens.
 
 import math
 import numbers
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -32,6 +33,8 @@ ROLES = {
     "similarity": ("text_a", "text_b"),
     "multiple_choice": ("context", "choices"),
 }
+
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 TRAVERSE = {"classification": classification, "entailment": entailment, "similarity": similarity}
 
@@ -122,6 +125,8 @@ class TraversalCollator:
         Raises:
             ValueError: a row that cannot be used; the message names the row, what it holds and what is needed.
         """
+        if not rows:
+            raise ValueError("The batch has no rows; it needs at least one.")
         names = [_name_row(position, row, "the batch") for position, row in enumerate(rows)]
         examples, labels = self._read(rows, names)
         self.num_examples += len(examples)
@@ -151,6 +156,8 @@ class TraversalCollator:
             names = [_name_row(num_examples + k, row, source) for k, row in enumerate(chunk)]
             num_truncated += sum(example.truncated for example in self._read(chunk, names, needs_labels)[0])
             num_examples += len(chunk)
+        if not num_examples:
+            raise ValueError(f"There are no rows in {source}; at least one is needed. Add rows, or leave it out.")
         return num_examples, num_truncated
 
     def is_labelled(self, row: Mapping) -> bool:
@@ -283,6 +290,11 @@ class TraversalCollator:
                 f"{name}: {role} (column {self.columns[role]!r}) holds {value!r} of type {type(value).__name__}; it "
                 "needs a text. Remove or correct the row."
             )
+        if not value.isascii() and (half := SURROGATE.search(value)):
+            raise ValueError(
+                f"{name}: {role} (column {self.columns[role]!r}) holds half of a surrogate pair, {half[0]!a}, which "
+                "is no character. Remove it, or read the data as UTF-8."
+            )
 
     def _check_not_blank(self, text: str, role: str, name: str) -> None:
         if not text.strip():
@@ -311,6 +323,8 @@ class TraversalCollator:
         label = row.get(self.columns.get("label"))
         if getattr(label, "ndim", None) == 0:
             label = label.item()  # numpy and torch scalars of formatted data sets
+        if getattr(label, "ndim", 0):
+            return label  # refused where it is read: it has many values
         return None if label == self.hidden_label else label
 
     def _unlabelled(self, rows: Sequence[Mapping], names: list[str], hidden: list[bool]) -> str:

@@ -25,8 +25,9 @@ def without_blanks(rows: Dataset, column: str, source: str, *, optional: bool) -
     """
     if not hasattr(rows.features[column], "dtype") or isinstance(rows.features[column], list):
         raise ValueError(
-            f"Column {column!r} of {source} holds {rows[0][column]!r} in row 0; a label is one text or one number. "
-            "Name another column, or write one value a row."
+            f"Column {column!r} of {source} holds lists, objects or values of several types, such as "
+            f"{rows[0][column]!r} in row 0; a label is one text or one number. Name another column, or write one "
+            "value a row."
         )
     missing = [label for label in rows.unique(column) if is_missing(label)]
     if missing and not optional:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from datasets import Dataset, DatasetDict
 
+from .files import FILE_BUILDERS, read_file
 from .labels import as_numbers, without_blanks
-from .tasks import FILE_BUILDERS, Task, read_file
+from .tasks import Task
 
 
 def load_files(

@@ -13,12 +13,11 @@ import numpy as np
 from datasets import Dataset, DatasetDict, concatenate_datasets, load_dataset
 from transformers import EvalPrediction
 
+from .files import FILE_BUILDERS, read_file
 from .labels import as_numbers, first_row, without_blanks
 from .metrics import METRICS
 from .traversal import TRAVERSALS
 
-# Builder of `datasets` by the ending of a file's name.
-FILE_BUILDERS = {".jsonl": "json", ".jsonl.gz": "json", ".csv": "csv", ".parquet": "parquet"}
 # `seed` of the released datasets.py.
 HELD_OUT_SEED = 3535999445
 # What Trainer fills the gathered logits of ragged batches with.
@@ -285,14 +284,6 @@ def _find_file(folder: Path, stem: str) -> Path | None:
             f"{folder} has {' and '.join(path.name for path in paths)}; one file is needed for {stem}. Keep one."
         )
     return paths[0] if paths else None
-
-
-def read_file(path: Path) -> Dataset:
-    """The rows of a .jsonl, .jsonl.gz, .csv or .parquet file."""
-    builder = next(builder for ending, builder in FILE_BUILDERS.items() if path.name.endswith(ending))
-    # pandas would read a text such as "None" or "NA" as missing.
-    options = {"keep_default_na": False} if builder == "csv" else {}
-    return load_dataset(builder, data_files=str(path), split="train", **options)
 
 
 def _normalise(rows: Dataset, task: Task, split: str, source: str) -> Dataset:

@@ -16,11 +16,13 @@ from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 from transformers import AutoTokenizer, BatchEncoding, PreTrainedTokenizerBase, TokenizersBackend
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
-from transformers.utils import CONFIG_NAME, cached_file
+from transformers.utils import CONFIG_NAME, cached_file, logging
 
 from .control_tokens import CONTROL_TOKENS, add_control_tokens, control_templates, keep_text_as_text, set_padding
 from .encodings_on_demand import encode_ids_first
 from .word_rules import preparation
+
+logger = logging.get_logger(__name__)
 
 END_OF_WORD = "</w>"
 NEWLINE = "\n" + END_OF_WORD
@@ -58,6 +60,7 @@ class GPT1Tokenizer(TokenizersBackend):
             BPE(vocab=vocab, merges=merges or [], end_of_word_suffix=END_OF_WORD, unk_token=str(unk_token))
         )
         _prepare(self._tokenizer)
+        _warn_unless_split(kwargs.get("split_special_tokens"))
         kwargs["split_special_tokens"] = True
         self._ends_given = "add_bos_token" in kwargs or "add_eos_token" in kwargs
         super().__init__(unk_token=unk_token, pad_token=pad_token, **kwargs)
@@ -159,6 +162,7 @@ class GPT1Tokenizer(TokenizersBackend):
         return super().tokenize(text, pair, add_special_tokens, **{**kwargs, "return_offsets_mapping": True})
 
     def _encode_plus(self, text, text_pair=None, **kwargs) -> BatchEncoding:
+        _warn_unless_split(kwargs.get("split_special_tokens"))
         return encode_ids_first(
             self, super()._encode_plus, text, text_pair, **{**kwargs, "split_special_tokens": True}
         )
@@ -199,6 +203,14 @@ def _prepare(backend: Tokenizer) -> None:
     backend.decoder = decoders.Sequence(
         [decoders.BPEDecoder(suffix=END_OF_WORD), decoders.Fuse(), decoders.Replace(" \n ", "\n")]
     )
+
+
+def _warn_unless_split(split_special_tokens: bool | None) -> None:
+    if split_special_tokens is False:
+        logger.warning_once(
+            "`split_special_tokens=False` is not followed: text that spells a control token, such as [e], stays text. "
+            "Put control tokens into sequences by their ids, as TraversalCollator does."
+        )
 
 
 def _read_encoder(path: Path) -> dict[str, int]:

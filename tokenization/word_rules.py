@@ -62,6 +62,8 @@ PLAIN = {
     "st": "\ufb06",
 }
 REMOVED = [*range(0x01, 0x09), 0x0B, *range(0x0E, 0x20), 0x7F, *range(0x206A, 0x2070), 0xFEFF, *range(0xFFF9, 0xFFFD)]
+# Not in the table: a zero byte ends its texts, and the colours of a terminal are longer than a character.
+ESCAPE_CODES = r"[\x00\x1b](?:(?<=\x00)|\[[0-9;]*[A-Za-z])"
 SYMBOLS = [(0x00A6, 0x00B0), (0x2100, 0x2BFF), (0xFFFD, 0xFFFD), (0x1F000, 0x1FAFF)]  # where those in use are
 
 # spaCy's affixes: single characters that come off both ends of a word, and those that only come off its start.
@@ -215,6 +217,7 @@ def characters():
             normalizers.Replace(Regex(rf"{no_tag_before}&(?:{names});{no_tag_after}"), character)
             for names, character in ENTITIES.items()
         ),
+        normalizers.Replace(Regex(ESCAPE_CODES), ""),
         normalizers.NFC(),
         normalizers.Precompiled(_double_array(_character_table())),
     ]

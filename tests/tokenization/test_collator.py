@@ -521,3 +521,32 @@ def test_rows_with_a_label_and_with_a_hidden_label(letters):
         "Row 0 of the batch has no label (column 'label' holds -1), Row 1 of the batch has the label 1; a batch needs "
         "a label in every row or in none. Label or remove such rows. Where -1 is a real label, set hidden_label=None."
     )
+
+
+def test_no_rows_no_characters_and_labels_that_are_no_labels(letters):
+    def refusal(collator, rows):
+        with pytest.raises(ValueError) as error:
+            collator(rows)
+        return str(error.value)
+
+    collator = TraversalCollator(letters, "classification", TEXT, num_labels=2)
+    assert refusal(collator, []) == "The batch has no rows; it needs at least one."
+    with pytest.raises(ValueError) as error:
+        collator.check([], "split 'train'")
+    assert str(error.value) == "There are no rows in split 'train'; at least one is needed. Add rows, or leave it out."
+    with pytest.raises(ValueError) as error:
+        collator.check(
+            [{"sentence": "a", "label": 1}, {"sentence": "b", "label": -1}], "split 'train'", needs_labels=True
+        )
+    assert str(error.value) == (
+        "Row 1 of split 'train' has no label (column 'label' holds -1); to train and to evaluate, every row needs "
+        "one. Label or remove such rows."
+    )
+    assert refusal(collator, [{"sentence": "a \ud800", "label": 0}]) == (
+        "Row 0 of the batch: text (column 'sentence') holds half of a surrogate pair, '\\ud800', which is no "
+        "character. Remove it, or read the data as UTF-8."
+    )
+    assert refusal(collator, [{"sentence": "a", "label": torch.tensor([1, 2])}]) == (
+        "Row 0 of the batch: the label is tensor([1, 2]) of type Tensor; it needs an integer, a class from 0 to 1. "
+        "Map the labels to integers first, for example with Dataset.class_encode_column or Dataset.map."
+    )

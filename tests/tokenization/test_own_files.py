@@ -104,3 +104,71 @@ def test_refusals(write, tmp_path):
     assert message(train, "multiple_choice", COLUMNS, regression=True) == (
         "`regression` does not go with multiple_choice, whose label is the index of the right choice."
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", b"", "{path} has no rows. Give a file with at least one, or leave it out."),
+        ("b.csv", b"", "{path} has no rows. Give a file with at least one, or leave it out."),
+        ("c.csv", b"body,label\n", "{path} has no rows. Give a file with at least one, or leave it out."),
+        (
+            "d.jsonl",
+            b'{"body": "a", "label": "x"}\n{"body": "b", "label": \n',
+            "{path}, line 2: this is not JSON (Expecting value at character 24). A line is one JSON object. Correct "
+            "or remove it.",
+        ),
+        (
+            "e.jsonl",
+            b'{"body": "a", "label": "x"}\n{"body": "b \\ud800", "label": "y"}\n',
+            "{path}, line 2: half of a surrogate pair, '\\ud800', is no character. A line is one JSON object. Correct "
+            "or remove it.",
+        ),
+        *(
+            (
+                name,
+                content,
+                "{path}, line 2: byte 0xe9 is not UTF-8. Save the file as UTF-8, for example with `iconv -f LATIN1 -t "
+                "UTF-8` if that is what it is.",
+            )
+            for name, content in (
+                ("f.csv", b"body,label\ncaf\xe9,x\n"),
+                ("g.jsonl", b'{"body": "a", "label": "x"}\n{"body": "caf\xe9", "label": "y"}\n'),
+            )
+        ),
+        (
+            "h.csv",
+            b'body,label\na,x\n"b,y\n',
+            "{path} cannot be read as csv: Error tokenizing data. C error: EOF inside string starting at row 2. "
+            "Correct the file.",
+        ),
+        (
+            "i.jsonl.gz",
+            b"body",
+            "{path} is not the gzip file that its name says (Not a gzipped file (b'bo')). Compress it again.",
+        ),
+        (
+            "j.parquet",
+            b"xx",
+            "{path} cannot be read as parquet: Parquet file size is 2 bytes, smaller than the minimum file footer (8 "
+            "bytes). Correct the file.",
+        ),
+        (
+            "k::l.jsonl",
+            b'{"body": "a", "label": "x"}\n',
+            '{path} has "::" in its name, by which `datasets` means a file within another. Rename it.',
+        ),
+    ],
+)
+def test_files_that_cannot_be_read(tmp_path, monkeypatch, name, content, message):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(ValueError) as error:
+        load_files({"train": path}, "classification", {"text": "body"})
+    assert str(error.value) == message.format(path=path)
+
+
+def test_a_file_whose_name_looks_like_a_pattern(write):
+    files = {"train": write("rows[1]*.jsonl", [{"body": "a", "label": "x"}, {"body": "b", "label": "y"}])}
+    assert len(load_files(files, "classification", {"text": "body"})[1]["train"]) == 2

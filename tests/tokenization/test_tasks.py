@@ -301,8 +301,8 @@ def test_labels_of_a_wrong_kind_are_errors_that_name_their_row(tmp_path):
     )
     write(tmp_path / "cola" / "train.jsonl", [{"sentence": "a film", "label": [1]}])
     assert refused("cola", tmp_path) == (
-        f"Column 'label' of {tmp_path}/cola/train.jsonl holds [1] in row 0; a label is one text or one number. Name "
-        "another column, or write one value a row."
+        f"Column 'label' of {tmp_path}/cola/train.jsonl holds lists, objects or values of several types, such as [1] "
+        "in row 0; a label is one text or one number. Name another column, or write one value a row."
     )
 
 

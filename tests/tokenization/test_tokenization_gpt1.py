@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer, TokenizersBackend, pipeline
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForSequenceClassification
-from tokenization import GPT1Tokenizer
+from tokenization import GPT1Tokenizer, TraversalCollator
 
 PIECES = ["<unk>", *"abcdehilnorstuwy.,'![]$<>-", "\n"]
 PIECES += [piece + "</w>" for piece in PIECES[1:]]
@@ -250,6 +251,32 @@ def test_the_beginning_of_a_text_is_the_beginning_of_its_ids(with_control, tmp_p
         opened.save_pretrained(tmp_path / "again")
     again = opened_by.from_pretrained(tmp_path)
     assert again.encode("hello") == [start, hello, with_control.extract_token_id]  # as classifying pipelines need
+
+
+@pytest.mark.parametrize("opened_by", [AutoTokenizer, TokenizersBackend, GPT1Tokenizer])
+def test_text_stays_text_where_special_tokens_are_not_to_be_split(with_control, tmp_path, opened_by, caplog):
+    logging.Logger.warning_once.cache_clear()
+    with_control.save_pretrained(tmp_path)
+    opened = opened_by.from_pretrained(tmp_path, split_special_tokens=False)
+    opened.split_special_tokens = False
+    end = with_control.extract_token_id
+    batch = TraversalCollator(opened, "classification", {"text": "text"})([{"text": "hello [e] hello"}])
+    assert batch["input_ids"][0].tolist().count(end) == 1
+    ids = opened("hello [e] hello", split_special_tokens=False, add_special_tokens=False)["input_ids"]
+    assert (end in ids) == (opened_by is TokenizersBackend)
+    said = [record.message for record in caplog.records if "split_special_tokens" in record.message]
+    assert said == (opened_by is not TokenizersBackend) * [
+        "`split_special_tokens=False` is not followed: text that spells a control token, such as [e], stays text. Put "
+        "control tokens into sequences by their ids, as TraversalCollator does."
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["he\x00llo", "\x1b[31mhello\x1b[0m, \x1b[1;32mdo", "hello \x00 hello", "a\x00\n\x00b"]
+)
+def test_zero_bytes_and_colours_of_a_terminal_are_removed(tokenizer, text):
+    plain = re.sub(r"\x00|\x1b\[[0-9;]*[A-Za-z]", "", text)
+    assert tokenizer(text)["input_ids"] == tokenizer(plain)["input_ids"]
 
 
 def test_a_spelled_control_token_is_its_characters(with_control):

@@ -1,0 +1,92 @@
+"""Files of rows (.jsonl, .csv, .parquet) as data sets; where one cannot be read, the error names file and line."""
+
+import glob
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from datasets import Dataset, load_dataset
+from datasets.exceptions import DatasetGenerationError
+
+# Builder of `datasets` by the ending of a file's name.
+FILE_BUILDERS = {".jsonl": "json", ".jsonl.gz": "json", ".csv": "csv", ".parquet": "parquet"}
+
+
+def read_file(path: Path) -> Dataset:
+    """The rows of a .jsonl, .jsonl.gz, .csv or .parquet file.
+
+    Raises:
+        ValueError: the file has no rows, or is not what its name says.
+    """
+    builder = next(builder for ending, builder in FILE_BUILDERS.items() if path.name.endswith(ending))
+    if "::" in str(path):
+        raise ValueError(f'{path} has "::" in its name, by which `datasets` means a file within another. Rename it.')
+    if builder != "parquet":
+        _check_encoding(path)
+    # pandas would read a text such as "None" or "NA" as missing.
+    options = {"keep_default_na": False} if builder == "csv" else {}
+    try:
+        rows = load_dataset(builder, data_files=glob.escape(str(path)), split="train", **options)
+    except (DatasetGenerationError, StopIteration, ValueError) as error:
+        raise ValueError(_unreadable(path, builder, error)) from error
+    if len(rows) == 0:
+        raise ValueError(_without_rows(path))
+    return rows
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with gzip.open(path) if path.name.endswith(".gz") else path.open("rb") as file:
+        yield from file
+
+
+def _check_encoding(path: Path) -> None:
+    whole = 0  # lines
+    try:
+        for line in _lines(path):
+            line.decode("utf-8")
+            whole += 1
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path}, line {whole + 1}: byte {error.object[error.start]:#04x} is not UTF-8. Save the file as UTF-8, "
+            f"for example with `iconv -f LATIN1 -t UTF-8` if that is what it is."
+        ) from error
+    except (EOFError, OSError) as error:
+        raise ValueError(f"{path} is not the gzip file that its name says ({error}). Compress it again.") from error
+
+
+def _unreadable(path: Path, builder: str, error: BaseException) -> str:
+    if builder != "parquet" and not any(line.strip() for line in _lines(path)):
+        return _without_rows(path)
+    if builder == "json":
+        for number, line in enumerate(_lines(path), start=1):
+            if reason := _wrong_with(line.decode("utf-8")):
+                return f"{path}, line {number}: {reason}. A line is one JSON object. Correct or remove it."
+    causes = [error]
+    while causes[-1].__cause__ is not None:
+        causes.append(causes[-1].__cause__)
+    reason = str(causes[-1]).strip().rstrip(".") or type(causes[-1]).__name__
+    if "corresponds to no data" in reason:
+        return _without_rows(path)
+    return f"{path} cannot be read as {builder}: {reason}. Correct the file."
+
+
+def _without_rows(path: Path) -> str:
+    return f"{path} has no rows. Give a file with at least one, or leave it out."
+
+
+def _wrong_with(line: str) -> str | None:
+    try:
+        row = json.loads(line) if line.strip() else {}
+    except json.JSONDecodeError as error:
+        return f"this is not JSON ({error.msg} at character {error.pos})"
+    if not isinstance(row, dict):
+        return f"this is JSON of type {type(row).__name__}"
+    try:
+        json.dumps(row, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        return f"half of a surrogate pair, {error.object[error.start]!a}, is no character"
+    return None
+
+
+__all__ = ["FILE_BUILDERS", "read_file"]
