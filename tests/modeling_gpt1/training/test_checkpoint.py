@@ -278,7 +278,7 @@ RESULT = "From here on the result is another. Give the old value to get the same
 KEPT = (
     "This run keeps the old value, which the saved optimizer brings. For the new one open the checkpoint as a model "
 )
-KEPT += "model and start a new run."
+KEPT += "and start a new run."
 
 
 @pytest.mark.parametrize("make", [make_pretraining, make_fine_tuning])
