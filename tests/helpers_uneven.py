@@ -40,7 +40,12 @@ RESUMED = ("multiple_choice", "few of a stream") if IS_AFTER_5_17 else ()
 def make_trainer(name: str, folder: str | os.PathLike, num_processes: int, **others):
     """A trainer of `num_processes`, or one process that trains on the same rows an update."""
     num_rows, batch_size, accumulation, order = RUNS[name]
-    batch_size *= num_processes // int(os.environ.get("WORLD_SIZE", "1"))
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    batch_size *= num_processes // world_size
+    if name in RESUMED:
+        # Else DistributedDataParallel puts the gradients in another order after the first update of each start, and
+        # a sum of more than two numbers depends on it.
+        others["ddp_find_unused_parameters"] = world_size > 2
     if name in TRAVERSALS or name in helpers_training.CASES:
         settings = {"max_steps": -1, "num_train_epochs": 2, "train_sampling_strategy": order, **others}
         case = TRAVERSALS.get(name, name)

@@ -115,7 +115,7 @@ def test_silence_where_the_tokens_are_or_the_positions_are_given(tiny_model, tin
     batch = tiny_tokenizer([["he paid .", "she read ."]], padding=True, return_tensors="pt")
     ids = torch.stack([batch["input_ids"], torch.zeros_like(batch["input_ids"])], dim=1)  # an absent second choice
     mask = torch.stack([batch["attention_mask"], torch.zeros_like(batch["attention_mask"])], dim=1)
-    model(input_ids=ids, attention_mask=mask)
+    model(input_ids=ids, attention_mask=mask, choice_mask=torch.tensor([[True, False]]))
     assert warnings() == []
 
 

@@ -323,9 +323,9 @@ def test_what_cannot_be_opened(opened, tmp_path, monkeypatch):
     (empty / "config.json").write_text('{"model_type": "gpt1"}')
     assert refusal(empty).startswith(f"“{empty}” is a GPT-1, but could not be opened: ")
     assert refusal("no spaces, please") == (
-        "“no spaces, please” could not be opened from the hub, and there is no such folder: Repo id must use "
-        "alphanumeric chars, '-', '_' or '.'. The name cannot start or end with '-' or '.' and the maximum length is "
-        "96: 'no spaces, please'."
+        "“no spaces, please” could not be opened from the hub, and there is no such folder: There is no folder 'no "
+        "spaces, please', and it is no name of a model on the hub, which is `owner/name`. Give the folder that "
+        "`save_pretrained` wrote, with `config.json` in it."
     )
     assert refusal("somebody/something").startswith(
         "“somebody/something” could not be opened from the hub, and there is no such folder: We couldn't connect to "
