@@ -10,7 +10,36 @@ from transformers import TrainingArguments
 
 
 @dataclass
-class GPT1TrainingArguments(TrainingArguments):
+class _SharedArguments(TrainingArguments):
+    """What both trainers have of their own."""
+
+    weight_decay: float = field(default=0.01, metadata={"help": "Decoupled weight decay of matrices."})
+    max_grad_norm: float = field(default=1.0, metadata={"help": "Gradients are clipped to this norm."})
+    ddp_find_unused_parameters: bool | None = field(
+        default=False, metadata={"help": "Every parameter takes part in the loss, so nothing has to be found."}
+    )
+    # Trainer writes this into the model's configuration, where it would switch the cache off for `generate` too.
+    use_cache: bool = field(default=True, metadata={"help": "The saved model generates with a key-value cache."})
+    # Else a loss that is not finite is logged as that of the updates before, or as 0.
+    logging_nan_inf_filter: bool = field(
+        default=False, metadata={"help": "Log other losses in place of those that are not finite."}
+    )
+    stop_at_divergence: bool = field(
+        default=True, metadata={"help": "Stop where a loss, gradient norm or weight is no longer finite."}
+    )
+    hub_strategy: str = field(
+        default="end", metadata={"help": "Push when training ends; pushes of checkpoints would hold pickles."}
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not torch.accelerator.is_available():
+            # PyTorch would pin nothing and warn of it at every loader; as transformers with `use_cpu`.
+            self.dataloader_pin_memory = False
+
+
+@dataclass
+class GPT1TrainingArguments(_SharedArguments):
     r"""Arguments of [`GPT1Trainer`]: [`transformers.TrainingArguments`] with the paper's fine-tuning defaults.
 
     Args:
@@ -37,8 +66,6 @@ class GPT1TrainingArguments(TrainingArguments):
     warmup_steps: float = field(
         default=0.002, metadata={"help": "Warm-up: a fraction of all updates below 1, else their number."}
     )
-    weight_decay: float = field(default=0.01, metadata={"help": "Decoupled weight decay of matrices."})
-    max_grad_norm: float = field(default=1.0, metadata={"help": "Gradients are clipped to this norm."})
     train_sampling_strategy: str = field(
         default="group_by_length",
         metadata={
@@ -50,29 +77,10 @@ class GPT1TrainingArguments(TrainingArguments):
     remove_unused_columns: bool = field(
         default=False, metadata={"help": "Drop the columns that the model's forward does not name."}
     )
-    ddp_find_unused_parameters: bool | None = field(
-        default=False, metadata={"help": "Every parameter takes part in the loss, so nothing has to be found."}
-    )
-    # Trainer writes this into the model's configuration, where it would switch the cache off for `generate` too.
-    use_cache: bool = field(default=True, metadata={"help": "The saved model generates with a key-value cache."})
-    # Else a loss that is not finite is logged as that of the updates before, or as 0.
-    logging_nan_inf_filter: bool = field(
-        default=False, metadata={"help": "Log other losses in place of those that are not finite."}
-    )
-    stop_at_divergence: bool = field(
-        default=True, metadata={"help": "Stop where a loss, gradient norm or weight is no longer finite."}
-    )
-    hub_strategy: str = field(
-        default="end", metadata={"help": "Push when training ends; pushes of checkpoints would hold pickles."}
-    )
-
-    def __post_init__(self):
-        super().__post_init__()
-        _pin_memory_for_accelerators(self)
 
 
 @dataclass
-class GPT1PretrainingArguments(TrainingArguments):
+class GPT1PretrainingArguments(_SharedArguments):
     r"""Arguments of [`GPT1PretrainingTrainer`]: those of [`transformers.TrainingArguments`] with the paper's
     pre-training defaults; a batch is 64 blocks of 512 tokens.
 
@@ -87,36 +95,9 @@ class GPT1PretrainingArguments(TrainingArguments):
     warmup_steps: float = field(
         default=2000, metadata={"help": "Warm-up: a fraction of all updates below 1, else their number."}
     )
-    weight_decay: float = field(default=0.01, metadata={"help": "Decoupled weight decay of matrices."})
-    max_grad_norm: float = field(default=1.0, metadata={"help": "Gradients are clipped to this norm."})
     include_num_input_tokens_seen: str = field(
         default="non_padding", metadata={"help": "Count the tokens seen; throughput is logged from it."}
     )
-    ddp_find_unused_parameters: bool | None = field(
-        default=False, metadata={"help": "Every parameter takes part in the loss, so nothing has to be found."}
-    )
-    # Trainer writes this into the model's configuration, where it would switch the cache off for `generate` too.
-    use_cache: bool = field(default=True, metadata={"help": "The saved model generates with a key-value cache."})
-    # Else a loss that is not finite is logged as that of the updates before, or as 0.
-    logging_nan_inf_filter: bool = field(
-        default=False, metadata={"help": "Log other losses in place of those that are not finite."}
-    )
-    stop_at_divergence: bool = field(
-        default=True, metadata={"help": "Stop where a loss, gradient norm or weight is no longer finite."}
-    )
-    hub_strategy: str = field(
-        default="end", metadata={"help": "Push when training ends; pushes of checkpoints would hold pickles."}
-    )
-
-    def __post_init__(self):
-        super().__post_init__()
-        _pin_memory_for_accelerators(self)
-
-
-def _pin_memory_for_accelerators(args: TrainingArguments) -> None:
-    """Without an accelerator PyTorch pins nothing and warns of it at every loader; as transformers with `use_cpu`."""
-    if not torch.accelerator.is_available():
-        args.dataloader_pin_memory = False
 
 
 def check_arguments(args: TrainingArguments) -> None:

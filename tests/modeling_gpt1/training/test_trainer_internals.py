@@ -133,7 +133,8 @@ def test_every_attribute_is_born_in_the_constructor(path):
     classes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
     for node in classes:
         methods = {part.name: names_set_on_self(part) for part in node.body if isinstance(part, ast.FunctionDef)}
-        born = methods.get("__init__", set()) | of_trainer
+        # The constructor of a dataclass ends with `__post_init__`.
+        born = methods.get("__init__", set()) | methods.get("__post_init__", set()) | of_trainer
         assert {name for names in methods.values() for name in names} - born == set(), node.name
 
 
