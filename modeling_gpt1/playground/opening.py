@@ -18,7 +18,7 @@ from tokenization import open_tokenizer
 from tokenization.control_tokens import CONTROL_TOKENS
 
 from .. import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM
-from ..configuration_gpt1 import check_place
+from ..checks_gpt1 import check_place
 from ..conversion.folders import CLASSES
 
 logger = logging.getLogger(__name__)
