@@ -26,6 +26,9 @@ from functools import wraps
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
 
 PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
 
@@ -170,6 +173,17 @@ def check_ids(name: str, ids: torch.Tensor, vocab_size: int, ignored: int | None
             f"`{name}` has {ids[place].item()} at {list(place)}, but the vocabulary has the ids 0 to "
             f"{vocab_size - 1}{others}. Use the model's own tokenizer; if it has grown, call "
             "`model.resize_token_embeddings(len(tokenizer))`."
+        )
+
+
+def warn_of_ended_prompts(config: PreTrainedConfig, input_ids: torch.Tensor | None) -> None:
+    """Says once that `[B, T]` prompts end in the extract token, behind which no model has seen a token."""
+    if config.extract_token_id is None or not isinstance(input_ids, torch.Tensor) or not input_ids.numel():
+        return
+    if can_read(input_ids) and (input_ids[..., -1] == config.extract_token_id).any():
+        logger.warning_once(
+            "A prompt ends in the extract token [e], behind which the model has learnt nothing. Encode prompts "
+            "without it: with `add_special_tokens=False`, or by a tokenizer that is opened with `add_bos_token=True`."
         )
 
 

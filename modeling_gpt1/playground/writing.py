@@ -6,6 +6,8 @@ from collections.abc import Iterator
 import torch
 from transformers import StoppingCriteria, StoppingCriteriaList, TextIteratorStreamer
 
+from tokenization import GPT1Tokenizer
+
 from .. import GPT1ForCausalLM
 from .opening import Opened, PlaygroundError
 from .reading import BOXES, check_characters, check_words, encode
@@ -83,7 +85,8 @@ def write_on(
     tokenizer, left = opened.tokenizer, threading.Event()
     streamer = TextIteratorStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
     start_id, delimiter_id, extract_id = opened.control_ids
-    end_id = tokenizer.eos_token_id if extract_id is None else extract_id
+    own_end_id = None if isinstance(tokenizer, GPT1Tokenizer) else tokenizer.eos_token_id  # GPT-1's is `<unk>`
+    end_id = own_end_id if extract_id is None else extract_id
     never = {start_id, delimiter_id, tokenizer.unk_token_id} - {end_id, None}
     input_ids = torch.tensor([prompt], device=opened.model.device)
     arguments = {
