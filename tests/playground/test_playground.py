@@ -261,6 +261,14 @@ def test_the_continuation_is_streamed(opened, traversal):
     assert all(longer.startswith(shorter) for shorter, longer in zip(parts, parts[1:], strict=False))
 
 
+def test_what_never_is_written(opened, plain_tokenizer, monkeypatch):
+    """Without control tokens GPT-1's end of text is `<unk>`, which ends nothing here."""
+    model, given = opened(None), {}
+    monkeypatch.setattr(GPT1ForCausalLM, "generate", lambda self, **arguments: given.update(arguments))
+    list(write_on(Opened("tiny", model.model, plain_tokenizer, None), [1, 2], 3, temperature=0))
+    assert (plain_tokenizer.eos_token, given["eos_token_id"], given["suppress_tokens"]) == ("<unk>", None, [0])
+
+
 def test_sampling_follows_the_seed(opened):
     model = opened(None)
     prompt, _ = make_prompt(model, {"first": FARMER}, 12)
