@@ -1,29 +1,22 @@
-"""The campaign itself: its quick kinds run a few cases, which are right, and tell a wrong one by kind and seed."""
-
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+"""The campaign itself: a few cases of its quick kinds, which are right, and one that a wrong formula makes wrong."""
 
 import pytest
+from campaign.common import Wrong
+from campaign.formula import Formula
+from campaign.work import run_case
 
 pytest.importorskip("ftfy")
 pytest.importorskip("spacy")
-ROOT = Path(__file__).resolve().parents[1]
 
 
-def run(folder, *arguments):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), str(ROOT)])}
-    command = [sys.executable, "-m", "campaign", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+@pytest.mark.parametrize("kind", ["forward", "generation", "rows", "damage", "texts"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_cases(kind, seed, tmp_path):
+    run_case(kind, seed, str(tmp_path))
 
 
-def test_a_campaign_of_seconds(tmp_path):
-    kinds = ["forward", "generation", "texts"]
-    done = run(tmp_path, "--minutes", "0.02", "--workers", "1", "--results", str(tmp_path), "--kinds", *kinds)
-    assert done.returncode == 0, done.stdout
-    (path,) = tmp_path.glob("*-campaign.json")
-    results = json.loads(path.read_text(encoding="utf-8"))["results"]
-    assert results["failures"] == [] and [*results["kinds"]] == kinds
-    assert all(row["cases"] > 0 for row in results["kinds"].values())
+def test_another_formula_is_found(tmp_path, monkeypatch):
+    norm = Formula.norm
+    monkeypatch.setattr(Formula, "norm", lambda self, name, x: norm(self, name, x) * 1.01)
+    with pytest.raises(Wrong, match="differs by"):
+        run_case("forward", 0, str(tmp_path))
