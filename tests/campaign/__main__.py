@@ -27,7 +27,7 @@ from pathlib import Path
 from campaign.work import run_case, set_up, work
 
 KINDS = ("forward", "generation", "rows", "damage", "texts", "files", "answers")
-SECONDS = {"rows": 240}  # of a case; 90 of others
+SECONDS = {"rows": 240}  # of a case; 45 of others
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 
@@ -51,7 +51,7 @@ class Worker:
 
     def outcome(self) -> dict | None:
         """Of the case under way, if it is over."""
-        seconds, limit = time.monotonic() - self.since, SECONDS.get(self.kind, 90)
+        seconds, limit = time.monotonic() - self.since, SECONDS.get(self.kind, 45)
         if self.connection.poll():
             with contextlib.suppress(EOFError, ConnectionResetError):
                 return self.connection.recv()

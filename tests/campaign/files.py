@@ -25,22 +25,26 @@ NAMES = ("own", "own file", "a::b", "rows[1]*", "früh", "x" * 60, "train.csv")
 BLANKS = ("", " ", "\t")
 
 
-def older(module: str, name: str):
-    """Something of the campaign's tree, or of the examples where an older tree has it."""
+def module_of(name: str, example: str):
+    """A module, or the example that stood for it in older trees."""
     try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError):
+        return importlib.import_module(name)
+    except (ImportError, ValueError):
         sys.path.insert(0, str(Path(modeling_gpt1.__file__).parents[1] / "examples"))
-        return getattr(importlib.import_module(module.split(".")[-2] if "." in module else "finetune"), name)
+        return importlib.import_module(example)
+
+
+def playground(part: str):
+    return module_of(f"modeling_gpt1.playground.{part}", "playground")
 
 
 def load_files(files: dict, columns: dict, **options) -> tuple:
     if hasattr(tokenization, "load_files"):
         return tokenization.load_files(files, columns=columns, **options)
-    pairs = [f"{role}={','.join(name) if isinstance(name, list) else name}" for role, name in columns.items()]
+    example = module_of("", "finetune")
     named = {f"{split}_file": str(path) for split, path in files.items()}
-    arguments = older("tokenization", "DataArguments")(columns=pairs, **named, **options)
-    return older("tokenization", "load_own_files")(arguments, None, True)
+    pairs = [f"{role}={name}" for role, name in columns.items()]
+    return example.load_own_files(example.DataArguments(columns=pairs, **named, **options), None, True)
 
 
 # ---- Files of rows
@@ -250,12 +254,14 @@ def spoil_folder(generator: random.Random, folder: Path) -> str:
 
 
 def open_for_page(name: str, what: str):
-    """As the playground opens it; whatever is wrong is said to the person at the page."""
-    problem = older("modeling_gpt1.playground.opening", "PlaygroundError")
-    start = time.monotonic()
+    """As the playground opens a folder that its host lists, or a name that a visitor types."""
+    opening, start = playground("opening"), time.monotonic()
     try:
-        return older("modeling_gpt1.playground.opening", "open_model")(name)
-    except problem as error:
+        if hasattr(opening, "Models"):
+            models = opening.Models([name] if os.path.isdir(name) else [])
+            return models.open(next(iter(models.listed), name))
+        return opening.open_model(name)
+    except opening.PlaygroundError as error:
         check(len(str(error).split()) > 3, f"{what}: the message is {str(error)!r}")
     except Exception as error:
         raise Wrong(f"{what}: {type(error).__name__} instead of a PlaygroundError: {str(error)[:300]}") from error
@@ -298,17 +304,13 @@ def model_name(generator: random.Random, folder: Path) -> None:
 
 
 def read_on_page(generator: random.Random, opened) -> None:
-    read, problem = (
-        older(f"modeling_gpt1.playground.{module}", name)
-        for module, name in (("reading", "read"), ("opening", "PlaygroundError"))
-    )
     boxes = {name: wild_text(generator) for name in ("first", "second", "question")}
     boxes["answers"] = "\n".join(wild_text(generator).replace("\n", " ") for _ in range(3))
     if generator.random() < 0.2:
         boxes["first"] += "\ud800"
     try:
-        read(opened, boxes)
-    except problem:
+        playground("reading").read(opened, boxes)
+    except playground("opening").PlaygroundError:
         pass
     except Exception as error:
         raise Wrong(f"{boxes}: {type(error).__name__} instead of a PlaygroundError: {str(error)[:200]}") from error
