@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 import torch
-from campaign.common import check, check_close, check_refused, randomise, weigh
+from campaign.common import check, check_close, check_refused, is_clear, randomise, weigh
 from campaign.formula import ACTIVATIONS, Formula
 
 import modeling_gpt1
@@ -363,7 +363,7 @@ def configuration(generator: random.Random, folder: Path) -> None:
         modeling_gpt1.GPT1DoubleHeadsModel(modeling_gpt1.GPT1Config(**fields))
     except Exception as error:
         is_of_hub = type(error).__module__ == "huggingface_hub.errors"  # documented, and says field and value
-        check(is_of_hub or type(error) is ValueError, f"{type(error).__name__} for {name}={value!r}: {error}")
+        check(is_of_hub or is_clear(error), f"{type(error).__name__} for {name}={value!r}: {error}")
     else:
         check(False, f"{name}={value!r} was taken without a word")
 
