@@ -10,7 +10,7 @@ pytest.importorskip("spacy")
 
 
 @pytest.mark.parametrize("kind", ["forward", "generation", "rows", "damage", "texts"])
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_cases(kind, seed, tmp_path):
     run_case(kind, seed, str(tmp_path))
 
