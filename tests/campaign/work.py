@@ -73,6 +73,7 @@ def work(connection, folder: str) -> None:
     os.dup2(null, 1)
     os.dup2(null, 2)
     set_up(folder)
+    connection.send("ready")
     for kind, seed in iter(connection.recv, None):
         start = time.monotonic()
         try:
