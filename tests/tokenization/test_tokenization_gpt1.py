@@ -101,10 +101,10 @@ ROWS = ["Hello, don't say [s] or $!", "", " \n ", "“Hello”—do 😀 &lt;d&g
 
 
 class InFull(GPT1Tokenizer):
-    """Makes a batch as transformers does, with every field of the encodings at once."""
+    """Makes a batch as transformers does, with every field of the encodings at once; test_offsets.py has the spans."""
 
     def _encode_plus(self, *given, **options):
-        return TokenizersBackend._encode_plus(self, *given, **{**options, "split_special_tokens": True})
+        return self._encode_in_full(*given, **{**options, "split_special_tokens": True})
 
 
 def full_batch(tokenizer, *texts, **options):
@@ -277,6 +277,22 @@ def test_text_stays_text_where_special_tokens_are_not_to_be_split(with_control, 
 def test_zero_bytes_and_colours_of_a_terminal_are_removed(tokenizer, text):
     plain = re.sub(r"\x00|\x1b\[[0-9;]*[A-Za-z]", "", text)
     assert tokenizer(text)["input_ids"] == tokenizer(plain)["input_ids"]
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "half"),
+    [
+        (("he\ud800llo",), "The text", "'\\ud800', at index 2"),
+        (("hello", "do\udfff"), "The text", "'\\udfff', at index 2"),
+        ((["hello", "\udc80"],), "Text 1 of the batch", "'\\udc80', at index 0"),
+    ],
+)
+def test_half_of_a_surrogate_pair(tokenizer, given, name, half):
+    message = f"{name} holds half of a surrogate pair, {half}, which is no character. Remove it, or read the data as "
+    for options in ({}, {"return_offsets_mapping": True}):
+        assert message_of(tokenizer, *given, **options) == message + "UTF-8."
+    with pytest.raises(TypeError):
+        tokenizer(["hello", 3])
 
 
 def test_a_spelled_control_token_is_its_characters(with_control):
