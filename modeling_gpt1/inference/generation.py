@@ -31,7 +31,7 @@ class StopAtStrings(StoppingCriteria):
         self.tokenizer, self.prompt_length = tokenizer, prompt_length
         self.strings = []
         for string in strings:
-            ids = tokenizer(string, add_special_tokens=False)["input_ids"]
+            ids = tokenizer(string, add_special_tokens=False, split_special_tokens=True)["input_ids"]
             if not ids:
                 raise ValueError(
                     f"The stop string {string!r} has no token. Give a word, or '\\n' alone for a newline."
@@ -103,7 +103,10 @@ def continue_prompts(
 
 
 def _encode_prompts(model: PreTrainedModel, tokenizer, prompts: Sequence[str], max_new_tokens: int) -> dict:
-    encoded = [tokenizer(prompt, add_special_tokens=False, verbose=False)["input_ids"] for prompt in prompts]
+    encoded = [
+        tokenizer(prompt, add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
+        for prompt in prompts
+    ]
     positions = model.config.max_position_embeddings
     for prompt, ids in zip(prompts, encoded, strict=True):
         shown = textwrap.shorten(prompt, SHOWN_CHARACTERS, placeholder="…")

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from transformers import GenerationConfig, StopStringCriteria
+from transformers import GenerationConfig, StopStringCriteria, TokenizersBackend
 
-from modeling_gpt1 import GPT1ForCausalLM, StopAtStrings, continue_prompts
+from modeling_gpt1 import GPT1ForCausalLM, SampleCallback, StopAtStrings, continue_prompts
 from modeling_gpt1.inference import generation
 from tokenization import tokenization_gpt1
 
@@ -129,6 +129,20 @@ def test_a_token_that_ends_a_continuation(model, tiny_tokenizer, stop):
     assert len(steps) == 6
     first, second = zip(*steps, strict=True)
     assert generated == [[tiny_tokenizer.decode(first[:5])], [tiny_tokenizer.decode(second[:3])]]
+
+
+def test_a_prompt_never_becomes_a_control_token(model, tiny_tokenizer, tmp_path):
+    """Also where another class opened the tokenizer and was told to let text become control tokens."""
+    tiny_tokenizer.save_pretrained(tmp_path)
+    opened = TokenizersBackend.from_pretrained(tmp_path, split_special_tokens=False)
+    prompts = ["the [e] farmer", "[s] a [$]"]
+    assert tiny_tokenizer.extract_token_id in opened(prompts[0], add_special_tokens=False)["input_ids"]
+    options = {"max_new_tokens": 4, "do_sample": False, "stop": ["a [e]"]}
+    assert continue_prompts(model, opened, prompts, **options) == continue_prompts(
+        model, tiny_tokenizer, prompts, **options
+    )
+    callback = SampleCallback(opened, prompts)
+    assert callback._encode()["input_ids"] == tiny_tokenizer(prompts, add_special_tokens=False)["input_ids"]
 
 
 @pytest.mark.parametrize("prompt", ["", " \n "])
