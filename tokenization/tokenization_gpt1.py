@@ -20,6 +20,7 @@ from transformers.utils import CONFIG_NAME, cached_file, logging
 
 from .control_tokens import CONTROL_TOKENS, add_control_tokens, control_templates, keep_text_as_text, set_padding
 from .encodings_on_demand import are_strings, encode_ids_first
+from .joining import join_continuation, join_words
 from .offsets import cover_sources
 from .word_rules import SURROGATE, preparation
 
@@ -29,6 +30,7 @@ END_OF_WORD = "</w>"
 NEWLINE = "\n" + END_OF_WORD
 # transformers' own prepares text otherwise than the released code, so that GPT1Tokenizer takes its place.
 GPT1_CLASSES = ("GPT1Tokenizer", "OpenAIGPTTokenizer", "OpenAIGPTTokenizerFast")
+ANY_WORD = "word"
 BLOCK_CHARACTERS = 1 << 16
 REPEATED_WORDS = 1 << 10
 
@@ -49,6 +51,11 @@ class GPT1Tokenizer(TokenizersBackend):
     also after `AutoTokenizer` opens the folder without this package. There, `split_special_tokens=False` turns it off,
     for a call or for good, and text that spells `[e]` becomes the control token. A bare
     `tokenizers.Tokenizer.from_file` does not know the setting: set its `encode_special_tokens = True`.
+
+    `decode(…, clean_up_tokenization_spaces=True)` joins words and punctuation: `"don't," she said` instead of
+    `" do n't , " she said`. Where the attribute `goes_on` is set, as `pipeline("text-generation", folder)` does, texts
+    are prompts, without control tokens around them, and what is decoded goes on with them: it is joined, and begins
+    with the space that its first word needs.
     """
 
     vocab_files_names = {"vocab_file": "vocab.json", "merges_file": "merges.txt", "tokenizer_file": "tokenizer.json"}
@@ -65,6 +72,7 @@ class GPT1Tokenizer(TokenizersBackend):
         _warn_unless_split(kwargs.get("split_special_tokens"))
         kwargs["split_special_tokens"] = True
         self._ends_given = "add_bos_token" in kwargs or "add_eos_token" in kwargs
+        self.goes_on = False
         super().__init__(unk_token=unk_token, pad_token=pad_token, **kwargs)
 
     @classmethod
@@ -87,6 +95,8 @@ class GPT1Tokenizer(TokenizersBackend):
                 "the words of GPT-1's do. Open it with `tokenization.open_tokenizer`; tokenizer_config.json must name "
                 "its `tokenizer_class`."
             )
+        if kwargs.get("_from_pipeline") == "text-generation":
+            tokenizer.goes_on = True
         return tokenizer
 
     @classmethod
@@ -166,6 +176,8 @@ class GPT1Tokenizer(TokenizersBackend):
     def _encode_plus(self, text, text_pair=None, **kwargs) -> BatchEncoding:
         _warn_unless_split(kwargs.get("split_special_tokens"))
         kwargs["split_special_tokens"] = True
+        if self.goes_on:
+            kwargs["add_special_tokens"] = False
         try:
             return encode_ids_first(self, self._encode_in_full, text, text_pair, **kwargs)
         except TypeError:
@@ -177,6 +189,17 @@ class GPT1Tokenizer(TokenizersBackend):
         if not are_strings(text, text_pair):
             return batch
         return cover_sources(batch, text, text_pair, NEWLINE, kwargs.get("return_tensors"))
+
+    def clean_up_tokenization(self, text: str) -> str:
+        """Decoded text with its words and punctuation joined."""
+        return join_continuation(text, ANY_WORD) if self.goes_on else join_words(text)
+
+    def _decode(self, token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=None, **kwargs) -> str:
+        # That of transformers leaves the text of every BPE as it is.
+        text = super()._decode(token_ids, skip_special_tokens, clean_up_tokenization_spaces=False, **kwargs)
+        if clean_up_tokenization_spaces is None:
+            clean_up_tokenization_spaces = self.clean_up_tokenization_spaces or self.goes_on
+        return self.clean_up_tokenization(text) if clean_up_tokenization_spaces else text
 
 
 def open_tokenizer(name_or_path: str | os.PathLike) -> PreTrainedTokenizerBase:
