@@ -83,7 +83,10 @@ def write_on(
         seed: of torch's generator, for sampling.
     """
     tokenizer, left = opened.tokenizer, threading.Event()
-    streamer = TextIteratorStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
+    clean = isinstance(tokenizer, GPT1Tokenizer)  # another may have no rules for it
+    streamer = TextIteratorStreamer(
+        tokenizer, skip_prompt=True, skip_special_tokens=True, clean_up_tokenization_spaces=clean
+    )
     start_id, delimiter_id, extract_id = opened.control_ids
     own_end_id = None if isinstance(tokenizer, GPT1Tokenizer) else tokenizer.eos_token_id  # GPT-1's is `<unk>`
     end_id = own_end_id if extract_id is None else extract_id
