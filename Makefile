@@ -3,6 +3,7 @@ PYTHON ?= python3
 WORKERS ?= 2
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+SETS ?=
 
 VENV := .venv
 RUN := $(VENV)/bin/python
@@ -13,7 +14,7 @@ MLINTER_RULES := $(VENV)/mlinter-rules.toml
 # write "The bare None Model", link to pages of transformers' documentation and print [ERROR] on import.
 MLINTER_OFF := TRF057
 
-.PHONY: help demo test test-browser lint format bench clean
+.PHONY: help demo test test-browser lint format compat bench clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -23,6 +24,7 @@ help:
 	@echo "make test-browser  the playground in Debian's chromium (apt-get install chromium chromium-driver)"
 	@echo "make lint    ruff (rules and format), the contracts of import-linter, transformers-mlinter"
 	@echo "make format  let ruff mend what it can"
+	@echo "make compat  the tests with the oldest and the newest transformers and torch, and other Pythons; SETS=oldest-core for one"
 	@echo "make bench   every speed and memory benchmark beside its peers: hours; BENCH_ARGS=--quick checks the scripts"
 	@echo "make clean   remove .venv and everything built"
 	@echo "PYTHON=python3.12 chooses the interpreter of a new .venv (now $(PYTHON))."
@@ -47,6 +49,9 @@ lint: $(INSTALLED)lint $(MLINTER_RULES)
 format: $(INSTALLED)lint
 	$(RUN) -m ruff check --fix .
 	$(RUN) -m ruff format .
+
+compat: $(INSTALLED)test
+	$(RUN) tests/compat.py --workers $(WORKERS) $(SETS)
 
 bench: $(INSTALLED)test
 	$(RUN) benchmarks/run.py $(BENCH_ARGS)
