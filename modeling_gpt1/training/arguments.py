@@ -5,6 +5,7 @@ Source: section 4.1 of "Improving Language Understanding by Generative Pre-Train
 
 from dataclasses import dataclass, field
 
+import torch
 from transformers import TrainingArguments
 
 from ..inference.devices import default_device
