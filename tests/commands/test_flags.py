@@ -135,6 +135,10 @@ def test_settings_become_words_which_flags_follow(write):
         *("--model=m", "--learning_rate=5e-4", "--bf16=true", "--columns", "text=a", "label=b"),
         *('--lr_scheduler_kwargs={"power": 2}', "--max_steps=3", "--seed", "1", "--max_steps", "4"),
     ]
+    file = write("file: a.csv\ncolumns: [text=a]\n")
+    assert flags.prepare("predict", ["folder", "--config", file, "--device", "cpu"]) == [
+        *("folder", "--file=a.csv", "--columns", "text=a", "--device", "cpu")
+    ]
     as_json = write(json.dumps({"model": "m", "bf16": False}), "run.json")
     assert flags.prepare("finetune", [f"--config={as_json}"]) == ["--model=m", "--bf16=false"]
 
