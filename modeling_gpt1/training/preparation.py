@@ -65,20 +65,21 @@ def prepare_finetuning(
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         tokenizer = open_tokenizer(tokenizer or checkpoint)
     add_control_tokens(tokenizer)
+    collator = TraversalCollator(
+        tokenizer,
+        task.traversal,
+        task.columns,
+        max_length=max_length or config.max_position_embeddings,
+        pad_to_multiple_of=pad_to_multiple_of,
+        num_labels=len(task.label_names) or None,
+        regression=task.regression,
+        # -1 is a number like others where the user's own labels are numbers.
+        hidden_label=None if task.regression and task.hub_path is None else -1,
+    )
     return {
         "model": _open_model(checkpoint, config, tokenizer, n_transfer, ignore_mismatched_sizes),
         "processing_class": tokenizer,
-        "data_collator": TraversalCollator(
-            tokenizer,
-            task.traversal,
-            task.columns,
-            max_length=max_length or config.max_position_embeddings,
-            pad_to_multiple_of=pad_to_multiple_of,
-            num_labels=len(task.label_names) or None,
-            regression=task.regression,
-            # -1 is a number like others where the user's own labels are numbers.
-            hidden_label=None if task.regression and task.hub_path is None else -1,
-        ),
+        "data_collator": collator,
         "compute_metrics": compute_metrics_for(task),
     }
 
@@ -91,8 +92,9 @@ def open_config(checkpoint: str) -> GPT1Config | GPT1LSTMConfig:
 
 
 def set_task(config: PreTrainedConfig, task: Task) -> None:
-    """Tells the configuration the task: traversal, kind of problem and, where there are classes, their names."""
+    """Tells the configuration the task: traversal, columns, kind of problem and, where there are any, class names."""
     config.traversal = task.traversal
+    config.columns = dict(task.columns)
     config.problem_type = "regression" if task.regression else None
     if task.label_names:
         config.problem_type = "single_label_classification"
