@@ -67,9 +67,13 @@ def opens_text(node: ast.Call) -> bool:
     name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
     if name in ("read_text", "write_text"):
         return True
-    of_module = isinstance(node.func, ast.Attribute) and getattr(node.func.value, "id", "") in ("gzip", "os")
-    if name != "open" or of_module:
+    if name != "open":
         return False
+    if isinstance(node.func, ast.Attribute):
+        # A path's method begins with the mode; another `open` takes what is to be opened.
+        of_module = getattr(node.func.value, "id", "") in ("gzip", "os")
+        if of_module or any(not isinstance(word, ast.Constant) for word in node.args[:1]):
+            return False
     words = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "mode")]
     modes = [word.value for word in words if isinstance(word, ast.Constant) and set(str(word.value)) <= set("rwaxbt+")]
     return not any("b" in mode for mode in modes)
