@@ -13,6 +13,7 @@ from tokenization.control_tokens import CONTROL_TOKENS
 
 from .. import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM
 from ..conversion.folders import CLASSES
+from ..inference.devices import default_device
 
 # A model without a head reads as a language model, whose head is tied to its embeddings.
 WITHOUT_HEAD = {"GPT1Model": GPT1ForCausalLM, "OpenAIGPTModel": GPT1ForCausalLM}
@@ -70,8 +71,7 @@ def open_model(name: str) -> Opened:
             f"The tokenizer of “{name}” has {len(tokenizer)} tokens and the model {model.config.vocab_size} "
             "embeddings. They must belong together: save both into the same folder after a training."
         )
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    opened = Opened(name, model.eval().to(device), tokenizer, traversal)
+    opened = Opened(name, model.eval().to(default_device()), tokenizer, traversal)
     if traversal is not None and None in opened.control_ids:
         raise PlaygroundError(
             f"“{name}” has a task head, but its tokenizer has no control tokens [s], [$] and [e]. Fine-tune it with "

@@ -90,8 +90,9 @@ def open_config(checkpoint: str) -> GPT1Config | GPT1LSTMConfig:
 
 
 def set_task(config: PreTrainedConfig, task: Task) -> None:
-    """Tells the configuration the task: traversal, kind of problem and, where there are classes, their names."""
+    """Tells the configuration the task: traversal, columns, kind of problem and, where there are any, class names."""
     config.traversal = task.traversal
+    config.columns = dict(task.columns)
     config.problem_type = "regression" if task.regression else None
     if task.label_names:
         config.problem_type = "single_label_classification"

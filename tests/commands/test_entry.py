@@ -36,8 +36,8 @@ def test_help_imports_the_standard_library_alone(arguments):
 
 
 def test_every_command_has_a_module_with_a_main():
-    shared = {"__init__", "__main__", "runs"}
-    modules = {name.replace("-", "_") for name in entry.COMMANDS}
+    shared = {"__init__", "__main__", "arguments", "models", "runs"}
+    modules = {name.replace("-", "_") for name in entry.COMMANDS} - {"completion"}  # a part of the entry
     assert {path.stem for path in FOLDER.glob("*.py")} - shared == modules
     for module in modules - {"playground"}:  # which needs gradio
         assert callable(import_module(f"modeling_gpt1.commands.{module}").main)
@@ -52,9 +52,10 @@ def test_the_pages_name_every_command_and_no_other():
 
 def test_a_command_gets_its_arguments(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["gpt1"])
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(SystemExit) as end:
         entry.main(["plot", str(tmp_path / "none")])
-    assert str(error.value) == f"{tmp_path / 'none'} is no folder. Give the output folders of runs."
+    message = f"gpt1 plot: {tmp_path / 'none'} is no folder. Give the output folders of runs.\n"
+    assert (end.value.code, capsys.readouterr().err) == (2, message)
     with pytest.raises(SystemExit) as end:
         entry.main(["zero-shot", "--help"])
     assert end.value.code == 0
