@@ -4,9 +4,13 @@ import contextlib
 import io
 import re
 import shlex
+import shutil
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from transformers import HfArgumentParser
@@ -19,6 +23,7 @@ PROGRAMS = ("python", "sh")
 SHOWN = ("bibtex", "mermaid", "text")
 FENCE = re.compile(r"(?:^<!-- not run: ([^\n]+) -->\n)?^```(\w*)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
 MODULE = "modeling_gpt1.commands"
+PACKAGED = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "hub_card.md", "modeling_gpt1", "tokenization")
 # What a test cannot afford, and what it runs instead.
 SMALLER = {
     "hidden_size=256,num_hidden_layers=4": "hidden_size=16,num_hidden_layers=2",
@@ -92,10 +97,23 @@ def run(block: Block, names: dict) -> None:
     for words in commands_in(block):
         if words[0] == "make":
             subprocess.run(["make", "--dry-run", *words[1:]], cwd=ROOT, check=True, capture_output=True)
+        elif words[:2] == ["pip", "install"]:
+            install(*words[2:])
         elif words[0] == "gpt1":
             entry.main(shlex.split(smaller(shlex.join(words[1:]))))
         else:
             raise AssertionError(f"{block}: nothing here runs {words[0]!r}. Say why above: <!-- not run: … -->")
+
+
+@cache
+def install(what: str) -> None:
+    """Lets pip go through an installation of the checkout, `.` with its extras, and install nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in PACKAGED:
+            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+            copy(ROOT / name, Path(folder, name))
+        options = ["--dry-run", "--no-index", "--no-build-isolation", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([sys.executable, "-m", "pip", "install", *options, what], cwd=folder, check=True)
 
 
 def check_printed(block: Block, printed: str) -> None:

@@ -1,6 +1,7 @@
 """README and docs run as they stand, page by page, on tiny stand-ins for what they name."""
 
 import csv
+import io
 import json
 import re
 import shutil
@@ -23,7 +24,16 @@ BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 PROGRAM_BLOCKS = [block for block in BLOCKS if block.language in PROGRAMS]
 RUN_BLOCKS = [block for block in PROGRAM_BLOCKS if block.reason is None]
 # How many blocks are not run, and why, as the comment above each says.
-NOT_RUN = {}
+NOT_RUN = {
+    "must run where this package is not installed": 1,
+    "needs OpenAI's release": 1,
+    "needs several GPUs": 2,
+    "needs the package index": 1,
+    "serves a page until you stop it": 1,
+    "starts processes of its own": 1,
+    "takes hours": 2,
+    "uploads to the hub": 2,
+}
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 THINGS = "film scene tale play song".split()
 OPINIONS = "dull gripping slow lovely silly fine".split()  # every second one praises
@@ -109,7 +119,7 @@ def write_own_files(folder: Path) -> None:
     for split in ("train", "validation"):
         (folder / "books" / split).mkdir(parents=True)
         for number in range(2):
-            (folder / "books" / split / f"{number}.txt").write_text("\n".join(SENTENCES * 8))
+            (folder / "books" / split / f"{number}.txt").write_text("\n".join(SENTENCES * 3))
 
 
 @pytest.fixture(scope="session")
@@ -136,6 +146,7 @@ def visit(stand_ins, runs, tmp_path, monkeypatch):
             if not re.search(rf"--output_dir runs/{run_folder.name}\s", text):
                 shutil.copytree(run_folder, tmp_path / "folder" / "runs" / run_folder.name)
         monkeypatch.chdir(tmp_path / "folder")
+        monkeypatch.setattr("sys.stdin", io.StringIO())  # of commands that ask
 
     return enter
 
@@ -152,18 +163,15 @@ def test_a_page_runs(page, visit):
         run(block, names)
 
 
-def test_every_command_takes_its_arguments(visit, monkeypatch):
-    """Also those of the blocks that are not run."""
+def test_commands_that_are_not_run_take_their_arguments(visit, monkeypatch):
     visit("")
-    parsed = 0
-    for block in PROGRAM_BLOCKS:
-        for words in commands_in(block) if block.language == "sh" else ():
-            arguments = arguments_of_gpt1(words)
-            if arguments is not None and arguments[0] in entry.COMMANDS:
-                # Without a GPU, Trainer takes half precision together with this flag only.
-                parse([*arguments, "--use_cpu"] if "--bf16" in arguments else arguments, monkeypatch)
-                parsed += 1
-    assert parsed == 0
+    shell = [block for block in PROGRAM_BLOCKS if block.language == "sh" and block.reason is not None]
+    given = [arguments_of_gpt1(words) for block in shell for words in commands_in(block)]
+    given = [arguments for arguments in given if arguments is not None]
+    for arguments in given:
+        # Without a GPU, Trainer takes half precision together with this flag only.
+        parse([*arguments, "--use_cpu"] if "--bf16" in arguments else arguments, monkeypatch)
+    assert len(given) == 11
 
 
 def test_what_is_not_run_is_counted():
