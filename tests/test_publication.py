@@ -1,11 +1,14 @@
 """What is published says the same everywhere: versions, names, citation, and how the package is installed."""
 
 import ast
+import contextlib
+import importlib.metadata
 import re
 from pathlib import Path
 
 import yaml
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -49,6 +52,21 @@ def test_the_supported_versions_are_those_of_the_metadata():
         oldest, newest = supported[name]
         assert f">={oldest}" in str(required[package]).split(",")
         assert pins()[package].startswith(f"{newest}.")
+
+
+def test_pins_that_need_a_newer_python_say_so():
+    """Else the oldest Python could install nothing."""
+    oldest = metadata()["python_requires"].removeprefix(">=")
+    wrong = []
+    for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
+        pin, _, marker = line.partition(";")
+        name, _, version = pin.partition("==")
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            installed = importlib.metadata.metadata(name)
+            needed = SpecifierSet(installed["Requires-Python"] or "")
+            if installed["Version"] == version and (oldest in needed) == bool(marker):
+                wrong.append(f"{line}: {needed}")
+    assert wrong == []
 
 
 def test_nobody_is_sent_to_an_unclaimed_name():
