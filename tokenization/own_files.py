@@ -41,11 +41,9 @@ def load_files(
         check_file(f"The {split} file", path)
     splits = {split: read_file(path) for split, path in paths.items()}
     for split, rows in splits.items():
-        if split != "test" and columns["label"] not in rows.column_names:
-            raise ValueError(
-                f"{files[split]} has no column {columns['label']!r} for the role label; its columns are: "
-                f"{', '.join(rows.column_names)}. Name its column in `columns` (label=column)."
-            )
+        for role in columns:
+            if role != "label" or split != "test":
+                check_columns(files[split], rows.column_names, role, columns[role])
     has_classes = not regression and traversal != "multiple_choice"
     for split, rows in splits.items():
         if columns["label"] in rows.column_names:
@@ -66,6 +64,16 @@ def load_files(
     if has_classes:
         splits = {split: encode_labels(rows, task, paths[split]) for split, rows in splits.items()}
     return task, DatasetDict(splits)
+
+
+def check_columns(file: str | Path, names: list[str], role: str, columns: str | list[str]) -> None:
+    """Raises ValueError where the file does not have the columns of a role."""
+    for column in [columns] if isinstance(columns, str) else columns:
+        if column not in names:
+            raise ValueError(
+                f"{file} has no column {column!r} for the role {role}; its columns are: {', '.join(names)}. Name its "
+                f"column in `columns` ({role}=column)."
+            )
 
 
 def check_file(what: str, path: Path) -> None:

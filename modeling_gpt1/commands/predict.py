@@ -27,14 +27,18 @@ from pathlib import Path
 
 import torch
 from datasets import Dataset
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import (
+    AutoModelForMultipleChoice,
+    AutoModelForSequenceClassification,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 from transformers.hf_argparser import HfArg
 
 from tokenization import TraversalCollator, open_tokenizer
 from tokenization.files import read_file
-from tokenization.own_files import check_file
+from tokenization.own_files import check_columns, check_file
 
-from .. import GPT1DoubleHeadsModel, GPT1LSTMConfig, GPT1LSTMDoubleHeadsModel
 from ..inference.devices import default_device
 from ..training.preparation import open_config
 from .arguments import CommandParser
@@ -105,15 +109,6 @@ class Predictor:
         is_class = self.config.traversal != "multiple_choice" and not self.config.is_regression
         return list(self.config.id2label.values()) if is_class else None
 
-    def check_columns(self, file: str, names: list[str]) -> None:
-        for role, columns in self.columns.items():
-            for column in [columns] if isinstance(columns, str) else columns:
-                if column not in names:
-                    raise ValueError(
-                        f"{file} has no column {column!r} for the role {role}; its columns are: {', '.join(names)}. "
-                        f"Pass --columns, such as --columns {role}={names[0]}."
-                    )
-
     def predict(self, rows: Dataset) -> Iterator[dict]:
         """A record per row."""
         for first in range(0, len(rows), CHUNK):
@@ -148,8 +143,9 @@ class Predictor:
 
 
 def open_model(args: PredictionArguments, config: PreTrainedConfig) -> PreTrainedModel:
-    model_class = GPT1LSTMDoubleHeadsModel if isinstance(config, GPT1LSTMConfig) else GPT1DoubleHeadsModel
-    model, loading = model_class.from_pretrained(
+    is_choice = config.traversal == "multiple_choice"
+    auto_class = AutoModelForMultipleChoice if is_choice else AutoModelForSequenceClassification
+    model, loading = auto_class.from_pretrained(
         args.model, config=config, dtype=torch.float32, output_loading_info=True
     )
     if loading["missing_keys"]:
@@ -190,7 +186,8 @@ def main(arguments: list[str] | None = None) -> None:
     check_model("--tokenizer_name", args.tokenizer_name, TOKENIZER)
     rows = read_file(Path(args.file))
     predictor = Predictor(args)
-    predictor.check_columns(args.file, rows.column_names)
+    for role, columns in predictor.columns.items():
+        check_columns(args.file, rows.column_names, role, columns)
     records = predictor.predict(rows)
     if args.output_file is None:
         write_jsonl(records, sys.stdout)

@@ -64,20 +64,21 @@ def prepare_finetuning(
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         tokenizer = open_tokenizer(tokenizer or checkpoint)
     add_control_tokens(tokenizer)
+    collator = TraversalCollator(
+        tokenizer,
+        task.traversal,
+        task.columns,
+        max_length=max_length or config.max_position_embeddings,
+        pad_to_multiple_of=pad_to_multiple_of,
+        num_labels=len(task.label_names) or None,
+        regression=task.regression,
+        # -1 is a number like others where the user's own labels are numbers.
+        hidden_label=None if task.regression and task.hub_path is None else -1,
+    )
     return {
         "model": _open_model(checkpoint, config, tokenizer, n_transfer, ignore_mismatched_sizes),
         "processing_class": tokenizer,
-        "data_collator": TraversalCollator(
-            tokenizer,
-            task.traversal,
-            task.columns,
-            max_length=max_length or config.max_position_embeddings,
-            pad_to_multiple_of=pad_to_multiple_of,
-            num_labels=len(task.label_names) or None,
-            regression=task.regression,
-            # -1 is a number like others where the user's own labels are numbers.
-            hidden_label=None if task.regression and task.hub_path is None else -1,
-        ),
+        "data_collator": collator,
         "compute_metrics": compute_metrics_for(task),
     }
 

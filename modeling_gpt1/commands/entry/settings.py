@@ -27,12 +27,15 @@ def load(path: Path) -> dict[str, Any]:
         raise ValueError(f"--config {path} does not exist. Pass a .yaml or .json file, such as the run.yaml of a run.")
     import yaml  # only where there is such a file
 
-    text = path.read_text(encoding="utf-8")
     try:
+        text = path.read_text(encoding="utf-8")
         settings = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except (json.JSONDecodeError, yaml.YAMLError) as error:
-        kind, reason = path.suffix.lstrip(".") or "yaml", " ".join(str(error).split())
-        raise ValueError(f"--config {path} cannot be read as {kind}: {reason}.") from error
+    except yaml.MarkedYAMLError as error:
+        reason = f"{error.problem} at line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}"
+        raise ValueError(f"--config {path} is not YAML: {reason}. Correct the file.") from error
+    except (ValueError, yaml.YAMLError) as error:
+        kind, reason = ("JSON" if path.suffix == ".json" else "YAML"), " ".join(str(error).split())
+        raise ValueError(f"--config {path} is not {kind}: {reason}. Correct the file.") from error
     if not isinstance(settings, dict):
         raise ValueError(f"--config {path} has no settings. A line is `name: value`, such as `seed: 1`.")
     return settings
