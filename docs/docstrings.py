@@ -15,7 +15,7 @@ class TransformersStyle(griffe.Extension):
             return
         obj.docstring.value = REFERENCE.sub(lambda match: match[1].replace("~", ""), obj.docstring.value)
         for section in obj.docstring.parsed:
-            if section.kind in (griffe.DocstringSectionKind.parameters, griffe.DocstringSectionKind.raises):
+            if isinstance(section.value, list):  # parameters, attributes, what is returned or raised
                 for item in section.value:
-                    if isinstance(item.annotation, str):
+                    if isinstance(getattr(item, "annotation", None), str):
                         item.annotation = item.annotation.replace("`", "").replace("*", "")
