@@ -17,6 +17,8 @@ from helpers_pages import PAGES, PROGRAMS, ROOT, SHOWN, SMALLER, arguments_of_gp
 from tokenizers import ByteLevelBPETokenizer
 from transformers import GPT2Config, GPT2LMHeadModel, GPT2Tokenizer, OpenAIGPTConfig, OpenAIGPTLMHeadModel
 
+import modeling_gpt1
+import tokenization
 from modeling_gpt1.commands import entry
 from tokenization import GPT1Tokenizer, get_task
 
@@ -213,6 +215,13 @@ def test_the_readme_is_short():
 def test_a_page_opens_with_what_the_reader_can_do(page):
     title, _, first, *_ = page.read_text(encoding="utf-8").splitlines()
     assert title.startswith("# ") and re.match("After (this page|these pages) you ", first)
+
+
+def test_the_reference_has_every_public_name():
+    tables_and_bases = {"HEURISTICS", "TASKS", "GPT1PreTrainedModel", "GPT1LSTMPreTrainedModel"}
+    text = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "reference").glob("*.md"))
+    named = {name.rpartition(".")[2] for name in re.findall(r"^::: (\S+)$", text, flags=re.MULTILINE)}
+    assert {*modeling_gpt1.__all__, *tokenization.__all__} - named == tables_and_bases
 
 
 def test_links_lead_somewhere():
