@@ -6,6 +6,8 @@ from collections.abc import Iterator
 import torch
 from transformers import StoppingCriteria, StoppingCriteriaList, TextIteratorStreamer
 
+from tokenization import GPT1Tokenizer
+
 from .. import GPT1ForCausalLM
 from .opening import Opened, PlaygroundError
 from .reading import BOXES, check_length, check_words, encode
@@ -63,7 +65,10 @@ def write_on(
         seed: of torch's generator, for sampling.
     """
     tokenizer, left = opened.tokenizer, threading.Event()
-    streamer = TextIteratorStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
+    clean = isinstance(tokenizer, GPT1Tokenizer)  # another may have no rules for it
+    streamer = TextIteratorStreamer(
+        tokenizer, skip_prompt=True, skip_special_tokens=True, clean_up_tokenization_spaces=clean
+    )
     start_id, delimiter_id, extract_id = opened.control_ids
     end_id = tokenizer.eos_token_id if extract_id is None else extract_id
     never = {start_id, delimiter_id, tokenizer.unk_token_id} - {end_id, None}
