@@ -3,6 +3,7 @@ PYTHON ?= python3
 WORKERS ?= 2
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+SETS ?=
 
 VENV := .venv
 RUN := $(VENV)/bin/python
@@ -13,7 +14,7 @@ MLINTER_RULES := $(VENV)/mlinter-rules.toml
 # write "The bare None Model", link to pages of transformers' documentation and print [ERROR] on import.
 MLINTER_OFF := TRF057
 
-.PHONY: help demo test test-browser lint format docs bench clean
+.PHONY: help demo test test-browser lint format docs compat bench clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -24,6 +25,7 @@ help:
 	@echo "make lint    ruff (rules and format), the contracts of import-linter, transformers-mlinter, mypy"
 	@echo "make format  let ruff mend what it can"
 	@echo "make docs    the pages of docs/ as a site in site/, each warning an error (Python 3.11.5 or newer)"
+	@echo "make compat  the tests with the oldest and the newest transformers and torch, and other Pythons; SETS=oldest-core for one"
 	@echo "make bench   every speed and memory benchmark beside its peers: hours; BENCH_ARGS=--quick checks the scripts"
 	@echo "make clean   remove .venv and everything built"
 	@echo "PYTHON=python3.12 chooses the interpreter of a new .venv (now $(PYTHON))."
@@ -53,6 +55,9 @@ format: $(INSTALLED)lint
 # The variable silences Material's notice that MkDocs 2 will not run it.
 docs: $(INSTALLED)docs
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
+
+compat: $(INSTALLED)test
+	$(RUN) tests/compat.py --workers $(WORKERS) $(SETS)
 
 bench: $(INSTALLED)test
 	$(RUN) benchmarks/run.py $(BENCH_ARGS)
