@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
-from transformers import TrainerCallback
+from transformers import PreTrainedTokenizerBase, TrainerCallback
 from transformers.trainer_callback import CallbackHandler
 from transformers.utils import logging
 
@@ -38,7 +38,12 @@ class SampleCallback(TrainerCallback):
     """
 
     def __init__(
-        self, tokenizer, prompts: str | Sequence[str], max_new_tokens: int = 40, top_k: int = 40, seed: int = 0
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        prompts: str | Sequence[str],
+        max_new_tokens: int = 40,
+        top_k: int = 40,
+        seed: int = 0,
     ) -> None:
         self.tokenizer, self.seed = tokenizer, seed
         self.prompts = [prompts] if isinstance(prompts, str) else list(prompts)

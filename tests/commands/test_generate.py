@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from transformers import HfArgumentParser
 from transformers.utils.logging import disable_progress_bar
 
 from modeling_gpt1 import GPT1ForCausalLM
@@ -154,7 +155,7 @@ def test_a_talk_with_several_continuations_numbers_them(run, typed):
 
 
 def test_a_talk_shows_joined_words_as_they_come(tiny_tokenizer, capsys):
-    (args,) = generate.HfArgumentParser(generate.GenerationArguments).parse_args_into_dataclasses(
+    (args,) = HfArgumentParser(generate.GenerationArguments).parse_args_into_dataclasses(
         ["--model", "out", "--capitals", "true"]
     )
     streamer = generate.TalkStreamer(tiny_tokenizer, "he said", args)
