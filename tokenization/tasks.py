@@ -218,7 +218,7 @@ def load_task(task: str | Task, data_dir: str | Path | None = None) -> DatasetDi
 
     Raises:
         ValueError: files, columns or labels are not what the task needs.
-        RuntimeError: the hub fails.
+        OSError: the hub fails.
     """
     task = get_task(task) if isinstance(task, str) else task
     split_parts = _load_from_hub(task) if data_dir is None else _load_from_folder(task, Path(data_dir))
@@ -237,9 +237,9 @@ def _load_from_hub(task: Task) -> dict[str, list[tuple[str, Dataset]]]:
     try:
         loaded = load_dataset(task.hub_path, task.hub_config)
     except (OSError, RuntimeError, ValueError) as error:
-        raise RuntimeError(
+        raise OSError(
             f"Could not load task {task.name!r} from the hub (data set {task.hub_path!r}, configuration "
-            f"{task.hub_config!r}): {type(error).__name__}: {error}\n"
+            f"{task.hub_config!r}): {type(error).__name__}: {error}. "
             f"To load it from files, pass data_dir: a folder with {_wanted_files(task)}."
         ) from error
     found = [split for split in task.splits if split in loaded]

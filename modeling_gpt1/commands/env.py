@@ -41,7 +41,7 @@ def devices() -> str:
 def attention_kernels() -> str:
     """Those that a model can be opened with (`attn_implementation`), and what `sdpa` chooses from."""
     sdpa = ["math"]
-    if torch.accelerator.is_available() and torch.cuda.is_available():
+    if default_device().type == "cuda":
         backends = torch.backends.cuda
         enabled = {
             "flash": backends.flash_sdp_enabled(),

@@ -130,7 +130,7 @@ class Predictor:
     @torch.inference_mode()
     def logits(self, rows: list[dict]) -> torch.Tensor:
         batch = {name: tensor.to(self.model.device) for name, tensor in self.collator(rows).items()}
-        return self.model(**batch).logits.double().cpu()
+        return self.model(**batch).logits.cpu().double()
 
     def describe(self, logits: torch.Tensor) -> dict:
         if self.config.is_regression:

@@ -226,6 +226,8 @@ def draw(results: list[dict]):
 def main(arguments: list[str] | None = None) -> None:
     parser = CommandParser("zero-shot", ZeroShotArguments)
     (args,) = parser.read(arguments)
+    if args.plot is not None:
+        import matplotlib  # noqa: F401  # what is missing is told now, and not after all models
     check_model("--model", args.model)
     check_model("--tokenizer_name", args.tokenizer_name, TOKENIZER)
     models = [{"model": args.model}] if args.checkpoints is None else saved_checkpoints(args.checkpoints)

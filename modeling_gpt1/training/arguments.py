@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from transformers import TrainingArguments
 
+from ..inference.devices import default_device
+
 
 @dataclass
 class _SharedArguments(TrainingArguments):
@@ -33,7 +35,7 @@ class _SharedArguments(TrainingArguments):
 
     def __post_init__(self):
         super().__post_init__()
-        if not torch.accelerator.is_available():
+        if default_device().type == "cpu":
             # PyTorch would pin nothing and warn of it at every loader; as transformers with `use_cpu`.
             self.dataloader_pin_memory = False
 

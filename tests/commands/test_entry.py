@@ -1,5 +1,6 @@
 """The entry point: what its help imports, which commands there are, refusals, and both ways to start it."""
 
+import io
 import json
 import re
 import runpy
@@ -84,3 +85,15 @@ def test_the_module_starts_like_the_script(capsys, monkeypatch):
         "deepspeed_zero3.yaml",
         "fsdp2.yaml",
     ]
+
+
+def test_pipes_are_utf8_on_windows(monkeypatch):
+    pipe = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, pipe)
+    monkeypatch.delenv("PYTHONIOENCODING", raising=False)
+    entry.write_utf8()
+    assert pipe.encoding == "cp1252"
+    monkeypatch.setattr(sys, "platform", "win32")
+    entry.write_utf8()
+    assert pipe.encoding == "utf-8"

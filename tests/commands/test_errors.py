@@ -26,9 +26,9 @@ def test_errors_that_were_raised_for_the_user(capsys, tmp_path):
         2,
         f"gpt1 finetune: {tmp_path / 'none'}: No such file or directory.\n",
     )
-    assert end_of(ModuleNotFoundError(name="gradio"), capsys) == (
+    assert end_of(ModuleNotFoundError(name="matplotlib"), capsys) == (
         2,
-        "gpt1 finetune: gradio is not installed. Install it, or this package with its extra 'playground'.\n",
+        "gpt1 finetune: matplotlib is not installed. Install it, or this package with its extra 'plot'.\n",
     )
 
 

@@ -454,6 +454,13 @@ def test_config_overrides():
         "use_cache": False,
     }
     assert runs.parse_overrides("") == {}
+    words = "do_layer_norm_before=true,use_cache=FALSE,sliding_window=none,intermediate_size=None"
+    assert runs.parse_overrides(words) == {
+        "do_layer_norm_before": True,
+        "use_cache": False,
+        "sliding_window": None,
+        "intermediate_size": None,
+    }
 
 
 def test_several_columns_of_a_role():

@@ -4,6 +4,7 @@ setup.py installs this folder also as `gpt1_entry`, beside `modeling_gpt1` and n
 `modeling_gpt1` brings torch and transformers, which take seconds, and neither the help nor a wrong flag needs them.
 """
 
+import os
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -52,6 +53,7 @@ def run(name: str, words: list[str]) -> None:
     from .errors import one_sentence
     from .flags import take_debug
 
+    write_utf8()
     words, debug = take_debug(name, words)
     with one_sentence(name, debug):
         if name == "completion":
@@ -63,6 +65,14 @@ def run(name: str, words: list[str]) -> None:
         words = prepare(name, words)
         sys.argv[:] = [f"gpt1 {name}", *words]  # what libraries show as the command line
         import_module(f"modeling_gpt1.commands.{name.replace('-', '_')}").main(words)
+
+
+def write_utf8() -> None:
+    """What is piped into a file is UTF-8 on Windows too, where Python would take the system's encoding."""
+    if sys.platform == "win32" and "PYTHONIOENCODING" not in os.environ:
+        for stream in (sys.stdin, sys.stdout, sys.stderr):
+            if not stream.isatty():
+                stream.reconfigure(encoding="utf-8")
 
 
 def refuse(name: str) -> None:

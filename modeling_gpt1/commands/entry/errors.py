@@ -9,7 +9,7 @@ from pathlib import Path
 
 USAGE, INTERRUPTED = 2, 130  # exit codes, as those of shells
 # What may be missing, by the extra that brings it.
-EXTRAS = {"matplotlib": "plot", "gradio": "playground", "ftfy": "clean"}
+EXTRAS = {"matplotlib": "plot"}
 # The packages raise these with sentences for the user.
 OF_USERS = (ValueError, ImportError, FloatingPointError)
 
