@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import shlex
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -202,6 +203,31 @@ def test_a_wrong_program_and_a_wrong_output_fail(visit, monkeypatch):
 
 
 # ---- Text
+
+
+def test_the_pre_training_command_is_that_of_its_figures():
+    page = ROOT / "docs" / "pretrain.md"
+    words = next(words for block in blocks_of(page) for words in commands_in(block))
+    (path,) = (ROOT / "benchmarks" / "results").glob("*-pretraining-run.json")
+    measured = json.loads(path.read_text(encoding="utf-8"))
+    assert flags_of(words) == flags_of(shlex.split(measured["command"]))
+    text = " ".join(page.read_text(encoding="utf-8").split())
+    first, last = measured["evaluations"][0]["perplexity"], measured["final"]["perplexity"]
+    assert f"fell from {first:.0f} to {last:.1f}" in text and path.name in text
+    assert f"{measured['tokens_seen'] / 1e6:.1f} million tokens in {measured['seconds'] / 60:.0f} minutes" in text
+
+
+def flags_of(words: list[str]) -> dict[str, list[str]]:
+    """The values of each flag but those that name files and folders."""
+    flags = {}
+    for word in words:
+        if word.startswith("--"):
+            values = flags.setdefault(word, [])
+        elif flags:
+            values.append(word)
+    for name in ("--train_files", "--validation_files", "--output_dir"):
+        flags.pop(name, None)
+    return flags
 
 
 def test_the_readme_is_short():
