@@ -205,10 +205,53 @@ def test_a_wrong_program_and_a_wrong_output_fail(visit, monkeypatch):
 # ---- Text
 
 
+def test_the_figures_of_the_readme_are_the_measured_ones():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    bench_path, parity_path = map(newest_result, ("bench", "tokenizer-parity"))
+    assert f"({bench_path.relative_to(ROOT)})" in readme and f"({parity_path.relative_to(ROOT)})" in readme
+    bench = json.loads(bench_path.read_text(encoding="utf-8"))["results"]
+    theirs, ours = medians(bench["generation"], "generation 64 + 192, batch 1, float32", "tokens/s")
+    assert f"| {theirs:.1f} tokens/s | {ours:.1f} tokens/s, **{ours / theirs:.0f} × as fast** |" in readme
+    race = (bench["finetuning"], "RACE-shaped step 1 × 4 × 380, 360 shared, float32")
+    (their_time, our_time), (their_memory, our_memory) = medians(*race, "seconds"), medians(*race, "step MiB")
+    assert f"| {their_time:.1f} s, {their_memory:.0f} MiB | {our_time:.1f} s, {our_memory:.0f} MiB: " in readme
+    assert f"**{ratio(*race, 'seconds'):.1f} × as fast in a fifth of the memory**" in readme
+    assert round(1 / ratio(*race, "step MiB"), 1) == 0.2
+    agreement = json.loads(parity_path.read_text(encoding="utf-8"))["results"]["agreement"]
+    shares = []
+    for tokenizer in ("OpenAIGPTTokenizer", "GPT1Tokenizer"):
+        books = [book for book in agreement if book["tokenizer"] == tokenizer]
+        shares.append(sum(book["exact_paragraphs"] for book in books) / sum(book["paragraphs"] for book in books))
+    assert len(agreement) == 10 and f"| {shares[0]:.1%} | **{shares[1]:.1%}** |".replace("%", " %") in readme
+
+
+def newest_result(kind: str) -> Path:
+    return max((ROOT / "benchmarks" / "results").glob(f"????-??-??-{kind}.json"))
+
+
+def row_of(of_script: dict, work: str, measure: str) -> dict:
+    """Of a script's rows, the one beside transformers' OpenAIGPT."""
+    (row,) = (
+        row
+        for row in of_script["rows"]
+        if (row["work"], row["measure"]) == (work, measure) and row["peer"].startswith("OpenAIGPT")
+    )
+    return row
+
+
+def medians(*place) -> tuple[float, float]:
+    row = row_of(*place)
+    return row["theirs"]["median"], row["ours"]["median"]
+
+
+def ratio(*place) -> float:
+    return row_of(*place)["ratio"]["median"]
+
+
 def test_the_pre_training_command_is_that_of_its_figures():
     page = ROOT / "docs" / "pretrain.md"
     words = next(words for block in blocks_of(page) for words in commands_in(block))
-    (path,) = (ROOT / "benchmarks" / "results").glob("*-pretraining-run.json")
+    path = newest_result("pretraining-run")
     measured = json.loads(path.read_text(encoding="utf-8"))
     assert flags_of(words) == flags_of(shlex.split(measured["command"]))
     text = " ".join(page.read_text(encoding="utf-8").split())
