@@ -46,13 +46,13 @@ class CommandParser(HfArgumentParser):
         """Writes all settings as they were given, defaults too, for --config."""
         settings = {name: plain(value) for name, value in self.settings.items() if name not in NEVER_KEPT}
         made_with = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "tokenizers"))
+        place = "output_dir" if "output_dir" in settings else "output_file"
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(
-            path,
-            f"# All settings of a run. It is repeated by: {self.prog} --config {path.name} and a new place for the "
-            f"result.\n# Made with Python {platform.python_version()}, {made_with}.\n"
-            + yaml.safe_dump(settings, sort_keys=False, allow_unicode=True),
+        head = (
+            f"# All settings of a run, which is repeated by: {self.prog} --config {path.name} --{place} ANOTHER\n"
+            f"# Made with Python {platform.python_version()}, {made_with}.\n"
         )
+        write_atomically(path, head + yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
 
 
 def plain(value):

@@ -135,6 +135,10 @@ def test_settings_become_words_which_flags_follow(write):
         *("--model=m", "--learning_rate=5e-4", "--bf16=true", "--columns", "text=a", "label=b"),
         *('--lr_scheduler_kwargs={"power": 2}', "--max_steps=3", "--seed", "1", "--max_steps", "4"),
     ]
+    file = write("file: a.csv\ncolumns: [text=a]\n")
+    assert flags.prepare("predict", ["folder", "--config", file, "--device", "cpu"]) == [
+        *("folder", "--file=a.csv", "--columns", "text=a", "--device", "cpu")
+    ]
     as_json = write(json.dumps({"model": "m", "bf16": False}), "run.json")
     assert flags.prepare("finetune", [f"--config={as_json}"]) == ["--model=m", "--bf16=false"]
 
@@ -157,7 +161,11 @@ def test_settings_that_a_run_wrote_are_read_as_they_were(command, parser_of, tmp
     first = vars(parser.parse_known_args([*needed, "--seed" if command != "reproduce" else "--seeds", "1"])[0])
     parser.settings.update({"hub_token": "hf_secret"} if "hub_token" in first else {})
     parser.write_settings(tmp_path / "run.yaml")
-    assert "secret" not in (tmp_path / "run.yaml").read_text(encoding="utf-8")
+    text = (tmp_path / "run.yaml").read_text(encoding="utf-8")
+    assert "secret" not in text
+    place = "output_dir" if "output_dir" in first else "output_file"
+    ending = f"gpt1 {command} --config run.yaml --{place} ANOTHER"
+    assert text.splitlines()[0] == f"# All settings of a run, which is repeated by: {ending}"
     words = flags.prepare(command, ["--config", str(tmp_path / "run.yaml")])
     assert vars(parser.parse_known_args(words)[0]) == {
         **first,

@@ -39,7 +39,7 @@ def read_lines(text: str) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def folders(plain_tokenizer, tmp_path_factory):
-    """A model of each kind, fine-tuned for two updates, with its predictions of a test file."""
+    """A model of each kind, fine-tuned for one update, with its predictions of a test file."""
     root = tmp_path_factory.mktemp("folders")
     plain_tokenizer.save_pretrained(root / "tokenizer")
     with pytest.MonkeyPatch.context() as patch:
@@ -52,7 +52,7 @@ def folders(plain_tokenizer, tmp_path_factory):
                     *("--train_file", file, "--test_file", file, "--traversal", *traversal),
                     *("--columns", *COLUMNS[kind], "--tokenizer_name", str(root / "tokenizer")),
                     *("--config_overrides", SIZE, "--output_dir", str(root / kind), "--use_cpu", "--do_train"),
-                    *("--do_predict", "--max_steps", "2", "--learning_rate", "1e-2", "--save_strategy", "no"),
+                    *("--do_predict", "--max_steps", "1", "--learning_rate", "1e-2", "--save_strategy", "no"),
                     *("--disable_tqdm", "true"),
                 ]
             )

@@ -68,7 +68,9 @@ def prepare(command: str, words: list[str]) -> list[str]:
         from .settings import read_settings
 
         from_file, rest_of_file = split(command, read_settings(command, file))
-        words, rest = [*from_file, *words], rest or rest_of_file
+        # A list of the file would take in what follows it, such as the folder of `gpt1 predict FOLDER`.
+        at = next((at for at, word in enumerate(words) if word.startswith("--")), len(words))
+        words, rest = [*words[:at], *from_file, *words[at:]], rest or rest_of_file
     return words + rest[:1] + (prepare("finetune", rest[1:]) if rest else [])
 
 
