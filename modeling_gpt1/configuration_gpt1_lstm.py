@@ -48,7 +48,8 @@ class GPT1LSTMConfig(GPT1ConfigMixin, PreTrainedConfig):
         layer_norm_epsilon (`float`): ε of the layer norms.
         initializer_range (`float`): standard deviation σ of the initial embeddings, projections and heads, N(0, σ).
         use_cache (`bool`): return the state outside of training.
-        tie_word_embeddings, traversal, columns, lm_coef, start_token_id, delimiter_token_id, extract_token_id,
+        tie_word_embeddings, traversal, columns, lm_coef: as in [`GPT1Config`].
+        start_token_id, delimiter_token_id, extract_token_id: as in [`GPT1Config`].
         pad_token_id, bos_token_id, eos_token_id: as in [`GPT1Config`].
 
     Raises:

@@ -19,7 +19,7 @@ def load_files(
     num_labels: int | None = None,
     label_names: Sequence[str] | None = None,
 ) -> tuple[Task, DatasetDict]:
-    """The task that the files are about, and their rows by split, where classes are ids.
+    """Reads files of your own: a task that describes them, and their rows by split with class ids as labels.
 
     Args:
         files: split (train, validation, test) to a .jsonl, .jsonl.gz, .csv or .parquet file; test may lack
@@ -27,11 +27,12 @@ def load_files(
         traversal: classification, entailment, similarity or multiple_choice.
         columns: role to column name or names, as `TraversalCollator` takes it; the label's default is "label".
         regression: whether the labels are numbers to predict.
-        num_labels: number of classes, where not each has a row. Default: those that are found.
+        num_labels: number of classes, if some have no row. Default: the classes that are found.
         label_names: names of the classes in the order of their ids, such as a model's. Default: those of the train
             split; texts in alphabetical order; integers are the ids themselves if 0 is among them, else names.
 
-    Raises ValueError where files, columns or labels are not what the task needs.
+    Raises:
+        ValueError: files, columns or labels are not what the task needs.
     """
     _check_labels_wanted(traversal, regression, num_labels)
     columns = {"label": "label", **columns}

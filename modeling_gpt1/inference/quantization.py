@@ -91,9 +91,9 @@ def quantize_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def order_weights_for_generation(model: PreTrainedModel) -> PreTrainedModel:
     """Stores float32 weights on the CPU column by column, which a product with a single row reads faster.
 
-    For batches of one row on x86 CPUs; larger batches take as long as before. Shapes, values and what is saved stay;
-    only `Tensor.stride` changes; `save_pretrained` writes rows. Meant for a model that only generates: an optimizer
-    must be made afterwards.
+    It helps batches of one row on x86 CPUs; larger batches take as long as before. Shapes, values and saved files
+    stay the same, only `Tensor.stride` changes. Use it on a model that only generates. If you train the model, make
+    the optimizer afterwards.
 
     Args:
         model: changed in place.

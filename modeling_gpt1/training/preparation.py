@@ -26,10 +26,9 @@ def prepare_finetuning(
     n_transfer: int | None = None,
     ignore_mismatched_sizes: bool = False,
 ) -> dict[str, Any]:
-    """What [`GPT1Trainer`] needs besides arguments and rows, as keyword arguments.
+    """Prepares model, tokenizer, collator and metrics for a task, as keyword arguments of [`GPT1Trainer`].
 
-    The model's configuration knows the task: its traversal and the names of its classes. Model and tokenizer have the
-    control tokens.
+    Model and tokenizer get the control tokens. The model's configuration gets the task's traversal and class names.
 
     Args:
         model (`str` or `PreTrainedConfig`): a gpt1, openai-gpt or GPT-2 checkpoint, folder or hub id; or the

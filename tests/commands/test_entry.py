@@ -44,10 +44,11 @@ def test_every_command_has_a_module_with_a_main():
         assert callable(import_module(f"modeling_gpt1.commands.{module}").main)
 
 
-def test_the_readme_names_commands_that_there_are():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    named = re.findall(r"(?:^|`)gpt1 ([a-z][a-z-]*)", readme, flags=re.MULTILINE)
-    assert named and set(named) <= set(entry.COMMANDS)
+def test_the_pages_name_every_command_and_no_other():
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    named = re.findall(r"(?:^|`|\()gpt1 ([a-z][a-z-]*)", text, flags=re.MULTILINE)
+    assert set(named) == set(entry.COMMANDS)
 
 
 def test_a_command_gets_its_arguments(tmp_path, capsys, monkeypatch):

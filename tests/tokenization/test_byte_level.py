@@ -309,13 +309,12 @@ def test_the_playground_reads_a_gpt2(gpt2_folder, tmp_path):
     assert [token.piece for token in sequence] == ["[s]", "a", "[$]", "b", "[e]"]
 
 
-def test_the_example_of_the_readme(gpt2_folder):
-    readme = Path(__file__).parents[2] / "README.md"
-    (block,) = (b for b in readme.read_text(encoding="utf-8").split("```python\n") if "openai-community/gpt2" in b)
-    names, block = {}, block.partition("```")[0]
-    exec(compile(block.replace("openai-community/gpt2", str(gpt2_folder)), str(readme), "exec"), names)
-    assert names["model"].config.vocab_size == len(names["tokenizer"]) == 403
-    assert type(names["model"]) is GPT1DoubleHeadsModel
+def test_the_sizes_of_the_successors_in_the_docs():
+    page = (Path(__file__).parents[2] / "docs" / "pretrain.md").read_text(encoding="utf-8")
+    (block,) = (block.partition("```")[0] for block in page.split("```python\n") if "sliding_window" in block)
+    names = {}
+    exec(block, names)
     with torch.device("meta"):
         sizes = [GPT1ForCausalLM(names[name]).num_parameters() for name in ("gpt2", "gpt3")]
     assert sizes == [124_439_808, 125_226_240]
+    assert "124,439,808 and 125,226,240 parameters" in page
