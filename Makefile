@@ -3,6 +3,8 @@ PYTHON ?= python3
 WORKERS ?= 2
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+MINUTES ?= 60
+SEED ?= 0
 SETS ?=
 
 VENV := .venv
@@ -14,7 +16,7 @@ MLINTER_RULES := $(VENV)/mlinter-rules.toml
 # write "The bare None Model", link to pages of transformers' documentation and print [ERROR] on import.
 MLINTER_OFF := TRF057
 
-.PHONY: help demo test test-browser lint format compat bench clean
+.PHONY: help demo test test-browser campaign lint format compat bench clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -22,6 +24,7 @@ help:
 	@echo "make demo    the paper in a few minutes: pre-train, fine-tune, compare (examples/quickstart.py)"
 	@echo "make test    all tests, $(WORKERS) at a time (WORKERS=n); PYTEST_ARGS='-k name' to choose"
 	@echo "make test-browser  the playground in Debian's chromium (apt-get install chromium chromium-driver)"
+	@echo "make campaign  random cases against formulas and oracles, MINUTES=60 SEED=0; no part of make test"
 	@echo "make lint    ruff (rules and format), the contracts of import-linter, transformers-mlinter"
 	@echo "make format  let ruff mend what it can"
 	@echo "make compat  the tests with the oldest and the newest transformers and torch, and other Pythons; SETS=oldest-core for one"
@@ -39,6 +42,9 @@ test: $(INSTALLED)test
 test-browser: $(INSTALLED)browser
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false \
 		$(RUN) -m pytest tests/playground/test_playground_browser.py
+
+campaign: $(INSTALLED)test
+	PYTHONPATH=tests $(RUN) -m campaign --minutes $(MINUTES) --seed $(SEED) --workers $(WORKERS)
 
 lint: $(INSTALLED)lint $(MLINTER_RULES)
 	$(RUN) -m ruff check .

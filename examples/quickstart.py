@@ -284,7 +284,7 @@ def show_saved_models(classifier: Path, pretrained: Path) -> None:
     beginning = "Ben felt hungry. He looked for a fruit in the kitchen."
     model, tokenizer = AutoModelForCausalLM.from_pretrained(pretrained), AutoTokenizer.from_pretrained(pretrained)
     ((end,),) = continue_prompts(model, tokenizer, [beginning], max_new_tokens=32, stop=["\n"], do_sample=False)
-    print(f"   {beginning} → {end}")
+    print(f"   {beginning} →{end}")
 
 
 def run(args: DemoArguments) -> list[dict]:

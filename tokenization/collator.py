@@ -6,7 +6,6 @@ Shape legend: B examples, C sequences per example, T tokens.
 
 import math
 import numbers
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -25,6 +24,7 @@ from .traversal import (
     multiple_choice,
     similarity,
 )
+from .word_rules import SURROGATE
 
 # The roles that must be mapped to columns, in the order of the traversal functions' arguments.
 ROLES = {
@@ -33,8 +33,6 @@ ROLES = {
     "similarity": ("text_a", "text_b"),
     "multiple_choice": ("context", "choices"),
 }
-
-SURROGATE = re.compile("[\ud800-\udfff]")
 
 TRAVERSE = {"classification": classification, "entailment": entailment, "similarity": similarity}
 

@@ -44,14 +44,14 @@ class SampleCallback(TrainerCallback):
         self.prompts = [prompts] if isinstance(prompts, str) else list(prompts)
         self.generation = {"do_sample": True, "top_k": top_k, "max_new_tokens": max_new_tokens}
         for prompt in self.prompts:
-            if not tokenizer(prompt, add_special_tokens=False)["input_ids"]:
+            if not tokenizer(prompt, add_special_tokens=False, split_special_tokens=True)["input_ids"]:
                 raise ValueError(
                     f"The prompt {prompt!r} has no token, but the model needs one to go on from. Give every prompt a "
                     "word."
                 )
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
-        longest = max(map(len, self.tokenizer(self.prompts, add_special_tokens=False)["input_ids"]))
+        longest = max(map(len, self._encode()["input_ids"]))
         new, positions = self.generation["max_new_tokens"], model.config.max_position_embeddings
         if longest + new > positions:
             raise ValueError(
@@ -68,8 +68,11 @@ class SampleCallback(TrainerCallback):
             for sample in samples:
                 logger.info(f"step {state.global_step}: {sample}")
 
+    def _encode(self):
+        return self.tokenizer(self.prompts, add_special_tokens=False, split_special_tokens=True)
+
     def _continue_prompts(self, model) -> list[str]:
-        encoded = self.tokenizer(self.prompts, add_special_tokens=False)
+        encoded = self._encode()
         # Padding within the call would stay with the tokenizer, be saved with the next checkpoint, and pad the
         # training batches of a resumed run on the left.
         inputs = self.tokenizer.pad(encoded, padding_side="left", return_tensors="pt").to(model.device)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 from transformers.utils.logging import disable_progress_bar
 
 from modeling_gpt1 import GPT1ForCausalLM
@@ -39,9 +40,9 @@ def lines(output):
 
 
 GREEDY = [
-    {"prompt": "the old farmer", "continuations": ["new and and new and and and and and en"]},
-    {"prompt": "a", "continuations": ["ren en en en new new new new new"]},
-    {"prompt": "he paid five dollars for the ticket", "continuations": ["wwwwren en new en w"]},
+    {"prompt": "the old farmer", "continuations": [" new and and new and and and and and en"]},
+    {"prompt": "a", "continuations": [" ren en en en new new new new new"]},
+    {"prompt": "he paid five dollars for the ticket", "continuations": [" wwwwren en new en w"]},
 ]
 
 
@@ -70,9 +71,9 @@ def test_rounded_weights(run, folder, dtype):
 def test_beams(run):
     output = lines(run("--prompts", *PROMPTS, "--temperature", "0", "--num_beams", "3", "--num_return_sequences", "2"))
     assert [record["continuations"][0] for record in output] == [
-        "new and and new and and er and er and",
-        "in wren new new new new er er",
-        "wwwwwen en en en w",
+        " new and and new and and er and er and",
+        " in wren new new new new er er",
+        " wwwwwen en en en w",
     ]
     assert all(first != second for first, second in (record["continuations"] for record in output))
 
@@ -94,7 +95,7 @@ def test_likely_tokens_only(run):
 
 def test_texts_end_before_a_string_or_a_token(run):
     output = lines(run("--prompts", *PROMPTS, "--temperature", "0", "--stop", "New", r"\n", "[e]"))
-    assert [record["continuations"] for record in output] == [[""], ["ren en en en"], ["wwwwren en"]]
+    assert [record["continuations"] for record in output] == [[""], [" ren en en en"], [" wwwwren en"]]
     assert generate.GenerationArguments("out", stop=[r"\n", "a"]).stop == ["\n", "a"]
 
 
@@ -150,6 +151,21 @@ def test_a_talk_with_several_continuations_numbers_them(run, typed):
         "Type a text to go on from; an empty line ends.",
         "> 1. new and and new and and er and er and",
     ]
+
+
+def test_a_talk_shows_joined_words_as_they_come(tiny_tokenizer, capsys):
+    (args,) = generate.HfArgumentParser(generate.GenerationArguments).parse_args_into_dataclasses(
+        ["--model", "out", "--capitals", "true"]
+    )
+    streamer = generate.TalkStreamer(tiny_tokenizer, "he said", args)
+    shown = []
+    for token_id in [3, *tiny_tokenizer(", the old . a\na", add_special_tokens=False)["input_ids"]]:
+        streamer.put(torch.tensor([token_id]))
+        shown.append(capsys.readouterr().out)
+    streamer.end()
+    shown.append(capsys.readouterr().out)
+    assert "".join(shown) == ", the old. A\nA\n"
+    assert [text for text in shown if text] == [", ", "the ", "old. ", "A\n", "A\n"]
 
 
 # ---- Refusals.
