@@ -154,8 +154,8 @@ def test_a_talk_with_several_continuations_numbers_them(run, typed):
 
 
 def test_a_talk_shows_joined_words_as_they_come(tiny_tokenizer, capsys):
-    arguments = ["--model", "out", "--capitals", "true"]
-    (args,) = generate.CommandParser("generate", generate.GenerationArguments).read(arguments)
+    parser = generate.CommandParser("generate", generate.GenerationArguments)
+    (args,) = parser.read(["--model", "out", "--capitals", "true"])
     streamer = generate.TalkStreamer(tiny_tokenizer, "he said", args)
     shown = []
     for token_id in [3, *tiny_tokenizer(", the old . a\na", add_special_tokens=False)["input_ids"]]:

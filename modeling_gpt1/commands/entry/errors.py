@@ -57,7 +57,7 @@ def sentence_of(error: Exception) -> str | None:
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
         return f"{error.name} is not installed. Install it, or this package with its extra {EXTRAS[error.name]!r}."
     last = traceback.extract_tb(error.__traceback__)[-1]
-    is_meant = isinstance(error, OF_USERS) and last.line.startswith("raise")
+    is_meant = isinstance(error, OF_USERS) and (last.line or "").startswith("raise")
     if not (is_meant or isinstance(error, OSError)):
         return None
     if is_ours(last.filename):
