@@ -37,11 +37,14 @@ LINT = [IMPORT_LINTER, "ruff>=0.15", "transformers-mlinter>=0.1.5"]
 CLEAN = ["ftfy>=6.1"]
 PLAYGROUND = ["gradio>=6.31,<7"]
 # spaCy and ftfy are the oracles of the tokenizer's tests, scikit-learn and scipy those of the metrics'; PEFT and ONNX
-# are tools that the models are tested with.
+# are tools that the models are tested with. ipykernel, nbclient and nbformat run the tutorial notebook.
 TEST = [
     *PLOT,
     *CLEAN,
     IMPORT_LINTER,
+    "ipykernel>=6.29",
+    "nbclient>=0.10",
+    "nbformat>=5.10",
     "onnxruntime>=1.23",
     "onnxscript>=0.7",
     "optuna>=4.5",

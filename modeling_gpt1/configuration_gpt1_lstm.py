@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
+from .checks_gpt1 import in_a_sentence
 from .configuration_gpt1 import GPT1Config, GPT1ConfigMixin, fraction
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from .modeling_gpt1_lstm import GPT1LSTMPreTrainedModel as GPT1LSTMPreTrainedModel
 
 
+@in_a_sentence
 @strict
 class GPT1LSTMConfig(GPT1ConfigMixin, PreTrainedConfig):
     r"""Configuration of every GPT-1 model with an LSTM as its decoder; embeddings, heads and objective are GPT-1's.
@@ -50,7 +52,7 @@ class GPT1LSTMConfig(GPT1ConfigMixin, PreTrainedConfig):
         bos_token_id, eos_token_id: as in [`GPT1Config`].
 
     Raises:
-        `huggingface_hub.errors.StrictDataclassError`: a field of the wrong type or an impossible value.
+        ValueError: as in [`GPT1Config`].
     """
 
     model_type = "gpt1-lstm"

@@ -49,7 +49,7 @@ from .attention_gpt1 import (
     eager_attention_forward,
 )
 from .batch_gpt1 import Examples, GPT1CausalLMOutput, GPT1DoubleHeadsModelOutput, TaskInputs, read_examples
-from .checks_gpt1 import check_position_ids, check_targets, check_tokens, padding_mask
+from .checks_gpt1 import check_position_ids, check_targets, check_tokens, padding_mask, warn_of_ended_prompts
 from .configuration_gpt1 import TRAVERSALS, GPT1Config, config_for_task
 from .layouts_gpt1 import FolderMixin, register_foreign_layouts
 from .loss_gpt1 import ExtractTokenCheck, FineTuningLosses, GPT1LMHead, GPT1TaskHead, LMHeadMixin, task_loss
@@ -279,6 +279,11 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
         self.transformer = self.decoder_class(config)
         self.lm_head = GPT1LMHead(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
+
+    def generate(self, inputs: torch.LongTensor | None = None, *args, **kwargs):
+        """As in transformers; says once that nothing follows the extract token, where a prompt ends in it."""
+        warn_of_ended_prompts(self.config, kwargs.get("input_ids") if inputs is None else inputs)
+        return super().generate(inputs, *args, **kwargs)
 
     @can_return_tuple
     def forward(

@@ -6,7 +6,7 @@ from pathlib import Path
 from datasets import Dataset, DatasetDict
 
 from .files import FILE_BUILDERS, read_file
-from .labels import as_numbers, without_blanks
+from .labels import as_numbers, first_row, without_blanks
 from .tasks import Task
 
 
@@ -94,6 +94,7 @@ def _find_label_names(
         source, names = "The model", tuple(label_names)
     elif "train" in splits:
         source = f"Column {column!r} of {paths['train']}"
+        _check_names(splits["train"], column, paths["train"])
         names = class_names(splits["train"].unique(column), num_labels, source)
     else:
         raise ValueError(
@@ -122,13 +123,21 @@ def class_names(labels: list, num_labels: int | None, source: str) -> tuple[str,
                 f"from 0 to {len(ids) - 1}. Correct the data, or pass the number of classes as `num_labels`."
             )
         return tuple(map(str, ids))
-    for label in labels:
-        if not isinstance(label, str | bool):
-            raise ValueError(
-                f"{source} has the label {label!r}; a class is needed in every row: a text, or an integer from 0. "
-                "Correct the data, or pass `regression` to predict numbers."
-            )
     return tuple(sorted(map(str, labels)))
+
+
+def _check_names(rows: Dataset, column: str, path: Path) -> None:
+    def is_no_name(label) -> bool:
+        return not isinstance(label, str | int)
+
+    if any(map(is_no_name, rows.unique(column))):
+        labels = rows[column][:]
+        row = first_row(labels, is_no_name)
+        raise ValueError(
+            f"Row {row} of {path} (the first is 0): the label in column {column!r} is {labels[row]!r} of type "
+            f"{type(labels[row]).__name__}; a class is needed: a text, or an integer from 0. Correct or remove the "
+            "row, or pass `regression` to predict numbers."
+        )
 
 
 def encode_labels(rows: Dataset, task: Task, path: str | Path) -> Dataset:
@@ -140,9 +149,10 @@ def encode_labels(rows: Dataset, task: Task, path: str | Path) -> Dataset:
     ids = {name: label_id for label_id, name in enumerate(task.label_names)}
     unknown = [label for label in labels if str(label) not in ids]
     if unknown:
+        row = first_row(rows[column][:], lambda label: label in unknown)
         raise ValueError(
-            f"Column {column!r} of {path} has the label {unknown[0]!r}; the classes are {', '.join(ids)}. Correct the "
-            "data."
+            f"Row {row} of {path} (the first is 0): the label in column {column!r} is {rows[row][column]!r}; the "
+            f"classes are {', '.join(ids)}. Correct or remove the row."
         )
     label_ids = [None if label is None else ids[str(label)] for label in rows[column]]
     return rows.remove_columns(column).add_column(column, label_ids)

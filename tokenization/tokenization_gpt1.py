@@ -30,6 +30,12 @@ END_OF_WORD = "</w>"
 NEWLINE = "\n" + END_OF_WORD
 # transformers' own prepares text otherwise than the released code, so that GPT1Tokenizer takes its place.
 GPT1_CLASSES = ("GPT1Tokenizer", "OpenAIGPTTokenizer", "OpenAIGPTTokenizerFast")
+CUT_TEXTS = (
+    "The ids of a text end in [e], so that those of its beginning are no beginning of them: a continuation that is "
+    "cut off there lacks its first token and has [e]. To score continuations, open the tokenizer with "
+    "`add_bos_token=True`, which puts [s] before a text and nothing behind it (lm-evaluation-harness: "
+    "`--model_args add_bos_token=True,…`)."
+)
 ANY_WORD = "word"
 BLOCK_CHARACTERS = 1 << 16
 REPEATED_WORDS = 1 << 10
@@ -72,8 +78,11 @@ class GPT1Tokenizer(TokenizersBackend):
         _warn_unless_split(kwargs.get("split_special_tokens"))
         kwargs["split_special_tokens"] = True
         self._ends_given = "add_bos_token" in kwargs or "add_eos_token" in kwargs
+        # GPT-1 has none, but lm-evaluation-harness scores and generates nothing without one.
+        kwargs.setdefault("eos_token", kwargs.get("extract_token", unk_token))
         self.goes_on = False
         super().__init__(unk_token=unk_token, pad_token=pad_token, **kwargs)
+        self._last_text = ""
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs) -> "GPT1Tokenizer":
@@ -167,6 +176,15 @@ class GPT1Tokenizer(TokenizersBackend):
             return super().update_post_processor()
         tokens = [str(self._special_tokens_map[name]) for name in CONTROL_TOKENS]
         self._tokenizer.post_processor = control_templates(self._tokenizer, tokens)
+
+    def encode(self, text, text_pair=None, **kwargs) -> list[int]:
+        """As in transformers; says once that `[e]` is in the way where a text's ids are cut behind its beginning."""
+        ids = super().encode(text, text_pair, **kwargs)
+        if isinstance(text, str) and self.has_control_tokens and ids[-1:] == [self.extract_token_id]:
+            if text and text != self._last_text and self._last_text.startswith(text):
+                logger.warning_once(CUT_TEXTS)
+            self._last_text = text
+        return ids
 
     def tokenize(self, text: str, pair: str | None = None, add_special_tokens: bool = False, **kwargs) -> list[str]:
         """As in transformers: the pieces of a text or pair."""

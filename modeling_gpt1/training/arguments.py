@@ -37,6 +37,13 @@ class _SharedArguments(TrainingArguments):
             # PyTorch would pin nothing and warn of it at every loader; as transformers with `use_cpu`.
             self.dataloader_pin_memory = False
 
+    @property
+    def device(self) -> torch.device:
+        """The device of this process, of which a machine has one CPU: never "cpu:0"."""
+        # transformers 5.17 loads an optimizer's state with this as map_location, and torch knows no "cpu:0".
+        device = super().device
+        return torch.device("cpu") if device.type == "cpu" else device
+
 
 @dataclass
 class GPT1TrainingArguments(_SharedArguments):

@@ -570,7 +570,8 @@ REFUSALS = {
     ),
     "unknown class": (
         [*OWN, "--validation_file", "{strange}", *MODEL],
-        "Column 'mood' of {strange} has the label 'angry'; the classes are happy, sad. Correct the data.",
+        "Row 0 of {strange} (the first is 0): the label in column 'mood' is 'angry'; the classes are happy, sad. "
+        "Correct or remove the row.",
     ),
     "one class": (
         ["--train_file", "{strange}", *OWN[2:], *MODEL],
@@ -583,8 +584,8 @@ REFUSALS = {
     ),
     "fractions as classes": (
         ["--train_file", "{graded}", *OWN[2:], *MODEL],
-        "Column 'mood' of {graded} has the label 0.5; a class is needed in every row: a text, or an integer from 0. "
-        "Correct the data, or pass `regression` to predict numbers.",
+        "Row 0 of {graded} (the first is 0): the label in column 'mood' is 0.5 of type float; a class is needed: a "
+        "text, or an integer from 0. Correct or remove the row, or pass `regression` to predict numbers.",
     ),
 }
 

@@ -254,6 +254,40 @@ def test_the_beginning_of_a_text_is_the_beginning_of_its_ids(with_control, tmp_p
 
 
 @pytest.mark.parametrize("opened_by", [AutoTokenizer, TokenizersBackend, GPT1Tokenizer])
+def test_a_tokenizer_without_control_tokens_scores_without_a_flag(tokenizer, tmp_path, opened_by):
+    tokenizer.save_pretrained(tmp_path)
+    opened = opened_by.from_pretrained(tmp_path)
+    assert (opened.bos_token, opened.eos_token, opened.eos_token_id) == (None, "<unk>", 0)
+    assert scored(opened, "hello", " hello,") == ([VOCAB["hello</w>"]], [VOCAB["hello</w>"], VOCAB[",</w>"]])
+
+
+def test_the_end_of_text_becomes_the_extract_token(tokenizer, tmp_path):
+    tokenizer.save_pretrained(tmp_path)
+    opened = GPT1Tokenizer.from_pretrained(tmp_path)
+    opened.add_control_tokens()
+    assert (opened.bos_token, opened.eos_token) == ("[s]", "[e]")
+
+
+def test_texts_that_are_cut_at_their_beginning_are_told_of(with_control, caplog):
+    def told(tokenizer, *texts):
+        caplog.clear()
+        logging.Logger.warning_once.cache_clear()
+        with caplog.at_level(logging.WARNING):
+            for text in texts:
+                tokenizer.encode(text)
+        return [record.getMessage() for record in caplog.records]
+
+    assert told(with_control, "hello hello,", "hello") == [
+        "The ids of a text end in [e], so that those of its beginning are no beginning of them: a continuation that "
+        "is cut off there lacks its first token and has [e]. To score continuations, open the tokenizer with "
+        "`add_bos_token=True`, which puts [s] before a text and nothing behind it (lm-evaluation-harness: "
+        "`--model_args add_bos_token=True,…`)."
+    ]
+    assert told(with_control, "hello", "hello hello,", "hello hello,", "", "do") == []
+    assert told(GPT1Tokenizer(vocab=VOCAB, merges=MERGES), "hello hello,", "hello") == []
+
+
+@pytest.mark.parametrize("opened_by", [AutoTokenizer, TokenizersBackend, GPT1Tokenizer])
 def test_text_stays_text_where_special_tokens_are_not_to_be_split(with_control, tmp_path, opened_by, caplog):
     logging.Logger.warning_once.cache_clear()
     with_control.save_pretrained(tmp_path)

@@ -1,0 +1,74 @@
+"""The tutorial notebook, run in a kernel of its own at small sizes, up to the push to a hub."""
+
+import base64
+import json
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from hub.stand_in import serve
+from nbclient import NotebookClient
+
+PATH = Path(__file__).resolve().parents[2] / "examples" / "tutorial.ipynb"
+SMALL = {"PRETRAINING_UPDATES": "20", "EPOCHS": "2", "HUB_MODEL_ID": '"me/small-reviews"'}
+
+
+@pytest.fixture(scope="module")
+def notebook():
+    return nbformat.read(PATH, as_version=4)
+
+
+@pytest.fixture(scope="module")
+def run(notebook, tmp_path_factory):
+    """The executed notebook, and what the hub has then."""
+    folder = tmp_path_factory.mktemp("tutorial")
+    executed = nbformat.from_dict(json.loads(json.dumps(notebook)))
+    (parameters,) = (cell for cell in executed.cells if "parameters" in cell.metadata.get("tags", ()))
+    for name, value in SMALL.items():
+        parameters.source, count = re.subn(rf"^{name} = \S+", f"{name} = {value}", parameters.source, flags=re.M)
+        assert count == 1
+    with serve() as hub, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_ENDPOINT", hub.url)
+        patch.setenv("HF_HOME", str(folder / "home"))
+        patch.setenv("HF_TOKEN", "hf_write")
+        patch.setenv("HF_HUB_DISABLE_XET", "1")
+        patch.delenv("HF_HUB_OFFLINE", raising=False)
+        patch.delenv("MPLBACKEND", raising=False)
+        patch.setenv("PYTHONPATH", str(PATH.parents[1]))
+        NotebookClient(executed, timeout=120, resources={"metadata": {"path": str(folder)}}).execute()
+    return executed, hub
+
+
+def outputs(executed, beginning):
+    """What the cell that begins so has printed, shown and drawn."""
+    (cell,) = (cell for cell in executed.cells if cell.source.startswith(beginning))
+    return cell.outputs
+
+
+def test_the_repository_has_no_outputs(notebook):
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [(cell.outputs, cell.execution_count) for cell in code] == [([], None)] * 12
+    nbformat.validate(notebook)
+
+
+def test_what_is_shown(run):
+    executed, _ = run
+    (image,) = outputs(executed, "figure,")
+    assert base64.b64decode(image["data"]["image/png"]).startswith(b"\x89PNG")
+    (parts,) = outputs(executed, "trainer, _, _")
+    l3, l2, l1 = (float(figure) for figure in re.findall(r"\d\.\d{4}", parts["text"]))
+    assert l3 == pytest.approx(l2 + 0.5 * l1, abs=2e-4)
+    assert l1 > 2  # nats: 20 updates do not learn the stories
+    (answers,) = (output for output in outputs(executed, "trainer.save_model()") if output.get("name") == "stdout")
+    assert re.findall(r"→ \[\{'label': '(\w+)'", answers["text"]) in [
+        [first, second] for first in ("positive", "negative") for second in ("positive", "negative")
+    ]
+
+
+def test_what_is_published(run):
+    _, hub = run
+    files = hub.files("me/small-reviews")
+    assert {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= set(files)
+    assert json.loads(files["config.json"])["id2label"] == {"0": "negative", "1": "positive"}
+    assert "name: reviews made by the tutorial" in files["README.md"].decode()
