@@ -155,9 +155,7 @@ def test_a_talk_with_several_continuations_numbers_them(run, typed):
 
 
 def test_a_talk_shows_joined_words_as_they_come(tiny_tokenizer, capsys):
-    (args,) = generate.HfArgumentParser(generate.GenerationArguments).parse_args_into_dataclasses(
-        ["--model", "out", "--capitals", "true"]
-    )
+    args = generate.GenerationArguments("out", capitals=True)
     streamer = generate.TalkStreamer(tiny_tokenizer, "he said", args)
     shown = []
     for token_id in [3, *tiny_tokenizer(", the old . a\na", add_special_tokens=False)["input_ids"]]:
