@@ -16,7 +16,7 @@ MLINTER_RULES := $(VENV)/mlinter-rules.toml
 # write "The bare None Model", link to pages of transformers' documentation and print [ERROR] on import.
 MLINTER_OFF := TRF057
 
-.PHONY: help demo test test-browser campaign lint format compat bench clean
+.PHONY: help demo test test-browser campaign lint format docs compat bench clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -25,8 +25,9 @@ help:
 	@echo "make test    all tests, $(WORKERS) at a time (WORKERS=n); PYTEST_ARGS='-k name' to choose"
 	@echo "make test-browser  the playground in Debian's chromium (apt-get install chromium chromium-driver)"
 	@echo "make campaign  random cases against formulas and oracles, MINUTES=60 SEED=0; no part of make test"
-	@echo "make lint    ruff (rules and format), the contracts of import-linter, transformers-mlinter"
+	@echo "make lint    ruff (rules and format), the contracts of import-linter, transformers-mlinter, mypy"
 	@echo "make format  let ruff mend what it can"
+	@echo "make docs    the pages of docs/ as a site in site/, each warning an error (Python 3.11.5 or newer)"
 	@echo "make compat  the tests with the oldest and the newest transformers and torch, and other Pythons; SETS=oldest-core for one"
 	@echo "make bench   every speed and memory benchmark beside its peers: hours; BENCH_ARGS=--quick checks the scripts"
 	@echo "make clean   remove .venv and everything built"
@@ -51,10 +52,15 @@ lint: $(INSTALLED)lint $(MLINTER_RULES)
 	$(RUN) -m ruff format --check .
 	$(VENV)/bin/lint-imports --no-cache
 	$(RUN) -m mlinter --no-progress --no-cache --rules-toml $(MLINTER_RULES) modeling_gpt1 tokenization
+	$(RUN) -m mypy --cache-dir $(VENV)/mypy --follow-imports silent --warn-unused-ignores tests/typing/user_program.py
 
 format: $(INSTALLED)lint
 	$(RUN) -m ruff check --fix .
 	$(RUN) -m ruff format .
+
+# The variable silences Material's notice that MkDocs 2 will not run it.
+docs: $(INSTALLED)docs
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
 
 compat: $(INSTALLED)test
 	$(RUN) tests/compat.py --workers $(WORKERS) $(SETS)
@@ -63,7 +69,7 @@ bench: $(INSTALLED)test
 	$(RUN) benchmarks/run.py $(BENCH_ARGS)
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The last step of a recipe makes its stamp, so that an interrupted one starts again.

@@ -314,7 +314,7 @@ def run(args: DemoArguments) -> list[dict]:
         5, f"What remains, in {folder}: model, card (README.md), pretrained/, metrics.json, learning_curves.png."
     ):
         (folder / "metrics.json").write_text(
-            json.dumps({"arguments": vars(args), "results": results}, indent=2) + "\n"
+            json.dumps({"arguments": vars(args), "results": results}, indent=2) + "\n", encoding="utf-8"
         )
         draw_curves(log, results, folder / "learning_curves.png")
     return results

@@ -192,6 +192,8 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
         traversal (`str`, *optional*): how the hidden states of an example's C sequences become its scores:
             `"classification"`, `"entailment"`, `"similarity"` or `"multiple_choice"` (figure 1 of the paper). `None`
             takes the default of the class that is built.
+        columns (`dict[str, str | list[str]]`, *optional*): column of each role of the traversal in the data that the
+            model was fine-tuned on, as `TraversalCollator` takes it; only `gpt1 predict` and `gpt1 finetune` read it.
         lm_coef (`float`): λ, weight of the auxiliary language-modelling loss in fine-tuning; 0 switches it off.
         start_token_id, delimiter_token_id, extract_token_id (`int`, *optional*): ids of the control tokens
             `[s]`, `[$]` and `[e]`, written by `add_control_tokens`.
@@ -259,6 +261,7 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
     use_cache: bool = True
     tie_word_embeddings: bool = True
     traversal: str | None = None
+    columns: dict[str, str | list[str]] | None = None
     lm_coef: float | int = 0.5
     start_token_id: int | None = None
     delimiter_token_id: int | None = None

@@ -48,8 +48,9 @@ class GPT1LSTMConfig(GPT1ConfigMixin, PreTrainedConfig):
         layer_norm_epsilon (`float`): ε of the layer norms.
         initializer_range (`float`): standard deviation σ of the initial embeddings, projections and heads, N(0, σ).
         use_cache (`bool`): return the state outside of training.
-        tie_word_embeddings, traversal, lm_coef, start_token_id, delimiter_token_id, extract_token_id, pad_token_id,
-        bos_token_id, eos_token_id: as in [`GPT1Config`].
+        tie_word_embeddings, traversal, columns, lm_coef: as in [`GPT1Config`].
+        start_token_id, delimiter_token_id, extract_token_id: as in [`GPT1Config`].
+        pad_token_id, bos_token_id, eos_token_id: as in [`GPT1Config`].
 
     Raises:
         ValueError: as in [`GPT1Config`].
@@ -81,6 +82,7 @@ class GPT1LSTMConfig(GPT1ConfigMixin, PreTrainedConfig):
     use_cache: bool = True
     tie_word_embeddings: bool = True
     traversal: str | None = None
+    columns: dict[str, str | list[str]] | None = None
     lm_coef: float | int = 0.5
     start_token_id: int | None = None
     delimiter_token_id: int | None = None

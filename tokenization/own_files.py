@@ -19,7 +19,7 @@ def load_files(
     num_labels: int | None = None,
     label_names: Sequence[str] | None = None,
 ) -> tuple[Task, DatasetDict]:
-    """The task that the files are about, and their rows by split, where classes are ids.
+    """Reads files of your own: a task that describes them, and their rows by split with class ids as labels.
 
     Args:
         files: split (train, validation, test) to a .jsonl, .jsonl.gz, .csv or .parquet file; test may lack
@@ -27,11 +27,12 @@ def load_files(
         traversal: classification, entailment, similarity or multiple_choice.
         columns: role to column name or names, as `TraversalCollator` takes it; the label's default is "label".
         regression: whether the labels are numbers to predict.
-        num_labels: number of classes, where not each has a row. Default: those that are found.
+        num_labels: number of classes, if some have no row. Default: the classes that are found.
         label_names: names of the classes in the order of their ids, such as a model's. Default: those of the train
             split; texts in alphabetical order; integers are the ids themselves if 0 is among them, else names.
 
-    Raises ValueError where files, columns or labels are not what the task needs.
+    Raises:
+        ValueError: files, columns or labels are not what the task needs.
     """
     _check_labels_wanted(traversal, regression, num_labels)
     columns = {"label": "label", **columns}
@@ -40,11 +41,9 @@ def load_files(
         check_file(f"The {split} file", path)
     splits = {split: read_file(path) for split, path in paths.items()}
     for split, rows in splits.items():
-        if split != "test" and columns["label"] not in rows.column_names:
-            raise ValueError(
-                f"{files[split]} has no column {columns['label']!r} for the role label; its columns are: "
-                f"{', '.join(rows.column_names)}. Name its column in `columns` (label=column)."
-            )
+        for role in columns:
+            if role != "label" or split != "test":
+                check_columns(files[split], rows.column_names, role, columns[role])
     has_classes = not regression and traversal != "multiple_choice"
     for split, rows in splits.items():
         if columns["label"] in rows.column_names:
@@ -65,6 +64,16 @@ def load_files(
     if has_classes:
         splits = {split: encode_labels(rows, task, paths[split]) for split, rows in splits.items()}
     return task, DatasetDict(splits)
+
+
+def check_columns(file: str | Path, names: list[str], role: str, columns: str | list[str]) -> None:
+    """Raises ValueError where the file does not have the columns of a role."""
+    for column in [columns] if isinstance(columns, str) else columns:
+        if column not in names:
+            raise ValueError(
+                f"{file} has no column {column!r} for the role {role}; its columns are: {', '.join(names)}. Name its "
+                f"column in `columns` ({role}=column)."
+            )
 
 
 def check_file(what: str, path: Path) -> None:

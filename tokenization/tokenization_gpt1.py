@@ -14,7 +14,13 @@ from pathlib import Path
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
-from transformers import AutoTokenizer, BatchEncoding, PreTrainedTokenizerBase, TokenizersBackend
+from transformers import (
+    AutoTokenizer,
+    BatchEncoding,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TokenizersBackend,
+)
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import CONFIG_NAME, cached_file, logging
 
@@ -69,7 +75,14 @@ class GPT1Tokenizer(TokenizersBackend):
     model = BPE
     SPECIAL_TOKENS_ATTRIBUTES = [*TokenizersBackend.SPECIAL_TOKENS_ATTRIBUTES, *CONTROL_TOKENS]
 
-    def __init__(self, vocab=None, merges=None, unk_token="<unk>", pad_token="<unk>", **kwargs):
+    def __init__(
+        self,
+        vocab: dict[str, int] | str | os.PathLike | None = None,
+        merges: list[tuple[str, str]] | str | os.PathLike | None = None,
+        unk_token: str = "<unk>",
+        pad_token: str = "<unk>",
+        **kwargs,
+    ):
         vocab = {str(unk_token): 0} if vocab is None else vocab
         self._tokenizer = Tokenizer(
             BPE(vocab=vocab, merges=merges or [], end_of_word_suffix=END_OF_WORD, unk_token=str(unk_token))
@@ -85,7 +98,7 @@ class GPT1Tokenizer(TokenizersBackend):
         self._last_text = ""
 
     @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs) -> "GPT1Tokenizer":
+    def from_pretrained(cls, pretrained_model_name_or_path: str | os.PathLike, *args, **kwargs) -> "GPT1Tokenizer":
         """
         As in transformers: a folder or hub id with `tokenizer.json`, or with `vocab.json` and `merges.txt`.
 
@@ -134,8 +147,8 @@ class GPT1Tokenizer(TokenizersBackend):
         **kwargs,
     ) -> "GPT1Tokenizer":
         """
-        Learns a BPE from text, in one pass over it and without holding it. The same text gives the same tokenizer, and
-        no character of it is ever unknown: the alphabet has all of them, in the middle of a word and at its end.
+        Learns a BPE from text. It reads the text once and does not hold it. The same text gives the same tokenizer. No
+        character of it is ever unknown: the alphabet has all of them, in the middle of a word and at its end.
 
         Args:
             files_or_iterator (path, list of paths, or iterator of `str`): UTF-8 text files, or the texts themselves; a
@@ -163,7 +176,7 @@ class GPT1Tokenizer(TokenizersBackend):
         """Whether the start, delimiter and extract tokens are there."""
         return all(self._special_tokens_map.get(name) is not None for name in CONTROL_TOKENS)
 
-    def add_control_tokens(self, model=None) -> int:
+    def add_control_tokens(self, model: PreTrainedModel | None = None) -> int:
         """As the function [`~tokenization.add_control_tokens`]."""
         return add_control_tokens(self, model)
 
@@ -222,9 +235,9 @@ class GPT1Tokenizer(TokenizersBackend):
 
 def open_tokenizer(name_or_path: str | os.PathLike) -> PreTrainedTokenizerBase:
     """
-    The tokenizer of a folder or hub id: a [`GPT1Tokenizer`] where it is GPT-1's, else what `AutoTokenizer` gives, such
-    as GPT-2's byte-level BPE of 50 257 tokens, which pads with its end-of-text token where it has no other. Text that
-    spells a special token, such as `<|endoftext|>`, is read as text.
+    Opens the tokenizer of a folder or hub id: a [`GPT1Tokenizer`] for GPT-1, otherwise what `AutoTokenizer` gives,
+    such as GPT-2's byte-level BPE of 50 257 tokens. A tokenizer without a padding token pads with its end-of-text
+    token. Text that spells a special token, such as `<|endoftext|>`, is read as text.
 
     Raises:
         ValueError: there is no tokenizer, or none that can pad.

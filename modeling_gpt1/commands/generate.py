@@ -36,7 +36,7 @@ from transformers import (
     set_seed,
 )
 from transformers.generation.streamers import BaseStreamer
-from transformers.hf_argparser import HfArg, HfArgumentParser
+from transformers.hf_argparser import HfArg
 
 from tokenization import open_tokenizer
 
@@ -48,8 +48,10 @@ from .. import (
     continue_prompts,
     order_weights_for_generation,
 )
+from ..inference.devices import default_device
 from ..inference.generation import join_to_prompt
-from .entry import COMMANDS
+from .arguments import CommandParser
+from .models import check_model
 
 
 @dataclass
@@ -75,7 +77,7 @@ class GenerationArguments:
     order_weights: bool = HfArg(
         default=False, help="Store float32 weights in the order that one text on a CPU reads them."
     )
-    device: str | None = HfArg(default=None, help="Default: an accelerator, if there is one.")
+    device: str | None = HfArg(default=None, help="Default: an accelerator, if there is one, else cpu.")
 
     def __post_init__(self):
         if self.prompts and self.prompt_file:
@@ -87,8 +89,8 @@ class GenerationArguments:
         if self.temperature < 0:
             raise ValueError(f"--temperature is {self.temperature}, but must be at least 0.")
         self.stop = [string.replace(r"\n", "\n") for string in self.stop]
-        if self.device is None and self.dtype != "int8" and torch.accelerator.is_available():
-            self.device = str(torch.accelerator.current_accelerator())
+        if self.device is None and self.dtype != "int8":
+            self.device = str(default_device())
 
     @property
     def generation(self) -> dict:
@@ -109,16 +111,10 @@ def open_model(args: GenerationArguments) -> tuple[PreTrainedModel, PreTrainedTo
     options = {"dtype": args.dtype}
     if args.dtype == "int8":
         options = {"dtype": torch.float32, "quantization_config": GPT1Int8Config()}
-    try:
-        config_dict, _ = PreTrainedConfig.get_config_dict(args.model)
-        is_lstm = config_dict.get("model_type") == GPT1LSTMConfig.model_type
-        model_class = GPT1LSTMForCausalLM if is_lstm else GPT1ForCausalLM
-        model = model_class.from_pretrained(args.model, device_map=args.device, **options)
-    except OSError as error:
-        raise ValueError(
-            f"--model {args.model} is neither a folder with a model nor one that the hub gives. Pass a folder that "
-            "`save_pretrained` has written, or a hub id."
-        ) from error
+    config_dict, _ = PreTrainedConfig.get_config_dict(args.model)
+    is_lstm = config_dict.get("model_type") == GPT1LSTMConfig.model_type
+    model_class = GPT1LSTMForCausalLM if is_lstm else GPT1ForCausalLM
+    model = model_class.from_pretrained(args.model, device_map=args.device, **options)
     if args.order_weights:
         order_weights_for_generation(model)
     return model, open_tokenizer(args.model)
@@ -211,9 +207,9 @@ def read_line() -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = HfArgumentParser(GenerationArguments, description=COMMANDS["generate"])
-    (args,) = parser.parse_args_into_dataclasses(arguments)
+    (args,) = CommandParser("generate", GenerationArguments).read(arguments)
     prompts = read_prompts(Path(args.prompt_file)) if args.prompt_file else args.prompts
+    check_model("--model", args.model)
     model, tokenizer = open_model(args)
     set_seed(args.seed)
     if not prompts:

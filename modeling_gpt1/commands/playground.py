@@ -20,10 +20,11 @@ The folder gets app.py, both packages, requirements.txt, and README.md with the 
 
 from dataclasses import dataclass
 
-from transformers.hf_argparser import HfArg, HfArgumentParser
+from transformers.hf_argparser import HfArg
 
 from ..playground.page import build_page
 from ..playground.space import write_space
+from .arguments import CommandParser
 
 
 @dataclass
@@ -41,8 +42,7 @@ class PlaygroundArguments:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = HfArgumentParser(PlaygroundArguments, prog="gpt1 playground", description=__doc__.partition("\n")[0])
-    (args,) = parser.parse_args_into_dataclasses(arguments)
+    (args,) = CommandParser("playground", PlaygroundArguments).read(arguments)
     if args.write_space is not None:
         write_space(args.write_space, args.models)
         print(f"written to {args.write_space}")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
-from transformers import PreTrainedModel, StoppingCriteria
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteria
 from transformers.generation.streamers import BaseStreamer
 
 NEWLINE = "\n</w>"  # as in tokenization_gpt1.py
@@ -15,10 +15,10 @@ SHOWN_CHARACTERS = 60  # of a prompt, in an error
 
 
 class StopAtStrings(StoppingCriteria):
-    """Ends every row whose text has one of some strings after the prompt.
+    """Ends a row as soon as its text has one of the strings after the prompt.
 
-    `generate` has `stop_strings` for that, which reads the space behind each word of GPT-1's BPE as one before each
-    piece: it finds no string of several pieces, and refuses some strings altogether.
+    It takes the place of `generate(stop_strings=…)`, which does not understand GPT-1's BPE: that misses strings of
+    several pieces and refuses others.
 
     Args:
         tokenizer ([`GPT1Tokenizer`]): decodes the text.
@@ -30,7 +30,7 @@ class StopAtStrings(StoppingCriteria):
         ValueError: a string without a token.
     """
 
-    def __init__(self, tokenizer, strings: Sequence[str], prompt_length: int):
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, strings: Sequence[str], prompt_length: int):
         self.tokenizer, self.prompt_length = tokenizer, prompt_length
         self.strings = []
         for string in strings:
@@ -59,7 +59,7 @@ class StopAtStrings(StoppingCriteria):
 
 def continue_prompts(
     model: PreTrainedModel,
-    tokenizer,
+    tokenizer: PreTrainedTokenizerBase,
     prompts: Sequence[str],
     max_new_tokens: int = 40,
     stop: Sequence[str] = (),

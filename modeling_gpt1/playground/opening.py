@@ -20,6 +20,7 @@ from tokenization.control_tokens import CONTROL_TOKENS
 from .. import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM
 from ..checks_gpt1 import check_place
 from ..conversion.folders import CLASSES
+from ..inference.devices import default_device
 
 logger = logging.getLogger(__name__)
 
@@ -201,8 +202,7 @@ def open_heads(folder: str, name: str, config: dict) -> Opened:
             f"The tokenizer of “{name}” has {len(tokenizer)} tokens and the model {model.config.vocab_size} "
             "embeddings. They must belong together: save both into the same folder after a training."
         )
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    opened = Opened(name, model.eval().to(device), tokenizer, traversal)
+    opened = Opened(name, model.eval().to(default_device()), tokenizer, traversal)
     if traversal is not None and None in opened.control_ids:
         raise PlaygroundError(
             f"“{name}” has a task head, but its tokenizer has no control tokens [s], [$] and [e]. Fine-tune it with "

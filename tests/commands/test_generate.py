@@ -62,9 +62,8 @@ def test_rounded_weights(run, folder, dtype):
     output = lines(run("--prompts", *PROMPTS, "--temperature", "0", "--dtype", dtype))
     assert [record["prompt"] for record in output] == PROMPTS
     assert all(len(text.split()) > 3 for record in output for text in record["continuations"])
-    (args,) = generate.HfArgumentParser(generate.GenerationArguments).parse_args_into_dataclasses(
-        ["--model", str(folder), "--dtype", dtype, "--device", "cpu"]
-    )
+    parser = generate.CommandParser("generate", generate.GenerationArguments)
+    (args,) = parser.read(["--model", str(folder), "--dtype", dtype, "--device", "cpu"])
     weight = generate.open_model(args)[0].lm_head.weight
     assert str(weight.dtype) == f"torch.{dtype}"
 
@@ -178,8 +177,7 @@ def refusal(*arguments):
 
 def test_a_folder_that_is_missing(tmp_path):
     assert refusal("--model", str(tmp_path / "nowhere"), "--prompts", "a") == (
-        f"--model {tmp_path / 'nowhere'} is neither a folder with a model nor one that the hub gives. Pass a folder "
-        "that `save_pretrained` has written, or a hub id."
+        f"--model {tmp_path / 'nowhere'} does not exist. Pass a folder, or a hub id such as owner/name."
     )
 
 

@@ -600,5 +600,6 @@ def _without_hub(arguments):
 @pytest.mark.parametrize("arguments", [GPT1TrainingArguments, GPT1PretrainingArguments])
 @pytest.mark.parametrize("has_accelerator", [True, False])
 def test_memory_is_pinned_for_an_accelerator_alone(arguments, has_accelerator, tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: has_accelerator)
+    device = torch.device("mps" if has_accelerator else "cpu")
+    monkeypatch.setattr("modeling_gpt1.training.arguments.default_device", lambda: device)
     assert arguments(str(tmp_path)).dataloader_pin_memory is has_accelerator
