@@ -21,7 +21,7 @@ from tokenizers import Regex, normalizers
 # How fast a regex is here depends on what can begin a match: a few ASCII characters are searched for, a class with
 # others is tried at every place. Hence rules that start with their sign and look back, and alternations of characters.
 END = r"(?!\S)"
-SPACE = r"[ \n]"  # the text starts with a space too
+SPACE = r"[ \n]"  # the text starts with one too
 TOKEN_START = r"(?:[ \n:<>=]|\.\.)"
 INFIX_SPACE = "\u00a0"  # no other white space is left by then, so the second half of the rule can find it
 
@@ -171,6 +171,10 @@ def _space_at(*patterns):
     return normalizers.Replace(Regex("|".join(patterns)), " ")
 
 
+def _remove(*patterns):
+    return normalizers.Replace(Regex("|".join(patterns)), "")
+
+
 def _character_table():
     """What single characters become: plain, standard width, set apart by spaces, or nothing."""
     table = {chr(code): "" for code in REMOVED}
@@ -178,7 +182,7 @@ def _character_table():
     table |= {chr(code): bytes([code]).decode("cp1252", "ignore") or chr(code) for code in range(0x80, 0xA0)}
     table |= {character: plain for plain, characters in PLAIN.items() for character in characters}
     symbols = (chr(code) for first, last in SYMBOLS for code in range(first, last + 1))
-    apart = [*SINGLES, *RUNS, *(symbol for symbol in symbols if unicodedata.category(symbol) == "So")]
+    apart = ["\n", *SINGLES, *RUNS, *(symbol for symbol in symbols if unicodedata.category(symbol) == "So")]
     table |= {character: f" {character} " for character in apart}
     plain = {character: "".join(table.get(part, part) for part in to) for character, to in table.items()}
     return {character: to for character, to in plain.items() if to != character} | {
@@ -220,7 +224,7 @@ def characters():
     """HTML entities (only before the first line with "<", as ftfy's), the table of characters, composed letters."""
     no_tag_before, no_tag_after = r"(?<!<[\s\S]{0,999})", r"(?![^\n]{0,999}<)"
     return [
-        normalizers.Prepend(" "),  # the table shifts all offsets where it removes the first character
+        normalizers.Prepend("\n"),  # the table shifts all offsets where it removes the first character
         *(
             normalizers.Replace(Regex(rf"{no_tag_before}&(?:{names});{no_tag_after}"), character)
             for names, character in ENTITIES.items()
@@ -232,14 +236,9 @@ def characters():
 
 
 def whitespace():
-    """ " \n " for white space with a line break, a space at the start, and no space within a run of dashes."""
-    return [
-        normalizers.Strip(),
-        normalizers.Prepend(" "),
-        normalizers.Replace(Regex(r"\n\K[ \n]+"), ""),
-        normalizers.Replace("\n", " \n "),  # a line break alone keeps its own offset
-        normalizers.Replace(Regex("|".join(rf"\{mark}\K {{2}}(?=\{mark})" for mark in RUNS)), ""),
-    ]
+    """One line break for white space with any, none at the end, and no space within a run of dashes."""
+    line_breaks = r"\n(?:[ \n]*+\z| \K[ \n]+)"
+    return [_remove(line_breaks, *(rf"\{mark}\K {{2}}(?=\{mark})" for mark in RUNS))]
 
 
 def affixes():
@@ -328,7 +327,7 @@ def infixes():
     return [
         normalizers.Replace(Regex("|".join(before)), INFIX_SPACE),
         _space_at(rf"{INFIX_SPACE}(?:\.++|{emoticon}[:<>=^])\K(?=\S)"),
-        normalizers.Replace(INFIX_SPACE, " "),
+        normalizers.Replace(Regex(rf"{INFIX_SPACE}|\n(?<=\A \n)"), " "),  # the prepended line break goes as well
     ]
 
 

@@ -261,6 +261,21 @@ def test_the_continuation_is_streamed(opened, traversal):
     assert all(longer.startswith(shorter) for shorter, longer in zip(parts, parts[1:], strict=False))
 
 
+def test_what_is_written_reads_as_text(opened, monkeypatch):
+    model = opened(None)
+    ids = model.tokenizer("the old farmer , a ticket .", add_special_tokens=False)["input_ids"]
+
+    def generate(self, input_ids, streamer, **arguments):
+        for part in (input_ids, *torch.tensor(ids).split(1)):
+            streamer.put(part)
+        streamer.end()
+
+    monkeypatch.setattr(GPT1ForCausalLM, "generate", generate)
+    parts = list(write_on(model, [1, 2], 12, temperature=0))
+    assert parts[-1] == "the old farmer, a ticket."
+    assert all(longer.startswith(shorter) for shorter, longer in zip(parts, parts[1:], strict=False))
+
+
 def test_what_never_is_written(opened, plain_tokenizer, monkeypatch):
     """Without control tokens GPT-1's end of text is `<unk>`, which ends nothing here."""
     model, given = opened(None), {}

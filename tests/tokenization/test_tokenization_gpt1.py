@@ -421,13 +421,15 @@ def test_pipeline(with_control, tmp_path, tiny_config):
 
 @pytest.mark.parametrize("has_control", [False, True])
 def test_a_folder_goes_on_with_a_text_in_a_pipeline(tokenizer, tmp_path, randomise, tiny_config, has_control):
-    model = randomise(GPT1ForCausalLM(tiny_config(vocab_size=len(tokenizer))))
+    model_class = GPT1DoubleHeadsModel if has_control else GPT1ForCausalLM
+    model = randomise(model_class(tiny_config(vocab_size=len(tokenizer))))
     if has_control:
         tokenizer.add_control_tokens(model)
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     options = {"max_new_tokens": 8, "do_sample": False}
     before = torch.tensor([[VOCAB["hello</w>"], VOCAB[",</w>"]]])
+    model = GPT1ForCausalLM.from_pretrained(tmp_path)
     ids = model.generate(before, pad_token_id=0, **options)[0, 2:]
     text = join_continuation(tokenizer.decode(ids, skip_special_tokens=True), "hello ,")
     assert text.strip()
