@@ -222,11 +222,12 @@ def _double_array(table):
 
 def characters():
     """HTML entities (only before the first line with "<", as ftfy's), the table of characters, composed letters."""
-    no_tag_before, no_tag_after = r"(?<!<[\s\S]{0,999})", r"(?![^\n]{0,999}<)"
+    no_tag_before, no_tag_after = r"(?<!<[\s\S]{0,999}&)", r"(?![^\n]{0,999}<)"
     return [
         normalizers.Prepend("\n"),  # the table shifts all offsets where it removes the first character
         *(
-            normalizers.Replace(Regex(rf"{no_tag_before}&(?:{names});{no_tag_after}"), character)
+            # Whether it is the entity is asked first: to look back costs a thousand times as much.
+            normalizers.Replace(Regex(rf"&(?=(?:{names});){no_tag_before}(?:{names});{no_tag_after}"), character)
             for names, character in ENTITIES.items()
         ),
         normalizers.Replace(Regex(rf"{ESCAPE_CODES}|(?={MARK})"), REMOVED_BY_TABLE),
