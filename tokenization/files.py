@@ -23,6 +23,8 @@ def read_file(path: Path) -> Dataset:
     builder = next(builder for ending, builder in FILE_BUILDERS.items() if path.name.endswith(ending))
     if "::" in str(path):
         raise ValueError(f'{path} has "::" in its name, by which `datasets` means a file within another. Rename it.')
+    if path.name.endswith(".gz") and ("[" in str(path) or "]" in str(path)):
+        raise ValueError(f'{path} has "[" or "]" in its name, where `datasets` reads no compressed file. Rename it.')
     if builder != "parquet":
         _check_encoding(path)
     # pandas would read a text such as "None" or "NA" as missing.

@@ -260,7 +260,7 @@ def affixes():
             rf"(?='y{rest})(?<={SPACE}[Hh]ow'd)",
             rf"'m(?<={SPACE}[Ii]'m)(?=a{rest})\K",
             rf"'(?<={SPACE}y')(?=all{rest})\K",
-            rf"(?=\.\.++{rest})(?<=[^\s.])",
+            rf"(?=\.\.)(?<=[^\s.])(?=\.\.++{rest})",
             rf"(?={stop}{rest})",
             rf"(?={_one_of(ENDS.replace(chr(39), ''))}{rest})(?<=\S)(?<!{SPACE}[<>]\.)",
             rf"[0-9](?=(?:{units}|[mgt]\.){rest})\K",

@@ -1,5 +1,6 @@
 """Files of one's own: which classes their labels make, what the task knows of them, and what is refused."""
 
+import gzip
 import json
 
 import datasets
@@ -159,6 +160,11 @@ def test_refusals(write, tmp_path):
             b"xx",
             "{path} cannot be read as parquet: Parquet file size is 2 bytes, smaller than the minimum file footer (8 "
             "bytes). Correct the file.",
+        ),
+        (
+            "k[1].jsonl.gz",
+            gzip.compress(b'{"body": "a", "label": "x"}\n'),
+            '{path} has "[" or "]" in its name, where `datasets` reads no compressed file. Rename it.',
         ),
         (
             "k::l.jsonl",

@@ -453,6 +453,17 @@ def test_from_openai(tokenizer, tmp_path):
     assert loaded("Hello, don't")["input_ids"] == tokenizer("Hello, don't")["input_ids"]
 
 
+@pytest.mark.parametrize("value", [{}, [8], "8", True, 0, -1, float("nan")])
+def test_a_longest_text_that_is_no_number_of_tokens(tokenizer, tmp_path, value):
+    tokenizer.save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), "model_max_length": value}))
+    assert message_of(GPT1Tokenizer.from_pretrained, tmp_path) == (
+        f"model_max_length must be a positive number of tokens, not {value!r}. Correct it, in tokenizer_config.json "
+        "if it is from there."
+    )
+
+
 def test_from_openai_with_missing_files(tmp_path):
     encoder, bpe = write_openai_files(tmp_path)
     assert message_of(GPT1Tokenizer.from_openai, "no.json", bpe) == (
