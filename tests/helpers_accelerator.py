@@ -10,6 +10,7 @@ What a real device punishes late or silently comes to light on the CPU:
 `use_stand_in()` changes the whole process, before its first backward pass: tests start a process of their own.
 """
 
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -40,6 +41,31 @@ WAITING = {
 COPIES = (aten._to_copy, aten.copy_, aten._copy_from)
 
 
+def _lstm_cell(of_input, of_state, cell, input_bias=None, state_bias=None):
+    """What a device computes in one kernel, which the CPU has not; gives the activations for the backward pass."""
+    gates = of_input + of_state + (0 if input_bias is None else input_bias + state_bias)
+    enter, forget, new, out = gates.chunk(4, 1)
+    parts = (enter.sigmoid(), forget.sigmoid(), new.tanh(), out.sigmoid())
+    new_cell = parts[1] * cell + parts[0] * parts[2]
+    return parts[3] * new_cell.tanh(), new_cell, torch.cat(parts, 1)
+
+
+def _lstm_cell_backward(grad_state, grad_cell, cell, new_cell, activations, has_bias):
+    enter, forget, new, out = activations.chunk(4, 1)
+    grad_state = torch.zeros_like(cell) if grad_state is None else grad_state
+    grad_cell = (0 if grad_cell is None else grad_cell) + grad_state * out * (1 - new_cell.tanh() ** 2)
+    grads = (grad_cell * new, grad_cell * cell, grad_cell * enter, grad_state * new_cell.tanh())
+    slopes = (enter * (1 - enter), forget * (1 - forget), 1 - new**2, out * (1 - out))
+    grad_gates = torch.cat([grad * slope for grad, slope in zip(grads, slopes, strict=True)], 1)
+    return grad_gates, grad_cell * forget, grad_gates.sum(0) if has_bias else None
+
+
+SUBSTITUTES = {
+    aten._thnn_fused_lstm_cell: _lstm_cell,
+    aten._thnn_fused_lstm_cell_backward_impl: _lstm_cell_backward,
+}
+
+
 class DeviceTensor(torch.Tensor):
     """Says it lies on the stand-in; `host` has its numbers."""
 
@@ -57,6 +83,9 @@ class DeviceTensor(torch.Tensor):
 
     def tolist(self) -> list:  # which torch refuses to subclasses
         return self.cpu().tolist()
+
+    def untyped_storage(self) -> torch.UntypedStorage:  # by which tied weights are known
+        return self.host.untyped_storage()
 
     def __deepcopy__(self, memo):
         copied = DeviceTensor(self.host.clone())
@@ -111,9 +140,7 @@ def device() -> torch.device:
 
 
 def use_stand_in() -> None:
-    """Makes this process have the stand-in, and transformers' and accelerate's choice of a device take it."""
-    from accelerate import PartialState
-
+    """Makes this process have the stand-in."""
     backend_registration._setup_privateuseone_for_python_backend(NAME)
     module = torch.get_device_module(NAME)
     kind = type(module)
@@ -128,8 +155,12 @@ def use_stand_in() -> None:
     library.impl("empty_strided", _empty_strided, "PrivateUse1")
     library.impl("_copy_from", lambda *args: _run(aten._copy_from.default, args, {}), "PrivateUse1")
     kind.library = library  # which takes its kernels along where it is freed
-    PartialState.default_device = property(lambda self: device())
     _Factories().__enter__()
+
+
+def choose(is_stand_in: bool) -> None:
+    """Whether accelerate and Trainer choose the stand-in, or the CPU."""
+    os.environ["ACCELERATE_TORCH_DEVICE"] = str(device()) if is_stand_in else "cpu"
 
 
 def to_device(model: torch.nn.Module) -> torch.nn.Module:
@@ -153,6 +184,12 @@ def _run(func, args, kwargs):
     is_ours = any(isinstance(tensor, DeviceTensor) for tensor in tensors)
     asked = kwargs.get("device")
     asked = None if asked is None else torch.device(asked).type
+    if func.overloadpacket is aten._pin_memory:
+        pinned = args[0].clone()
+        pinned.is_page_locked = True
+        return pinned
+    if func.overloadpacket is aten.is_pinned:
+        return hasattr(args[0], "is_page_locked")
     if not is_ours and asked != NAME:
         return func(*args, **kwargs)
     if func.overloadpacket in COPIES:
@@ -168,7 +205,7 @@ def _run(func, args, kwargs):
     if func.overloadpacket is aten._copy_from:
         host_args[1].copy_(host_args[0])
         return args[1]
-    result = func(*host_args, **host_kwargs)
+    result = SUBSTITUTES.get(func.overloadpacket, func)(*host_args, **host_kwargs)
     known = {id(host): leaf for host, leaf in zip(hosts, leaves, strict=True) if isinstance(leaf, torch.Tensor)}
     for leaf in tensors:
         if isinstance(leaf, DeviceTensor) and leaf.shape != leaf.host.shape:
@@ -213,7 +250,7 @@ def _count_copy(func, args, kwargs, asked: str | None) -> None:
         source, destination = (args[0], args[1]) if packet is aten._copy_from else (args[1], args[0])
         target = destination.device.type
     non_blocking = kwargs.get("non_blocking", False) or (packet is not aten._to_copy and args[2:3] == (True,))
-    if source.device.type == target or non_blocking:
+    if source.device.type == target or (non_blocking and hasattr(source, "is_page_locked")):
         return
     Waits.count("a copy to the host" if target == "cpu" else "a copy from the host")
 
