@@ -3,6 +3,9 @@ PYTHON ?= python3
 WORKERS ?= 2
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+MINUTES ?= 60
+SEED ?= 0
+SETS ?=
 
 VENV := .venv
 RUN := $(VENV)/bin/python
@@ -13,7 +16,7 @@ MLINTER_RULES := $(VENV)/mlinter-rules.toml
 # write "The bare None Model", link to pages of transformers' documentation and print [ERROR] on import.
 MLINTER_OFF := TRF057
 
-.PHONY: help demo test test-browser lint format bench clean
+.PHONY: help demo test test-browser campaign lint format docs compat bench clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -21,8 +24,11 @@ help:
 	@echo "make demo    the paper in a few minutes: pre-train, fine-tune, compare (examples/quickstart.py)"
 	@echo "make test    all tests, $(WORKERS) at a time (WORKERS=n); PYTEST_ARGS='-k name' to choose"
 	@echo "make test-browser  the playground in Debian's chromium (apt-get install chromium chromium-driver)"
-	@echo "make lint    ruff (rules and format), the contracts of import-linter, transformers-mlinter"
+	@echo "make campaign  random cases against formulas and oracles, MINUTES=60 SEED=0; no part of make test"
+	@echo "make lint    ruff (rules and format), the contracts of import-linter, transformers-mlinter, mypy"
 	@echo "make format  let ruff mend what it can"
+	@echo "make docs    the pages of docs/ as a site in site/, each warning an error (Python 3.11.5 or newer)"
+	@echo "make compat  the tests with the oldest and the newest transformers and torch, and other Pythons; SETS=oldest-core for one"
 	@echo "make bench   every speed and memory benchmark beside its peers: hours; BENCH_ARGS=--quick checks the scripts"
 	@echo "make clean   remove .venv and everything built"
 	@echo "PYTHON=python3.12 chooses the interpreter of a new .venv (now $(PYTHON))."
@@ -38,21 +44,32 @@ test-browser: $(INSTALLED)browser
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false \
 		$(RUN) -m pytest tests/playground/test_playground_browser.py
 
+campaign: $(INSTALLED)test
+	PYTHONPATH=tests $(RUN) -m campaign --minutes $(MINUTES) --seed $(SEED) --workers $(WORKERS)
+
 lint: $(INSTALLED)lint $(MLINTER_RULES)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(VENV)/bin/lint-imports --no-cache
 	$(RUN) -m mlinter --no-progress --no-cache --rules-toml $(MLINTER_RULES) modeling_gpt1 tokenization
+	$(RUN) -m mypy --cache-dir $(VENV)/mypy --follow-imports silent --warn-unused-ignores tests/typing/user_program.py
 
 format: $(INSTALLED)lint
 	$(RUN) -m ruff check --fix .
 	$(RUN) -m ruff format .
 
+# The variable silences Material's notice that MkDocs 2 will not run it.
+docs: $(INSTALLED)docs
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
+
+compat: $(INSTALLED)test
+	$(RUN) tests/compat.py --workers $(WORKERS) $(SETS)
+
 bench: $(INSTALLED)test
 	$(RUN) benchmarks/run.py $(BENCH_ARGS)
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The last step of a recipe makes its stamp, so that an interrupted one starts again.

@@ -33,7 +33,8 @@ class BuildWithHubCard(build_py):
 
 PLOT = ["matplotlib>=3.9"]
 IMPORT_LINTER = "import-linter>=2.5"
-LINT = [IMPORT_LINTER, "ruff>=0.15", "transformers-mlinter>=0.1.5"]
+LINT = [IMPORT_LINTER, "mypy>=1.18", "ruff>=0.15", "transformers-mlinter>=0.1.5"]
+DOCS = ["mkdocs-material>=9.6,<10", "mkdocstrings[python]>=0.30"]
 CLEAN = ["ftfy>=6.1"]
 PLAYGROUND = ["gradio>=6.31,<7"]
 # spaCy and ftfy are the oracles of the tokenizer's tests, scikit-learn and scipy those of the metrics'; PEFT and ONNX
@@ -66,12 +67,20 @@ setup(
     description="GPT-1 for transformers: pre-training, and fine-tuning with the auxiliary language-model objective",
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
-    license="Apache-2.0",
+    author="The gpt1-hf authors",
+    license_expression="Apache-2.0",
     license_files=["LICENSE"],
+    keywords=["GPT-1", "language model", "pre-training", "fine-tuning", "transformers", "auxiliary objective"],
+    # `url` waits for the repository's public address: see docs/release.md.
+    project_urls={
+        "Paper": "https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf"
+    },
     packages=[*find_packages(include=["modeling_gpt1", "modeling_gpt1.*", "tokenization"]), ENTRY],
     # The console script must start without importing modeling_gpt1, which brings torch and transformers.
     package_dir={ENTRY: "modeling_gpt1/commands/entry"},
     package_data={
+        "modeling_gpt1": ["py.typed"],
+        "tokenization": ["py.typed"],
         "modeling_gpt1.commands": ["accelerate/*.yaml"],
         "modeling_gpt1.playground": ["*.css"],
         "modeling_gpt1.reproduction": ["templates/*"],
@@ -96,16 +105,28 @@ setup(
     extras_require={
         "test": TEST,
         "lint": LINT,
+        "docs": DOCS,
         "plot": PLOT,
         "clean": CLEAN,
         "playground": PLAYGROUND,
         "browser": BROWSER,
-        "all": [*TEST, *LINT],
+        "all": [*TEST, *LINT, *DOCS],
     },
     classifiers=[
         "Development Status :: 3 - Alpha",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Education",
         "Intended Audience :: Science/Research",
+        "Natural Language :: English",
+        "Operating System :: POSIX :: Linux",
         "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3 :: Only",
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Text Processing :: Linguistic",
+        "Typing :: Typed",
     ],
 )

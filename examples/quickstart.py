@@ -284,7 +284,7 @@ def show_saved_models(classifier: Path, pretrained: Path) -> None:
     beginning = "Ben felt hungry. He looked for a fruit in the kitchen."
     model, tokenizer = AutoModelForCausalLM.from_pretrained(pretrained), AutoTokenizer.from_pretrained(pretrained)
     ((end,),) = continue_prompts(model, tokenizer, [beginning], max_new_tokens=32, stop=["\n"], do_sample=False)
-    print(f"   {beginning} → {end}")
+    print(f"   {beginning} →{end}")
 
 
 def run(args: DemoArguments) -> list[dict]:
@@ -314,7 +314,7 @@ def run(args: DemoArguments) -> list[dict]:
         5, f"What remains, in {folder}: model, card (README.md), pretrained/, metrics.json, learning_curves.png."
     ):
         (folder / "metrics.json").write_text(
-            json.dumps({"arguments": vars(args), "results": results}, indent=2) + "\n"
+            json.dumps({"arguments": vars(args), "results": results}, indent=2) + "\n", encoding="utf-8"
         )
         draw_curves(log, results, folder / "learning_curves.png")
     return results

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What the models refuse, each with a sentence: shapes that do not fit, and values that mean nothing.
+"""What models and configurations refuse, each with a sentence: shapes that do not fit, and values that mean nothing.
 
 Shapes and types are compared always. Values are read only where they lie on the CPU, or where the host waits for the
 device anyway: a step on an accelerator does not wait for a check.
@@ -19,8 +19,79 @@ device anyway: a step on an accelerator does not wait for a check.
 Shapes: B examples, C sequences per example, T tokens, S = B · C.
 """
 
+import os
+import re
+from functools import wraps
+
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
+
+PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
+
+
+class GPT1ConfigError(StrictDataclassError, ValueError):
+    """A field of the wrong type or an impossible value; the text is one sentence about it."""
+
+
+def in_a_sentence(config_class: type) -> type:
+    """Stands above `@strict`: what is wrong with a configuration is said without the names of its checks."""
+
+    def tell(method):
+        @wraps(method)
+        def told(self, *args, **kwargs):
+            try:
+                return method(self, *args, **kwargs)
+            except GPT1ConfigError:
+                raise
+            except StrictDataclassError as error:
+                cause, text = error.__cause__, str(error.__cause__)
+                if method.__name__ == "__strict_setattr__":
+                    name, value = args
+                    kind = getattr(self.__dataclass_fields__[name].type, "__name__", None)
+                    kind = kind or self.__dataclass_fields__[name].type
+                    needed = f"it must be of the type {kind}" if isinstance(cause, TypeError) else text
+                    text = f"`{name}` is {value!r}, but {needed}."
+                raise GPT1ConfigError(text) from cause
+
+        return told
+
+    for name in ("__init__", "__setattr__", "validate"):
+        setattr(config_class, name, tell(getattr(config_class, name)))
+    return config_class
+
+
+def check_num_labels(num_labels: int):
+    if not isinstance(num_labels, int) or isinstance(num_labels, bool) or num_labels < 1:
+        raise ValueError(
+            f"`num_labels` is {num_labels!r}, but it must be a whole number of at least 1: the number of classes, or "
+            "1 for regression."
+        )
+
+
+def check_problem_type(problem_type: str | None):
+    if problem_type is not None and problem_type not in PROBLEM_TYPES:
+        raise ValueError(
+            f"`problem_type` is {problem_type!r}, but it must be one of {', '.join(PROBLEM_TYPES)}, or None: "
+            "regression where `num_labels` is 1, else one class for each example."
+        )
+
+
+def check_place(name: str | os.PathLike):
+    """Whether there is a folder or a file of this name, or the hub may have a model of it.
+
+    Raises:
+        OSError: neither.
+    """
+    name = os.fspath(name)
+    if not os.path.exists(name) and re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*", name) is None:
+        raise OSError(
+            f"There is no folder {name!r}, and it is no name of a model on the hub, which is `owner/name`. Give the "
+            "folder that `save_pretrained` wrote, with `config.json` in it."
+        )
 
 
 def can_read(tensor: torch.Tensor) -> bool:
@@ -102,6 +173,17 @@ def check_ids(name: str, ids: torch.Tensor, vocab_size: int, ignored: int | None
             f"`{name}` has {ids[place].item()} at {list(place)}, but the vocabulary has the ids 0 to "
             f"{vocab_size - 1}{others}. Use the model's own tokenizer; if it has grown, call "
             "`model.resize_token_embeddings(len(tokenizer))`."
+        )
+
+
+def warn_of_ended_prompts(config: PreTrainedConfig, input_ids: torch.Tensor | None) -> None:
+    """Says once that `[B, T]` prompts end in the extract token, behind which no model has seen a token."""
+    if config.extract_token_id is None or not isinstance(input_ids, torch.Tensor) or not input_ids.numel():
+        return
+    if can_read(input_ids) and (input_ids[..., -1] == config.extract_token_id).any():
+        logger.warning_once(
+            "A prompt ends in the extract token [e], behind which the model has learnt nothing. Encode prompts "
+            "without it: with `add_special_tokens=False`, or by a tokenizer that is opened with `add_bos_token=True`."
         )
 
 
@@ -249,9 +331,13 @@ def checked_classes(labels: torch.Tensor, task_logits: torch.Tensor, has_choices
         ValueError: another type; a class or a choice that there is not.
     """
     if not is_whole(labels):
+        example = ""
+        if labels.is_floating_point() and can_read(labels):
+            (first,) = first_place(labels != labels.round()) if (labels != labels.round()).any() else (0,)
+            example = f", {labels[first].item()} for example {first}"
         raise ValueError(
             f"`labels` are the numbers of {'choices' if has_choices else 'classes'}, torch.int64, but got "
-            f"{labels.dtype}. Pass `labels.long()` if they are whole numbers; for regression the model needs "
+            f"{labels.dtype}{example}. Pass `labels.long()` if they are whole numbers; for regression the model needs "
             "`num_labels=1`."
         )
     labels = labels.long()
@@ -277,6 +363,20 @@ def checked_classes(labels: torch.Tensor, task_logits: torch.Tensor, has_choices
                 "such choice. Mend the label or the mask."
             )
     return labels
+
+
+def check_numbers(labels: torch.Tensor) -> None:
+    """Whether `labels [B]` of a regression are finite.
+
+    Raises:
+        ValueError: one is not.
+    """
+    if can_read(labels) and not labels.isfinite().all():
+        (example,) = first_place(~labels.isfinite())
+        raise ValueError(
+            f"The label of example {example} is {labels[example].item()}, but regression needs finite numbers, or "
+            "-100 for none. Correct or remove the row."
+        )
 
 
 def check_several_labels(labels: torch.Tensor) -> None:

@@ -20,12 +20,13 @@ section 2.1 of "Language Models are Few-Shot Learners" (Brown et al., 2020).
 """
 
 import copy
-import os
-import re
 from typing import TYPE_CHECKING
 
 from huggingface_hub.dataclasses import strict, validated_field
 from transformers import PreTrainedConfig
+from transformers.activations import ACT2FN
+
+from .checks_gpt1 import check_num_labels, check_place, check_problem_type, in_a_sentence
 
 if TYPE_CHECKING:
     # transformers copies this file beside each `config.json`, and what it names by such a line, and so on: all code.
@@ -80,34 +81,12 @@ DOUBLE_HEADS_NEEDED = {
 def check_fraction(value: float | int):
     # `interval` of transformers 5.17 lets numbers below a minimum of 0 through.
     if not 0 <= value <= 1:
-        raise ValueError(f"Value must be greater or equal to 0.0 and smaller or equal to 1.0, got {value}.")
+        raise ValueError("it must be a number from 0 to 1")
 
 
 def fraction(default: float):
     """A field that takes numbers from 0 to 1."""
     return validated_field(check_fraction, default=default)
-
-
-def check_num_labels(num_labels: int):
-    if not isinstance(num_labels, int) or isinstance(num_labels, bool) or num_labels < 1:
-        raise ValueError(
-            f"`num_labels` is {num_labels!r}, but it must be a whole number of at least 1: the number of classes, or "
-            "1 for regression."
-        )
-
-
-def check_place(name: str | os.PathLike):
-    """Whether there is a folder or a file of this name, or the hub may have a model of it.
-
-    Raises:
-        OSError: neither.
-    """
-    name = os.fspath(name)
-    if not os.path.exists(name) and re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*", name) is None:
-        raise OSError(
-            f"There is no folder {name!r}, and it is no name of a model on the hub, which is `owner/name`. Give the "
-            "folder that `save_pretrained` wrote, with `config.json` in it."
-        )
 
 
 class GPT1ConfigMixin:
@@ -133,8 +112,13 @@ class GPT1ConfigMixin:
         return super().get_config_dict(pretrained_model_name_or_path, **kwargs)
 
     def __post_init__(self, **kwargs):
-        if kwargs.get("num_labels") is not None:
+        if "num_labels" in kwargs:
             check_num_labels(kwargs["num_labels"])
+        names = kwargs.get("id2label", self.id2label)
+        if names is not None and not isinstance(names, dict):
+            raise ValueError(
+                f"`id2label` is {names!r}, but it must be a dictionary, the name of each class by its id."
+            )
         # Private: of a file, it would outdo the `attn_implementation` that a user gives.
         kwargs.pop("_attn_implementation", None)
         super().__post_init__(**kwargs)
@@ -152,6 +136,7 @@ class GPT1ConfigMixin:
 
     def validate_objective(self):
         """Part of `@strict`: fields of the fine-tuning objective."""
+        check_problem_type(self.problem_type)
         if self.traversal is not None and self.traversal not in TRAVERSALS:
             raise ValueError(f"Unknown traversal {self.traversal!r}. Choose one of {', '.join(TRAVERSALS)}.")
         if not 0 <= self.lm_coef < float("inf"):
@@ -168,6 +153,7 @@ class GPT1ConfigMixin:
         return self.num_labels == 1 and self.traversal != "multiple_choice"
 
 
+@in_a_sentence
 @strict
 class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
     r"""Configuration of every GPT-1 model. The defaults are the paper's 117 M parameters.
@@ -206,14 +192,16 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
         traversal (`str`, *optional*): how the hidden states of an example's C sequences become its scores:
             `"classification"`, `"entailment"`, `"similarity"` or `"multiple_choice"` (figure 1 of the paper). `None`
             takes the default of the class that is built.
+        columns (`dict[str, str | list[str]]`, *optional*): column of each role of the traversal in the data that the
+            model was fine-tuned on, as `TraversalCollator` takes it; only `gpt1 predict` and `gpt1 finetune` read it.
         lm_coef (`float`): λ, weight of the auxiliary language-modelling loss in fine-tuning; 0 switches it off.
         start_token_id, delimiter_token_id, extract_token_id (`int`, *optional*): ids of the control tokens
             `[s]`, `[$]` and `[e]`, written by `add_control_tokens`.
         pad_token_id, bos_token_id, eos_token_id (`int`, *optional*): as in transformers; GPT-1 has none of its own.
 
     Raises:
-        `huggingface_hub.errors.StrictDataclassError`: a field of the wrong type or an impossible value; the text
-            names the values.
+        ValueError: a field of the wrong type or an impossible value; also a `StrictDataclassError` of
+            huggingface_hub.
     """
 
     model_type = "gpt1"
@@ -273,6 +261,7 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
     use_cache: bool = True
     tie_word_embeddings: bool = True
     traversal: str | None = None
+    columns: dict[str, str | list[str]] | None = None
     lm_coef: float | int = 0.5
     start_token_id: int | None = None
     delimiter_token_id: int | None = None
@@ -297,8 +286,10 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
                 "another model of it. Open its folder with `GPT1Config.from_pretrained`, which translates them."
             )
         layer_types = kwargs.pop("layer_types", None)
+        for name in [name for name in kwargs if name in self.attribute_map and name != "afn"]:
+            setattr(self, self.attribute_map[name], kwargs.pop(name))  # by their own names types are checked
         if self.intermediate_size is None:
-            self.intermediate_size = 4 * kwargs.get("n_embd", self.hidden_size)
+            self.intermediate_size = 4 * self.hidden_size
         super().__post_init__(**kwargs)
         vars(self).pop("layer_types", None)  # for as many layers as there were until now
         if layer_types is not None:
@@ -325,6 +316,11 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
                 f"`hidden_size` ({self.hidden_size}) is not divisible by `num_attention_heads` "
                 f"({self.num_attention_heads}). Choose a number of heads that divides the hidden size."
             )
+        if self.hidden_act not in ACT2FN:
+            raise ValueError(
+                f"`hidden_act` is {self.hidden_act!r}, but transformers has no such activation. The paper's is "
+                "'gelu_pytorch_tanh'; the others are the keys of `transformers.activations.ACT2FN`."
+            )
         if self.sliding_window is not None and self.sliding_window < 1:
             raise ValueError(
                 f"`sliding_window` is {self.sliding_window}, but it must be at least 1: a token sees itself. Leave it "
@@ -334,6 +330,8 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
     def validate_layer_type(self):
         """Part of `@strict`: `layer_types` that this decoder does not have, or that do not fit the other fields."""
         layer_types = self.attention_of_layers
+        if not isinstance(layer_types, list | tuple):
+            raise ValueError(f"`layer_types` is {layer_types!r}, but it must be a list with a name for each layer.")
         unknown = [name for name in layer_types if name not in (FULL_ATTENTION, SLIDING_ATTENTION)]
         if unknown:
             raise ValueError(
@@ -372,6 +370,7 @@ def config_for_task(config: PreTrainedConfig, model_class: type) -> PreTrainedCo
         ValueError: the class does not score the traversal; labels that the traversal does not have.
     """
     check_num_labels(config.num_labels)
+    check_problem_type(config.problem_type)
     if config.traversal is None:
         config = copy.deepcopy(config)
         config.traversal = model_class.supported_traversals[0]

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
+from .checks_gpt1 import in_a_sentence
 from .configuration_gpt1 import GPT1Config, GPT1ConfigMixin, fraction
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from .modeling_gpt1_lstm import GPT1LSTMPreTrainedModel as GPT1LSTMPreTrainedModel
 
 
+@in_a_sentence
 @strict
 class GPT1LSTMConfig(GPT1ConfigMixin, PreTrainedConfig):
     r"""Configuration of every GPT-1 model with an LSTM as its decoder; embeddings, heads and objective are GPT-1's.
@@ -46,11 +48,12 @@ class GPT1LSTMConfig(GPT1ConfigMixin, PreTrainedConfig):
         layer_norm_epsilon (`float`): ε of the layer norms.
         initializer_range (`float`): standard deviation σ of the initial embeddings, projections and heads, N(0, σ).
         use_cache (`bool`): return the state outside of training.
-        tie_word_embeddings, traversal, lm_coef, start_token_id, delimiter_token_id, extract_token_id, pad_token_id,
-        bos_token_id, eos_token_id: as in [`GPT1Config`].
+        tie_word_embeddings, traversal, columns, lm_coef: as in [`GPT1Config`].
+        start_token_id, delimiter_token_id, extract_token_id: as in [`GPT1Config`].
+        pad_token_id, bos_token_id, eos_token_id: as in [`GPT1Config`].
 
     Raises:
-        `huggingface_hub.errors.StrictDataclassError`: a field of the wrong type or an impossible value.
+        ValueError: as in [`GPT1Config`].
     """
 
     model_type = "gpt1-lstm"
@@ -79,6 +82,7 @@ class GPT1LSTMConfig(GPT1ConfigMixin, PreTrainedConfig):
     use_cache: bool = True
     tie_word_embeddings: bool = True
     traversal: str | None = None
+    columns: dict[str, str | list[str]] | None = None
     lm_coef: float | int = 0.5
     start_token_id: int | None = None
     delimiter_token_id: int | None = None

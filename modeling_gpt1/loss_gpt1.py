@@ -29,7 +29,7 @@ from torch.autograd.function import once_differentiable
 from transformers.utils import logging
 
 from .batch_gpt1 import Examples, TaskInputs, every_label, next_label_targets
-from .checks_gpt1 import check_several_labels, checked_classes
+from .checks_gpt1 import check_numbers, check_several_labels, checked_classes
 from .configuration_gpt1 import GPT1Config
 from .unpadding_gpt1 import BatchPlan
 
@@ -160,7 +160,7 @@ class LMHeadMixin:
                 self.lm_head, *targets, len(task_logits), self._has_fused_lm_loss
             )
             losses.lm_loss = loss_sum / num_items
-            losses.loss = losses.task_loss + self.config.lm_coef * losses.lm_loss
+            losses.loss = losses.task_loss + float(self.config.lm_coef) * losses.lm_loss
         if not self.training:
             losses.example_losses = torch.stack([losses_of_task.detach(), losses_of_lm], dim=1)
         return losses
@@ -333,6 +333,7 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
         losses = nn.functional.binary_cross_entropy_with_logits(task_logits.float(), labels.float(), reduction="none")
         losses = losses.mean(-1)
     elif config.is_regression:
+        check_numbers(labels)
         losses = nn.functional.mse_loss(task_logits.squeeze(-1).float(), labels.float(), reduction="none")
     else:
         labels = checked_classes(labels, task_logits, config.traversal == "multiple_choice")

@@ -49,7 +49,7 @@ from .attention_gpt1 import (
     eager_attention_forward,
 )
 from .batch_gpt1 import Examples, GPT1CausalLMOutput, GPT1DoubleHeadsModelOutput, TaskInputs, read_examples
-from .checks_gpt1 import check_position_ids, check_targets, check_tokens, padding_mask
+from .checks_gpt1 import check_position_ids, check_targets, check_tokens, padding_mask, warn_of_ended_prompts
 from .configuration_gpt1 import TRAVERSALS, GPT1Config, config_for_task
 from .layouts_gpt1 import FolderMixin, register_foreign_layouts
 from .loss_gpt1 import ExtractTokenCheck, FineTuningLosses, GPT1LMHead, GPT1TaskHead, LMHeadMixin, task_loss
@@ -281,6 +281,11 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
         self.lm_head = GPT1LMHead(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
 
+    def generate(self, inputs: torch.LongTensor | None = None, *args, **kwargs):
+        """As in transformers; says once that nothing follows the extract token, where a prompt ends in it."""
+        warn_of_ended_prompts(self.config, kwargs.get("input_ids") if inputs is None else inputs)
+        return super().generate(inputs, *args, **kwargs)
+
     @can_return_tuple
     def forward(
         self,
@@ -299,10 +304,12 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
         **kwargs: Unpack[TransformersKwargs],
     ) -> GPT1CausalLMOutput:
         r"""
-        Args (beside those of [`GPT1Model`]):
+        Takes the arguments of [`GPT1Model`] and these.
+
+        Args:
             labels (`[B, T]`, int64): ids to predict, aligned with `input_ids` (shifted inside); −100 is ignored.
-            logits_to_keep (`int` or 1-D tensor): give logits of the last n or of these positions; 0: of all.
-            skip_logits (`bool`): leave `logits` out; the loss needs none. Default: in training with labels.
+            logits_to_keep (`int` or 1-D tensor): return the logits of the last n positions, or of these; 0: of all.
+            skip_logits (`bool`): return no `logits`; the loss needs none. Default: in training with labels.
             num_items_in_batch (`int`): divisor of the summed loss. Default: the number of targets given here.
             plan ([`BatchPlan`]): what `planner_of(model)` found in the batch on the host. Default: found here.
             shift_labels (`[B, T]`, int64): instead of `labels`, the target of each position; for shards of sequences.
@@ -435,13 +442,13 @@ class GPT1DoubleHeadsModel(LMHeadMixin, GPT1TaskModel):
                 `[B, T]` rows `[s] a [$] b [e]` and makes the other order itself.
             attention_mask (like `input_ids`): 1 for real tokens.
             mc_token_ids (`[B, C]`, int64): position of the extract token. Default: the last real token.
-            choice_mask (`[B, C]`, bool): False where an example has fewer choices.
-            labels (`[B]`; int64 class or choice, float for regression; `[B, K]` 0 or 1 for multi-label
-                classification): the task's labels. An example whose label is −100 counts for nothing, in L2, L1 and N.
-            lm_mask (like `input_ids`, bool): False where a token is no target of the auxiliary loss, such as all of a
-                dialogue but the reply. Default: all real tokens after the first of a sequence are targets.
+            choice_mask (`[B, C]`, bool): False for the choices that an example does not have.
+            labels (`[B]`; int64 class or choice, float for regression): the task's labels; `[B, K]` of 0 and 1 for
+                multi-label classification. An example whose label is −100 counts for nothing, in L2, L1 and N.
+            lm_mask (like `input_ids`, bool): True for the targets of the auxiliary loss, such as the reply of a
+                dialogue. Default: all real tokens after the first of a sequence.
             token_type_ids, position_ids (like `input_ids`), inputs_embeds (`[B, C, T, D]`): see [`GPT1Model`].
-            output_lm_logits (`bool`): give `lm_logits` too.
+            output_lm_logits (`bool`): return `lm_logits` too.
             num_items_in_batch (`int`): N, examples of the whole optimizer step. Default: those of the batch.
             plan ([`BatchPlan`]): what `planner_of(model)` found in the batch on the host. Default: found here.
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from .blocks import pack_documents
 from .collator import BlockCollator, TraversalCollator
 from .control_tokens import add_control_tokens
+from .joining import capitalise, join_continuation, join_words
 from .tokenization_gpt1 import GPT1Tokenizer, open_tokenizer
 
 if TYPE_CHECKING:
@@ -44,9 +45,12 @@ __all__ = [
     "Task",
     "TraversalCollator",
     "add_control_tokens",
+    "capitalise",
     "compute_metrics_for",
     "count_blocks",
     "get_task",
+    "join_continuation",
+    "join_words",
     "load_blocks",
     "load_documents",
     "load_files",

@@ -6,7 +6,6 @@ Shape legend: B examples, C sequences per example, T tokens.
 
 import math
 import numbers
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -25,6 +24,7 @@ from .traversal import (
     multiple_choice,
     similarity,
 )
+from .word_rules import SURROGATE
 
 # The roles that must be mapped to columns, in the order of the traversal functions' arguments.
 ROLES = {
@@ -33,8 +33,6 @@ ROLES = {
     "similarity": ("text_a", "text_b"),
     "multiple_choice": ("context", "choices"),
 }
-
-SURROGATE = re.compile("[\ud800-\udfff]")
 
 TRAVERSE = {"classification": classification, "entailment": entailment, "similarity": similarity}
 
@@ -64,8 +62,8 @@ class TraversalCollator:
     """Makes a batch of rows: reads the texts, encodes them in one call, traverses, cuts and pads them.
 
     Texts can never become control tokens, whatever they spell: the control ids are put between the ids of the texts.
-    Pass it to Trainer as `data_collator` together with `remove_unused_columns=False`; `check(dataset)` finds the rows
-    that would stop a training.
+    Pass it to Trainer as `data_collator` with `remove_unused_columns=False`. `check(dataset)` finds rows that would
+    stop a training.
 
     Args:
         tokenizer: a fast tokenizer with control tokens (`add_control_tokens(tokenizer, model)`).
@@ -77,7 +75,7 @@ class TraversalCollator:
             value (None) after the last choice is an absent choice.
         max_length: the most tokens of a sequence, control tokens included.
         pad_to_multiple_of: the padded length is rounded up to a multiple of this.
-        num_labels: the number of classes; labels are checked against it where it is given.
+        num_labels: the number of classes. If it is given, labels are checked against it.
         regression: labels are real numbers.
         padding_side: "right" or "left".
         hidden_label: the label that marks a row without a label, as in the test sets of GLUE; a batch of such rows
@@ -85,8 +83,8 @@ class TraversalCollator:
 
     Attributes:
         num_examples: how many examples this object has made into batches.
-        num_truncated: how many of them were cut to `max_length`. Workers of a data loader count in copies of their
-            own, out of reach: with `dataloader_num_workers > 0` ask `check(dataset)` instead.
+        num_truncated: how many of them were cut to `max_length`. Workers of a data loader count in their own copies:
+            with `dataloader_num_workers > 0`, use `check(dataset)` instead.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -137,7 +135,7 @@ class TraversalCollator:
     def check(
         self, rows: Iterable[Mapping], source: str = "the data", needs_labels: bool | None = None
     ) -> tuple[int, int]:
-        """Goes through a data set before training, so that no row stops it half-way.
+        """Reads a whole data set, so that a bad row stops a run before training and not half-way.
 
         Args:
             rows: the rows, for example a `datasets.Dataset`.
@@ -165,8 +163,9 @@ class TraversalCollator:
         return self._label(row) is not None
 
     def lengths(self, rows: Iterable[Mapping]) -> list[int]:
-        """Tokens of the longest sequence of each row, as a batch would hold it: rows of like length share a batch
-        well. Every text is encoded once.
+        """Tokens of the longest sequence of each row, to put rows of similar length into one batch.
+
+        Every text is encoded once.
 
         Args:
             rows: the rows, for example a `datasets.Dataset`; or anything with a length and an index.

@@ -19,9 +19,9 @@ def add_control_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedMode
     pipelines use; grows the model's embeddings to match, the new rows drawn from N(0, `initializer_range`), and tells
     its configuration. From then on no text becomes a special token, also when the tokenizer is saved and opened.
 
-    A tokenizer without `bos_token` and `eos_token` gets the start and the extract token as these. Opened with
-    `add_bos_token=True` it puts the start token alone before a text, so that the ids of a text's beginning are a
-    beginning of its ids, as the scoring of continuations needs.
+    A tokenizer without `bos_token` and `eos_token`, or with `<unk>` for them as GPT-1's, gets the start and the
+    extract token as these. Opened with `add_bos_token=True` it puts the start token alone before a text, so that the
+    ids of a text's beginning are a beginning of its ids, as the scoring of continuations needs.
 
     Args:
         tokenizer: [`GPT1Tokenizer`], `GPT2Tokenizer` or another with a `backend_tokenizer`.
@@ -46,7 +46,7 @@ def add_control_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedMode
     known = tokenizer.SPECIAL_TOKENS_ATTRIBUTES
     tokenizer.SPECIAL_TOKENS_ATTRIBUTES = [*known, *(name for name in CONTROL_TOKENS if name not in known)]
     ends = {"bos_token": CONTROL_TOKENS["start_token"], "eos_token": CONTROL_TOKENS["extract_token"]}
-    ends = {name: token for name, token in ends.items() if getattr(tokenizer, name) is None}
+    ends = {name: token for name, token in ends.items() if getattr(tokenizer, name) in (None, "<unk>")}
     added = tokenizer.add_special_tokens({**missing, **ends})
     tokens = [str(getattr(tokenizer, name)) for name in CONTROL_TOKENS]
     tokenizer.backend_tokenizer.post_processor = control_templates(tokenizer.backend_tokenizer, tokens)

@@ -10,6 +10,7 @@ import lzma
 import os
 import re
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -221,7 +222,7 @@ def _find_files(source: str) -> list[str]:
         found = Path(source).rglob("*")
         found = [path for path in found if not any(part[0] == "." for part in path.relative_to(source).parts)]
     else:
-        found = [Path(path) for path in glob.glob(source, recursive=True)]
+        found = map(Path, _matches(source))
     # A link that leads back to a folder above it shows a file by many names: the shortest stays.
     files = sorted(_once(sorted((str(path) for path in found if path.is_file()), key=len)))
     if not files:
@@ -235,6 +236,29 @@ def _find_files(source: str) -> list[str]:
             f"{source} has files of more than one kind: {first} and {second}. Give a pattern such as {source}/*.txt."
         )
     return files
+
+
+def _matches(pattern: str) -> list[str]:
+    """As `glob.glob` with `**`, which would enter a folder again by every link that leads back to it."""
+    parts = pattern.split(os.sep)
+    if "**" not in parts:
+        return glob.glob(pattern)
+    place = parts.index("**")
+    start, rest = (os.sep.join(some) for some in (parts[:place], parts[place + 1 :]))
+    folders = _folders(glob.glob(start + os.sep))
+    return [path for folder in folders for path in _matches(os.path.join(glob.escape(folder), rest or "*"))]
+
+
+def _folders(starts: Iterable[str]) -> Iterator[str]:
+    """These folders and those below them, hidden ones left out, each by one of its names."""
+    entered, waiting = set(), deque(sorted(starts))
+    while waiting:
+        folder = waiting.popleft()
+        if (real := os.path.realpath(folder)) not in entered:
+            entered.add(real)
+            yield folder
+            below = glob.glob(os.path.join(glob.escape(folder), "*", ""))
+            waiting.extend(sorted(below, key=lambda path: (len(path), path)))
 
 
 def _kind(path: str) -> str | None:

@@ -62,7 +62,7 @@ def encode_ids_first(
     encode_in_full = partial(encode, text, text_pair, **kwargs)
     if kwargs.get("return_token_type_ids") is None:
         kwargs["return_token_type_ids"] = "token_type_ids" in tokenizer.model_input_names
-    if any(kwargs.get(name) for name in FULL_ENCODING) or not _are_strings(text, text_pair):
+    if any(kwargs.get(name) for name in FULL_ENCODING) or not are_strings(text, text_pair):
         return encode_in_full()
     return _encode_ids(tokenizer, text, text_pair, encode_in_full, **kwargs)
 
@@ -108,7 +108,7 @@ def _encode_ids(
     return BatchEncoding(data, on_demand, return_tensors, n_sequences=2 if pairs else 1)
 
 
-def _are_strings(text, text_pair) -> bool:
+def are_strings(text, text_pair) -> bool:
     """Whether these are a text, a pair, or a batch of either, and nothing that transformers has to check first."""
     if isinstance(text, str):
         return text_pair is None or isinstance(text_pair, str)
@@ -117,4 +117,4 @@ def _are_strings(text, text_pair) -> bool:
     return are_columns and all(isinstance(row, str) for column in columns for row in column)
 
 
-__all__ = ["EncodingsOnDemand", "encode_ids_first"]
+__all__ = ["EncodingsOnDemand", "are_strings", "encode_ids_first"]

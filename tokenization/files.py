@@ -3,6 +3,7 @@
 import glob
 import gzip
 import json
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,7 +52,7 @@ def _check_encoding(path: Path) -> None:
             f"{path}, line {whole + 1}: byte {error.object[error.start]:#04x} is not UTF-8. Save the file as UTF-8, "
             f"for example with `iconv -f LATIN1 -t UTF-8` if that is what it is."
         ) from error
-    except (EOFError, OSError) as error:
+    except (EOFError, OSError, zlib.error) as error:
         raise ValueError(f"{path} is not the gzip file that its name says ({error}). Compress it again.") from error
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from datasets import Dataset, DatasetDict
 
 from .files import FILE_BUILDERS, read_file
-from .labels import as_numbers, without_blanks
+from .labels import as_numbers, first_row, without_blanks
 from .tasks import Task
 
 
@@ -19,7 +19,7 @@ def load_files(
     num_labels: int | None = None,
     label_names: Sequence[str] | None = None,
 ) -> tuple[Task, DatasetDict]:
-    """The task that the files are about, and their rows by split, where classes are ids.
+    """Reads files of your own: a task that describes them, and their rows by split with class ids as labels.
 
     Args:
         files: split (train, validation, test) to a .jsonl, .jsonl.gz, .csv or .parquet file; test may lack
@@ -27,11 +27,12 @@ def load_files(
         traversal: classification, entailment, similarity or multiple_choice.
         columns: role to column name or names, as `TraversalCollator` takes it; the label's default is "label".
         regression: whether the labels are numbers to predict.
-        num_labels: number of classes, where not each has a row. Default: those that are found.
+        num_labels: number of classes, if some have no row. Default: the classes that are found.
         label_names: names of the classes in the order of their ids, such as a model's. Default: those of the train
             split; texts in alphabetical order; integers are the ids themselves if 0 is among them, else names.
 
-    Raises ValueError where files, columns or labels are not what the task needs.
+    Raises:
+        ValueError: files, columns or labels are not what the task needs.
     """
     _check_labels_wanted(traversal, regression, num_labels)
     columns = {"label": "label", **columns}
@@ -40,11 +41,9 @@ def load_files(
         check_file(f"The {split} file", path)
     splits = {split: read_file(path) for split, path in paths.items()}
     for split, rows in splits.items():
-        if split != "test" and columns["label"] not in rows.column_names:
-            raise ValueError(
-                f"{files[split]} has no column {columns['label']!r} for the role label; its columns are: "
-                f"{', '.join(rows.column_names)}. Name its column in `columns` (label=column)."
-            )
+        for role in columns:
+            if role != "label" or split != "test":
+                check_columns(files[split], rows.column_names, role, columns[role])
     has_classes = not regression and traversal != "multiple_choice"
     for split, rows in splits.items():
         if columns["label"] in rows.column_names:
@@ -65,6 +64,16 @@ def load_files(
     if has_classes:
         splits = {split: encode_labels(rows, task, paths[split]) for split, rows in splits.items()}
     return task, DatasetDict(splits)
+
+
+def check_columns(file: str | Path, names: list[str], role: str, columns: str | list[str]) -> None:
+    """Raises ValueError where the file does not have the columns of a role."""
+    for column in [columns] if isinstance(columns, str) else columns:
+        if column not in names:
+            raise ValueError(
+                f"{file} has no column {column!r} for the role {role}; its columns are: {', '.join(names)}. Name its "
+                f"column in `columns` ({role}=column)."
+            )
 
 
 def check_file(what: str, path: Path) -> None:
@@ -94,6 +103,7 @@ def _find_label_names(
         source, names = "The model", tuple(label_names)
     elif "train" in splits:
         source = f"Column {column!r} of {paths['train']}"
+        _check_names(splits["train"], column, paths["train"])
         names = class_names(splits["train"].unique(column), num_labels, source)
     else:
         raise ValueError(
@@ -122,13 +132,21 @@ def class_names(labels: list, num_labels: int | None, source: str) -> tuple[str,
                 f"from 0 to {len(ids) - 1}. Correct the data, or pass the number of classes as `num_labels`."
             )
         return tuple(map(str, ids))
-    for label in labels:
-        if not isinstance(label, str | bool):
-            raise ValueError(
-                f"{source} has the label {label!r}; a class is needed in every row: a text, or an integer from 0. "
-                "Correct the data, or pass `regression` to predict numbers."
-            )
     return tuple(sorted(map(str, labels)))
+
+
+def _check_names(rows: Dataset, column: str, path: Path) -> None:
+    def is_no_name(label) -> bool:
+        return not isinstance(label, str | int)
+
+    if any(map(is_no_name, rows.unique(column))):
+        labels = rows[column][:]
+        row = first_row(labels, is_no_name)
+        raise ValueError(
+            f"Row {row} of {path} (the first is 0): the label in column {column!r} is {labels[row]!r} of type "
+            f"{type(labels[row]).__name__}; a class is needed: a text, or an integer from 0. Correct or remove the "
+            "row, or pass `regression` to predict numbers."
+        )
 
 
 def encode_labels(rows: Dataset, task: Task, path: str | Path) -> Dataset:
@@ -140,9 +158,10 @@ def encode_labels(rows: Dataset, task: Task, path: str | Path) -> Dataset:
     ids = {name: label_id for label_id, name in enumerate(task.label_names)}
     unknown = [label for label in labels if str(label) not in ids]
     if unknown:
+        row = first_row(rows[column][:], lambda label: label in unknown)
         raise ValueError(
-            f"Column {column!r} of {path} has the label {unknown[0]!r}; the classes are {', '.join(ids)}. Correct the "
-            "data."
+            f"Row {row} of {path} (the first is 0): the label in column {column!r} is {rows[row][column]!r}; the "
+            f"classes are {', '.join(ids)}. Correct or remove the row."
         )
     label_ids = [None if label is None else ids[str(label)] for label in rows[column]]
     return rows.remove_columns(column).add_column(column, label_ids)

@@ -55,13 +55,13 @@ class Task:
     file_parts: tuple[str, ...] = ()
     """Parts that a split consists of: files `<part>_<split>`, joined in this order."""
     column_sources: dict[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
-    """Column to the columns it is made from (joined by a space) where a release has no column of that name."""
+    """Column to the columns it is made from (joined by a space), if a release has no column of that name."""
     label_values: tuple[str | int, ...] = ()
-    """What a release writes for class or choice 0, 1, …, where that is text or comes from `column_sources`."""
+    """What a release writes for class or choice 0, 1, …, if that is text or comes from `column_sources`."""
     drop_unlabelled: bool = False
-    """Whether rows without an agreed label (-1) are left out of all splits but those to predict."""
+    """Whether rows without an agreed label (-1) are dropped, except from the test splits."""
     held_out: int = 0
-    """Rows of the validation split kept for model choice where there is no train split; the others are trained on."""
+    """If there is no train split: rows of the validation split that are kept for model choice. The others train."""
 
     def __post_init__(self):
         if self.traversal not in TRAVERSALS:
@@ -187,9 +187,10 @@ TASKS: dict[str, Task] = {task.name: task for task in _TASKS}
 
 
 def get_task(name: str) -> Task:
-    """The task of that name; case, spaces, hyphens and underscores do not count ("SST-2" is "sst2").
+    """The task of that name; case, spaces, hyphens and underscores do not matter ("SST-2" is "sst2").
 
-    Raises ValueError for a name that is not in `TASKS`.
+    Raises:
+        ValueError: the name is not in `TASKS`.
     """
     by_plain_name = {_plain(known): task for known, task in TASKS.items()}
     if _plain(name) not in by_plain_name:
@@ -212,9 +213,12 @@ def load_task(task: str | Task, data_dir: str | Path | None = None) -> DatasetDi
         data_dir: folder with a file per split, such as train.jsonl (.jsonl, .jsonl.gz, .csv or .parquet), or a folder
             that holds such a folder under the task's name. Default: download from the hub by `datasets`.
 
-    Labels become class or choice ids (int64), or numbers (float32) for regression. Only test splits may lack them, all
-    or some; they keep every row of their file.
-    Raises ValueError where files, columns or labels are not what the task needs, RuntimeError where the hub fails.
+    Labels become class or choice ids (int64), or numbers (float32) for regression. Only test splits may lack labels,
+    in some rows or in all; they keep every row of their file.
+
+    Raises:
+        ValueError: files, columns or labels are not what the task needs.
+        OSError: the hub fails.
     """
     task = get_task(task) if isinstance(task, str) else task
     split_parts = _load_from_hub(task) if data_dir is None else _load_from_folder(task, Path(data_dir))
@@ -233,9 +237,9 @@ def _load_from_hub(task: Task) -> dict[str, list[tuple[str, Dataset]]]:
     try:
         loaded = load_dataset(task.hub_path, task.hub_config)
     except (OSError, RuntimeError, ValueError) as error:
-        raise RuntimeError(
+        raise OSError(
             f"Could not load task {task.name!r} from the hub (data set {task.hub_path!r}, configuration "
-            f"{task.hub_config!r}): {type(error).__name__}: {error}\n"
+            f"{task.hub_config!r}): {type(error).__name__}: {error}. "
             f"To load it from files, pass data_dir: a folder with {_wanted_files(task)}."
         ) from error
     found = [split for split in task.splits if split in loaded]
@@ -418,7 +422,8 @@ def compute_metrics_for(task: str | Task) -> Callable[[EvalPrediction], dict[str
     Args:
         task: a name for `get_task`, or a Task.
 
-    Raises ValueError for a metric that is not in `METRICS`.
+    Raises:
+        ValueError: a metric is not in `METRICS`.
     """
     task = get_task(task) if isinstance(task, str) else task
     unknown = [name for name in task.metrics if name not in METRICS]

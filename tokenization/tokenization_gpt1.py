@@ -14,13 +14,21 @@ from pathlib import Path
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
-from transformers import AutoTokenizer, BatchEncoding, PreTrainedTokenizerBase, TokenizersBackend
+from transformers import (
+    AutoTokenizer,
+    BatchEncoding,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TokenizersBackend,
+)
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import CONFIG_NAME, cached_file, logging
 
 from .control_tokens import CONTROL_TOKENS, add_control_tokens, control_templates, keep_text_as_text, set_padding
-from .encodings_on_demand import encode_ids_first
-from .word_rules import preparation
+from .encodings_on_demand import are_strings, encode_ids_first
+from .joining import join_continuation, join_words
+from .offsets import cover_sources
+from .word_rules import SURROGATE, preparation
 
 logger = logging.get_logger(__name__)
 
@@ -28,6 +36,13 @@ END_OF_WORD = "</w>"
 NEWLINE = "\n" + END_OF_WORD
 # transformers' own prepares text otherwise than the released code, so that GPT1Tokenizer takes its place.
 GPT1_CLASSES = ("GPT1Tokenizer", "OpenAIGPTTokenizer", "OpenAIGPTTokenizerFast")
+CUT_TEXTS = (
+    "The ids of a text end in [e], so that those of its beginning are no beginning of them: a continuation that is "
+    "cut off there lacks its first token and has [e]. To score continuations, open the tokenizer with "
+    "`add_bos_token=True`, which puts [s] before a text and nothing behind it (lm-evaluation-harness: "
+    "`--model_args add_bos_token=True,…`)."
+)
+ANY_WORD = "word"
 BLOCK_CHARACTERS = 1 << 16
 REPEATED_WORDS = 1 << 10
 
@@ -45,8 +60,14 @@ class GPT1Tokenizer(TokenizersBackend):
             control tokens of a tokenizer for fine-tuning (see `add_control_tokens`).
 
     Text never becomes a control token or the unknown token, whatever it spells: `split_special_tokens` is always on,
-    also after `AutoTokenizer` opens the folder without this package. A bare `tokenizers.Tokenizer.from_file` does not
-    know the setting: set its `encode_special_tokens = True`.
+    also after `AutoTokenizer` opens the folder without this package. There, `split_special_tokens=False` turns it off,
+    for a call or for good, and text that spells `[e]` becomes the control token. A bare
+    `tokenizers.Tokenizer.from_file` does not know the setting: set its `encode_special_tokens = True`.
+
+    `decode(…, clean_up_tokenization_spaces=True)` joins words and punctuation: `"don't," she said` instead of
+    `" do n't , " she said`. Where the attribute `goes_on` is set, as `pipeline("text-generation", folder)` does, texts
+    are prompts, without control tokens around them, and what is decoded goes on with them: it is joined, and begins
+    with the space that its first word needs.
     """
 
     vocab_files_names = {"vocab_file": "vocab.json", "merges_file": "merges.txt", "tokenizer_file": "tokenizer.json"}
@@ -54,7 +75,14 @@ class GPT1Tokenizer(TokenizersBackend):
     model = BPE
     SPECIAL_TOKENS_ATTRIBUTES = [*TokenizersBackend.SPECIAL_TOKENS_ATTRIBUTES, *CONTROL_TOKENS]
 
-    def __init__(self, vocab=None, merges=None, unk_token="<unk>", pad_token="<unk>", **kwargs):
+    def __init__(
+        self,
+        vocab: dict[str, int] | str | os.PathLike | None = None,
+        merges: list[tuple[str, str]] | str | os.PathLike | None = None,
+        unk_token: str = "<unk>",
+        pad_token: str = "<unk>",
+        **kwargs,
+    ):
         vocab = {str(unk_token): 0} if vocab is None else vocab
         self._tokenizer = Tokenizer(
             BPE(vocab=vocab, merges=merges or [], end_of_word_suffix=END_OF_WORD, unk_token=str(unk_token))
@@ -63,10 +91,14 @@ class GPT1Tokenizer(TokenizersBackend):
         _warn_unless_split(kwargs.get("split_special_tokens"))
         kwargs["split_special_tokens"] = True
         self._ends_given = "add_bos_token" in kwargs or "add_eos_token" in kwargs
+        # GPT-1 has none, but lm-evaluation-harness scores and generates nothing without one.
+        kwargs.setdefault("eos_token", kwargs.get("extract_token", unk_token))
+        self.goes_on = False
         super().__init__(unk_token=unk_token, pad_token=pad_token, **kwargs)
+        self._last_text = ""
 
     @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs) -> "GPT1Tokenizer":
+    def from_pretrained(cls, pretrained_model_name_or_path: str | os.PathLike, *args, **kwargs) -> "GPT1Tokenizer":
         """
         As in transformers: a folder or hub id with `tokenizer.json`, or with `vocab.json` and `merges.txt`.
 
@@ -85,6 +117,8 @@ class GPT1Tokenizer(TokenizersBackend):
                 "the words of GPT-1's do. Open it with `tokenization.open_tokenizer`; tokenizer_config.json must name "
                 "its `tokenizer_class`."
             )
+        if kwargs.get("_from_pipeline") == "text-generation":
+            tokenizer.goes_on = True
         return tokenizer
 
     @classmethod
@@ -113,8 +147,8 @@ class GPT1Tokenizer(TokenizersBackend):
         **kwargs,
     ) -> "GPT1Tokenizer":
         """
-        Learns a BPE from text, in one pass over it and without holding it. The same text gives the same tokenizer, and
-        no character of it is ever unknown: the alphabet has all of them, in the middle of a word and at its end.
+        Learns a BPE from text. It reads the text once and does not hold it. The same text gives the same tokenizer. No
+        character of it is ever unknown: the alphabet has all of them, in the middle of a word and at its end.
 
         Args:
             files_or_iterator (path, list of paths, or iterator of `str`): UTF-8 text files, or the texts themselves; a
@@ -142,7 +176,7 @@ class GPT1Tokenizer(TokenizersBackend):
         """Whether the start, delimiter and extract tokens are there."""
         return all(self._special_tokens_map.get(name) is not None for name in CONTROL_TOKENS)
 
-    def add_control_tokens(self, model=None) -> int:
+    def add_control_tokens(self, model: PreTrainedModel | None = None) -> int:
         """As the function [`~tokenization.add_control_tokens`]."""
         return add_control_tokens(self, model)
 
@@ -156,23 +190,54 @@ class GPT1Tokenizer(TokenizersBackend):
         tokens = [str(self._special_tokens_map[name]) for name in CONTROL_TOKENS]
         self._tokenizer.post_processor = control_templates(self._tokenizer, tokens)
 
+    def encode(self, text, text_pair=None, **kwargs) -> list[int]:
+        """As in transformers; says once that `[e]` is in the way where a text's ids are cut behind its beginning."""
+        ids = super().encode(text, text_pair, **kwargs)
+        if isinstance(text, str) and self.has_control_tokens and ids[-1:] == [self.extract_token_id]:
+            if text and text != self._last_text and self._last_text.startswith(text):
+                logger.warning_once(CUT_TEXTS)
+            self._last_text = text
+        return ids
+
     def tokenize(self, text: str, pair: str | None = None, add_special_tokens: bool = False, **kwargs) -> list[str]:
         """As in transformers: the pieces of a text or pair."""
-        # Asked for, the offsets make the full encoding, which has the pieces, at once.
-        return super().tokenize(text, pair, add_special_tokens, **{**kwargs, "return_offsets_mapping": True})
+        # Asked for, this mask makes the full encoding, which has the pieces, at once.
+        return super().tokenize(text, pair, add_special_tokens, **{**kwargs, "return_special_tokens_mask": True})
 
     def _encode_plus(self, text, text_pair=None, **kwargs) -> BatchEncoding:
         _warn_unless_split(kwargs.get("split_special_tokens"))
-        return encode_ids_first(
-            self, super()._encode_plus, text, text_pair, **{**kwargs, "split_special_tokens": True}
-        )
+        kwargs["split_special_tokens"] = True
+        if self.goes_on:
+            kwargs["add_special_tokens"] = False
+        try:
+            return encode_ids_first(self, self._encode_in_full, text, text_pair, **kwargs)
+        except TypeError:
+            _check_surrogates(text, text_pair)
+            raise
+
+    def _encode_in_full(self, text, text_pair=None, **kwargs) -> BatchEncoding:
+        batch = super()._encode_plus(text, text_pair, **kwargs)
+        if not are_strings(text, text_pair):
+            return batch
+        return cover_sources(batch, text, text_pair, NEWLINE, kwargs.get("return_tensors"))
+
+    def clean_up_tokenization(self, text: str) -> str:
+        """Decoded text with its words and punctuation joined."""
+        return join_continuation(text, ANY_WORD) if self.goes_on else join_words(text)
+
+    def _decode(self, token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=None, **kwargs) -> str:
+        # That of transformers leaves the text of every BPE as it is.
+        text = super()._decode(token_ids, skip_special_tokens, clean_up_tokenization_spaces=False, **kwargs)
+        if clean_up_tokenization_spaces is None:
+            clean_up_tokenization_spaces = self.clean_up_tokenization_spaces or self.goes_on
+        return self.clean_up_tokenization(text) if clean_up_tokenization_spaces else text
 
 
 def open_tokenizer(name_or_path: str | os.PathLike) -> PreTrainedTokenizerBase:
     """
-    The tokenizer of a folder or hub id: a [`GPT1Tokenizer`] where it is GPT-1's, else what `AutoTokenizer` gives, such
-    as GPT-2's byte-level BPE of 50 257 tokens, which pads with its end-of-text token where it has no other. Text that
-    spells a special token, such as `<|endoftext|>`, is read as text.
+    Opens the tokenizer of a folder or hub id: a [`GPT1Tokenizer`] for GPT-1, otherwise what `AutoTokenizer` gives,
+    such as GPT-2's byte-level BPE of 50 257 tokens. A tokenizer without a padding token pads with its end-of-text
+    token. Text that spells a special token, such as `<|endoftext|>`, is read as text.
 
     Raises:
         ValueError: there is no tokenizer, or none that can pad.
@@ -211,6 +276,19 @@ def _warn_unless_split(split_special_tokens: bool | None) -> None:
             "`split_special_tokens=False` is not followed: text that spells a control token, such as [e], stays text. "
             "Put control tokens into sequences by their ids, as TraversalCollator does."
         )
+
+
+def _check_surrogates(*columns: str | list | None) -> None:
+    """Raises a ValueError for the first half of a surrogate pair."""
+    for column in columns:
+        for number, text in enumerate([column] if isinstance(column, str) else column or []):
+            half = SURROGATE.search(text) if isinstance(text, str) else None
+            if half:
+                name = "The text" if isinstance(column, str) else f"Text {number} of the batch"
+                raise ValueError(
+                    f"{name} holds half of a surrogate pair, {half[0]!a}, at index {half.start()}, which is no "
+                    "character. Remove it, or read the data as UTF-8."
+                )
 
 
 def _read_encoder(path: Path) -> dict[str, int]:

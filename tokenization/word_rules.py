@@ -21,13 +21,13 @@ from tokenizers import Regex, normalizers
 # How fast a regex is here depends on what can begin a match: a few ASCII characters are searched for, a class with
 # others is tried at every place. Hence rules that start with their sign and look back, and alternations of characters.
 END = r"(?!\S)"
-SPACE = r"[ \n]"  # the text starts with a space too
+SPACE = r"[ \n]"  # the text starts with one too
 TOKEN_START = r"(?:[ \n:<>=]|\.\.)"
 INFIX_SPACE = "\u00a0"  # no other white space is left by then, so the second half of the rule can find it
 
 # The released rules: these get a space on both sides. Runs of the first group stay together; spaCy splits the others.
-RUNS = "-~/"
-SINGLES = '!";?+,)(*[]}{|_'
+RUNS = "-~/|"
+SINGLES = '!";?+,)(*[]}{_'
 
 # Names and numbers of the HTML entities that are decoded.
 ENTITIES = {
@@ -41,9 +41,10 @@ ENTITIES = {
 
 # Characters that become plain ones: ftfy's quotation marks, the released code's dashes, dots and accent.
 PLAIN = {
-    "'": "\u02bc\u2018\u2019\u201a\u201b\u00b4",
+    "'": "\u02bc\u2018\u2019\u201a\u201b\u00b4\u1ffd",
     '"': "\u201c\u201d\u201e\u201f",
     "-": "\u2013\u2014\u2015",
+    ";": "\u037e",
     "...": "\u2026",
     "\n": "\r\u2028\u2029",
     " ": "\t\f\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000",
@@ -62,9 +63,14 @@ PLAIN = {
     "st": "\ufb06",
 }
 REMOVED = [*range(0x01, 0x09), 0x0B, *range(0x0E, 0x20), 0x7F, *range(0x206A, 0x2070), 0xFEFF, *range(0xFFF9, 0xFFFD)]
+REMOVED_BY_TABLE = "\x01"
 # Not in the table: a zero byte ends its texts, and the colours of a terminal are longer than a character.
 ESCAPE_CODES = r"[\x00\x1b](?:(?<=\x00)|\[[0-9;]*[A-Za-z])"
+# What joins the character before it to one grapheme. The table takes a short grapheme for its first character.
+MARK = r"[\p{M}\u200c\u200d\uff9e\uff9f\x{1f3fb}-\x{1f3ff}\x{e0020}-\x{e007f}]"
 SYMBOLS = [(0x00A6, 0x00B0), (0x2100, 0x2BFF), (0xFFFD, 0xFFFD), (0x1F000, 0x1FAFF)]  # where those in use are
+
+SURROGATE = re.compile("[\ud800-\udfff]")  # no character when it stands alone: the pipeline cannot read it
 
 # spaCy's affixes: single characters that come off both ends of a word, and those that only come off its start.
 ENDS = "'#&:<>`¡«·»¿،؛؟٪۔।⟦⟧、。〈〉《》「」『』【】〔〕"
@@ -165,6 +171,10 @@ def _space_at(*patterns):
     return normalizers.Replace(Regex("|".join(patterns)), " ")
 
 
+def _remove(*patterns):
+    return normalizers.Replace(Regex("|".join(patterns)), "")
+
+
 def _character_table():
     """What single characters become: plain, standard width, set apart by spaces, or nothing."""
     table = {chr(code): "" for code in REMOVED}
@@ -172,7 +182,7 @@ def _character_table():
     table |= {chr(code): bytes([code]).decode("cp1252", "ignore") or chr(code) for code in range(0x80, 0xA0)}
     table |= {character: plain for plain, characters in PLAIN.items() for character in characters}
     symbols = (chr(code) for first, last in SYMBOLS for code in range(first, last + 1))
-    apart = [*SINGLES, *RUNS, *(symbol for symbol in symbols if unicodedata.category(symbol) == "So")]
+    apart = ["\n", *SINGLES, *RUNS, *(symbol for symbol in symbols if unicodedata.category(symbol) == "So")]
     table |= {character: f" {character} " for character in apart}
     plain = {character: "".join(table.get(part, part) for part in to) for character, to in table.items()}
     return {character: to for character, to in plain.items() if to != character} | {
@@ -192,16 +202,17 @@ def _double_array(table):
         for byte in character.encode():
             node = node.setdefault(byte, {})
         node[0] = places[text]
-    units, open_nodes, free = {0: 0}, [(0, 0, trie)], 0
+    units, open_nodes, free, bases = {0: 0}, [(0, 0, trie)], 0, set()
     while open_nodes:
         place, label, node = open_nodes.pop(0)
         base = free
-        while any(base ^ byte in units for byte in node):
+        while base in bases or any(base ^ byte in units for byte in node):
             base += 1
         free = base if len(node) == 1 else free
+        bases.add(base)  # two nodes of one base would find each other's children
         units[place] = label | (place ^ base) << 10 | (0 in node) << 8
         for byte, child in node.items():
-            units[base ^ byte] = child if byte == 0 else 0
+            units[base ^ byte] = child | 1 << 31 if byte == 0 else 0  # the bit tells a value from a node
             if byte:
                 open_nodes.append((base ^ byte, byte, child))
     size = (max(units) // 256 + 1) * 256
@@ -210,27 +221,25 @@ def _double_array(table):
 
 
 def characters():
-    """HTML entities (only before the first line with "<", as ftfy's), composed letters, the table of characters."""
-    no_tag_before, no_tag_after = r"(?<!<[\s\S]{0,999})", r"(?![^\n]{0,999}<)"
+    """HTML entities (only before the first line with "<", as ftfy's), the table of characters, composed letters."""
+    no_tag_before, no_tag_after = r"(?<!<[\s\S]{0,999}&)", r"(?![^\n]{0,999}<)"
     return [
+        normalizers.Prepend("\n"),  # the table shifts all offsets where it removes the first character
         *(
-            normalizers.Replace(Regex(rf"{no_tag_before}&(?:{names});{no_tag_after}"), character)
+            # Whether it is the entity is asked first: to look back costs a thousand times as much.
+            normalizers.Replace(Regex(rf"&(?=(?:{names});){no_tag_before}(?:{names});{no_tag_after}"), character)
             for names, character in ENTITIES.items()
         ),
-        normalizers.Replace(Regex(ESCAPE_CODES), ""),
-        normalizers.NFC(),
+        normalizers.Replace(Regex(rf"{ESCAPE_CODES}|(?={MARK})"), REMOVED_BY_TABLE),
         normalizers.Precompiled(_double_array(_character_table())),
+        normalizers.NFC(),
     ]
 
 
 def whitespace():
-    """ " \n " for white space with a line break, a space at the start, and no space within a run of dashes."""
-    return [
-        normalizers.Strip(),
-        normalizers.Prepend(" "),
-        normalizers.Replace(Regex(r"\s*\n\s*"), " \n "),
-        normalizers.Replace(Regex("|".join(rf"\{mark}\K {{2}}(?=\{mark})" for mark in RUNS)), ""),
-    ]
+    """One line break for white space with any, none at the end, and no space within a run of dashes."""
+    line_breaks = r"\n(?:[ \n]*+\z| \K[ \n]+)"
+    return [_remove(line_breaks, *(rf"\{mark}\K {{2}}(?=\{mark})" for mark in RUNS))]
 
 
 def affixes():
@@ -319,7 +328,7 @@ def infixes():
     return [
         normalizers.Replace(Regex("|".join(before)), INFIX_SPACE),
         _space_at(rf"{INFIX_SPACE}(?:\.++|{emoticon}[:<>=^])\K(?=\S)"),
-        normalizers.Replace(INFIX_SPACE, " "),
+        normalizers.Replace(Regex(rf"{INFIX_SPACE}|\n(?<=\A \n)"), " "),  # the prepended line break goes as well
     ]
 
 

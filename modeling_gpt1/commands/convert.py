@@ -24,10 +24,10 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
-from transformers.hf_argparser import HfArg, HfArgumentParser
+from transformers.hf_argparser import HfArg
 
 from ..conversion import convert_checkpoint
-from .entry import COMMANDS
+from .arguments import CommandParser
 
 
 @dataclass
@@ -46,8 +46,7 @@ class ConversionArguments:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = HfArgumentParser(ConversionArguments, description=COMMANDS["convert"])
-    (args,) = parser.parse_args_into_dataclasses(arguments)
+    (args,) = CommandParser("convert", ConversionArguments).read(arguments)
     path = convert_checkpoint(args.source, args.output_dir, args.target, args.num_attention_heads, args.overwrite)
     manifest = json.loads(path.read_text(encoding="utf-8"))
     print(f"{len(manifest['tensors'])} tensors of a {manifest['architecture']} written to {args.output_dir}")

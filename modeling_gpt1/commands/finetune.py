@@ -2,7 +2,7 @@ r"""Fine-tunes GPT-1 on a task of the paper or on data of your own, with languag
 
 A task of the paper, from the hub, starting from the released weights:
 
-    gpt1 finetune --task sst2 --model_name_or_path openai-community/openai-gpt \
+    gpt1 finetune --task sst2 --model openai-community/openai-gpt \
         --do_train --do_eval --do_predict --output_dir out/sst2
 
 The same from a folder with train.jsonl, validation.jsonl, … (or a folder of such folders), with a fresh small model:
@@ -14,13 +14,12 @@ The same from a folder with train.jsonl, validation.jsonl, … (or a folder of s
 Files of your own (.jsonl, .jsonl.gz, .csv or .parquet): say which column plays which role of the traversal.
 
     gpt1 finetune --train_file train.csv --validation_file dev.csv --traversal entailment \
-        --columns premise=text hypothesis=claim label=verdict --model_name_or_path my-gpt1 \
+        --columns premise=text hypothesis=claim label=verdict --model my-gpt1 \
         --do_train --do_eval --output_dir out/own
 
 Predictions for a new file by a model that is already fine-tuned:
 
-    gpt1 finetune --test_file new.jsonl --traversal entailment --columns premise=text hypothesis=claim \
-        --model_name_or_path out/own --do_predict --output_dir out/new
+    gpt1 predict out/own --file new.jsonl
 
 More than one GPU, then two processes on the CPU:
 
@@ -53,7 +52,7 @@ import numpy as np
 import torch
 from datasets import Dataset, DatasetDict
 from transformers import set_seed
-from transformers.hf_argparser import HfArg, HfArgumentParser
+from transformers.hf_argparser import HfArg
 
 from tokenization import TASKS, Task, TraversalCollator, get_task, load_files, load_task
 from tokenization.own_files import check_file
@@ -64,7 +63,7 @@ from .. import GPT1Config, GPT1Trainer, GPT1TrainingArguments, prepare_finetunin
 from ..training.launch import check_launch, end_processes
 from ..training.preparation import open_config
 from . import runs
-from .entry import COMMANDS
+from .arguments import CommandParser
 
 logger = logging.getLogger(__name__)
 
@@ -86,16 +85,16 @@ class StartArguments(runs.ModelArguments):
     )
 
     def __post_init__(self):
-        if self.model_name_or_path is None and self.tokenizer_name is None:
+        if self.model is None and self.tokenizer_name is None:
             raise ValueError(
-                "There is neither a model nor a tokenizer. Pass --model_name_or_path to fine-tune a checkpoint, or "
+                "There is neither a model nor a tokenizer. Pass --model to fine-tune a checkpoint, or "
                 "--tokenizer_name (and --config_overrides) to train a fresh model."
             )
         super().__post_init__()
-        if self.model_name_or_path is None and self.n_transfer is not None:
+        if self.model is None and self.n_transfer is not None:
             raise ValueError(
                 f"--n_transfer {self.n_transfer} is the number of layers that come from a checkpoint, but there is "
-                "none. Pass --model_name_or_path, or leave it out."
+                "none. Pass --model, or leave it out."
             )
 
 
@@ -130,7 +129,10 @@ class DataArguments:
         default=None, help="Train on so many rows only, drawn from the whole split with the seed."
     )
     max_eval_samples: int | None = HfArg(
-        default=None, help="Evaluate and predict so many rows of each split only, drawn in the same way."
+        default=None, help="Evaluate so many rows of each split only, drawn in the same way."
+    )
+    max_predict_samples: int | None = HfArg(
+        default=None, help="Predict so many rows of each split only, drawn in the same way."
     )
 
     def __post_init__(self):
@@ -165,21 +167,35 @@ class DataArguments:
             raise ValueError(
                 f"--data_dir {self.data_dir} is where --task finds its files. Pass --task, or leave it out."
             )
-        if self.traversal not in TRAVERSALS:
-            given = "is missing" if self.traversal is None else f"is {self.traversal!r}"
-            raise ValueError(f"--traversal {given}; your own files need one of {', '.join(TRAVERSALS)}.")
+        if self.traversal not in (None, *TRAVERSALS):
+            self._refuse_traversal(f"is {self.traversal!r}")
         parse_columns(self.columns)
         for split, file in self.files.items():
             check_file(f"--{split}_file", Path(file))
 
+    @staticmethod
+    def _refuse_traversal(given: str) -> None:
+        raise ValueError(f"--traversal {given}; your own files need one of {', '.join(TRAVERSALS)}.")
+
+    def complete(self, config: GPT1Config, is_training: bool) -> dict[str, str | list[str]]:
+        """Column by role of the user's own files; what the arguments leave out is taken from a fine-tuned model."""
+        self.traversal = self.traversal or config.traversal
+        if self.traversal is None:
+            self._refuse_traversal("is missing")
+        is_same = self.traversal == config.traversal
+        if is_same and not is_training and config.is_regression:
+            self.regression = True
+        columns = parse_columns(self.columns) or (is_same and config.columns)
+        if not columns:
+            raise ValueError(
+                "--columns is missing; your own files need a column for each role, such as --columns text=review "
+                "label=stars."
+            )
+        return columns
+
 
 def parse_columns(pairs: list[str]) -> dict[str, str | list[str]]:
     """Role to column name, or to names: `["choices=a,b"]` becomes `{"choices": ["a", "b"]}`."""
-    if not pairs:
-        raise ValueError(
-            "--columns is missing; your own files need a column for each role, such as --columns text=review "
-            "label=stars."
-        )
     columns: dict[str, str | list[str]] = {}
     for pair in pairs:
         role, _, names = pair.partition("=")
@@ -202,6 +218,7 @@ def check_run(training_args: GPT1TrainingArguments) -> None:
 
 def load_data(data_args: DataArguments, config: GPT1Config, training_args: GPT1TrainingArguments):
     """The task and its splits; the main process of each machine reads first and the others use its cache."""
+    columns = data_args.complete(config, training_args.do_train) if data_args.task is None else None
     with training_args.main_process_first(desc="reading the data"):
         if data_args.task is None:
             remedy = "Pass its file: --train_file to train, --validation_file to evaluate, --test_file to predict."
@@ -209,7 +226,7 @@ def load_data(data_args: DataArguments, config: GPT1Config, training_args: GPT1T
             return load_files(
                 data_args.files,
                 data_args.traversal,
-                parse_columns(data_args.columns),
+                columns,
                 regression=data_args.regression,
                 num_labels=data_args.num_labels,
                 # Of a model that is not trained now, the classes are its own.
@@ -236,12 +253,12 @@ def check_is_trained(config: GPT1Config, data_args: DataArguments, model_args: S
             f"--n_transfer {model_args.n_transfer} gives up layers that only training can replace. Pass --do_train, "
             "or leave it out."
         )
-    if config.traversal != data_args.traversal:
+    if config.traversal is None or config.traversal != (data_args.traversal or config.traversal):
         has = "none" if config.traversal is None else f"one for {config.traversal}"
         raise ValueError(
-            f"Without --do_train the model must have a task head for {data_args.traversal}, but "
-            f"{model_args.model_name_or_path or 'a fresh model'} has {has}. Pass --do_train, or a fine-tuned model as "
-            "--model_name_or_path."
+            f"Without --do_train the model must have a task head for {data_args.traversal or 'your files'}, but "
+            f"{model_args.model or 'a fresh model'} has {has}. Pass --do_train, or a fine-tuned model as "
+            "--model."
         )
 
 
@@ -251,7 +268,7 @@ def choose_rows(data_args: DataArguments, training_args: GPT1TrainingArguments, 
     wanted = {
         "train": (training_args.do_train, (task.train_split,), data_args.max_train_samples),
         "eval": (training_args.do_eval, task.validation_splits, data_args.max_eval_samples),
-        "predict": (training_args.do_predict, task.test_splits, data_args.max_eval_samples),
+        "predict": (training_args.do_predict, task.test_splits, data_args.max_predict_samples),
     }
     return {
         use: {name: draw_places(len(splits[name]), limit, seed) for name in names if asked and name in splits}
@@ -335,13 +352,14 @@ def describe_prediction(task: Task, prediction: np.generic, logits: np.ndarray) 
 
 @runs.end_after_failed_push()
 def main(arguments: list[str] | None = None) -> None:
-    parser = HfArgumentParser((StartArguments, DataArguments, GPT1TrainingArguments), description=COMMANDS["finetune"])
-    model_args, data_args, training_args = parser.parse_args_into_dataclasses(arguments)
+    parser = CommandParser("finetune", StartArguments, DataArguments, GPT1TrainingArguments)
+    model_args, data_args, training_args = parser.read(arguments)
     check_run(training_args)
     runs.set_up_logging(training_args, logger)
     set_seed(training_args.seed)
 
-    start = model_args.model_name_or_path
+    start = model_args.model
+    model_args.check_places()
     config = model_args.fresh_config() if start is None else open_config(start)
     if not training_args.do_train:
         check_is_trained(config, data_args, model_args)
@@ -367,6 +385,8 @@ def main(arguments: list[str] | None = None) -> None:
         eval_dataset=chosen["eval"] if len(chosen["eval"]) > 1 else next(iter(chosen["eval"].values()), None),
         **parts,
     )
+    # The folder of a trained model may be the output folder, too: its run.yaml stays.
+    runs.keep_settings(parser, training_args, "run.yaml" if training_args.do_train else "eval_run.yaml")
     if training_args.do_train:
         runs.train(trainer)
     if training_args.do_eval:

@@ -14,6 +14,9 @@ A `.jsonl` file has an object with "prompt" a line, any other file a prompt a li
 same texts. `--temperature 0` takes the most likely token; `--num_beams 4 --temperature 0` searches the most likely
 text. `--stop` ends a text before a string, before "\n", a newline, or before a control token such as "[e]".
 
+A continuation begins with the space that it needs behind its prompt: both put together are the text. `--same_word`
+goes on with the last word of a prompt instead of a new one, `--capitals` begins sentences with a capital letter.
+
 On a CPU, `--dtype int8` generates fastest; `--order_weights` speeds up float32 for one text at a time.
 """
 
@@ -30,10 +33,10 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    TextStreamer,
     set_seed,
 )
-from transformers.hf_argparser import HfArg, HfArgumentParser
+from transformers.generation.streamers import BaseStreamer
+from transformers.hf_argparser import HfArg
 
 from tokenization import open_tokenizer
 
@@ -45,7 +48,10 @@ from .. import (
     continue_prompts,
     order_weights_for_generation,
 )
-from .entry import COMMANDS
+from ..inference.devices import default_device
+from ..inference.generation import join_to_prompt
+from .arguments import CommandParser
+from .models import check_model
 
 
 @dataclass
@@ -65,11 +71,13 @@ class GenerationArguments:
     num_return_sequences: int = HfArg(default=1, help="Continuations of each prompt.")
     seed: int = HfArg(default=0, help="Of what is drawn.")
     stop: list[str] = HfArg(default_factory=list, help=r"What ends a text: strings, \n or [e].")
+    same_word: bool = HfArg(default=False, help="Go on with the word that a prompt ends in, not with a new one.")
+    capitals: bool = HfArg(default=False, help="Begin sentences with a capital letter.")
     dtype: Literal["float32", "bfloat16", "int8"] = HfArg(default="float32", help="Of the weights.")
     order_weights: bool = HfArg(
         default=False, help="Store float32 weights in the order that one text on a CPU reads them."
     )
-    device: str | None = HfArg(default=None, help="Default: an accelerator, if there is one.")
+    device: str | None = HfArg(default=None, help="Default: an accelerator, if there is one, else cpu.")
 
     def __post_init__(self):
         if self.prompts and self.prompt_file:
@@ -81,8 +89,8 @@ class GenerationArguments:
         if self.temperature < 0:
             raise ValueError(f"--temperature is {self.temperature}, but must be at least 0.")
         self.stop = [string.replace(r"\n", "\n") for string in self.stop]
-        if self.device is None and self.dtype != "int8" and torch.accelerator.is_available():
-            self.device = str(torch.accelerator.current_accelerator())
+        if self.device is None and self.dtype != "int8":
+            self.device = str(default_device())
 
     @property
     def generation(self) -> dict:
@@ -94,6 +102,8 @@ class GenerationArguments:
             **options,
             "max_new_tokens": self.max_new_tokens,
             "num_return_sequences": self.num_return_sequences,
+            "same_word": self.same_word,
+            "capitals": self.capitals,
         }
 
 
@@ -101,16 +111,10 @@ def open_model(args: GenerationArguments) -> tuple[PreTrainedModel, PreTrainedTo
     options = {"dtype": args.dtype}
     if args.dtype == "int8":
         options = {"dtype": torch.float32, "quantization_config": GPT1Int8Config()}
-    try:
-        config_dict, _ = PreTrainedConfig.get_config_dict(args.model)
-        is_lstm = config_dict.get("model_type") == GPT1LSTMConfig.model_type
-        model_class = GPT1LSTMForCausalLM if is_lstm else GPT1ForCausalLM
-        model = model_class.from_pretrained(args.model, device_map=args.device, **options)
-    except OSError as error:
-        raise ValueError(
-            f"--model {args.model} is neither a folder with a model nor one that the hub gives. Pass a folder that "
-            "`save_pretrained` has written, or a hub id."
-        ) from error
+    config_dict, _ = PreTrainedConfig.get_config_dict(args.model)
+    is_lstm = config_dict.get("model_type") == GPT1LSTMConfig.model_type
+    model_class = GPT1LSTMForCausalLM if is_lstm else GPT1ForCausalLM
+    model = model_class.from_pretrained(args.model, device_map=args.device, **options)
     if args.order_weights:
         order_weights_for_generation(model)
     return model, open_tokenizer(args.model)
@@ -148,19 +152,50 @@ def records(model, tokenizer, prompts: list[str], args: GenerationArguments) -> 
             yield {"prompt": prompt, "continuations": texts}
 
 
+class TalkStreamer(BaseStreamer):
+    """Prints the continuation of a prompt word by word, as it reads behind it."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, prompt: str, args: GenerationArguments):
+        self.tokenizer, self.prompt, self.args = tokenizer, prompt, args
+        self.ids: list[int] | None = None
+        self.num_printed = 0
+
+    def put(self, value: torch.Tensor) -> None:
+        if self.ids is None:  # the prompt comes first
+            self.ids = []
+            return
+        self.ids += value.flatten().tolist()
+        text = self._text()
+        self._print(text, max(text.rfind(" "), text.rfind("\n")) + 1)
+
+    def end(self) -> None:
+        text = self._text()
+        self._print(text, len(text))
+        print()
+
+    def _text(self) -> str:
+        text = self.tokenizer.decode(self.ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        text = join_to_prompt(self.tokenizer, text, self.prompt, self.args.same_word, self.args.capitals)
+        return text.lstrip(" ")
+
+    def _print(self, text: str, end: int) -> None:
+        print(text[self.num_printed : end], end="", flush=True)
+        self.num_printed = max(self.num_printed, end)
+
+
 def talk(model, tokenizer, args: GenerationArguments) -> None:
     """Prompts from the terminal, until an empty line or the end of the input."""
     can_stream = args.num_beams == args.num_return_sequences == 1
-    streamer = TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True) if can_stream else None
     print("Type a text to go on from; an empty line ends.")
     while prompt := read_line():
+        streamer = TalkStreamer(tokenizer, prompt, args) if can_stream else None
         try:
             (texts,) = continue_prompts(model, tokenizer, [prompt], streamer=streamer, **args.generation)
         except ValueError as error:
             print(error)
             continue
         if not can_stream:
-            print("\n".join(f"{number}. {text}" for number, text in enumerate(texts, start=1)))
+            print("\n".join(f"{number}. {text.lstrip(' ')}" for number, text in enumerate(texts, start=1)))
 
 
 def read_line() -> str:
@@ -172,9 +207,9 @@ def read_line() -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = HfArgumentParser(GenerationArguments, description=COMMANDS["generate"])
-    (args,) = parser.parse_args_into_dataclasses(arguments)
+    (args,) = CommandParser("generate", GenerationArguments).read(arguments)
     prompts = read_prompts(Path(args.prompt_file)) if args.prompt_file else args.prompts
+    check_model("--model", args.model)
     model, tokenizer = open_model(args)
     set_seed(args.seed)
     if not prompts:

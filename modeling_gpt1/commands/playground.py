@@ -4,9 +4,10 @@ r"""A page in the browser to look into a model: its traversal's tokens, its prob
     gpt1 playground --models out/quickstart out/quickstart/pretrained
     gpt1 playground --models openai-community/openai-gpt --server_port 7861
 
-The page opens gpt1 and openai-gpt folders and models of the hub, also ones that are typed there; `--only_listed`
-allows those of `--models` alone. Weights are read from safetensors only, and no code that comes with a model is run:
-the classes are this package's. Nothing is sent anywhere; only opening a model of the hub needs a network.
+The page opens the gpt1 and openai-gpt folders and models of the hub that `--models` names, and public models of the
+hub whose id is typed there; `--only_listed` allows those of `--models` alone. Visitors see the end of a folder's path,
+as much as tells it from the others. Weights are read from safetensors only, and no code that comes with a model is
+run: the classes are this package's. Nothing is sent anywhere; only opening a model of the hub needs a network.
 
 A Space with two models of the hub, which anyone can visit:
 
@@ -19,10 +20,11 @@ The folder gets app.py, both packages, requirements.txt, and README.md with the 
 
 from dataclasses import dataclass
 
-from transformers.hf_argparser import HfArg, HfArgumentParser
+from transformers.hf_argparser import HfArg
 
 from ..playground.page import build_page
 from ..playground.space import write_space
+from .arguments import CommandParser
 
 
 @dataclass
@@ -40,12 +42,10 @@ class PlaygroundArguments:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = HfArgumentParser(PlaygroundArguments, prog="gpt1 playground", description=__doc__.partition("\n")[0])
-    (args,) = parser.parse_args_into_dataclasses(arguments)
+    (args,) = CommandParser("playground", PlaygroundArguments).read(arguments)
     if args.write_space is not None:
         write_space(args.write_space, args.models)
         print(f"written to {args.write_space}")
         return
-    page, settings = build_page(args.models, args.only_listed)
-    page.queue(max_size=32)
+    page, settings = build_page(args.models, args.only_listed, args.server_name)
     page.launch(server_name=args.server_name, server_port=args.server_port, share=False, **settings)

@@ -2,8 +2,8 @@ r"""Draws the curves of training runs: loss, held-out perplexity, learning rate,
 
 One run, or several in one picture, against the tokens seen:
 
-    gpt1 plot runs/books --output curves.png
-    gpt1 plot runs/small runs/large --output curves.png
+    gpt1 plot runs/books --output_file curves.png
+    gpt1 plot runs/small runs/large --output_file curves.png
 
 Against updates instead: `--x steps`. A run is an output folder: the `trainer_state.json` of the folder or
 of its newest checkpoint is read, so that a run that is still going on is drawn up to its last checkpoint.
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from transformers.hf_argparser import HfArg, HfArgumentParser
+from transformers.hf_argparser import HfArg
 from transformers.trainer_utils import get_last_checkpoint
 
-from .entry import COMMANDS
+from .arguments import CommandParser
 
 TOKENS = "num_input_tokens_seen"
 FEW = 30  # points that are marked, as those of a few evaluations
@@ -48,7 +48,7 @@ PANELS = (
 class PlotArguments:
     """What to draw, and where to."""
 
-    output: str = HfArg(default="curves.png", help="The picture: .png, .svg or .pdf.")
+    output_file: str = HfArg(default="curves.png", help="The picture: .png, .svg or .pdf.")
     x: Literal["tokens", "steps"] = HfArg(default="tokens", help="What the curves are drawn against.")
 
 
@@ -127,9 +127,9 @@ def draw_panel(axes, panel: Panel, of_runs: list[list[tuple[float, float]]]) -> 
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = HfArgumentParser(PlotArguments, description=COMMANDS["plot"])
+    parser = CommandParser("plot", PlotArguments)
     parser.add_argument("runs", nargs="+", type=Path, help="output folders of runs")
-    plot_args, positional = parser.parse_args_into_dataclasses(arguments)
+    plot_args, positional = parser.read(arguments)
     runs = dict(zip(names_of(positional.runs), map(read_run, positional.runs), strict=True))
-    draw(runs, plot_args.x).savefig(plot_args.output, dpi=150)
-    print(f"written to {plot_args.output}")
+    draw(runs, plot_args.x).savefig(plot_args.output_file, dpi=150)
+    print(f"written to {plot_args.output_file}")

@@ -22,7 +22,7 @@ A data set of the hub, read as a stream; only the held-out blocks are stored:
         --max_steps 10000 --validation_split validation --output_dir out/wikitext
 
 Files are .txt, .jsonl, .json, .csv or .parquet, compressed or not; all but .txt have a document a row, in
-`--text_column`. Further training of a checkpoint: `--model_name_or_path out/books` instead of `--num_merges` and
+`--text_column`. Further training of a checkpoint: `--model out/books` instead of `--num_merges` and
 `--config_overrides`. A killed run goes on, to the bit, with the same command and `--resume_from_checkpoint auto`,
 which starts where there is nothing to resume. On several machines the output folder must be one that all share, and a
 corpus that takes over half an hour to prepare needs a longer `--ddp_timeout`, or one run beforehand in one process.
@@ -30,7 +30,7 @@ corpus that takes over half an hour to prepare needs a longer `--ddp_timeout`, o
 
 Written to the output folder: model, tokenizer, card (README.md), trainer_state.json (the log, which `gpt1 plot`
 draws), train_results.json, eval_results.json and all_results.json. `gpt1 finetune` takes the folder as its
-`--model_name_or_path`. `--report_to tensorboard` logs there too. `--push_to_hub --hub_model_id me/gpt1-books` uploads
+`--model`. `--report_to tensorboard` logs there too. `--push_to_hub --hub_model_id me/gpt1-books` uploads
 the folder without its checkpoints at the end, and where that fails prints the command that does it later.
 """
 
@@ -40,7 +40,7 @@ from pathlib import Path
 
 from datasets import Dataset, IterableDataset
 from transformers import PreTrainedModel, set_seed
-from transformers.hf_argparser import HfArg, HfArgumentParser
+from transformers.hf_argparser import HfArg
 
 from tokenization import BlockCollator, GPT1Tokenizer, count_blocks, load_blocks, open_tokenizer, training_texts
 
@@ -57,7 +57,7 @@ from ..training.checkpoint import INCOMPLETE_DIR
 from ..training.launch import check_launch, end_processes
 from ..training.preparation import open_config
 from . import runs
-from .entry import COMMANDS
+from .arguments import CommandParser
 
 logger = logging.getLogger(__name__)
 
@@ -146,7 +146,7 @@ def load_tokenizer(
     model_args: StartArguments, corpus_args: CorpusArguments, training_args: GPT1PretrainingArguments
 ) -> GPT1Tokenizer:
     """The given tokenizer, or a BPE of the training text that the main process learns and the others read."""
-    given = model_args.tokenizer_name or model_args.model_name_or_path
+    given = model_args.tokenizer_name or model_args.model
     if given is not None:
         return open_tokenizer(given)
     resume = runs.where_to_resume(training_args)
@@ -162,7 +162,7 @@ def load_tokenizer(
 
 
 def load_model(model_args: StartArguments, tokenizer: GPT1Tokenizer) -> PreTrainedModel:
-    path = model_args.model_name_or_path
+    path = model_args.model
     config = model_args.fresh_config(vocab_size=len(tokenizer)) if path is None else open_config(path)
     model_class = GPT1LSTMForCausalLM if isinstance(config, GPT1LSTMConfig) else GPT1ForCausalLM
     return model_class(config) if path is None else model_class.from_pretrained(path)
@@ -209,14 +209,13 @@ def make_samples(prompts: list[str], tokenizer: GPT1Tokenizer, model: PreTrained
 
 @runs.end_after_failed_push()
 def main(arguments: list[str] | None = None) -> None:
-    parser = HfArgumentParser(
-        (StartArguments, CorpusArguments, GPT1PretrainingArguments), description=COMMANDS["pretrain"]
-    )
-    model_args, corpus_args, training_args = parser.parse_args_into_dataclasses(arguments)
+    parser = CommandParser("pretrain", StartArguments, CorpusArguments, GPT1PretrainingArguments)
+    model_args, corpus_args, training_args = parser.read(arguments)
     check_run(corpus_args, training_args)
     runs.set_up_logging(training_args, logger, logging.getLogger(SampleCallback.__module__))
     set_seed(training_args.seed)
 
+    model_args.check_places()
     tokenizer = load_tokenizer(model_args, corpus_args, training_args)
     model = load_model(model_args, tokenizer)
     block_length = corpus_args.block_length or model.config.max_position_embeddings
@@ -235,13 +234,14 @@ def main(arguments: list[str] | None = None) -> None:
         processing_class=tokenizer,
         callbacks=[make_samples(model_args.prompts, tokenizer, model)],
     )
+    runs.keep_settings(parser, training_args)
     runs.train(trainer)
     if validation_blocks is not None:
         runs.keep_metrics(trainer, "eval", trainer.evaluate(validation_blocks))
         trainer.save_state()  # with this evaluation
     runs.publish(
         trainer,
-        model_args.model_name_or_path,
+        model_args.model,
         language=model_args.language,
         license=model_args.license,
         # Of a path, the folders of this machine mean nothing to the readers of the card.

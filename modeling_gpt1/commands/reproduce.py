@@ -32,22 +32,25 @@ output folder, whichever command ran it; `--only_report` writes them and runs no
 """
 
 import sys
+from pathlib import Path
 
 from datasets import disable_progress_bars
-from transformers import HfArgumentParser
 
 from ..reproduction.arguments import FINETUNE_FLAG, ReproduceArguments, as_settings
 from ..reproduction.cells import end_commands_on_termination
 from ..reproduction.grid import run_grid
+from .arguments import CommandParser
+from .models import check_model
 
 
-def parse_arguments(command_line: list[str]) -> ReproduceArguments:
-    parser = HfArgumentParser(ReproduceArguments, prog="gpt1 reproduce", description=__doc__.partition("\n")[0])
+def parse_arguments(command_line: list[str]) -> tuple[ReproduceArguments, CommandParser]:
+    parser = CommandParser("reproduce", ReproduceArguments)
     at = command_line.index(FINETUNE_FLAG) if FINETUNE_FLAG in command_line else len(command_line)
-    (arguments,) = parser.parse_args_into_dataclasses(command_line[:at])
+    (arguments,) = parser.read(command_line[:at])
     arguments.finetune_arguments = command_line[at + 1 :]
     as_settings(arguments.finetune_arguments)  # refuses what the cells decide
-    return arguments
+    parser.settings["finetune_arguments"] = arguments.finetune_arguments
+    return arguments, parser
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -55,5 +58,10 @@ def main(arguments: list[str] | None = None) -> None:
     command_line = sys.argv[1:] if arguments is None else arguments
     end_commands_on_termination()
     disable_progress_bars()
-    if status := run_grid(parse_arguments(command_line), ["gpt1", "reproduce", *command_line]):
+    args, parser = parse_arguments(command_line)
+    if not args.only_report:
+        check_model("--model", args.model)
+        check_model("--lstm_model", args.lstm_model)
+        parser.write_settings(Path(args.output_dir, "run.yaml"))
+    if status := run_grid(args, ["gpt1", "reproduce", *command_line]):
         sys.exit(status)

@@ -11,23 +11,27 @@ from pathlib import Path
 from typing import Any
 
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig, Trainer, TrainingArguments
 from transformers.hf_argparser import HfArg
 
 from .. import GPT1Config, GPT1LSTMConfig
 from ..hub.push import PushError
 from ..training.checkpoint import checkpoint_to_resume
+from .arguments import CommandParser
+from .models import TOKENIZER, check_model
 
 CONFIG_CLASSES = {GPT1Config.model_type: GPT1Config, GPT1LSTMConfig.model_type: GPT1LSTMConfig}
+WORDS = {"true": True, "false": False, "none": None}
 # Fields of the configuration that follow from the tokenizer and the data.
-DERIVED_FIELDS = ("vocab_size", "traversal", "num_labels", "id2label", "label2id", "problem_type")
+DERIVED_FIELDS = ("vocab_size", "traversal", "columns", "num_labels", "id2label", "label2id", "problem_type")
 
 
 @dataclass
 class ModelArguments:
     """Where model and tokenizer come from."""
 
-    model_name_or_path: str | None = HfArg(
+    model: str | None = HfArg(
         default=None, help="A gpt1, openai-gpt or GPT-2 checkpoint: folder or hub id. Default: a fresh model."
     )
     config_overrides: str | None = HfArg(
@@ -47,16 +51,28 @@ class ModelArguments:
 
     def __post_init__(self):
         for flag, value in (("--config_overrides", self.config_overrides), ("--model_type", self.model_type)):
-            if self.model_name_or_path is not None and value is not None:
+            if self.model is not None and value is not None:
                 raise ValueError(
-                    f"{flag} {value} describes a fresh model, but --model_name_or_path {self.model_name_or_path} is a "
+                    f"{flag} {value} describes a fresh model, but --model {self.model} is a "
                     "trained one. Leave one of them out."
                 )
+        if self.model is None:
+            self.fresh_config()  # what is wrong with it is told at once
+
+    def check_places(self) -> None:
+        """Whether there are the model and the tokenizer that are named."""
+        check_model("--model", self.model)
+        check_model("--tokenizer_name", self.tokenizer_name, TOKENIZER)
 
     def fresh_config(self, **fields) -> GPT1Config | GPT1LSTMConfig:
         """That of --model_type and --config_overrides."""
         config_class = CONFIG_CLASSES[self.model_type or GPT1Config.model_type]
-        return config_class(**fields, **parse_overrides(self.config_overrides or "", config_class))
+        overrides = parse_overrides(self.config_overrides or "", config_class)
+        try:
+            return config_class(**fields, **overrides)
+        except StrictDataclassError as error:
+            reason = str(error.__cause__ or error).rstrip(".")
+            raise ValueError(f"--config_overrides {self.config_overrides}: {reason}.") from error
 
 
 def parse_overrides(text: str, config_class: type[PreTrainedConfig] = GPT1Config) -> dict[str, Any]:
@@ -72,11 +88,15 @@ def parse_overrides(text: str, config_class: type[PreTrainedConfig] = GPT1Config
                 f"--config_overrides has {pair!r}; field=value is needed, with a field of {config_class.__name__} "
                 "such as hidden_size=256."
             )
-        try:
-            overrides[name] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):  # a bare word, such as the name of an activation
-            overrides[name] = value
+        overrides[name] = WORDS[value.lower()] if value.lower() in WORDS else parse_value(value)
     return overrides
+
+
+def parse_value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):  # a bare word, such as the name of an activation
+        return text
 
 
 def where_to_resume(args: TrainingArguments) -> str | None:
@@ -106,6 +126,12 @@ def set_up_logging(args: TrainingArguments, *loggers: logging.Logger) -> None:
     for logger in loggers:
         logger.setLevel(logging.INFO if args.should_log else logging.WARNING)
     transformers.utils.logging.set_verbosity(args.get_process_log_level())
+
+
+def keep_settings(parser: CommandParser, args: TrainingArguments, name: str = "run.yaml") -> None:
+    """Writes the settings of the run beside its result."""
+    if args.process_index == 0:
+        parser.write_settings(Path(args.output_dir, name))
 
 
 def train(trainer: Trainer) -> None:

@@ -2,14 +2,14 @@ r"""Answers tasks with a language model that was not fine-tuned, by the heuristi
 
 Any causal language model of transformers, on files (a folder with a folder per task) or on data sets of the hub:
 
-    gpt1 zero-shot --model_name_or_path out/books --data_dir data --tasks cola sst2 story_cloze dpr
+    gpt1 zero-shot --model out/books --data_dir data --tasks cola sst2 story_cloze dpr
 
-    gpt1 zero-shot --model_name_or_path openai-community/gpt2 --tasks sst2 --num_shots 4 --calibrate
+    gpt1 zero-shot --model openai-community/gpt2 --tasks sst2 --num_shots 4 --calibrate
 
 Every checkpoint of a pre-training run, and the curves of the paper's figure 2, right:
 
-    gpt1 zero-shot --checkpoints out/books --data_dir data --max_rows 500 \
-        --output out/books/zero_shot.json --plot out/books/zero_shot.png
+    gpt1 zero-shot --checkpoints out/books --data_dir data --max_eval_samples 500 \
+        --output_file out/books/zero_shot.json --plot out/books/zero_shot.png
 
 Tasks: cola, sst2, race, race-middle, race-high, story_cloze and dpr (the paper's DPRD), which has to be in
 `--data_dir` with the columns sentence, pronoun, pronoun_offset, candidates and label. A task is asked on its test
@@ -25,24 +25,25 @@ import statistics
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import torch
 from datasets import Dataset, DatasetDict
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from transformers.hf_argparser import HfArg, HfArgumentParser
+from transformers.hf_argparser import HfArg
 
 from tokenization import load_task
 
 from ..inference.checkpoints import saved_checkpoints
+from ..inference.devices import default_device
 from ..inference.heuristics import Heuristic, evaluate_zero_shot, get_heuristic
 from ..inference.scoring import CausalLMScorer
-from .entry import COMMANDS
+from .arguments import CommandParser
+from .models import TOKENIZER, check_model
 
 
 @dataclass
 class ZeroShotArguments:
     """What to ask which models, and how."""
 
-    model_name_or_path: str | None = HfArg(
+    model: str | None = HfArg(
         default=None, help="A causal language model: folder or hub id. Instead of --checkpoints."
     )
     checkpoints: str | None = HfArg(default=None, help="Output folder of a run, each of whose checkpoints is asked.")
@@ -58,8 +59,8 @@ class ZeroShotArguments:
     split: str | None = HfArg(
         default=None, help="Split that is asked. Default: test where it has labels, validation, train."
     )
-    max_rows: int | None = HfArg(default=None, help="Rows that are asked, drawn with the seed.")
-    max_train_rows: int | None = HfArg(
+    max_eval_samples: int | None = HfArg(default=None, help="Rows that are asked, drawn with the seed.")
+    max_train_samples: int | None = HfArg(
         default=None, help="Rows for CoLA's threshold and to show, drawn with the seed. Default: all."
     )
     num_shots: int = HfArg(default=0, help="Answered rows before each row, as far as they fit.")
@@ -67,20 +68,20 @@ class ZeroShotArguments:
     seed: int = HfArg(default=0, help="Of the rows that are drawn.")
     batch_tokens: int = HfArg(default=2048, help="Tokens of a batch, with padding.")
     dtype: str = HfArg(default="float32", help="Of the weights: float32, bfloat16, float16 or auto.")
-    device: str | None = HfArg(default=None, help="Default: the first GPU if there is one, else cpu.")
-    output: str = HfArg(default="zero_shot.json", help="The results.")
+    device: str | None = HfArg(default=None, help="Default: an accelerator, if there is one, else cpu.")
+    output_file: str = HfArg(default="zero_shot.json", help="The results.")
     plot: str | None = HfArg(default=None, help="A picture of the curves: .png, .svg or .pdf.")
 
     def __post_init__(self):
-        if (self.model_name_or_path is None) == (self.checkpoints is None):
+        if (self.model is None) == (self.checkpoints is None):
             given = "neither" if self.checkpoints is None else "both"
-            raise ValueError(f"One of --model_name_or_path and --checkpoints is needed; there is {given}.")
+            raise ValueError(f"One of --model and --checkpoints is needed; there is {given}.")
         if self.plot is not None and self.checkpoints is None:
             raise ValueError(
                 "--plot draws curves over the checkpoints of a run, and there is none. Give --checkpoints."
             )
         if self.device is None:
-            self.device = "cuda" if torch.cuda.is_available() else "cpu"
+            self.device = str(default_device())
 
 
 # ---- Data
@@ -112,8 +113,8 @@ def load_questions(name: str, arguments: ZeroShotArguments) -> Questions:
     return Questions(
         heuristic,
         split,
-        draw_rows(splits[split], arguments.max_rows, arguments.seed),
-        draw_rows(splits[train_split], arguments.max_train_rows, arguments.seed) if needs_training else [],
+        draw_rows(splits[split], arguments.max_eval_samples, arguments.seed),
+        draw_rows(splits[train_split], arguments.max_train_samples, arguments.seed) if needs_training else [],
     )
 
 
@@ -223,19 +224,26 @@ def draw(results: list[dict]):
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = HfArgumentParser(ZeroShotArguments, description=COMMANDS["zero-shot"])
-    (args,) = parser.parse_args_into_dataclasses(arguments)
-    models = [{"model": args.model_name_or_path}] if args.checkpoints is None else saved_checkpoints(args.checkpoints)
+    parser = CommandParser("zero-shot", ZeroShotArguments)
+    (args,) = parser.read(arguments)
+    if args.plot is not None:
+        import matplotlib  # noqa: F401  # what is missing is told now, and not after all models
+    check_model("--model", args.model)
+    check_model("--tokenizer_name", args.tokenizer_name, TOKENIZER)
+    models = [{"model": args.model}] if args.checkpoints is None else saved_checkpoints(args.checkpoints)
     tasks = {get_heuristic(name).task.name: load_questions(name, args) for name in args.tasks}
     results = []
     for model in models:
         scorer = load_scorer(model["model"], args)
         results.append({**model, "tasks": {name: ask(scorer, of_task, args) for name, of_task in tasks.items()}})
         print(table(results[-1:]), flush=True)
-        output = Path(args.output)
+        output = Path(args.output_file)
         output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(json.dumps({"settings": asdict(args), "results": results}, indent=2) + "\n")
-    print(f"written to {args.output}")
+        output.write_text(
+            json.dumps({"settings": asdict(args), "results": results}, indent=2) + "\n", encoding="utf-8"
+        )
+    parser.write_settings(Path(args.output_file).with_suffix(".yaml"))
+    print(f"written to {args.output_file}")
     if args.plot is not None:
         draw(results).savefig(args.plot, dpi=150)
         print(f"written to {args.plot}")

@@ -44,15 +44,15 @@ def convert_checkpoint(
     num_attention_heads: int = 12,
     overwrite: bool = False,
 ) -> Path:
-    """Convert a folder; what kind it is, is seen from its files.
+    """Converts a folder. Its files say which kind it is.
 
     Args:
         source (path): OpenAI's release, or a folder of transformers' openai-gpt or of gpt1.
-        output_dir (path): the new folder. It appears whole, by one rename, or not at all; where it is a link, the
-            link stays and the folder that it leads to is the new one.
+        output_dir (path): the new folder. It appears whole, by one rename, or not at all. If it is a link, the link
+            stays and its target is replaced.
         target (`str`, *optional*): `"gpt1"` or `"openai-gpt"`. Default: gpt1, and openai-gpt for a folder of gpt1.
         num_attention_heads (`int`, defaults to 12): heads of OpenAI's release, whose files do not say it.
-        overwrite (`bool`): replace a model that `output_dir` holds, if it holds nothing else.
+        overwrite (`bool`): replace the model in `output_dir`, if the folder has nothing else in it.
 
     Returns:
         `Path` of the manifest in `output_dir`, which has name, shape, dtype and SHA-256 of every tensor (see

@@ -28,13 +28,15 @@ logger = logging.get_logger(__name__)
 
 # Pickles run code when they are opened; those of a run also hold paths of this machine, as those of the optimizer's
 # state in checkpoints do. NumPy's files can hold pickles too. "_" begins the names of what is not written whole yet,
-# ".env" those of files with tokens. TensorBoard's event files have the name of this machine in theirs.
+# ".env" those of files with tokens. TensorBoard's event files have the name of this machine in theirs. The
+# settings of a run name folders of this machine.
 NEVER_PUSHED = (
     *("_*", "*/_*"),
     *("checkpoint-*", "*/checkpoint-*"),
     *(".env*", "*/.env*"),
     *("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt", "*.joblib", "*.npy", "*.npz"),
     "*events.out.tfevents.*",
+    "*run.yaml",
 )
 # A token, with or without the header that it is sent in. The header goes to its end: a token may have blanks in it.
 SECRET = re.compile(r"Bearer\s.*|hf_[\w.-]+")

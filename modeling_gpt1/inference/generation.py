@@ -1,21 +1,24 @@
 """Texts that a language model continues: prompts in, continuations out, ended by tokens or by strings."""
 
+import json
 import textwrap
 from collections.abc import Sequence
 
 import torch
-from transformers import PreTrainedModel, StoppingCriteria
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteria
 from transformers.generation.streamers import BaseStreamer
 
-NEWLINE = "\n</w>"  # as in tokenization_gpt1.py, which generation from a saved folder does without
+NEWLINE = "\n</w>"  # as in tokenization_gpt1.py
 SHOWN_CHARACTERS = 60  # of a prompt, in an error
 
 
 class StopAtStrings(StoppingCriteria):
-    """Ends every row whose text has one of some strings after the prompt.
+    """Ends a row as soon as its text has one of the strings after the prompt.
 
-    `generate` has `stop_strings` for that, which reads the space behind each word of GPT-1's BPE as one before each
-    piece: it finds no string of several pieces, and refuses some strings altogether.
+    It takes the place of `generate(stop_strings=…)`, which does not understand GPT-1's BPE: that misses strings of
+    several pieces and refuses others.
 
     Args:
         tokenizer ([`GPT1Tokenizer`]): decodes the text.
@@ -27,22 +30,24 @@ class StopAtStrings(StoppingCriteria):
         ValueError: a string without a token.
     """
 
-    def __init__(self, tokenizer, strings: Sequence[str], prompt_length: int):
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, strings: Sequence[str], prompt_length: int):
         self.tokenizer, self.prompt_length = tokenizer, prompt_length
         self.strings = []
         for string in strings:
-            ids = tokenizer(string, add_special_tokens=False)["input_ids"]
+            ids = tokenizer(string, add_special_tokens=False, split_special_tokens=True)["input_ids"]
             if not ids:
                 raise ValueError(
                     f"The stop string {string!r} has no token. Give a word, or '\\n' alone for a newline."
                 )
-            self.strings.append(tokenizer.decode(ids))
+            self.strings.append(tokenizer.decode(ids, clean_up_tokenization_spaces=False))
         # A string that the last token completes lies within so many, as each is at least one byte.
         self.num_tokens = max((len(string.encode()) for string in self.strings), default=0) + 1
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.Tensor | None, **kwargs) -> torch.BoolTensor:
         start = max(self.prompt_length, input_ids.shape[1] - self.num_tokens)
-        texts = self.tokenizer.batch_decode(input_ids[:, start:], skip_special_tokens=True)
+        texts = self.tokenizer.batch_decode(
+            input_ids[:, start:], skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
         found = [any(string in text for string in self.strings) for text in texts]
         return torch.tensor(found, device=input_ids.device)
 
@@ -54,11 +59,13 @@ class StopAtStrings(StoppingCriteria):
 
 def continue_prompts(
     model: PreTrainedModel,
-    tokenizer,
+    tokenizer: PreTrainedTokenizerBase,
     prompts: Sequence[str],
     max_new_tokens: int = 40,
     stop: Sequence[str] = (),
     streamer: BaseStreamer | None = None,
+    same_word: bool = False,
+    capitals: bool = False,
     **options,
 ) -> list[list[str]]:
     r"""Continues texts of any lengths as one batch, each as it would be alone.
@@ -71,16 +78,20 @@ def continue_prompts(
         stop (`Sequence[str]`): what ends a continuation, beside the model's own end-of-text token if it has one:
             `"\n"`, a control token such as `"[e]"`, or any string.
         streamer (`BaseStreamer`, *optional*): gets the tokens as they come; for one prompt and without beams.
+        same_word (`bool`, defaults to `False`): go on with the word that a prompt ends in, `"dark"` with `"ness"`,
+            instead of a new one. A tokenizer without GPT-1's ends of words, such as GPT-2's, leaves that to the model.
+        capitals (`bool`, defaults to `False`): give sentences and "i" a capital letter.
         options: of `generate`: `do_sample`, `temperature`, `num_beams`, `num_return_sequences`, …
 
     Returns:
         For each prompt its `num_return_sequences` continuations, without the prompt and without what ended them.
+        Prompt and continuation put together read as text: a continuation begins with a space where it needs one.
 
     Raises:
         ValueError: a prompt without a token; prompt and continuation longer than the model's positions.
     """
-    inputs = _encode_prompts(model, tokenizer, prompts, max_new_tokens)
-    newline_id = tokenizer.backend_tokenizer.token_to_id(NEWLINE)  # of GPT-1's vocabularies
+    newline_id = tokenizer.backend_tokenizer.token_to_id(NEWLINE)
+    inputs = _encode_prompts(model, tokenizer, prompts, max_new_tokens, same_word and _ends_words(tokenizer))
     tokens = {} if newline_id is None else {"\n": newline_id}
     tokens |= dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
     own_end = model.generation_config.eos_token_id
@@ -99,11 +110,19 @@ def continue_prompts(
     )
     texts = [at_strings.cut(_decode(tokenizer, ids, end_ids)) for ids in sequences[:, length:].tolist()]
     number = len(texts) // len(prompts)
-    return [texts[first : first + number] for first in range(0, len(texts), number)]
+    return [
+        [join_to_prompt(tokenizer, text, prompt, same_word, capitals) for text in texts[first : first + number]]
+        for prompt, first in zip(prompts, range(0, len(texts), number), strict=True)
+    ]
 
 
-def _encode_prompts(model: PreTrainedModel, tokenizer, prompts: Sequence[str], max_new_tokens: int) -> dict:
-    encoded = [tokenizer(prompt, add_special_tokens=False, verbose=False)["input_ids"] for prompt in prompts]
+def _encode_prompts(
+    model: PreTrainedModel, tokenizer, prompts: Sequence[str], max_new_tokens: int, same_word: bool
+) -> dict:
+    encoded = [
+        tokenizer(prompt, add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
+        for prompt in prompts
+    ]
     positions = model.config.max_position_embeddings
     for prompt, ids in zip(prompts, encoded, strict=True):
         shown = textwrap.shorten(prompt, SHOWN_CHARACTERS, placeholder="…")
@@ -116,9 +135,51 @@ def _encode_prompts(model: PreTrainedModel, tokenizer, prompts: Sequence[str], m
                 f"The prompt {shown!r} has {len(ids)} tokens and `max_new_tokens` is {max_new_tokens}, but the model "
                 f"has only {positions} positions (`max_position_embeddings`). Shorten one of the two."
             )
+    encoded = _reopen_words(tokenizer, prompts, encoded) if same_word else encoded
     return tokenizer.pad({"input_ids": encoded}, padding_side="left", return_tensors="pt").to(model.device)
+
+
+def _reopen_words(tokenizer, prompts: Sequence[str], encoded: list[list[int]]) -> list[list[int]]:
+    """The ids with those of each last word as it is in the middle of a longer one."""
+    backend = tokenizer.backend_tokenizer
+    model = json.loads(backend.to_str())["model"]
+    merges = [tuple(merge) for merge in model["merges"]]
+    inside_words = BPE(vocab=model["vocab"], merges=merges, unk_token=model["unk_token"])
+    reopened = []
+    for prompt, ids in zip(prompts, encoded, strict=True):
+        if prompt[-1:].isalnum():
+            word = _words(backend, prompt)[-1]
+            word_ids = backend.encode(prompt, add_special_tokens=False).word_ids
+            kept = len(ids) - word_ids.count(word_ids[-1])
+            ids = ids[:kept] + [piece.id for piece in inside_words.tokenize(word)]
+        reopened.append(ids)
+    return reopened
+
+
+def join_to_prompt(tokenizer, text: str, prompt: str, same_word: bool = False, capitals: bool = False) -> str:
+    """A decoded continuation as it reads behind its prompt; that of a tokenizer other than GPT-1's stays as it is."""
+    if not _ends_words(tokenizer):
+        return text
+    from tokenization import capitalise, join_continuation, join_words  # this file is imported without them as well
+
+    before = " ".join(_words(tokenizer.backend_tokenizer, prompt))
+    text = join_continuation(text, before, same_word and prompt[-1:].isalnum())
+    if capitals:
+        start = join_words(before)
+        text = capitalise(start + text)[len(start) :]
+    return text.lstrip(" ") if prompt[-1:].isspace() else text
+
+
+def _words(backend: Tokenizer, prompt: str) -> list[str]:
+    """The prepared text, also where the vocabulary has not all of its characters."""
+    return [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(prompt))]
+
+
+def _ends_words(tokenizer) -> bool:
+    """Whether the end of a word is part of a token, as in GPT-1's vocabularies."""
+    return tokenizer.backend_tokenizer.token_to_id(NEWLINE) is not None
 
 
 def _decode(tokenizer, ids: list[int], end_ids: list[int]) -> str:
     number = next((place for place, token in enumerate(ids) if token in end_ids), len(ids))
-    return tokenizer.decode(ids[:number], skip_special_tokens=True)
+    return tokenizer.decode(ids[:number], skip_special_tokens=True, clean_up_tokenization_spaces=False)

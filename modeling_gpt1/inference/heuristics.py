@@ -130,7 +130,8 @@ HEURISTICS: dict[str, Heuristic] = {
 def get_heuristic(name: str) -> Heuristic:
     """The heuristic of a task; case, spaces, hyphens and underscores do not count ("SST-2" is "sst2").
 
-    Raises ValueError for a task that has none.
+    Raises:
+        ValueError: the task has none.
     """
     by_plain_name = {re.sub(r"[\s_-]", "", known): heuristic for known, heuristic in HEURISTICS.items()}
     plain = re.sub(r"[\s_-]", "", name.lower())
@@ -178,13 +179,13 @@ def evaluate_zero_shot(
         scorer: the model and its tokenizer.
         heuristic: a name for `get_heuristic`, or a Heuristic.
         rows: rows with labels, as `load_task` gives them.
-        train_rows: what answers are drawn from, and thresholds chosen on; those among them that are asked for are
-            never shown to themselves.
-        num_shots: answered rows before each row, the same for all and as many of them as fit; 0: none.
+        train_rows: rows to show and to choose thresholds on. A row is never shown before itself.
+        num_shots: number of answered rows before each row, the same rows for all and as many as fit.
         calibrate: compare candidates by log P(candidate | context) − log P(candidate | the same without content).
         seed: of the rows that are drawn.
 
-    Raises ValueError where the heuristic cannot do what is asked, or training rows are missing.
+    Raises:
+        ValueError: the heuristic cannot do what is asked, or training rows are missing.
     """
     heuristic = get_heuristic(heuristic) if isinstance(heuristic, str) else heuristic
     _check_options(heuristic, rows, train_rows, num_shots, calibrate)

@@ -14,6 +14,8 @@ from transformers import PreTrainedModel
 from transformers.quantizers import HfQuantizer, register_quantization_config, register_quantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
+from .devices import default_device
+
 LARGEST = 127  # of symmetric 8-bit integers
 
 
@@ -35,7 +37,7 @@ class GPT1Int8Quantizer(HfQuantizer):
 
     def validate_environment(self, *args, device_map=None, **kwargs):
         places = device_map.values() if isinstance(device_map, dict) else [device_map]
-        on_cpu = {"None", "cpu"} if torch.accelerator.is_available() else {"None", "cpu", "auto"}
+        on_cpu = {"None", "cpu"} if default_device().type != "cpu" else {"None", "cpu", "auto"}
         if any(str(place) not in on_cpu for place in places):
             raise ValueError(
                 f"GPT1Int8Config is for the CPU, but `device_map` is {device_map}. Leave `device_map` out, or open "
@@ -89,9 +91,9 @@ def quantize_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def order_weights_for_generation(model: PreTrainedModel) -> PreTrainedModel:
     """Stores float32 weights on the CPU column by column, which a product with a single row reads faster.
 
-    For batches of one row on x86 CPUs; larger batches take as long as before. Shapes, values and what is saved stay;
-    only `Tensor.stride` changes; `save_pretrained` writes rows. Meant for a model that only generates: an optimizer
-    must be made afterwards.
+    It helps batches of one row on x86 CPUs; larger batches take as long as before. Shapes, values and saved files
+    stay the same, only `Tensor.stride` changes. Use it on a model that only generates. If you train the model, make
+    the optimizer afterwards.
 
     Args:
         model: changed in place.

@@ -42,7 +42,7 @@ class ContinuationScore:
     token_log_probs: tuple[float, ...]
     """Natural logarithm of the probability of each predicted token."""
     num_unpredicted: int = 0
-    """1 where the continuation's first token had nothing before it: no model predicts it, so it only serves the
+    """1 if the continuation's first token had nothing before it: no model predicts it, so it only serves the
     others as context. 0 otherwise."""
     num_cut: int = 0
     """Tokens left out at the beginning of the context, which was too long."""
@@ -78,11 +78,11 @@ class CausalLMScorer:
         model ([`PreTrainedModel`]): any causal language model whose output has `logits`. One without a key-value
             cache, or with a state in its place, reads every context once for each continuation.
         tokenizer ([`PreTrainedTokenizerBase`], *optional*): for [`~CausalLMScorer.score`].
-        batch_tokens (`int`, defaults to 2048): tokens of a batch, padding included and contexts counted once for each
-            of their continuations, which is the memory that they take; at least one continuation is in a batch.
+        batch_tokens (`int`, defaults to 2048): tokens of a batch with its padding. A context counts once for each of
+            its continuations, because that is the memory it takes. A batch has at least one continuation.
         max_length (`int`, *optional*): tokens that the model may read at once. Default: its positions.
-        start_ids (`list[int]`, *optional*): ids that stand before every context, and are never cut. Default: the
-            beginning-of-text id where the tokenizer puts one before a text by itself, else none.
+        start_ids (`list[int]`, *optional*): ids that stand before every context and are never cut. Default: the
+            beginning-of-text id if the tokenizer puts one before a text by itself, otherwise none.
         share_contexts (`bool`, defaults to `True`): `False` reads every context once for each continuation.
     """
 
@@ -109,7 +109,7 @@ class CausalLMScorer:
 
     # ---- Text
 
-    def score(self, requests: Iterable[ScoringRequest]) -> list[list[ContinuationScore]]:
+    def score(self, requests: Iterable[ScoringRequest | tuple[str, Sequence[str]]]) -> list[list[ContinuationScore]]:
         """
         Scores texts. Context and continuation are read as one text, and the boundary lies between two tokens:
 
@@ -135,7 +135,7 @@ class CausalLMScorer:
             )
         return self.score_ids(self.encode(requests))
 
-    def encode(self, requests: Iterable[ScoringRequest]) -> list[ScoringRequest]:
+    def encode(self, requests: Iterable[ScoringRequest | tuple[str, Sequence[str]]]) -> list[ScoringRequest]:
         """The token ids of texts, as [`~CausalLMScorer.score`] scores them."""
         contexts, texts = [], []
         for context, continuations in requests:
@@ -164,13 +164,15 @@ class CausalLMScorer:
 
     # ---- Ids
 
-    def score_ids(self, requests: Iterable[ScoringRequest]) -> list[list[ContinuationScore]]:
+    def score_ids(
+        self, requests: Iterable[ScoringRequest | tuple[Sequence[int], Sequence[Sequence[int]]]]
+    ) -> list[list[ContinuationScore]]:
         """
         Scores token ids.
 
-        A request with more tokens than the model may read loses the beginning of its context, as much of it for all
-        continuations as the longest needs; a warning says how many requests did. Without a context (and without
-        `start_ids`) the first token of each continuation is not predicted. An empty continuation has a total of 0 and
+        If a request is longer than the model can read, the beginning of its context is cut. All continuations of the
+        request see the same context. A warning says how many requests were cut. Without a context and without
+        `start_ids`, the first token of each continuation is not predicted. An empty continuation has a total of 0 and
         no mean.
 
         Args:

@@ -82,13 +82,18 @@ def style_sheet() -> str:
     return f".gpt1{{{variables(0)}}}.dark .gpt1{{{variables(1)}}}{kinds}\n{layout}"
 
 
+def escape(text: str) -> str:
+    """A text as HTML; half of a surrogate pair, which no page can hold, becomes a question mark."""
+    return html.escape(text.encode("utf-8", "replace").decode("utf-8"))
+
+
 def show_error(message: str) -> str:
-    return f'<div class="gpt1 gpt1-alarm" role="alert"><p>{html.escape(message)}</p></div>'
+    return f'<div class="gpt1 gpt1-alarm" role="alert"><p>{escape(message)}</p></div>'
 
 
 def show_reading(reading: Reading, vocab_size: int) -> str:
     """The whole result as HTML, in which every text is escaped."""
-    notes = "".join(f'<p class="gpt1-note">{html.escape(note)}</p>' for note in reading.notes)
+    notes = "".join(f'<p class="gpt1-note">{escape(note)}</p>' for note in reading.notes)
     sections = [
         f"<section>{notes}</section>" if notes else "",
         show_scores(reading) if reading.scores else "",
@@ -100,14 +105,14 @@ def show_reading(reading: Reading, vocab_size: int) -> str:
 def show_scores(reading: Reading) -> str:
     """Bars of probability; of a regression the value alone."""
     if reading.is_regression:
-        rows = [f"<p>{html.escape(name)}: <b>{value:.3f}</b></p>" for name, value in reading.scores]
+        rows = [f"<p>{escape(name)}: <b>{value:.3f}</b></p>" for name, value in reading.scores]
         return f"<section><h3>Score</h3>{''.join(rows)}</section>"
     best = max(value for _, value in reading.scores)
     cells = []
     for name, value in reading.scores:
         emphasis = " gpt1-best" if value == best else ""
         cells.append(
-            f'<span class="gpt1-name{emphasis}">{html.escape(name)}</span>'
+            f'<span class="gpt1-name{emphasis}">{escape(name)}</span>'
             f'<div class="gpt1-track"><div class="gpt1-bar" style="width:{100 * value:.2f}%"></div></div>'
             f'<span class="gpt1-value{emphasis}">{100 * value:.1f} %</span>'
         )
@@ -117,8 +122,7 @@ def show_scores(reading: Reading) -> str:
 def show_tokens(reading: Reading, uniform_loss: float) -> str:
     kinds = dict.fromkeys(token.kind for sequence in reading.sequences for token in sequence)
     legend = "".join(
-        f'<span class="gpt1-{COLOUR_OF[kind]}"><span class="gpt1-piece">{html.escape(kind)}</span></span>'
-        for kind in kinds
+        f'<span class="gpt1-{COLOUR_OF[kind]}"><span class="gpt1-piece">{escape(kind)}</span></span>' for kind in kinds
     )
     has_losses = any(token.loss is not None for sequence in reading.sequences for token in sequence)
     explanation = (
@@ -138,7 +142,7 @@ def show_tokens(reading: Reading, uniform_loss: float) -> str:
 def show_sequence(title: str, tokens: list[ShownToken], uniform_loss: float, is_open: bool) -> str:
     losses = [token.loss for token in tokens if token.loss is not None]
     mean = f", mean loss {sum(losses) / len(losses):.2f}" if losses else ""
-    heading = f'<b>{html.escape(title)}</b> <span class="gpt1-faint">{len(tokens)} tokens{mean}</span>'
+    heading = f'<b>{escape(title)}</b> <span class="gpt1-faint">{len(tokens)} tokens{mean}</span>'
     following = [*(token.kind for token in tokens[1:]), None]
     shown = "".join(
         show_token_box(token, uniform_loss, is_joined=not token.ends_word and token.kind == kind)
@@ -158,13 +162,13 @@ def show_token_box(token: ShownToken, uniform_loss: float, is_joined: bool) -> s
         loss = f'<span class="gpt1-loss" style="--heat:{heat:.0f}%">{token.loss:.1f}</span>'
     joined = " gpt1-joined" if is_joined else ""
     return (
-        f'<span class="gpt1-token gpt1-{COLOUR_OF[token.kind]}{joined}" title="{html.escape(hint)}">'
-        f'<span class="gpt1-piece">{html.escape(token.piece)}</span>{loss}</span>'
+        f'<span class="gpt1-token gpt1-{COLOUR_OF[token.kind]}{joined}" title="{escape(hint)}">'
+        f'<span class="gpt1-piece">{escape(token.piece)}</span>{loss}</span>'
     )
 
 
 def show_continuation(text: str, words: str) -> str:
     return (
-        f'<div class="gpt1"><h3>Continuation</h3><p class="gpt1-written">{html.escape(text)}</p>'
-        f'<p class="gpt1-faint">after: {html.escape(words)}</p></div>'
+        f'<div class="gpt1"><h3>Continuation</h3><p class="gpt1-written">{escape(text)}</p>'
+        f'<p class="gpt1-faint">after: {escape(words)}</p></div>'
     )

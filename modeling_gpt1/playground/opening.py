@@ -1,22 +1,38 @@
 """Opens a model with the heads that it was saved with, and its tokenizer; runs no code that comes with it."""
 
+import logging
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
+from huggingface_hub import hf_hub_download, snapshot_download
+from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, StrictDataclassError
+from huggingface_hub.utils import validate_repo_id
+from safetensors import safe_open
 from transformers import PreTrainedTokenizerBase
+from transformers.utils import CONFIG_NAME
 
 from tokenization import open_tokenizer
 from tokenization.control_tokens import CONTROL_TOKENS
 
 from .. import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM
+from ..checks_gpt1 import check_place
 from ..conversion.folders import CLASSES
+from ..inference.devices import default_device
+
+logger = logging.getLogger(__name__)
 
 # A model without a head reads as a language model, whose head is tied to its embeddings.
 WITHOUT_HEAD = {"GPT1Model": GPT1ForCausalLM, "OpenAIGPTModel": GPT1ForCausalLM}
 MODEL_CLASSES = {**CLASSES["gpt1"], **CLASSES["openai-gpt"], **WITHOUT_HEAD}
+TENSORS_OF_A_LAYER = 12  # of an openai-gpt; our own has more
+NEEDED_FILES = ("*.json", "*.safetensors", "merges.txt")
+# What one visitor may ask of the machine.
+MOST_WEIGHTS = 2_000_000_000  # of a model that the host has not listed; GPT-2's largest has 1.6 billion
+MOST_TOKENS = 2_048
+MOST_NAME = 96  # characters; the hub has no longer ids
 
 
 class PlaygroundError(ValueError):
@@ -34,7 +50,7 @@ class Opened:
 
     @property
     def max_length(self) -> int:
-        return self.model.config.max_position_embeddings
+        return min(self.model.config.max_position_embeddings, MOST_TOKENS)
 
     @property
     def control_ids(self) -> list[int | None]:
@@ -46,19 +62,135 @@ class Opened:
         return hasattr(self.model, "lm_head")
 
 
-def open_model(name: str) -> Opened:
-    """Opens a folder or a model of the hub with the class of its heads; runs no code that comes with it.
+class Models:
+    """The models that visitors may open: those that the host lists, and public ones of the hub.
+
+    Args:
+        listed: folders or hub ids.
+        only_listed: no others.
 
     Raises:
-        PlaygroundError: nothing is there, or it is no GPT-1, or its weights or tokenizer are missing or do not fit.
+        OSError: one of them is no folder and cannot be a hub id.
     """
-    name = name.strip()
-    config = read_config(name)
+
+    def __init__(self, listed: list[str], only_listed: bool = False):
+        self.listed, self.only_listed = short_names(listed), only_listed
+
+    def open(self, name: str) -> Opened:
+        """A model by the name that the page has for it, or by its hub id; the last ones stay in memory.
+
+        Raises:
+            PlaygroundError: see `open_folder`; or visitors may not open it, whether it is there or not.
+        """
+        name = (name or "").strip()
+        if name in self.listed:
+            source = self.listed[name]
+            return _open_listed(name, source, last_change(source))
+        if self.only_listed:
+            raise PlaygroundError(f"“{shorten(name)}” is not among the models of this page. Choose one of the list.")
+        if not name:
+            raise PlaygroundError("No model is named. Choose one of the list, or give the id of one of the hub.")
+        try:
+            validate_repo_id(name)
+        except HFValidationError as error:
+            raise PlaygroundError(
+                f"“{shorten(name)}” is neither a model of the list nor the id of a model of the hub, which is "
+                "owner/name. Whoever serves this page can list a folder."
+            ) from error
+        return _open_public(name)
+
+
+@lru_cache(maxsize=2)
+def _open_listed(name: str, source: str, changed: int | None) -> Opened:
+    return open_folder(source if Path(source).is_dir() else fetch(source), name)
+
+
+@lru_cache(maxsize=1)
+def _open_public(name: str) -> Opened:
+    return open_folder(fetch(name, MOST_WEIGHTS, token=False), name)
+
+
+def short_names(models: list[str]) -> dict[str, str]:
+    """Models by what visitors see of them: a hub id, or as much of a folder's path as tells it from the others."""
+    for model in models:
+        check_place(model)
+    paths = {Path(model).resolve().parts if Path(model).is_dir() else (model,): model for model in models}
+    names = {}
+    for path, model in paths.items():
+        for count in range(1, len(path) + 1):
+            name = "/".join(path[-count:])
+            if all(name != "/".join(other[-count:]) for other in paths if other != path):
+                break
+        names[name] = model
+    return names
+
+
+def last_change(folder: str) -> int | None:
+    """When the weights of a folder were saved, in nanoseconds; None of a hub id."""
+    files = [file for file in Path(folder).glob("*.safetensors*") if file.is_file()]
+    return max((file.stat().st_mtime_ns for file in files), default=None)
+
+
+def shorten(name: str) -> str:
+    return name if len(name) <= MOST_NAME else f"{name[:MOST_NAME]}…"
+
+
+def fetch(repo_id: str, most_weights: float = float("inf"), token: bool | None = None) -> str:
+    """The folder of a model of the hub, whatever lies at a path of the same name here.
+
+    Args:
+        repo_id: an id that is valid.
+        most_weights: more are refused before they are fetched.
+        token: False reads what is public alone; None: what the host may read.
+
+    Raises:
+        PlaygroundError: there is no such model, it is too large, or the hub cannot be reached.
+    """
     try:
-        model, loaded = model_class(config).from_pretrained(name, use_safetensors=True, output_loading_info=True)
-        tokenizer = open_tokenizer(name)
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise PlaygroundError(f"“{name}” is a GPT-1, but could not be opened: {first_line(error)}") from error
+        config = hf_hub_download(repo_id, CONFIG_NAME, token=token)
+        weights, _ = asked_sizes(repo_id, read_config(str(Path(config).parent), repo_id))
+        if weights > most_weights:
+            raise PlaygroundError(
+                f"“{repo_id}” has {weights:,} weights or more; this page takes {most_weights:,} at most. Whoever "
+                "serves it can list the model."
+            )
+        return snapshot_download(repo_id, allow_patterns=list(NEEDED_FILES), token=token)
+    except PlaygroundError:
+        raise
+    except RepositoryNotFoundError as error:
+        raise PlaygroundError(f"The hub has no model “{repo_id}” that this page may read. Check the id.") from error
+    except Exception as error:
+        logger.warning("%s could not be fetched", repo_id, exc_info=True)
+        raise PlaygroundError(
+            f"“{repo_id}” could not be fetched from the hub ({type(error).__name__}). Check the id, or try again "
+            "later."
+        ) from error
+
+
+def open_folder(folder: str, name: str) -> Opened:
+    """Opens a folder with the class of its heads; runs no code that comes with it.
+
+    Raises:
+        PlaygroundError: it is no GPT-1, or its weights or tokenizer are missing or do not fit. The text says
+            nothing of the machine.
+    """
+    try:
+        config = read_config(folder, name)
+        check_sizes(folder, name, config)
+        check_fields(name, config)
+        return open_heads(folder, name, config)
+    except PlaygroundError:
+        raise
+    except Exception as error:  # a folder that somebody else made fails in any way
+        logger.warning("%s could not be opened", folder, exc_info=True)
+        raise PlaygroundError(
+            f"“{name}” could not be opened ({type(error).__name__}). Whoever serves this page finds more in its log."
+        ) from error
+
+
+def open_heads(folder: str, name: str, config: dict) -> Opened:
+    model, loaded = model_class(config).from_pretrained(folder, use_safetensors=True, output_loading_info=True)
+    tokenizer = open_tokenizer(folder)
     traversal = model.config.traversal if hasattr(model, "task_head") else None
     if loaded["missing_keys"]:
         missing = ", ".join(sorted(loaded["missing_keys"]))
@@ -70,8 +202,7 @@ def open_model(name: str) -> Opened:
             f"The tokenizer of “{name}” has {len(tokenizer)} tokens and the model {model.config.vocab_size} "
             "embeddings. They must belong together: save both into the same folder after a training."
         )
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    opened = Opened(name, model.eval().to(device), tokenizer, traversal)
+    opened = Opened(name, model.eval().to(default_device()), tokenizer, traversal)
     if traversal is not None and None in opened.control_ids:
         raise PlaygroundError(
             f"“{name}” has a task head, but its tokenizer has no control tokens [s], [$] and [e]. Fine-tune it with "
@@ -80,22 +211,67 @@ def open_model(name: str) -> Opened:
     return opened
 
 
-def read_config(name: str) -> dict:
+def read_config(folder: str, name: str) -> dict:
     """The fields of `config.json`, checked to be GPT-1's."""
-    if not name:
-        raise PlaygroundError("No model is named. Give a folder, or the id of a model of the hub such as owner/name.")
-    is_folder = Path(name).is_dir()
-    if not is_folder and (name[0] in "./~\\" or name.count("/") > 1):
-        raise PlaygroundError(f"There is no folder “{name}”. Give a folder that holds a saved model, or a hub id.")
-    try:
-        config, _ = GPT1Config.get_config_dict(name)
-    except (OSError, ValueError) as error:
-        where = "as a folder" if is_folder else "from the hub, and there is no such folder"
-        raise PlaygroundError(f"“{name}” could not be opened {where}: {first_line(error)}") from error
+    if not Path(folder, CONFIG_NAME).is_file():
+        raise PlaygroundError(f"“{name}” has no {CONFIG_NAME}. Save a model there.")
+    config, _ = GPT1Config.get_config_dict(folder)
     if config.get("model_type") != GPT1Config.model_type:
-        found = f"is a model of the type “{config['model_type']}”" if "model_type" in config else "names no model type"
+        given = shorten(str(config.get("model_type")))
+        found = f"is a model of the type “{given}”" if "model_type" in config else "names no model type"
         raise PlaygroundError(f"“{name}” {found}. This page reads gpt1, openai-gpt and gpt2 models.")
     return config
+
+
+def check_fields(name: str, config: dict) -> None:
+    """Whether the fields are those of a GPT-1, and fit each other."""
+    try:
+        GPT1Config.from_dict(config)
+    except (StrictDataclassError, ValueError) as error:
+        raise PlaygroundError(
+            f"The configuration of “{name}” is none of a GPT-1: {error.__cause__ or error}"
+        ) from error
+
+
+def asked_sizes(name: str, config: dict) -> tuple[int, int]:
+    """Weights and tensors that a configuration asks for at least, worked out without building anything."""
+    names = GPT1Config.attribute_map
+    fields = {names.get(field, field): value for field, value in config.items()}
+    sizes = {field: fields.get(field, getattr(GPT1Config, field)) for field in GPT1Config.sizes}
+    sizes["intermediate_size"] = sizes["intermediate_size"] or 1
+    sizes["num_labels"] = fields.get("num_labels") or 1
+    for field, value in sizes.items():
+        if type(value) is not int or value < 1:
+            raise PlaygroundError(
+                f"The configuration of “{name}” has {shorten(ascii(value))} as `{field}`, but a whole number of at "
+                "least 1 is needed."
+            )
+    width, layers = sizes["hidden_size"], sizes["num_hidden_layers"]
+    embeddings = width * (sizes["vocab_size"] + sizes["max_position_embeddings"])
+    blocks = layers * width * (4 * width + 2 * sizes["intermediate_size"])
+    return max(embeddings + blocks, sizes["num_labels"]), layers * TENSORS_OF_A_LAYER
+
+
+def check_sizes(folder: str, name: str, config: dict) -> None:
+    """Whether the weights of a folder can be those of its configuration; reads no more than their sizes."""
+    asked_weights, asked_tensors = asked_sizes(name, config)
+    shapes = []
+    for file in sorted(Path(folder).glob("*.safetensors")):
+        with safe_open(file, framework="pt") as tensors:
+            shapes += [tensors.get_slice(tensor).get_shape() for tensor in tensors.keys()]  # no weight is read
+    if not shapes:
+        raise PlaygroundError(
+            f"“{name}” has no weights as safetensors. Save the model again: `save_pretrained` writes them so."
+        )
+    for asked, given, what in (
+        (asked_tensors, len(shapes), "tensors"),
+        (asked_weights, sum(map(prod, shapes)), "weights"),
+    ):
+        if asked > given:
+            raise PlaygroundError(
+                f"The configuration of “{name}” asks for at least {asked:,} {what}, but its files hold {given:,}. "
+                "They do not belong together: save the model again."
+            )
 
 
 def model_class(config: dict) -> type:
@@ -104,18 +280,3 @@ def model_class(config: dict) -> type:
         if architecture in MODEL_CLASSES:
             return MODEL_CLASSES[architecture]
     return GPT1ForCausalLM if config.get("traversal") is None else GPT1DoubleHeadsModel
-
-
-def first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0] or type(error).__name__
-
-
-@lru_cache(maxsize=2)
-def _open_version(name: str, changed: int | None) -> Opened:
-    return open_model(name)
-
-
-def open_cached(name: str) -> Opened:
-    """As `open_model`; the last two models stay in memory, a folder as long as nobody saves into it."""
-    files = [file for file in Path(name.strip() or "none").glob("*.safetensors*") if file.is_file()]
-    return _open_version(name, max((file.stat().st_mtime_ns for file in files), default=None))

@@ -1,13 +1,16 @@
 """The page itself, in Gradio: its boxes and buttons, and what happens at each."""
 
-import html
+import logging
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 
-from .look import show_continuation, show_error, show_reading, style_sheet
-from .opening import Opened, PlaygroundError, open_cached
+from .look import escape, show_continuation, show_error, show_reading, style_sheet
+from .opening import Models, Opened, PlaygroundError
 from .reading import BOXES, read
-from .writing import make_prompt, write_on
+from .writing import MOST_NEW_TOKENS, MOST_TEMPERATURE, check_settings, make_prompt, write_on
+
+logger = logging.getLogger(__name__)
 
 PLACEHOLDERS = {
     "first": "Type or paste a text …",
@@ -16,6 +19,7 @@ PLACEHOLDERS = {
     "answers": "One answer per line, as many as you like.",
 }
 BOX_LABELS = {"question": "Question", "answers": "Answers"}
+MOST_WAITING = 32
 EMPTY = '<div class="gpt1"><p class="gpt1-faint">What the model makes of it appears here.</p></div>'
 
 
@@ -24,12 +28,13 @@ def boxes_of(traversal: str | None) -> dict[str, str]:
     return {box: BOX_LABELS.get(box, part.capitalize()) for box, part in BOXES[traversal].items()}
 
 
-def build_page(models: list[str], only_listed: bool = False):
+def build_page(listed_models: list[str], only_listed: bool = False, server_name: str = "127.0.0.1"):
     """The page as `gradio.Blocks`, and what its `launch` needs beside an address.
 
     Args:
-        models: folders or hub ids to choose from; the first one is opened.
-        only_listed: open no others.
+        listed_models: folders or hub ids to choose from; the first one is opened.
+        only_listed: open no others, of the hub.
+        server_name: the address that it will be served at.
     """
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     try:
@@ -37,15 +42,20 @@ def build_page(models: list[str], only_listed: bool = False):
     except ImportError as error:
         raise ImportError("The playground needs Gradio: pip install -e '.[playground]'") from error
 
+    from .guarding import guards
+
+    models = Models(listed_models, only_listed)
+    names = list(models.listed)
     with gradio.Blocks(title="GPT-1 playground", analytics_enabled=False) as page:
         name = gradio.State("")
+        shown = gradio.State(None)  # of what the result is
         gradio.HTML(HEADER, elem_id="heading")
         with gradio.Row(equal_height=False):
             with gradio.Column(scale=2, min_width=320):
-                listed = gradio.Radio(models, value=models[0], label="Model", elem_id="listed")
+                listed = gradio.Radio(names, value=names[0], label="Model", elem_id="listed")
                 wanted = gradio.Textbox(
                     label="Another model",
-                    placeholder="A folder, or a model of the hub: owner/name",
+                    placeholder="A model of the hub: owner/name",
                     visible=not only_listed,
                     elem_id="model",
                 )
@@ -67,34 +77,44 @@ def build_page(models: list[str], only_listed: bool = False):
                     write_button = gradio.Button("Continue", elem_id="write")
                     stop_button = gradio.Button("Stop", elem_id="stop")
                 with gradio.Accordion("How to continue", open=False):
-                    length = gradio.Slider(1, 200, value=40, step=1, label="New tokens at most")
+                    length = gradio.Slider(1, MOST_NEW_TOKENS, value=40, step=1, label="New tokens at most")
                     temperature = gradio.Slider(
-                        0, 1.5, value=0.7, step=0.1, label="Temperature", info="0: the likeliest token each time"
+                        0,
+                        MOST_TEMPERATURE,
+                        value=0.7,
+                        step=0.1,
+                        label="Temperature",
+                        info="0: the likeliest token each time",
                     )
             with gradio.Column(scale=3, min_width=320):
                 result = gradio.HTML(EMPTY, elem_id="result")
                 continuation = gradio.HTML(elem_id="continuation")
 
+        together = {"concurrency_id": "model", "api_name": False}
+        writing = write_button.click(
+            partial(on_write, models, gradio.update),
+            [name, shown, length, temperature, *boxes],
+            [result, shown, continuation],
+            **together,
+        )
+        stop_button.click(None, cancels=[writing], api_name=False)
         opening = {
-            "fn": lambda text: on_open(text, models, only_listed, gradio.update),
-            "outputs": [name, listed, status, *boxes, result, continuation],
-            "concurrency_id": "model",
-            "api_name": False,
+            "fn": partial(on_open, models, gradio.update),
+            "outputs": [name, listed, status, *boxes, result, shown, continuation],
+            "cancels": [writing],
+            **together,
         }
         gradio.on([page.load, listed.input], inputs=listed, **opening)
         gradio.on([open_button.click, wanted.submit], inputs=wanted, **opening)
         gradio.on(
             [read_button.click, boxes[0].submit, boxes[1].submit],
-            on_read,
+            partial(on_read, models),
             [name, *boxes],
-            result,
-            concurrency_id="model",
-            api_name=False,
+            [result, shown, continuation],
+            cancels=[writing],
+            **together,
         )
-        writing = write_button.click(
-            on_write, [name, length, temperature, *boxes], continuation, concurrency_id="model", api_name=False
-        )
-        stop_button.click(None, cancels=[writing], api_name=False)
+    page.queue(max_size=MOST_WAITING, api_open=False)
     font = ["system-ui", "DejaVu Sans", "sans-serif"]  # of the reader's machine: nothing is fetched
     mono = ["ui-monospace", "DejaVu Sans Mono", "monospace"]
     theme = gradio.themes.Default(primary_hue="blue", font=font, font_mono=mono).set(
@@ -107,7 +127,14 @@ def build_page(models: list[str], only_listed: bool = False):
         button_primary_background_fill="*primary_600",
         button_primary_background_fill_hover="*primary_700",
     )
-    return page, {"theme": theme, "css": style_sheet(), "footer_links": [], "ssr_mode": False}
+    return page, {
+        "theme": theme,
+        "css": style_sheet(),
+        "footer_links": [],
+        "ssr_mode": False,
+        "max_file_size": 0,
+        "app_kwargs": {"middleware": guards(server_name)},
+    }
 
 
 HEADER = """<div class="gpt1 gpt1-plain"><p style="font-size:22px;font-weight:600;margin:0">GPT-1 playground</p>
@@ -125,49 +152,64 @@ def show_model(opened: Opened) -> str:
         f"{config.hidden_size} wide, {opened.max_length} positions, vocabulary {config.vocab_size:,}"
     )
     return (
-        f'<div class="gpt1 gpt1-plain"><p><b>{html.escape(opened.name)}</b> is open. '
-        f'<span class="gpt1-faint">{html.escape(facts)}.</span></p></div>'
+        f'<div class="gpt1 gpt1-plain"><p><b>{escape(opened.name)}</b> is open. '
+        f'<span class="gpt1-faint">{escape(facts)}.</span></p></div>'
     )
 
 
-def on_open(wanted: str, models: list[str], only_listed: bool, update: Callable) -> list:
+def on_open(models: Models, update: Callable, wanted: str) -> list:
     """Opens a model, and shows the boxes that its traversal has."""
-    hidden = [update(visible=False)] * 4
     try:
-        if only_listed and wanted not in models:
-            raise PlaygroundError(f"“{wanted}” is not among the models of this page. Choose one of the list.")
-        opened = open_cached(wanted or "")
-    except PlaygroundError as error:
-        return ["", update(value=None), show_error(str(error)), *hidden, EMPTY, ""]
+        opened = models.open(wanted)
+    except Exception as error:
+        return ["", update(value=None), show_failure(error), *[update(visible=False)] * 4, EMPTY, None, ""]
     labels = boxes_of(opened.traversal)
-    shown = [
+    visible = [
         update(visible=True, label=labels[box]) if box in labels else update(visible=False) for box in PLACEHOLDERS
     ]
-    chosen = update(value=opened.name if opened.name in models else None)
-    return [opened.name, chosen, show_model(opened), *shown, EMPTY, ""]
+    chosen = update(value=opened.name if opened.name in models.listed else None)
+    return [opened.name, chosen, show_model(opened), *visible, EMPTY, None, ""]
 
 
-def on_read(name: str, *texts: str) -> str:
+def on_read(models: Models, name: str, *texts: str) -> list:
+    """The result, what it is of, and no continuation, which may be another text's."""
     try:
-        opened = _reopen(name)
-        return show_reading(read(opened, dict(zip(PLACEHOLDERS, texts, strict=True))), opened.model.config.vocab_size)
-    except PlaygroundError as error:
-        return show_error(str(error))
+        opened = reopen(models, name)
+        reading = read(opened, dict(zip(PLACEHOLDERS, texts, strict=True)))
+        return [show_reading(reading, opened.model.config.vocab_size), hash((name, *texts)), ""]
+    except Exception as error:
+        return [show_failure(error), None, ""]
 
 
-def on_write(name: str, length: float, temperature: float, *texts: str) -> Iterator[str]:
+def on_write(
+    models: Models, update: Callable, name: str, shown: int | None, length: float, temperature: float, *texts: str
+) -> Iterator[list]:
+    """The continuation as it grows; the result stays where it is of the same texts."""
+    kept = [update(), shown] if shown == hash((name, *texts)) else [EMPTY, None]
     try:
-        opened = _reopen(name)
+        opened = reopen(models, name)
+        check_settings(length, temperature)
         length = min(int(length), opened.max_length // 2)
         prompt, words = make_prompt(opened, dict(zip(PLACEHOLDERS, texts, strict=True)), length)
-        yield show_continuation("", words)
+        yield [*kept, show_continuation("", words)]
         for text in write_on(opened, prompt, length, temperature):
-            yield show_continuation(text, words)
-    except PlaygroundError as error:
-        yield show_error(str(error))
+            yield [*kept, show_continuation(text, words)]
+    except Exception as error:
+        yield [*kept, show_failure(error)]
 
 
-def _reopen(name: str) -> Opened:
+def show_failure(error: Exception) -> str:
+    """A sentence for the person at the page; what only the host can mend is in the host's log."""
+    if isinstance(error, PlaygroundError):
+        return show_error(str(error))
+    logger.error("The playground failed", exc_info=error)
+    return show_error(
+        f"The model failed ({type(error).__name__}). Try another text or model; whoever serves this page finds more "
+        "in its log."
+    )
+
+
+def reopen(models: Models, name: str) -> Opened:
     if not name:
         raise PlaygroundError("No model is open. Choose one and press Open.")
-    return open_cached(name)
+    return models.open(name)

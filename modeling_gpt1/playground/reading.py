@@ -1,5 +1,7 @@
 """What a model makes of a text: the tokens of its traversal, what each costs, and the scores of its task head."""
 
+import re
+
 import torch
 from transformers import PreTrainedTokenizerBase
 
@@ -56,7 +58,7 @@ def check_texts(opened: Opened, boxes: dict[str, str]) -> dict[str, str | list[s
     """The text of each part, without spaces around it; answers are a list, an empty question is left out."""
     texts = {part: (boxes.get(box) or "").strip() for box, part in BOXES[opened.traversal].items()}
     for part, text in texts.items():
-        check_length(part, text)
+        check_characters(part, text)
         if part not in ("question", "answer"):
             check_words(opened, part, text)
     if not texts.get("question", "-"):
@@ -66,10 +68,15 @@ def check_texts(opened: Opened, boxes: dict[str, str]) -> dict[str, str | list[s
     return texts
 
 
-def check_length(part: str, text: str) -> None:
+def check_characters(part: str, text: str) -> None:
     if len(text) > MOST_CHARACTERS:
         raise PlaygroundError(
             f"The {part} has {len(text):,} characters; this page takes {MOST_CHARACTERS:,} at most. Shorten it."
+        )
+    half = re.search("[\ud800-\udfff]", text)
+    if half:
+        raise PlaygroundError(
+            f"The {part} holds half of a surrogate pair, {half[0]!a}, which is no character. Remove it."
         )
 
 
@@ -189,7 +196,8 @@ def cut_note(opened: Opened, texts: dict, sequences: list[list[ShownToken]]) -> 
                 cut.append(f"of the {name} it read the first {kept} of {whole} tokens")
     if not cut:
         return []
-    return [f"The model reads {opened.max_length} tokens at most. The input was longer: {', '.join(cut)}."]
+    reader = "model" if opened.max_length == opened.model.config.max_position_embeddings else "page"
+    return [f"The {reader} reads {opened.max_length} tokens at most. The input was longer: {', '.join(cut)}."]
 
 
 def titles_of(opened: Opened, num_sequences: int) -> list[str]:

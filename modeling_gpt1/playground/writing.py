@@ -6,9 +6,15 @@ from collections.abc import Iterator
 import torch
 from transformers import StoppingCriteria, StoppingCriteriaList, TextIteratorStreamer
 
+from tokenization import GPT1Tokenizer
+
 from .. import GPT1ForCausalLM
 from .opening import Opened, PlaygroundError
-from .reading import BOXES, check_length, check_words, encode
+from .reading import BOXES, check_characters, check_words, encode
+
+# What one visitor may ask of the machine.
+MOST_NEW_TOKENS = 200
+MOST_TEMPERATURE = 1.5
 
 
 class StopOnEvent(StoppingCriteria):
@@ -19,6 +25,20 @@ class StopOnEvent(StoppingCriteria):
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.Tensor, **kwargs) -> torch.BoolTensor:
         return torch.full(input_ids.shape[:1], self.event.is_set(), device=input_ids.device)
+
+
+def check_settings(max_new_tokens: float, temperature: float) -> None:
+    """Whether they are what the page's sliders can be set to.
+
+    Raises:
+        PlaygroundError: they are not.
+    """
+    for name, value, least, most in (
+        ("number of new tokens", max_new_tokens, 1, MOST_NEW_TOKENS),
+        ("temperature", temperature, 0, MOST_TEMPERATURE),
+    ):
+        if not isinstance(value, int | float) or not least <= value <= most:
+            raise PlaygroundError(f"The {name} must be from {least} to {most}. Set it by the slider.")
 
 
 def make_prompt(opened: Opened, boxes: dict[str, str], max_new_tokens: int) -> tuple[list[int], str]:
@@ -37,7 +57,7 @@ def make_prompt(opened: Opened, boxes: dict[str, str], max_new_tokens: int) -> t
     given = {box: (boxes.get(box) or "").strip() for box in BOXES[opened.traversal] if box in ("first", "question")}
     parts = {box: BOXES[opened.traversal][box] for box, text in given.items() if text or box == "first"}
     for box, part in parts.items():
-        check_length(part, given[box])
+        check_characters(part, given[box])
     check_words(opened, parts["first"], given["first"])
     ids = [token_id for box in parts for token_id in encode(opened, given[box])]
     start_id, delimiter_id, _ = opened.control_ids
@@ -63,9 +83,13 @@ def write_on(
         seed: of torch's generator, for sampling.
     """
     tokenizer, left = opened.tokenizer, threading.Event()
-    streamer = TextIteratorStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
+    clean = isinstance(tokenizer, GPT1Tokenizer)  # another may have no rules for it
+    streamer = TextIteratorStreamer(
+        tokenizer, skip_prompt=True, skip_special_tokens=True, clean_up_tokenization_spaces=clean
+    )
     start_id, delimiter_id, extract_id = opened.control_ids
-    end_id = tokenizer.eos_token_id if extract_id is None else extract_id
+    own_end_id = None if isinstance(tokenizer, GPT1Tokenizer) else tokenizer.eos_token_id  # GPT-1's is `<unk>`
+    end_id = own_end_id if extract_id is None else extract_id
     never = {start_id, delimiter_id, tokenizer.unk_token_id} - {end_id, None}
     input_ids = torch.tensor([prompt], device=opened.model.device)
     arguments = {

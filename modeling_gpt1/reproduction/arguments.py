@@ -19,7 +19,7 @@ VARIANTS: dict[str, list[str]] = {
 PAPER_TASKS = "cola sst2 mrpc stsb qqp mnli qnli rte snli scitail story_cloze race".split()
 FINETUNE_FLAG = "--finetune_arguments"
 # Of `gpt1 finetune`; every cell has its own.
-OWN_FLAGS = "task model_name_or_path tokenizer_name data_dir output_dir seed n_transfer resume_from_checkpoint".split()
+OWN_FLAGS = "task model tokenizer_name data_dir output_dir seed n_transfer resume_from_checkpoint".split()
 OWN_FLAGS += "push_to_hub do_train do_eval do_predict".split()
 
 
@@ -54,8 +54,8 @@ class ReproduceArguments:
     zero_shot_tasks: list[str] = HfArg(
         default_factory=lambda: ["cola", "sst2", "race", "story_cloze", "dpr"], help="For zero_shot."
     )
-    zero_shot_rows: int | None = HfArg(default=None, help="Rows of each task. Default: all.")
-    zero_shot_train_rows: int | None = HfArg(
+    zero_shot_max_eval_samples: int | None = HfArg(default=None, help="Rows of each task. Default: all.")
+    zero_shot_max_train_samples: int | None = HfArg(
         default=None, help="Training rows that CoLA's threshold is chosen on. Default: all."
     )
     title: str = HfArg(default="The paper's experiments", help="Heading of the report.")

@@ -78,7 +78,7 @@ class CellStore:
         """The descriptor that holds the cell's lock, or None where another process has it."""
         path = self.folder / "locks" / f"{cell.key}.lock"
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w") as file:
+        with path.open("wb") as file:
             yield file.fileno() if lock_descriptor(file.fileno(), blocking=False) else None
 
     def finish(self, cell: Cell, lock: int) -> dict:

@@ -13,11 +13,12 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 
 from ..configuration_gpt1 import GPT1Config
+from ..inference.devices import accelerator_name
 
 # What decides how a model behaves, of the files in its folder.
 MODEL_FILES = ("config.json", "tokenizer*.json", "vocab.json", "merges.txt", "*.safetensors", "pytorch_model*.bin")
 # Set by the tokenizer or the task, not traits of a model.
-NO_TRAITS = {"pad_token_id", "start_token_id", "delimiter_token_id", "extract_token_id", "traversal"}
+NO_TRAITS = {"pad_token_id", "start_token_id", "delimiter_token_id", "extract_token_id", "traversal", "columns"}
 
 
 @cache
@@ -120,11 +121,10 @@ def read_json(path: Path) -> dict:
 
 def environment() -> dict:
     """What the figures and the times depend on."""
-    accelerator = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     return {
         "processor": processor_name(),
         "cores": os.cpu_count(),
-        "accelerator": accelerator,
+        "accelerator": accelerator_name() or "none",
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         **{name: version(name) for name in ("torch", "transformers", "tokenizers", "datasets", "accelerate")},
@@ -133,6 +133,6 @@ def environment() -> dict:
 
 def processor_name() -> str:
     path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor()

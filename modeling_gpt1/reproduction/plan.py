@@ -90,7 +90,7 @@ def fine_tuning_cell(arguments: ReproduceArguments, task: str, variant: str, see
         "model_fingerprint": model_fingerprint(model),
         "data": data_of(arguments, get_task(task)),
     }
-    run = partial(fine_tune, arguments, task, ["--model_name_or_path", model, *flags], seed)
+    run = partial(fine_tune, arguments, task, ["--model", model, *flags], seed)
     return Cell(f"{task}-{variant}-seed{seed}", facts, {"model": model_name(model)}, run)
 
 
@@ -122,8 +122,8 @@ def zero_shot_cell(
         "tokens": tokens,
         "settings": {
             "tasks": arguments.zero_shot_tasks,
-            "max_rows": arguments.zero_shot_rows,
-            "max_train_rows": arguments.zero_shot_train_rows,
+            "max_rows": arguments.zero_shot_max_eval_samples,
+            "max_train_rows": arguments.zero_shot_max_train_samples,
         },
         "model_fingerprint": model_fingerprint(model),
         "data": {name: data_of(arguments, get_heuristic(name).task) for name in arguments.zero_shot_tasks},

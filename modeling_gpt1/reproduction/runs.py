@@ -31,7 +31,7 @@ def fine_tune(
         if not has_files(part, arguments.data_dir):
             result.setdefault("parts", {})[part] = {}
             continue
-        trained = ["--model_name_or_path", str(work / "model")]
+        trained = ["--model", str(work / "model")]
         metrics = finetune(arguments, part, trained, seed, run, work / part)
         result.setdefault("parts", {})[part] = metrics
         scores[column] = scores_of(part, metrics)[part]
@@ -115,15 +115,18 @@ def scores_of(name: str, metrics: dict) -> dict[str, float]:
 def ask_zero_shot(
     arguments: ReproduceArguments, model: str, tokenizer: str, run: Callable[[list[str]], None], work: Path
 ) -> dict:
-    limits = {"--max_rows": arguments.zero_shot_rows, "--max_train_rows": arguments.zero_shot_train_rows}
+    limits = {
+        "--max_eval_samples": arguments.zero_shot_max_eval_samples,
+        "--max_train_samples": arguments.zero_shot_max_train_samples,
+    }
     limit = [word for flag, rows in limits.items() if rows is not None for word in (flag, str(rows))]
     data = [] if arguments.data_dir is None else ["--data_dir", arguments.data_dir]
     output = work / "zero_shot.json"
     run(
         [
-            *(*COMMAND, "zero-shot", "--model_name_or_path", model),
+            *(*COMMAND, "zero-shot", "--model", model),
             *("--tokenizer_name", tokenizer, "--tasks", *arguments.zero_shot_tasks, *data, *limit),
-            *("--output", str(output)),
+            *("--output_file", str(output)),
         ]
     )
     return {"tasks": json.loads(output.read_text(encoding="utf-8"))["results"][0]["tasks"]}

@@ -78,7 +78,11 @@ def _take(path: Path, name: str) -> int | None:
             break
         os.close(descriptor)  # its owner has just finished and deleted it
     _held.add(descriptor)
-    owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": f"{datetime.now(timezone.utc):%F %T} UTC"}
+    owner = {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "since": f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S} UTC",
+    }
     with suppress(OSError):  # the disk is full: the lock holds without a name
         os.truncate(descriptor, 0)
         # Windows lets nobody read the first byte, which the lock covers.

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from transformers import TrainingArguments
 
+from ..inference.devices import default_device
+
 
 @dataclass
 class _SharedArguments(TrainingArguments):
@@ -20,12 +22,12 @@ class _SharedArguments(TrainingArguments):
     )
     # Trainer writes this into the model's configuration, where it would switch the cache off for `generate` too.
     use_cache: bool = field(default=True, metadata={"help": "The saved model generates with a key-value cache."})
-    # Else a loss that is not finite is logged as that of the updates before, or as 0.
+    # Otherwise Trainer logs the loss of the updates before, or 0, in place of one that is not finite.
     logging_nan_inf_filter: bool = field(
         default=False, metadata={"help": "Log other losses in place of those that are not finite."}
     )
     stop_at_divergence: bool = field(
-        default=True, metadata={"help": "Stop where a loss, gradient norm or weight is no longer finite."}
+        default=True, metadata={"help": "Stop when a loss, gradient norm or weight is no longer finite."}
     )
     hub_strategy: str = field(
         default="end", metadata={"help": "Push when training ends; pushes of checkpoints would hold pickles."}
@@ -33,9 +35,16 @@ class _SharedArguments(TrainingArguments):
 
     def __post_init__(self):
         super().__post_init__()
-        if not torch.accelerator.is_available():
+        if default_device().type == "cpu":
             # PyTorch would pin nothing and warn of it at every loader; as transformers with `use_cpu`.
             self.dataloader_pin_memory = False
+
+    @property
+    def device(self) -> torch.device:
+        """The device of this process, of which a machine has one CPU: never "cpu:0"."""
+        # transformers 5.17 loads an optimizer's state with this as map_location, and torch knows no "cpu:0".
+        device = super().device
+        return torch.device("cpu") if device.type == "cpu" else device
 
 
 @dataclass
@@ -45,11 +54,11 @@ class GPT1TrainingArguments(_SharedArguments):
     Args:
         lm_coef (`float`, *optional*): λ, weight of the auxiliary language-modelling loss. Default: the model's
             `config.lm_coef`, which is the paper's 0.5 unless it was changed.
-        pack_sequences (`bool`, defaults to `True`): leave padding out of the decoder and compute what the choices of
-            an example have in common once, where the attention can; the results are the same but for dropout, which
-            the choices then share in what they have in common.
-        stop_at_divergence (`bool`, defaults to `True`): stop with a `DivergenceError` where a logged loss or gradient
-            norm, or a weight that is to be written, is not finite. A run that goes on writes no such weights.
+        pack_sequences (`bool`, defaults to `True`): skip padding, and compute a context that the choices of an example
+            share once, if the attention allows it. The results stay the same. With dropout, the choices share the
+            mask of the context.
+        stop_at_divergence (`bool`, defaults to `True`): stop with a `DivergenceError` when a logged loss or gradient
+            norm, or a weight that is to be saved, is not finite. Weights that are not finite are never saved.
     """
 
     lm_coef: float | None = field(
@@ -57,7 +66,7 @@ class GPT1TrainingArguments(_SharedArguments):
         metadata={"help": "Weight of the auxiliary language-modelling loss. Default: the model's own (paper: 0.5)."},
     )
     pack_sequences: bool = field(
-        default=True, metadata={"help": "Leave out padding and compute what the choices of an example share once."}
+        default=True, metadata={"help": "Skip padding, and compute a context that choices share once."}
     )
     learning_rate: float = field(default=6.25e-5, metadata={"help": "Peak learning rate."})
     per_device_train_batch_size: int = field(default=32, metadata={"help": "Examples per device and micro-batch."})

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
-from transformers import TrainerCallback
+from transformers import PreTrainedTokenizerBase, TrainerCallback
 from transformers.trainer_callback import CallbackHandler
 from transformers.utils import logging
 
@@ -15,15 +15,15 @@ logger = logging.get_logger(__name__)
 
 
 class SampleCallback(TrainerCallback):
-    r"""Lets the model continue some prompts at every evaluation, and training never notices.
+    r"""Continues some prompts at every evaluation, without any effect on the training.
 
-    The continuations are drawn with a random state of their own, the same at every evaluation, so that samples of two
-    steps differ by what was learnt between them; the state that training draws from is left as it was. They go to
-    this module's logger at level INFO, and as a record `{"step", "epoch", "samples"}` into `state.log_history`.
-    Evaluations of several data sets at one step make one sample.
+    Each evaluation draws with the same random state, so that two samples differ only by what was learnt between them.
+    The random state of the training stays as it was. The samples go to this module's logger at level INFO, and into
+    `state.log_history` as a record `{"step", "epoch", "samples"}`. Evaluations of several data sets at one step make
+    one sample.
 
-    All processes generate, which costs no time beyond that of one: a model sharded by FSDP2 or ZeRO-3 can only run on
-    all of them together. Only the main process logs.
+    All processes generate, because a model sharded by FSDP2 or ZeRO-3 can only run on all of them together. That takes
+    no longer than generating in one. Only the main process logs.
 
     Args:
         tokenizer ([`GPT1Tokenizer`]): encodes the prompts and decodes what follows.
@@ -38,20 +38,25 @@ class SampleCallback(TrainerCallback):
     """
 
     def __init__(
-        self, tokenizer, prompts: str | Sequence[str], max_new_tokens: int = 40, top_k: int = 40, seed: int = 0
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        prompts: str | Sequence[str],
+        max_new_tokens: int = 40,
+        top_k: int = 40,
+        seed: int = 0,
     ) -> None:
         self.tokenizer, self.seed = tokenizer, seed
         self.prompts = [prompts] if isinstance(prompts, str) else list(prompts)
         self.generation = {"do_sample": True, "top_k": top_k, "max_new_tokens": max_new_tokens}
         for prompt in self.prompts:
-            if not tokenizer(prompt, add_special_tokens=False)["input_ids"]:
+            if not tokenizer(prompt, add_special_tokens=False, split_special_tokens=True)["input_ids"]:
                 raise ValueError(
                     f"The prompt {prompt!r} has no token, but the model needs one to go on from. Give every prompt a "
                     "word."
                 )
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
-        longest = max(map(len, self.tokenizer(self.prompts, add_special_tokens=False)["input_ids"]))
+        longest = max(map(len, self._encode()["input_ids"]))
         new, positions = self.generation["max_new_tokens"], model.config.max_position_embeddings
         if longest + new > positions:
             raise ValueError(
@@ -68,8 +73,11 @@ class SampleCallback(TrainerCallback):
             for sample in samples:
                 logger.info(f"step {state.global_step}: {sample}")
 
+    def _encode(self):
+        return self.tokenizer(self.prompts, add_special_tokens=False, split_special_tokens=True)
+
     def _continue_prompts(self, model) -> list[str]:
-        encoded = self.tokenizer(self.prompts, add_special_tokens=False)
+        encoded = self._encode()
         # Padding within the call would stay with the tokenizer, be saved with the next checkpoint, and pad the
         # training batches of a resumed run on the left.
         inputs = self.tokenizer.pad(encoded, padding_side="left", return_tensors="pt").to(model.device)

@@ -1,6 +1,8 @@
-"""Whether model and collator belong together, before any work is done."""
+"""Whether model, collator, data and arguments belong together, before any work is done."""
 
 import math
+
+from transformers import TrainingArguments
 
 from ..configuration_gpt1 import GPT1Config
 
@@ -40,3 +42,21 @@ def check_collator(config: GPT1Config, data_collator) -> None:
             f"The collator's `num_labels` is {data_collator.num_labels}, but the model's is {config.num_labels}."
         )
     data_collator.num_labels = config.num_labels
+
+
+def check_rebalanced(num_rows: int, args: TrainingArguments) -> None:
+    """Whether `batch_rebalance` gives each row once: transformers fills up the last update of a pass with rows again
+    where there are fewer than micro-batches.
+
+    Raises:
+        ValueError: it does not.
+    """
+    num_batches = args.gradient_accumulation_steps * max(args.world_size, 1)
+    left = num_rows % (args.train_batch_size * num_batches)
+    if 0 < left < num_batches and not args.dataloader_drop_last:
+        raise ValueError(
+            f"`train_sampling_strategy` is 'batch_rebalance', and {num_rows} rows leave {left} for the last update of "
+            f"a pass, fewer than its {num_batches} micro-batches (processes × `gradient_accumulation_steps`): some "
+            "rows would be trained twice. Pass `dataloader_drop_last=True` to leave them out, or take another "
+            "strategy, such as 'group_by_length'."
+        )

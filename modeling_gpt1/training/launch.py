@@ -51,11 +51,10 @@ def check_sharding(model: PreTrainedModel) -> None:
 
 
 def end_processes(trainer: Trainer) -> None:
-    """Waits for all processes and closes their process group; the last statement of a script that may be launched.
+    """Waits for all processes and closes their process group. Call it last in a script that a launcher may start.
 
-    A group that is left open can abort the process as it exits: gloo's threads free tensors of an interpreter that is
-    gone. A group that is closed while DistributedDataParallel still holds it can hang: freed by that, it waits for
-    gloo's threads without giving up the interpreter's lock, which they need to end. So the wrapped model goes first.
+    Without it, a process can abort at its exit: gloo's threads would free tensors after the interpreter has ended. The
+    wrapped model is freed first, because a group that DistributedDataParallel still holds can hang when it is closed.
     """
     trainer.accelerator.wait_for_everyone()
     trainer.model_wrapped = trainer.model

@@ -26,10 +26,9 @@ def prepare_finetuning(
     n_transfer: int | None = None,
     ignore_mismatched_sizes: bool = False,
 ) -> dict[str, Any]:
-    """What [`GPT1Trainer`] needs besides arguments and rows, as keyword arguments.
+    """Prepares model, tokenizer, collator and metrics for a task, as keyword arguments of [`GPT1Trainer`].
 
-    The model's configuration knows the task: its traversal and the names of its classes. Model and tokenizer have the
-    control tokens.
+    Model and tokenizer get the control tokens. The model's configuration gets the task's traversal and class names.
 
     Args:
         model (`str` or `PreTrainedConfig`): a gpt1, openai-gpt or GPT-2 checkpoint, folder or hub id; or the
@@ -65,20 +64,21 @@ def prepare_finetuning(
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         tokenizer = open_tokenizer(tokenizer or checkpoint)
     add_control_tokens(tokenizer)
+    collator = TraversalCollator(
+        tokenizer,
+        task.traversal,
+        task.columns,
+        max_length=max_length or config.max_position_embeddings,
+        pad_to_multiple_of=pad_to_multiple_of,
+        num_labels=len(task.label_names) or None,
+        regression=task.regression,
+        # -1 is a number like others where the user's own labels are numbers.
+        hidden_label=None if task.regression and task.hub_path is None else -1,
+    )
     return {
         "model": _open_model(checkpoint, config, tokenizer, n_transfer, ignore_mismatched_sizes),
         "processing_class": tokenizer,
-        "data_collator": TraversalCollator(
-            tokenizer,
-            task.traversal,
-            task.columns,
-            max_length=max_length or config.max_position_embeddings,
-            pad_to_multiple_of=pad_to_multiple_of,
-            num_labels=len(task.label_names) or None,
-            regression=task.regression,
-            # -1 is a number like others where the user's own labels are numbers.
-            hidden_label=None if task.regression and task.hub_path is None else -1,
-        ),
+        "data_collator": collator,
         "compute_metrics": compute_metrics_for(task),
     }
 
@@ -91,8 +91,9 @@ def open_config(checkpoint: str) -> GPT1Config | GPT1LSTMConfig:
 
 
 def set_task(config: PreTrainedConfig, task: Task) -> None:
-    """Tells the configuration the task: traversal, kind of problem and, where there are classes, their names."""
+    """Tells the configuration the task: traversal, columns, kind of problem and, where there are any, class names."""
     config.traversal = task.traversal
+    config.columns = dict(task.columns)
     config.problem_type = "regression" if task.regression else None
     if task.label_names:
         config.problem_type = "single_label_classification"

@@ -74,7 +74,7 @@ def training_flops_per_token(model: PreTrainedModel) -> float:
 
 def measure_peak_flops(device: torch.device, dtype: torch.dtype, size: int = 1024, seconds: float = 0.3) -> float:
     """Floating-point operations per second of a `size` × `size` matrix product; the best of the rounds that fit."""
-    if device.type == "cuda":
+    if device.type != "cpu":
         size *= 8
     # No random numbers: they would move the state that dropout goes on from, and a resumed run with it.
     left, right = (torch.full((size, size), 0.5, device=device, dtype=dtype) for _ in range(2))

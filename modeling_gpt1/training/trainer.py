@@ -224,12 +224,15 @@ class GPT1Trainer(_GPT1BaseTrainer):
 class GPT1PretrainingTrainer(_GPT1BaseTrainer):
     r"""Pre-trains a [`GPT1ForCausalLM`] on blocks of contiguous text: rows with `input_ids` and `labels`.
 
-    Logs `perplexity`, `tokens_per_second` and `mfu` beside `loss`, each since the last log. Throughput counts the
-    tokens of all processes, padding excluded, over the time of training alone: not that of evaluation, samples and
-    checkpoints. `mfu` is model FLOP utilisation: the arithmetic that these tokens need (not recomputation) over that
-    of a matrix product, measured on the same device when training starts, on all devices. Neither is logged where
-    `include_num_input_tokens_seen` was changed. Evaluation gives the exact mean over all target tokens, whatever the
-    batch size, and its perplexity.
+    The log has `perplexity`, `tokens_per_second` and `mfu` beside `loss`, each since the last log.
+
+    - `tokens_per_second` counts the real tokens of all processes. Evaluation, samples and checkpoints take no time in
+      it.
+    - `mfu` is the model FLOP utilisation: the arithmetic that these tokens need, without recomputation, relative to a
+      matrix product that is measured on the same device when training starts.
+    - Both need `include_num_input_tokens_seen` as it is by default.
+
+    Evaluation gives the exact mean over all target tokens and its perplexity, whatever the batch size.
     """
 
     def training_step(self, *args, **kwargs):

@@ -27,16 +27,16 @@ def check_n_transfer(config: PreTrainedConfig, n_transfer: int) -> None:
 
 @torch.no_grad()
 def keep_first_layers(model: PreTrainedModel, n_transfer: int) -> PreTrainedModel:
-    """Gives all weights but the embeddings and those of the first layers the values of a new model, in place.
+    """Keeps the embeddings and the first layers of a model and resets all other weights, in place.
 
-    The new values are drawn by the model's own initialisation from torch's global generator, so that a seed set before
-    decides them. For that a second model is made for a moment.
+    The model's own initialisation draws the new weights from torch's global generator, so that a seed set before
+    decides them. A second model is made for a moment.
 
     Args:
         model (`PreTrainedModel`): a GPT-1 or GPT-1 LSTM, with or without heads.
-        n_transfer (`int`): −1 keeps nothing; 0 the embeddings of tokens and positions, and an untied language-model
-            head with them; k those and the first k layers; the model's number of layers everything, heads too. With
-            fewer the task head is new as well: what it was trained on is gone.
+        n_transfer (`int`): −1 keeps nothing. 0 keeps the embeddings of tokens and positions, and an untied
+            language-model head. k keeps these and the first k layers. The model's number of layers keeps everything,
+            also the task head, which is reset otherwise.
 
     Returns:
         `model`.

@@ -1,5 +1,6 @@
 """The entry point: what its help imports, which commands there are, refusals, and both ways to start it."""
 
+import io
 import json
 import re
 import runpy
@@ -36,24 +37,26 @@ def test_help_imports_the_standard_library_alone(arguments):
 
 
 def test_every_command_has_a_module_with_a_main():
-    shared = {"__init__", "__main__", "runs"}
-    modules = {name.replace("-", "_") for name in entry.COMMANDS}
+    shared = {"__init__", "__main__", "arguments", "models", "runs"}
+    modules = {name.replace("-", "_") for name in entry.COMMANDS} - {"completion"}  # a part of the entry
     assert {path.stem for path in FOLDER.glob("*.py")} - shared == modules
     for module in modules - {"playground"}:  # which needs gradio
         assert callable(import_module(f"modeling_gpt1.commands.{module}").main)
 
 
-def test_the_readme_names_commands_that_there_are():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    named = re.findall(r"(?:^|`)gpt1 ([a-z][a-z-]*)", readme, flags=re.MULTILINE)
+def test_the_pages_name_every_command_and_no_other():
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    named = re.findall(r"(?:^|`|\()gpt1 ([a-z][a-z-]*)", text, flags=re.MULTILINE)
     assert set(named) == set(entry.COMMANDS)
 
 
 def test_a_command_gets_its_arguments(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["gpt1"])
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(SystemExit) as end:
         entry.main(["plot", str(tmp_path / "none")])
-    assert str(error.value) == f"{tmp_path / 'none'} is no folder. Give the output folders of runs."
+    message = f"gpt1 plot: {tmp_path / 'none'} is no folder. Give the output folders of runs.\n"
+    assert (end.value.code, capsys.readouterr().err) == (2, message)
     with pytest.raises(SystemExit) as end:
         entry.main(["zero-shot", "--help"])
     assert end.value.code == 0
@@ -82,3 +85,15 @@ def test_the_module_starts_like_the_script(capsys, monkeypatch):
         "deepspeed_zero3.yaml",
         "fsdp2.yaml",
     ]
+
+
+def test_pipes_are_utf8_on_windows(monkeypatch):
+    pipe = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, pipe)
+    monkeypatch.delenv("PYTHONIOENCODING", raising=False)
+    entry.write_utf8()
+    assert pipe.encoding == "cp1252"
+    monkeypatch.setattr(sys, "platform", "win32")
+    entry.write_utf8()
+    assert pipe.encoding == "utf-8"

@@ -137,7 +137,7 @@ def test_own_files(kind, tokenizer_folder, tmp_path):
     assert written == {
         *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"),
         *("train_results.json", "eval_results.json", "predict_results.json", "all_results.json"),
-        *("trainer_state.json", "predictions.jsonl"),
+        *("trainer_state.json", "predictions.jsonl", "run.yaml"),
         *HUB_CODE,
     }
     metrics = {"regression": {"eval_pearson", "eval_spearmanr"}}.get(kind, {"eval_accuracy"})
@@ -178,7 +178,7 @@ def test_a_fine_tuned_model_predicts_without_training(tokenizer_folder, tmp_path
     finetune.main(
         [
             *("--test_file", test_file, "--traversal", "classification", "--columns", "text=review"),
-            *("--model_name_or_path", str(output), "--output_dir", str(again), "--do_predict", "--use_cpu"),
+            *("--model", str(output), "--output_dir", str(again), "--do_predict", "--use_cpu"),
         ]
     )
     first, second, _ = read_predictions(output / "predictions.jsonl")
@@ -212,6 +212,8 @@ def test_task_with_two_validation_and_test_splits(tokenizer_folder, tmp_path):
         "--max_train_samples",
         "4",
         "--max_eval_samples",
+        "1",
+        "--max_predict_samples",
         "2",
     ]
     more = ["--do_eval", "--do_predict", "--eval_strategy", "steps", "--eval_steps", "1"]
@@ -283,6 +285,7 @@ def test_limits_draw_from_all_parts_with_the_seed(tokenizer_folder, tmp_path):
 
     def drawn(*more):
         arguments = ["--task", "race", "--max_train_samples", "20", "--max_eval_samples", "10", *more]
+        arguments += ["--max_predict_samples", "15"]
         run = ["--output_dir", str(tmp_path), "--do_train", "--do_eval", "--do_predict", "--use_cpu"]
         data_args, training_args = HfArgumentParser(
             (finetune.DataArguments, GPT1TrainingArguments)
@@ -290,7 +293,7 @@ def test_limits_draw_from_all_parts_with_the_seed(tokenizer_folder, tmp_path):
         places = finetune.choose_rows(data_args, training_args, finetune.get_task("race"), splits)
         return {use: finetune.take(splits, of_use) for use, of_use in places.items()}
 
-    for use, split, count in (("train", "train", 20), ("eval", "validation", 10), ("predict", "test", 10)):
+    for use, split, count in (("train", "train", 20), ("eval", "validation", 10), ("predict", "test", 15)):
         articles = drawn()[use][split]["article"][:]
         parts = [article.split()[0] for article in articles]
         assert len(set(articles)) == count and min(map(parts.count, ("middle", "high"))) >= 3
@@ -340,7 +343,7 @@ def test_checkpoint_without_control_tokens(kind, plain_tokenizer, tmp_path):
         OpenAIGPTLMHeadModel(OpenAIGPTConfig(**size)).save_pretrained(start)
     plain_tokenizer.save_pretrained(start)
     more = ["--learning_rate", "0", "--weight_decay", "0", "--max_steps", "1"]
-    arguments = [*own_data("similarity", tmp_path), "--model_name_or_path", str(start), *training(output, *more)]
+    arguments = [*own_data("similarity", tmp_path), "--model", str(start), *training(output, *more)]
     finetune.main(arguments)
 
     before = GPT1DoubleHeadsModel.from_pretrained(start).transformer.state_dict()
@@ -372,7 +375,7 @@ def test_layer_transfer(n_transfer, plain_tokenizer, tmp_path):
     """One update of learning rate 0 shows what training starts from."""
     start, output = pretrained_model(tmp_path / "start", plain_tokenizer), tmp_path / "model"
     more = ["--learning_rate", "0", "--weight_decay", "0", "--max_steps", "1", "--n_transfer", str(n_transfer)]
-    model = ["--model_name_or_path", str(start)]
+    model = ["--model", str(start)]
     finetune.main([*own_data("classification", tmp_path), *model, *training(output, *more)])
 
     before = GPT1DoubleHeadsModel.from_pretrained(start).transformer.state_dict()
@@ -392,7 +395,7 @@ def test_layer_transfer(n_transfer, plain_tokenizer, tmp_path):
 def test_layer_transfer_resumes(plain_tokenizer, tmp_path):
     start, output = pretrained_model(tmp_path / "start", plain_tokenizer), tmp_path / "model"
     steps = ["--max_steps", "4", "--save_strategy", "steps", "--save_steps", "2", "--resume_from_checkpoint", "auto"]
-    command = [*own_data("classification", tmp_path), "--model_name_or_path", str(start), "--n_transfer", "0"]
+    command = [*own_data("classification", tmp_path), "--model", str(start), "--n_transfer", "0"]
     command += training(output, *steps)
     finetune.main(command)
     weights = GPT1DoubleHeadsModel.from_pretrained(output).state_dict()
@@ -418,7 +421,7 @@ def test_another_number_of_classes(tokenizer_folder, tmp_path):
     start, output = tmp_path / "start", tmp_path / "model"
     data = own_data("entailment", tmp_path)
     finetune.main([*data, *fresh_model(tokenizer_folder), *training(start)])
-    mnli = ["--task", "mnli", "--data_dir", write_mnli(tmp_path), "--model_name_or_path", str(start)]
+    mnli = ["--task", "mnli", "--data_dir", write_mnli(tmp_path), "--model", str(start)]
     finetune.main([*mnli, *training(output, "--ignore_mismatched_sizes")])
     model = AutoModelForSequenceClassification.from_pretrained(output)
     assert model.task_head.score.weight.shape == (3, 32)
@@ -451,6 +454,13 @@ def test_config_overrides():
         "use_cache": False,
     }
     assert runs.parse_overrides("") == {}
+    words = "do_layer_norm_before=true,use_cache=FALSE,sliding_window=none,intermediate_size=None"
+    assert runs.parse_overrides(words) == {
+        "do_layer_norm_before": True,
+        "use_cache": False,
+        "sliding_window": None,
+        "intermediate_size": None,
+    }
 
 
 def test_several_columns_of_a_role():
@@ -463,27 +473,26 @@ def test_several_columns_of_a_role():
 
 TASKS = "sst2, cola, mrpc, stsb, qqp, mnli, snli, qnli, rte, scitail, race, race-middle, race-high, story_cloze"
 OWN = ["--train_file", "{train}", "--traversal", "classification", "--columns", "text=review", "label=mood"]
-MODEL = ["--model_name_or_path", "{model}"]
+MODEL = ["--model", "{model}"]
 REFUSALS = {
     "no model": (
         ["--task", "sst2"],
-        "There is neither a model nor a tokenizer. Pass --model_name_or_path to fine-tune a checkpoint, or "
+        "There is neither a model nor a tokenizer. Pass --model to fine-tune a checkpoint, or "
         "--tokenizer_name (and --config_overrides) to train a fresh model.",
     ),
     "overrides of a trained model": (
-        ["--task", "sst2", "--model_name_or_path", "gpt", "--config_overrides", "n_embd=8"],
-        "--config_overrides n_embd=8 describes a fresh model, but --model_name_or_path gpt is a trained one. "
+        ["--task", "sst2", "--model", "gpt", "--config_overrides", "n_embd=8"],
+        "--config_overrides n_embd=8 describes a fresh model, but --model gpt is a trained one. "
         "Leave one of them out.",
     ),
     "type of a trained model": (
-        ["--task", "sst2", "--model_name_or_path", "gpt", "--model_type", "gpt1-lstm"],
-        "--model_type gpt1-lstm describes a fresh model, but --model_name_or_path gpt is a trained one. Leave one of "
-        "them out.",
+        ["--task", "sst2", "--model", "gpt", "--model_type", "gpt1-lstm"],
+        "--model_type gpt1-lstm describes a fresh model, but --model gpt is a trained one. Leave one of them out.",
     ),
     "layers of no checkpoint": (
         ["--task", "sst2", "--tokenizer_name", "t", "--n_transfer", "3"],
         "--n_transfer 3 is the number of layers that come from a checkpoint, but there is none. Pass "
-        "--model_name_or_path, or leave it out.",
+        "--model, or leave it out.",
     ),
     "more layers than there are": (
         [*OWN, *MODEL, "--n_transfer", "13"],
@@ -570,7 +579,8 @@ REFUSALS = {
     ),
     "unknown class": (
         [*OWN, "--validation_file", "{strange}", *MODEL],
-        "Column 'mood' of {strange} has the label 'angry'; the classes are happy, sad. Correct the data.",
+        "Row 0 of {strange} (the first is 0): the label in column 'mood' is 'angry'; the classes are happy, sad. "
+        "Correct or remove the row.",
     ),
     "one class": (
         ["--train_file", "{strange}", *OWN[2:], *MODEL],
@@ -583,8 +593,8 @@ REFUSALS = {
     ),
     "fractions as classes": (
         ["--train_file", "{graded}", *OWN[2:], *MODEL],
-        "Column 'mood' of {graded} has the label 0.5; a class is needed in every row: a text, or an integer from 0. "
-        "Correct the data, or pass `regression` to predict numbers.",
+        "Row 0 of {graded} (the first is 0): the label in column 'mood' is 0.5 of type float; a class is needed: a "
+        "text, or an integer from 0. Correct or remove the row, or pass `regression` to predict numbers.",
     ),
 }
 
@@ -677,12 +687,12 @@ def test_refuses_processes_that_do_not_know_each_other(tmp_path, monkeypatch):
 def test_refuses_to_predict_without_the_task_head(traversal, has, places, tmp_path):
     model = tmp_path / "other"
     GPT1Config(hidden_size=8, num_attention_heads=2, traversal=traversal).save_pretrained(model)
-    arguments = ["--test_file", places["train"], *OWN[2:], "--model_name_or_path", str(model)]
+    arguments = ["--test_file", places["train"], *OWN[2:], "--model", str(model)]
     with pytest.raises(ValueError) as error:
         finetune.main([*arguments, "--output_dir", str(tmp_path / "output"), "--use_cpu", "--do_predict"])
     assert str(error.value) == (
         f"Without --do_train the model must have a task head for classification, but {model} has {has}. Pass "
-        "--do_train, or a fine-tuned model as --model_name_or_path."
+        "--do_train, or a fine-tuned model as --model."
     )
 
 
@@ -691,7 +701,7 @@ def test_refuses_a_task_head_of_another_size(places, tmp_path):
     GPT1Config(hidden_size=8, num_attention_heads=2, traversal="entailment", num_labels=3).save_pretrained(model)
     arguments = [argument.format(**places) for argument in OWN]
     with pytest.raises(ValueError) as error:
-        finetune.main([*arguments, "--model_name_or_path", str(model), *training(tmp_path / "output")])
+        finetune.main([*arguments, "--model", str(model), *training(tmp_path / "output")])
     assert str(error.value) == (
         f"The task head of {model} has 3 scores, but train needs 2. Pass `ignore_mismatched_sizes` to train a new "
         "head."

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 from transformers.utils.logging import disable_progress_bar
 
 from modeling_gpt1 import GPT1ForCausalLM
@@ -39,9 +40,9 @@ def lines(output):
 
 
 GREEDY = [
-    {"prompt": "the old farmer", "continuations": ["new and and new and and and and and en"]},
-    {"prompt": "a", "continuations": ["ren en en en new new new new new"]},
-    {"prompt": "he paid five dollars for the ticket", "continuations": ["wwwwren en new en w"]},
+    {"prompt": "the old farmer", "continuations": [" new and and new and and and and and en"]},
+    {"prompt": "a", "continuations": [" ren en en en new new new new new"]},
+    {"prompt": "he paid five dollars for the ticket", "continuations": [" wwwwren en new en w"]},
 ]
 
 
@@ -61,9 +62,8 @@ def test_rounded_weights(run, folder, dtype):
     output = lines(run("--prompts", *PROMPTS, "--temperature", "0", "--dtype", dtype))
     assert [record["prompt"] for record in output] == PROMPTS
     assert all(len(text.split()) > 3 for record in output for text in record["continuations"])
-    (args,) = generate.HfArgumentParser(generate.GenerationArguments).parse_args_into_dataclasses(
-        ["--model", str(folder), "--dtype", dtype, "--device", "cpu"]
-    )
+    parser = generate.CommandParser("generate", generate.GenerationArguments)
+    (args,) = parser.read(["--model", str(folder), "--dtype", dtype, "--device", "cpu"])
     weight = generate.open_model(args)[0].lm_head.weight
     assert str(weight.dtype) == f"torch.{dtype}"
 
@@ -71,9 +71,9 @@ def test_rounded_weights(run, folder, dtype):
 def test_beams(run):
     output = lines(run("--prompts", *PROMPTS, "--temperature", "0", "--num_beams", "3", "--num_return_sequences", "2"))
     assert [record["continuations"][0] for record in output] == [
-        "new and and new and and er and er and",
-        "in wren new new new new er er",
-        "wwwwwen en en en w",
+        " new and and new and and er and er and",
+        " in wren new new new new er er",
+        " wwwwwen en en en w",
     ]
     assert all(first != second for first, second in (record["continuations"] for record in output))
 
@@ -95,7 +95,7 @@ def test_likely_tokens_only(run):
 
 def test_texts_end_before_a_string_or_a_token(run):
     output = lines(run("--prompts", *PROMPTS, "--temperature", "0", "--stop", "New", r"\n", "[e]"))
-    assert [record["continuations"] for record in output] == [[""], ["ren en en en"], ["wwwwren en"]]
+    assert [record["continuations"] for record in output] == [[""], [" ren en en en"], [" wwwwren en"]]
     assert generate.GenerationArguments("out", stop=[r"\n", "a"]).stop == ["\n", "a"]
 
 
@@ -153,6 +153,20 @@ def test_a_talk_with_several_continuations_numbers_them(run, typed):
     ]
 
 
+def test_a_talk_shows_joined_words_as_they_come(tiny_tokenizer, capsys):
+    parser = generate.CommandParser("generate", generate.GenerationArguments)
+    (args,) = parser.read(["--model", "out", "--capitals", "true"])
+    streamer = generate.TalkStreamer(tiny_tokenizer, "he said", args)
+    shown = []
+    for token_id in [3, *tiny_tokenizer(", the old . a\na", add_special_tokens=False)["input_ids"]]:
+        streamer.put(torch.tensor([token_id]))
+        shown.append(capsys.readouterr().out)
+    streamer.end()
+    shown.append(capsys.readouterr().out)
+    assert "".join(shown) == ", the old. A\nA\n"
+    assert [text for text in shown if text] == [", ", "the ", "old. ", "A\n", "A\n"]
+
+
 # ---- Refusals.
 
 
@@ -164,8 +178,7 @@ def refusal(*arguments):
 
 def test_a_folder_that_is_missing(tmp_path):
     assert refusal("--model", str(tmp_path / "nowhere"), "--prompts", "a") == (
-        f"--model {tmp_path / 'nowhere'} is neither a folder with a model nor one that the hub gives. Pass a folder "
-        "that `save_pretrained` has written, or a hub id."
+        f"--model {tmp_path / 'nowhere'} does not exist. Pass a folder, or a hub id such as owner/name."
     )
 
 

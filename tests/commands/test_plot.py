@@ -90,7 +90,7 @@ def test_runs_of_the_same_name_are_told_apart():
 
 def test_a_picture_is_written(tmp_path, capsys):
     runs = [str(write_state(tmp_path / name, make_records())) for name in ("one", "two")]
-    plot.main([*runs, "--output", str(tmp_path / "curves.png"), "--x", "steps"])
+    plot.main([*runs, "--output_file", str(tmp_path / "curves.png"), "--x", "steps"])
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert capsys.readouterr().out == f"written to {tmp_path / 'curves.png'}\n"
 
@@ -98,7 +98,7 @@ def test_a_picture_is_written(tmp_path, capsys):
 def test_refusals(tmp_path):
     def message(*runs, x="tokens"):
         with pytest.raises(ValueError) as error:
-            plot.main([*map(str, runs), "--output", str(tmp_path / "curves.png"), "--x", x])
+            plot.main([*map(str, runs), "--output_file", str(tmp_path / "curves.png"), "--x", x])
         return str(error.value)
 
     assert message(tmp_path / "none") == f"{tmp_path / 'none'} is no folder. Give the output folders of runs."

@@ -41,7 +41,7 @@ def test_from_text_to_a_model_that_can_be_trained_further(books, caplog):
     pretrain.main(arguments(books, output_dir, "--num_merges", "60", "--config_overrides", SIZES))
     saved = {path.name for path in output_dir.iterdir()}
     assert saved == {
-        *("README.md", "config.json", "generation_config.json", "model.safetensors", "trainer_state.json"),
+        *("README.md", "config.json", "generation_config.json", "model.safetensors", "trainer_state.json", "run.yaml"),
         *("tokenizer.json", "tokenizer_config.json", "train_results.json", "eval_results.json", "all_results.json"),
         *HUB_CODE,
     }
@@ -51,7 +51,7 @@ def test_from_text_to_a_model_that_can_be_trained_further(books, caplog):
     assert 1 < results["eval_perplexity"] < len(tokenizer)
 
     again = books / "again"
-    pretrain.main(arguments(books, again, "--model_name_or_path", str(output_dir)))
+    pretrain.main(arguments(books, again, "--model", str(output_dir)))
     improved = json.loads((again / "all_results.json").read_text())
     assert improved["eval_perplexity"] < results["eval_perplexity"]
 
@@ -153,13 +153,13 @@ def test_evenly_spaced():
             "--streaming has no end that is known beforehand. Pass the number of updates as --max_steps.",
         ),
         (
-            ["--model_name_or_path", "gpt1", "--config_overrides", "hidden_size=8"],
-            "--config_overrides hidden_size=8 describes a fresh model, but --model_name_or_path gpt1 is a trained "
+            ["--model", "gpt1", "--config_overrides", "hidden_size=8"],
+            "--config_overrides hidden_size=8 describes a fresh model, but --model gpt1 is a trained "
             "one. Leave one of them out.",
         ),
         (
-            ["--model_name_or_path", "gpt1", "--model_type", "gpt1-lstm"],
-            "--model_type gpt1-lstm describes a fresh model, but --model_name_or_path gpt1 is a trained one. Leave "
+            ["--model", "gpt1", "--model_type", "gpt1-lstm"],
+            "--model_type gpt1-lstm describes a fresh model, but --model gpt1 is a trained one. Leave "
             "one of them out.",
         ),
     ],
@@ -195,7 +195,7 @@ def test_an_lstm_is_pretrained_and_fine_tuned_by_the_same_scripts(books):
     sizes = "hidden_size=16,lstm_hidden_size=20,max_position_embeddings=32"
     lstm = ("--num_merges", "60", "--model_type", "gpt1-lstm", "--config_overrides", sizes)
     pretrain.main(arguments(books, books / "lstm", *lstm))
-    pretrain.main(arguments(books, books / "further", "--model_name_or_path", str(books / "lstm")))
+    pretrain.main(arguments(books, books / "further", "--model", str(books / "lstm")))
     losses = [
         json.loads((books / name / "eval_results.json").read_text())["eval_loss"] for name in ("lstm", "further")
     ]
@@ -213,7 +213,7 @@ def test_an_lstm_is_pretrained_and_fine_tuned_by_the_same_scripts(books):
                 "classification",
                 "--columns",
                 "text=text",
-                "--model_name_or_path",
+                "--model",
                 str(books / "further"),
             ),
             *("--do_train", "--do_eval", "--output_dir", str(books / "tuned"), "--num_train_epochs", "8"),

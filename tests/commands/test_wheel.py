@@ -1,5 +1,6 @@
 """The wheel: the console script starts from it alone, and finds what lies beside the code."""
 
+import email
 import os
 import shutil
 import subprocess
@@ -39,7 +40,22 @@ def test_what_the_commands_need_is_in_the_wheel(wheel):
     commands = {path.relative_to(ROOT).as_posix() for path in (ROOT / "modeling_gpt1" / "commands").rglob("*.py")}
     configurations = {path.relative_to(ROOT).as_posix() for path in CONFIGURATIONS.iterdir()}
     assert len(configurations) == 4
-    assert commands | configurations | {"gpt1_entry/__init__.py", "modeling_gpt1/hub_card.md"} <= names
+    typed = {"modeling_gpt1/py.typed", "tokenization/py.typed"}
+    assert commands | configurations | typed | {"gpt1_entry/__init__.py", "modeling_gpt1/hub_card.md"} <= names
+
+
+def test_the_wheel_says_what_it_is(wheel):
+    archive = zipfile.ZipFile(wheel)
+    (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    known = email.message_from_bytes(archive.read(name))
+    assert (known["Name"], known["Author"], known["License-Expression"]) == (
+        "gpt1-hf",
+        "The gpt1-hf authors",
+        "Apache-2.0",
+    )
+    assert known["Description-Content-Type"] == "text/markdown" and "# gpt1-hf" in known.get_payload()
+    assert {"docs", "lint", "plot", "playground", "test"} <= set(known.get_all("Provides-Extra"))
+    assert "Typing :: Typed" in known.get_all("Classifier")
 
 
 def test_the_script_starts_without_any_other_package(wheel, tmp_path):

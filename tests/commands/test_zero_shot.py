@@ -45,7 +45,7 @@ def data_dir(tmp_path):
 
 def test_one_model(save_model, data_dir, tmp_path, capsys):
     model, output = save_model(tmp_path / "model"), tmp_path / "out" / "results.json"
-    arguments = ["--model_name_or_path", model, "--data_dir", data_dir, "--output", str(output), "--device", "cpu"]
+    arguments = ["--model", model, "--data_dir", data_dir, "--output_file", str(output), "--device", "cpu"]
     zero_shot.main([*arguments, "--tasks", "cola", "SST-2"])
     saved = json.loads(output.read_text())
     assert saved["settings"]["tasks"] == ["cola", "SST-2"] and saved["settings"]["seed"] == 0
@@ -79,7 +79,7 @@ def test_every_checkpoint_of_a_run(save_model, data_dir, tmp_path, capsys):
         (run / f"checkpoint-{step}" / "trainer_state.json").write_text(json.dumps(state))
     (run / "checkpoint-7").mkdir()  # has no model
     arguments = ["--checkpoints", str(run), "--data_dir", data_dir, "--tasks", "cola", "sst2", "--device", "cpu"]
-    zero_shot.main([*arguments, "--output", str(output), "--plot", str(plot)])
+    zero_shot.main([*arguments, "--output_file", str(output), "--plot", str(plot)])
     results = json.loads(output.read_text())["results"]
     assert [(result["step"], result["tokens"]) for result in results] == [(3, 30), (20, 200), (100, 1000)]
     assert len({result["tasks"]["cola"]["threshold"] for result in results}) == 3
@@ -114,8 +114,8 @@ def test_a_built_in_model_with_our_tokenizer(plain_tokenizer, data_dir, tmp_path
     output = tmp_path / "results.json"
     zero_shot.main(
         [
-            *("--model_name_or_path", str(tmp_path / "gpt2"), "--tokenizer_name", str(tmp_path / "tokenizer")),
-            *("--data_dir", data_dir, "--tasks", "sst2", "--output", str(output), "--device", "cpu"),
+            *("--model", str(tmp_path / "gpt2"), "--tokenizer_name", str(tmp_path / "tokenizer")),
+            *("--data_dir", data_dir, "--tasks", "sst2", "--output_file", str(output), "--device", "cpu"),
         ]
     )
     assert json.loads(output.read_text())["results"][0]["tasks"]["sst2"]["num_rows"] == 1
@@ -126,7 +126,7 @@ def test_rows_are_drawn_by_the_seed(tmp_path):
     write(tmp_path / "sst2", "validation", rows)
 
     def drawn(seed):
-        arguments = zero_shot.ZeroShotArguments("model", data_dir=str(tmp_path), max_rows=5, seed=seed)
+        arguments = zero_shot.ZeroShotArguments("model", data_dir=str(tmp_path), max_eval_samples=5, seed=seed)
         return [row["sentence"] for row in zero_shot.load_questions("sst2", arguments).rows]
 
     assert len(drawn(0)) == 5 and drawn(0) == drawn(0) and drawn(0) != drawn(1)
@@ -136,13 +136,13 @@ def test_rows_are_drawn_by_the_seed(tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({}, "One of --model_name_or_path and --checkpoints is needed; there is neither."),
+        ({}, "One of --model and --checkpoints is needed; there is neither."),
         (
-            {"model_name_or_path": "a", "checkpoints": "b"},
-            "One of --model_name_or_path and --checkpoints is needed; there is both.",
+            {"model": "a", "checkpoints": "b"},
+            "One of --model and --checkpoints is needed; there is both.",
         ),
         (
-            {"model_name_or_path": "a", "plot": "a.png"},
+            {"model": "a", "plot": "a.png"},
             "--plot draws curves over the checkpoints of a run, and there is none. Give --checkpoints.",
         ),
     ],
@@ -156,7 +156,7 @@ def test_arguments_that_do_not_go_together(arguments, message):
 def test_data_and_checkpoints_that_are_not_there(data_dir, tmp_path):
     def error_of(function, *args, **fields):
         with pytest.raises(ValueError) as error:
-            function(*args, zero_shot.ZeroShotArguments(**{"model_name_or_path": "a", **fields}))
+            function(*args, zero_shot.ZeroShotArguments(**{"model": "a", **fields}))
         return str(error.value)
 
     assert error_of(zero_shot.load_questions, "dpr") == (
@@ -176,7 +176,7 @@ def test_data_and_checkpoints_that_are_not_there(data_dir, tmp_path):
         zero_shot.main(["--checkpoints", str(tmp_path), "--data_dir", str(tmp_path)])
     assert str(error.value) == (
         f"{tmp_path} has no checkpoint with a model (checkpoint-<updates>/config.json). Give the `--output_dir` of a "
-        "run that saved some, or one model by --model_name_or_path."
+        "run that saved some, or one model by --model."
     )
 
 
@@ -191,8 +191,8 @@ def test_real_rows(tiny_model, real_data_dir, tmp_path):
     tasks = ["cola", "sst2", "race-middle", "story_cloze", "dpr"]
     zero_shot.main(
         [
-            *("--model_name_or_path", str(tmp_path), "--data_dir", str(real_data_dir), "--tasks", *tasks),
-            *("--max_rows", "6", "--max_train_rows", "8", "--output", str(tmp_path / "results.json")),
+            *("--model", str(tmp_path), "--data_dir", str(real_data_dir), "--tasks", *tasks),
+            *("--max_eval_samples", "6", "--max_train_samples", "8", "--output_file", str(tmp_path / "results.json")),
             *("--device", "cpu"),
         ]
     )

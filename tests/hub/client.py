@@ -85,7 +85,7 @@ def fine_tune(folder: Path, name: str = "moods", *more: str) -> None:
         "finetune",
         *("--train_file", f"{folder}/{name}-train.jsonl", "--validation_file", f"{folder}/{name}-validation.jsonl"),
         *("--traversal", "classification", "--columns", "text=review", "label=mood", "--do_train", "--do_eval"),
-        *("--model_name_or_path", "me/books"),
+        *("--model", "me/books"),
         *("--output_dir", f"{folder}/{name}", "--hub_model_id", f"me/{name}", "--save_steps", "1"),
         *(*run_arguments(), *more),
     )

@@ -304,7 +304,8 @@ def test_the_last_words_of_a_failed_script_push_its_result(visit):
         f"me/unlucky/commit/main'. Nothing is lost: the whole result lies in {folder}. Wait until the hub answers and "
         "run:"
     )
-    assert command == f"hf upload me/unlucky {folder} --exclude 'checkpoint-*' --exclude '*.pt' --exclude '*.pth'"
+    excluded = "--exclude 'checkpoint-*' --exclude '*.pt' --exclude '*.pth' --exclude '*run.yaml'"
+    assert command == f"hf upload me/unlucky {folder} {excluded}"
     del visit.hub.faults["me/unlucky"]
     subprocess.run(shlex.split(command), env=visit.environment, check=True, capture_output=True, timeout=60)
     ((_, added),) = visit.commits("me/unlucky")

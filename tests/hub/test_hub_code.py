@@ -257,6 +257,18 @@ def test_tokenizer_needs_no_code_of_ours(report, folders, tiny_tokenizer):
     assert not list((folders / "classifier").glob("tokenization*.py"))
 
 
+def test_ways_to_open_the_tokenizer(report, tiny_tokenizer):
+    """AutoTokenizer reads the configuration of the model first, and asks for the model's code."""
+    seen = report["tokenizer_ways"]
+    expected = tiny_tokenizer("the old farmer")["input_ids"]
+    assert [way["input_ids"] for way in seen.values()] == [expected] * 3
+    for name in ("PreTrainedTokenizerFast", "AutoTokenizer, trusted"):
+        assert (seen[name]["questions"], seen[name]["warnings"]) == ([], [])
+    (question,), (warning,) = seen["AutoTokenizer"]["questions"], seen["AutoTokenizer"]["warnings"]
+    assert question.endswith("Do you wish to run the custom code? [y/N] ")
+    assert warning.startswith("You are using a model of type `gpt1` to instantiate a model of type ``.")
+
+
 def test_converted_folder_opens_without_any_code_of_ours(report, folders, tiny_tokenizer):
     assert report["converted"] == {
         "class": "OpenAIGPTLMHeadModel",

@@ -90,18 +90,18 @@ class TestTextGeneration:
             for _ in range(5):  # without a cache, step by step
                 ids = torch.cat([ids, model(ids).logits[:, -1:].argmax(-1)], dim=1)
             expected.append(plain_tokenizer.decode(ids[0]))
-        # A prompt's last piece ends a word, and the pipeline puts what follows right behind the prompt as it is given.
-        prompts = [prompt + " " for prompt in PROMPTS]
-        answers = write(prompts, batch_size=2, max_new_tokens=5, do_sample=False)
+        # Each piece ends a word here: what follows begins with the space that parts it from the prompt.
+        answers = write(PROMPTS, batch_size=2, max_new_tokens=5, do_sample=False)
         assert [answer["generated_text"] for (answer,) in answers] == expected
-        (answer,) = write(prompts[0], max_new_tokens=5, do_sample=False, return_full_text=False)
-        assert answer["generated_text"] == expected[0][len(prompts[0]) :]
+        (answer,) = write(PROMPTS[0], max_new_tokens=5, do_sample=False, return_full_text=False)
+        assert answer["generated_text"] == expected[0][len(PROMPTS[0]) :]
 
-    def test_a_fine_tuned_folder_continues_the_bare_text_when_told(self, entailment, plain_tokenizer):
+    @pytest.mark.parametrize("told", [{}, {"add_special_tokens": False}])
+    def test_a_fine_tuned_folder_continues_the_bare_text(self, entailment, plain_tokenizer, told):
         """Its tokenizer adds control tokens, and a text to continue must not end in `[e]`."""
         write = pipeline("text-generation", str(entailment))
         rows = seen_ids(write)
-        write(PROMPTS[0], max_new_tokens=1, do_sample=False, add_special_tokens=False)
+        write(PROMPTS[0], max_new_tokens=1, do_sample=False, **told)
         assert rows == [plain_tokenizer(PROMPTS[0])["input_ids"]]
 
 

@@ -1,5 +1,7 @@
 """Generation with every cache against loops that run the whole model for each token."""
 
+import logging
+
 import pytest
 import torch
 from transformers import DynamicCache, GenerationConfig, StaticCache, TextIteratorStreamer, TextStreamer
@@ -461,3 +463,20 @@ def test_forward_past_the_positions_with_a_cache(model, kind):
         "input: pass `truncation=True, max_length=…` to the tokenizer, `max_length` to the collator or a smaller "
         "`max_new_tokens` to `generate`."
     )
+
+
+def test_a_prompt_that_ends_in_the_extract_token_is_told_of(tiny_model, caplog):
+    model = tiny_model(GPT1ForCausalLM, extract_token_id=7)
+
+    def told(ids):
+        caplog.clear()
+        logging.Logger.warning_once.cache_clear()
+        with caplog.at_level(logging.WARNING):
+            model.generate(torch.tensor([ids]), max_new_tokens=2, pad_token_id=0)
+        return [record.getMessage() for record in caplog.records if "[e]" in record.getMessage()]
+
+    assert told([5, 6, 7]) == [
+        "A prompt ends in the extract token [e], behind which the model has learnt nothing. Encode prompts without "
+        "it: with `add_special_tokens=False`, or by a tokenizer that is opened with `add_bos_token=True`."
+    ]
+    assert told([5, 7, 6]) == []

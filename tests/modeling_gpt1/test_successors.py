@@ -21,7 +21,6 @@ import math
 
 import pytest
 import torch
-from huggingface_hub.errors import StrictDataclassClassValidationError
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from transformers import (
     DynamicCache,
@@ -120,9 +119,9 @@ def test_a_band_alone_means_dense_and_banded_layers_in_turn(tmp_path):
     ],
 )
 def test_impossible_values(fields, message):
-    with pytest.raises(StrictDataclassClassValidationError) as error:
+    with pytest.raises(ValueError) as error:
         GPT1Config(**fields)
-    assert str(error.value.__cause__) == message
+    assert str(error.value) == message
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import builtins
 import json
+import logging
 import re
 import shutil
 import subprocess
@@ -22,9 +23,9 @@ from modeling_gpt1 import (
 from modeling_gpt1.commands import playground as command
 from modeling_gpt1.playground import look, opening, space
 from modeling_gpt1.playground import page as page_module
-from modeling_gpt1.playground.opening import Opened, PlaygroundError, open_cached, open_model
+from modeling_gpt1.playground.opening import Models, Opened, PlaygroundError, open_folder
 from modeling_gpt1.playground.reading import BOXES, check_texts, encode, make_batch, notes_about, read
-from modeling_gpt1.playground.writing import language_model, make_prompt, write_on
+from modeling_gpt1.playground.writing import check_settings, language_model, make_prompt, write_on
 
 ROOT = Path(__file__).resolve().parents[2]
 FARMER = "the old farmer walked"
@@ -57,6 +58,10 @@ def save(opened, folder):
     opened.model.save_pretrained(folder)
     opened.tokenizer.save_pretrained(folder)
     return str(folder)
+
+
+def open_named(folder):
+    return open_folder(str(folder), "tiny")
 
 
 def message(function, *args):
@@ -194,7 +199,7 @@ def test_a_model_without_language_model_head_has_no_losses_and_says_so(opened, t
     both = opened(traversal)
     single = opened(traversal, model_class)
     single.model.load_state_dict(both.model.state_dict(), strict=False)
-    folder = open_model(save(single, tmp_path))
+    folder = open_named(save(single, tmp_path))
     assert type(folder.model) is model_class
     boxes = {"first": FARMER, "answers": "he\nthe train"}
     reading = read(folder, boxes)
@@ -256,6 +261,29 @@ def test_the_continuation_is_streamed(opened, traversal):
     assert all(longer.startswith(shorter) for shorter, longer in zip(parts, parts[1:], strict=False))
 
 
+def test_what_is_written_reads_as_text(opened, monkeypatch):
+    model = opened(None)
+    ids = model.tokenizer("the old farmer , a ticket .", add_special_tokens=False)["input_ids"]
+
+    def generate(self, input_ids, streamer, **arguments):
+        for part in (input_ids, *torch.tensor(ids).split(1)):
+            streamer.put(part)
+        streamer.end()
+
+    monkeypatch.setattr(GPT1ForCausalLM, "generate", generate)
+    parts = list(write_on(model, [1, 2], 12, temperature=0))
+    assert parts[-1] == "the old farmer, a ticket."
+    assert all(longer.startswith(shorter) for shorter, longer in zip(parts, parts[1:], strict=False))
+
+
+def test_what_never_is_written(opened, plain_tokenizer, monkeypatch):
+    """Without control tokens GPT-1's end of text is `<unk>`, which ends nothing here."""
+    model, given = opened(None), {}
+    monkeypatch.setattr(GPT1ForCausalLM, "generate", lambda self, **arguments: given.update(arguments))
+    list(write_on(Opened("tiny", model.model, plain_tokenizer, None), [1, 2], 3, temperature=0))
+    assert (plain_tokenizer.eos_token, given["eos_token_id"], given["suppress_tokens"]) == ("<unk>", None, [0])
+
+
 def test_sampling_follows_the_seed(opened):
     model = opened(None)
     prompt, _ = make_prompt(model, {"first": FARMER}, 12)
@@ -282,7 +310,7 @@ def test_a_failure_while_writing_is_not_lost(opened):
 
 def test_each_folder_opens_with_its_heads(opened, tmp_path):
     for traversal, model_class in ((None, GPT1ForCausalLM), ("similarity", GPT1DoubleHeadsModel)):
-        folder = open_model(save(opened(traversal), tmp_path / str(traversal)))
+        folder = open_named(save(opened(traversal), tmp_path / str(traversal)))
         assert (type(folder.model), folder.traversal, folder.model.training) == (model_class, traversal, False)
 
 
@@ -291,67 +319,200 @@ def test_code_that_comes_with_a_model_is_not_run(opened, tmp_path):
     assert json.loads((tmp_path / "config.json").read_text())["auto_map"]
     for file in tmp_path.glob("*.py"):
         file.write_text("raise SystemExit('run')")
-    assert type(open_model(folder).model) is GPT1DoubleHeadsModel
+    assert type(open_named(folder).model) is GPT1DoubleHeadsModel
 
 
 def test_a_folder_is_read_again_after_a_new_save(opened, tmp_path):
-    folder = save(opened(None), tmp_path)
-    first = open_cached(folder)
-    assert open_cached(folder) is first
+    models = Models([save(opened(None), tmp_path)])
+    (name,) = models.listed
+    first = models.open(name)
+    assert models.open(name) is first
     weights = tmp_path / "model.safetensors"
     weights.rename(tmp_path / "old")
     shutil.copy(tmp_path / "old", weights)
-    assert open_cached(folder) is not first
-    opening._open_version.cache_clear()
+    assert models.open(name) is not first
+    opening._open_listed.cache_clear()
 
 
-def test_what_cannot_be_opened(opened, tmp_path, monkeypatch):
-    def refusal(name):
-        return message(open_model, str(name))
+def test_a_visitor_opens_only_what_the_host_allows(opened, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save(opened(None), tmp_path / "listed")
+    other = save(opened(None), tmp_path / "other" / "model")
+    models = Models([str(tmp_path / "listed")])
+    assert models.open("listed").name == "listed"
 
-    assert refusal(" ") == ("No model is named. Give a folder, or the id of a model of the hub such as owner/name.")
-    assert refusal(tmp_path / "none") == (
-        f"There is no folder “{tmp_path / 'none'}”. Give a folder that holds a saved model, or a hub id."
+    def words(name):
+        return message(models.open, name).replace(f"“{name}”", "NAME")
+
+    there, absent = (
+        (other, "/etc", "~", ".", "./other/model", "../", "/"),
+        (f"{other}-none", "/none", "~none", "./none"),
     )
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    assert refusal(empty) == (f"“{empty}” names no model type. This page reads gpt1, openai-gpt and gpt2 models.")
-    (empty / "config.json").write_text('{"model_type": "<i>bert</i>"}')
-    assert refusal(empty) == (
-        f"“{empty}” is a model of the type “<i>bert</i>”. This page reads gpt1, openai-gpt and gpt2 models."
+    assert {words(name) for name in (*there, *absent, "file:///etc", "a b", "nul\0", "<i>", "\ud800")} == {
+        "NAME is neither a model of the list nor the id of a model of the hub, which is owner/name. Whoever serves "
+        "this page can list a folder."
+    }
+    # A folder may have the name of a model of the hub: only the hub is asked.
+    assert {words(name) for name in ("other/model", "other/none", "other", "none")} == {
+        "NAME could not be fetched from the hub (LocalEntryNotFoundError). Check the id, or try again later."
+    }
+    assert message(models.open, " ") == (
+        "No model is named. Choose one of the list, or give the id of one of the hub."
     )
-    (empty / "config.json").write_text('{"model_type": "gpt1"}')
-    assert refusal(empty).startswith(f"“{empty}” is a GPT-1, but could not be opened: ")
-    assert refusal("no spaces, please") == (
-        "“no spaces, please” could not be opened from the hub, and there is no such folder: There is no folder 'no "
-        "spaces, please', and it is no name of a model on the hub, which is `owner/name`. Give the folder that "
-        "`save_pretrained` wrote, with `config.json` in it."
+    assert len(message(models.open, "/" + "a" * 100_000)) < 300
+    assert message(Models([str(tmp_path / "listed")], only_listed=True).open, other) == (
+        f"“{other[:96]}{'…' * (len(other) > 96)}” is not among the models of this page. Choose one of the list."
     )
-    assert refusal("somebody/something").startswith(
-        "“somebody/something” could not be opened from the hub, and there is no such folder: We couldn't connect to "
+    opening._open_listed.cache_clear()
+
+
+def test_visitors_see_no_path(tmp_path):
+    folders = [tmp_path / name for name in ("rte/final", "sst/final", "books")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    models = [*map(str, folders), f"{tmp_path}/sst/../books", "me/one"]  # books twice
+    assert list(Models(models).listed) == ["rte/final", "sst/final", "books", "me/one"]
+    assert list(Models(models[:1]).listed) == ["final"]
+    with pytest.raises(OSError) as error:
+        Models([f"{tmp_path}/none"])
+    assert str(error.value).startswith(
+        f"There is no folder '{tmp_path}/none', and it is no name of a model on the hub"
     )
+
+
+def test_models_of_the_hub_are_fetched_as_a_stranger_would(opened, tmp_path, monkeypatch):
+    folder, asked = save(opened(None), tmp_path), []
+
+    def download(repo_id, name=None, token=None, allow_patterns=None):
+        asked.append((repo_id, name, allow_patterns, token))
+        return f"{folder}/config.json" if name else folder
+
+    monkeypatch.setattr(opening, "hf_hub_download", download)
+    monkeypatch.setattr(opening, "snapshot_download", download)
+    models, patterns = Models(["me/one"]), ["*.json", "*.safetensors", "merges.txt"]
+    assert [models.open(name).name for name in ("me/one", "somebody/two")] == ["me/one", "somebody/two"]
+    assert asked == [
+        ("me/one", "config.json", None, None),
+        ("me/one", None, patterns, None),
+        ("somebody/two", "config.json", None, False),
+        ("somebody/two", None, patterns, False),
+    ]
+    asked.clear()
+    monkeypatch.setattr(opening, "MOST_WEIGHTS", 20_000)
+    assert message(models.open, "somebody/three") == (
+        "“somebody/three” has 28,000 weights or more; this page takes 20,000 at most. Whoever serves it can list the "
+        "model."
+    )
+    assert asked == [("somebody/three", "config.json", None, False)]
+    opening._open_listed.cache_clear()
+    opening._open_public.cache_clear()
+
+
+def test_what_cannot_be_opened(opened, tmp_path):
+    def refusal(config=None):
+        if config is not None:
+            (tmp_path / "config.json").write_text(config)
+        return message(open_named, tmp_path)
+
+    assert refusal() == "“tiny” has no config.json. Save a model there."
+    assert refusal("{}") == "“tiny” names no model type. This page reads gpt1, openai-gpt and gpt2 models."
+    assert refusal('{"model_type": "<i>bert</i>"}') == (
+        "“tiny” is a model of the type “<i>bert</i>”. This page reads gpt1, openai-gpt and gpt2 models."
+    )
+    assert refusal('{"model_type": "gpt1"}') == (
+        "“tiny” has no weights as safetensors. Save the model again: `save_pretrained` writes them so."
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "error"),
+    [
+        ("[" * 100_000, "RecursionError"),
+        ("[]", "AttributeError"),
+        ("{", "OSError"),
+        ('{"model_type": "gpt1", "architectures": [[]]}', "TypeError"),
+        (
+            '{"model_type": "gpt1", "quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": true}}',
+            "ImportError",
+        ),
+    ],
+    ids=["deep", "list", "torn", "architectures", "quantized"],
+)
+def test_a_folder_that_fails_in_any_way_is_told_in_a_sentence(opened, tmp_path, caplog, config, error):
+    save(opened(None), tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    text = json.dumps({**saved, **json.loads(config)}) if "gpt1" in config else config
+    (tmp_path / "config.json").write_text(text)
+    with caplog.at_level(logging.WARNING, opening.logger.name):
+        assert message(open_named, tmp_path) == (
+            f"“tiny” could not be opened ({error}). Whoever serves this page finds more in its log."
+        )
+    assert f"{tmp_path} could not be opened" in caplog.text and f"{error}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        (
+            {"num_hidden_layers": 300_000},
+            "The configuration of “tiny” asks for at least 3,600,000 tensors, but its files hold 34. They do not "
+            "belong together: save the model again.",
+        ),
+        (
+            {"max_position_embeddings": 10**9},
+            "The configuration of “tiny” asks for at least 32,000,027,232 weights, but its files hold 28,832. They do "
+            "not belong together: save the model again.",
+        ),
+        (
+            {"num_labels": 10**9},
+            "The configuration of “tiny” asks for at least 1,000,000,000 weights, but its files hold 28,832. They do "
+            "not belong together: save the model again.",
+        ),
+        (
+            {"num_hidden_layers": -1},
+            "The configuration of “tiny” has -1 as `num_hidden_layers`, but a whole number of at least 1 is needed.",
+        ),
+        (
+            {"vocab_size": "<b>"},
+            "The configuration of “tiny” has '<b>' as `vocab_size`, but a whole number of at least 1 is needed.",
+        ),
+        (
+            {"num_attention_heads": 5},
+            "The configuration of “tiny” is none of a GPT-1: `hidden_size` (32) is not divisible by "
+            "`num_attention_heads` (5). Choose a number of heads that divides the hidden size.",
+        ),
+    ],
+)
+def test_a_configuration_is_checked_before_a_model_is_built(opened, tmp_path, monkeypatch, fields, expected):
+    save(opened(None), tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, **fields}))
+    monkeypatch.setattr(GPT1ForCausalLM, "__init__", lambda *_: pytest.fail("a model was built"))
+    assert message(open_named, tmp_path) == expected
 
 
 def test_weights_and_tokenizers_that_do_not_fit(opened, plain_tokenizer, tmp_path):
     model = opened("classification")
     name = save(model, tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"torn")
-    assert message(open_model, name).startswith(f"“{name}” is a GPT-1, but could not be opened")
+    assert message(open_named, name) == (
+        "“tiny” could not be opened (SafetensorError). Whoever serves this page finds more in its log."
+    )
     (tmp_path / "model.safetensors").unlink()
     torch.save(model.model.state_dict(), tmp_path / "pytorch_model.bin")
-    assert message(open_model, name).startswith(f"“{name}” is a GPT-1, but could not be opened")
+    assert message(open_named, name).startswith("“tiny” has no weights as safetensors.")
     model.model.save_pretrained(name)
     plain_tokenizer.save_pretrained(name)
-    assert message(open_model, name) == (
-        f"“{name}” has a task head, but its tokenizer has no control tokens [s], [$] and [e]. Fine-tune it with "
+    assert message(open_named, name) == (
+        "“tiny” has a task head, but its tokenizer has no control tokens [s], [$] and [e]. Fine-tune it with "
         "tokenizer.add_control_tokens(model) and save the tokenizer with the model."
     )
     name = save(opened(None), tmp_path / "language")
     config = json.loads((tmp_path / "language" / "config.json").read_text())
     config["architectures"] = ["GPT1DoubleHeadsModel"]
     (tmp_path / "language" / "config.json").write_text(json.dumps(config))
-    assert message(open_model, name) == (
-        f"“{name}” lacks weights of its GPT1DoubleHeadsModel: task_head.score.bias, task_head.score.weight. Save the "
+    assert message(open_named, name) == (
+        "“tiny” lacks weights of its GPT1DoubleHeadsModel: task_head.score.bias, task_head.score.weight. Save the "
         "model again."
     )
 
@@ -375,6 +536,30 @@ def test_inputs_that_cannot_be_read(opened):
         "The text has 100,001 characters; this page takes 100,000 at most. Shorten it."
     )
     assert message(make_prompt, opened(None), {"first": " "}, 5) == ("The text is empty. Write at least one word.")
+    half = "The text holds half of a surrogate pair, '\\ud800', which is no character. Remove it."
+    assert refusal("classification", first="the \ud800 farmer") == half
+    assert message(make_prompt, opened(None), {"first": "the \ud800 farmer"}, 5) == half
+    assert refusal("multiple_choice", first="he", answers="he\n\udfff") == (
+        "The answer holds half of a surrogate pair, '\\udfff', which is no character. Remove it."
+    )
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, 10**30, None, "many"])
+def test_settings_that_no_slider_gives(value):
+    assert message(check_settings, value, 0.7) == (
+        "The number of new tokens must be from 1 to 200. Set it by the slider."
+    )
+    assert message(check_settings, 40, value) == "The temperature must be from 0 to 1.5. Set it by the slider."
+    check_settings(1, 0), check_settings(200, 1.5)
+
+
+def test_no_model_reads_more_than_the_page_allows(opened, monkeypatch):
+    monkeypatch.setattr(opening, "MOST_TOKENS", 6)
+    reading = read(opened("classification"), {"first": "the " * 10})
+    assert len(reading.sequences[0]) == 6
+    assert reading.notes == [
+        "The page reads 6 tokens at most. The input was longer: of the text it read the first 4 of 10 tokens."
+    ]
 
 
 # ---------------------------------------------------------------------------------------------------------- showing
@@ -483,35 +668,80 @@ def test_contrast_is_enough_for_everyone():
 
 
 def test_opening_shows_the_boxes_of_the_traversal(opened, tmp_path):
-    models = [save(opened("multiple_choice"), tmp_path)]
-    name, listed, status, first, second, question, answers, result, continuation = page_module.on_open(
-        models[0], models, False, dict
+    models = Models([save(opened("multiple_choice"), tmp_path / "endings")])
+    name, listed, status, first, second, question, answers, result, shown, continuation = page_module.on_open(
+        models, dict, "endings"
     )
-    assert name == models[0] and " ".join(Parsed(status).text) == (
-        f"{name}  is open.  GPT1DoubleHeadsModel: task head for multiple choice, with language-model head; 2 layers, "
+    assert name == "endings" and " ".join(Parsed(status).text) == (
+        "endings  is open.  GPT1DoubleHeadsModel: task head for multiple choice, with language-model head; 2 layers, "
         "32 wide, 24 positions, vocabulary 83."
     )
-    assert listed == {"value": name}
+    assert listed == {"value": "endings"}
     assert first == {"visible": True, "label": "Context"}
     assert second == {"visible": False}
     assert question == {"visible": True, "label": "Question"}
     assert answers == {"visible": True, "label": "Answers"}
-    assert (result, continuation) == (page_module.EMPTY, "")
-    assert "Probabilities" in page_module.on_read(name, "the old", "", "", "he\nthe")
-    assert "The context is empty." in page_module.on_read(name, "", "", "", "he")
-    *_, last = page_module.on_write(name, 5, 0, "the old", "", "", "")
-    assert "after: [s] context [$]" in last
-    opening._open_version.cache_clear()
+    assert (result, shown, continuation) == (page_module.EMPTY, None, "")
+    opening._open_listed.cache_clear()
 
 
-def test_the_page_refuses_kindly():
-    name, listed, status, *_ = page_module.on_open("me/two", ["me/one"], True, dict)
+def test_nothing_stays_that_is_of_another_text(opened, tmp_path):
+    models = Models([save(opened("multiple_choice"), tmp_path / "endings")])
+    texts, others = ("the old", "", "", "he\nthe"), ("the train", "", "", "he\nthe")
+    result, shown, continuation = page_module.on_read(models, "endings", *texts)
+    assert "Probabilities" in result and continuation == ""
+
+    def last(shown, *texts, length=5):
+        *_, (result, shown, continuation) = page_module.on_write(models, dict, "endings", shown, length, 0, *texts)
+        return result, shown, continuation
+
+    kept, still_shown, continuation = last(shown, *texts)
+    assert (kept, still_shown) == ({}, shown) and "after: [s] context [$]" in continuation
+    assert last(shown, *others)[:2] == (page_module.EMPTY, None)
+    failed, shown, continuation = page_module.on_read(models, "endings", "", "", "", "he")
+    assert "The context is empty." in failed and (shown, continuation) == (None, "")
+    assert last(shown, *texts)[:2] == (page_module.EMPTY, None)
+    result, shown, continuation = last(None, "", "", "", "he")
+    assert (result, shown) == (page_module.EMPTY, None) and "The context is empty." in continuation
+    assert "The number of new tokens must be from 1 to 200." in last(None, *texts, length=float("nan"))[2]
+    opening._open_listed.cache_clear()
+
+
+def test_the_page_refuses_kindly(tmp_path):
+    models = Models(["me/one"], only_listed=True)
+    name, listed, status, *_ = page_module.on_open(models, dict, "me/two")
     assert (name, listed) == ("", {"value": None}) and "".join(Parsed(status).text) == (
         "“me/two” is not among the models of this page. Choose one of the list."
     )
     nothing = look.show_error("No model is open. Choose one and press Open.")
-    assert page_module.on_read("", "a", "", "", "") == nothing
-    assert list(page_module.on_write("", 5, 0, "a", "", "", "")) == [nothing]
+    assert page_module.on_read(models, "", "a", "", "", "") == [nothing, None, ""]
+    assert list(page_module.on_write(models, dict, "", None, 5, 0, "a", "", "", "")) == [
+        [page_module.EMPTY, None, nothing]
+    ]
+
+
+def test_whatever_fails_becomes_a_sentence(opened, tmp_path, monkeypatch, caplog):
+    models = Models([save(opened(None), tmp_path / "tiny")])
+    failure = look.show_error(
+        "The model failed (KeyError). Try another text or model; whoever serves this page finds more in its log."
+    )
+
+    def fail(*_):
+        raise KeyError("/srv/secret")
+
+    monkeypatch.setattr(page_module, "read", fail)
+    monkeypatch.setattr(page_module, "make_prompt", fail)
+    assert page_module.on_read(models, "tiny", "a", "", "", "") == [failure, None, ""]
+    *_, last = page_module.on_write(models, dict, "tiny", None, 5, 0, "a", "", "", "")
+    assert last == [page_module.EMPTY, None, failure]
+    monkeypatch.setattr(models, "open", fail)
+    assert page_module.on_open(models, dict, "tiny")[2] == failure
+    assert caplog.text.count("KeyError: '/srv/secret'") == 3
+    opening._open_listed.cache_clear()
+
+
+def test_half_a_character_of_a_model_is_shown():
+    assert look.show_error("a \ud800 b") == '<div class="gpt1 gpt1-alarm" role="alert"><p>a ? b</p></div>'
 
 
 def test_without_gradio(monkeypatch):
@@ -571,7 +801,7 @@ def test_a_space_starts_from_its_folder_alone(monkeypatch, tmp_path):
     space.write_space(str(folder), ["me/one"])
     started = subprocess.run([sys.executable, "-c", START], cwd=folder, capture_output=True, text=True, timeout=300)
     used = folder / "modeling_gpt1" / "commands" / "playground.py"
-    assert started.stdout == f"(['me/one'], True) {used} {len(look.style_sheet())}\n", started.stderr
+    assert started.stdout == f"(['me/one'], True, '0.0.0.0') {used} {len(look.style_sheet())}\n", started.stderr
 
 
 def test_space_refusals(tmp_path):

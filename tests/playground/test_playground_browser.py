@@ -66,8 +66,8 @@ def models(tiny_model, tiny_tokenizer, tmp_path_factory):
 @pytest.fixture(scope="module")
 def address(models):
     """Of a page that is served in this process."""
-    page, settings = build_page([str(models / "classification"), str(models / "entailment")])
-    _, url, _ = page.queue().launch(prevent_thread_lock=True, quiet=True, share=False, **settings)
+    page, settings = build_page([str(folder) for folder in sorted(models.iterdir(), reverse=True)])
+    _, url, _ = page.launch(prevent_thread_lock=True, quiet=True, share=False, **settings)
     yield url
     page.close()
 
@@ -125,10 +125,9 @@ class Visitor:
             text,
         )
 
-    def open(self, name, expected="is open"):
-        self.type("model", str(name))
-        self.find("#open").click()
-        self.wait_for("status", f"{name} {expected}" if expected == "is open" else expected)
+    def open(self, name):
+        self.find(f"#listed input[value='{name}']").click()
+        self.wait_for("status", f"{name} is open")
 
     def press(self, button, element, expected):
         self.find(f"#{button}").click()
@@ -166,8 +165,8 @@ def tokens(visitor):
     return [(piece.get_attribute("class").split()[1], piece.text.split("\n")[0]) for piece in pieces]
 
 
-def test_classification(visitor, models):
-    visitor.open(models / "classification")
+def test_classification(visitor):
+    visitor.open("classification")
     assert visitor.visible("first", "second", "question", "answers") == ["first"]
     visitor.type("first", "the [e] girl")
     visitor.press("read", "result", "Probabilities")
@@ -181,21 +180,22 @@ def test_classification(visitor, models):
     assert len(visitor.driver.execute_script(FAINT_TEXTS)) == 1
 
 
-def test_hostile_input_is_shown_as_text(visitor, models):
-    visitor.open(models / "entailment")
+def test_hostile_input_is_shown_as_text(visitor):
+    visitor.open("entailment")
     assert visitor.visible("first", "second", "question", "answers") == ["first", "second"]
     visitor.type("first", "the girl")
     visitor.type("second", HOSTILE)
     visitor.press("read", "result", "hypothesis")
-    visitor.open(f"{models}<img src=x onerror=window.harm=1>", expected="There is no folder")
+    visitor.type("model", "/etc<img src=x onerror=window.harm=1>")
+    visitor.press("open", "status", "is neither a model of the list nor the id of a model of the hub")
     assert visitor.finds("#result script, #result img, #status img, #status script") == []
     assert visitor.driver.execute_script("return window.harm === undefined")
     assert "<img src=x" in visitor.text("status")
     visitor.check_page()
 
 
-def test_multiple_choice_with_twenty_answers(visitor, models):
-    visitor.open(models / "multiple_choice")
+def test_multiple_choice_with_twenty_answers(visitor):
+    visitor.open("multiple_choice")
     assert visitor.visible("first", "second", "question", "answers") == ["first", "question", "answers"]
     visitor.type("first", "the old farmer")
     visitor.type("answers", "")
@@ -207,8 +207,8 @@ def test_multiple_choice_with_twenty_answers(visitor, models):
     visitor.check_page()
 
 
-def test_over_long_and_empty_input(visitor, models):
-    visitor.open(models / "classification")
+def test_over_long_and_empty_input(visitor):
+    visitor.open("classification")
     visitor.type("first", " ")
     visitor.press("read", "result", "The text is empty. Write at least one word.")
     visitor.check_page()
@@ -220,8 +220,8 @@ def test_over_long_and_empty_input(visitor, models):
     visitor.check_page()
 
 
-def test_the_continuation_appears_and_stops(visitor, models):
-    visitor.open(models / "None")
+def test_the_continuation_appears_and_stops(visitor):
+    visitor.open("None")
     visitor.type("first", "the old farmer")
     visitor.press("read", "result", "This model has no task head: it has no classes to choose from.")
     visitor.press("write", "continuation", "after: text")
@@ -232,5 +232,22 @@ def test_the_continuation_appears_and_stops(visitor, models):
         if previous == written and len(written) > 40:
             break
     assert written.startswith("Continuation") and len(written) > 40
+    visitor.find("#stop").click()
+    visitor.check_page()
+
+
+def test_nothing_stays_that_is_of_another_text(visitor):
+    visitor.open("None")
+    visitor.type("first", "the old farmer")
+    visitor.press("read", "result", "What the model reads")
+    visitor.press("write", "continuation", "after: text")
+    visitor.find("#stop").click()
+    assert "What the model reads" in visitor.text("result")
+    visitor.type("first", " ")
+    visitor.press("read", "result", "The text is empty.")
+    assert visitor.text("continuation") == ""
+    visitor.type("first", "the girl")
+    visitor.press("write", "continuation", "after: text")
+    assert visitor.text("result") == "What the model makes of it appears here."
     visitor.find("#stop").click()
     visitor.check_page()

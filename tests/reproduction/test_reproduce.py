@@ -66,13 +66,13 @@ with pathlib.Path(__file__).with_name("calls.jsonl").open("a") as file:
 of_task = {"matthews_correlation": 0.1, "normalised": 0.3, "metric": "matthews_correlation", "chance": 0.0}
 of_task |= {"best_known": 0.35, "split": "validation", "num_rows": 20}
 results = {"settings": {}, "results": [{"model": "m", "tasks": {"cola": of_task}}]}
-pathlib.Path(words[words.index("--output") + 1]).write_text(json.dumps(results))
+pathlib.Path(words[words.index("--output_file") + 1]).write_text(json.dumps(results))
 """
 
 
 def reproduce(words: list[str]) -> int:
     """The exit status of the command, without what it does to this process."""
-    return grid.run_grid(reproduce_command.parse_arguments(words), ["gpt1", "reproduce", *words])
+    return grid.run_grid(reproduce_command.parse_arguments(words)[0], ["gpt1", "reproduce", *words])
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def told(capsys) -> str:
 
 
 def names_of(arguments: list[str]) -> list[str]:
-    return [cell.name for cell in plan(reproduce_command.parse_arguments(arguments))]
+    return [cell.name for cell in plan(reproduce_command.parse_arguments(arguments)[0])]
 
 
 def test_whole_seeds_come_first_and_shared_cells_once(command, models):
@@ -206,7 +206,7 @@ def test_a_part_of_the_experiments(command):
 
 
 def keys_of(arguments: list[str]) -> set[str]:
-    return {cell.key for cell in plan(reproduce_command.parse_arguments(arguments))}
+    return {cell.key for cell in plan(reproduce_command.parse_arguments(arguments)[0])}
 
 
 def test_what_makes_another_cell(command, models, data_dir, tmp_path):
@@ -251,7 +251,7 @@ def test_cells_and_commands(stand_ins, command, models, data_dir, tmp_path, caps
     more = ["--lstm_model", str(models[1]), "--experiments", "fine_tuning", "ablations", "layer_transfer"]
     tasks = ["--tasks", "rte", "--transfer_tasks", "story_cloze", "--transfer_layers", "1", "--seeds", "3"]
     assert reproduce(command(*more, *tasks)) == 0
-    model, lstm = (["--model_name_or_path", str(folder), "--do_train"] for folder in models)
+    model, lstm = (["--model", str(folder), "--do_train"] for folder in models)
     calls = stand_ins()
     work = [Path(call.pop(call.index("--output_dir") + 1)) for call in calls]
     common = ["--data_dir", str(data_dir), "--seed", "3", "--output_dir", "--save_strategy", "no"]
@@ -371,7 +371,7 @@ def test_scores_of_tasks_in_parts(stand_ins, command, tmp_path):
     _, trained, *parts = stand_ins()
     assert "--do_train" in trained and not any("--do_train" in call or "--do_predict" in call for call in parts)
     model = trained[trained.index("--output_dir") + 1]
-    assert [(call[1], call[call.index("--model_name_or_path") + 1]) for call in parts] == [
+    assert [(call[1], call[call.index("--model") + 1]) for call in parts] == [
         ("race-middle", model),
         ("race-high", model),
     ]
@@ -428,13 +428,14 @@ def test_zero_shot_of_every_checkpoint(stand_ins, command, models, tmp_path, cap
         (checkpoint / "trainer_state.json").write_text(
             json.dumps({"num_input_tokens_seen": 64 * step, "global_step": step})
         )
-    rows = ["--zero_shot_rows", "20", "--zero_shot_train_rows", "30", "--zero_shot_tasks", "CoLA"]
+    rows = ["--zero_shot_max_eval_samples", "20", "--zero_shot_max_train_samples", "30", "--zero_shot_tasks", "CoLA"]
     assert reproduce(command("--experiments", "zero_shot", "--checkpoints", str(run), *rows)) == 0
     first, second = stand_ins()
-    limits = ["--max_rows", "20", "--max_train_rows", "30"]
-    data = ["--tokenizer_name", str(run), "--tasks", "cola", "--data_dir", str(tmp_path / "data"), *limits, "--output"]
-    assert first[:-1] == ["--model_name_or_path", str(run / "checkpoint-20"), *data]
-    assert second[:-1] == ["--model_name_or_path", str(run / "checkpoint-100"), *data]
+    limits = ["--max_eval_samples", "20", "--max_train_samples", "30"]
+    data = ["--tokenizer_name", str(run), "--tasks", "cola", "--data_dir", str(tmp_path / "data"), *limits]
+    data.append("--output_file")
+    assert first[:-1] == ["--model", str(run / "checkpoint-20"), *data]
+    assert second[:-1] == ["--model", str(run / "checkpoint-100"), *data]
     assert told(capsys) == (
         "[1/2, TIME] zero-shot-gpt1-checkpoint-20: cola 10.0, TIME\n"
         "[2/2, TIME] zero-shot-gpt1-checkpoint-100: cola 10.0, TIME\n"

@@ -11,9 +11,7 @@ import ftfy
 import spacy
 
 SAME_AS = {"\u2014": "-", "\u2013": "-", "\u2015": "-", "\u2026": "...", "\u00b4": "'"}
-SPACED_RUNS = re.compile(
-    "(" + "|".join([*(re.escape(mark) + "+" for mark in '-~!";?+,)(/*[]}{_'), re.escape("|")]) + ")"
-)
+SPACED_RUNS = re.compile("(" + "|".join(re.escape(mark) + "+" for mark in '-~!";?+,)(/*[]}{|_') + ")")
 LINE_BREAK = re.compile(r"\s*\n\s*")
 OTHER_SPACE = re.compile(r"[^\S\n]+")
 

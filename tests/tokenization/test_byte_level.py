@@ -21,7 +21,7 @@ from transformers import (
 from modeling_gpt1 import CausalLMScorer, GPT1DoubleHeadsModel, GPT1ForCausalLM, continue_prompts
 from modeling_gpt1.commands import finetune, pretrain, zero_shot
 from modeling_gpt1.inference.generation import StopAtStrings
-from modeling_gpt1.playground.opening import PlaygroundError, open_model
+from modeling_gpt1.playground.opening import PlaygroundError, open_folder
 from modeling_gpt1.playground.reading import read
 from modeling_gpt1.playground.writing import write_on
 from tokenization import (
@@ -261,7 +261,7 @@ def test_the_commands_train_and_ask_a_gpt2(gpt2_folder, tmp_path):
     (tmp_path / "book.txt").write_text("\n".join(SENTENCES * 6))
     few = ["--max_steps", "2", "--use_cpu", "--disable_tqdm", "True", "--save_strategy", "no", "--warmup_steps", "0"]
     few += ["--per_device_train_batch_size", "4"]
-    source = ["--train_files", str(tmp_path / "book.txt"), "--model_name_or_path", str(gpt2_folder)]
+    source = ["--train_files", str(tmp_path / "book.txt"), "--model", str(gpt2_folder)]
     pretrain.main([*source, *few, "--output_dir", str(tmp_path / "lm")])
     model = GPT1ForCausalLM.from_pretrained(tmp_path / "lm")
     assert model.config.do_layer_norm_before and model.config.vocab_size == 400
@@ -270,7 +270,7 @@ def test_the_commands_train_and_ask_a_gpt2(gpt2_folder, tmp_path):
     rows = [{"text": sentence, "label": index % 2} for index, sentence in enumerate(SENTENCES)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     task = ["--train_file", str(tmp_path / "rows.jsonl"), "--traversal", "classification", "--columns", "text=text"]
-    model = ["--model_name_or_path", str(tmp_path / "lm"), "--output_dir", str(tmp_path / "task"), "--do_train"]
+    model = ["--model", str(tmp_path / "lm"), "--output_dir", str(tmp_path / "task"), "--do_train"]
     finetune.main([*task, *model, *few])
     classifier = pipeline("text-classification", str(tmp_path / "task"), device="cpu")
     assert classifier.tokenizer.extract_token_id == classifier.model.config.extract_token_id == 402
@@ -279,14 +279,14 @@ def test_the_commands_train_and_ask_a_gpt2(gpt2_folder, tmp_path):
     (tmp_path / "data" / "sst2").mkdir(parents=True)
     row = json.dumps({"sentence": "the film was slow", "label": 1}) + "\n"
     (tmp_path / "data" / "sst2" / "validation.jsonl").write_text(row)
-    asked = ["--data_dir", str(tmp_path / "data"), "--tasks", "sst2", "--output", str(tmp_path / "zero.json")]
-    zero_shot.main(["--model_name_or_path", str(tmp_path / "lm"), *asked, "--device", "cpu"])
+    asked = ["--data_dir", str(tmp_path / "data"), "--tasks", "sst2", "--output_file", str(tmp_path / "zero.json")]
+    zero_shot.main(["--model", str(tmp_path / "lm"), *asked, "--device", "cpu"])
     assert json.loads((tmp_path / "zero.json").read_text())["results"][0]["tasks"]["sst2"]["num_rows"] == 1
 
 
 def test_the_playground_reads_a_gpt2(gpt2_folder, tmp_path):
     """Its tokens are GPT-2's, and text stays text."""
-    opened = open_model(str(gpt2_folder))
+    opened = open_folder(str(gpt2_folder), "gpt2")
     assert type(opened.tokenizer) is GPT2Tokenizer
     text = f"The old farmer\n{END_OF_TEXT}"
     (sequence,) = read(opened, {"first": text}).sequences
@@ -300,22 +300,21 @@ def test_the_playground_reads_a_gpt2(gpt2_folder, tmp_path):
     model.save_pretrained(tmp_path / "task")
     opened.tokenizer.save_pretrained(tmp_path / "task")
     with pytest.raises(PlaygroundError, match="its tokenizer has no control tokens"):
-        open_model(str(tmp_path / "task"))
+        open_folder(str(tmp_path / "task"), "task")
     add_control_tokens(opened.tokenizer, model)
     model.save_pretrained(tmp_path / "task")
     opened.tokenizer.save_pretrained(tmp_path / "task")
-    opened = open_model(str(tmp_path / "task"))
+    opened = open_folder(str(tmp_path / "task"), "task")
     (sequence,) = read(opened, {"first": "a", "second": "b"}).sequences
     assert [token.piece for token in sequence] == ["[s]", "a", "[$]", "b", "[e]"]
 
 
-def test_the_example_of_the_readme(gpt2_folder):
-    readme = Path(__file__).parents[2] / "README.md"
-    (block,) = (b for b in readme.read_text(encoding="utf-8").split("```python\n") if "openai-community/gpt2" in b)
-    names, block = {}, block.partition("```")[0]
-    exec(compile(block.replace("openai-community/gpt2", str(gpt2_folder)), str(readme), "exec"), names)
-    assert names["model"].config.vocab_size == len(names["tokenizer"]) == 403
-    assert type(names["model"]) is GPT1DoubleHeadsModel
+def test_the_sizes_of_the_successors_in_the_docs():
+    page = (Path(__file__).parents[2] / "docs" / "pretrain.md").read_text(encoding="utf-8")
+    (block,) = (block.partition("```")[0] for block in page.split("```python\n") if "sliding_window" in block)
+    names = {}
+    exec(block, names)
     with torch.device("meta"):
         sizes = [GPT1ForCausalLM(names[name]).num_parameters() for name in ("gpt2", "gpt3")]
     assert sizes == [124_439_808, 125_226_240]
+    assert "124,439,808 and 125,226,240 parameters" in page

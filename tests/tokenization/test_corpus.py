@@ -549,6 +549,22 @@ def test_a_link_that_loops_shows_a_file_once(tmp_path):
         assert [row["text"] for row in load_documents(source)] == ["the old farmer", "a girl"]
 
 
+def test_several_links_that_loop_are_followed_once_each(tmp_path):
+    """Two that lead back to one folder give it 2 to the power of 40 names, as far as the system follows links."""
+    folder, other = tmp_path / "books", tmp_path / "other"
+    for name in ("books/sub/sub", "other"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("books/1.txt", "books/sub/2.txt", "books/sub/sub/3.txt", "other/4.txt", "books/sub/.5.txt"):
+        (tmp_path / name).write_text(name)
+    links = {"books/back": folder, "books/sub/up": folder, "books/sub/sub/top": folder / "sub", "books/out": other}
+    for name, target in links.items():
+        (tmp_path / name).symlink_to(target)
+    for pattern, numbers in {"**": "1423", "**/*.txt": "1423", "**/sub/*.txt": "23", "s*/**/*.txt": "1423"}.items():
+        texts = [row["text"] for row in load_documents(f"{folder}/{pattern}")]
+        assert sorted(text[-5] for text in texts) == sorted(numbers), pattern
+    assert [row["text"] for row in load_documents(f"{tmp_path}/**/**/4.txt")] == ["other/4.txt"]
+
+
 PREPARE_HALF = """
 import sys, time
 from tokenization import GPT1Tokenizer, corpus, documents, load_blocks

@@ -144,6 +144,13 @@ def test_refusals(write, tmp_path):
         ),
         (
             "i.jsonl.gz",
+            # An impossible block of data behind a right header.
+            bytes.fromhex("1f8b080000000000020354564aca4fa954b252504a54d251"),
+            "{path} is not the gzip file that its name says (Error -3 while decompressing data: invalid code lengths "
+            "set). Compress it again.",
+        ),
+        (
+            "i.jsonl.gz",
             b"body",
             "{path} is not the gzip file that its name says (Not a gzipped file (b'bo')). Compress it again.",
         ),

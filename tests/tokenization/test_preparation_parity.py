@@ -7,7 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
+from tokenizers import normalizers
 
+from tokenization import word_rules
 from tokenization.tokenization_gpt1 import GPT1Tokenizer
 
 ftfy = pytest.importorskip("ftfy")
@@ -49,6 +51,11 @@ POOLS = {
         "café naïve Москва Привет. Αθήνα ΟΔΟΣ 日本語 中文。 한국어. עברית العربية. हिन्दी ไทย. é. É. ß ﬁne "
         "ｗｉｄｅ！ Ａ１ İstanbul e\u0301 Å ﬃ Ĳ soft\u00adhyphen zero\u200bwidth x\u0308. bad\u0007bell"
     ),
+    "marks": (
+        "-\u0301 a!\u0301b “\u0301b …\u0301 ☺\u0301 ©\ufe0f ☺\ufe0f *\ufe0f\u20e3 -🏽 \u0301abc Ａ\u0301b Ĳ\u0301 "
+        "ế e\u0302\u0301 ’\u05b0x \u200c-\u200d \u037e a\u1ffdb"
+    ),
+    "bars": "|| ||| a||b a|b |x| (a||b) |,| {|} ||-|| c:||d",
     "entities": ("&amp; &lt;b&gt; &quot;hi&quot; it&#39;s AT&amp;T"),
 }
 POOLS = {name: text.split(" ") for name, text in POOLS.items()}
@@ -98,6 +105,21 @@ def test_every_piece_alone_and_in_a_sentence(tokenizer, oracle, pool):
             assert words_of(tokenizer, text) == oracle.words(text), text
 
 
+def test_the_table_has_every_character_and_no_other():
+    table = word_rules._character_table()
+    codes = [code for code in range(1, 0x110000) if not 0xD800 <= code < 0xE000]
+    expected = "x".join(table.get(chr(code), chr(code)) for code in codes)
+    normalizer = normalizers.Precompiled(word_rules._double_array(table))
+    assert normalizer.normalize_str("x".join(map(chr, codes))) == expected
+
+
+@pytest.mark.parametrize("sign", '-~!";?+,)(/*[]}{|_')
+def test_the_oracle_sets_runs_of_a_sign_apart(oracle, sign):
+    """The released expression has each of these signs one or more times, the vertical bar as well."""
+    assert oracle_module.standardise(f"a{sign * 2}b{sign}") == f"a {sign * 2} b {sign}"
+    assert oracle.words(f"a{sign * 2}b") == (["a", sign * 2, "b"] if sign in "-~/|" else ["a", sign, sign, "b"])
+
+
 @pytest.mark.parametrize("space", SPACES)
 def test_white_space(tokenizer, oracle, space):
     text = f"{space}One word.{space}{space}Don't!{space}"
@@ -111,6 +133,10 @@ def test_random_texts(tokenizer, oracle, glued, least):
     texts = [make_text(generator, glued) for _ in range(3000)]
     equal = [words_of(tokenizer, text) == oracle.words(text) for text in texts]
     assert sum(equal) / len(equal) >= least
+
+
+def test_a_letter_composes_with_a_mark_behind_a_removed_character(tokenizer, oracle):
+    assert words_of(tokenizer, "e\u0007\u0301t") == oracle.words("e\u0007\u0301t") == ["ét"]
 
 
 def test_ids_equal_the_oracle_and_not_a_plain_split(tokenizer, oracle):

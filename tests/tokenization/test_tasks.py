@@ -444,11 +444,11 @@ def test_a_failure_of_the_hub_is_passed_on_with_the_way_out(monkeypatch):
         raise ConnectionError("Couldn't reach 'stanfordnlp/snli' on the Hub")
 
     monkeypatch.setattr("tokenization.tasks.load_dataset", fail)
-    with pytest.raises(RuntimeError) as e:
+    with pytest.raises(OSError) as e:
         load_task("snli")
     assert str(e.value) == (
         "Could not load task 'snli' from the hub (data set 'stanfordnlp/snli', configuration 'plain_text'): "
-        "ConnectionError: Couldn't reach 'stanfordnlp/snli' on the Hub\n"
+        "ConnectionError: Couldn't reach 'stanfordnlp/snli' on the Hub. "
         "To load it from files, pass data_dir: a folder with files named train, validation, test (those that there "
         "are), each ending in .jsonl, .jsonl.gz, .csv, .parquet."
     )

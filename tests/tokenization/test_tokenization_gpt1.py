@@ -15,8 +15,8 @@ import torch
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer, TokenizersBackend, pipeline
 
-from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForSequenceClassification
-from tokenization import GPT1Tokenizer, TraversalCollator
+from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1ForSequenceClassification
+from tokenization import GPT1Tokenizer, TraversalCollator, join_continuation
 
 PIECES = ["<unk>", *"abcdehilnorstuwy.,'![]$<>-", "\n"]
 PIECES += [piece + "</w>" for piece in PIECES[1:]]
@@ -101,10 +101,10 @@ ROWS = ["Hello, don't say [s] or $!", "", " \n ", "“Hello”—do 😀 &lt;d&g
 
 
 class InFull(GPT1Tokenizer):
-    """Makes a batch as transformers does, with every field of the encodings at once."""
+    """Makes a batch as transformers does, with every field of the encodings at once; test_offsets.py has the spans."""
 
     def _encode_plus(self, *given, **options):
-        return TokenizersBackend._encode_plus(self, *given, **{**options, "split_special_tokens": True})
+        return self._encode_in_full(*given, **{**options, "split_special_tokens": True})
 
 
 def full_batch(tokenizer, *texts, **options):
@@ -254,6 +254,40 @@ def test_the_beginning_of_a_text_is_the_beginning_of_its_ids(with_control, tmp_p
 
 
 @pytest.mark.parametrize("opened_by", [AutoTokenizer, TokenizersBackend, GPT1Tokenizer])
+def test_a_tokenizer_without_control_tokens_scores_without_a_flag(tokenizer, tmp_path, opened_by):
+    tokenizer.save_pretrained(tmp_path)
+    opened = opened_by.from_pretrained(tmp_path)
+    assert (opened.bos_token, opened.eos_token, opened.eos_token_id) == (None, "<unk>", 0)
+    assert scored(opened, "hello", " hello,") == ([VOCAB["hello</w>"]], [VOCAB["hello</w>"], VOCAB[",</w>"]])
+
+
+def test_the_end_of_text_becomes_the_extract_token(tokenizer, tmp_path):
+    tokenizer.save_pretrained(tmp_path)
+    opened = GPT1Tokenizer.from_pretrained(tmp_path)
+    opened.add_control_tokens()
+    assert (opened.bos_token, opened.eos_token) == ("[s]", "[e]")
+
+
+def test_texts_that_are_cut_at_their_beginning_are_told_of(with_control, caplog):
+    def told(tokenizer, *texts):
+        caplog.clear()
+        logging.Logger.warning_once.cache_clear()
+        with caplog.at_level(logging.WARNING):
+            for text in texts:
+                tokenizer.encode(text)
+        return [record.getMessage() for record in caplog.records]
+
+    assert told(with_control, "hello hello,", "hello") == [
+        "The ids of a text end in [e], so that those of its beginning are no beginning of them: a continuation that "
+        "is cut off there lacks its first token and has [e]. To score continuations, open the tokenizer with "
+        "`add_bos_token=True`, which puts [s] before a text and nothing behind it (lm-evaluation-harness: "
+        "`--model_args add_bos_token=True,…`)."
+    ]
+    assert told(with_control, "hello", "hello hello,", "hello hello,", "", "do") == []
+    assert told(GPT1Tokenizer(vocab=VOCAB, merges=MERGES), "hello hello,", "hello") == []
+
+
+@pytest.mark.parametrize("opened_by", [AutoTokenizer, TokenizersBackend, GPT1Tokenizer])
 def test_text_stays_text_where_special_tokens_are_not_to_be_split(with_control, tmp_path, opened_by, caplog):
     logging.Logger.warning_once.cache_clear()
     with_control.save_pretrained(tmp_path)
@@ -277,6 +311,22 @@ def test_text_stays_text_where_special_tokens_are_not_to_be_split(with_control, 
 def test_zero_bytes_and_colours_of_a_terminal_are_removed(tokenizer, text):
     plain = re.sub(r"\x00|\x1b\[[0-9;]*[A-Za-z]", "", text)
     assert tokenizer(text)["input_ids"] == tokenizer(plain)["input_ids"]
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "half"),
+    [
+        (("he\ud800llo",), "The text", "'\\ud800', at index 2"),
+        (("hello", "do\udfff"), "The text", "'\\udfff', at index 2"),
+        ((["hello", "\udc80"],), "Text 1 of the batch", "'\\udc80', at index 0"),
+    ],
+)
+def test_half_of_a_surrogate_pair(tokenizer, given, name, half):
+    message = f"{name} holds half of a surrogate pair, {half}, which is no character. Remove it, or read the data as "
+    for options in ({}, {"return_offsets_mapping": True}):
+        assert message_of(tokenizer, *given, **options) == message + "UTF-8."
+    with pytest.raises(TypeError):
+        tokenizer(["hello", 3])
 
 
 def test_a_spelled_control_token_is_its_characters(with_control):
@@ -367,6 +417,28 @@ def test_pipeline(with_control, tmp_path, tiny_config):
     (answer,) = classify("Hello [s]!")
     logits = model(**with_control("Hello [s]!", return_tensors="pt")).logits
     assert answer["score"] == pytest.approx(logits.softmax(-1).max().item(), abs=1e-6)
+
+
+@pytest.mark.parametrize("has_control", [False, True])
+def test_a_folder_goes_on_with_a_text_in_a_pipeline(tokenizer, tmp_path, randomise, tiny_config, has_control):
+    model_class = GPT1DoubleHeadsModel if has_control else GPT1ForCausalLM
+    model = randomise(model_class(tiny_config(vocab_size=len(tokenizer))))
+    if has_control:
+        tokenizer.add_control_tokens(model)
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    options = {"max_new_tokens": 8, "do_sample": False}
+    before = torch.tensor([[VOCAB["hello</w>"], VOCAB[",</w>"]]])
+    model = GPT1ForCausalLM.from_pretrained(tmp_path)
+    ids = model.generate(before, pad_token_id=0, **options)[0, 2:]
+    text = join_continuation(tokenizer.decode(ids, skip_special_tokens=True), "hello ,")
+    assert text.strip()
+    go_on = pipeline("text-generation", str(tmp_path), device="cpu")
+    assert go_on("Hello,", **options) == [{"generated_text": f"Hello,{text}"}]
+    assert go_on(["Hello,"], return_full_text=False, **options) == [[{"generated_text": text}]]
+    assert AutoTokenizer.from_pretrained(tmp_path)("hello,")["input_ids"] == tokenizer("hello,")["input_ids"]
+    go_on.tokenizer.save_pretrained(tmp_path / "again")
+    assert GPT1Tokenizer.from_pretrained(tmp_path / "again")("hello,")["input_ids"] == tokenizer("hello,")["input_ids"]
 
 
 def test_the_auto_class_knows_the_configuration(with_control, tmp_path):

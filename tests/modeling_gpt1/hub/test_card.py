@@ -26,7 +26,7 @@ from modeling_gpt1.hub.card import (
 
 ABOUT = """: the Transformer decoder of
 [Improving Language Understanding by Generative Pre-Training](https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf)
-(Radford, Narasimhan, Salimans and Sutskever, 2018), made with [gpt1-hf](https://pypi.org/project/gpt1-hf/)."""
+(Radford, Narasimhan, Salimans and Sutskever, 2018), made with gpt1-hf."""
 
 CITATION = """## Citation
 
@@ -95,10 +95,10 @@ It was fine-tuned from [me/base](https://huggingface.co/me/base).
 
 ## How to use
 
-With the package:
+With the package gpt1-hf, installed from its repository by `pip install .` in a checkout:
 
 ```python
-import modeling_gpt1, tokenization  # pip install gpt1-hf; makes GPT-1 known to transformers
+import modeling_gpt1, tokenization  # makes GPT-1 known to transformers
 
 from transformers import pipeline
 
@@ -184,10 +184,10 @@ No evaluation is known to this card.
 
 ## How to use
 
-With the package:
+With the package gpt1-hf, installed from its repository by `pip install .` in a checkout:
 
 ```python
-import modeling_gpt1, tokenization  # pip install gpt1-hf; makes GPT-1 known to transformers
+import modeling_gpt1, tokenization  # makes GPT-1 known to transformers
 
 {usage}
 ```

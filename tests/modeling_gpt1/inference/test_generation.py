@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from transformers import GenerationConfig, StopStringCriteria
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import GenerationConfig, StopStringCriteria, TokenizersBackend
 
-from modeling_gpt1 import GPT1ForCausalLM, StopAtStrings, continue_prompts
+from modeling_gpt1 import GPT1ForCausalLM, SampleCallback, StopAtStrings, continue_prompts
 from modeling_gpt1.inference import generation
 from tokenization import tokenization_gpt1
 
@@ -76,7 +77,7 @@ def loop(model, tokenizer, prompt, number):
 
 def test_prompts_of_any_length_are_continued_as_alone(model, tiny_tokenizer):
     expected = [loop(model, tiny_tokenizer, prompt, 12) for prompt in PROMPTS]
-    texts = [[tiny_tokenizer.decode(ids, skip_special_tokens=True)] for ids in expected]
+    texts = [[" " + tiny_tokenizer.decode(ids, skip_special_tokens=True)] for ids in expected]
     assert len({text for (text,) in texts}) == 3
     assert continue_prompts(model, tiny_tokenizer, PROMPTS, max_new_tokens=12, do_sample=False) == texts
     backwards = continue_prompts(model, tiny_tokenizer, PROMPTS[::-1], max_new_tokens=12, do_sample=False)
@@ -95,7 +96,8 @@ def test_continuations_of_a_prompt_stay_together(model, tiny_tokenizer):
     torch.manual_seed(0)
     sequences = model.generate(**inputs.convert_to_tensors("pt"), pad_token_id=0, **options)
     length = len(inputs["input_ids"][0])
-    assert sum(texts, []) == tiny_tokenizer.batch_decode(sequences[:, length:], skip_special_tokens=True)
+    decoded = tiny_tokenizer.batch_decode(sequences[:, length:], skip_special_tokens=True)
+    assert sum(texts, []) == [" " + text for text in decoded]
 
 
 def test_a_continuation_ends_before_its_stop(model, tiny_tokenizer):
@@ -104,7 +106,7 @@ def test_a_continuation_ends_before_its_stop(model, tiny_tokenizer):
     texts = [tiny_tokenizer.decode(ids, skip_special_tokens=True) for ids in whole]
     string = next(word for word in texts[0].split()[1:] if all(word not in text for text in texts[1:]))
     assert string == "and" and texts[0].startswith("new and")
-    expected = ["new", *texts[1:]]
+    expected = [" " + text for text in ["new", *texts[1:]]]
     generated = continue_prompts(model, tiny_tokenizer, PROMPTS, max_new_tokens=12, stop=[string], do_sample=False)
     assert generated == [[text] for text in expected]
 
@@ -128,7 +130,53 @@ def test_a_token_that_ends_a_continuation(model, tiny_tokenizer, stop):
         handle.remove()
     assert len(steps) == 6
     first, second = zip(*steps, strict=True)
-    assert generated == [[tiny_tokenizer.decode(first[:5])], [tiny_tokenizer.decode(second[:3])]]
+    assert generated == [[" " + tiny_tokenizer.decode(first[:5])], [" " + tiny_tokenizer.decode(second[:3])]]
+
+
+def test_a_continuation_begins_a_new_word_or_ends_the_last_one(model, tiny_tokenizer):
+    def first_text(prompt, **options):
+        return continue_prompts(model, tiny_tokenizer, [prompt], max_new_tokens=6, do_sample=False, **options)[0][0]
+
+    ids = tiny_tokenizer("the old far", add_special_tokens=False)["input_ids"]
+    expected = tiny_tokenizer.decode(loop(model, tiny_tokenizer, "the old far", 6))
+    assert first_text("the old far") == " " + expected
+    assert first_text("the old far ") == first_text("the old far \n") == expected
+    opened = generation._reopen_words(tiny_tokenizer, ["the old far", "the old far ", "a?"], [ids, ids, ids])
+    assert opened[1:] == [ids, ids]
+    assert "".join(tiny_tokenizer.convert_ids_to_tokens(opened[0])) == "the</w>old</w>far"
+    sequence = model.generate(torch.tensor([opened[0]]), max_new_tokens=6, do_sample=False, pad_token_id=0)
+    assert "the old far" + first_text("the old far", same_word=True) == tiny_tokenizer.decode(sequence[0])
+    assert first_text("the old far ", same_word=True) == expected
+
+
+def test_words_are_joined_behind_their_prompt(tiny_tokenizer):
+    prompt = 'He said, "the old farmer'
+    shown = [generation.join_to_prompt(tiny_tokenizer, ', " and', prompt, capitals=flag) for flag in (False, True)]
+    assert shown == ['," and', '," and']
+    assert generation.join_to_prompt(tiny_tokenizer, ". it is", "It was. ", capitals=True) == ". It is"
+    assert generation.join_to_prompt(tiny_tokenizer, "it is", "It was. ", capitals=True) == "It is"
+    assert generation.join_to_prompt(tiny_tokenizer, "n't go", "they do") == "n't go"
+
+
+def test_other_tokenizers_have_spaces_of_their_own():
+    byte_level = Tokenizer(models.BPE())
+    byte_level.pre_tokenizer, byte_level.decoder = pre_tokenizers.ByteLevel(), decoders.ByteLevel()
+    other = TokenizersBackend(tokenizer_object=byte_level)
+    assert generation.join_to_prompt(other, "ness , it", "dark", same_word=True, capitals=True) == "ness , it"
+
+
+def test_a_prompt_never_becomes_a_control_token(model, tiny_tokenizer, tmp_path):
+    """Also where another class opened the tokenizer and was told to let text become control tokens."""
+    tiny_tokenizer.save_pretrained(tmp_path)
+    opened = TokenizersBackend.from_pretrained(tmp_path, split_special_tokens=False)
+    prompts = ["the [e] farmer", "[s] a [$]"]
+    assert tiny_tokenizer.extract_token_id in opened(prompts[0], add_special_tokens=False)["input_ids"]
+    options = {"max_new_tokens": 4, "do_sample": False, "stop": ["a [e]"]}
+    assert continue_prompts(model, opened, prompts, **options) == continue_prompts(
+        model, tiny_tokenizer, prompts, **options
+    )
+    callback = SampleCallback(opened, prompts)
+    assert callback._encode()["input_ids"] == tiny_tokenizer(prompts, add_special_tokens=False)["input_ids"]
 
 
 @pytest.mark.parametrize("prompt", ["", " \n "])

@@ -353,6 +353,33 @@ class TestPretraining:
         trainer.train()
         return trainer.state.log_history
 
+    @pytest.mark.parametrize(
+        ("batch_size", "accumulation", "drop_last", "left"),
+        [(1, 4, False, 2), (1, 8, False, 6), (2, 2, False, None), (2, 3, False, None), (1, 4, True, None)],
+    )
+    def test_rebalanced_batches_repeat_no_row(self, tmp_path, batch_size, accumulation, drop_last, left):
+        trainer = self._trainer(
+            tmp_path,
+            batch_size,
+            accumulation,
+            train_sampling_strategy="batch_rebalance",
+            max_steps=-1,
+            num_train_epochs=1,
+            dataloader_drop_last=drop_last,
+        )
+        if left is None:
+            rows = [row for batch in trainer.get_train_dataloader() for row in batch["input_ids"].tolist()]
+            assert len(rows) == (4 if drop_last else 6)
+            return
+        with pytest.raises(ValueError) as error:
+            trainer.train()
+        assert str(error.value) == (
+            f"`train_sampling_strategy` is 'batch_rebalance', and 6 rows leave {left} for the last update of a pass, "
+            f"fewer than its {accumulation} micro-batches (processes × `gradient_accumulation_steps`): some rows "
+            "would be trained twice. Pass `dataloader_drop_last=True` to leave them out, or take another strategy, "
+            "such as 'group_by_length'."
+        )
+
     def test_a_resumed_run_ends_with_the_same_weights(self, tmp_path):
         runs = {"dropout": 0.1, "max_steps": 6, "train_sampling_strategy": "random"}
         whole = self._trainer(tmp_path / "whole", 2, 1, **runs)
@@ -573,5 +600,6 @@ def _without_hub(arguments):
 @pytest.mark.parametrize("arguments", [GPT1TrainingArguments, GPT1PretrainingArguments])
 @pytest.mark.parametrize("has_accelerator", [True, False])
 def test_memory_is_pinned_for_an_accelerator_alone(arguments, has_accelerator, tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: has_accelerator)
+    device = torch.device("mps" if has_accelerator else "cpu")
+    monkeypatch.setattr("modeling_gpt1.training.arguments.default_device", lambda: device)
     assert arguments(str(tmp_path)).dataloader_pin_memory is has_accelerator

@@ -1,0 +1,70 @@
+"""What becomes of an error: one sentence for a user's mistake, a traceback for a mistake in the code."""
+
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+USAGE, INTERRUPTED = 2, 130  # exit codes, as those of shells
+# What may be missing, by the extra that brings it.
+EXTRAS = {"matplotlib": "plot"}
+# The packages raise these with sentences for the user.
+OF_USERS = (ValueError, ImportError, FloatingPointError)
+
+
+@contextmanager
+def one_sentence(command: str, debug: bool) -> Iterator[None]:
+    """Within, errors of users and interruptions end the process with a line on stderr.
+
+    Args:
+        command: what the line begins with.
+        debug: whether the traceback comes before it.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        end(command, "interrupted.", INTERRUPTED)
+    except BrokenPipeError:  # the reader of the output has gone, such as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except Exception as error:
+        sentence = sentence_of(error)
+        if sentence is None:
+            raise
+        if debug:
+            traceback.print_exception(error)
+        end(command, sentence, USAGE)
+
+
+def end(command: str, sentence: str, code: int) -> None:
+    # Each process of a launch says which it is: the others may not know of its error.
+    rank, size = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
+    who = f"gpt1 {command}" if size == "1" else f"gpt1 {command}, process {rank} of {size}"
+    print(f"{who}: {sentence}", file=sys.stderr, flush=True)
+    sys.exit(code)
+
+
+def sentence_of(error: Exception) -> str | None:
+    """What the user is told, or None for a mistake in the code.
+
+    A ValueError that a statement `raise` made is a sentence; one that Python or a library made of C comes from code
+    that did not expect it.
+    """
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}."
+    if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
+        return f"{error.name} is not installed. Install it, or this package with its extra {EXTRAS[error.name]!r}."
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    is_meant = isinstance(error, OF_USERS) and (last.line or "").startswith("raise")
+    if not (is_meant or isinstance(error, OSError)):
+        return None
+    if is_ours(last.filename):
+        return str(error)
+    sentence = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    return f"{sentence}. The flag --debug shows where this comes from."
+
+
+def is_ours(filename: str) -> bool:
+    return {"modeling_gpt1", "tokenization", "gpt1_entry"} & set(Path(filename).parts[:-1]) != set()

@@ -1,0 +1,53 @@
+"""Settings of a command in a file, .yaml or .json: as the words that would be typed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from .flags import FINETUNE_FLAG, rename
+
+
+def read_settings(command: str, file: str) -> list[str]:
+    """The words that give the command the settings of the file.
+
+    Raises:
+        ValueError: no such file, no settings in it, or a name that is no flag of the command.
+    """
+    settings = load(Path(file))
+    rest = settings.pop(FINETUNE_FLAG.removeprefix("--"), None) if command == "reproduce" else None
+    words = [word for name, value in settings.items() for word in as_words(str(name), value)]
+    try:
+        return [*rename(command, words), *([FINETUNE_FLAG, *map(str, rest)] if rest else ())]
+    except ValueError as error:
+        raise ValueError(f"--config {file}: {error}") from error
+
+
+def load(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise ValueError(f"--config {path} does not exist. Pass a .yaml or .json file, such as the run.yaml of a run.")
+    import yaml  # only where there is such a file
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        settings = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        reason = f"{error.problem} at line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}"
+        raise ValueError(f"--config {path} is not YAML: {reason}. Correct the file.") from error
+    except (ValueError, yaml.YAMLError) as error:
+        kind, reason = ("JSON" if path.suffix == ".json" else "YAML"), " ".join(str(error).split())
+        raise ValueError(f"--config {path} is not {kind}: {reason}. Correct the file.") from error
+    if not isinstance(settings, dict):
+        raise ValueError(f"--config {path} has no settings. A line is `name: value`, such as `seed: 1`.")
+    return settings
+
+
+def as_words(name: str, value: Any) -> list[str]:
+    """`seed: 1` as `--seed=1`; what is None or empty is left at its default."""
+    flag = f"--{name}"
+    if value is None or value == []:
+        return []
+    if isinstance(value, list):
+        return [flag, *map(str, value)]
+    if isinstance(value, bool | dict):
+        value = json.dumps(value)
+    return [f"{flag}={value}"]

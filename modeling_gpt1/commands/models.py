@@ -1,0 +1,76 @@
+"""Whether there is a model where a flag says, asked once and before anything is opened."""
+
+import difflib
+import re
+from pathlib import Path
+
+from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+from huggingface_hub.errors import (
+    EntryNotFoundError,
+    GatedRepoError,
+    HfHubHTTPError,
+    HTTPError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
+
+SECONDS = 5  # for the hub to answer
+MODEL = ("config.json",)
+TOKENIZER = ("tokenizer_config.json", "tokenizer.json", "vocab.json")
+HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+
+
+def check_model(flag: str, name: str | None, files: tuple[str, ...] = MODEL) -> None:
+    """
+    Args:
+        flag: what named it, such as "--model".
+        name: a folder or a hub id; None passes.
+        files: it must have one of them.
+
+    Raises:
+        ValueError: there is none, or the hub cannot be asked.
+    """
+    if name is None or any(Path(name, file).is_file() for file in files):
+        return
+    path = Path(name)
+    if path.is_dir():
+        inside = sorted(found.parent.name for found in path.glob(f"*/{files[0]}"))
+        hint = f" Its folders {', '.join(inside[:5])} have one." if inside else ""
+        raise ValueError(f"{flag} {name} is a folder without {files[0]}.{hint} Pass a folder with one, or a hub id.")
+    if path.exists():
+        raise ValueError(f"{flag} {name} is a file. Pass the folder with a {files[0]}, or a hub id.")
+    if HUB_ID.fullmatch(name) is None:
+        near = similar(path, " There is {}.")
+        raise ValueError(f"{flag} {name} does not exist.{near} Pass a folder, or a hub id such as owner/name.")
+    if not any(isinstance(try_to_load_from_cache(name, file), str) for file in files):
+        ask_hub(flag, name, files)
+
+
+def ask_hub(flag: str, name: str, files: tuple[str, ...]) -> None:
+    what = f"{flag} {name}: there is no such folder{similar(Path(name), ' (but {})')},"
+    try:
+        get_hf_file_metadata(hf_hub_url(name, files[0]), timeout=SECONDS)
+    except OfflineModeIsEnabled:
+        reason = "and HF_HUB_OFFLINE forbids to ask the hub. Pass a folder, or unset it."
+    except GatedRepoError:
+        reason = "and the model of the hub is gated. Ask for access on its page, and log in with `hf auth login`."
+    except RepositoryNotFoundError:
+        reason = "and the hub has no such model for you. Correct the id, or log in with `hf auth login`."
+    except EntryNotFoundError:
+        if files != MODEL:  # one of the others may be there
+            return
+        reason = f"and the hub's repository has no {files[0]}. Pass a model."
+    except HfHubHTTPError as error:
+        reason = f"and the hub answers with status {error.response.status_code}. Try again later, or pass a folder."
+    except HTTPError as error:
+        reason = f"and the hub ({constants.ENDPOINT}) cannot be reached: {error}. Pass a folder, or connect."
+    else:
+        return
+    raise ValueError(f"{what} {reason}")
+
+
+def similar(path: Path, text: str) -> str:
+    """The text with the names beside it that are like that of the path, if there are any."""
+    beside = [other.name for other in path.parent.iterdir() if other.is_dir()] if path.parent.is_dir() else []
+    near = difflib.get_close_matches(path.name, beside, n=3)
+    return text.format(", ".join(str(path.parent / name) for name in near)) if near else ""

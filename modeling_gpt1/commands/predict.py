@@ -1,0 +1,200 @@
+r"""Classifies, scores or chooses for each row of a file, with a model that `gpt1 finetune` wrote.
+
+    gpt1 predict out/own --file new.csv
+    gpt1 predict out/own --file new.csv --output_file predictions.csv
+
+The folder knows its traversal, its columns and the names of its classes. Where the columns of the file have other
+names, say which play which role: `--columns text=review`.
+
+There is a line per row of the file, in its order. At the terminal and in a .jsonl file it is an object:
+
+    index    the row's place
+    label    the name of the class, or the index of the choice
+    scores   the probabilities of all classes or choices
+    score    the number that regression predicts, instead of label and scores
+    error    why a row cannot be read, instead of these
+
+A .csv file has them as columns, with `score_<class>` for each class.
+"""
+
+import csv
+import json
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from datasets import Dataset
+from transformers import (
+    AutoModelForMultipleChoice,
+    AutoModelForSequenceClassification,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
+from transformers.hf_argparser import HfArg
+
+from tokenization import TraversalCollator, open_tokenizer
+from tokenization.files import read_file
+from tokenization.own_files import check_columns, check_file
+
+from ..inference.devices import default_device
+from ..training.preparation import open_config
+from .arguments import CommandParser
+from .finetune import parse_columns
+from .models import TOKENIZER, check_model
+
+ENDINGS = (".jsonl", ".csv")
+CHUNK = 1024  # rows that are sorted by length and written together
+
+
+@dataclass
+class PredictionArguments:
+    """Which model, which rows, and where to write."""
+
+    file: str = HfArg(help="The rows: a .jsonl, .jsonl.gz, .csv or .parquet file.")
+    model: str | None = HfArg(default=None, help="The fine-tuned model: folder or hub id; also without the flag.")
+    output_file: str | None = HfArg(default=None, help="Where to write: .jsonl or .csv. Default: the terminal.")
+    columns: list[str] = HfArg(default_factory=list, help="role=column pairs. Default: those of the fine-tuning.")
+    max_length: int | None = HfArg(
+        default=None, help="Most tokens of a sequence. Default: the positions that the model has."
+    )
+    batch_size: int = HfArg(default=32, help="Rows that are computed together.")
+    tokenizer_name: str | None = HfArg(
+        default=None, help="Tokenizer: folder or hub id. Default: the one beside the model."
+    )
+    device: str | None = HfArg(default=None, help="Default: an accelerator, if there is one, else cpu.")
+
+    def __post_init__(self):
+        check_file("--file", Path(self.file))
+        if self.output_file is not None and not self.output_file.endswith(ENDINGS):
+            raise ValueError(
+                f"--output_file {self.output_file} is of an unknown kind. Pass a name that ends in "
+                f"{' or '.join(ENDINGS)}."
+            )
+        if self.batch_size < 1:
+            raise ValueError(f"--batch_size is {self.batch_size}, but must be at least 1.")
+
+
+class Predictor:
+    """A fine-tuned model with all that its folder knows of its task."""
+
+    def __init__(self, args: PredictionArguments):
+        self.config = open_config(args.model)
+        if self.config.traversal is None:
+            raise ValueError(
+                f"--model {args.model} has no task head: it is a language model. Pass a folder that `gpt1 finetune` "
+                "wrote."
+            )
+        self.columns = parse_columns(args.columns) or self.config.columns
+        if not self.columns:
+            raise ValueError(
+                f"The config of {args.model} does not say which columns it was fine-tuned on. Pass --columns, such as "
+                "--columns text=review."
+            )
+        self.columns = {role: column for role, column in self.columns.items() if role != "label"}
+        self.batch_size = args.batch_size
+        self.collator = TraversalCollator(
+            open_tokenizer(args.tokenizer_name or args.model),
+            self.config.traversal,
+            self.columns,
+            max_length=args.max_length or self.config.max_position_embeddings,
+        )
+        self.model = open_model(args, self.config)
+
+    @property
+    def class_names(self) -> list[str] | None:
+        """In the order of their ids; None where there are choices or numbers."""
+        is_class = self.config.traversal != "multiple_choice" and not self.config.is_regression
+        return list(self.config.id2label.values()) if is_class else None
+
+    def predict(self, rows: Dataset) -> Iterator[dict]:
+        """A record per row."""
+        for first in range(0, len(rows), CHUNK):
+            records, lengths = [], {}
+            chunk = rows.select(range(first, min(first + CHUNK, len(rows)))).to_list()
+            for place, row in enumerate(chunk):
+                records.append({"index": first + place})
+                try:
+                    (lengths[place],) = self.collator.lengths([row])
+                except ValueError as error:
+                    records[place]["error"] = re.sub(r"^Row 0 of the data( \(.*?\))?: ", "", str(error))
+            places = sorted(lengths, key=lengths.get)
+            for start in range(0, len(places), self.batch_size):
+                batch = places[start : start + self.batch_size]
+                for place, logits in zip(batch, self.logits([chunk[place] for place in batch]), strict=True):
+                    records[place].update(self.describe(logits))
+            yield from records
+
+    @torch.inference_mode()
+    def logits(self, rows: list[dict]) -> torch.Tensor:
+        batch = {name: tensor.to(self.model.device) for name, tensor in self.collator(rows).items()}
+        return self.model(**batch).logits.cpu().double()
+
+    def describe(self, logits: torch.Tensor) -> dict:
+        if self.config.is_regression:
+            return {"score": logits.item()}
+        logits = logits[logits.isfinite()]  # the others are choices that this row does not have
+        best, scores = int(logits.argmax()), logits.softmax(-1).tolist()
+        if self.class_names is None:
+            return {"label": best, "scores": scores}
+        return {"label": self.class_names[best], "scores": dict(zip(self.class_names, scores, strict=True))}
+
+
+def open_model(args: PredictionArguments, config: PreTrainedConfig) -> PreTrainedModel:
+    is_choice = config.traversal == "multiple_choice"
+    auto_class = AutoModelForMultipleChoice if is_choice else AutoModelForSequenceClassification
+    model, loading = auto_class.from_pretrained(
+        args.model, config=config, dtype=torch.float32, output_loading_info=True
+    )
+    if loading["missing_keys"]:
+        missing = ", ".join(sorted(loading["missing_keys"]))
+        raise ValueError(f"--model {args.model} lacks weights: {missing}. Pass a folder that `gpt1 finetune` wrote.")
+    return model.eval().to(args.device or default_device())
+
+
+def write_jsonl(records: Iterator[dict], file) -> None:
+    for record in records:
+        print(json.dumps(record, ensure_ascii=False), file=file, flush=True)
+
+
+def write_csv(records: Iterator[dict], file, class_names: list[str] | None, is_regression: bool) -> None:
+    scores = ["score"] if is_regression else ["label", "scores"]
+    if class_names is not None:
+        scores = ["label", *(f"score_{name}" for name in class_names)]
+    writer = csv.DictWriter(file, ["index", *scores, "error"], lineterminator="\n")
+    writer.writeheader()
+    for record in records:
+        of_classes = record.get("scores")
+        if isinstance(of_classes, dict):
+            record |= {f"score_{name}": score for name, score in record.pop("scores").items()}
+        elif of_classes is not None:
+            record["scores"] = " ".join(map(str, of_classes))
+        writer.writerow(record)
+        file.flush()
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = CommandParser("predict", PredictionArguments)
+    parser.add_argument("folder", nargs="?", help="the fine-tuned model, as --model")
+    args, positional = parser.read(arguments)
+    args.model = positional.folder or args.model
+    if args.model is None:
+        raise ValueError("There is no model. Write its folder or hub id after `gpt1 predict`.")
+    check_model("--model", args.model)
+    check_model("--tokenizer_name", args.tokenizer_name, TOKENIZER)
+    rows = read_file(Path(args.file))
+    predictor = Predictor(args)
+    for role, columns in predictor.columns.items():
+        check_columns(args.file, rows.column_names, role, columns)
+    records = predictor.predict(rows)
+    if args.output_file is None:
+        write_jsonl(records, sys.stdout)
+        return
+    with open(args.output_file, "w", encoding="utf-8", newline="") as file:
+        if args.output_file.endswith(".csv"):
+            write_csv(records, file, predictor.class_names, predictor.config.is_regression)
+        else:
+            write_jsonl(records, file)
+    print(f"{len(rows)} rows predicted, written to {args.output_file}")

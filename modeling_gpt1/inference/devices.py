@@ -1,0 +1,17 @@
+"""Where a model computes unless its user says otherwise: the one place that chooses."""
+
+import torch
+
+
+def default_device() -> torch.device:
+    """The accelerator that torch finds, whatever its make, else the CPU."""
+    return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+
+
+def accelerator_name() -> str | None:
+    """Such as "NVIDIA H100"; the kind of device where its backend tells no name, None without an accelerator."""
+    device = default_device()
+    if device.type == "cpu":
+        return None
+    name_of = getattr(torch.get_device_module(device), "get_device_name", None)
+    return device.type if name_of is None else name_of()

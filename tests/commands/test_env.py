@@ -1,0 +1,34 @@
+"""What `gpt1 env` prints, and what it never does."""
+
+import os
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+from modeling_gpt1.commands import env
+
+
+def test_facts_of_a_bug_report(capsys, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    env.main([])
+    text = capsys.readouterr().out
+    lines = dict(line.removeprefix("- ").split(": ", 1) for line in text.splitlines())
+    assert {name: lines[name] for name in ("torch", "transformers", "numpy")} == {
+        name: version(name) for name in ("torch", "transformers", "numpy")
+    }
+    assert lines["OMP_NUM_THREADS"] == "1"
+    assert {"system", "Python", "devices", "threads", "attention", "gradio"} <= set(lines)
+    assert not [private for private in ("hf_secret", str(Path.home()), os.getcwd()) if private in text]
+
+
+def test_an_accelerator_is_told_by_its_name(monkeypatch):
+    monkeypatch.setattr(env, "default_device", lambda: torch.device("mps"))
+    monkeypatch.setattr(env, "accelerator_name", lambda: "mps")
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 1)
+    assert env.devices() == "1 × mps (mps)"
+
+
+def test_what_is_not_installed():
+    assert env.version_of("no-such-package") == "not installed"

@@ -1,0 +1,168 @@
+"""A fine-tuned folder knows its task: `gpt1 predict`, `gpt1 finetune --do_predict`; its run.yaml repeats the run."""
+
+import csv
+import json
+from pathlib import Path
+
+import datasets
+import pytest
+import torch
+
+from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel
+from modeling_gpt1.commands import entry, finetune, predict
+
+SIZE = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,max_position_embeddings=32"
+GOOD, BAD = "the whole room will laugh .", "nobody in the village smiled ."
+ROWS = {
+    "classification": [{"review": GOOD, "mood": "happy"}, {"review": BAD, "mood": "sad"}],
+    "multiple_choice": [
+        {"story": "he needed a plough .", "ends": ["he walked to the market .", "slow ."], "label": 0},
+        {"story": "the letter came .", "ends": ["green .", "she smiled .", "the river turned ."], "label": 1},
+    ],
+    "regression": [{"one": GOOD, "two": GOOD, "label": 1.0}, {"one": GOOD, "two": BAD, "label": -1.0}],
+}
+COLUMNS = {
+    "classification": ["text=review", "label=mood"],
+    "multiple_choice": ["context=story", "choices=ends"],
+    "regression": ["text_a=one", "text_b=two"],
+}
+
+
+def write_rows(path: Path, rows: list[dict]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def read_lines(text: str) -> list[dict]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def folders(plain_tokenizer, tmp_path_factory):
+    """A model of each kind, fine-tuned for one update, with its predictions of a test file."""
+    root = tmp_path_factory.mktemp("folders")
+    plain_tokenizer.save_pretrained(root / "tokenizer")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets.config, "HF_DATASETS_CACHE", root / "cache")
+        for kind, rows in ROWS.items():
+            file = write_rows(root / f"{kind}.jsonl", rows)
+            traversal = ["similarity", "--regression"] if kind == "regression" else [kind]
+            finetune.main(
+                [
+                    *("--train_file", file, "--test_file", file, "--traversal", *traversal),
+                    *("--columns", *COLUMNS[kind], "--tokenizer_name", str(root / "tokenizer")),
+                    *("--config_overrides", SIZE, "--output_dir", str(root / kind), "--use_cpu", "--do_train"),
+                    *("--do_predict", "--max_steps", "1", "--learning_rate", "1e-2", "--save_strategy", "no"),
+                    *("--disable_tqdm", "true"),
+                ]
+            )
+        yield root
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_a_folder_predicts_what_its_run_predicted(kind, folders, capsys):
+    predict.main([str(folders / kind), "--file", str(folders / f"{kind}.jsonl"), "--device", "cpu"])
+    records = read_lines(capsys.readouterr().out)
+    expected = read_lines((folders / kind / "predictions.jsonl").read_text(encoding="utf-8"))
+    for record, of_run in zip(records, expected, strict=True):
+        if kind == "classification":
+            assert list(record["scores"]) == ["happy", "sad"]
+            record["scores"] = list(record["scores"].values())
+        assert record == {
+            name: value if isinstance(value, str | int) else pytest.approx(value, abs=1e-6)
+            for name, value in of_run.items()
+        }
+
+
+def test_a_csv_file_has_a_line_for_each_row_whatever_it_holds(folders, tmp_path, monkeypatch):
+    monkeypatch.setattr(predict, "CHUNK", 2)
+    rows = ["text,note", f"{BAD},a", '"",b', f"{GOOD},c", "  ,d", f"{BAD},e"]
+    (tmp_path / "new.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    words = [str(folders / "classification"), "--file", str(tmp_path / "new.csv"), "--columns", "text=text"]
+    predict.main([*words, "--output_file", str(tmp_path / "out.csv"), "--batch_size", "2"])
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert list(lines[0]) == ["index", "label", "score_happy", "score_sad", "error"]
+    assert [line["index"] for line in lines] == ["0", "1", "2", "3", "4"]
+    needed = "it needs at least one word. Remove or correct the row."
+    assert [line["error"] for line in lines] == [
+        *("", f"text (column 'text') holds the empty text ''; {needed}"),
+        *("", f"text (column 'text') holds the empty text '  '; {needed}", ""),
+    ]
+    assert lines[1]["label"] == lines[1]["score_sad"] == ""
+    assert {**lines[0], "index": "4"} == lines[4] != {**lines[2], "index": "4"}
+    assert float(lines[0]["score_happy"]) + float(lines[0]["score_sad"]) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns"),
+    [("multiple_choice", ["index", "label", "scores", "error"]), ("regression", ["index", "score", "error"])],
+)
+def test_columns_of_choices_and_numbers(kind, columns, folders, tmp_path):
+    file, output = str(folders / f"{kind}.jsonl"), tmp_path / "out.csv"
+    predict.main(["--model", str(folders / kind), "--file", file, "--output_file", str(output)])
+    with output.open(encoding="utf-8", newline="") as lines:
+        first, second = csv.DictReader(lines)
+    assert list(first) == columns
+    if kind == "multiple_choice":
+        assert [len(line["scores"].split()) for line in (first, second)] == [2, 3]
+
+
+def test_finetune_asks_a_fine_tuned_folder_for_its_task(folders, tmp_path):
+    model, file = folders / "regression", folders / "regression.jsonl"
+    words = ["--model", str(model), "--test_file", str(file), "--do_predict", "--output_dir", str(tmp_path / "new")]
+    finetune.main([*words, "--use_cpu", "--disable_tqdm", "true"])
+    again = read_lines((tmp_path / "new" / "predictions.jsonl").read_text(encoding="utf-8"))
+    first = read_lines((model / "predictions.jsonl").read_text(encoding="utf-8"))
+    assert [record["score"] for record in again] == pytest.approx([record["score"] for record in first], abs=1e-6)
+    assert (tmp_path / "new" / "eval_run.yaml").exists() and not (tmp_path / "new" / "run.yaml").exists()
+
+
+def test_a_run_is_repeated_by_its_settings(folders, tmp_path):
+    settings = ["--config", str(folders / "classification" / "run.yaml")]
+    entry.main(["finetune", *settings, "--output_dir", str(tmp_path)])
+    first = GPT1DoubleHeadsModel.from_pretrained(folders / "classification").state_dict()
+    again = GPT1DoubleHeadsModel.from_pretrained(tmp_path).state_dict()
+    assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+def refusal(*words: str) -> str:
+    with pytest.raises(ValueError) as error:
+        predict.main(list(words))
+    return str(error.value)
+
+
+def test_refusals(folders, tmp_path):
+    file, model = str(folders / "classification.jsonl"), str(folders / "classification")
+    other = write_rows(tmp_path / "other.jsonl", [{"text": GOOD}])
+    GPT1Config(n_embd=8, n_head=2).save_pretrained(tmp_path / "plain")
+    GPT1Config(n_embd=8, n_head=2, traversal="classification").save_pretrained(tmp_path / "old")
+    assert refusal("--file", file) == "There is no model. Write its folder or hub id after `gpt1 predict`."
+    assert refusal(model, "--file", other) == (
+        f"{other} has no column 'review' for the role text; its columns are: text. Name its column in `columns` "
+        "(text=column)."
+    )
+    assert refusal(str(tmp_path / "plain"), "--file", file) == (
+        f"--model {tmp_path / 'plain'} has no task head: it is a language model. Pass a folder that `gpt1 finetune` "
+        "wrote."
+    )
+    assert refusal(str(tmp_path / "old"), "--file", file) == (
+        f"The config of {tmp_path / 'old'} does not say which columns it was fine-tuned on. Pass --columns, such as "
+        "--columns text=review."
+    )
+    assert refusal(model, "--file", file, "--output_file", "out.txt") == (
+        "--output_file out.txt is of an unknown kind. Pass a name that ends in .jsonl or .csv."
+    )
+    assert refusal(model, "--file", file, "--batch_size", "0") == "--batch_size is 0, but must be at least 1."
+
+
+def test_a_folder_without_a_task_head_is_refused(folders, tmp_path, tiny_model, plain_tokenizer):
+    """A config alone does not make a classifier: its head would be random."""
+    base = GPT1DoubleHeadsModel.from_pretrained(folders / "classification").transformer
+    base.save_pretrained(tmp_path)
+    for path in (folders / "classification").glob("tokenizer*"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    assert refusal(str(tmp_path), "--file", str(folders / "classification.jsonl")) == (
+        f"--model {tmp_path} lacks weights: task_head.score.bias, task_head.score.weight. Pass a folder that "
+        "`gpt1 finetune` wrote."
+    )

@@ -1,0 +1,238 @@
+"""What a user gets wrong, each by the whole text on stderr: one sentence, no traceback, exit code 2."""
+
+import json
+import sys
+
+import pytest
+from datasets import disable_progress_bars, enable_progress_bars
+
+from modeling_gpt1 import GPT1Config, GPT1ForCausalLM
+from modeling_gpt1.commands import entry
+
+FILES = ["--train_file", "{folder}/train.csv", "--traversal", "classification", "--columns", "text=review"]
+START = ["--model", "{folder}/model", "--output_dir", "{folder}/out", "--use_cpu", "--do_train"]
+FRESH = ["--tokenizer_name", "{folder}/model", "--output_dir", "{folder}/out", "--use_cpu", "--do_train"]
+TEXT = ["--train_files", "{folder}/book.txt", "--output_dir", "{folder}/out", "--use_cpu"]
+WRONG = {
+    "command": (
+        ["finetun"],
+        ": there is no command 'finetun'; the nearest is 'finetune'. See gpt1 --help.",
+    ),
+    "flag": (
+        ["finetune", "--taks", "rte"],
+        " finetune: there is no flag --taks; did you mean --task? See gpt1 finetune --help.",
+    ),
+    "flag of another command": (
+        ["generate", "--max_train_samples", "3"],
+        " generate: there is no flag --max_train_samples. See gpt1 generate --help.",
+    ),
+    "flag that begins several names": (
+        ["finetune", "--max_", "3"],
+        " finetune: --max_ may be --max_eval_samples or --max_grad_norm or --max_length or --max_predict_samples "
+        "or --max_steps or --max_train_samples. Write the whole name.",
+    ),
+    "number": (
+        ["finetune", "--task", "rte", "--learning_rate", "fast", *START],
+        " finetune: argument --learning_rate/--learning-rate: invalid float value: 'fast'. See gpt1 finetune --help.",
+    ),
+    "missing flag": (
+        ["generate", "--prompts", "it was"],
+        " generate: the following arguments are required: --model. See gpt1 generate --help.",
+    ),
+    "word without a flag": (
+        ["convert", "--source", "a", "--output_dir", "b", "c"],
+        " convert: 'c' belongs to no flag. See gpt1 convert --help.",
+    ),
+    "no data": (
+        ["finetune", *START],
+        " finetune: There is no data. Pass --task with a task of the paper, or --train_file, --validation_file or "
+        "--test_file with --traversal and --columns.",
+    ),
+    "no model": (
+        ["finetune", "--task", "rte", "--output_dir", "{folder}/out", "--do_train"],
+        " finetune: There is neither a model nor a tokenizer. Pass --model to fine-tune a checkpoint, or "
+        "--tokenizer_name (and --config_overrides) to train a fresh model.",
+    ),
+    "nothing to do": (
+        ["finetune", "--task", "rte", "--model", "{folder}/model", "--output_dir", "{folder}/out", "--use_cpu"],
+        " finetune: There is nothing to do. Pass --do_train, --do_eval or --do_predict.",
+    ),
+    "unknown task": (
+        ["finetune", "--task", "rtee", *START],
+        " finetune: Unknown task 'rtee'. Known tasks: sst2, cola, mrpc, stsb, qqp, mnli, snli, qnli, rte, scitail, "
+        "race, race-middle, race-high, story_cloze. For data of your own build a Task with its traversal, columns "
+        "and label_names.",
+    ),
+    "no such folder": (
+        ["finetune", *FILES, "--model", "{folder}/modle", "--output_dir", "{folder}/out", "--use_cpu", "--do_train"],
+        " finetune: --model {folder}/modle does not exist. There is {folder}/model. Pass a folder, or a hub id "
+        "such as owner/name.",
+    ),
+    "folder without a model": (
+        ["generate", "--model", "{folder}/run", "--prompts", "it was"],
+        " generate: --model {folder}/run is a folder without config.json. Its folders checkpoint-5 have one. Pass "
+        "a folder with one, or a hub id.",
+    ),
+    "file as a model": (
+        ["generate", "--model", "{folder}/words.txt", "--prompts", "it was"],
+        " generate: --model {folder}/words.txt is a file. Pass the folder with a config.json, or a hub id.",
+    ),
+    "no such settings": (
+        ["finetune", "--config", "{folder}/nope.yaml"],
+        " finetune: --config {folder}/nope.yaml does not exist. Pass a .yaml or .json file, such as the run.yaml "
+        "of a run.",
+    ),
+    "settings of no names": (
+        ["finetune", "--config", "{folder}/list.yaml"],
+        " finetune: --config {folder}/list.yaml has no settings. A line is `name: value`, such as `seed: 1`.",
+    ),
+    "broken settings": (
+        ["finetune", "--config", "{folder}/broken.yaml"],
+        " finetune: --config {folder}/broken.yaml is not YAML: expected ',' or ']', but got '<stream end>' at line "
+        "2, column 1. Correct the file.",
+    ),
+    "broken JSON": (
+        ["finetune", "--config", "{folder}/broken.json"],
+        " finetune: --config {folder}/broken.json is not JSON: Expecting ',' delimiter: line 1 column 11 (char "
+        "10). Correct the file.",
+    ),
+    "unknown setting": (
+        ["finetune", "--config", "{folder}/typo.yaml"],
+        " finetune: --config {folder}/typo.yaml: there is no flag --sede; did you mean --seed? See gpt1 finetune "
+        "--help.",
+    ),
+    "output folder in use": (
+        ["finetune", *FILES, "--model", "{folder}/model", "--output_dir", "{folder}/full", "--use_cpu", "--do_train"],
+        " finetune: --output_dir {folder}/full is not empty. Pass --resume_from_checkpoint true to go on with the "
+        "run that wrote it, or another folder.",
+    ),
+    "word for a number of a config": (
+        ["finetune", *FILES, *FRESH, "--config_overrides", "hidden_size=big"],
+        " finetune: --config_overrides hidden_size=big: Field 'hidden_size' expected int, got str (value: 'big').",
+    ),
+    "sizes that do not fit": (
+        ["finetune", *FILES, *FRESH, "--config_overrides", "hidden_size=7"],
+        " finetune: --config_overrides hidden_size=7: `hidden_size` (7) is not divisible by `num_attention_heads` "
+        "(12). Choose a number of heads that divides the hidden size.",
+    ),
+    "role of no traversal": (
+        ["finetune", *FILES[:-1], "txt=text", *START],
+        ' finetune: columns has the unknown role "txt"; the roles of classification are: text, label.',
+    ),
+    "no such column": (
+        ["finetune", *FILES, *START],
+        " finetune: {folder}/train.csv has no column 'review' for the role text; its columns are: text, label. Name "
+        "its column in `columns` (text=column).",
+    ),
+    "no such file": (
+        ["finetune", "--train_file", "{folder}/tarin.csv", *FILES[2:], *START],
+        " finetune: --train_file {folder}/tarin.csv does not exist. Pass the path of a file.",
+    ),
+    "file of another kind": (
+        ["finetune", "--train_file", "{folder}/words.txt", *FILES[2:], *START],
+        " finetune: --train_file {folder}/words.txt is of an unknown kind. Pass a file that ends in .jsonl, "
+        ".jsonl.gz, .csv, .parquet.",
+    ),
+    "no text": (
+        ["pretrain", "--output_dir", "{folder}/out"],
+        " pretrain: One source of text is needed, --train_files or --dataset_name; there is neither.",
+    ),
+    "text that is not there": (
+        ["pretrain", "--train_files", "{folder}/nope.txt", "--output_dir", "{folder}/out", "--use_cpu"],
+        " pretrain: {folder}/nope.txt matches no file. Give the path of a file or folder, or a pattern such as "
+        "books/*.txt.",
+    ),
+    "stream without an end": (
+        ["pretrain", *TEXT, "--streaming"],
+        " pretrain: --streaming has no end that is known beforehand. Pass the number of updates as --max_steps.",
+    ),
+    "two sources of prompts": (
+        ["generate", "--model", "m", "--prompts", "a", "--prompt_file", "b"],
+        " generate: Prompts come from --prompts or from --prompt_file, but both are given. Leave one out.",
+    ),
+    "prompts of another form": (
+        ["generate", "--model", "{folder}/model", "--prompt_file", "{folder}/prompts.jsonl"],
+        ' generate: {folder}/prompts.jsonl, line 1 must be an object such as {{"prompt": "it was"}}, but is '
+        '{{"text": "it was"}}.',
+    ),
+    "model without a head": (
+        ["predict", "{folder}/model", "--file", "{folder}/train.csv"],
+        " predict: --model {folder}/model has no task head: it is a language model. Pass a folder that `gpt1 "
+        "finetune` wrote.",
+    ),
+    "no model to predict with": (
+        ["predict", "--file", "{folder}/train.csv"],
+        " predict: There is no model. Write its folder or hub id after `gpt1 predict`.",
+    ),
+    "neither model nor run": (
+        ["zero-shot", "--tasks", "sst2"],
+        " zero-shot: One of --model and --checkpoints is needed; there is neither.",
+    ),
+    "task without a heuristic": (
+        ["zero-shot", "--model", "{folder}/model", "--tasks", "rte", "--data_dir", "{folder}"],
+        " zero-shot: Task 'rte' has no zero-shot heuristic. Those with one: cola, sst2, race, race-middle, "
+        "race-high, story_cloze, dpr. For data of your own build a Heuristic with its Task and a function from a "
+        "row to its candidates.",
+    ),
+    "run without a log": (
+        ["plot", "{folder}/model"],
+        " plot: {folder}/model has no log: neither trainer_state.json nor a checkpoint with one. Give the "
+        "`--output_dir` of a run.",
+    ),
+    "no such release": (
+        ["convert", "--source", "{folder}/nope", "--output_dir", "{folder}/out"],
+        " convert: {folder}/nope is no folder. Give a folder on this machine; `hf download "
+        "openai-community/openai-gpt --local-dir …` fetches one from the hub.",
+    ),
+    "unknown experiment": (
+        ["reproduce", "--experiments", "tuning", "--model", "m", "--output_dir", "{folder}/out"],
+        " reproduce: --experiments has 'tuning'. Known experiments: fine_tuning, ablations, layer_transfer, "
+        "zero_shot.",
+    ),
+    "seed of a cell": (
+        ["reproduce", "--model", "m", "--output_dir", "{folder}/out", "--finetune_arguments", "--seed", "3"],
+        " reproduce: --finetune_arguments has --seed, which `gpt1 reproduce` gives to each cell itself. Leave it "
+        "out; `gpt1 reproduce --help` says how tasks, models, data and seeds are chosen.",
+    ),
+    "unknown shell": (
+        ["completion", "tcsh"],
+        " completion: the name of a shell is needed, bash, zsh, fish; there is tcsh.",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(plain_tokenizer, tmp_path_factory):
+    disable_progress_bars()
+    folder = tmp_path_factory.mktemp("wrong")
+    config = GPT1Config(n_embd=8, n_layer=1, n_head=2, n_positions=64, vocab_size=len(plain_tokenizer))
+    GPT1ForCausalLM(config).save_pretrained(folder / "model")
+    plain_tokenizer.save_pretrained(folder / "model")
+    GPT1Config(n_embd=8, n_head=2).save_pretrained(folder / "run" / "checkpoint-5")
+    texts = {
+        "train.csv": "text,label\na good film,1\na bad film,0\n",
+        "words.txt": "a good film\n",
+        "book.txt": "it was a dark night .\n",
+        "list.yaml": "- a\n- b\n",
+        "broken.yaml": "seed: [1\n",
+        "typo.yaml": "sede: 1\n",
+        "broken.json": '{"seed": 1',
+        "prompts.jsonl": json.dumps({"text": "it was"}) + "\n",
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    (folder / "full").mkdir()
+    (folder / "full" / "notes.txt").touch()
+    yield folder
+    enable_progress_bars()
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_use_is_told_in_a_sentence(case, folder, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["gpt1"])
+    words, message = WRONG[case]
+    with pytest.raises(SystemExit) as end:
+        entry.main([word.format(folder=folder) for word in words])
+    told = capsys.readouterr().err
+    assert told == f"gpt1{message}\n".format(folder=folder)
+    assert end.value.code == 2

@@ -1,0 +1,92 @@
+"""`gpt1 playground` as a server, attacked over HTTP without its page; `benchmarks/playground_attack.py` does more."""
+
+import json
+
+import pytest
+
+from modeling_gpt1 import GPT1ForCausalLM
+from modeling_gpt1.playground import opening
+from modeling_gpt1.playground.page import build_page
+
+pytest.importorskip("gradio", reason="no gradio: pip install -e '.[playground]'")
+httpx = pytest.importorskip("httpx")
+
+
+@pytest.fixture(scope="module")
+def served(tiny_model, tiny_tokenizer, tmp_path_factory):
+    """A client of a page that this process serves, and the page's configuration."""
+    folder = tmp_path_factory.mktemp("served") / "tiny"
+    tiny_model(GPT1ForCausalLM, vocab_size=len(tiny_tokenizer)).save_pretrained(folder)
+    tiny_tokenizer.save_pretrained(folder)
+    page, settings = build_page([str(folder)])
+    _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, share=False, **settings)
+    with httpx.Client(base_url=address, timeout=60) as client:
+        yield client, client.get("/config").json(), folder
+    page.close()
+    opening._open_listed.cache_clear()
+
+
+def function_of(config, button, event="click"):
+    ids = {part["props"].get("elem_id"): part["id"] for part in config["components"]}
+    return next(
+        function
+        for function in config["dependencies"]
+        if [ids[button], event] in function["targets"] and function["backend_fn"]
+    )
+
+
+def join(client, body, session="visitor"):
+    """The last message of the queue about a request."""
+    joined = client.post("/gradio_api/queue/join", json={"session_hash": session, **body})
+    assert joined.status_code == 200, joined.text
+    with client.stream("GET", "/gradio_api/queue/data", params={"session_hash": session}) as stream:
+        for line in stream.iter_lines():
+            message = json.loads(line.removeprefix("data:")) if line else {}
+            if message.get("msg") == "process_completed":
+                return message
+
+
+def test_a_reading(served):
+    client, config, _ = served
+    opened = join(client, {"data": ["tiny"], "fn_index": function_of(config, "listed", "input")["id"]})
+    assert "is open" in json.dumps(opened["output"])
+    reading = function_of(config, "read")
+    assert len(reading["inputs"]) == 5
+    read = join(client, {"data": [None, "the old farmer", "", "", ""], "fn_index": reading["id"]})
+    assert "mean loss" in read["output"]["data"][0]
+    long = join(client, {"data": [None, "a" * 1_000_000, "", "", ""], "fn_index": reading["id"]})
+    assert "The text has 1,000,000 characters; this page takes 100,000 at most." in long["output"]["data"][0]
+
+
+def test_no_answer_names_a_path_of_the_server(served):
+    client, config, folder = served
+    assert str(folder.parent) not in json.dumps(config)
+    assert {
+        client.get(f"/gradio_api/file={path}").status_code for path in (folder / "config.json", "/etc/passwd")
+    } == {403}
+
+
+def test_nothing_gets_past_the_queue(served):
+    client, config, _ = served
+    body = {"data": [None, "the", "", "", ""], "fn_index": function_of(config, "read")["id"]}
+    response = client.post("/gradio_api/run/predict", json=body)
+    assert response.status_code == 404 and "Please join the queue" in response.text
+    assert config["max_file_size"] == 0
+
+
+def test_long_bodies_and_uploads_are_refused(served):
+    client, config, _ = served
+    body = {"data": [None, "a" * 2_000_000, "", "", ""], "fn_index": function_of(config, "read")["id"]}
+    response = client.post("/gradio_api/queue/join", json={"session_hash": "long", **body})
+    assert (response.status_code, response.json()) == (
+        413,
+        {"detail": "This page takes 2,000,000 bytes at most. Shorten the texts."},
+    )
+    for size in (1, 3_000_000):
+        assert client.post("/gradio_api/upload", files={"files": ("a.txt", b"a" * size)}).status_code == 413
+
+
+def test_a_local_page_has_no_other_host_name(served):
+    client, _, _ = served
+    assert client.get("/config", headers={"host": "other.example"}).status_code == 400
+    assert client.get("/config", headers={"host": "localhost:7860"}).status_code == 200

@@ -1,0 +1,309 @@
+"""README and docs run as they stand, page by page, on tiny stand-ins for what they name."""
+
+import csv
+import io
+import json
+import re
+import shlex
+import shutil
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import datasets
+import pytest
+import torch
+from conftest import SENTENCES
+from helpers_pages import PAGES, PROGRAMS, ROOT, SHOWN, SMALLER, arguments_of_gpt1, blocks_of, commands_in, parse, run
+from tokenizers import ByteLevelBPETokenizer
+from transformers import GPT2Config, GPT2LMHeadModel, GPT2Tokenizer, OpenAIGPTConfig, OpenAIGPTLMHeadModel
+
+import modeling_gpt1
+import tokenization
+from modeling_gpt1.commands import entry
+from tokenization import GPT1Tokenizer, get_task
+
+BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+PROGRAM_BLOCKS = [block for block in BLOCKS if block.language in PROGRAMS]
+RUN_BLOCKS = [block for block in PROGRAM_BLOCKS if block.reason is None]
+# How many blocks are not run, and why, as the comment above each says.
+NOT_RUN = {
+    "must run where this package is not installed": 1,
+    "needs OpenAI's release": 1,
+    "needs several GPUs": 2,
+    "needs the package index": 1,
+    "serves a page until you stop it": 1,
+    "starts processes of its own": 1,
+    "takes hours": 2,
+    "uploads to the hub": 2,
+}
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+THINGS = "film scene tale play song".split()
+OPINIONS = "dull gripping slow lovely silly fine".split()  # every second one praises
+SIZES = {"n_embd": 32, "n_layer": 1, "n_head": 2}
+
+
+# ---- Stand-ins
+
+
+@pytest.fixture(scope="session")
+def stand_ins(tmp_path_factory):
+    """A folder with what the pages name, tiny and under the same names."""
+    folder = tmp_path_factory.mktemp("stand-ins")
+    reviews = [
+        {"sentence": f"a {OPINIONS[n % 6]} {THINGS[n % 5]} from its first scene to its last", "label": n % 2}
+        for n in range(480)
+    ]
+    tokenizer = GPT1Tokenizer.train(iter([*SENTENCES, *(row["sentence"] for row in reviews)]), num_merges=200)
+    write_openai_gpt(folder / "openai-community" / "openai-gpt", tokenizer)
+    write_gpt2(folder / "openai-community" / "gpt2")
+    write_tasks(folder / "data", reviews)
+    shutil.copytree(folder / "data", folder / "nyu-mll" / "glue")  # as the data sets of the hub
+    names = [path.name for path in (folder / "data").iterdir()]
+    (folder / "nyu-mll" / "glue" / "README.md").write_text(f"---\nconfigs:\n{''.join(map(configuration, names))}---\n")
+    write_own_files(folder)
+    return folder
+
+
+def write_openai_gpt(folder: Path, tokenizer: GPT1Tokenizer) -> None:
+    torch.manual_seed(0)
+    config = OpenAIGPTConfig(vocab_size=len(tokenizer), initializer_range=0.2, **SIZES)
+    OpenAIGPTLMHeadModel(config).save_pretrained(folder)
+    model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
+    (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
+    (folder / "merges.txt").write_text("#version: 0.2\n" + "\n".join(map(" ".join, model["merges"])) + "\n")
+
+
+def write_gpt2(folder: Path) -> None:
+    trained = ByteLevelBPETokenizer()
+    trained.train_from_iterator(SENTENCES, vocab_size=300, special_tokens=["<|endoftext|>"], show_progress=False)
+    model = json.loads(trained.to_str())["model"]
+    GPT2LMHeadModel(GPT2Config(vocab_size=len(model["vocab"]), n_positions=64, **SIZES)).save_pretrained(folder)
+    GPT2Tokenizer(vocab=model["vocab"], merges=list(map(tuple, model["merges"]))).save_pretrained(folder)
+
+
+def write_tasks(folder: Path, reviews: list[dict]) -> None:
+    pairs = [
+        {"sentence1": SENTENCES[n % 5], "sentence2": " ".join(SENTENCES[n % 3].split()[:5]), "label": n % 2}
+        for n in range(8)
+    ]
+    endings = [
+        {"context": " ".join(SENTENCES[:4]), "ending1": "he paid .", "ending2": "she read .", "label": n % 2}
+        for n in range(4)
+    ]
+    rows = {"sst2": reviews, "cola": reviews[:8], "rte": pairs, "story_cloze": endings}
+    for name, of_task in rows.items():
+        (folder / name).mkdir(parents=True)
+        for split in get_task(name).splits:
+            few = of_task if split == "train" else of_task[:4]
+            write_rows(folder / name / f"{split}.jsonl", few)
+
+
+def write_rows(path: Path, rows: list[dict]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def configuration(name: str) -> str:
+    """Lines of a data set's card: the splits of one configuration."""
+    splits = [f"  - split: {split}\n    path: {name}/{split}.jsonl\n" for split in ("train", "validation", "test")]
+    return f"- config_name: {name}\n  data_files:\n" + "".join(splits)
+
+
+def write_own_files(folder: Path) -> None:
+    stars = ("one", "two", "three", "four", "five")
+    for name in ("reviews.csv", "held_out.csv"):
+        with (folder / name).open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([("body", "stars"), *zip(SENTENCES, stars, strict=True)])
+    # With the columns of every task that a page predicts.
+    columns = ("body", "sentence", "sentence1", "sentence2")
+    with (folder / "new.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([columns, *([sentence] * len(columns) for sentence in SENTENCES)])
+    (folder / "prompts.txt").write_text("it was\nthe old farmer\n")
+    for split in ("train", "validation"):
+        (folder / "books" / split).mkdir(parents=True)
+        for number in range(2):
+            (folder / "books" / split / f"{number}.txt").write_text("\n".join(SENTENCES * 3))
+
+
+@pytest.fixture(scope="session")
+def runs(stand_ins, tmp_path_factory):
+    """A pre-trained and a fine-tuned folder, for the pages that go on from them."""
+    folder = tmp_path_factory.mktemp("runs")
+    size = "hidden_size=16,num_hidden_layers=1,num_attention_heads=2,max_position_embeddings=128"
+    quick = ["--max_steps", "2", "--save_steps", "1", "--disable_tqdm", "true"]
+    books = ["--train_files", f"{stand_ins}/books/train", "--num_merges", "100", "--config_overrides", size]
+    entry.main(["pretrain", *books, "--output_dir", f"{folder}/books", *quick])
+    rte = ["--task", "rte", "--data_dir", f"{stand_ins}/data", "--model", f"{folder}/books", "--do_train"]
+    entry.main(["finetune", *rte, "--output_dir", f"{folder}/rte", *quick, "--save_strategy", "no"])
+    return folder
+
+
+@pytest.fixture
+def visit(stand_ins, runs, tmp_path, monkeypatch):
+    """Enters a new folder of stand-ins for a page: with the runs that the page does not make itself."""
+
+    def enter(text: str) -> None:
+        monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+        shutil.copytree(stand_ins, tmp_path / "folder")
+        for run_folder in runs.iterdir():
+            if not re.search(rf"--output_dir runs/{run_folder.name}\s", text):
+                shutil.copytree(run_folder, tmp_path / "folder" / "runs" / run_folder.name)
+        monkeypatch.chdir(tmp_path / "folder")
+        monkeypatch.setattr("sys.stdin", io.StringIO())  # of commands that ask
+
+    return enter
+
+
+# ---- Programs
+
+
+@pytest.mark.parametrize("page", sorted({block.page for block in RUN_BLOCKS}), ids=lambda page: page.stem)
+def test_a_page_runs(page, visit):
+    blocks = [block for block in RUN_BLOCKS if block.page == page]
+    visit("".join(block.text for block in blocks))
+    names = {}
+    for block in blocks:
+        run(block, names)
+
+
+def test_commands_that_are_not_run_take_their_arguments(visit, monkeypatch):
+    visit("")
+    shell = [block for block in PROGRAM_BLOCKS if block.language == "sh" and block.reason is not None]
+    given = [arguments_of_gpt1(words) for block in shell for words in commands_in(block)]
+    given = [arguments for arguments in given if arguments is not None]
+    for arguments in given:
+        # Without a GPU, Trainer takes half precision together with this flag only.
+        parse([*arguments, "--use_cpu"] if "--bf16" in arguments else arguments, monkeypatch)
+    assert len(given) == 11
+
+
+def test_what_is_not_run_is_counted():
+    assert Counter(block.reason for block in PROGRAM_BLOCKS if block.reason is not None) == NOT_RUN
+    assert all(block.reason is None for block in BLOCKS if block.language not in PROGRAMS)
+    assert {block.language for block in BLOCKS} == {*PROGRAMS, *SHOWN}
+    # No fence is overlooked, such as an indented one.
+    fences = sum(len(re.findall(r"^\s*```", page.read_text(encoding="utf-8"), flags=re.MULTILINE)) for page in PAGES)
+    assert fences == 2 * len(BLOCKS)
+
+
+def test_what_is_made_smaller_stands_in_a_page():
+    assert [what for what in SMALLER if not any(what in block.text for block in RUN_BLOCKS)] == []
+
+
+def test_a_wrong_program_and_a_wrong_output_fail(visit, monkeypatch):
+    """Negative controls: a block that fails, prints something else, or needs a program that nothing here runs."""
+    visit("")
+    block = RUN_BLOCKS[0]
+    with pytest.raises(AssertionError, match="but printed:\nnegative\n"):
+        run(replace(block, language="python", text='print("negative")\n# positive\n'), {})
+    with pytest.raises(NameError):
+        run(replace(block, language="python", text="print(missing)\n"), {})
+    with pytest.raises(AssertionError, match="nothing here runs 'curl'"):
+        run(replace(block, language="sh", text="curl example.org\n"), {})
+
+
+# ---- Text
+
+
+def test_the_figures_of_the_readme_are_the_measured_ones():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    bench_path, parity_path = map(newest_result, ("bench", "tokenizer-parity"))
+    assert f"({bench_path.relative_to(ROOT)})" in readme and f"({parity_path.relative_to(ROOT)})" in readme
+    bench = json.loads(bench_path.read_text(encoding="utf-8"))["results"]
+    theirs, ours = medians(bench["generation"], "generation 64 + 192, batch 1, float32", "tokens/s")
+    assert f"| {theirs:.1f} tokens/s | {ours:.1f} tokens/s, **{ours / theirs:.0f} × as fast** |" in readme
+    race = (bench["finetuning"], "RACE-shaped step 1 × 4 × 380, 360 shared, float32")
+    (their_time, our_time), (their_memory, our_memory) = medians(*race, "seconds"), medians(*race, "step MiB")
+    assert f"| {their_time:.1f} s, {their_memory:.0f} MiB | {our_time:.1f} s, {our_memory:.0f} MiB: " in readme
+    assert f"**{ratio(*race, 'seconds'):.1f} × as fast in a fifth of the memory**" in readme
+    assert round(1 / ratio(*race, "step MiB"), 1) == 0.2
+    agreement = json.loads(parity_path.read_text(encoding="utf-8"))["results"]["agreement"]
+    shares = []
+    for tokenizer in ("OpenAIGPTTokenizer", "GPT1Tokenizer"):
+        books = [book for book in agreement if book["tokenizer"] == tokenizer]
+        shares.append(sum(book["exact_paragraphs"] for book in books) / sum(book["paragraphs"] for book in books))
+    assert len(agreement) == 10 and f"| {shares[0]:.1%} | **{shares[1]:.1%}** |".replace("%", " %") in readme
+
+
+def newest_result(kind: str) -> Path:
+    return max((ROOT / "benchmarks" / "results").glob(f"????-??-??-{kind}.json"))
+
+
+def row_of(of_script: dict, work: str, measure: str) -> dict:
+    """Of a script's rows, the one beside transformers' OpenAIGPT."""
+    (row,) = (
+        row
+        for row in of_script["rows"]
+        if (row["work"], row["measure"]) == (work, measure) and row["peer"].startswith("OpenAIGPT")
+    )
+    return row
+
+
+def medians(*place) -> tuple[float, float]:
+    row = row_of(*place)
+    return row["theirs"]["median"], row["ours"]["median"]
+
+
+def ratio(*place) -> float:
+    return row_of(*place)["ratio"]["median"]
+
+
+def test_the_pre_training_command_is_that_of_its_figures():
+    page = ROOT / "docs" / "pretrain.md"
+    words = next(words for block in blocks_of(page) for words in commands_in(block))
+    path = newest_result("pretraining-run")
+    measured = json.loads(path.read_text(encoding="utf-8"))
+    assert flags_of(words) == flags_of(shlex.split(measured["command"]))
+    text = " ".join(page.read_text(encoding="utf-8").split())
+    first, last = measured["evaluations"][0]["perplexity"], measured["final"]["perplexity"]
+    assert f"fell from {first:.0f} to {last:.1f}" in text and path.name in text
+    assert f"{measured['tokens_seen'] / 1e6:.1f} million tokens in {measured['seconds'] / 60:.0f} minutes" in text
+
+
+def flags_of(words: list[str]) -> dict[str, list[str]]:
+    """The values of each flag but those that name files and folders."""
+    flags = {}
+    for word in words:
+        if word.startswith("--"):
+            values = flags.setdefault(word, [])
+        elif flags:
+            values.append(word)
+    for name in ("--train_files", "--validation_files", "--output_dir"):
+        flags.pop(name, None)
+    return flags
+
+
+def test_the_readme_is_short():
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 130
+    tables = re.findall(r"(?:^\|.*\n)+", "\n".join(lines) + "\n", flags=re.MULTILINE)
+    assert max(table.count("\n") - 2 for table in tables) <= 10
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "README.md"], ids=lambda page: page.stem)
+def test_a_page_opens_with_what_the_reader_can_do(page):
+    title, _, first, *_ = page.read_text(encoding="utf-8").splitlines()
+    assert title.startswith("# ") and re.match("After (this page|these pages) you ", first)
+
+
+def test_the_reference_has_every_public_name():
+    tables_and_bases = {"HEURISTICS", "TASKS", "GPT1PreTrainedModel", "GPT1LSTMPreTrainedModel"}
+    text = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "reference").glob("*.md"))
+    named = {name.rpartition(".")[2] for name in re.findall(r"^::: (\S+)$", text, flags=re.MULTILINE)}
+    assert {*modeling_gpt1.__all__, *tokenization.__all__} - named == tables_and_bases
+
+
+def test_links_lead_somewhere():
+    wrong = []
+    for page in PAGES:
+        for path, anchor in LINK.findall(page.read_text(encoding="utf-8")):
+            target = (page.parent / path).resolve() if path else page
+            if not target.exists() or (anchor and anchor not in anchors(target)):
+                wrong.append(f"{page.name}: {path}#{anchor}")
+    assert wrong == []
+
+
+def anchors(page: Path) -> set[str]:
+    """Of the headings, as GitHub and MkDocs make them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}

@@ -1,0 +1,87 @@
+"""Decoded text that reads as text: words and punctuation joined again, sentences with capitals.
+
+The preparation sets punctuation and the parts of contractions apart, and has one sign for all dashes and one for all
+double quotation marks. What follows goes from left to right and looks at no later word, so that the beginning of a
+text is joined as in the whole: a text can be shown while it is written.
+"""
+
+import re
+
+# Words that join the one before them, whatever it is, and those that do so after some words.
+TAILS = frozenset("n't 's 'll 'd 've 're 'm".split())
+TAILS_AFTER = {
+    "nt": frozenset(
+        "ai are ca could dare did do does had has have is might must need ought sha should was were wo would".split()
+    ),
+    "not": frozenset(["can"]),
+    "na": frozenset(["gon"]),
+    "ta": frozenset(["got"]),
+    "all": frozenset(["y'"]),
+    "on": frozenset(["c'm"]),
+    "'y": frozenset(["'d"]),
+}
+CLOSING = re.compile(r"\.+|[,;:!?%)\]}]")
+OPENING = frozenset("([{$£€#¡¿")
+THOUSAND = re.compile(r"[0-9]{1,3},[0-9]{3}")
+DASHES = re.compile(r"-+|/+")
+APOSTROPHE_ENDS = ("s", "in")  # of words that one stands behind: the boys', runnin'
+SENTENCE = re.compile(r"""(?:\A|\n|(?:(?<!\.\.)\.['")\]]*|[!?][)\]]*)[ ])[ "'(\[_-]*(\w)|\bi\b(?!\.)""")
+ABBREVIATION = re.compile(r"\b(?:\w|mr|mrs|ms|dr|st|prof|rev|gen|col|capt|lt|sgt|vs|etc|co|\w\.\w)\.['\")\]]*[ ]\Z")
+
+LONGEST_ABBREVIATION = 10  # characters, with what closes a quotation
+
+
+def join_words(text: str) -> str:
+    """Joins punctuation, quotation marks and contractions to their words, line by line."""
+    return "\n".join("".join(_joined(line.split(" "))) for line in text.split("\n"))
+
+
+def join_continuation(text: str, before: str, same_word: bool = False) -> str:
+    """
+    Joins what goes on after another text, with the space that its first word needs.
+
+    Args:
+        text (`str`): as the tokenizer decodes it.
+        before (`str`): the text before, in the same form.
+        same_word (`bool`, defaults to `False`): the first word of `text` ends the last one of `before`.
+    """
+    start, whole = join_words(before), join_words(before + text if same_word else f"{before} {text}")
+    return whole[len(start) :] if whole.startswith(start) else text
+
+
+def capitalise(text: str) -> str:
+    """Gives sentences and "i" a capital letter; names have none in the vocabulary, and get none."""
+    return SENTENCE.sub(_capital, text)
+
+
+def _joined(words):
+    earlier, before, sticks = "", "", True  # the two words before, and whether the next one joins them
+    is_open = dict.fromkeys("\"'_", False)
+    for word in filter(None, words):
+        joins_before, joins_after = False, False
+        if word in ('"', "_"):
+            joins_before, joins_after = is_open[word], not is_open[word]
+            is_open[word] = joins_after
+        elif word == "'":
+            joins_before = is_open[word] or (not sticks and before.endswith(APOSTROPHE_ENDS))
+            joins_after = is_open[word] = not joins_before
+        elif CLOSING.fullmatch(word):
+            joins_before, joins_after = True, sticks and len(word) > 1
+        elif DASHES.fullmatch(word):
+            joins_before = joins_after = before != ""
+        elif word in OPENING:
+            joins_after = True
+        else:
+            is_thousand = before == "," and THOUSAND.fullmatch(f"{earlier},{word}") is not None
+            joins_before = is_thousand or word in TAILS or before in TAILS_AFTER.get(word, ())
+        yield word if joins_before or sticks else " " + word
+        earlier, before, sticks = before, word, joins_after
+
+
+def _capital(match):
+    if match[1] is None:
+        return "I"
+    if ABBREVIATION.search(match.string, max(0, match.start(1) - LONGEST_ABBREVIATION), match.start(1)):
+        return match[0]
+    capital = match[1].upper()
+    return match[0][:-1] + capital if len(capital) == 1 else match[0]
