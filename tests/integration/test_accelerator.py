@@ -7,7 +7,7 @@ import json
 import re
 
 import pytest
-from helpers_launch import ROOT, launch_well
+from helpers_launch import IS_AFTER_5_17, ROOT, launch_well
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +71,8 @@ def test_a_training_step_on_a_planned_batch_never_waits(runs):
     steps = {**share(runs, "pre-training"), **share(runs, "fine-tuning")}
     ways = ["padded", "eager", "LSTM"]
     assert list(steps) == ["full", "ragged", "classification", "similarity", "multiple_choice", *ways]
+    if not IS_AFTER_5_17:  # which copies a number to the device for the mask of eager attention
+        del steps["eager"]
     assert {name: step["waits"] for name, step in steps.items() if step["waits"]} == {}
 
 
@@ -93,9 +95,9 @@ def test_a_token_waits_no_more_often_than_gpt2s(runs, cache):
     assert ours["is_equal"] and theirs["is_equal"]
 
 
-def test_an_lstm_waits_as_often(runs):
+def test_an_lstm_waits_no_more_often(runs):
     waits = runs["generate, LSTM"]["waits"]
-    assert sum(waits.values()) == sum(runs["GPT-2 generate, dynamic"]["waits"].values()), waits
+    assert sum(waits.values()) <= sum(runs["GPT-2 generate, dynamic"]["waits"].values()), waits
     assert runs["generate, LSTM"]["is_equal"]
 
 
