@@ -29,6 +29,7 @@ from transformers.masking_utils import (
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
+from .checks_gpt1 import can_read
 from .configuration_gpt1 import FULL_ATTENTION, SLIDING_ATTENTION, GPT1Config
 
 # Dropout compares 16 random bits with the probability, which is thereby rounded to a multiple of 2**-16.
@@ -75,11 +76,16 @@ def attends_to_packed_rows(config: PreTrainedConfig, **kwargs: Unpack[Transforme
 
     The attention then reads a boolean mask, or is causal without one.
     """
+    reads_masks = ALL_MASK_ATTENTION_FUNCTIONS.get(config._attn_implementation) is sdpa_mask
+    return reads_masks and reads_no_padding(config, **kwargs)
+
+
+def reads_no_padding(config: PreTrainedConfig, **kwargs: Unpack[TransformersKwargs]) -> bool:
+    """Whether nobody reads what a call of the decoder makes of padding: neither its caller nor the tokens before."""
     asked_for = [kwargs.get(name, getattr(config, name)) for name in ("output_hidden_states", "output_attentions")]
     is_causal = kwargs.get("is_causal", getattr(config, "is_causal", True))
     is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    reads_masks = ALL_MASK_ATTENTION_FUNCTIONS.get(config._attn_implementation) is sdpa_mask
-    return reads_masks and is_causal and not any(asked_for) and not is_traced
+    return is_causal and not any(asked_for) and not is_traced
 
 
 def check_length(
@@ -90,9 +96,9 @@ def check_length(
     Raises:
         ValueError: it has fewer.
     """
-    # A static cache counts on the device: reading it would break a compiled graph.
+    # A static cache counts on the device: reading it would break a compiled graph, or wait at each token.
     if isinstance(num_past, torch.Tensor):
-        num_past = 0 if torch.compiler.is_compiling() else int(num_past)
+        num_past = int(num_past) if can_read(num_past) else 0
     length, limit = num_past + num_new, config.max_position_embeddings
     if length > limit and position_ids is not None:  # of several sequences in one row, perhaps
         length = 0 if torch.compiler.is_compiling() else int(position_ids.max()) + 1

@@ -28,7 +28,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast, ModelOutput
 from .attention_gpt1 import check_length
 from .checks_gpt1 import can_read, check_exactly_one, check_extracted, check_not_empty, first_place, real_tokens
 from .configuration_gpt1 import GPT1Config
-from .unpadding_gpt1 import PackedSequences, pack_sequences
+from .unpadding_gpt1 import BatchPlan, PackedSequences, Targets, pack_sequences
 
 # Sequences per example; None: any number.
 NUM_SEQUENCES = {"classification": 1, "entailment": 1, "similarity": 2, "multiple_choice": None}
@@ -58,12 +58,14 @@ class PaddedSequences:
     position_ids: torch.LongTensor | None  # [S, T]
     inputs_embeds: torch.Tensor | None  # [S, T, D]
     num_choices: int  # C
+    plan: BatchPlan | None
 
     def decoder_inputs(self, config: GPT1Config) -> dict:
         """What the decoder reads; it makes the masks itself."""
+        mask = self.attention_mask
         return {
             "input_ids": self.input_ids,
-            "attention_mask": self.attention_mask,
+            "attention_mask": mask if self.plan is None else self.plan.needed_mask(mask, self.position_ids),
             "token_type_ids": self.token_type_ids,
             "position_ids": self.position_ids,
             "inputs_embeds": self.inputs_embeds,
@@ -78,12 +80,13 @@ class PaddedSequences:
         rows = torch.arange(hidden_states.shape[0], device=hidden_states.device)  # `len` would fix it in a graph
         return hidden_states[rows, positions]
 
-    def targets(
-        self, hidden_states: torch.Tensor, target_weights: torch.Tensor, sources: torch.LongTensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Hidden states, ids, weights and examples of the targets; `[S, T, D]`, `target_weights, sources [S, T-1]`."""
-        *targets, rows = select_targets(hidden_states[:, :-1], self.input_ids[:, 1:], target_weights, sources)
-        return *targets, rows // self.num_choices
+    def place_targets(self, target_weights: torch.Tensor) -> Targets:
+        """Targets of `target_weights [S, T-1]`, see [`PackedSequences`]."""
+        sources = predicting_places(self.input_ids, self.attention_mask)
+        num_sequences, length = self.input_ids.shape
+        starts = torch.arange(num_sequences, device=sources.device)[:, None] * length
+        tokens = starts + torch.arange(1, length, device=sources.device)
+        return select_targets(starts + sources, tokens, target_weights, starts // (length * self.num_choices))
 
 
 @dataclass
@@ -96,6 +99,7 @@ class Examples:
     positions: torch.LongTensor | int  # [S], of the extract token
     is_present: torch.BoolTensor | None  # [B, C], False where an example has fewer choices
     lm_mask: torch.BoolTensor | None  # [S, T], False where a token is no target
+    planned_targets: Targets | None = None  # where they are worked out already
 
     def extract(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """`[B, C, D]`, what the task head reads of the decoder's output."""
@@ -104,11 +108,17 @@ class Examples:
     def targets(
         self, hidden_states: torch.Tensor, is_counted: torch.BoolTensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The N targets of Σ L1 / C: hidden states `[N, D]`, ids, weights and examples `[N]`; `is_counted [B]`.
+        """The M targets of Σ L1 / C: hidden states `[M, D]`, ids, weights and examples `[M]`; `is_counted [B]`.
 
         Raises:
             ValueError: there are no ids.
         """
+        targets = self.place_targets() if self.planned_targets is None else self.planned_targets
+        hidden_states, ids, weights, examples = targets.read(hidden_states, self.sequences.input_ids)
+        return hidden_states, ids, weights * is_counted[examples], examples
+
+    def place_targets(self) -> Targets:
+        """The targets and their weights in Σ L1 / C, those of examples without a label too."""
         if self.padded.input_ids is None:
             raise ValueError(
                 "The auxiliary language-modelling loss needs `input_ids`, but only `inputs_embeds` were given. Pass "
@@ -118,13 +128,10 @@ class Examples:
         if self.lm_mask is not None:
             is_target = is_target & self.lm_mask[:, 1:].bool()
         if self.is_present is None:
-            sequence_weights = torch.full(self.shape, 1 / self.shape[1], device=hidden_states.device)
+            sequence_weights = torch.full(self.shape, 1 / self.shape[1], device=is_target.device)
         else:
             sequence_weights = self.is_present / self.is_present.sum(-1, keepdim=True)
-        sequence_weights = (sequence_weights * is_counted[:, None]).flatten()
-        target_weights = sequence_mean_weights(is_target, sequence_weights)
-        sources = predicting_places(self.padded.input_ids, self.padded.attention_mask)
-        return self.sequences.targets(hidden_states, target_weights, sources)
+        return self.sequences.place_targets(sequence_mean_weights(is_target, sequence_weights.flatten()))
 
 
 @dataclass
@@ -163,8 +170,10 @@ class GPT1DoubleHeadsModelOutput(ModelOutput):
     attentions: tuple[torch.FloatTensor, ...] | None = None
 
 
-def read_examples(config: GPT1Config, inputs: TaskInputs, can_pack: bool) -> Examples:
-    """The examples of a batch, without padding where `can_pack` and that saves work.
+def read_examples(config: GPT1Config, inputs: TaskInputs, can_pack: bool, plan: BatchPlan | None = None) -> Examples:
+    """The examples of a batch, without padding where `can_pack` and that saves work; as planned where there is a plan.
+
+    The values of a planned batch have been checked, and none is read here.
 
     Raises:
         ValueError: shapes that the traversal does not have; more tokens than positions.
@@ -172,7 +181,7 @@ def read_examples(config: GPT1Config, inputs: TaskInputs, can_pack: bool) -> Exa
     traversal, input_ids, mask = config.traversal, inputs.input_ids, real_tokens(inputs.attention_mask)
     mc_token_ids = inputs.mc_token_ids
     if traversal == "similarity" and input_ids is not None and input_ids.dim() == 2:
-        input_ids = both_orders(input_ids, mask, config.delimiter_token_id)
+        input_ids = both_orders(input_ids, mask, config.delimiter_token_id, is_checked=plan is not None)
         mask = None if mask is None else mask[:, None].expand(-1, 2, -1)
         mc_token_ids = None if mc_token_ids is None else mc_token_ids.reshape(-1, 1).expand(-1, 2)
     num_choices = count_sequences(traversal, input_ids, inputs.inputs_embeds)
@@ -185,6 +194,7 @@ def read_examples(config: GPT1Config, inputs: TaskInputs, can_pack: bool) -> Exa
         position_ids=flatten_sequences("position_ids", inputs.position_ids, (*shape, length)),
         inputs_embeds=flatten_sequences("inputs_embeds", inputs.inputs_embeds, (*shape, length, config.hidden_size)),
         num_choices=num_choices,
+        plan=plan,
     )
     if mc_token_ids is None:
         positions = last_attended(padded.attention_mask, length)
@@ -200,9 +210,12 @@ def read_examples(config: GPT1Config, inputs: TaskInputs, can_pack: bool) -> Exa
     if is_present is not None and can_read(is_present) and not is_present.any(1).all():
         (example,) = first_place(~is_present.any(1))
         raise ValueError(f"`choice_mask` says that example {example} has no choice at all. Leave the example out.")
-    packed = without_padding(config, padded) if can_pack else None
+    if plan is not None:
+        packed = None if plan.packing is None else plan.packing.with_ids(padded.input_ids)
+    else:
+        packed = without_padding(config, padded) if can_pack else None
     # Packed, padding has no hidden state of its own; and the host has waited for the batch already.
-    if packed is not None or can_read(given):
+    if plan is None and (packed is not None or can_read(given)):
         check_extracted(positions, padded.attention_mask, is_present, (*shape, length))
     return Examples(
         padded=padded,
@@ -211,6 +224,7 @@ def read_examples(config: GPT1Config, inputs: TaskInputs, can_pack: bool) -> Exa
         positions=positions,
         is_present=is_present,
         lm_mask=flatten_sequences("lm_mask", inputs.lm_mask, (*shape, length)),
+        planned_targets=None if plan is None else plan.targets,
     )
 
 
@@ -283,7 +297,10 @@ def last_attended(attention_mask: torch.Tensor | None, length: int) -> torch.Lon
 
 
 def both_orders(
-    input_ids: torch.LongTensor, attention_mask: torch.Tensor | None, delimiter_token_id: int | None
+    input_ids: torch.LongTensor,
+    attention_mask: torch.Tensor | None,
+    delimiter_token_id: int | None,
+    is_checked: bool = False,
 ) -> torch.LongTensor:
     """`[B, 2, T]` of rows `[s] a [$] b [e]` in `[B, T]`: as given, and with the segments exchanged.
 
@@ -299,7 +316,7 @@ def both_orders(
     counts = is_delimiter.sum(-1)
     if torch.compiler.is_compiling():  # a graph cannot raise by what it reads
         torch._assert_async((counts == 1).all(), "Similarity reads rows with one delimiter each.")
-    elif (counts != 1).any():
+    elif not is_checked and (counts != 1).any():
         raise ValueError(
             "Similarity reads both orders of a pair: `input_ids` of shape [B, 2, T], or rows `[s] a [$] b [e]` with "
             f"one delimiter (`config.delimiter_token_id` is {delimiter_token_id}), but the rows have "
@@ -358,33 +375,34 @@ def sequence_mean_weights(is_target: torch.Tensor, sequence_weights: torch.Tenso
     return is_target * (sequence_weights / target_counts)[:, None]
 
 
+def next_label_targets(labels: torch.LongTensor, shift: int = 1) -> Targets:
+    """Targets of `labels [B, T]`, −100 being none; each is predicted `shift` places before its own, by 1 or 0."""
+    num_rows, length = labels.shape
+    starts = torch.arange(num_rows, device=labels.device)[:, None] * length
+    tokens = starts + torch.arange(shift, length, device=labels.device)
+    return select_targets(tokens - shift, tokens, labels[:, shift:].ne(-100).float(), starts // length)
+
+
+def every_label(
+    hidden_states: torch.Tensor, labels: torch.LongTensor
+) -> tuple[torch.Tensor, torch.LongTensor, torch.Tensor, torch.LongTensor]:
+    """As [`Targets.read`] in a graph, whose shapes cannot depend on data: all `labels [B, T]`, −100 with the weight 0.
+
+    `hidden_states [B, T, D]` predict the labels at their places.
+    """
+    rows = torch.arange(labels.shape[0], device=labels.device)[:, None].expand_as(labels).flatten()
+    return hidden_states.flatten(0, 1), labels.flatten().clamp(min=0), labels.ne(-100).float().flatten(), rows
+
+
 def select_targets(
-    hidden_states: torch.Tensor,
-    target_ids: torch.Tensor,
-    target_weights: torch.Tensor,
-    sources: torch.LongTensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Targets of a padded batch, one after the other, without those of weight 0.
+    sources: torch.LongTensor, tokens: torch.LongTensor, weights: torch.Tensor, rows: torch.LongTensor
+) -> Targets:
+    """Targets `[S, T]` one after the other, without those of weight 0; `rows [S, 1]`.
 
     In a compiled graph, whose shapes cannot depend on data, all targets stay.
-
-    Args:
-        hidden_states (`torch.Tensor` of shape `[S, T, D]`): hidden states that predict the targets.
-        target_ids (`torch.LongTensor` of shape `[S, T]`): ids to predict; anything where the weight is 0.
-        target_weights (`torch.Tensor` of shape `[S, T]`): factors.
-        sources (`torch.LongTensor` of shape `[S, T]`, *optional*): which of its row's hidden states predicts each
-            target. Default: the one at its own place.
-
-    Returns:
-        The hidden states, ids, weights and the row in S of the N targets: `[N, D]`, `[N]`, `[N]`, `[N]`.
     """
-    rows = torch.arange(target_ids.shape[0], device=target_ids.device)[:, None].expand_as(target_ids)
+    parts = (sources, tokens, weights, rows.expand_as(tokens))
     if torch.compiler.is_compiling():
-        if sources is not None:
-            hidden_states = hidden_states.gather(1, sources[..., None].expand_as(hidden_states))
-        target_ids = target_ids.flatten().clamp(min=0)
-        return hidden_states.flatten(0, 1), target_ids, target_weights.flatten(), rows.flatten()
-    is_target = target_weights != 0
-    rows = rows[is_target]
-    predicting = hidden_states[is_target] if sources is None else hidden_states[rows, sources[is_target]]
-    return predicting, target_ids[is_target], target_weights[is_target], rows
+        return Targets(*(part.flatten() for part in parts))
+    places = weights.flatten().nonzero()[:, 0]
+    return Targets(*(part.flatten().index_select(0, places) for part in parts))

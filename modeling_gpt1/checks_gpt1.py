@@ -236,7 +236,7 @@ def real_tokens(attention_mask: torch.Tensor | None) -> torch.BoolTensor | None:
     if attention_mask is None or attention_mask.dtype == torch.bool:
         return attention_mask
     if can_read(attention_mask):
-        is_wrong = (attention_mask != 0) & (attention_mask != 1)
+        is_wrong = attention_mask != attention_mask.bool()
         if is_wrong.any():
             raise ValueError(
                 f"`attention_mask` has the value {attention_mask[is_wrong][0].item()}, but 1 marks a real token and 0 "

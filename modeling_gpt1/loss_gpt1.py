@@ -28,9 +28,10 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from transformers.utils import logging
 
-from .batch_gpt1 import Examples, TaskInputs, select_targets
+from .batch_gpt1 import Examples, TaskInputs, every_label, next_label_targets
 from .checks_gpt1 import check_numbers, check_several_labels, checked_classes
 from .configuration_gpt1 import GPT1Config
+from .unpadding_gpt1 import BatchPlan
 
 logger = logging.get_logger(__name__)
 
@@ -117,13 +118,24 @@ class LMHeadMixin:
         return isinstance(self.lm_head, GPT1LMHead) and getattr(self, "_tp_size", None) in (None, 1)
 
     def next_token_loss(
-        self, hidden_states: torch.Tensor, labels: torch.LongTensor, num_targets: torch.Tensor | int | None
+        self,
+        hidden_states: torch.Tensor,
+        labels: torch.LongTensor | None,
+        shift_labels: torch.LongTensor | None,
+        num_targets: torch.Tensor | int | None,
+        plan: BatchPlan | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Mean of −log P over the targets, −100 being none; in evaluation also each row's sum and number, `[B, 2]`."""
-        is_target = (labels != -100).float()
+        ids, shift = (labels, 1) if shift_labels is None else (shift_labels, 0)
+        is_target = ids[:, shift:] != -100
         num_targets = count_items(is_target, num_targets)
-        targets = select_targets(hidden_states, labels, is_target)
-        loss, row_losses = weighted_lm_loss(self.lm_head, *targets, len(labels), self._has_fused_lm_loss)
+        if torch.compiler.is_compiling():
+            targets = every_label(hidden_states[:, : ids.shape[1] - shift], ids[:, shift:])
+        elif plan is not None and plan.targets is not None and shift_labels is None:
+            targets = plan.targets.read(hidden_states, ids)
+        else:
+            targets = next_label_targets(ids, shift).read(hidden_states, ids)
+        loss, row_losses = weighted_lm_loss(self.lm_head, *targets, len(ids), self._has_fused_lm_loss)
         example_losses = None if self.training else torch.stack([row_losses, is_target.sum(1)], dim=1)
         return loss / num_targets, example_losses
 

@@ -53,7 +53,8 @@ from .checks_gpt1 import check_position_ids, check_targets, check_tokens, paddin
 from .configuration_gpt1 import TRAVERSALS, GPT1Config, config_for_task
 from .layouts_gpt1 import FolderMixin, register_foreign_layouts
 from .loss_gpt1 import ExtractTokenCheck, FineTuningLosses, GPT1LMHead, GPT1TaskHead, LMHeadMixin, task_loss
-from .unpadding_gpt1 import PackedSequences
+from .plan_gpt1 import plan_to_follow
+from .unpadding_gpt1 import BatchPlan, PackedSequences
 
 register_foreign_layouts()
 
@@ -299,6 +300,7 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
         logits_to_keep: int | torch.Tensor = 0,
         skip_logits: bool | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
+        plan: BatchPlan | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> GPT1CausalLMOutput:
         r"""
@@ -309,10 +311,13 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
             logits_to_keep (`int` or 1-D tensor): return the logits of the last n positions, or of these; 0: of all.
             skip_logits (`bool`): return no `logits`; the loss needs none. Default: in training with labels.
             num_items_in_batch (`int`): divisor of the summed loss. Default: the number of targets given here.
+            plan ([`BatchPlan`]): what `planner_of(model)` found in the batch on the host. Default: found here.
             shift_labels (`[B, T]`, int64): instead of `labels`, the target of each position; for shards of sequences.
         """
         # Not in the signature: Trainer needs every argument there that has "label" in its name.
         shift_labels = kwargs.pop("shift_labels", None)
+        plan = None if past_key_values is not None else plan_to_follow(plan, self.config, input_ids, False, **kwargs)
+        attention_mask = attention_mask if plan is None else plan.needed_mask(attention_mask, position_ids)
         outputs: BaseModelOutputWithPast = self.transformer(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -334,9 +339,7 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
             kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
             logits = self.lm_head(hidden_states[:, kept, :])
         if targets is not None:
-            if shift_labels is None:
-                hidden_states, shift_labels = hidden_states[:, :-1], labels[:, 1:]
-            loss, example_losses = self.next_token_loss(hidden_states, shift_labels, num_items_in_batch)
+            loss, example_losses = self.next_token_loss(hidden_states, labels, shift_labels, num_items_in_batch, plan)
         return GPT1CausalLMOutput(
             loss=loss,
             example_losses=example_losses,
@@ -384,13 +387,14 @@ class GPT1TaskModel(GPT1PreTrainedModel):
         position_ids: torch.LongTensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
+        plan: BatchPlan | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> SequenceClassifierOutput | MultipleChoiceModelOutput:
         """Arguments as in [`GPT1DoubleHeadsModel`]; `logits`, and L2 / N as `loss` where there are labels."""
         inputs = TaskInputs(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, mc_token_ids, choice_mask
         )
-        _, outputs, task_logits = self._encode(inputs, **kwargs)
+        _, outputs, task_logits = self._encode(inputs, plan=plan, **kwargs)
         loss = None if labels is None else task_loss(task_logits, labels, self.config, num_items_in_batch)
         return self.output_class(
             loss=loss, logits=task_logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
@@ -399,8 +403,10 @@ class GPT1TaskModel(GPT1PreTrainedModel):
     def _encode(self, inputs: TaskInputs, **kwargs) -> tuple[Examples, BaseModelOutputWithPast, torch.Tensor]:
         """The examples, the decoder's output for all their sequences, and the task logits."""
         self._check_extract_token(self.config, inputs)
+        plan = kwargs.pop("plan")
         can_pack = self.pack_sequences and attends_to_packed_rows(self.config, **kwargs)
-        examples = read_examples(self.config, inputs, can_pack)
+        plan = plan_to_follow(plan, self.config, inputs.input_ids, can_pack, **kwargs)
+        examples = read_examples(self.config, inputs, can_pack, plan)
         decoder_inputs = examples.sequences.decoder_inputs(self.config)
         outputs = self.transformer(**decoder_inputs, **{**kwargs, "use_cache": False, "return_dict": True})
         extracted = examples.extract(outputs.last_hidden_state)
@@ -427,6 +433,7 @@ class GPT1DoubleHeadsModel(LMHeadMixin, GPT1TaskModel):
         inputs_embeds: torch.Tensor | None = None,
         output_lm_logits: bool = False,
         num_items_in_batch: torch.Tensor | int | None = None,
+        plan: BatchPlan | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> GPT1DoubleHeadsModelOutput:
         r"""
@@ -443,6 +450,7 @@ class GPT1DoubleHeadsModel(LMHeadMixin, GPT1TaskModel):
             token_type_ids, position_ids (like `input_ids`), inputs_embeds (`[B, C, T, D]`): see [`GPT1Model`].
             output_lm_logits (`bool`): return `lm_logits` too.
             num_items_in_batch (`int`): N, examples of the whole optimizer step. Default: those of the batch.
+            plan ([`BatchPlan`]): what `planner_of(model)` found in the batch on the host. Default: found here.
 
         Raises:
             ValueError: shapes that the traversal does not have; the auxiliary loss without `input_ids`.
@@ -450,19 +458,16 @@ class GPT1DoubleHeadsModel(LMHeadMixin, GPT1TaskModel):
         inputs = TaskInputs(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, mc_token_ids, choice_mask, lm_mask
         )
-        examples, outputs, task_logits = self._encode(inputs, **kwargs)
+        examples, outputs, task_logits = self._encode(inputs, plan=plan, **kwargs)
         hidden_states, losses, lm_logits = outputs.last_hidden_state, FineTuningLosses(), None
         if labels is not None:
             losses = self.fine_tuning_losses(task_logits, labels, examples, hidden_states, num_items_in_batch)
         if output_lm_logits:
             lm_logits = self.lm_head(examples.sequences.padded(hidden_states)).unflatten(0, examples.shape)
         return GPT1DoubleHeadsModelOutput(
-            loss=losses.loss,
-            task_loss=losses.task_loss,
-            lm_loss=losses.lm_loss,
+            **vars(losses),
             task_logits=task_logits,
             lm_logits=lm_logits,
-            example_losses=losses.example_losses,
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )

@@ -34,7 +34,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from .attention_gpt1 import GPT1Dropout
-from .checks_gpt1 import check_tokens, real_tokens
+from .checks_gpt1 import can_read, check_tokens, real_tokens
 from .configuration_gpt1_lstm import GPT1LSTMConfig
 from .modeling_gpt1 import (
     GPT1DoubleHeadsModel,
@@ -117,6 +117,9 @@ class GPT1LSTMLayer(GradientCheckpointingLayer):
 
     def _skip_padding(self, hidden_states: torch.Tensor, real_tokens: torch.BoolTensor, state: State | None):
         """The LSTM over the real tokens alone, wherever they are; the state after the last of each row."""
+        if hidden_states.shape[1] == 1:  # a row of padding keeps its state
+            output, new_state = self.lstm(hidden_states, state)
+            return output, self._states_of(real_tokens.any(1), new_state, state)
         order = (~real_tokens).long().argsort(dim=1, stable=True)[..., None]  # real tokens first
         lengths = real_tokens.sum(1)
         aligned = hidden_states.gather(1, order.expand_as(hidden_states))
@@ -127,10 +130,14 @@ class GPT1LSTMLayer(GradientCheckpointingLayer):
         packed = pack_padded_sequence(aligned, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
         output, new_state = self.lstm(packed, state)
         output, _ = pad_packed_sequence(output, batch_first=True, total_length=hidden_states.shape[1])
-        old_state = tuple(torch.zeros_like(part) for part in new_state) if state is None else state
-        is_read = (lengths > 0)[None, :, None]
-        state = tuple(torch.where(is_read, *parts) for parts in zip(new_state, old_state, strict=True))
+        state = self._states_of(lengths > 0, new_state, state)
         return output.gather(1, order.argsort(dim=1).expand_as(output)), state
+
+    @staticmethod
+    def _states_of(is_read: torch.BoolTensor, new_state: State, old_state: State | None) -> State:
+        """The new state of the rows `[B]` that were read, and the old one of the others."""
+        old_state = tuple(torch.zeros_like(part) for part in new_state) if old_state is None else old_state
+        return tuple(torch.where(is_read[None, :, None], *parts) for parts in zip(new_state, old_state, strict=True))
 
 
 class GPT1LSTMPreTrainedModel(GPT1PreTrainedModel):
@@ -264,8 +271,10 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
                     "padding, with a column for each token before these too."
                 )
             is_real = real_tokens(attention_mask)[:, num_past:]
-            return None if not torch.compiler.is_exporting() and is_real.all() else is_real
-        if position_ids is not None and (position_ids.diff() < 0).any():
+            if torch.compiler.is_exporting() or (length == 1 and not can_read(is_real)):  # no wait for each new token
+                return is_real
+            return None if is_real.all() else is_real
+        if position_ids is not None and length > 1 and (position_ids.diff() < 0).any():
             raise ValueError(
                 "`position_ids` restart within a row, which marks several sequences there, but an LSTM would carry "
                 "its state from one to the next. Give every sequence a row of its own."

@@ -19,27 +19,48 @@ Training Performance of the Unpadded BERT Model". Attention is causal, so a toke
 choices of one example, which begin with the same context, can share its hidden states, in training too. One row of
 attention then holds the context and all choices, each of which sees the context and itself.
 
+What depends on the values of a batch, and with it all shapes that do, is planned once: by the collator on the host,
+and the model follows the plan without waiting for its device; or by the model itself.
+
 Shapes: B examples, C sequences per example, S = B · C, T tokens of a padded sequence, D hidden; N tokens in all;
-R rows of attention of at most L tokens.
+R rows of attention of at most L tokens; M targets.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
 
+from .checks_gpt1 import can_read
 from .configuration_gpt1 import FULL_ATTENTION, SLIDING_ATTENTION, GPT1Config
 
 
 class PackedSequences(NamedTuple):
     """The N tokens that the decoder computes for a padded batch, and where each of them belongs."""
 
-    input_ids: torch.LongTensor  # [1, N]
+    input_ids: torch.LongTensor | None  # [1, N]; None in a plan, which is followed with the ids of the batch
     position_ids: torch.LongTensor  # [1, N]
     packed_index: torch.LongTensor  # [S, T]; place in the N of each token of the batch, 0 for padding
+    token_index: torch.LongTensor  # [N]; place of each token in the S · T
     example_index: torch.LongTensor  # [N]; example of each token
     row_index: torch.LongTensor  # [R, L]; place in the N of each place of the attention's rows, 0 for padding
     row_place: torch.LongTensor  # [N]; place of each token in the R · L
-    attention_mask: torch.BoolTensor | None  # [R, 1, L, L]; True where a query sees a key; None: all before it
+    row_sequence: torch.LongTensor | None  # [R, L]; sequence of each place of the rows, −1 for padding
+    row_is_shared: torch.BoolTensor | None  # [R, L]; True in a shared beginning; None, as before: there is none
+
+    @property
+    def attention_mask(self) -> torch.BoolTensor | None:
+        """`[R, 1, L, L]`, True where a query sees a key: of its sequence or shared; `None`: all before it."""
+        if self.row_sequence is None:
+            return None
+        is_own = self.row_sequence[:, :, None] == self.row_sequence[:, None, :]
+        return (is_own | self.row_is_shared[:, None, :]).tril()[:, None]
+
+    def with_ids(self, input_ids: torch.LongTensor | None) -> "PackedSequences":
+        """The same of a batch with other ids, `[S, T]`."""
+        ids = None if input_ids is None else input_ids.flatten().index_select(0, self.token_index)[None]
+        return self._replace(input_ids=ids)
 
     def to_rows(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """`[1, N, …]` to the rows of attention, `[R, L, …]`, with anything finite in their padding."""
@@ -55,12 +76,12 @@ class PackedSequences(NamedTuple):
 
     def masks(self, sliding_window: int | None) -> dict[str, torch.BoolTensor | None]:
         """The mask for each type of layer; in banded layers a token sees its sequence's last `sliding_window`."""
+        mask = self.attention_mask
         if sliding_window is None:
-            return {FULL_ATTENTION: self.attention_mask}
+            return {FULL_ATTENTION: mask}
         positions = self.position_ids[0, self.row_index]  # [R, L]
-        mask = (positions[:, :, None] - positions[:, None, :] < sliding_window)[:, None]
-        mask = mask.tril() if self.attention_mask is None else mask & self.attention_mask
-        return {FULL_ATTENTION: self.attention_mask, SLIDING_ATTENTION: mask}
+        band = (positions[:, :, None] - positions[:, None, :] < sliding_window)[:, None]
+        return {FULL_ATTENTION: mask, SLIDING_ATTENTION: band.tril() if mask is None else band & mask}
 
     def decoder_inputs(self, config: GPT1Config) -> dict:
         """What the decoder reads, with the masks."""
@@ -80,28 +101,89 @@ class PackedSequences(NamedTuple):
         rows = torch.arange(self.packed_index.shape[0], device=hidden_states.device)
         return hidden_states[0, self.packed_index[rows, positions]]
 
-    def targets(
-        self, hidden_states: torch.Tensor, target_weights: torch.Tensor, sources: torch.LongTensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """As `select_targets`; what several sequences share is one target of their summed weight.
+    def place_targets(self, target_weights: torch.Tensor) -> "Targets":
+        """Targets of a batch; what several sequences share is one target of their summed weight.
 
         Args:
-            hidden_states (`torch.Tensor` of shape `[1, N, D]`): hidden states of the packed tokens.
-            target_weights (`torch.Tensor` of shape `[S, T-1]`): factor of each token after the first of its sequence.
-            sources (`torch.LongTensor` of shape `[S, T-1]`): place in its sequence that predicts each of them.
-
-        Returns:
-            Hidden states, ids, weights and the example of each target.
+            target_weights (`torch.Tensor` of shape `[S, T-1]`): factor of each token after the first of its sequence,
+                0 where it is no target.
         """
-        is_target = target_weights != 0
-        targets, sources = self.packed_index[:, 1:][is_target], self.packed_index.gather(1, sources)[is_target]
-        num_tokens = hidden_states.shape[1]
-        # A packed token is predicted from one place, however many sequences it stands for.
-        weights = target_weights.new_zeros(num_tokens).index_add(0, targets, target_weights[is_target])
-        source_of = torch.zeros_like(self.input_ids[0]).scatter(0, targets, sources)
+        weights = target_weights.new_zeros(len(self.token_index))
+        weights = weights.index_add(0, self.packed_index[:, 1:].flatten(), target_weights.flatten())
         tokens = weights.nonzero()[:, 0]
-        hidden_states = hidden_states[0].index_select(0, source_of[tokens])
-        return hidden_states, self.input_ids[0, tokens], weights[tokens], self.example_index[tokens]
+        sources = tokens - 1
+        if self.row_is_shared is not None:  # the first token after a shared beginning follows that, which begins a row
+            positions = self.position_ids[0]
+            follows = positions.index_select(0, sources) + 1 == positions.index_select(0, tokens)
+            first = (~follows).nonzero()[:, 0]
+            rows = self.row_place[tokens[first]] // self.row_index.shape[1]
+            sources[first] = self.row_index[rows, 0] + positions[tokens[first]] - 1
+        weights, examples = (tensor.index_select(0, tokens) for tensor in (weights, self.example_index))
+        return Targets(sources, tokens, weights, examples)
+
+
+class Targets(NamedTuple):
+    """The M targets of a language-modelling loss; places are those of the decoder's tokens, one after the other."""
+
+    sources: torch.LongTensor  # [M]; places of the hidden states that predict them
+    tokens: torch.LongTensor  # [M]; places of their ids
+    weights: torch.FloatTensor  # [M]; factors in the sum, none of them 0 outside of a graph
+    rows: torch.LongTensor  # [M]; the row or example that each belongs to
+
+    def read(
+        self, hidden_states: torch.Tensor, ids: torch.LongTensor
+    ) -> tuple[torch.Tensor, torch.LongTensor, torch.Tensor, torch.LongTensor]:
+        """Hidden states `[M, D]`, ids, weights and rows `[M]`, of `hidden_states [·, ·, D]` and `ids [·, ·]`."""
+        predicting = hidden_states.flatten(0, 1).index_select(0, self.sources)
+        return predicting, ids.flatten().index_select(0, self.tokens), self.weights, self.rows
+
+
+@dataclass
+class BatchPlan:
+    """What the values of a batch decide, worked out before the batch leaves the host.
+
+    It belongs to the batch as it was made. A model that is given a part of the batch makes no use of it; whoever
+    changes masks, targets or shared beginnings leaves the plan out.
+
+    Args:
+        shape: of the batch's `input_ids`.
+        is_right_padded: whether all padding comes last in its row, where a causal decoder never sees it; not asked for
+            what is packed.
+        num_tokens: real tokens by its mask, of a language model's batch.
+        packing: the batch without padding, where that saves work.
+        targets: those of the language-modelling loss, if there is one.
+    """
+
+    shape: torch.Size
+    is_right_padded: bool
+    num_tokens: int | None = None
+    packing: PackedSequences | None = None
+    targets: Targets | None = None
+
+    def needed_mask(
+        self, attention_mask: torch.Tensor | None, position_ids: torch.Tensor | None
+    ) -> torch.Tensor | None:
+        """The mask that a causal decoder needs: none of padding on the right, which makes the host wait for a device.
+
+        Without a mask, positions of the caller would mark sequences.
+        """
+        if attention_mask is None or can_read(attention_mask) or position_ids is not None:
+            return attention_mask
+        return None if self.is_right_padded else attention_mask
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> "BatchPlan":
+        """The plan on a device."""
+        return self._with(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> "BatchPlan":
+        """The plan in page-locked memory, as a DataLoader asks."""
+        return self._with(torch.Tensor.pin_memory)
+
+    def _with(self, change: Callable[[torch.Tensor], torch.Tensor]) -> "BatchPlan":
+        def changed(part: PackedSequences | Targets | None) -> PackedSequences | Targets | None:
+            return None if part is None else type(part)(*(None if field is None else change(field) for field in part))
+
+        return replace(self, packing=changed(self.packing), targets=changed(self.targets))
 
 
 def pack_sequences(
@@ -121,74 +203,96 @@ def pack_sequences(
         The packed batch, or `None` where it has as many tokens as the padded one.
     """
     real = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
-    order = (~real).long().argsort(dim=1, stable=True)  # [S, T]; the real tokens of each sequence first
-    lengths = real.sum(1)
-    aligned_ids = input_ids.gather(1, order)
-    by_example = (-1, num_choices)
-    prefix = _shared_lengths(aligned_ids.unflatten(0, by_example), lengths.unflatten(0, by_example), hidden_size)
-
-    ranks = torch.arange(input_ids.shape[1], device=input_ids.device)
-    is_first = torch.arange(num_choices, device=input_ids.device) == 0
-    is_repeated = (ranks < prefix[:, None, None]) & ~is_first[:, None]  # [B, C, T]
-    is_computed = (ranks < lengths[:, None]) & ~is_repeated.flatten(0, 1)  # [S, T], aligned
-    sequences, computed_ranks = is_computed.nonzero(as_tuple=True)  # [N]
-    if len(sequences) == input_ids.numel() or len(sequences) == 0:
+    is_aligned = not (real[:, 1:] > real[:, :-1]).any()  # all padding lies on the right
+    ranks = real.cumsum(1) - 1  # [S, T]
+    lengths = ranks[:, -1] + 1  # [S]
+    prefix = None
+    if num_choices > 1:
+        prefix = _shared_lengths(input_ids, real, is_aligned, lengths.view(-1, num_choices), hidden_size)
+    is_computed, num_computed = real, lengths
+    if prefix is not None:  # of a context, all sequences but the first leave out what that has computed
+        is_first = torch.arange(num_choices, device=input_ids.device) == 0
+        num_left_out = (prefix[:, None] * (~is_first & (lengths > 0).view(-1, num_choices))).flatten()
+        is_computed, num_computed = real & (ranks >= num_left_out[:, None]), lengths - num_left_out
+    places = is_computed.flatten().nonzero()[:, 0]  # [N]
+    if len(places) in (0, input_ids.numel()):
         return None
 
-    packed = (is_computed.flatten().cumsum(0) - 1).view(-1, num_choices, input_ids.shape[1])
-    packed = torch.where(is_repeated, packed[:, :1], packed).flatten(0, 1).clamp(min=0)
-    row_index, row_place, mask = _attention_rows(sequences, computed_ranks, prefix, lengths, num_choices)
-    return PackedSequences(
-        input_ids=aligned_ids[sequences, computed_ranks][None],
-        position_ids=computed_ranks[None],
-        packed_index=torch.zeros_like(order).scatter(1, order, packed).masked_fill(~real, 0),
-        example_index=sequences // num_choices,
-        row_index=row_index,
-        row_place=row_place,
-        attention_mask=mask,
-    )
+    starts = num_computed.cumsum(0) - num_computed
+    if prefix is None:
+        packed_index = ranks + starts[:, None]
+    else:
+        starts_of_example = starts.view(-1, num_choices)[:, :1].expand(-1, num_choices).reshape(-1, 1)
+        is_shared = ranks < num_left_out[:, None]
+        packed_index = ranks + torch.where(is_shared, starts_of_example, (starts - num_left_out)[:, None])
+    packed_index = packed_index.masked_fill(~real, 0)
+    sequences = torch.arange(len(lengths), device=input_ids.device)
+    sequences = sequences.repeat_interleave(num_computed, output_size=len(places))
+    examples = sequences if num_choices == 1 else sequences // num_choices
+    positions = ranks.flatten().index_select(0, places)
+    if prefix is None and is_aligned and real[:, 0].all() and real[:, -1].any():
+        rows = packed_index, places, None, None  # those of the batch
+    else:
+        rows = _attention_rows(sequences, examples, positions, prefix, lengths)
+    packed = PackedSequences(None, positions[None], packed_index, places, examples, *rows)
+    return packed.with_ids(input_ids)
 
 
-def _shared_lengths(aligned_ids: torch.LongTensor, lengths: torch.LongTensor, hidden_size: int) -> torch.LongTensor:
-    """Number of leading tokens that an example's sequences share, `[B]`; `aligned_ids [B, C, T]`, `lengths [B, C]`."""
-    is_absent = lengths == 0
-    is_equal = (aligned_ids == aligned_ids[:, :1]) | is_absent[..., None]
-    common = is_equal.all(1).long().cumprod(-1).sum(-1)
-    shortest = lengths.masked_fill(is_absent, aligned_ids.shape[-1]).amin(-1)
-    common = torch.minimum(common, (shortest - 1).clamp(min=0))
-    num_present = (~is_absent).sum(-1)
-    row_lengths = lengths.sum(-1) - (num_present - 1) * common
-    costs = _cost(lengths, hidden_size).sum(-1)
-    is_worth_it = (num_present > 1) & ~is_absent[:, 0] & (_cost(row_lengths, hidden_size) < costs)
-    return common * is_worth_it
+def _shared_lengths(
+    input_ids: torch.LongTensor, real: torch.BoolTensor, is_aligned: bool, lengths: torch.LongTensor, hidden_size: int
+) -> torch.LongTensor | None:
+    """Number of leading tokens that an example's sequences share, `[B]`, or `None` where none do.
+
+    Args:
+        input_ids, real (`[S, T]`), lengths (`[B, C]`): the sequences, their real tokens and the number of these.
+    """
+    if not is_aligned:
+        order = (~real).long().argsort(dim=1, stable=True)  # the real tokens of each sequence first
+        input_ids = input_ids.gather(1, order)
+    aligned_ids = input_ids.unflatten(0, lengths.shape)  # [B, C, T]
+    is_equal = (aligned_ids == aligned_ids[:, :1]) | (lengths == 0)[..., None]
+    num_equal = is_equal.all(1).long().cumprod(-1).sum(-1)
+    examples = torch.cat([num_equal[:, None], lengths], 1).tolist()
+    shared = [_worth_sharing(*example, hidden_size=hidden_size) for example in examples]
+    return torch.tensor(shared, device=input_ids.device) if any(shared) else None
 
 
-def _cost(lengths: torch.LongTensor, hidden_size: int) -> torch.LongTensor:
-    """Arithmetic for rows of these lengths, in 4 · D operations: 24 · D² in a token's matrices, 4 · D in a pair."""
-    return lengths * (6 * hidden_size + lengths)
+def _worth_sharing(num_equal: int, *lengths: int, hidden_size: int) -> int:
+    """How many of an example's leading tokens, all equal, are computed once; 0 where one long row is more work."""
+
+    def cost(length: int) -> int:  # in 4 · D operations: 24 · D² in a token's matrices, 4 · D in a pair
+        return length * (6 * hidden_size + length)
+
+    present = [length for length in lengths if length > 0]
+    if len(present) < 2 or lengths[0] == 0:
+        return 0
+    num_shared = min(num_equal, min(present) - 1)
+    row_length = sum(present) - (len(present) - 1) * num_shared
+    return num_shared if cost(row_length) < sum(map(cost, present)) else 0
 
 
 def _attention_rows(
     sequences: torch.LongTensor,
-    ranks: torch.LongTensor,
-    prefix: torch.LongTensor,
+    examples: torch.LongTensor,
+    positions: torch.LongTensor,
+    prefix: torch.LongTensor | None,
     lengths: torch.LongTensor,
-    num_choices: int,
-) -> tuple[torch.LongTensor, torch.LongTensor, torch.BoolTensor | None]:
-    """`row_index`, `row_place` and `attention_mask` of [`PackedSequences`]; `sequences`, `ranks` of tokens, `[N]`."""
-    starts_row = (lengths > 0).view(-1, num_choices)
-    starts_row[:, 1:] &= prefix[:, None] == 0
-    rows = (starts_row.flatten().cumsum(0) - 1)[sequences]  # [N]
+) -> tuple[torch.LongTensor, torch.LongTensor, torch.LongTensor | None, torch.BoolTensor | None]:
+    """What begins with "row_" in [`PackedSequences`]; `sequences`, `examples`, `positions` of tokens, `[N]`."""
+    starts_row = lengths > 0
+    if prefix is not None:
+        starts_row = starts_row.view(len(prefix), -1).clone()
+        starts_row[:, 1:] &= prefix[:, None] == 0
+        starts_row = starts_row.flatten()
+    rows = (starts_row.cumsum(0) - 1).index_select(0, sequences)  # [N]
     row_lengths = torch.bincount(rows)  # [R]
     row_starts = row_lengths.cumsum(0) - row_lengths
     tokens = torch.arange(len(sequences), device=sequences.device)
     places = torch.arange(int(row_lengths.max()), device=sequences.device)  # [L]
-    is_token = places < row_lengths[:, None]
-    row_index = (row_starts[:, None] + places).masked_fill(~is_token, 0)  # [R, L]
-    row_place = rows * len(places) + tokens - row_starts[rows]
-    if not prefix.any():
-        return row_index, row_place, None
-    is_shared = (ranks < prefix[sequences // num_choices])[row_index] & is_token
-    choice = sequences[row_index].masked_fill(~is_token, -1)
-    mask = (choice[:, :, None] == choice[:, None, :]) | is_shared[:, None, :]
-    return row_index, row_place, (mask & (places[:, None] >= places))[:, None]
+    is_padding = places >= row_lengths[:, None]
+    row_index = (row_starts[:, None] + places).masked_fill(is_padding, 0)  # [R, L]
+    row_place = rows * len(places) + tokens - row_starts.index_select(0, rows)
+    if prefix is None:
+        return row_index, row_place, None, None
+    is_shared = (positions < prefix.index_select(0, examples)).take(row_index).masked_fill(is_padding, False)
+    return row_index, row_place, sequences.take(row_index).masked_fill(is_padding, -1), is_shared

@@ -367,23 +367,25 @@ class TraversalCollator:
 
     def _pad(self, examples: list[list[list[int]]]) -> dict[str, torch.Tensor]:
         counts = torch.tensor([len(sequences) for sequences in examples])
-        size = (len(examples), int(counts.max()))  # [B, C]
+        is_present = torch.arange(int(counts.max())) < counts[:, None]  # [B, C]
+        all_ids = list(chain.from_iterable(examples))
+        lengths = torch.zeros(is_present.shape, dtype=torch.int64)
+        lengths = lengths.masked_scatter(is_present, torch.tensor([len(ids) for ids in all_ids]))
         multiple = self.pad_to_multiple_of or 1
-        length = math.ceil(max(len(ids) for sequences in examples for ids in sequences) / multiple) * multiple
-        input_ids = torch.full((*size, length), self.tokenizer.pad_token_id)
-        attention_mask = torch.zeros((*size, length), dtype=torch.int64)
-        mc_token_ids = torch.zeros(size, dtype=torch.int64)
-        for b, sequences in enumerate(examples):
-            for c, ids in enumerate(sequences):
-                start = length - len(ids) if self.padding_side == "left" else 0
-                input_ids[b, c, start : start + len(ids)] = torch.tensor(ids)
-                attention_mask[b, c, start : start + len(ids)] = 1
-                mc_token_ids[b, c] = start + len(ids) - 1
-        batch = {"input_ids": input_ids, "attention_mask": attention_mask, "mc_token_ids": mc_token_ids}
+        length = math.ceil(int(lengths.max()) / multiple) * multiple
+        starts = length - lengths if self.padding_side == "left" else torch.zeros_like(lengths)
+        places = torch.arange(length)
+        is_real = (places >= starts[..., None]) & (places < (starts + lengths)[..., None])  # [B, C, T]
+        input_ids = torch.full(is_real.shape, self.tokenizer.pad_token_id)
+        batch = {
+            "input_ids": input_ids.masked_scatter(is_real, torch.tensor(list(chain.from_iterable(all_ids)))),
+            "attention_mask": is_real.long(),
+            "mc_token_ids": (starts + lengths - 1) * is_present,
+        }
         if self.traversal in ("classification", "entailment"):
             return {name: tensor.squeeze(1) for name, tensor in batch.items()}  # [B, 1, T] -> [B, T]
-        if counts.min() < counts.max():
-            batch["choice_mask"] = torch.arange(size[1]) < counts[:, None]
+        if not is_present.all():
+            batch["choice_mask"] = is_present
         return batch
 
 

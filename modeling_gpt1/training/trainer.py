@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from huggingface_hub import CommitInfo
-from torch import nn
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, TrainingArguments
 from transformers.trainer_utils import BestRun, EvalLoopOutput, PredictionOutput
@@ -27,7 +26,7 @@ from .cpu_attention import choose_cpu_attention
 from .launch import check_launch, check_sharding
 from .losses import objective_of, perplexity
 from .throughput import training_flops_per_token
-from .trainer_internals import ResumableTrainer
+from .trainer_internals import ResumableTrainer, base_model
 
 logger = logging.get_logger(__name__)
 
@@ -49,13 +48,16 @@ class _GPT1BaseTrainer(ResumableTrainer):
         if self.accelerator.dataloader_config.dispatch_batches is None:
             # Else the first process reads a stream for all of them, and fails where the batches differ in length.
             self.accelerator.dataloader_config.dispatch_batches = False
-        self._check_model(_base_model(self.accelerator.unwrap_model(self.model)))
+        if self.args.dataloader_pin_memory and self.args.device.type not in ("cpu", "mps"):
+            # Else each copy of a batch waits until the device has done all before it.
+            self.accelerator.dataloader_config.non_blocking = True
+        self._check_model(base_model(self.accelerator.unwrap_model(self.model)))
         self._is_made = True
 
     def call_model_init(self, trial=None):
         model = super().call_model_init(trial)
         if self._is_made:  # the model of __init__ is checked there
-            self._check_model(_base_model(model))
+            self._check_model(base_model(model))
         return model
 
     def _check_model(self, model: PreTrainedModel) -> None:
@@ -260,11 +262,6 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
                 logs["tokens_per_second"] = tokens_per_second
                 logs["mfu"] = tokens_per_second * flops_per_token / peak_flops
         super().log(logs, start_time)
-
-
-def _base_model(model: nn.Module) -> nn.Module:
-    """The model that an adapter of PEFT wraps, or the model itself."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 __all__ = ["GPT1PretrainingTrainer", "GPT1Trainer"]

@@ -40,6 +40,7 @@ from .checkpoint import (
 from .checks import check_rebalanced
 from .divergence import DivergenceError, advice, check_logs, has_finite_weights
 from .losses import RunningLosses
+from .planning import plan_batches
 from .settings import check_optimizer, given_objects, optimizer_of, settings_of, warn_of_other_settings
 from .sharing import SharedRows, SharedStream, UncountedBatch, share_rows
 from .throughput import Throughput
@@ -153,6 +154,7 @@ class ResumableTrainer(Trainer):
         loader = super()._get_dataloader(dataset, description, batch_size, sampler_fn, is_training, dataloader_key)
         if is_shared:
             share_rows(loader)
+        plan_batches(loader, base_model(self.accelerator.unwrap_model(self.model)), self.args)
         return loader
 
     def training_step(self, model, inputs, num_items_in_batch=None):
@@ -161,6 +163,14 @@ class ResumableTrainer(Trainer):
         if isinstance(inputs, UncountedBatch) and "attention_mask" in inputs:
             inputs["attention_mask"] = torch.zeros_like(inputs["attention_mask"])  # Trainer counts the tokens next
         return loss
+
+    def _track_num_input_tokens(self, inputs):
+        # Of several processes, Trainer gathers the numbers from their devices.
+        num_tokens = getattr(inputs.get("plan"), "num_tokens", None) if self.args.world_size == 1 else None
+        if num_tokens is not None and self.args.include_num_input_tokens_seen == "non_padding":
+            self.state.num_input_tokens_seen += num_tokens
+        else:
+            super()._track_num_input_tokens(inputs)
 
     def _run_epoch(self, *, epoch, train_dataloader, epochs_trained, steps_trained_in_current_epoch, **others):
         if self.state.global_step >= self.state.max_steps:  # resumed where nothing is left to train
@@ -371,6 +381,11 @@ class ResumableTrainer(Trainer):
             write_model(self, staging, state_dict)
             if self.args.should_save:
                 publish_files(staging, Path(output_dir))
+
+
+def base_model(model: torch.nn.Module) -> torch.nn.Module:
+    """The model that an adapter of PEFT wraps, or the model itself."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 class _BeginRun(TrainerCallback):

@@ -23,6 +23,7 @@ TRAVELLERS = {
     "layouts_gpt1.py",
     "loss_gpt1.py",
     "modeling_gpt1.py",
+    "plan_gpt1.py",
     "unpadding_gpt1.py",
 }
 TRAVELLERS_OF_LSTM = {*TRAVELLERS, "configuration_gpt1_lstm.py", "modeling_gpt1_lstm.py"}

@@ -467,7 +467,7 @@ def test_band_of_a_packed_row_with_a_common_context():
     input_ids = torch.tensor([[10, 11, 12, 20, 21], [10, 11, 12, 30, 0]])
     packing = pack_sequences(input_ids, torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 1, 0]]), 2, hidden_size=32)
     masks = packing.masks(sliding_window=2)
-    assert masks["full_attention"] is packing.attention_mask
+    assert torch.equal(masks["full_attention"], packing.attention_mask)
     assert masks["sliding_attention"][0, 0].int().tolist() == [
         [1, 0, 0, 0, 0, 0],
         [1, 1, 0, 0, 0, 0],

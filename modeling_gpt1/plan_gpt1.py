@@ -1,0 +1,121 @@
+# Copyright 2026 The gpt1-hf authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What a batch's values decide, planned on the host, so that no model waits for its device to tell.
+
+A shape that depends on values, such as the number of real tokens, makes the host wait until the device has come to
+them. The collator's batch lies on the host: there the plan is made, in a worker of the loader, and goes with it.
+
+Shapes: B examples or rows, C sequences per example, T tokens.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import partial
+from typing import Any
+
+import torch
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from .attention_gpt1 import attends_to_packed_rows, reads_no_padding
+from .batch_gpt1 import TaskInputs, next_label_targets, read_examples
+from .checks_gpt1 import can_read
+from .configuration_gpt1 import GPT1Config
+from .unpadding_gpt1 import BatchPlan
+
+
+def planner_of(model: PreTrainedModel) -> Callable[[Any], BatchPlan | None] | None:
+    """What makes the argument `plan` for a batch of this model, on the host and without its weights.
+
+    ```python
+    plan_batch = planner_of(model)
+    batch = collator(rows)
+    loss = model(**batch, plan=plan_batch(batch)).loss
+    ```
+
+    Returns:
+        A function that gives `None` for what is no batch of ids on the CPU; or `None` where the model takes no plan.
+    """
+    if "plan" not in inspect.signature(model.forward).parameters:
+        return None
+    if not hasattr(model, "task_head"):
+        return plan_blocks
+    can_pack = model.pack_sequences and attends_to_packed_rows(model.config)
+    has_lm_loss = hasattr(model, "lm_head") and model.config.lm_coef > 0
+    return partial(plan_examples, model.config, can_pack, has_lm_loss)
+
+
+def plan_blocks(batch: Any) -> BatchPlan | None:
+    """The plan of a language model's batch: `input_ids`, `attention_mask`, `labels`, each `[B, T]`."""
+    if not _has_ids(batch):
+        return None
+    input_ids, mask, labels = (batch.get(name) for name in ("input_ids", "attention_mask", "labels"))
+    mask = mask if isinstance(mask, torch.Tensor) and mask.shape == input_ids.shape else None
+    has_targets = isinstance(labels, torch.Tensor) and labels.dim() == 2 and labels.shape == input_ids.shape
+    return BatchPlan(
+        shape=input_ids.shape,
+        is_right_padded=_is_right_padded(mask),
+        num_tokens=None if mask is None else int(mask.sum()),
+        targets=next_label_targets(labels) if has_targets else None,
+    )
+
+
+def plan_examples(config: GPT1Config, can_pack: bool, has_lm_loss: bool, batch: Any) -> BatchPlan | None:
+    """The plan of a task model's batch, whose names are those of [`TaskInputs`] and `labels`.
+
+    Args:
+        can_pack: whether padding may be left out.
+        has_lm_loss: whether the loss has targets among the tokens.
+
+    Raises:
+        ValueError: as [`read_examples`].
+    """
+    if not _has_ids(batch):
+        return None
+    inputs = TaskInputs(**{field.name: batch.get(field.name) for field in fields(TaskInputs)})
+    examples = read_examples(config, inputs, can_pack)
+    packing = None if examples.sequences is examples.padded else examples.sequences.with_ids(None)
+    has_targets = has_lm_loss and batch.get("labels") is not None
+    return BatchPlan(
+        shape=inputs.input_ids.shape,
+        is_right_padded=packing is None and _is_right_padded(inputs.attention_mask),
+        packing=packing,
+        targets=examples.place_targets() if has_targets else None,
+    )
+
+
+def plan_to_follow(
+    plan: BatchPlan | None, config: PreTrainedConfig, input_ids: torch.Tensor | None, can_pack: bool, **kwargs
+) -> BatchPlan | None:
+    """The plan, on the batch's device; or `None` where it is that of another batch, or the call needs what it lacks.
+
+    Args:
+        input_ids: what the model was given.
+        can_pack: whether padding may be left out in this call.
+        kwargs: of the call.
+    """
+    if not reads_no_padding(config, **kwargs) or plan is None or input_ids is None:
+        return None
+    if plan.shape != input_ids.shape or (plan.packing is not None and not can_pack):
+        return None
+    return plan.to(input_ids.device, non_blocking=True)
+
+
+def _has_ids(batch: Any) -> bool:
+    input_ids = batch.get("input_ids") if isinstance(batch, Mapping) else None
+    return isinstance(input_ids, torch.Tensor) and can_read(input_ids) and batch.get("inputs_embeds") is None
+
+
+def _is_right_padded(attention_mask: torch.Tensor | None) -> bool:
+    return attention_mask is not None and not bool((attention_mask[..., 1:] > attention_mask[..., :-1]).any())
