@@ -127,3 +127,11 @@ def test_commands_compute_on_it(monkeypatch):
     assert generate.GenerationArguments("model", dtype="int8").device is None  # is for the CPU
     assert zero_shot.ZeroShotArguments("model").device == "mps"
     assert zero_shot.ZeroShotArguments("model", device="cpu").device == "cpu"
+
+
+@pytest.mark.parametrize("arguments", [generate.GenerationArguments, zero_shot.ZeroShotArguments])
+def test_a_device_that_is_not_there_is_told_at_once(arguments):
+    with pytest.raises(ValueError) as error:
+        arguments("model", device="gpu")
+    assert str(error.value).startswith("--device gpu cannot be used: Expected one of cpu, ")
+    assert str(error.value).endswith(f". Pass {devices.default_device()}, or leave it out.")

@@ -48,7 +48,7 @@ from .. import (
     continue_prompts,
     order_weights_for_generation,
 )
-from ..inference.devices import default_device
+from ..inference.devices import check_device, default_device
 from ..inference.generation import join_to_prompt
 from .arguments import CommandParser
 from .models import check_model
@@ -89,7 +89,9 @@ class GenerationArguments:
         if self.temperature < 0:
             raise ValueError(f"--temperature is {self.temperature}, but must be at least 0.")
         self.stop = [string.replace(r"\n", "\n") for string in self.stop]
-        if self.device is None and self.dtype != "int8":
+        if self.device is not None:
+            check_device(self.device)
+        elif self.dtype != "int8":
             self.device = str(default_device())
 
     @property

@@ -96,7 +96,10 @@ def draw(runs: dict[str, list[dict]], x: str):
     curves = {panel: [points(records, panel.key, x_key) for records in runs.values()] for panel in PANELS}
     curves = {panel: of_runs for panel, of_runs in curves.items() if any(of_runs)}
     if not curves:
-        raise ValueError(f"Nothing has been logged yet by {', '.join(runs)}. Wait for the first log of a run.")
+        raise ValueError(
+            f"Nothing has been logged yet by {', '.join(runs)}. A run logs every --logging_steps updates, 500 unless "
+            "said."
+        )
     columns = min(len(curves), 2)
     rows = math.ceil(len(curves) / columns)
     figure = Figure(figsize=(5.2 * columns, 2.7 * rows + 0.5), layout="constrained")

@@ -39,7 +39,7 @@ from tokenization import TraversalCollator, open_tokenizer
 from tokenization.files import read_file
 from tokenization.own_files import check_columns, check_file
 
-from ..inference.devices import default_device
+from ..inference.devices import check_device, default_device
 from ..training.preparation import open_config
 from .arguments import CommandParser
 from .finetune import parse_columns
@@ -67,6 +67,8 @@ class PredictionArguments:
     device: str | None = HfArg(default=None, help="Default: an accelerator, if there is one, else cpu.")
 
     def __post_init__(self):
+        if self.device is not None:
+            check_device(self.device)
         check_file("--file", Path(self.file))
         if self.output_file is not None and not self.output_file.endswith(ENDINGS):
             raise ValueError(

@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import logging
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from transformers.hf_argparser import HfArg
 from .. import GPT1Config, GPT1LSTMConfig
 from ..hub.push import PushError
 from ..training.checkpoint import checkpoint_to_resume
+from ..training.divergence import DivergenceError, advice
 from .arguments import CommandParser
 from .models import TOKENIZER, check_model
 
@@ -109,12 +111,18 @@ def where_to_resume(args: TrainingArguments) -> str | None:
     return checkpoint_to_resume(given and words.get(given.lower(), given), args.output_dir)
 
 
+# What a run leaves that ended before its first update: its settings, and a tokenizer that it trained.
+SETTINGS, OF_A_START = "run.yaml", {"run.yaml", "tokenizer.json", "tokenizer_config.json"}
+
+
 def check_output_folder(args: TrainingArguments) -> None:
     """Whether the run may write there, and what it goes on from is whole."""
     folder = Path(args.output_dir)
-    if args.resume_from_checkpoint is None and folder.is_dir() and any(folder.iterdir()):
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    is_of_a_start = SETTINGS in names and names <= OF_A_START
+    if args.resume_from_checkpoint is None and names and not is_of_a_start:
         raise ValueError(
-            f"--output_dir {folder} is not empty. Pass --resume_from_checkpoint true to go on with the run that wrote "
+            f"--output_dir {folder} is not empty. Pass --resume_from_checkpoint auto to go on with the run that wrote "
             "it, or another folder."
         )
     where_to_resume(args)
@@ -128,7 +136,7 @@ def set_up_logging(args: TrainingArguments, *loggers: logging.Logger) -> None:
     transformers.utils.logging.set_verbosity(args.get_process_log_level())
 
 
-def keep_settings(parser: CommandParser, args: TrainingArguments, name: str = "run.yaml") -> None:
+def keep_settings(parser: CommandParser, args: TrainingArguments, name: str = SETTINGS) -> None:
     """Writes the settings of the run beside its result."""
     if args.process_index == 0:
         parser.write_settings(Path(args.output_dir, name))
@@ -145,6 +153,10 @@ def train(trainer: Trainer) -> None:
 def keep_metrics(trainer: Trainer, split: str, metrics: dict[str, float]) -> None:
     """Prints them and writes them to the output folder."""
     trainer.log_metrics(split, metrics)
+    losses = {name: value for name, value in metrics.items() if name.endswith("_loss")}
+    found = [f"`{name}` is {value}" for name, value in losses.items() if not math.isfinite(value)]
+    if found and trainer.args.stop_at_divergence:
+        raise DivergenceError(f"{' and '.join(found)}. {advice(trainer.args.output_dir)}")
     trainer.save_metrics(split, metrics)
 
 

@@ -32,7 +32,7 @@ from transformers.hf_argparser import HfArg
 from tokenization import load_task
 
 from ..inference.checkpoints import saved_checkpoints
-from ..inference.devices import default_device
+from ..inference.devices import check_device, default_device
 from ..inference.heuristics import Heuristic, evaluate_zero_shot, get_heuristic
 from ..inference.scoring import CausalLMScorer
 from .arguments import CommandParser
@@ -82,6 +82,8 @@ class ZeroShotArguments:
             )
         if self.device is None:
             self.device = str(default_device())
+        else:
+            check_device(self.device)
 
 
 # ---- Data

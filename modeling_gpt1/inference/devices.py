@@ -8,6 +8,17 @@ def default_device() -> torch.device:
     return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
 
 
+def check_device(name: str) -> None:
+    """Raises a ValueError where torch has no such device, or this machine has none."""
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:  # the second where torch was built without it
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise ValueError(
+            f"--device {name} cannot be used: {reason}. Pass {default_device()}, or leave it out."
+        ) from error
+
+
 def accelerator_name() -> str | None:
     """Such as "NVIDIA H100"; the kind of device where its backend tells no name, None without an accelerator."""
     device = default_device()

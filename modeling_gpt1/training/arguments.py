@@ -3,6 +3,7 @@
 Source: section 4.1 of "Improving Language Understanding by Generative Pre-Training" (Radford et al., 2018).
 """
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -35,6 +36,10 @@ class _SharedArguments(TrainingArguments):
 
     def __post_init__(self):
         super().__post_init__()
+        for name in ("learning_rate", "per_device_train_batch_size", "per_device_eval_batch_size"):
+            value, least = getattr(self, name), 0 if name == "learning_rate" else 1
+            if not least <= value < math.inf:
+                raise ValueError(f"`{name}` is {value}, but must be at least {least} and finite.")
         if default_device().type == "cpu":
             # PyTorch would pin nothing and warn of it at every loader; as transformers with `use_cpu`.
             self.dataloader_pin_memory = False

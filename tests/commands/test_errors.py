@@ -39,6 +39,18 @@ def test_a_sentence_of_another_library_says_how_to_find_it(capsys):
     )
 
 
+def test_weights_that_were_cut_short(capsys, tmp_path):
+    from safetensors import safe_open
+
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(b"\x08")
+    code, text = end_of(None, capsys, action=lambda: safe_open(path, "pt"))
+    assert code == 2 and text == (
+        "gpt1 finetune: The weights cannot be read: Error while deserializing header: header too small. A file is cut "
+        "or damaged. Copy or download the folder again.\n"
+    )
+
+
 def test_debug_shows_the_traceback(capsys):
     code, text = end_of(ValueError("No such thing."), capsys, debug=True)
     assert code == 2 and text.startswith("Traceback (most recent call last):\n")

@@ -649,9 +649,31 @@ def test_refuses_an_output_folder_in_use(places, tmp_path):
     with pytest.raises(ValueError) as error:
         finetune.main([*arguments, *training(output)])
     assert str(error.value) == (
-        f"--output_dir {output} is not empty. Pass --resume_from_checkpoint true to go on with the run that wrote it, "
+        f"--output_dir {output} is not empty. Pass --resume_from_checkpoint auto to go on with the run that wrote it, "
         "or another folder."
     )
+
+
+def test_what_a_failed_start_leaves_is_in_nobodys_way(tokenizer_folder, tmp_path):
+    output = tmp_path / "again"
+    arguments = [*own_data("classification", tmp_path), *fresh_model(tokenizer_folder)]
+    output.mkdir()
+    (output / "run.yaml").write_text("seed: 1\n", encoding="utf-8")
+    finetune.main([*arguments, *training(output)])
+    assert (output / "model.safetensors").is_file()
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / "tokenizer.json").write_text("{}", encoding="utf-8")  # made by no run
+    with pytest.raises(ValueError, match="others is not empty"):
+        finetune.main([*arguments, *training(tmp_path / "others")])
+
+
+def test_a_model_whose_evaluation_is_not_finite_is_told(tokenizer_folder, tmp_path):
+    arguments = [*own_data("classification", tmp_path), *fresh_model(tokenizer_folder)]
+    wild = ("--do_eval", "--learning_rate", "1e30", "--logging_steps", "9")
+    with pytest.raises(FloatingPointError) as error:
+        finetune.main([*arguments, *training(tmp_path / "wild", *wild)])
+    assert str(error.value).startswith("`eval_loss` is nan and ")
+    assert " is nan. The run has diverged. There is no checkpoint to go on from. " in str(error.value)
 
 
 def test_refuses_to_resume_from_nothing(places, tmp_path):

@@ -107,7 +107,10 @@ def test_refusals(tmp_path):
         "run."
     )
     empty = write_state(tmp_path / "empty", [])
-    assert message(empty) == "Nothing has been logged yet by empty. Wait for the first log of a run."
+    assert (
+        message(empty)
+        == "Nothing has been logged yet by empty. A run logs every --logging_steps updates, 500 unless said."
+    )
     uncounted = write_state(tmp_path / "uncounted", [{"step": 1, "loss": 2.0}])
     assert message(uncounted) == (
         "uncounted has not counted its tokens (`include_num_input_tokens_seen`). Pass --x steps."

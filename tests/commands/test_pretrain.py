@@ -175,7 +175,7 @@ def test_a_folder_with_files_is_not_overwritten(books):
     with pytest.raises(ValueError) as error:
         pretrain.main(arguments(books, books))
     assert str(error.value) == (
-        f"--output_dir {books} is not empty. Pass --resume_from_checkpoint true to go on with the run that wrote it, "
+        f"--output_dir {books} is not empty. Pass --resume_from_checkpoint auto to go on with the run that wrote it, "
         "or another folder."
     )
 

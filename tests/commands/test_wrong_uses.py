@@ -103,7 +103,7 @@ WRONG = {
     ),
     "output folder in use": (
         ["finetune", *FILES, "--model", "{folder}/model", "--output_dir", "{folder}/full", "--use_cpu", "--do_train"],
-        " finetune: --output_dir {folder}/full is not empty. Pass --resume_from_checkpoint true to go on with the "
+        " finetune: --output_dir {folder}/full is not empty. Pass --resume_from_checkpoint auto to go on with the "
         "run that wrote it, or another folder.",
     ),
     "word for a number of a config": (

@@ -56,6 +56,8 @@ def sentence_of(error: Exception) -> str | None:
         return f"{error.filename}: {error.strerror}."
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
         return f"{error.name} is not installed. Install it, or this package with its extra {EXTRAS[error.name]!r}."
+    if type(error).__name__ == "SafetensorError":
+        return f"The weights cannot be read: {error}. A file is cut or damaged. Copy or download the folder again."
     last = traceback.extract_tb(error.__traceback__)[-1]
     is_meant = isinstance(error, OF_USERS) and (last.line or "").startswith("raise")
     if not (is_meant or isinstance(error, OSError)):
