@@ -84,6 +84,11 @@ class GPT1Tokenizer(TokenizersBackend):
         **kwargs,
     ):
         vocab = {str(unk_token): 0} if vocab is None else vocab
+        if isinstance(vocab, dict) and str(unk_token) not in vocab:
+            raise ValueError(
+                f"unk_token is {str(unk_token)!r}, which is not in the vocabulary. Name the token that stands for "
+                "unknown characters, in tokenizer_config.json if it is from there."
+            )
         self._tokenizer = Tokenizer(
             BPE(vocab=vocab, merges=merges or [], end_of_word_suffix=END_OF_WORD, unk_token=str(unk_token))
         )
