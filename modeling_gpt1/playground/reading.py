@@ -61,7 +61,7 @@ def check_texts(opened: Opened, boxes: dict[str, str]) -> dict[str, str | list[s
         check_characters(part, text)
         if part not in ("question", "answer"):
             check_words(opened, part, text)
-    if not texts.get("question", "-"):
+    if "question" in texts and not has_words(opened, texts["question"]):
         del texts["question"]
     if "answer" in texts:
         texts["answer"] = check_answers(opened, texts["answer"])
@@ -80,8 +80,12 @@ def check_characters(part: str, text: str) -> None:
         )
 
 
+def has_words(opened: Opened, text: str) -> bool:
+    return text != "" and opened.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"] != []
+
+
 def check_words(opened: Opened, part: str, text: str) -> None:
-    if not text or not opened.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]:
+    if not has_words(opened, text):
         raise PlaygroundError(f"The {part} is empty. Write at least one word.")
 
 

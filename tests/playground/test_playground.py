@@ -517,6 +517,12 @@ def test_weights_and_tokenizers_that_do_not_fit(opened, plain_tokenizer, tmp_pat
     )
 
 
+def test_a_question_without_a_token_is_left_out(opened):
+    model, boxes = opened("multiple_choice"), {"first": "the old", "answers": "he\nthe train"}
+    alone = read(model, boxes).sequences
+    assert [read(model, {**boxes, "question": text}).sequences for text in ("\ufeff", "\x1b[0m")] == [alone, alone]
+
+
 def test_inputs_that_cannot_be_read(opened):
     def refusal(traversal, **boxes):
         return message(read, opened(traversal), boxes)
