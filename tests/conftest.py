@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from torch import nn
 
 from modeling_gpt1 import GPT1Config
@@ -18,6 +19,13 @@ SENTENCES = [
     "the film was slow , but the last scene made the whole room laugh .",
     "he paid five dollars for the ticket and forgot it on the train .",
 ]
+
+
+@pytest.fixture(autouse=True)
+def usual_verbosity():
+    """What a test or its script makes transformers say less of is said again to the next one."""
+    yield
+    transformers.logging.set_verbosity_warning()
 
 
 @pytest.fixture(scope="session")
