@@ -59,7 +59,7 @@ AutoModelForSequenceClassification.register(GPT1LSTMConfig, GPT1LSTMForSequenceC
 AutoModelForMultipleChoice.register(GPT1LSTMConfig, GPT1LSTMForMultipleChoice, exist_ok=True)
 
 
-# Found, not imported: a stranger's module of that name may do anything.
+# Located, not imported: importing another project's module of that name could run any code.
 _found = find_spec("tokenization")
 _file_of_tokenization = None if _found is None else _found.origin
 _is_own_tokenization = _file_of_tokenization == str(Path(__file__).parents[1] / "tokenization" / "__init__.py")
@@ -70,7 +70,7 @@ if _is_own_tokenization:
     AutoTokenizer.register(GPT1LSTMConfig, GPT1Tokenizer, exist_ok=True)
 
 
-# What follows is imported on demand: Trainer's imports cost more than all others together.
+# The rest is imported on demand: Trainer's imports take longer than all others together.
 def _push_model(model: GPT1PreTrainedModel, repo_id: str, **kwargs):
     from .hub.push import push_model
 

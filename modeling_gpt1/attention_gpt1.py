@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What the decoder computes attention with: masks, positions, attention in plain torch, and dropout.
+"""Parts of the decoder's attention: masks, positions, attention in plain torch, and dropout.
 
 Shapes: B examples, T tokens, D hidden, H heads.
 """
@@ -32,7 +32,7 @@ from transformers.utils import TransformersKwargs
 from .checks_gpt1 import can_read
 from .configuration_gpt1 import FULL_ATTENTION, SLIDING_ATTENTION, GPT1Config
 
-# Dropout compares 16 random bits with the probability, which is thereby rounded to a multiple of 2**-16.
+# Dropout compares 16 random bits with the probability, which rounds it to a multiple of 2**-16.
 NOISE_LEVELS = 2**16
 
 
@@ -43,7 +43,7 @@ def causal_masks(
     past_key_values: Cache | None,
     position_ids: torch.LongTensor | None,
 ) -> dict:
-    """The attention implementation's mask for each type of layer; `generate` may have made them already."""
+    """The attention implementation's mask for each layer type; `generate` may have built the masks already."""
     if isinstance(attention_mask, dict):
         return attention_mask
     if attention_mask is None and past_key_values is None and position_ids is not None:
@@ -62,9 +62,9 @@ def causal_masks(
 
 
 def without_gaps(position_ids: torch.LongTensor) -> torch.LongTensor:
-    """Places `[B, T]` counted from each restart, where a position is not above the one before it.
+    """Position ids `[B, T]` without gaps: they count up by 1 and restart where a position does not increase.
 
-    transformers' masks take every step but 1 for the beginning of another sequence.
+    transformers' masks take every step other than 1 for the beginning of another sequence.
     """
     places = torch.arange(position_ids.shape[1], device=position_ids.device).expand_as(position_ids)
     restarts = nn.functional.pad(position_ids.diff(dim=1) <= 0, (1, 0))
@@ -72,16 +72,16 @@ def without_gaps(position_ids: torch.LongTensor) -> torch.LongTensor:
 
 
 def attends_to_packed_rows(config: PreTrainedConfig, **kwargs: Unpack[TransformersKwargs]) -> bool:
-    """Whether a call of the decoder serves the rows of packed sequences, for which hidden states have no padding.
+    """Whether a decoder call can run on packed sequences, whose hidden states have no padding.
 
-    The attention then reads a boolean mask, or is causal without one.
+    The attention must read a boolean mask and be causal without one. Nobody may read the output at padding.
     """
     reads_masks = ALL_MASK_ATTENTION_FUNCTIONS.get(config._attn_implementation) is sdpa_mask
     return reads_masks and reads_no_padding(config, **kwargs)
 
 
 def reads_no_padding(config: PreTrainedConfig, **kwargs: Unpack[TransformersKwargs]) -> bool:
-    """Whether nobody reads what a call of the decoder makes of padding: neither its caller nor the tokens before."""
+    """Whether the decoder's output at padding goes unread, by the caller and by earlier tokens."""
     asked_for = [kwargs.get(name, getattr(config, name)) for name in ("output_hidden_states", "output_attentions")]
     is_causal = kwargs.get("is_causal", getattr(config, "is_causal", True))
     is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
@@ -91,16 +91,16 @@ def reads_no_padding(config: PreTrainedConfig, **kwargs: Unpack[TransformersKwar
 def check_length(
     config: PreTrainedConfig, num_past: int | torch.Tensor, num_new: int, position_ids: torch.Tensor | None = None
 ) -> None:
-    """Whether the model has positions for a sequence.
+    """Checks that the model has enough positions for a sequence.
 
     Raises:
-        ValueError: it has fewer.
+        ValueError: the sequence is longer than `max_position_embeddings`.
     """
-    # A static cache counts on the device: reading it would break a compiled graph, or wait at each token.
+    # A static cache keeps its length on the device: reading it would break a compiled graph, or wait at each token.
     if isinstance(num_past, torch.Tensor):
         num_past = int(num_past) if can_read(num_past) else 0
     length, limit = num_past + num_new, config.max_position_embeddings
-    if length > limit and position_ids is not None:  # of several sequences in one row, perhaps
+    if length > limit and position_ids is not None:  # the row may hold several sequences
         length = 0 if torch.compiler.is_compiling() else int(position_ids.max()) + 1
     if length > limit:
         raise ValueError(
@@ -111,10 +111,10 @@ def check_length(
 
 
 def check_generated_length(config: PreTrainedConfig, max_length: int, prompt_length: int) -> None:
-    """Whether the model has positions for what `generate` is asked for.
+    """Checks that the model has enough positions for a call of `generate`.
 
     Raises:
-        ValueError: it has fewer.
+        ValueError: `max_length` is above `max_position_embeddings`.
     """
     limit = config.max_position_embeddings
     if max_length > limit:
@@ -129,7 +129,7 @@ def check_generated_length(config: PreTrainedConfig, max_length: int, prompt_len
 def default_position_ids(
     inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | dict | None, num_past: int | torch.Tensor
 ) -> torch.LongTensor:
-    """A token's rank among the real tokens of its row; without a 2D mask its place."""
+    """Each token's rank among the real tokens of its row, or its index in the row without a 2D mask."""
     num_new = inputs_embeds.shape[1]
     if not isinstance(attention_mask, torch.Tensor) or attention_mask.dim() != 2:
         return (torch.arange(num_new, device=inputs_embeds.device) + num_past)[None]
@@ -147,9 +147,9 @@ def eager_attention_forward(
     dropout: float = 0.0,
     **kwargs: Unpack[TransformersKwargs],
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Softmax attention in plain torch: query, key, value `[B, H, T, D/H]`, additive mask; gives `[B, T, H, D/H]`."""
+    """Softmax attention in plain torch: query, key and value `[B, H, T, D/H]`, additive mask; to `[B, T, H, D/H]`."""
     attention_weights = torch.matmul(query, key.transpose(2, 3)) * scaling
-    # At least float32, and never narrower than the mask: its least number would become −∞, and a row of padding NaN.
+    # At least float32, and at least the mask's dtype: its minimum would overflow to −∞, and a row of padding give NaN.
     attention_weights = attention_weights.to(torch.promote_types(query.dtype, torch.float32))
     if attention_mask is not None:
         attention_weights = attention_weights + attention_mask
@@ -169,17 +169,17 @@ class GPT1Dropout(nn.Dropout):
 
 
 def draws_noise(tensor: torch.Tensor, probability: float) -> bool:
-    """Whether [`dropout_noise`] serves: the generators of other devices and of compiled graphs are fast enough."""
+    """Whether to use [`dropout_noise`]: other devices and compiled graphs draw random numbers fast enough."""
     return 0 < probability < 1 and tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def dropout_noise(
     shape: torch.Size, probability: float, dtype: torch.dtype, generator: torch.Generator | None = None
 ) -> torch.Tensor:
-    """Independent factors that are 0 with `probability` (rounded to a multiple of 2⁻¹⁶, neither 0 nor 1), else such
-    that their mean is exactly 1.
+    """Independent dropout factors: 0 with `probability`, otherwise a constant that makes their mean exactly 1.
 
-    On the CPU this takes a fifth of the time of `Tensor.bernoulli_`, which draws two random words for a number.
+    The probability is rounded to a multiple of 2⁻¹⁶, neither 0 nor 1. On the CPU this takes a fifth of the time of
+    `Tensor.bernoulli_`, which draws two random words per number.
     """
     num_dropped = min(max(round(probability * NOISE_LEVELS), 1), NOISE_LEVELS - 1)
     largest_dropped = num_dropped - 1 - NOISE_LEVELS // 2

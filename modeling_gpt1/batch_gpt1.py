@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Examples of several sequences as one batch: what the task models read, where they extract, what they predict.
+"""Batches of examples with several sequences: the task models' inputs, extract positions and targets.
 
 Sources: figure 1 and section 3.3 of "Improving Language Understanding by Generative Pre-Training"; the targets of L1
 and their weights are those of the released code
@@ -30,13 +30,13 @@ from .checks_gpt1 import can_read, check_exactly_one, check_extracted, check_not
 from .configuration_gpt1 import GPT1Config
 from .unpadding_gpt1 import BatchPlan, PackedSequences, Targets, pack_sequences
 
-# Sequences per example; None: any number.
+# Sequences per example; None means any number.
 NUM_SEQUENCES = {"classification": 1, "entailment": 1, "similarity": 2, "multiple_choice": None}
 
 
 @dataclass
 class TaskInputs:
-    """What a task model was given, `[B, C, …]`, or `[B, …]` where C is 1: see [`GPT1DoubleHeadsModel`]."""
+    """Arguments of a task model, `[B, C, …]`, or `[B, …]` if C is 1: see [`GPT1DoubleHeadsModel`]."""
 
     input_ids: torch.LongTensor | None = None
     attention_mask: torch.Tensor | None = None
@@ -50,7 +50,7 @@ class TaskInputs:
 
 @dataclass
 class PaddedSequences:
-    """Sequences that the decoder reads with their padding; [`PackedSequences`] are those without."""
+    """Sequences that the decoder reads with their padding; [`PackedSequences`] have none."""
 
     input_ids: torch.LongTensor | None  # [S, T]
     attention_mask: torch.Tensor | None  # [S, T]
@@ -61,7 +61,7 @@ class PaddedSequences:
     plan: BatchPlan | None
 
     def decoder_inputs(self, config: GPT1Config) -> dict:
-        """What the decoder reads; it makes the masks itself."""
+        """Arguments for the decoder, which builds the attention masks itself."""
         mask = self.attention_mask
         return {
             "input_ids": self.input_ids,
@@ -72,16 +72,16 @@ class PaddedSequences:
         }
 
     def padded(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """`[S, T, …]`, as the decoder gave it."""
+        """The decoder's output unchanged, `[S, T, …]`."""
         return hidden_states
 
     def extract(self, hidden_states: torch.Tensor, positions: torch.LongTensor | int) -> torch.Tensor:
-        """`[S, D]`, the hidden state of each sequence at its position `[S]`, of `[S, T, D]`."""
-        rows = torch.arange(hidden_states.shape[0], device=hidden_states.device)  # `len` would fix it in a graph
+        """Hidden state of each sequence at its position, `[S, D]`, from `[S, T, D]` and `positions [S]`."""
+        rows = torch.arange(hidden_states.shape[0], device=hidden_states.device)  # `len` would be fixed in a graph
         return hidden_states[rows, positions]
 
     def place_targets(self, target_weights: torch.Tensor) -> Targets:
-        """Targets of `target_weights [S, T-1]`, see [`PackedSequences`]."""
+        """Targets with the weights `target_weights [S, T-1]`: see [`PackedSequences`]."""
         sources = predicting_places(self.input_ids, self.attention_mask)
         num_sequences, length = self.input_ids.shape
         starts = torch.arange(num_sequences, device=sources.device)[:, None] * length
@@ -91,18 +91,18 @@ class PaddedSequences:
 
 @dataclass
 class Examples:
-    """A batch of B examples, whose C sequences each lie one after the other."""
+    """A batch of B examples; the C sequences of an example follow one another."""
 
     padded: PaddedSequences
     sequences: PaddedSequences | PackedSequences  # as the decoder reads them
     shape: tuple[int, int]  # B, C
-    positions: torch.LongTensor | int  # [S], of the extract token
+    positions: torch.LongTensor | int  # [S], position of the extract token
     is_present: torch.BoolTensor | None  # [B, C], False where an example has fewer choices
-    lm_mask: torch.BoolTensor | None  # [S, T], False where a token is no target
-    planned_targets: Targets | None = None  # where they are worked out already
+    lm_mask: torch.BoolTensor | None  # [S, T], False where a token is not a target
+    planned_targets: Targets | None = None  # targets of a batch plan, if there is one
 
     def extract(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """`[B, C, D]`, what the task head reads of the decoder's output."""
+        """Hidden states at the extract tokens, `[B, C, D]`: the task head's input."""
         return self.sequences.extract(hidden_states, self.positions).unflatten(0, self.shape)
 
     def targets(
@@ -111,14 +111,14 @@ class Examples:
         """The M targets of Σ L1 / C: hidden states `[M, D]`, ids, weights and examples `[M]`; `is_counted [B]`.
 
         Raises:
-            ValueError: there are no ids.
+            ValueError: the examples were given without `input_ids`.
         """
         targets = self.place_targets() if self.planned_targets is None else self.planned_targets
         hidden_states, ids, weights, examples = targets.read(hidden_states, self.sequences.input_ids)
         return hidden_states, ids, weights * is_counted[examples], examples
 
     def place_targets(self) -> Targets:
-        """The targets and their weights in Σ L1 / C, those of examples without a label too."""
+        """The targets and their weights in Σ L1 / C, including those of examples without a label."""
         if self.padded.input_ids is None:
             raise ValueError(
                 "The auxiliary language-modelling loss needs `input_ids`, but only `inputs_embeds` were given. Pass "
@@ -136,11 +136,11 @@ class Examples:
 
 @dataclass
 class GPT1CausalLMOutput(CausalLMOutputWithPast):
-    r"""Output of [`GPT1ForCausalLM`]: that of transformers and one field more.
+    r"""Output of [`GPT1ForCausalLM`]: transformers' output with one more field.
 
     Args:
-        example_losses (`[B, 2]`): outside of training with labels: the sum of −log P and the number of targets of
-            each row, without a gradient.
+        example_losses (`[B, 2]`): each row's sum of −log P and number of targets, without a gradient. Only with
+            labels and outside of training.
     """
 
     example_losses: torch.FloatTensor | None = None
@@ -153,10 +153,10 @@ class GPT1DoubleHeadsModelOutput(ModelOutput):
     Args:
         loss (`[]`): L3 = task_loss + λ · lm_loss.
         task_loss (`[]`): L2 / N.
-        lm_loss (`[]`): auxiliary loss L1 / (C · N); `None` where λ is 0.
+        lm_loss (`[]`): auxiliary loss L1 / (C · N); `None` if λ is 0.
         task_logits (`[B, K]`, or `[B, C]` for multiple choice, −inf at absent choices): scores of classes or choices.
-        lm_logits (`[B, C, T, V]`): next-token scores, where asked for.
-        example_losses (`[B, 2]`): outside of training with labels: L2 and L1 / C of each example, without a gradient.
+        lm_logits (`[B, C, T, V]`): next-token scores, if requested.
+        example_losses (`[B, 2]`): each example's L2 and L1 / C, without a gradient; with labels, outside of training.
         hidden_states, attentions: as in transformers, with `B · C` as their batch.
     """
 
@@ -171,12 +171,12 @@ class GPT1DoubleHeadsModelOutput(ModelOutput):
 
 
 def read_examples(config: GPT1Config, inputs: TaskInputs, can_pack: bool, plan: BatchPlan | None = None) -> Examples:
-    """The examples of a batch, without padding where `can_pack` and that saves work; as planned where there is a plan.
+    """The examples of a batch, packed if `can_pack` and packing saves work. A plan, if given, decides instead.
 
-    The values of a planned batch have been checked, and none is read here.
+    The planner has checked the values of a planned batch, so none is read here.
 
     Raises:
-        ValueError: shapes that the traversal does not have; more tokens than positions.
+        ValueError: shapes that do not fit the traversal; more tokens than positions.
     """
     traversal, input_ids, mask = config.traversal, inputs.input_ids, real_tokens(inputs.attention_mask)
     mc_token_ids = inputs.mc_token_ids
@@ -214,7 +214,7 @@ def read_examples(config: GPT1Config, inputs: TaskInputs, can_pack: bool, plan: 
         packed = None if plan.packing is None else plan.packing.with_ids(padded.input_ids)
     else:
         packed = without_padding(config, padded) if can_pack else None
-    # Packed, padding has no hidden state of its own; and the host has waited for the batch already.
+    # A packed batch has no hidden states for padding, and packing has already made the host wait for the batch.
     if plan is None and (packed is not None or can_read(given)):
         check_extracted(positions, padded.attention_mask, is_present, (*shape, length))
     return Examples(
@@ -229,20 +229,20 @@ def read_examples(config: GPT1Config, inputs: TaskInputs, can_pack: bool, plan: 
 
 
 def without_padding(config: GPT1Config, padded: PaddedSequences) -> PackedSequences | None:
-    """The sequences packed, or `None` where that saves nothing or something was given for each place."""
+    """The packed sequences, or `None` if packing saves nothing or there are token types, positions or embeddings."""
     others = (padded.token_type_ids, padded.position_ids, padded.inputs_embeds)
-    # The meta device has no ids to compare; the model's own device is "meta" for offloaded weights too.
+    # Ids on the meta device have no values. The model's device says less: it is "meta" for offloaded weights too.
     if any(tensor is not None for tensor in others) or padded.input_ids.is_meta:
         return None
     check_length(config, 0, padded.input_ids.shape[1])
-    # A band is counted in places, padding within a sequence included, which packed sequences do not have.
+    # A band counts padding within a sequence too, which packed sequences lack.
     if config.sliding_window is not None and has_holes(padded.attention_mask):
         return None
     return pack_sequences(padded.input_ids, padded.attention_mask, padded.num_choices, config.hidden_size)
 
 
 def has_holes(attention_mask: torch.BoolTensor | None) -> bool:
-    """Whether padding lies between the real tokens of a sequence; waits for the device."""
+    """Whether padding lies between the real tokens of a sequence. The host waits for the device."""
     if attention_mask is None:
         return False
     num_spans = attention_mask[:, 0] + (attention_mask[:, 1:] & ~attention_mask[:, :-1]).sum(1)
@@ -250,10 +250,10 @@ def has_holes(attention_mask: torch.BoolTensor | None) -> bool:
 
 
 def count_sequences(traversal: str, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> int:
-    """C of `input_ids [B, C, T]` or `inputs_embeds [B, C, T, D]`; 1 where the dimension is left out.
+    """C of `input_ids [B, C, T]` or `inputs_embeds [B, C, T, D]`; 1 if that dimension is left out.
 
     Raises:
-        ValueError: neither or both are given; another number of sequences than the traversal has.
+        ValueError: neither or both are given; the number of sequences does not fit the traversal.
     """
     check_exactly_one(input_ids, inputs_embeds)
     name, given, hidden = (
@@ -275,10 +275,10 @@ def count_sequences(traversal: str, input_ids: torch.Tensor | None, inputs_embed
 
 
 def flatten_sequences(name: str, tensor: torch.Tensor | None, shape: tuple[int, ...]) -> torch.Tensor | None:
-    """`[B, C, …]` to `[B · C, …]`; `tensor` has this `shape`, in which a C of 1 may be left out.
+    """Reshapes `[B, C, …]` to `[B · C, …]`; `tensor` must have this `shape`, but may omit a C of 1.
 
     Raises:
-        ValueError: another shape.
+        ValueError: `tensor` has another shape.
     """
     if tensor is None:
         return None
@@ -290,7 +290,7 @@ def flatten_sequences(name: str, tensor: torch.Tensor | None, shape: tuple[int, 
 
 
 def last_attended(attention_mask: torch.Tensor | None, length: int) -> torch.LongTensor | int:
-    """Index `[S]` of each sequence's last real token, for padding on either side; of the last token without a mask."""
+    """Index `[S]` of each sequence's last real token, for padding on either side; without a mask, the last index."""
     if attention_mask is None:
         return length - 1
     return length - 1 - attention_mask.flip(-1).long().argmax(-1)
@@ -302,7 +302,7 @@ def both_orders(
     delimiter_token_id: int | None,
     is_checked: bool = False,
 ) -> torch.LongTensor:
-    """`[B, 2, T]` of rows `[s] a [$] b [e]` in `[B, T]`: as given, and with the segments exchanged.
+    """Both orders `[B, 2, T]` of rows `[s] a [$] b [e]` in `[B, T]`: as given, and with the segments swapped.
 
     Raises:
         ValueError: a row without exactly one delimiter.
@@ -314,7 +314,7 @@ def both_orders(
     real = torch.ones_like(input_ids) if attention_mask is None else attention_mask.long()
     is_delimiter = (input_ids == delimiter_token_id) & real.bool() if delimiter_token_id is not None else real < 0
     counts = is_delimiter.sum(-1)
-    if torch.compiler.is_compiling():  # a graph cannot raise by what it reads
+    if torch.compiler.is_compiling():  # a graph cannot raise depending on values
         torch._assert_async((counts == 1).all(), "Similarity reads rows with one delimiter each.")
     elif not is_checked and (counts != 1).any():
         raise ValueError(
@@ -343,7 +343,7 @@ def next_token_targets(
         attention_mask (`torch.Tensor` of shape `[B, T]`, *optional*): 1 for real tokens, wherever they are.
 
     Returns:
-        `target_ids [B, T-1]` and `is_target [B, T-1]` (bool); the real token before each predicts it.
+        `target_ids [B, T-1]` and `is_target [B, T-1]` (bool). The real token before a target predicts it.
     """
     target_ids = input_ids[:, 1:]
     if attention_mask is None:
@@ -353,16 +353,16 @@ def next_token_targets(
 
 
 def predicting_places(input_ids: torch.LongTensor, attention_mask: torch.BoolTensor | None) -> torch.LongTensor:
-    """Place `[S, T-1]` that predicts each token after the first of `[S, T]`: that of the last real token before it.
+    """Index `[S, T-1]` of the position that predicts each token of `[S, T]` from the second on.
 
-    It is not the one before where padding lies within a sequence. Before the first real token it is 0.
+    That is the last real token before it: padding within a sequence is skipped. The index is 0 where there is none.
     """
     places = torch.arange(input_ids.shape[1] - 1, device=input_ids.device).expand_as(input_ids[:, 1:])
     return places if attention_mask is None else torch.where(attention_mask[:, :-1], places, 0).cummax(1).values
 
 
 def sequence_mean_weights(is_target: torch.Tensor, sequence_weights: torch.Tensor) -> torch.Tensor:
-    """Weights of the target tokens that make their weighted sum a weighted sum of per-sequence means.
+    """Weights of target tokens whose weighted sum is a weighted sum of per-sequence means.
 
     Args:
         is_target (`torch.BoolTensor` of shape `[B, T]`): tokens that count.
@@ -376,7 +376,7 @@ def sequence_mean_weights(is_target: torch.Tensor, sequence_weights: torch.Tenso
 
 
 def next_label_targets(labels: torch.LongTensor, shift: int = 1) -> Targets:
-    """Targets of `labels [B, T]`, −100 being none; each is predicted `shift` places before its own, by 1 or 0."""
+    """Targets of `labels [B, T]` without −100. Each is predicted `shift` positions before its own, 1 or 0."""
     num_rows, length = labels.shape
     starts = torch.arange(num_rows, device=labels.device)[:, None] * length
     tokens = starts + torch.arange(shift, length, device=labels.device)
@@ -386,9 +386,9 @@ def next_label_targets(labels: torch.LongTensor, shift: int = 1) -> Targets:
 def every_label(
     hidden_states: torch.Tensor, labels: torch.LongTensor
 ) -> tuple[torch.Tensor, torch.LongTensor, torch.Tensor, torch.LongTensor]:
-    """As [`Targets.read`] in a graph, whose shapes cannot depend on data: all `labels [B, T]`, −100 with the weight 0.
+    """As [`Targets.read`], for a graph, whose shapes cannot depend on data: all `labels [B, T]`; −100 has weight 0.
 
-    `hidden_states [B, T, D]` predict the labels at their places.
+    `hidden_states [B, T, D]` predict the labels at the same positions.
     """
     rows = torch.arange(labels.shape[0], device=labels.device)[:, None].expand_as(labels).flatten()
     return hidden_states.flatten(0, 1), labels.flatten().clamp(min=0), labels.ne(-100).float().flatten(), rows
@@ -397,9 +397,9 @@ def every_label(
 def select_targets(
     sources: torch.LongTensor, tokens: torch.LongTensor, weights: torch.Tensor, rows: torch.LongTensor
 ) -> Targets:
-    """Targets `[S, T]` one after the other, without those of weight 0; `rows [S, 1]`.
+    """Flattens targets `[S, T]` and drops those of weight 0; `rows [S, 1]`.
 
-    In a compiled graph, whose shapes cannot depend on data, all targets stay.
+    A compiled graph keeps all targets, because its shapes cannot depend on data.
     """
     parts = (sources, tokens, weights, rows.expand_as(tokens))
     if torch.compiler.is_compiling():

@@ -11,10 +11,10 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What models and configurations refuse, each with a sentence: shapes that do not fit, and values that mean nothing.
+"""Checks of models and configurations: each refuses shapes that do not fit, or invalid values, with one sentence.
 
-Shapes and types are compared always. Values are read only where they lie on the CPU, or where the host waits for the
-device anyway: a step on an accelerator does not wait for a check.
+Shapes and types are always checked. Values are read only if they are on the CPU or the host waits for the device
+anyway, so no check makes a step on an accelerator wait.
 
 Shapes: B examples, C sequences per example, T tokens, S = B · C.
 """
@@ -34,11 +34,11 @@ PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_class
 
 
 class GPT1ConfigError(StrictDataclassError, ValueError):
-    """A field of the wrong type or an impossible value; the text is one sentence about it."""
+    """A configuration field has the wrong type or an impossible value; the message is one sentence about it."""
 
 
 def in_a_sentence(config_class: type) -> type:
-    """Stands above `@strict`: what is wrong with a configuration is said without the names of its checks."""
+    """Decorator above `@strict`: it turns errors into [`GPT1ConfigError`], whose text omits the names of checks."""
 
     def tell(method):
         @wraps(method)
@@ -81,10 +81,10 @@ def check_problem_type(problem_type: str | None):
 
 
 def check_place(name: str | os.PathLike):
-    """Whether there is a folder or a file of this name, or the hub may have a model of it.
+    """Checks that a name is an existing file or folder, or could be a model on the hub.
 
     Raises:
-        OSError: neither.
+        OSError: the name is neither.
     """
     name = os.fspath(name)
     if not os.path.exists(name) and re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*", name) is None:
@@ -95,7 +95,7 @@ def check_place(name: str | os.PathLike):
 
 
 def can_read(tensor: torch.Tensor) -> bool:
-    """Whether the values of a tensor are there without waiting for a device, and not in a graph."""
+    """Whether a tensor's values can be read: on the CPU, without waiting for a device, and outside of a graph."""
     return tensor.device.type == "cpu" and not (torch.compiler.is_compiling() or torch.jit.is_tracing())
 
 
@@ -105,18 +105,18 @@ def first_place(is_wrong: torch.BoolTensor) -> tuple[int, ...]:
 
 
 def is_whole(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is of whole numbers."""
+    """Whether a tensor has an integer dtype."""
     return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
 
 
 def check_exactly_one(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> None:
-    """Whether a call has tokens, and says once which."""
+    """Checks that a call has exactly one of the two inputs."""
     if (input_ids is None) == (inputs_embeds is None):
         raise ValueError("Exactly one of `input_ids` and `inputs_embeds` is needed.")
 
 
 def check_not_empty(name: str, shape: torch.Size) -> None:
-    """Whether a batch has rows and tokens."""
+    """Checks that a batch has at least one row and one token."""
     if 0 in shape:
         raise ValueError(
             f"`{name}` has the shape {list(shape)}, but a batch needs at least one row and one token. Leave empty "
@@ -130,10 +130,10 @@ def check_tokens(
     inputs_embeds: torch.Tensor | None,
     token_type_ids: torch.Tensor | None,
 ) -> None:
-    """Whether a decoder can look up what it was given: `input_ids [B, T]` or `inputs_embeds [B, T, D]`, and types.
+    """Checks the decoder's `input_ids [B, T]` or `inputs_embeds [B, T, D]`, and its `token_type_ids`.
 
     Raises:
-        ValueError: neither or both; another shape or type; ids that have no embedding.
+        ValueError: neither or both are given; the shape or type is wrong; an id has no embedding.
     """
     check_exactly_one(input_ids, inputs_embeds)
     name, given = ("input_ids", input_ids) if inputs_embeds is None else ("inputs_embeds", inputs_embeds)
@@ -155,10 +155,10 @@ def check_tokens(
 
 
 def check_ids(name: str, ids: torch.Tensor, vocab_size: int, ignored: int | None = None) -> None:
-    """Whether all are ids of the vocabulary, or `ignored`.
+    """Checks that all ids are in the vocabulary or equal `ignored`.
 
     Raises:
-        ValueError: another type; an id that is none.
+        ValueError: the type is wrong, or an id is not in the vocabulary.
     """
     if not is_whole(ids):
         raise ValueError(f"`{name}` needs ids, whole numbers of torch.int64, but got {ids.dtype}.")
@@ -177,7 +177,7 @@ def check_ids(name: str, ids: torch.Tensor, vocab_size: int, ignored: int | None
 
 
 def warn_of_ended_prompts(config: PreTrainedConfig, input_ids: torch.Tensor | None) -> None:
-    """Says once that `[B, T]` prompts end in the extract token, behind which no model has seen a token."""
+    """Warns once if one of the `[B, T]` prompts ends in the extract token: no model was trained on tokens after it."""
     if config.extract_token_id is None or not isinstance(input_ids, torch.Tensor) or not input_ids.numel():
         return
     if can_read(input_ids) and (input_ids[..., -1] == config.extract_token_id).any():
@@ -188,10 +188,10 @@ def warn_of_ended_prompts(config: PreTrainedConfig, input_ids: torch.Tensor | No
 
 
 def check_position_ids(config: PreTrainedConfig, position_ids: torch.Tensor | None, shape: torch.Size) -> None:
-    """Whether there is a position for each of `[B, T]` tokens.
+    """Checks that there is a valid position for each of `[B, T]` tokens.
 
     Raises:
-        ValueError: another shape or type; positions that the model does not have.
+        ValueError: the shape or type is wrong; the model lacks a position.
     """
     if position_ids is None:
         return
@@ -211,10 +211,10 @@ def check_position_ids(config: PreTrainedConfig, position_ids: torch.Tensor | No
 
 
 def check_targets(targets: torch.Tensor | None, hidden_states: torch.Tensor, vocab_size: int) -> None:
-    """Whether each of `hidden_states [B, T, D]` has a target, an id or −100.
+    """Checks that each of `hidden_states [B, T, D]` has a target: an id or −100.
 
     Raises:
-        ValueError: another shape or type; an id that is none.
+        ValueError: the shape or type is wrong; an id is not in the vocabulary.
     """
     if targets is None:
         return
@@ -228,10 +228,10 @@ def check_targets(targets: torch.Tensor | None, hidden_states: torch.Tensor, voc
 
 
 def real_tokens(attention_mask: torch.Tensor | None) -> torch.BoolTensor | None:
-    """A mask of 0 and 1, of any shape and type, as booleans.
+    """Converts a mask of 0 and 1, of any shape and type, to booleans.
 
     Raises:
-        ValueError: another value.
+        ValueError: a value is neither 0 nor 1.
     """
     if attention_mask is None or attention_mask.dtype == torch.bool:
         return attention_mask
@@ -248,22 +248,22 @@ def real_tokens(attention_mask: torch.Tensor | None) -> torch.BoolTensor | None:
 def padding_mask(
     attention_mask: torch.Tensor | dict | None, inputs_embeds: torch.Tensor, num_past: int | torch.Tensor
 ) -> torch.Tensor | dict | None:
-    """The mask that a decoder was given, with one of padding as booleans.
+    """The decoder's attention mask; a padding mask is converted to booleans.
 
     Args:
         attention_mask (`[B, past + T]`, or ready masks): see the decoder's `forward`.
         inputs_embeds (`[B, T, D]`): the new tokens.
-        num_past (`int`): the tokens before them.
+        num_past (`int`): number of tokens in the cache.
 
     Raises:
-        ValueError: another shape, or values that are neither 0 nor 1.
+        ValueError: the shape is wrong, or a value of a padding mask is neither 0 nor 1.
     """
     if not isinstance(attention_mask, torch.Tensor):
         return attention_mask
     num_rows, length = inputs_embeds.shape[:2]
     if attention_mask.dim() == 4 and not is_whole(attention_mask):
         return attention_mask
-    if isinstance(num_past, torch.Tensor):  # of a static cache, which counts on the device
+    if isinstance(num_past, torch.Tensor):  # a static cache keeps its length on the device
         num_past = int(num_past) if can_read(num_past) else attention_mask.shape[-1] - length
     needed = [num_rows, num_past + length]
     if attention_mask.dim() != 2 or list(attention_mask.shape) != needed:
@@ -281,16 +281,16 @@ def check_extracted(
     is_present: torch.BoolTensor | None,
     shape: tuple[int, int, int],
 ) -> None:
-    """Whether each sequence is read at a real token of its own.
+    """Checks that the task head reads each sequence at one of its real tokens.
 
     Args:
-        positions (`[S]`, or one for all): places of the extract tokens.
+        positions (`[S]`, or one for all): positions of the extract tokens.
         attention_mask (`[S, T]`, *optional*): True for real tokens.
-        is_present (`[B, C]`, *optional*): False for choices that an example does not have, whose places are not read.
+        is_present (`[B, C]`, *optional*): False for choices that an example lacks; their positions are not checked.
         shape: B, C, T.
 
     Raises:
-        ValueError: a place outside of the sequence or in its padding.
+        ValueError: a position is outside of its sequence or in padding.
     """
     if isinstance(positions, int):
         return
@@ -320,15 +320,15 @@ def check_extracted(
 
 
 def checked_classes(labels: torch.Tensor, task_logits: torch.Tensor, has_choices: bool) -> torch.LongTensor:
-    """The class or choice of each example, `[B]`, as int64; −100 is none.
+    """The class or choice of each example, `[B]`, as int64; −100 means no label.
 
     Args:
         labels (`[B]`): whole numbers.
-        task_logits (`[B, K]`): scores, −∞ at choices that an example does not have.
-        has_choices: whether they are scores of choices.
+        task_logits (`[B, K]`): scores, −∞ at choices that an example lacks.
+        has_choices: whether these are scores of choices.
 
     Raises:
-        ValueError: another type; a class or a choice that there is not.
+        ValueError: the type is wrong; there is no such class or choice.
     """
     if not is_whole(labels):
         example = ""
@@ -366,10 +366,10 @@ def checked_classes(labels: torch.Tensor, task_logits: torch.Tensor, has_choices
 
 
 def check_numbers(labels: torch.Tensor) -> None:
-    """Whether `labels [B]` of a regression are finite.
+    """Checks that the `labels [B]` of a regression are finite.
 
     Raises:
-        ValueError: one is not.
+        ValueError: a label is not finite.
     """
     if can_read(labels) and not labels.isfinite().all():
         (example,) = first_place(~labels.isfinite())
@@ -380,10 +380,10 @@ def check_numbers(labels: torch.Tensor) -> None:
 
 
 def check_several_labels(labels: torch.Tensor) -> None:
-    """Whether `labels [B, K]` are probabilities of classes, or −100 for none.
+    """Checks that multi-label targets `[B, K]` are from 0 to 1, or −100 for none.
 
     Raises:
-        ValueError: they are not.
+        ValueError: a label is another number.
     """
     if not can_read(labels) or labels.dtype == torch.bool:
         return

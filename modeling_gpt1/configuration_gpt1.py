@@ -14,8 +14,8 @@
 """Configuration of GPT-1: the decoder of "Improving Language Understanding by Generative Pre-Training".
 
 Sources: section 4.1 of the paper (https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf)
-and the released training code (https://github.com/openai/finetune-transformer-lm/blob/master/train.py). What GPT-2 and
-GPT-3 changed are fields: section 2.3 of "Language Models are Unsupervised Multitask Learners" (Radford et al., 2019),
+and the released training code (https://github.com/openai/finetune-transformer-lm/blob/master/train.py). Options for
+GPT-2 and GPT-3: section 2.3 of "Language Models are Unsupervised Multitask Learners" (Radford et al., 2019), and
 section 2.1 of "Language Models are Few-Shot Learners" (Brown et al., 2020).
 """
 
@@ -29,7 +29,7 @@ from transformers.activations import ACT2FN
 from .checks_gpt1 import check_num_labels, check_place, check_problem_type, in_a_sentence
 
 if TYPE_CHECKING:
-    # transformers copies this file beside each `config.json`, and what it names by such a line, and so on: all code.
+    # transformers saves this file beside each `config.json`, and with it every file that relative imports reach.
     from .modeling_gpt1 import GPT1PreTrainedModel as GPT1PreTrainedModel
 
 OPENAI_GPT_MODEL_TYPE = "openai-gpt"
@@ -41,7 +41,7 @@ TRAVERSALS_OF_ARCHITECTURES = {
     "GPT2ForSequenceClassification": "classification",
 }
 TRAVERSALS = ("classification", "entailment", "similarity", "multiple_choice")
-# What a saved folder names for `trust_remote_code=True`, as module and class.
+# Module and class that a saved folder gives each Auto class for `trust_remote_code=True`.
 AUTO_MAP = {
     "AutoConfig": "configuration_gpt1.GPT1Config",
     "AutoModel": "modeling_gpt1.GPT1Model",
@@ -49,9 +49,9 @@ AUTO_MAP = {
     "AutoModelForSequenceClassification": "modeling_gpt1.GPT1ForSequenceClassification",
     "AutoModelForMultipleChoice": "modeling_gpt1.GPT1ForMultipleChoice",
 }
-# `afn` of openai-gpt checkpoints calls the tanh approximation "gelu"; ACT2FN's "gelu" is the exact function.
+# In `afn` of openai-gpt checkpoints "gelu" is the tanh approximation; in ACT2FN it is the exact function.
 CHECKPOINT_ACTIVATIONS = {"gelu": "gelu_pytorch_tanh", "gelu_new": "gelu_pytorch_tanh", "swish": "silu"}
-FULL_ATTENTION, SLIDING_ATTENTION = "full_attention", "sliding_attention"  # transformers' names of dense and banded
+FULL_ATTENTION, SLIDING_ATTENTION = "full_attention", "sliding_attention"  # transformers' names for dense and banded
 LEGACY_KEYS = (
     "n_special",
     "predict_special_tokens",
@@ -62,14 +62,14 @@ LEGACY_KEYS = (
     "summary_activation",
 )
 GPT2_DEFAULTS = {"vocab_size": 50257, "n_positions": 1024, "bos_token_id": 50256, "eos_token_id": 50256}
-# The value of these fields of a GPT-2 that this decoder computes: the published models'.
+# Values that these GPT-2 fields must have for this decoder; the published models have them.
 GPT2_NEEDED = {
     "scale_attn_weights": True,
     "scale_attn_by_inverse_layer_idx": False,
     "reorder_and_upcast_attn": False,
     "add_cross_attention": False,
 }
-# The same for the task head of an openai-gpt or a GPT-2 with double heads.
+# The same for the task head of openai-gpt and GPT-2 double-heads models.
 DOUBLE_HEADS_NEEDED = {
     "summary_type": "cls_index",
     "summary_use_proj": True,
@@ -85,18 +85,18 @@ def check_fraction(value: float | int):
 
 
 def fraction(default: float):
-    """A field that takes numbers from 0 to 1."""
+    """A dataclass field for a number from 0 to 1."""
     return validated_field(check_fraction, default=default)
 
 
 class GPT1ConfigMixin:
-    """What the configurations of all GPT-1 models share: the Auto classes that open them, sizes and the objective."""
+    """Shared part of all GPT-1 configurations: the Auto classes, checks of sizes, and the objective."""
 
-    auto_classes: dict[str, str]  # what `auto_map` names, by Auto class
-    sizes: tuple[str, ...]  # fields that are at least 1
+    auto_classes: dict[str, str]  # entries of `auto_map`, by Auto class
+    sizes: tuple[str, ...]  # fields that must be at least 1
 
     def save_pretrained(self, *args, **kwargs):
-        """As in transformers; writes the code of the models too, and the Auto classes that open it (`auto_map`)."""
+        """As in transformers; also writes the models' code, and the Auto classes that open it (`auto_map`)."""
         own = auto_map_of(self.auto_classes, self.traversal)
         self.auto_map = {**own, **foreign_references(self.auto_classes, getattr(self, "auto_map", None))}
         super().save_pretrained(*args, **kwargs)
@@ -119,12 +119,12 @@ class GPT1ConfigMixin:
             raise ValueError(
                 f"`id2label` is {names!r}, but it must be a dictionary, the name of each class by its id."
             )
-        # Private: of a file, it would outdo the `attn_implementation` that a user gives.
+        # Private. From a file it would override the user's `attn_implementation`.
         kwargs.pop("_attn_implementation", None)
         super().__post_init__(**kwargs)
 
     def validate_sizes(self):
-        """Part of `@strict`: sizes and an ε that no model can have."""
+        """Part of `@strict`: refuses impossible sizes and an impossible ε."""
         for name in self.sizes:
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` is {getattr(self, name)}, but it must be at least 1.")
@@ -135,7 +135,7 @@ class GPT1ConfigMixin:
             )
 
     def validate_objective(self):
-        """Part of `@strict`: fields of the fine-tuning objective."""
+        """Part of `@strict`: checks the fields of the fine-tuning objective."""
         check_problem_type(self.problem_type)
         if self.traversal is not None and self.traversal not in TRAVERSALS:
             raise ValueError(f"Unknown traversal {self.traversal!r}. Choose one of {', '.join(TRAVERSALS)}.")
@@ -147,7 +147,7 @@ class GPT1ConfigMixin:
 
     @property
     def is_regression(self) -> bool:
-        """Whether the labels are numbers rather than classes: as `problem_type` says, else when there is 1 label."""
+        """Whether labels are numbers, not classes: as `problem_type` says, or by default if `num_labels` is 1."""
         if self.problem_type is not None:
             return self.problem_type == "regression"
         return self.num_labels == 1 and self.traversal != "multiple_choice"
@@ -172,32 +172,32 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
         intermediate_size (`int`, *optional*): width of the feed-forward layer; 4 × `hidden_size` when not given.
         max_position_embeddings (`int`): the longest sequence, in tokens.
         hidden_act (`str`): activation of the feed-forward layer, a key of transformers' `ACT2FN`.
-        embd_pdrop (`float`): dropout of the summed embeddings.
-        resid_pdrop (`float`): dropout of each sub-block's output, before it joins the residual.
-        attn_pdrop (`float`): dropout of the attention probabilities.
-        classifier_dropout (`float`): dropout before the task head.
+        embd_pdrop (`float`): dropout probability of the summed embeddings.
+        resid_pdrop (`float`): dropout probability of each sub-block's output before the residual sum.
+        attn_pdrop (`float`): dropout probability of the attention weights.
+        classifier_dropout (`float`): dropout probability before the task head.
         layer_norm_epsilon (`float`): ε of the layer norms.
         initializer_range (`float`): standard deviation σ of the initial weights, N(0, σ).
-        do_layer_norm_before (`bool`): the layer norms stand at the input of each sub-block instead of after the
-            residual sum, and one more after the last block (section 2.3 of GPT-2's paper).
-        rescale_prenorm_residual (`bool`): a fresh model's weights of the projections that end in the residual are
-            N(0, σ / √N), where N is the number of residual layers, 2 in each block (section 2.3 of GPT-2's paper).
-        sliding_window (`int`, *optional*): tokens that a query of a locally banded layer sees: its own and those just
-            before it. GPT-3's paper does not say how many.
+        do_layer_norm_before (`bool`): layer norms are applied at the input of each sub-block instead of after the
+            residual sum, with one more after the last block (section 2.3 of GPT-2's paper).
+        rescale_prenorm_residual (`bool`): in a fresh model, draw the projections that end in a residual sum from
+            N(0, σ / √N), where N is the number of residual layers, 2 per block (section 2.3 of GPT-2's paper).
+        sliding_window (`int`, *optional*): number of tokens that a query sees in a locally banded layer: its own and
+            those just before it. GPT-3's paper does not give the number.
         layer_types (`list[str]`, *optional*): `"full_attention"` (dense) or `"sliding_attention"` (locally banded) for
-            each layer. With `sliding_window` the default is both in turn, dense first (section 2.1 of GPT-3's paper),
-            without it dense everywhere.
+            each layer. Default: with `sliding_window`, both alternate, dense first (section 2.1 of GPT-3's paper);
+            without it, all layers are dense.
         use_cache (`bool`): return keys and values outside of training.
-        tie_word_embeddings (`bool`): the language-model head shares the token embeddings.
+        tie_word_embeddings (`bool`): the language-model head shares the weights of the token embeddings.
         traversal (`str`, *optional*): how the hidden states of an example's C sequences become its scores:
             `"classification"`, `"entailment"`, `"similarity"` or `"multiple_choice"` (figure 1 of the paper). `None`
-            takes the default of the class that is built.
-        columns (`dict[str, str | list[str]]`, *optional*): column of each role of the traversal in the data that the
-            model was fine-tuned on, as `TraversalCollator` takes it; only `gpt1 predict` and `gpt1 finetune` read it.
+            means the default of the model class.
+        columns (`dict[str, str | list[str]]`, *optional*): columns of the fine-tuning data for each traversal role,
+            in the form that `TraversalCollator` takes; only `gpt1 predict` and `gpt1 finetune` read them.
         lm_coef (`float`): λ, weight of the auxiliary language-modelling loss in fine-tuning; 0 switches it off.
         start_token_id, delimiter_token_id, extract_token_id (`int`, *optional*): ids of the control tokens
             `[s]`, `[$]` and `[e]`, written by `add_control_tokens`.
-        pad_token_id, bos_token_id, eos_token_id (`int`, *optional*): as in transformers; GPT-1 has none of its own.
+        pad_token_id, bos_token_id, eos_token_id (`int`, *optional*): as in transformers; the paper's model has none.
 
     Raises:
         ValueError: a field of the wrong type or an impossible value; also a `StrictDataclassError` of
@@ -214,7 +214,7 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
         "intermediate_size",
         "max_position_embeddings",
     )
-    # `save_pretrained` writes the code beside `config.json`, as after `register_for_auto_class`.
+    # With this, `save_pretrained` writes the code beside `config.json`, as after `register_for_auto_class`.
     _auto_class = "AutoConfig"
     keys_to_ignore_at_inference = ["past_key_values", "task_loss", "lm_loss", "lm_logits", "example_losses"]
     attribute_map = {
@@ -256,7 +256,7 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
     initializer_range: float = fraction(0.02)
     do_layer_norm_before: bool = False
     rescale_prenorm_residual: bool = False
-    # No field for `layer_types`, which transformers takes for given wherever there is such an attribute.
+    # `layer_types` is not a dataclass field: transformers treats its mere presence as sliding attention.
     sliding_window: int | None = None
     use_cache: bool = True
     tie_word_embeddings: bool = True
@@ -287,11 +287,11 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
             )
         layer_types = kwargs.pop("layer_types", None)
         for name in [name for name in kwargs if name in self.attribute_map and name != "afn"]:
-            setattr(self, self.attribute_map[name], kwargs.pop(name))  # by their own names types are checked
+            setattr(self, self.attribute_map[name], kwargs.pop(name))  # `@strict` checks types under canonical names
         if self.intermediate_size is None:
             self.intermediate_size = 4 * self.hidden_size
         super().__post_init__(**kwargs)
-        vars(self).pop("layer_types", None)  # for as many layers as there were until now
+        vars(self).pop("layer_types", None)  # the list fits only the previous number of layers
         if layer_types is not None:
             self.layer_types = layer_types
         self._set_default_layer_types()
@@ -309,7 +309,7 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
             self.layer_types = [in_turn[layer % 2] for layer in range(self.num_hidden_layers)]
 
     def validate_architecture(self):
-        """Part of `@strict`: sizes that do not fit each other."""
+        """Part of `@strict`: refuses fields that do not fit together."""
         self.validate_sizes()
         if self.hidden_size % self.num_attention_heads != 0:
             raise ValueError(
@@ -328,7 +328,7 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
             )
 
     def validate_layer_type(self):
-        """Part of `@strict`: `layer_types` that this decoder does not have, or that do not fit the other fields."""
+        """Part of `@strict`: refuses unknown `layer_types`, and those that do not fit the other fields."""
         layer_types = self.attention_of_layers
         if not isinstance(layer_types, list | tuple):
             raise ValueError(f"`layer_types` is {layer_types!r}, but it must be a list with a name for each layer.")
@@ -351,23 +351,23 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
 
     @property
     def attention_of_layers(self) -> list[str]:
-        """`layer_types`, or their default."""
+        """Attention type of each layer: `layer_types` or the default."""
         return getattr(self, "layer_types", [FULL_ATTENTION] * self.num_hidden_layers)
 
     def window_of_layer(self, layer_idx: int) -> int | None:
-        """Tokens that a query of this layer sees; `None`: all before it."""
+        """Number of tokens that a query of this layer sees; `None` means its own and all before it."""
         return self.sliding_window if self.attention_of_layers[layer_idx] == SLIDING_ATTENTION else None
 
 
 def config_for_task(config: PreTrainedConfig, model_class: type) -> PreTrainedConfig:
-    """The configuration of a model with a task head: with the traversal and the kind of labels that it has by default.
+    """The configuration of a model with a task head, completed with the default traversal and kind of labels.
 
     Args:
-        config ([`GPT1Config`] or [`GPT1LSTMConfig`]): a copy is changed.
-        model_class (`type`): the class that is built, with `supported_traversals` and `decoder_class`.
+        config ([`GPT1Config`] or [`GPT1LSTMConfig`]): the original; a copy is changed.
+        model_class (`type`): the model class to build, with `supported_traversals` and `decoder_class`.
 
     Raises:
-        ValueError: the class does not score the traversal; labels that the traversal does not have.
+        ValueError: the class does not support the traversal; the labels do not fit the traversal.
     """
     check_num_labels(config.num_labels)
     check_problem_type(config.problem_type)
@@ -376,7 +376,7 @@ def config_for_task(config: PreTrainedConfig, model_class: type) -> PreTrainedCo
         config.traversal = model_class.supported_traversals[0]
     if config.problem_type is None and config.is_regression:
         config = copy.deepcopy(config)
-        config.problem_type = "regression"  # pipelines read the scores by it
+        config.problem_type = "regression"  # tells pipelines how to read the scores
     if config.traversal not in model_class.supported_traversals:
         family = model_class.decoder_class.__name__.removesuffix("Model")
         other = "ForMultipleChoice" if config.traversal == "multiple_choice" else "ForSequenceClassification"
@@ -399,7 +399,7 @@ def config_for_task(config: PreTrainedConfig, model_class: type) -> PreTrainedCo
 
 
 def auto_map_of(auto_classes: dict[str, str], traversal: str | None) -> dict[str, str]:
-    """The Auto classes that open a model of this traversal, and with what; without a traversal both task models do."""
+    """The `auto_map` entries that open a model of this traversal; without a traversal, those of both task models."""
     auto_map = dict(auto_classes)
     if traversal == "multiple_choice":
         del auto_map["AutoModelForSequenceClassification"]
@@ -409,7 +409,7 @@ def auto_map_of(auto_classes: dict[str, str], traversal: str | None) -> dict[str
 
 
 def foreign_references(auto_classes: dict[str, str], auto_map: dict[str, str] | None) -> dict[str, str]:
-    """What `auto_map` says of classes that are not GPT-1's own, such as a subclass that a user has registered."""
+    """Entries of `auto_map` that name foreign classes, such as a subclass that a user has registered."""
     own_modules = {reference.split(".")[0] for reference in auto_classes.values()}
     return {
         auto_class: reference
@@ -419,17 +419,17 @@ def foreign_references(auto_classes: dict[str, str], auto_map: dict[str, str] | 
 
 
 def translate_openai_gpt(config_dict: dict) -> dict:
-    """The fields of an openai-gpt `config.json` in the terms of [`GPT1Config`]."""
+    """Translates the fields of an openai-gpt `config.json` to those of [`GPT1Config`]."""
     translated = {key: value for key, value in config_dict.items() if key not in LEGACY_KEYS}
     translated["model_type"] = GPT1Config.model_type
     return with_traversal(translated)
 
 
 def translate_gpt2(config_dict: dict) -> dict:
-    """The fields of a GPT-2's `config.json` in the terms of [`GPT1Config`], marked for weight conversion.
+    """Translates the fields of a GPT-2 `config.json` to those of [`GPT1Config`], marked for weight conversion.
 
     Raises:
-        ValueError: a field says that the model computes something else.
+        ValueError: a field asks for something that this decoder does not compute.
     """
     has_two_heads = "GPT2DoubleHeadsModel" in (config_dict.get("architectures") or [])
     for name, needed in {**GPT2_NEEDED, **(DOUBLE_HEADS_NEEDED if has_two_heads else {})}.items():
@@ -452,7 +452,7 @@ def translate_gpt2(config_dict: dict) -> dict:
 
 
 def with_traversal(config_dict: dict) -> dict:
-    """Fields of a configuration, with the traversal of the class that its weights were saved from."""
+    """Adds the traversal of the class that saved the weights to the fields of a configuration."""
     for architecture in config_dict.get("architectures") or []:
         if architecture in TRAVERSALS_OF_ARCHITECTURES:
             config_dict.setdefault("traversal", TRAVERSALS_OF_ARCHITECTURES[architecture])

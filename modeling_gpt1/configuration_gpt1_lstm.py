@@ -26,28 +26,28 @@ from .checks_gpt1 import in_a_sentence
 from .configuration_gpt1 import GPT1Config, GPT1ConfigMixin, fraction
 
 if TYPE_CHECKING:
-    # transformers copies this file beside each `config.json`, and what it names by such a line, and so on: all code.
+    # transformers saves this file beside each `config.json`, and with it every file that relative imports reach.
     from .modeling_gpt1_lstm import GPT1LSTMPreTrainedModel as GPT1LSTMPreTrainedModel
 
 
 @in_a_sentence
 @strict
 class GPT1LSTMConfig(GPT1ConfigMixin, PreTrainedConfig):
-    r"""Configuration of every GPT-1 model with an LSTM as its decoder; embeddings, heads and objective are GPT-1's.
+    r"""Configuration of every GPT-1 model with an LSTM decoder; token embeddings, heads and objective are GPT-1's.
 
     Args:
         vocab_size (`int`): V, rows of the token embeddings.
-        hidden_size (`int`): D, width of the embeddings and of what the heads read.
+        hidden_size (`int`): D, width of the embeddings and of the hidden states that the heads read.
         num_hidden_layers (`int`): LSTM layers.
-        lstm_hidden_size (`int`): units of each of them.
+        lstm_hidden_size (`int`): U, units of each LSTM layer.
         max_position_embeddings (`int`): the longest sequence, in tokens, that trainers, collators and `generate` make,
-            as for [`GPT1Config`]. The LSTM has no positions, and reads longer ones too.
-        embd_pdrop (`float`): dropout of the embeddings.
-        resid_pdrop (`float`): dropout of the units' output.
-        classifier_dropout (`float`): dropout before the task head.
+            as for [`GPT1Config`]. The LSTM has no position embeddings and also reads longer sequences.
+        embd_pdrop (`float`): dropout probability of the embeddings.
+        resid_pdrop (`float`): dropout probability of the LSTM units' output.
+        classifier_dropout (`float`): dropout probability before the task head.
         layer_norm_epsilon (`float`): ε of the layer norms.
         initializer_range (`float`): standard deviation σ of the initial embeddings, projections and heads, N(0, σ).
-        use_cache (`bool`): return the state outside of training.
+        use_cache (`bool`): return the LSTM state outside of training.
         tie_word_embeddings, traversal, columns, lm_coef: as in [`GPT1Config`].
         start_token_id, delimiter_token_id, extract_token_id: as in [`GPT1Config`].
         pad_token_id, bos_token_id, eos_token_id: as in [`GPT1Config`].

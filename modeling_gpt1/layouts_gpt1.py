@@ -11,10 +11,10 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Layouts of weights: how `from_pretrained` reads transformers' openai-gpt and GPT-2, and what safetensors can write.
+"""Layouts of weights: reading transformers' openai-gpt and GPT-2 checkpoints, and writing safetensors files.
 
-The linear layers that openai-gpt and GPT-2 keep transposed have names of their own here, so that a conversion is
-chosen by the names in a file: files of this package name nothing that is converted.
+openai-gpt and GPT-2 store their linear layers transposed. These layers have other names here, so the names in a file
+decide what is converted: a checkpoint of this package has no name that is converted.
 
 Sources: `OpenAIGPTDoubleHeadsModel`, `GPT2DoubleHeadsModel` and their kin in transformers
 (https://github.com/huggingface/transformers/blob/main/src/transformers/models/openai/modeling_openai.py and
@@ -33,12 +33,12 @@ from .checks_gpt1 import check_place
 
 logger = logging.get_logger(__name__)
 
-# Classes without a language-model head, which find the tied embeddings under the head's name.
+# Classes without a language-model head. They may find the tied embeddings only under the head's name.
 HEADLESS_CLASSES = ("GPT1Model", "GPT1ForSequenceClassification", "GPT1ForMultipleChoice")
 
 
 class AddZeroBias(ConversionOps):
-    """A weight and the bias that a layer without one stands for."""
+    """Adds a zero bias to the weight of a layer that has no bias."""
 
     def convert(self, input_dict: dict, source_patterns: list[str], target_patterns: list[str], **kwargs) -> dict:
         (weight,) = input_dict.values()
@@ -47,7 +47,7 @@ class AddZeroBias(ConversionOps):
 
 
 class ReadTiedEmbeddings(ConversionOps):
-    """The embeddings under their own name, else those under the name of the head that is tied to them."""
+    """Reads the embeddings under their own name, or else under the name of the head that is tied to them."""
 
     def convert(self, input_dict: dict, source_patterns: list[str], target_patterns: list[str], **kwargs) -> dict:
         tensors = {name: given[0] if isinstance(given, list) else given for name, given in input_dict.items()}
@@ -59,7 +59,7 @@ class ReadTiedEmbeddings(ConversionOps):
 
 
 class TiedHead(WeightConverter):
-    """Converts the head of a file for a model without one; a decoder inside of another model leaves that alone."""
+    """Converts the head of a file for a model without a head; a decoder inside of another model ignores the head."""
 
     __slots__ = ()
 
@@ -68,10 +68,10 @@ class TiedHead(WeightConverter):
 
 
 class OutputBias(WeightRenaming):
-    """Renames the bias of attention's last layer, and looks at the names of a whole file.
+    """Renames the bias of attention's output projection, and checks the names of a whole file.
 
     Raises:
-        ValueError: a file has openai-gpt's names and shapes of our own, which the names of today do not tell apart.
+        ValueError: a file mixes this package's names with openai-gpt's, so the layout of its weights is unclear.
     """
 
     __slots__ = ("seen",)
@@ -120,17 +120,17 @@ HEADS_CONVERSION = [
 
 
 def register_foreign_layouts() -> None:
-    """Makes the layouts of openai-gpt and GPT-2 known to transformers' loading."""
+    """Registers the layouts of openai-gpt and GPT-2 for transformers' `from_pretrained`."""
     conversion = [*DECODER_CONVERSION, *EMBEDDINGS_CONVERSION, *HEADS_CONVERSION]
     register_checkpoint_conversion_mapping("gpt1", conversion, overwrite=True)
-    # Double-heads files keep the tied embeddings under the head's name only.
+    # Double-heads files have the tied embeddings under the head's name only.
     tied = TiedHead("^lm_head.weight$", "tokens_embed.weight", operations=[ReadTiedEmbeddings()])
     for class_name in HEADLESS_CLASSES:
         register_checkpoint_conversion_mapping(class_name, [*conversion, tied], overwrite=True)
 
 
 def contiguous_state_dict(state_dict: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The same tensors row by row in memory, without which safetensors does not write them; tied ones stay tied."""
+    """The same tensors, contiguous in memory as safetensors needs them; tied tensors stay tied."""
     made: dict[int, torch.Tensor] = {}
     for tensor in state_dict.values():
         if not tensor.is_contiguous() and tensor.data_ptr() not in made:
@@ -139,16 +139,16 @@ def contiguous_state_dict(state_dict: dict[str, torch.Tensor]) -> dict[str, torc
 
 
 class FolderMixin:
-    """What opening, saving and pushing add to transformers'."""
+    """Additions to transformers' methods for opening, saving and pushing models."""
 
-    push_model: Callable | None = None  # a function of the model and what `push_to_hub` takes
+    push_model: Callable | None = None  # called with the model and the arguments of `push_to_hub`
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs):
         """As in transformers.
 
         Raises:
-            OSError: there is no such folder, and the hub has no such names.
+            OSError: the folder does not exist, and the name cannot be one of the hub.
         """
         if pretrained_model_name_or_path is not None:
             check_place(pretrained_model_name_or_path)
@@ -157,10 +157,10 @@ class FolderMixin:
     def _check_and_adjust_attn_implementation(
         self, attn_implementation: str | None, is_init_check: bool = False, allow_all_kernels: bool = False
     ) -> str:
-        """As in transformers, which fetches `owner/kernel` from the hub and runs it: here only if the user agrees.
+        """As in transformers, but code from the hub (`owner/kernel`) is fetched and run only if the user agrees.
 
         Raises:
-            ValueError: the configuration names such code.
+            ValueError: the configuration names such code, to which the user has not agreed.
         """
         name = (attn_implementation or "").removeprefix("paged|")
         if is_init_check and "/" in name and not allow_all_kernels and name not in ALL_ATTENTION_FUNCTIONS:
@@ -172,14 +172,14 @@ class FolderMixin:
         return super()._check_and_adjust_attn_implementation(attn_implementation, is_init_check, allow_all_kernels)
 
     def save_pretrained(self, *args, **kwargs):
-        """As in transformers; the layout on disk is this class's own, whatever layout was read."""
+        """As in transformers. The layout on disk is always this package's own, whatever layout was read."""
         kwargs["save_original_format"] = False
         if any(not weight.is_contiguous() for weight in self.parameters()):  # see `order_weights_for_generation`
             kwargs["state_dict"] = contiguous_state_dict(kwargs.get("state_dict") or self.state_dict())
         return super().save_pretrained(*args, **kwargs)
 
     def push_to_hub(self, repo_id: str, **kwargs):
-        """As in transformers; with the package that this file belongs to, as its own push does."""
-        if self.push_model is None:  # a copy that came with a model
+        """As in transformers; if the package is installed, its own push is used."""
+        if self.push_model is None:  # this file is a copy saved with a model
             return super().push_to_hub(repo_id, **kwargs)
         return self.push_model(repo_id, **kwargs)

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""The heads with their losses: L3 = L2 + λ·L1, and a language-modelling loss that never holds the whole logits.
+"""The heads and their losses: L3 = L2 + λ·L1, with a language-modelling loss that never stores the whole logits.
 
 Sources: equations 3 to 5 of "Improving Language Understanding by Generative Pre-Training" and the loss of the released
 code (https://github.com/openai/finetune-transformer-lm/blob/master/train.py): L1 of a sequence is the mean over its
@@ -37,17 +37,17 @@ logger = logging.get_logger(__name__)
 
 # 64 MiB of float32 logits at V = 40 478: large enough for full matrix-product speed, small beside the activations.
 CHUNK_ELEMENTS = 16 * 2**20
-# Rows of logits start at multiples of so many elements: a product with rows out of line takes 1.4 times as long.
+# Rows of logits start at multiples of this many elements: with unaligned rows a product takes 1.4 times as long.
 ROW_ALIGNMENT = 64
-# Rows of the weight's gradient whose half-precision product stays in a processor's cache until it is added.
+# Rows of the weight gradient per step: their half-precision product stays in the CPU cache until it is added.
 GRADIENT_ROWS = 4096
 
 
 class GPT1TaskHead(nn.Module):
     """Scores of an example from the hidden states of its C sequences at the extract token.
 
-    Source: equation 3 and figure 1 of the paper. As in the released code, one dropout mask serves all sequences of an
-    example and the layer has a bias that starts at 0.
+    Source: equation 3 and figure 1 of the paper. As in the released code, all sequences of an example share one
+    dropout mask, and the layer has a bias that starts at 0.
     """
 
     def __init__(self, config: GPT1Config):
@@ -57,7 +57,7 @@ class GPT1TaskHead(nn.Module):
         self.score = nn.Linear(config.hidden_size, 1 if self.traversal == "multiple_choice" else config.num_labels)
 
     def forward(self, extracted: torch.Tensor, is_present: torch.BoolTensor | None = None) -> torch.Tensor:
-        """Task logits `[B, K]`, or `[B, C]` for multiple choice, −∞ where not present, of `extracted [B, C, D]`."""
+        """Task logits `[B, K]` from `extracted [B, C, D]`; `[B, C]` for multiple choice, −∞ at absent choices."""
         extracted = extracted * self.dropout(torch.ones_like(extracted[:, :1]))
         if self.traversal == "multiple_choice":
             task_logits = self.score(extracted).squeeze(-1)
@@ -66,10 +66,10 @@ class GPT1TaskHead(nn.Module):
 
 
 class GPT1LMHead(nn.Linear):
-    """Language-model head. With targets it gives the summed loss without holding the logits of all tokens.
+    """Language-model head. With targets it returns the summed loss without storing the logits of all tokens.
 
-    The loss is computed in `forward`, so that whatever gathers or moves this module's weight around its call
-    (FSDP, DeepSpeed ZeRO-3, accelerate's offloading) does so for the loss too.
+    The loss is computed in `forward`, because FSDP, DeepSpeed ZeRO-3 and accelerate's offloading gather or move
+    this module's weight around that call.
     """
 
     def forward(
@@ -85,10 +85,10 @@ class GPT1LMHead(nn.Linear):
 
     @classmethod
     def with_weight_of(cls, linear: nn.Linear) -> "GPT1LMHead":
-        """A head with the weight of a plain layer, as transformers makes it to resize a head."""
+        """A head with the weight of a plain linear layer, which transformers makes when it resizes a head."""
         head = cls(linear.in_features, linear.out_features, bias=False, device="meta")
         head.weight = linear.weight
-        head._is_hf_initialized = True  # transformers' mark of what is not to be drawn anew
+        head._is_hf_initialized = True  # tells transformers not to initialize the head again
         return head
 
 
@@ -103,7 +103,7 @@ class FineTuningLosses:
 
 
 class LMHeadMixin:
-    """What the models with a language-model head share: its weight's place, its growth and its losses."""
+    """Shared part of the models with a language-model head: the head's tied weight, its resizing and its losses."""
 
     _tied_weights_keys = {"lm_head.weight": "transformer.tokens_embed.weight"}
     _tp_plan = {"lm_head": "colwise_gather_output"}
@@ -125,7 +125,7 @@ class LMHeadMixin:
         num_targets: torch.Tensor | int | None,
         plan: BatchPlan | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Mean of −log P over the targets, −100 being none; in evaluation also each row's sum and number, `[B, 2]`."""
+        """Mean of −log P over the targets, ignoring −100; in evaluation also each row's sum and count, `[B, 2]`."""
         ids, shift = (labels, 1) if shift_labels is None else (shift_labels, 0)
         is_target = ids[:, shift:] != -100
         num_targets = count_items(is_target, num_targets)
@@ -147,7 +147,7 @@ class LMHeadMixin:
         hidden_states: torch.Tensor,
         num_items: torch.Tensor | int | None,
     ) -> FineTuningLosses:
-        """L3 and its parts of `examples`, whose `hidden_states` the decoder has made; arguments as in `forward`."""
+        """L3 and its parts for `examples` and the decoder's `hidden_states`; arguments as in `forward`."""
         losses_of_task = task_losses(task_logits, labels, self.config)  # [B]
         losses_of_lm = torch.zeros_like(losses_of_task)
         is_counted = labels_are_counted(labels)
@@ -178,12 +178,12 @@ def weighted_lm_loss(
     """Weighted sum of −log P(target) over a batch.
 
     Args:
-        lm_head (`nn.Module`): gives logits, or with targets the loss, see [`GPT1LMHead`].
-        hidden_states, target_ids, target_weights, rows (`[N, D]`, `[N]`, `[N]`, `[N]`): the targets and where they
-            belong.
-        num_rows (`int`): how many rows there are.
+        lm_head (`nn.Module`): returns logits, or the loss if it gets targets, see [`GPT1LMHead`].
+        hidden_states, target_ids, target_weights, rows (`[N, D]`, `[N]`, `[N]`, `[N]`): the targets, and the row
+            of each.
+        num_rows (`int`): number of rows.
         fused (`bool`): whether the head takes targets. A head that an adapter, a quantiser or tensor parallelism has
-            replaced gives logits only; then the logits of all targets are held.
+            replaced returns only logits; then the logits of all targets are in memory.
 
     Returns:
         The weighted sum, `[]`, and the weighted −log P of each row, `[num_rows]`, without a gradient.
@@ -206,8 +206,8 @@ def linear_cross_entropy(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Weighted sum of −log softmax(hidden_states · weightᵀ)[target], computed in chunks of tokens.
 
-    The logits of one chunk at a time exist; both gradients are formed with the loss, in the same pass. Softmax and
-    sums are at least float32 whatever the inputs; under autocast the matrix products run in autocast's dtype.
+    Only one chunk of logits exists at a time. Both gradients are computed with the loss, in the same pass. Softmax and
+    sums are at least float32 for all inputs; under autocast the matrix products run in autocast's dtype.
 
     Args:
         hidden_states (`torch.Tensor` of shape `[N, D]`): hidden states that predict the targets.
@@ -223,7 +223,7 @@ def linear_cross_entropy(
         dtype = torch.get_autocast_dtype(hidden_states.device.type)
     else:
         dtype = hidden_states.dtype
-    # Outside of the autograd function, so that the compiler sees plain arguments.
+    # Decided outside of the autograd function, so that the compiler sees plain arguments.
     needs_grad = torch.is_grad_enabled() and (hidden_states.requires_grad or weight.requires_grad)
     return _LinearCrossEntropy.apply(hidden_states, weight, target_ids, target_weights, dtype, needs_grad)
 
@@ -233,7 +233,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def forward(ctx, hidden_states, weight, target_ids, target_weights, dtype, needs_grad):
         sum_dtype = torch.promote_types(dtype, torch.float32)
         target_weights = target_weights.to(sum_dtype)
-        # Half precision has no room for small weights: products see weights up to 1, sums the true ones.
+        # Small weights underflow in half precision: products use weights scaled to at most 1, sums the true ones.
         largest = target_weights.abs().amax().clamp(min=torch.finfo(sum_dtype).tiny) if len(target_weights) else 1.0
         token_losses = torch.zeros(hidden_states.shape[:1], dtype=sum_dtype, device=hidden_states.device)
         grad_hidden = torch.empty_like(hidden_states) if needs_grad else None
@@ -241,7 +241,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         compute_weight = weight.to(dtype)  # [V, D]
         chunk_size = max(1, CHUNK_ELEMENTS // weight.shape[0])
         chunks = _chunks(hidden_states.shape[0], chunk_size)
-        # Chunks share their memory: what is fresh from the system costs a processor as much as the softmax.
+        # Chunks share one buffer: on a CPU, newly allocated memory costs as much time as the softmax.
         logits_buffer = _logits_buffer(hidden_states[chunks[0]], weight, sum_dtype)
         product_buffer = logits_buffer if dtype == sum_dtype else torch.empty_like(logits_buffer, dtype=dtype)
         with torch.autocast(hidden_states.device.type, enabled=False):
@@ -276,11 +276,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 def _chunks(num_rows: int, chunk_size: int) -> list[slice]:
-    """Parts of `num_rows` of about `chunk_size` each, none longer than the first."""
+    """Splits `num_rows` into chunks of about `chunk_size`, none longer than the first."""
     if not torch.compiler.is_compiling():
         return [slice(start, start + chunk_size) for start in range(0, max(num_rows, 1), chunk_size)]
-    # A graph has a fixed number of chunks. A power of two serves many numbers of rows, where one graph for each would
-    # soon be more than the compiler makes; every so-many-th row, else a last chunk of another length would be guarded.
+    # A graph has a fixed number of chunks. Powers of two keep the number of graphs below the compiler's limit. A chunk
+    # takes every n-th row, because the compiler would guard on the length of a shorter last chunk.
     num_chunks = 1
     while 3 * chunk_size * num_chunks < 2 * num_rows:
         num_chunks *= 2
@@ -288,7 +288,7 @@ def _chunks(num_rows: int, chunk_size: int) -> list[slice]:
 
 
 def _logits_buffer(hidden_chunk: torch.Tensor, weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Uninitialised `[n, V]` for the largest chunk of hidden states, `[n, D]`."""
+    """Uninitialised logits `[n, V]` for the largest chunk of hidden states, `[n, D]`."""
     stride = math.ceil(weight.shape[0] / ROW_ALIGNMENT) * ROW_ALIGNMENT
     return hidden_chunk.new_empty(len(hidden_chunk), stride, dtype=dtype)[:, : weight.shape[0]]
 
@@ -309,14 +309,14 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
 
     Args:
         task_logits (`torch.Tensor` of shape `[B, K]`): scores.
-        labels (`[B]`; `[B, K]` for multi-label classification): the class, the number or, of every class, whether it
-            holds.
-            An example whose label is −100 counts for nothing.
-        config ([`GPT1Config`]): regression takes the squared error of one score, multi-label classification the mean
-            of K binary cross-entropies, others the cross-entropy.
+        labels (`[B]`; `[B, K]` for multi-label classification): the class, the number or, for every class,
+            whether it holds.
+            An example with the label −100 is ignored.
+        config ([`GPT1Config`]): regression uses the squared error of one score, multi-label classification the mean
+            of K binary cross-entropies, other tasks the cross-entropy.
 
     Raises:
-        ValueError: labels of another shape or type, or that the task does not have.
+        ValueError: labels have the wrong shape or type, or do not exist in the task.
     """
     is_multi_label = config.problem_type == "multi_label_classification"
     needed = task_logits.shape[: 2 if is_multi_label else 1]
@@ -337,42 +337,42 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
         losses = nn.functional.mse_loss(task_logits.squeeze(-1).float(), labels.float(), reduction="none")
     else:
         labels = checked_classes(labels, task_logits, config.traversal == "multiple_choice")
-        return nn.functional.cross_entropy(task_logits.float(), labels, reduction="none")  # 0 where the label is -100
+        return nn.functional.cross_entropy(task_logits.float(), labels, reduction="none")  # 0 for the label -100
     return losses.masked_fill(~labels_are_counted(labels), 0.0)
 
 
 def task_loss(
     task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Config, num_items: torch.Tensor | int | None
 ) -> torch.Tensor:
-    """L2 / N of a batch; N is the number of its examples where `num_items` does not say it."""
+    """L2 / N of a batch; N is `num_items`, by default the number of examples that count."""
     losses = task_losses(task_logits, labels, config)
     return losses.sum() / count_items(labels_are_counted(labels), num_items)
 
 
 def labels_are_counted(labels: torch.Tensor) -> torch.BoolTensor:
-    """`[B]`: an example whose label is −100 counts for nothing; of several classes, one whose labels all are."""
+    """Whether each example counts, `[B]`: not if its label is −100, or all of its labels for several classes."""
     is_counted = labels != -100
     return is_counted if labels.dim() == 1 else is_counted.flatten(1).any(1)
 
 
 def count_items(is_counted: torch.Tensor, num_items: torch.Tensor | int | None) -> torch.Tensor | int:
-    """N, at least 1: where nothing counts, the loss is 0."""
+    """N, at least 1, so that the loss is 0 if no example counts."""
     num_items = is_counted.sum() if num_items is None else num_items
     return num_items.clamp(min=1) if isinstance(num_items, torch.Tensor) else max(num_items, 1)
 
 
 class ExtractTokenCheck:
-    """Says once where texts come without the control tokens that the task head was made for.
+    """Warns once if texts lack the control tokens that the task head reads.
 
-    A graph reads the configuration alone, when it is compiled. Else the first batch is looked at, which waits for the
-    device; later ones are not.
+    Compilation checks only the configuration. Without compilation the first batch is checked, which waits for the
+    device; later batches are not checked.
     """
 
     def __init__(self):
-        self.done = set()  # shared by the copies that data parallelism makes in each step
+        self.done = set()  # shared by the replicas that data parallelism makes in each step
 
     def __call__(self, config: GPT1Config, inputs: TaskInputs) -> None:
-        # Whoever gives the positions knows where the extract tokens are.
+        # A caller that passes `mc_token_ids` has chosen the extract positions.
         if inputs.input_ids is None or inputs.mc_token_ids is not None:
             return
         if torch.compiler.is_compiling():
@@ -390,7 +390,7 @@ class ExtractTokenCheck:
 
 
 def count_without(token_id: int, input_ids: torch.LongTensor, attention_mask: torch.Tensor | None) -> int:
-    """Sequences that have real tokens, but not this one."""
+    """Number of sequences that have real tokens but lack this one."""
     lacking = (input_ids != token_id).all(-1)
     if attention_mask is not None:
         lacking = lacking & attention_mask.bool().any(-1).view_as(lacking)
@@ -399,7 +399,7 @@ def count_without(token_id: int, input_ids: torch.LongTensor, attention_mask: to
 
 @torch.compiler.assume_constant_result
 def warn_of_missing_control_tokens(reason: str) -> None:
-    """Which line gives tokenizer and model the control tokens."""
+    """Warns with the reason, and names the call that adds the control tokens."""
     logger.warning(
         f"The task head reads each sequence at its extract token [e], but {reason}. The texts were encoded without "
         "[s], [$] and [e], so that nothing parts the texts of a pair and the head reads the last token. Call "

@@ -11,16 +11,16 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""GPT-1: a post-layer-norm Transformer decoder, its language-model head and its task head; GPT-2 and GPT-3 by options.
+"""GPT-1: a post-layer-norm Transformer decoder, its language-model head and task head; options give GPT-2 and GPT-3.
 
 Sources: "Improving Language Understanding by Generative Pre-Training" (Radford et al., 2018), sections 3 and 4.1, and
-the released code (https://github.com/openai/finetune-transformer-lm/blob/master/train.py); of the options, see
-[`GPT1Config`]. Attention, masks, caches and loading are those of transformers.
+the released code (https://github.com/openai/finetune-transformer-lm/blob/master/train.py); [`GPT1Config`] names
+those of the options. Attention, masks, caches and loading are those of transformers.
 
 Shapes: B examples, C sequences per example, T tokens, D hidden, V vocabulary, K classes, H heads.
 """
 
-# Traversal, regression and λ are the user's choice for a task, not a trait of some checkpoints:
+# The user chooses traversal, regression and λ for a task; they are not traits of particular checkpoints:
 # trf-ignore: TRF041 config.traversal, config.lm_coef, config.is_regression
 
 import math
@@ -85,16 +85,16 @@ class GPT1Attention(nn.Module):
         packing: PackedSequences | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        # Written out, so that engines which read this code can fuse the three.
+        # Three explicit calls: inference engines that parse this code can fuse them.
         projected = [self.q_proj(hidden_states), self.k_proj(hidden_states), self.v_proj(hidden_states)]
         if packing is not None:
             projected = [packing.to_rows(tensor) for tensor in projected]
-            kwargs["sees_past_only"] = True  # of attention in blocks
+            kwargs["sees_past_only"] = True  # read by blockwise attention
         head_shape = (*projected[0].shape[:-1], -1, self.head_dim)
         query, key, value = (tensor.view(head_shape).transpose(1, 2) for tensor in projected)  # [B, H, T, D/H]
         if past_key_values is not None:
             past_and_new = past_key_values.update(key, value, self.layer_idx)
-            # transformers' cache drops nothing for a window of 1, where a token sees itself alone.
+            # In a window of 1 a token sees only itself, but transformers' cache drops nothing then.
             key, value = past_and_new if self.sliding_window != 1 else (key, value)
 
         attention_function: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
@@ -108,10 +108,10 @@ class GPT1Attention(nn.Module):
             attention_mask,
             dropout=self.config.attn_pdrop if self.training else 0.0,
             scaling=self.scaling,
-            sliding_window=self.sliding_window,  # of kernels that take no mask
+            sliding_window=self.sliding_window,  # for kernels that take no mask
             **kwargs,
         )
-        attention_output = attention_output.reshape(*head_shape[:-2], -1)  # [B, T, D]; engines give [B · T, D]
+        attention_output = attention_output.reshape(*head_shape[:-2], -1)  # [B, T, D]; from engines [B · T, D]
         if packing is not None:
             attention_output = packing.from_rows(attention_output)
         return self.resid_dropout(self.o_proj(attention_output)), attention_weights
@@ -133,7 +133,7 @@ class GPT1MLP(nn.Module):
 
 
 class GPT1Block(GradientCheckpointingLayer):
-    """Transformer block whose layer norms follow the residual sums, or as in GPT-2 come before the sub-blocks."""
+    """Transformer block. Layer norms follow the residual sums, or optionally precede the sub-blocks, as in GPT-2."""
 
     def __init__(self, config: GPT1Config, layer_idx: int):
         super().__init__()
@@ -180,7 +180,7 @@ class GPT1PreTrainedModel(FolderMixin, PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module):
         super()._init_weights(module)
-        # CODEPATH: GPT-2 and GPT-3. Not for the parent, as modules without weights of their own may be left out.
+        # CODEPATH: GPT-2 and GPT-3. The parent module is unsuitable: initialization may skip modules without weights.
         if getattr(module, "ends_in_residual", False) and self.config.rescale_prenorm_residual:
             std = self.config.initializer_range / math.sqrt(2 * self.config.num_hidden_layers)
             initialization.normal_(module.weight, mean=0.0, std=std)
@@ -191,7 +191,7 @@ class GPT1Model(GPT1PreTrainedModel):
 
     def __init__(self, config: GPT1Config):
         super().__init__(config)
-        # Fields that were changed after the configuration was made, as those given to `from_pretrained` are.
+        # Fields can change after the configuration was built, for example by arguments of `from_pretrained`.
         config.validate_architecture()
         config.validate_layer_type()
         self.tokens_embed = nn.Embedding(config.vocab_size, config.hidden_size)
@@ -221,14 +221,14 @@ class GPT1Model(GPT1PreTrainedModel):
         Args:
             input_ids (`[B, T]`, int64): token ids.
             attention_mask (`[B, past + T]`): 1 for real tokens, 0 for padding on either side; or a 4D mask,
-                which then is that of banded layers too, or a dictionary of 4D masks by the layers' type.
+                which serves banded layers too; or a dictionary with a 4D mask for each layer type.
             token_type_ids (`[B, T]`, int64): token ids whose embeddings are added, as in transformers' OpenAIGPT.
-            position_ids (`[B, T]`, int64): default: a token's rank among the real tokens of its row. Where a position
-                is not above the one before it, another sequence begins, if there is neither a mask nor a cache.
-            past_key_values (`Cache`): keys and values of the tokens before.
-            inputs_embeds (`[B, T, D]`): instead of `input_ids`.
+            position_ids (`[B, T]`, int64): default: a token's rank among the real tokens of its row. Without a mask
+                and a cache, a position that is not above the one before it begins another sequence.
+            past_key_values (`Cache`): keys and values of the preceding tokens.
+            inputs_embeds (`[B, T, D]`): embeddings, instead of `input_ids`.
             use_cache (`bool`): return `past_key_values`; default: `config.use_cache` outside of training.
-            packing (`PackedSequences`): where the tokens belong, with ids, positions and masks of its own; for
+            packing (`PackedSequences`): layout of a packed batch, with its own ids, positions and masks; for
                 scaled-dot-product attention without a cache.
 
         Raises:
@@ -245,7 +245,7 @@ class GPT1Model(GPT1PreTrainedModel):
             check_length(self.config, num_past, inputs_embeds.shape[1], position_ids)
             check_position_ids(self.config, position_ids, inputs_embeds.shape[:2])
         attention_mask = padding_mask(attention_mask, inputs_embeds, num_past)
-        # The mask function reads packed sequences from `position_ids`, so it sees only those of the caller.
+        # The mask function infers packed sequences from `position_ids`, so it gets only the caller's.
         masks = causal_masks(self.config, inputs_embeds, attention_mask, past_key_values, position_ids)
         if position_ids is None:
             position_ids = default_position_ids(inputs_embeds, attention_mask, num_past)
@@ -254,7 +254,7 @@ class GPT1Model(GPT1PreTrainedModel):
         if token_type_ids is not None:
             embeddings = embeddings + self.tokens_embed(token_type_ids)
         hidden_states = self.drop(embeddings)
-        layers = self.h[: self.config.num_hidden_layers]  # fewer where a generation exits early
+        layers = self.h[: self.config.num_hidden_layers]  # fewer if generation exits early
         for block, layer_type in zip(layers, self.config.attention_of_layers, strict=False):
             hidden_states = block(
                 hidden_states,
@@ -271,7 +271,7 @@ class GPT1Model(GPT1PreTrainedModel):
 
 
 class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
-    """GPT-1 with the language-model head of pre-training: equation 1 and 2 of the paper."""
+    """GPT-1 with the language-model head of pre-training: equations 1 and 2 of the paper."""
 
     decoder_class = GPT1Model
 
@@ -282,7 +282,7 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
         self.post_init()
 
     def generate(self, inputs: torch.LongTensor | None = None, *args, **kwargs):
-        """As in transformers; says once that nothing follows the extract token, where a prompt ends in it."""
+        """As in transformers; warns once if a prompt ends in the extract token, after which nothing was trained."""
         warn_of_ended_prompts(self.config, kwargs.get("input_ids") if inputs is None else inputs)
         return super().generate(inputs, *args, **kwargs)
 
@@ -304,17 +304,17 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
         **kwargs: Unpack[TransformersKwargs],
     ) -> GPT1CausalLMOutput:
         r"""
-        Takes the arguments of [`GPT1Model`] and these.
+        Takes the arguments of [`GPT1Model`] and the following.
 
         Args:
             labels (`[B, T]`, int64): ids to predict, aligned with `input_ids` (shifted inside); −100 is ignored.
-            logits_to_keep (`int` or 1-D tensor): return the logits of the last n positions, or of these; 0: of all.
-            skip_logits (`bool`): return no `logits`; the loss needs none. Default: in training with labels.
-            num_items_in_batch (`int`): divisor of the summed loss. Default: the number of targets given here.
-            plan ([`BatchPlan`]): what `planner_of(model)` found in the batch on the host. Default: found here.
-            shift_labels (`[B, T]`, int64): instead of `labels`, the target of each position; for shards of sequences.
+            logits_to_keep (`int` or 1-D tensor): positions with logits: the last n, or those listed; 0 keeps all.
+            skip_logits (`bool`): return no `logits`; the loss needs none. Default: True in training with labels.
+            num_items_in_batch (`int`): divisor of the summed loss. Default: the number of targets in this call.
+            plan ([`BatchPlan`]): the batch's plan, made on the host by `planner_of(model)`. Default: made here.
+            shift_labels (`[B, T]`, int64): each position's own target, instead of `labels`; for sharded sequences.
         """
-        # Not in the signature: Trainer needs every argument there that has "label" in its name.
+        # Not in the signature: Trainer requires every argument there whose name contains "label".
         shift_labels = kwargs.pop("shift_labels", None)
         plan = None if past_key_values is not None else plan_to_follow(plan, self.config, input_ids, False, **kwargs)
         attention_mask = attention_mask if plan is None else plan.needed_mask(attention_mask, position_ids)
@@ -355,11 +355,11 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
 
 
 class GPT1TaskModel(GPT1PreTrainedModel):
-    """Base of the models with a task head: reads `[B, C, T]` examples and scores them by `config.traversal`."""
+    """Base of the models with a task head. It reads `[B, C, T]` examples and scores them by `config.traversal`."""
 
     supported_traversals = TRAVERSALS
-    # Leave padding out of the decoder and compute what the choices of an example share once. False on a model, or
-    # `GPT1TrainingArguments(pack_sequences=False)`, switches it off.
+    # Skip padding in the decoder, and compute a context that the choices of an example share once. To switch this off,
+    # set it to False on a model or pass `GPT1TrainingArguments(pack_sequences=False)`.
     pack_sequences = True
     decoder_class = GPT1Model
     output_class = SequenceClassifierOutput
@@ -367,7 +367,7 @@ class GPT1TaskModel(GPT1PreTrainedModel):
     def __init__(self, config: GPT1Config):
         config = config_for_task(config, type(self))
         super().__init__(config)
-        self.loss_type = "ForSequenceClassification"  # Trainer then counts one item per label, that is per example
+        self.loss_type = "ForSequenceClassification"  # makes Trainer count one item per label, that is per example
         self.transformer = self.decoder_class(config)
         self.task_head = GPT1TaskHead(config)
         self._check_extract_token = ExtractTokenCheck()
@@ -390,7 +390,7 @@ class GPT1TaskModel(GPT1PreTrainedModel):
         plan: BatchPlan | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> SequenceClassifierOutput | MultipleChoiceModelOutput:
-        """Arguments as in [`GPT1DoubleHeadsModel`]; `logits`, and L2 / N as `loss` where there are labels."""
+        """Takes the arguments of [`GPT1DoubleHeadsModel`]; returns `logits` and, with labels, L2 / N as `loss`."""
         inputs = TaskInputs(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, mc_token_ids, choice_mask
         )
@@ -416,7 +416,7 @@ class GPT1TaskModel(GPT1PreTrainedModel):
 class GPT1DoubleHeadsModel(LMHeadMixin, GPT1TaskModel):
     """GPT-1 with the language-model head and the task head: fine-tuning with L3 = L2 + λ · L1.
 
-    Sources: equations 3 to 5 and figure 1 of the paper; the loss's normalisation is the released code's.
+    Sources: equations 3 to 5 and figure 1 of the paper; the normalisation of the loss is that of the released code.
     """
 
     @can_return_tuple
@@ -438,22 +438,22 @@ class GPT1DoubleHeadsModel(LMHeadMixin, GPT1TaskModel):
     ) -> GPT1DoubleHeadsModelOutput:
         r"""
         Args:
-            input_ids (`[B, C, T]`, or `[B, T]` where C is 1; int64): the examples' sequences. Similarity also reads
-                `[B, T]` rows `[s] a [$] b [e]` and makes the other order itself.
+            input_ids (`[B, C, T]`, or `[B, T]` if C is 1; int64): the examples' sequences. Similarity also reads
+                `[B, T]` rows `[s] a [$] b [e]` and builds the reverse order itself.
             attention_mask (like `input_ids`): 1 for real tokens.
             mc_token_ids (`[B, C]`, int64): position of the extract token. Default: the last real token.
-            choice_mask (`[B, C]`, bool): False for the choices that an example does not have.
+            choice_mask (`[B, C]`, bool): False where an example has fewer choices.
             labels (`[B]`; int64 class or choice, float for regression): the task's labels; `[B, K]` of 0 and 1 for
-                multi-label classification. An example whose label is −100 counts for nothing, in L2, L1 and N.
+                multi-label classification. An example with the label −100 is ignored in L2, L1 and N.
             lm_mask (like `input_ids`, bool): True for the targets of the auxiliary loss, such as the reply of a
                 dialogue. Default: all real tokens after the first of a sequence.
             token_type_ids, position_ids (like `input_ids`), inputs_embeds (`[B, C, T, D]`): see [`GPT1Model`].
             output_lm_logits (`bool`): return `lm_logits` too.
-            num_items_in_batch (`int`): N, examples of the whole optimizer step. Default: those of the batch.
-            plan ([`BatchPlan`]): what `planner_of(model)` found in the batch on the host. Default: found here.
+            num_items_in_batch (`int`): N, examples in the whole optimizer step. Default: those in the batch.
+            plan ([`BatchPlan`]): the batch's plan, made on the host by `planner_of(model)`. Default: made here.
 
         Raises:
-            ValueError: shapes that the traversal does not have; the auxiliary loss without `input_ids`.
+            ValueError: shapes that do not fit the traversal; the auxiliary loss without `input_ids`.
         """
         inputs = TaskInputs(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, mc_token_ids, choice_mask, lm_mask

@@ -14,9 +14,9 @@
 """The LSTM that the paper compares its Transformer with, under the same heads and the same objective.
 
 Source: section 5 and table 5 of "Improving Language Understanding by Generative Pre-Training" (Radford et al., 2018):
-"a single layer 2048 unit LSTM using the same framework", of which the paper says no more. Here a linear layer brings
-the units to the width of the embeddings, which the language-model head shares, and layer norms stand before and after:
-embeddings drawn from N(0, 0.02) alone would hardly move the gates.
+"a single layer 2048 unit LSTM using the same framework", and the paper gives no more detail. Here a linear layer maps
+the units to the width of the embeddings, which the language-model head shares. Layer norms come before and after:
+without them, embeddings drawn from N(0, 0.02) would hardly move the gates.
 
 Shapes: B examples, T tokens, D hidden, U units.
 """
@@ -48,7 +48,7 @@ State = tuple[torch.Tensor, torch.Tensor]  # hidden and cell state after the las
 
 
 class GPT1LSTMStateLayer(DynamicLayer):
-    """The state of one LSTM layer, in the place of keys and values; beam search and repeats move its rows alike."""
+    """Cache of one LSTM layer's state, in place of keys and values; beam search and repeats reorder its rows alike."""
 
     is_croppable = False
 
@@ -67,7 +67,7 @@ class GPT1LSTMStateLayer(DynamicLayer):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, num_tokens: int = 1, **kwargs
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Takes the state, `[B, U]` each, after `num_tokens` more tokens."""
+        """Stores the state after `num_tokens` more tokens, `[B, U]` each."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         self.keys, self.values = key_states, value_states
@@ -91,7 +91,7 @@ class GPT1LSTMStateLayer(DynamicLayer):
 
 
 class GPT1LSTMLayer(GradientCheckpointingLayer):
-    """One LSTM layer between layer norms, as wide outside as the embeddings."""
+    """One LSTM layer between layer norms; its inputs and outputs have the width of the embeddings."""
 
     def __init__(self, config: GPT1LSTMConfig):
         super().__init__()
@@ -116,17 +116,17 @@ class GPT1LSTMLayer(GradientCheckpointingLayer):
         return self.ln_2(self.c_proj(self.dropout(output))), tuple(part[0] for part in state)
 
     def _skip_padding(self, hidden_states: torch.Tensor, real_tokens: torch.BoolTensor, state: State | None):
-        """The LSTM over the real tokens alone, wherever they are; the state after the last of each row."""
+        """Runs the LSTM over the real tokens only, wherever they are; returns the state after each row's last one."""
         if hidden_states.shape[1] == 1:  # a row of padding keeps its state
             output, new_state = self.lstm(hidden_states, state)
             return output, self._states_of(real_tokens.any(1), new_state, state)
         order = (~real_tokens).long().argsort(dim=1, stable=True)[..., None]  # real tokens first
         lengths = real_tokens.sum(1)
         aligned = hidden_states.gather(1, order.expand_as(hidden_states))
-        if torch.compiler.is_exporting():  # a program keeps no state, which the padding after the tokens would change
+        if torch.compiler.is_exporting():  # an exported program keeps no state, so padding at the end changes nothing
             output, state = self.lstm(aligned, state)
             return output.gather(1, order.argsort(dim=1).expand_as(output)), state
-        # A row of padding alone reads one token, whose output and state nobody sees.
+        # A row of padding only reads one token; its output and state are discarded.
         packed = pack_padded_sequence(aligned, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
         output, new_state = self.lstm(packed, state)
         output, _ = pad_packed_sequence(output, batch_first=True, total_length=hidden_states.shape[1])
@@ -135,7 +135,7 @@ class GPT1LSTMLayer(GradientCheckpointingLayer):
 
     @staticmethod
     def _states_of(is_read: torch.BoolTensor, new_state: State, old_state: State | None) -> State:
-        """The new state of the rows `[B]` that were read, and the old one of the others."""
+        """The new state for the rows `[B]` that were read, and the old state for the others."""
         old_state = tuple(torch.zeros_like(part) for part in new_state) if old_state is None else old_state
         return tuple(torch.where(is_read[None, :, None], *parts) for parts in zip(new_state, old_state, strict=True))
 
@@ -197,19 +197,19 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
         r"""
         Args:
             input_ids (`[B, T]`, int64): token ids.
-            attention_mask (`[B, past + T]`): 1 for real tokens, 0 for padding, which is left out wherever it is.
+            attention_mask (`[B, past + T]`): 1 for real tokens, 0 for padding, which is skipped wherever it is.
             token_type_ids (`[B, T]`, int64): token ids whose embeddings are added.
-            position_ids (`[B, T]`, int64): taken as every decoder takes them, but an LSTM knows the order alone.
-            past_key_values (`Cache`): the state after the tokens before, as an earlier call has returned it.
-            inputs_embeds (`[B, T, D]`): instead of `input_ids`.
+            position_ids (`[B, T]`, int64): accepted as by every decoder, but an LSTM uses only the order of tokens.
+            past_key_values (`Cache`): the state after the preceding tokens, returned by an earlier call.
+            inputs_embeds (`[B, T, D]`): embeddings, instead of `input_ids`.
             use_cache (`bool`): return the state as `past_key_values`; default: `config.use_cache` outside of training.
 
         Returns:
             `BaseModelOutputWithPast` with `last_hidden_state [B, T, D]`.
 
         Raises:
-            ValueError: neither or both of `input_ids` and `inputs_embeds`; a mask of another shape; positions that
-                restart within a row, which mark several sequences there if there is no mask; a cache of keys and
+            ValueError: neither or both of `input_ids` and `inputs_embeds`; a mask of the wrong shape; positions that
+                restart within a row, which without a mask mark several sequences there; a cache of keys and
                 values.
         """
         check_tokens(self.config, input_ids, inputs_embeds, token_type_ids)
@@ -260,7 +260,7 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
         attention_mask: torch.Tensor | None,
         position_ids: torch.LongTensor | None,
     ) -> torch.BoolTensor | None:
-        """Which of the new tokens are not padding, `[B, T]`, or `None` where all are real."""
+        """Which of the new tokens are real, `[B, T]`; `None` if all are."""
         num_rows, length = inputs_embeds.shape[:2]
         if attention_mask is not None:
             needed = [num_rows, num_past + length]
@@ -271,7 +271,7 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
                     "padding, with a column for each token before these too."
                 )
             is_real = real_tokens(attention_mask)[:, num_past:]
-            if torch.compiler.is_exporting() or (length == 1 and not can_read(is_real)):  # no wait for each new token
+            if torch.compiler.is_exporting() or (length == 1 and not can_read(is_real)):  # no wait at each new token
                 return is_real
             return None if is_real.all() else is_real
         if position_ids is not None and length > 1 and (position_ids.diff() < 0).any():
@@ -289,11 +289,11 @@ class GPT1LSTMForCausalLM(GPT1LSTMPreTrainedModel, GPT1ForCausalLM):
 
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
-        return False  # but a state
+        return False  # the cache holds an LSTM state
 
     def _prepare_cache_for_generation(self, generation_config, model_kwargs, *args, **kwargs):
         prepared = super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
-        # In training mode, and under gradient checkpointing, `forward` makes none.
+        # `forward` makes no cache in training mode or under gradient checkpointing.
         if generation_config.use_cache and model_kwargs.get("past_key_values") is None:
             model_kwargs["past_key_values"] = self.transformer.new_state()
         return prepared

@@ -11,10 +11,10 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What a batch's values decide, planned on the host, so that no model waits for its device to tell.
+"""Planning a batch on the host, so that the model never waits for its device to learn a shape.
 
-A shape that depends on values, such as the number of real tokens, makes the host wait until the device has come to
-them. The collator's batch lies on the host: there the plan is made, in a worker of the loader, and goes with it.
+A shape that depends on values, such as the number of real tokens, makes the host wait until the device has computed
+them. The collator's batch is on the host: a worker of the DataLoader plans it there, and the plan travels with it.
 
 Shapes: B examples or rows, C sequences per example, T tokens.
 """
@@ -36,7 +36,7 @@ from .unpadding_gpt1 import BatchPlan
 
 
 def planner_of(model: PreTrainedModel) -> Callable[[Any], BatchPlan | None] | None:
-    """What makes the argument `plan` for a batch of this model, on the host and without its weights.
+    """Returns a function that makes the argument `plan` for a batch of this model, on the host, without its weights.
 
     ```python
     plan_batch = planner_of(model)
@@ -45,7 +45,7 @@ def planner_of(model: PreTrainedModel) -> Callable[[Any], BatchPlan | None] | No
     ```
 
     Returns:
-        A function that gives `None` for what is no batch of ids on the CPU; or `None` where the model takes no plan.
+        The function, which gives `None` for anything but a batch of ids on the CPU; `None` if the model takes no plan.
     """
     if "plan" not in inspect.signature(model.forward).parameters:
         return None
@@ -72,14 +72,14 @@ def plan_blocks(batch: Any) -> BatchPlan | None:
 
 
 def plan_examples(config: GPT1Config, can_pack: bool, has_lm_loss: bool, batch: Any) -> BatchPlan | None:
-    """The plan of a task model's batch, whose names are those of [`TaskInputs`] and `labels`.
+    """The plan of a task model's batch, whose keys are those of [`TaskInputs`] and `labels`.
 
     Args:
-        can_pack: whether padding may be left out.
-        has_lm_loss: whether the loss has targets among the tokens.
+        can_pack: whether the batch may be packed without padding.
+        has_lm_loss: whether the loss includes the auxiliary language-modelling loss.
 
     Raises:
-        ValueError: as [`read_examples`].
+        ValueError: as in [`read_examples`].
     """
     if not _has_ids(batch):
         return None
@@ -98,12 +98,12 @@ def plan_examples(config: GPT1Config, can_pack: bool, has_lm_loss: bool, batch: 
 def plan_to_follow(
     plan: BatchPlan | None, config: PreTrainedConfig, input_ids: torch.Tensor | None, can_pack: bool, **kwargs
 ) -> BatchPlan | None:
-    """The plan, on the batch's device; or `None` where it is that of another batch, or the call needs what it lacks.
+    """The plan on the batch's device, or `None` if it belongs to another batch or does not cover this call.
 
     Args:
-        input_ids: what the model was given.
-        can_pack: whether padding may be left out in this call.
-        kwargs: of the call.
+        input_ids: the ids that the model was given.
+        can_pack: whether this call may be packed without padding.
+        kwargs: the other arguments of the call.
     """
     if not reads_no_padding(config, **kwargs) or plan is None or input_ids is None:
         return None

@@ -11,16 +11,16 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Sequences without their padding, and what the sequences of one example have in common only once.
+"""Packing: a batch without its padding, in which the sequences of one example share their common beginning.
 
-The decoder's layers work on each token alone, but for attention. So the tokens of a whole batch can lie in one row
-without padding, and only attention needs them in rows of their own: see Zeng et al. 2022, "Boosting Distributed
-Training Performance of the Unpadded BERT Model". Attention is causal, so a token depends on nothing after it: the
-choices of one example, which begin with the same context, can share its hidden states, in training too. One row of
-attention then holds the context and all choices, each of which sees the context and itself.
+All parts of the decoder except attention work on each token alone. The tokens of a whole batch can therefore lie in
+one row without padding, and only attention needs them in separate rows: see Zeng et al. 2022, "Boosting Distributed
+Training Performance of the Unpadded BERT Model". Attention is causal, so a token depends on nothing after it. The
+choices of one example begin with the same context and can share its hidden states, in training too. One row of
+attention then holds the context and all choices, and each choice sees the context and itself.
 
-What depends on the values of a batch, and with it all shapes that do, is planned once: by the collator on the host,
-and the model follows the plan without waiting for its device; or by the model itself.
+Everything that depends on a batch's values, shapes included, is planned once. Either the collator plans on the host,
+and the model follows the plan without waiting for its device; or the model plans by itself.
 
 Shapes: B examples, C sequences per example, S = B · C, T tokens of a padded sequence, D hidden; N tokens in all;
 R rows of attention of at most L tokens; M targets.
@@ -37,45 +37,45 @@ from .configuration_gpt1 import FULL_ATTENTION, SLIDING_ATTENTION, GPT1Config
 
 
 class PackedSequences(NamedTuple):
-    """The N tokens that the decoder computes for a padded batch, and where each of them belongs."""
+    """The N tokens that the decoder computes for a padded batch, and the place of each in that batch."""
 
-    input_ids: torch.LongTensor | None  # [1, N]; None in a plan, which is followed with the ids of the batch
+    input_ids: torch.LongTensor | None  # [1, N]; None in a plan, which gets the ids of the batch later
     position_ids: torch.LongTensor  # [1, N]
-    packed_index: torch.LongTensor  # [S, T]; place in the N of each token of the batch, 0 for padding
-    token_index: torch.LongTensor  # [N]; place of each token in the S · T
-    example_index: torch.LongTensor  # [N]; example of each token
-    row_index: torch.LongTensor  # [R, L]; place in the N of each place of the attention's rows, 0 for padding
-    row_place: torch.LongTensor  # [N]; place of each token in the R · L
-    row_sequence: torch.LongTensor | None  # [R, L]; sequence of each place of the rows, −1 for padding
-    row_is_shared: torch.BoolTensor | None  # [R, L]; True in a shared beginning; None, as before: there is none
+    packed_index: torch.LongTensor  # [S, T]; index into the N tokens for each place of the batch, 0 for padding
+    token_index: torch.LongTensor  # [N]; index of each token into the flat S · T places
+    example_index: torch.LongTensor  # [N]; example that each token belongs to
+    row_index: torch.LongTensor  # [R, L]; index into the N tokens for each place of the attention rows, 0 for padding
+    row_place: torch.LongTensor  # [N]; index of each token into the flat R · L places
+    row_sequence: torch.LongTensor | None  # [R, L]; sequence at each place of the attention rows, −1 for padding
+    row_is_shared: torch.BoolTensor | None  # [R, L]; True in a shared beginning; both are None if there is none
 
     @property
     def attention_mask(self) -> torch.BoolTensor | None:
-        """`[R, 1, L, L]`, True where a query sees a key: of its sequence or shared; `None`: all before it."""
+        """Mask `[R, 1, L, L]`, True where a query sees a key: its own sequence's or a shared one; `None`: causal."""
         if self.row_sequence is None:
             return None
         is_own = self.row_sequence[:, :, None] == self.row_sequence[:, None, :]
         return (is_own | self.row_is_shared[:, None, :]).tril()[:, None]
 
     def with_ids(self, input_ids: torch.LongTensor | None) -> "PackedSequences":
-        """The same of a batch with other ids, `[S, T]`."""
+        """The same packing with the ids `[S, T]` of a batch."""
         ids = None if input_ids is None else input_ids.flatten().index_select(0, self.token_index)[None]
         return self._replace(input_ids=ids)
 
     def to_rows(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """`[1, N, …]` to the rows of attention, `[R, L, …]`, with anything finite in their padding."""
+        """Moves `[1, N, …]` to the attention rows `[R, L, …]`; their padding holds arbitrary finite values."""
         if self.row_index.numel() == self.row_place.numel():
             return hidden_states.unflatten(1, self.row_index.shape).squeeze(0)
         return hidden_states[0].index_select(0, self.row_index.flatten()).unflatten(0, self.row_index.shape)
 
     def from_rows(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """The reverse of `to_rows`: `[R, L, …]` to `[1, N, …]`."""
+        """Inverse of `to_rows`: from `[R, L, …]` to `[1, N, …]`."""
         if self.row_index.numel() == self.row_place.numel():
             return hidden_states.flatten(0, 1)[None]
         return hidden_states.flatten(0, 1).index_select(0, self.row_place)[None]
 
     def masks(self, sliding_window: int | None) -> dict[str, torch.BoolTensor | None]:
-        """The mask for each type of layer; in banded layers a token sees its sequence's last `sliding_window`."""
+        """The mask for each layer type; in banded layers a token sees its sequence's last `sliding_window` tokens."""
         mask = self.attention_mask
         if sliding_window is None:
             return {FULL_ATTENTION: mask}
@@ -84,7 +84,7 @@ class PackedSequences(NamedTuple):
         return {FULL_ATTENTION: mask, SLIDING_ATTENTION: band.tril() if mask is None else band & mask}
 
     def decoder_inputs(self, config: GPT1Config) -> dict:
-        """What the decoder reads, with the masks."""
+        """Arguments for the decoder, with the attention masks."""
         return {
             "input_ids": self.input_ids,
             "attention_mask": self.masks(config.sliding_window),
@@ -93,26 +93,26 @@ class PackedSequences(NamedTuple):
         }
 
     def padded(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """`[1, N, …]` as the padded batch, `[S, T, …]`, with anything finite in its padding."""
+        """Moves `[1, N, …]` to the padded batch `[S, T, …]`, whose padding holds arbitrary finite values."""
         return hidden_states[0, self.packed_index]
 
     def extract(self, hidden_states: torch.Tensor, positions: torch.LongTensor | int) -> torch.Tensor:
-        """`[S, D]`, the hidden state of each sequence at its position `[S]`, of `[1, N, D]`."""
+        """Hidden state of each sequence at its position, `[S, D]`, from `[1, N, D]` and `positions [S]`."""
         rows = torch.arange(self.packed_index.shape[0], device=hidden_states.device)
         return hidden_states[0, self.packed_index[rows, positions]]
 
     def place_targets(self, target_weights: torch.Tensor) -> "Targets":
-        """Targets of a batch; what several sequences share is one target of their summed weight.
+        """Targets of a batch. A token that several sequences share is one target with their summed weight.
 
         Args:
-            target_weights (`torch.Tensor` of shape `[S, T-1]`): factor of each token after the first of its sequence,
-                0 where it is no target.
+            target_weights (`torch.Tensor` of shape `[S, T-1]`): weight of each token from the second on,
+                0 where a token is not a target.
         """
         weights = target_weights.new_zeros(len(self.token_index))
         weights = weights.index_add(0, self.packed_index[:, 1:].flatten(), target_weights.flatten())
         tokens = weights.nonzero()[:, 0]
         sources = tokens - 1
-        if self.row_is_shared is not None:  # the first token after a shared beginning follows that, which begins a row
+        if self.row_is_shared is not None:  # the shared beginning, at the start of a row, predicts the next token
             positions = self.position_ids[0]
             follows = positions.index_select(0, sources) + 1 == positions.index_select(0, tokens)
             first = (~follows).nonzero()[:, 0]
@@ -123,35 +123,35 @@ class PackedSequences(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """The M targets of a language-modelling loss; places are those of the decoder's tokens, one after the other."""
+    """The M targets of a language-modelling loss; indices refer to the decoder's tokens, flattened."""
 
-    sources: torch.LongTensor  # [M]; places of the hidden states that predict them
-    tokens: torch.LongTensor  # [M]; places of their ids
-    weights: torch.FloatTensor  # [M]; factors in the sum, none of them 0 outside of a graph
-    rows: torch.LongTensor  # [M]; the row or example that each belongs to
+    sources: torch.LongTensor  # [M]; indices of the hidden states that predict the targets
+    tokens: torch.LongTensor  # [M]; indices of the target ids
+    weights: torch.FloatTensor  # [M]; factors in the weighted sum; never 0 outside of a compiled graph
+    rows: torch.LongTensor  # [M]; row or example of each target
 
     def read(
         self, hidden_states: torch.Tensor, ids: torch.LongTensor
     ) -> tuple[torch.Tensor, torch.LongTensor, torch.Tensor, torch.LongTensor]:
-        """Hidden states `[M, D]`, ids, weights and rows `[M]`, of `hidden_states [·, ·, D]` and `ids [·, ·]`."""
+        """Hidden states `[M, D]`, ids, weights and rows `[M]`, from `hidden_states [·, ·, D]` and `ids [·, ·]`."""
         predicting = hidden_states.flatten(0, 1).index_select(0, self.sources)
         return predicting, ids.flatten().index_select(0, self.tokens), self.weights, self.rows
 
 
 @dataclass
 class BatchPlan:
-    """What the values of a batch decide, worked out before the batch leaves the host.
+    """Everything that depends on a batch's values, computed before the batch leaves the host.
 
-    It belongs to the batch as it was made. A model that is given a part of the batch makes no use of it; whoever
-    changes masks, targets or shared beginnings leaves the plan out.
+    A plan is valid only for the batch that it was made for. A model ignores it if it gets a part of the batch. Code
+    that changes masks, targets or shared beginnings must drop the plan.
 
     Args:
-        shape: of the batch's `input_ids`.
-        is_right_padded: whether all padding comes last in its row, where a causal decoder never sees it; not asked for
-            what is packed.
-        num_tokens: real tokens by its mask, of a language model's batch.
-        packing: the batch without padding, where that saves work.
-        targets: those of the language-modelling loss, if there is one.
+        shape: shape of the batch's `input_ids`.
+        is_right_padded: whether all padding is at the end of its row, where a causal decoder never sees it; False for
+            a packed batch, which needs no check.
+        num_tokens: number of real tokens by the attention mask, in a language model's batch.
+        packing: the batch without padding, if packing saves work.
+        targets: targets of the language-modelling loss, if there is one.
     """
 
     shape: torch.Size
@@ -163,9 +163,9 @@ class BatchPlan:
     def needed_mask(
         self, attention_mask: torch.Tensor | None, position_ids: torch.Tensor | None
     ) -> torch.Tensor | None:
-        """The mask that a causal decoder needs: none of padding on the right, which makes the host wait for a device.
+        """The mask that a causal decoder needs: `None` for padding on the right, as a mask makes the host wait.
 
-        Without a mask, positions of the caller would mark sequences.
+        The mask stays if the caller gives positions, which without a mask would mark packed sequences.
         """
         if attention_mask is None or can_read(attention_mask) or position_ids is not None:
             return attention_mask
@@ -176,7 +176,7 @@ class BatchPlan:
         return self._with(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> "BatchPlan":
-        """The plan in page-locked memory, as a DataLoader asks."""
+        """The plan in page-locked memory; a DataLoader calls this."""
         return self._with(torch.Tensor.pin_memory)
 
     def _with(self, change: Callable[[torch.Tensor], torch.Tensor]) -> "BatchPlan":
@@ -189,18 +189,18 @@ class BatchPlan:
 def pack_sequences(
     input_ids: torch.LongTensor, attention_mask: torch.Tensor | None, num_choices: int, hidden_size: int
 ) -> PackedSequences | None:
-    """Packs a batch, with the common beginning of an example's sequences once where that saves work.
+    """Packs a batch, and computes the common beginning of an example's sequences once if that saves work.
 
     The common beginning ends before the last token of the shortest sequence.
 
     Args:
-        input_ids (`[S, T]`, int64): the sequences, those of one example one after the other.
+        input_ids (`[S, T]`, int64): the sequences; those of one example follow one another.
         attention_mask (`[S, T]`, *optional*): 1 for real tokens, wherever they are.
         num_choices: C.
-        hidden_size: D, which decides between the cost of tokens and of their pairs.
+        hidden_size: D, used to compare the cost of tokens with that of attention pairs.
 
     Returns:
-        The packed batch, or `None` where it has as many tokens as the padded one.
+        The packed batch; `None` if it would have as many tokens as the padded one, or none.
     """
     real = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
     is_aligned = not (real[:, 1:] > real[:, :-1]).any()  # all padding lies on the right
@@ -210,7 +210,7 @@ def pack_sequences(
     if num_choices > 1:
         prefix = _shared_lengths(input_ids, real, is_aligned, lengths.view(-1, num_choices), hidden_size)
     is_computed, num_computed = real, lengths
-    if prefix is not None:  # of a context, all sequences but the first leave out what that has computed
+    if prefix is not None:  # all sequences but the first leave out the context, which the first computes
         is_first = torch.arange(num_choices, device=input_ids.device) == 0
         num_left_out = (prefix[:, None] * (~is_first & (lengths > 0).view(-1, num_choices))).flatten()
         is_computed, num_computed = real & (ranks >= num_left_out[:, None]), lengths - num_left_out
@@ -231,7 +231,7 @@ def pack_sequences(
     examples = sequences if num_choices == 1 else sequences // num_choices
     positions = ranks.flatten().index_select(0, places)
     if prefix is None and is_aligned and real[:, 0].all() and real[:, -1].any():
-        rows = packed_index, places, None, None  # those of the batch
+        rows = packed_index, places, None, None  # the attention rows are the batch's rows
     else:
         rows = _attention_rows(sequences, examples, positions, prefix, lengths)
     packed = PackedSequences(None, positions[None], packed_index, places, examples, *rows)
@@ -241,13 +241,13 @@ def pack_sequences(
 def _shared_lengths(
     input_ids: torch.LongTensor, real: torch.BoolTensor, is_aligned: bool, lengths: torch.LongTensor, hidden_size: int
 ) -> torch.LongTensor | None:
-    """Number of leading tokens that an example's sequences share, `[B]`, or `None` where none do.
+    """Number of leading tokens that an example's sequences share, `[B]`; `None` if no example has any.
 
     Args:
-        input_ids, real (`[S, T]`), lengths (`[B, C]`): the sequences, their real tokens and the number of these.
+        input_ids, real (`[S, T]`), lengths (`[B, C]`): the sequences, their real tokens and their lengths.
     """
     if not is_aligned:
-        order = (~real).long().argsort(dim=1, stable=True)  # the real tokens of each sequence first
+        order = (~real).long().argsort(dim=1, stable=True)  # real tokens first in each sequence
         input_ids = input_ids.gather(1, order)
     aligned_ids = input_ids.unflatten(0, lengths.shape)  # [B, C, T]
     is_equal = (aligned_ids == aligned_ids[:, :1]) | (lengths == 0)[..., None]
@@ -258,9 +258,9 @@ def _shared_lengths(
 
 
 def _worth_sharing(num_equal: int, *lengths: int, hidden_size: int) -> int:
-    """How many of an example's leading tokens, all equal, are computed once; 0 where one long row is more work."""
+    """How many of an example's equal leading tokens to compute once; 0 if one long row would be more work."""
 
-    def cost(length: int) -> int:  # in 4 · D operations: 24 · D² in a token's matrices, 4 · D in a pair
+    def cost(length: int) -> int:  # in units of 4 · D operations: 24 · D² per token in matrices, 4 · D per pair
         return length * (6 * hidden_size + length)
 
     present = [length for length in lengths if length > 0]
@@ -278,7 +278,7 @@ def _attention_rows(
     prefix: torch.LongTensor | None,
     lengths: torch.LongTensor,
 ) -> tuple[torch.LongTensor, torch.LongTensor, torch.LongTensor | None, torch.BoolTensor | None]:
-    """What begins with "row_" in [`PackedSequences`]; `sequences`, `examples`, `positions` of tokens, `[N]`."""
+    """The `row_…` fields of [`PackedSequences`]; `sequences`, `examples` and `positions` of the tokens are `[N]`."""
     starts_row = lengths > 0
     if prefix is not None:
         starts_row = starts_row.view(len(prefix), -1).clone()

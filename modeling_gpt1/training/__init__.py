@@ -1,1 +1,1 @@
-"""Training: arguments, trainers, exact resume, the order of batches, several processes."""
+"""Training: arguments, trainers, exact resume, the order of batches, and runs of several processes."""

@@ -14,16 +14,16 @@ from ..inference.devices import default_device
 
 @dataclass
 class _SharedArguments(TrainingArguments):
-    """What both trainers have of their own."""
+    """Arguments that both trainers add or change."""
 
     weight_decay: float = field(default=0.01, metadata={"help": "Decoupled weight decay of matrices."})
     max_grad_norm: float = field(default=1.0, metadata={"help": "Gradients are clipped to this norm."})
     ddp_find_unused_parameters: bool | None = field(
         default=False, metadata={"help": "Every parameter takes part in the loss, so nothing has to be found."}
     )
-    # Trainer writes this into the model's configuration, where it would switch the cache off for `generate` too.
+    # Trainer writes this into the model's configuration, so its own default would disable the cache in `generate`.
     use_cache: bool = field(default=True, metadata={"help": "The saved model generates with a key-value cache."})
-    # Otherwise Trainer logs the loss of the updates before, or 0, in place of one that is not finite.
+    # With the filter, Trainer replaces a loss that is not finite in its log by that of earlier updates, or by 0.
     logging_nan_inf_filter: bool = field(
         default=False, metadata={"help": "Log other losses in place of those that are not finite."}
     )
@@ -41,12 +41,12 @@ class _SharedArguments(TrainingArguments):
             if not least <= value < math.inf:
                 raise ValueError(f"`{name}` is {value}, but must be at least {least} and finite.")
         if default_device().type == "cpu":
-            # PyTorch would pin nothing and warn of it at every loader; as transformers with `use_cpu`.
+            # Otherwise PyTorch pins nothing and warns at every loader; transformers does the same with `use_cpu`.
             self.dataloader_pin_memory = False
 
     @property
     def device(self) -> torch.device:
-        """The device of this process, of which a machine has one CPU: never "cpu:0"."""
+        """The device of this process; the CPU is `"cpu"`, never `"cpu:0"`."""
         # transformers 5.17 loads an optimizer's state with this as map_location, and torch knows no "cpu:0".
         device = super().device
         return torch.device("cpu") if device.type == "cpu" else device
@@ -87,7 +87,7 @@ class GPT1TrainingArguments(_SharedArguments):
             "choices": ["random", "sequential", "group_by_length", "batch_rebalance"],
         },
     )
-    # The collator reads the rows' own columns, which are no arguments of the model.
+    # The collator reads columns that are not arguments of the model.
     remove_unused_columns: bool = field(
         default=False, metadata={"help": "Drop the columns that the model's forward does not name."}
     )
@@ -115,7 +115,7 @@ class GPT1PretrainingArguments(_SharedArguments):
 
 
 def check_arguments(args: TrainingArguments) -> None:
-    """Arguments that would spoil the loss or share a pickle.
+    """Refuses arguments that would falsify the loss or publish a pickle.
 
     Raises:
         ValueError: label smoothing; pushes of checkpoints.

@@ -1,7 +1,7 @@
-"""Which rows share a batch: rows of like length, so that little of a batch is padding.
+"""Batching rows of similar length, so that batches have little padding.
 
 Training uses transformers' [`LengthGroupedSampler`], which sorts within groups of up to 50 updates drawn at random.
-Evaluation reads the longest rows first and gives its predictions back in the order of the data set.
+Evaluation reads the longest rows first and returns its predictions in the order of the data set.
 """
 
 import weakref
@@ -28,37 +28,37 @@ class LengthGrouping:
     """Groups a trainer's rows by length, and evaluates in the order of the data set.
 
     With `train_sampling_strategy="group_by_length"` the lengths are those of the column `args.length_column_name`, of
-    the data collator's method `lengths`, or of the rows' own `input_ids`; rows without any are shuffled, and evaluated
-    as they come. What `evaluate` and `predict` give and hand to metrics is in the order of the data set, and so are
-    the loaders of `get_eval_dataloader` and `get_test_dataloader`.
+    the data collator's method `lengths`, or of the rows' own `input_ids`; rows without lengths are shuffled in
+    training and evaluated in order. Results of `evaluate` and `predict`, inputs of metrics, and the loaders of
+    `get_eval_dataloader` and `get_test_dataloader` keep the order of the data set.
 
     Args:
-        trainer ([`transformers.Trainer`]): has the arguments, the collator, the tokenizer and the metrics.
+        trainer ([`transformers.Trainer`]): source of the arguments, collator, tokenizer and metrics.
     """
 
     def __init__(self, trainer):
-        self._trainer = weakref.proxy(trainer)  # no cycle: a deleted trainer gives its memory back at once
-        self._known_lengths = weakref.WeakKeyDictionary()  # of each data set, read once
-        self._restores_order = False  # whether what a loader made now gives is put back in order
+        self._trainer = weakref.proxy(trainer)  # no reference cycle: a deleted trainer frees its memory at once
+        self._known_lengths = weakref.WeakKeyDictionary()  # lengths of each data set, read once
+        self._restores_order = False  # whether results of a loader made at this time are put back in order
 
     def applies_to(self, rows: Any) -> bool:
         return self._trainer.args.train_sampling_strategy == GROUP_BY_LENGTH and has_length(rows)
 
     def train_sampler(self, rows: Sized, batch_size: int) -> Sampler:
-        """Order of the rows in training, in batches of `batch_size` on each device."""
+        """Sampler that orders the rows in training, for batches of `batch_size` per device."""
         args, lengths = self._trainer.args, self._lengths_of(rows)
         if lengths is None:
             return RandomSampler(rows)
-        # All rows of an update, so that it sees the same ones however they are cut into batches and processes.
+        # Rows per update: each update sees the same rows however they are split into batches and processes.
         num_rows = batch_size * args.gradient_accumulation_steps * args.world_size
         seed = args.seed if args.data_seed is None else args.data_seed
         return EpochSeededSampler(LengthGroupedSampler(num_rows, lengths=lengths), seed)
 
     def eval_sampler(self, rows: Sized) -> Sampler:
-        """Order of the rows in an evaluation."""
+        """Sampler that orders the rows in an evaluation."""
         args = self._trainer.args
-        # Where batches are looked at one by one, or the last is left out, they are those of the data set's order; what
-        # is made of logits may have no entry per row to be put back in order.
+        # Keep the data set's order when metrics are computed per batch or the last batch is dropped; and for
+        # preprocessed logits, which may have no entry per row to put back in order.
         in_order = args.batch_eval_metrics or not args.eval_do_concat_batches or args.dataloader_drop_last
         in_order = in_order or self._trainer.preprocess_logits_for_metrics is not None or not self._restores_order
         lengths = None if in_order else self._lengths_of(rows)
@@ -67,7 +67,7 @@ class LengthGrouping:
     def _lengths_of(self, rows: Sized) -> list[int] | None:
         try:
             lengths = self._known_lengths.get(rows)
-        except TypeError:  # a list, for one, cannot be a key
+        except TypeError:  # some data sets cannot be keys, such as a list
             return self._read_lengths(rows)
         if lengths is None or len(lengths) != len(rows):
             lengths = self._read_lengths(rows)
@@ -85,7 +85,7 @@ class LengthGrouping:
 
     @contextmanager
     def restoring_order(self) -> Iterator[None]:
-        """Within, loaders for evaluation may give the longest rows first."""
+        """Within this context, evaluation loaders may read the longest rows first."""
         before, self._restores_order = self._restores_order, True
         try:
             yield
@@ -94,7 +94,7 @@ class LengthGrouping:
 
     @contextmanager
     def metrics_in_order(self, dataloader: DataLoader) -> Iterator[None]:
-        """Within, the trainer's metrics see what the loader gives in the order of the data set."""
+        """Within this context, the trainer's metrics get the loader's results in the order of the data set."""
         sampler, compute_metrics = sampler_of(dataloader), self._trainer.compute_metrics
         if isinstance(sampler, LongestFirstSampler) and compute_metrics is not None:
             self._trainer.compute_metrics = sampler.restoring(compute_metrics)
@@ -105,7 +105,7 @@ class LengthGrouping:
 
     @staticmethod
     def in_order(output: EvalLoopOutput, dataloader: DataLoader) -> EvalLoopOutput:
-        """What was made of the loader's rows, in the order of the data set."""
+        """Puts the results for the loader's rows in the order of the data set."""
         sampler = sampler_of(dataloader)
         if not isinstance(sampler, LongestFirstSampler):
             return output
@@ -115,10 +115,10 @@ class LengthGrouping:
 
 
 class EpochSeededSampler(Sampler):
-    """Orders each epoch by seed and number of the epoch, where `sampler` takes what the generators happen to give.
+    """Seeds `sampler` with the seed and the epoch number, so the order never depends on the global random state.
 
     Args:
-        sampler ([`torch.utils.data.Sampler`]): has an attribute `generator`.
+        sampler ([`torch.utils.data.Sampler`]): a sampler with an attribute `generator`.
         seed (`int`): the same in every process.
     """
 
@@ -138,10 +138,10 @@ class EpochSeededSampler(Sampler):
 
 
 class LongestFirstSampler(Sampler):
-    """Goes from the longest row to the shortest, so that memory runs out at once if it does.
+    """Orders rows from the longest to the shortest, so that a lack of memory shows at once.
 
     Args:
-        lengths (`list[int]`): of each row.
+        lengths (`list[int]`): length of each row.
     """
 
     def __init__(self, lengths: Sequence[int]):
@@ -154,18 +154,18 @@ class LongestFirstSampler(Sampler):
         return iter(self.order)
 
     def restore(self, results: Any) -> Any:
-        """Arrays with an entry per row, in the order of the data set; tuples, lists and dictionaries of them too."""
+        """Puts arrays with an entry per row in the order of the data set, also in tuples, lists and dictionaries."""
         if isinstance(results, Mapping):
             return type(results)({name: self.restore(part) for name, part in results.items()})
         if isinstance(results, (tuple, list)):
             return type(results)(self.restore(part) for part in results)
-        # Losses of batches, for one, have no entry per row.
+        # Some results have no entry per row, such as losses of batches.
         if not isinstance(results, np.ndarray) or results.ndim == 0 or len(results) != len(self.order):
             return results
         return results[np.argsort(self.order)]
 
     def restoring(self, compute_metrics: Callable[[EvalPrediction], dict]) -> Callable[[EvalPrediction], dict]:
-        """`compute_metrics` on what is in the order of the data set again."""
+        """Wraps `compute_metrics`, so that it gets its input in the order of the data set."""
 
         def compute(prediction: EvalPrediction) -> dict:
             parts = ("predictions", "label_ids", "inputs", "losses")
@@ -175,7 +175,7 @@ class LongestFirstSampler(Sampler):
 
 
 def sampler_of(dataloader: DataLoader) -> Sampler | None:
-    """What orders the rows, below the shards of batches that accelerate gives to each of several processes."""
+    """The sampler that orders the rows, inside accelerate's shards of batches for several processes."""
     batches = dataloader.batch_sampler
     while hasattr(batches, "batch_sampler"):
         batches = batches.batch_sampler
@@ -183,7 +183,7 @@ def sampler_of(dataloader: DataLoader) -> Sampler | None:
 
 
 def read_lengths(rows: Sized, data_collator: Any, length_column: str, input_name: str) -> list[int] | None:
-    """The length of each row, from the best source there is.
+    """The length of each row, from the best available source.
 
     Args:
         rows (`datasets.Dataset` or other rows with an index): a data set.

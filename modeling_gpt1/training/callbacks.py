@@ -1,4 +1,4 @@
-"""Samples of what the model writes by then, in the log of its training; callbacks that may fail to write."""
+"""Callbacks: text samples from the model during training, and tolerance for callbacks that fail to write."""
 
 import copy
 from collections.abc import Iterator, Sequence
@@ -17,24 +17,24 @@ logger = logging.get_logger(__name__)
 class SampleCallback(TrainerCallback):
     r"""Continues some prompts at every evaluation, without any effect on the training.
 
-    Each evaluation draws with the same random state, so that two samples differ only by what was learnt between them.
-    The random state of the training stays as it was. The samples go to this module's logger at level INFO, and into
-    `state.log_history` as a record `{"step", "epoch", "samples"}`. Evaluations of several data sets at one step make
-    one sample.
+    Each evaluation draws with the same random state, so two samples differ only by what the model learnt in between.
+    The random state of the training does not change. The samples go to this module's logger at level INFO, and into
+    `state.log_history` as a record `{"step", "epoch", "samples"}`. If several data sets are evaluated
+    at one step, there is one sample.
 
-    All processes generate, because a model sharded by FSDP2 or ZeRO-3 can only run on all of them together. That takes
-    no longer than generating in one. Only the main process logs.
+    All processes generate, because a model sharded by FSDP2 or ZeRO-3 can only run on all of them together. This takes
+    no longer than generating in one process. Only the main process logs.
 
     Args:
-        tokenizer ([`GPT1Tokenizer`]): encodes the prompts and decodes what follows.
+        tokenizer ([`GPT1Tokenizer`]): encodes the prompts and decodes the continuations.
         prompts (`str` or `list[str]`): texts to continue.
         max_new_tokens (`int`, defaults to 40): tokens of each continuation.
-        top_k (`int`, defaults to 40): the most likely tokens to draw from.
-        seed (`int`, defaults to 0): of the random state.
+        top_k (`int`, defaults to 40): number of most likely tokens to sample from.
+        seed (`int`, defaults to 0): seed of the random state.
 
     Raises:
-        ValueError: a prompt without a token; when training starts, prompt and continuation longer than the model's
-            positions.
+        ValueError: a prompt has no token; or, when training starts, prompt and continuation need more positions than
+            the model has.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class SampleCallback(TrainerCallback):
 
     def on_evaluate(self, args, state, control, model=None, **kwargs):
         if any("samples" in record and record["step"] == state.global_step for record in state.log_history):
-            return  # also where a run that was over is started again
+            return  # also when a finished run is started again
         samples = self._continue_prompts(model)
         state.log_history.append({"epoch": state.epoch, "samples": samples, "step": state.global_step})
         if state.is_world_process_zero:
@@ -78,8 +78,8 @@ class SampleCallback(TrainerCallback):
 
     def _continue_prompts(self, model) -> list[str]:
         encoded = self._encode()
-        # Padding within the call would stay with the tokenizer, be saved with the next checkpoint, and pad the
-        # training batches of a resumed run on the left.
+        # Padding in the call that encodes would stay set in the tokenizer, be saved with the next checkpoint, and
+        # pad the training batches of a resumed run on the left.
         inputs = self.tokenizer.pad(encoded, padding_side="left", return_tensors="pt").to(model.device)
         was_training = model.training
         model.eval()
@@ -93,13 +93,13 @@ class SampleCallback(TrainerCallback):
 
 
 class TolerantCallbacks(CallbackHandler):
-    """Calls callbacks as transformers does; one that the system refuses a write or a connection ends no training.
+    """Calls callbacks as transformers does, but training goes on if one cannot write or connect.
 
-    Each such callback is told of once, by a warning, and called again at the next event. Errors of a checkpoint, of
-    the model's files and of a callback with `is_essential` stay errors.
+    A warning reports each such callback once; the callback is called again at the next event. Errors of a checkpoint,
+    of the model's files and of a callback with `is_essential` are still raised.
 
     Args:
-        handler (`CallbackHandler`): a trainer's, whose place this one takes.
+        handler (`CallbackHandler`): the trainer's handler, which this one replaces.
     """
 
     def __init__(self, handler: CallbackHandler) -> None:
@@ -131,10 +131,10 @@ class TolerantCallbacks(CallbackHandler):
 
 @contextmanager
 def own_random_state(seed: int, device: torch.device) -> Iterator[None]:
-    """Within, torch draws from generators seeded anew, on the CPU and on `device`; after, from where it was."""
+    """Within this context, torch's generators of the CPU and `device` are seeded; their state is restored after."""
     devices = [] if device.type == "cpu" else [device]
     with torch.random.fork_rng(devices, device_type=device.type):
         torch.default_generator.manual_seed(seed)
-        if devices:  # `torch.manual_seed` would seed all devices, of which others are not put back
+        if devices:  # `torch.manual_seed` would seed all devices, but others are not restored
             torch.get_device_module(device).manual_seed(seed)
         yield

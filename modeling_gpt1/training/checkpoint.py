@@ -1,8 +1,8 @@
-"""Folders of checkpoints: whole or absent, with what [`transformers.Trainer`] forgets of a run.
+"""Atomic checkpoints: a checkpoint folder is complete or absent, and saves what [`transformers.Trainer`] does not.
 
-A checkpoint is written beside its place, flushed to the disk and moved there by one rename. Its `checkpoint.json`
-lists the files with their sizes and checksums, where the run stood, what it was made with, and what decides the order
-of the data.
+A checkpoint is written to a temporary folder, flushed to the disk and moved to its place by one rename. Its
+`checkpoint.json` lists the files with their sizes and checksums, the run's progress, its settings, and the settings
+that decide the order of the data.
 """
 
 import errno
@@ -27,29 +27,29 @@ from ..storage.writing import explain_failed_write, is_write_failure, publish_fo
 logger = logging.get_logger(__name__)
 
 CHECKPOINT_NAME = "checkpoint.json"
-# Pushes to the hub leave out what begins with "_".
+# Pushes to the hub skip names that begin with "_".
 INCOMPLETE_DIR = "_incomplete"
-# All that is ever put into that folder, and so all that is ever cleared from it.
+# Names of everything that is ever put into that folder. Nothing else is deleted from it.
 _OUR_LEFTOVERS = re.compile(rf"(deleted-)?{PREFIX_CHECKPOINT_DIR}-\d+|model")
 
 
 class CheckpointError(OSError):
-    """A checkpoint or the model could not be written; what was there before is untouched."""
+    """A checkpoint or the model could not be written. Earlier files are untouched."""
 
 
 # ---- Reading
 
 
 def checkpoint_to_resume(resume: str | bool | None, output_dir: str | os.PathLike) -> str | None:
-    """The checkpoint's folder that `resume_from_checkpoint` means, or `None` for a new run.
+    """The checkpoint folder that `resume_from_checkpoint` selects, or `None` for a new run.
 
     Args:
-        resume (`str` or `bool`, *optional*): True takes the newest checkpoint of `output_dir` that was written whole,
-            `"auto"` takes it if there is one, another string is a checkpoint's folder. A command line says `"true"`.
+        resume (`str` or `bool`, *optional*): True selects the newest complete checkpoint of `output_dir`; `"auto"`
+            does so if there is one; another string is a checkpoint folder. On a command line, True is `"true"`.
         output_dir (`str`): where the run writes its checkpoints.
 
     Raises:
-        ValueError: there is no such checkpoint, or it was not written whole.
+        ValueError: there is no such checkpoint, or it is not complete.
     """
     if resume is None or resume is False:
         return None
@@ -67,7 +67,7 @@ def checkpoint_to_resume(resume: str | bool | None, output_dir: str | os.PathLik
 
 
 def last_whole_checkpoint(output_dir: str | os.PathLike) -> str:
-    """The newest `checkpoint-<step>` that was written whole.
+    """The newest complete `checkpoint-<step>`.
 
     Raises:
         ValueError: there is none.
@@ -79,7 +79,7 @@ def last_whole_checkpoint(output_dir: str | os.PathLike) -> str:
 
 
 def newest_whole_checkpoint(output_dir: str | os.PathLike) -> str | None:
-    """As [`last_whole_checkpoint`], but `None` where there is none."""
+    """As [`last_whole_checkpoint`], but `None` if there is none."""
     for folder in reversed(_checkpoints_in(output_dir)):
         fault = find_fault(folder)
         if fault is None:
@@ -93,22 +93,22 @@ def read_content(folder: str | os.PathLike) -> dict[str, Any]:
 
 
 def _checkpoints_in(run_dir: str | os.PathLike) -> list[Path]:
-    """All that is called `checkpoint-<step>`, in the order of the steps."""
+    """All folders named `checkpoint-<step>`, in the order of the steps."""
     start = len(PREFIX_CHECKPOINT_DIR) + 1
     folders = [path for path in Path(run_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*") if path.name[start:].isdigit()]
     return sorted(folders, key=lambda path: int(path.name[start:]))
 
 
 def is_ours(folder: Path) -> bool:
-    """Whether this trainer wrote the folder, whole or not."""
+    """Whether this package's trainer wrote the folder, completely or not."""
     return (folder / CHECKPOINT_NAME).is_file()
 
 
 def check_way(run_dir: str | os.PathLike, writes_at: Callable[[int], bool]) -> None:
-    """Refuses a run that would come to the place of a folder which is not its own.
+    """Refuses a run that would write a checkpoint where a foreign folder is.
 
     Args:
-        run_dir (`str`): of the run.
+        run_dir (`str`): the run's folder.
         writes_at (`Callable`): whether the run may write a checkpoint at a step.
 
     Raises:
@@ -123,7 +123,7 @@ def check_way(run_dir: str | os.PathLike, writes_at: Callable[[int], bool]) -> N
 
 
 def find_fault(folder: str | os.PathLike) -> str | None:
-    """What is wrong with a checkpoint, in words; `None` if all that was written is there, to the bit."""
+    """What is wrong with a checkpoint, in words; `None` if every file that was written is intact."""
     folder = Path(folder)
     if not folder.is_dir():
         return "it is no folder"
@@ -166,7 +166,7 @@ def warn_of_other_order(checkpoint: str, before: dict[str, Any], now: dict[str, 
 
 
 def publish_checkpoint(staging: Path, folder: Path, content: dict[str, Any]) -> None:
-    """Make what was written to `staging` the checkpoint `folder`, at once; `content` goes into its list of files."""
+    """Turns `staging` into the checkpoint `folder` by one rename; `content` is added to its list of files."""
     content["files"] = {
         path.relative_to(staging).as_posix(): {"bytes": path.stat().st_size, CHECKSUM: checksum_of_file(path)}
         for path in sorted(staging.rglob("*"))
@@ -182,7 +182,7 @@ def publish_checkpoint(staging: Path, folder: Path, content: dict[str, Any]) -> 
 
 @contextmanager
 def tied_weights_left_out(model) -> Iterator[None]:
-    """Within, Trainer knows that a tied weight is saved under one name, and does not call the other missing."""
+    """Within this context, Trainer knows that a tied weight is saved once and does not call its other name missing."""
     if not isinstance(model, PreTrainedModel):  # adapters
         yield
         return
@@ -197,9 +197,9 @@ def tied_weights_left_out(model) -> Iterator[None]:
 
 
 def make_room(trainer, run_dir: str | os.PathLike, name: str) -> None:
-    """Deletes beforehand what `save_total_limit` will have deleted, where the disk has no room for both.
+    """Deletes what `save_total_limit` will delete anyway, before a save, if the disk has no room for both.
 
-    The newest whole checkpoint and the best one stay; without a whole one nothing is deleted.
+    The newest complete checkpoint and the best one stay. Without a complete one nothing is deleted.
     """
     limit, newest = trainer.args.save_total_limit, _checkpoints_in(run_dir)[-1:]
     if not limit or not newest:
@@ -214,9 +214,9 @@ def make_room(trainer, run_dir: str | os.PathLike, name: str) -> None:
 
 
 def delete_old_checkpoints(run_dir: str | os.PathLike, limit: int | None, kept: set[str]) -> None:
-    """Deletes those of the first steps over `limit`, if there is one, but for those called `kept`.
+    """Deletes the checkpoints of the earliest steps beyond `limit`, if there is one, except those named in `kept`.
 
-    The trainer deletes only what it wrote. The times of folders tell nothing: a copy or a backup changes them.
+    The trainer deletes only what it wrote. Folder times are ignored, because a copy or a backup changes them.
     """
     ours = [folder for folder in _checkpoints_in(run_dir) if is_ours(folder)]
     num_surplus = len(ours) - max(limit, len(kept & {folder.name for folder in ours})) if limit else 0
@@ -228,7 +228,7 @@ def delete_old_checkpoints(run_dir: str | os.PathLike, limit: int | None, kept: 
 
 
 def delete_checkpoint(folder: Path) -> None:
-    """Away by a rename first, so that it is never seen half deleted."""
+    """Renames the checkpoint before it deletes it, so that nobody sees a half-deleted one."""
     doomed = folder.parent / INCOMPLETE_DIR / f"deleted-{folder.name}"
     remove_staging(doomed)
     doomed.parent.mkdir(exist_ok=True)
@@ -237,7 +237,7 @@ def delete_checkpoint(folder: Path) -> None:
 
 
 def clear_leftovers(output_dir: str | os.PathLike) -> None:
-    """Remove what a killed run had begun to write or to delete."""
+    """Removes what a killed run had begun to write or to delete."""
     incomplete = Path(output_dir, INCOMPLETE_DIR)
     for path in incomplete.iterdir() if incomplete.is_dir() else ():
         if _OUR_LEFTOVERS.fullmatch(path.name):
@@ -251,7 +251,7 @@ def remove_staging(staging: Path) -> None:
 
 
 def write_model(trainer, folder: Path, state_dict: dict | None) -> None:
-    """As Trainer, but without its pickle of the arguments, which holds paths of this machine."""
+    """Writes the model as Trainer does, but without its pickle of the arguments, which holds paths of this machine."""
     model = trainer.accelerator.unwrap_model(trainer.model, keep_torch_compile=False)
     is_writer = trainer.args.should_save
     if is_writer:
@@ -263,7 +263,7 @@ def write_model(trainer, folder: Path, state_dict: dict | None) -> None:
 
 
 def count_bytes(trainer) -> int:
-    """Size of weights and optimizer state in this process, which is what a checkpoint holds."""
+    """Size of the weights and the optimizer state in this process, an estimate of a checkpoint's size."""
     states = getattr(trainer.optimizer, "state", {}).values()
     tensors = [value for state in states for value in state.values() if isinstance(value, torch.Tensor)]
     return sum(tensor.nbytes for tensor in (*trainer.model.parameters(), *tensors))
@@ -271,13 +271,13 @@ def count_bytes(trainer) -> int:
 
 @contextmanager
 def explained(trainer, what: str, folder: str | os.PathLike, staging: Path) -> Iterator[None]:
-    """Turns a refused write into a [`CheckpointError`] that says what to do and where to go on.
+    """Turns a failed write into a [`CheckpointError`] that says what to do and from where to resume.
 
     Args:
-        trainer ([`transformers.Trainer`]): writes.
-        what (`str`): is written.
-        folder (`str`): of the run.
-        staging (`Path`): is cleared away if anything fails.
+        trainer ([`transformers.Trainer`]): the trainer that writes.
+        what (`str`): name of what is written, for the message.
+        folder (`str`): the run's folder.
+        staging (`Path`): temporary folder, removed if anything fails.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Whether model, collator, data and arguments belong together, before any work is done."""
+"""Checks, before any work is done, that model, collator, data and arguments fit together."""
 
 import math
 
@@ -8,10 +8,10 @@ from ..configuration_gpt1 import GPT1Config
 
 
 def check_collator(config: GPT1Config, data_collator) -> None:
-    """Whether model and a TraversalCollator belong together; the collator learns the number of labels from the model.
+    """Checks that the model and a TraversalCollator fit together, and tells the collator the model's number of labels.
 
     Raises:
-        ValueError: another traversal, kind or number of labels, or sequences longer than the positions.
+        ValueError: traversal, kind or number of labels differ, or sequences are longer than the model's positions.
     """
     if getattr(data_collator, "traversal", None) is None:
         return
@@ -45,11 +45,11 @@ def check_collator(config: GPT1Config, data_collator) -> None:
 
 
 def check_rebalanced(num_rows: int, args: TrainingArguments) -> None:
-    """Whether `batch_rebalance` gives each row once: transformers fills up the last update of a pass with rows again
-    where there are fewer than micro-batches.
+    """Checks that `batch_rebalance` uses each row once. transformers repeats rows in the last update of an epoch if it
+    has fewer rows than micro-batches.
 
     Raises:
-        ValueError: it does not.
+        ValueError: rows would be repeated.
     """
     num_batches = args.gradient_accumulation_steps * max(args.world_size, 1)
     left = num_rows % (args.train_batch_size * num_batches)

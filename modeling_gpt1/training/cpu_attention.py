@@ -1,9 +1,9 @@
-"""Attention with dropout on the CPU in blocks of queries: a named entry of transformers' attention interface.
+"""Blockwise attention with dropout on the CPU: a named entry of transformers' attention interface.
 
-torch's scaled-dot-product attention has a fused kernel for the CPU, but none with dropout: training would hold the
-weights and the dropout mask of all pairs of tokens, above the diagonal too, and draw the mask one number at a time.
-The blocks below recompute both in the backward pass, as in "FlashAttention: Fast and Memory-Efficient Exact Attention
-with IO-Awareness" (Dao et al., 2022), section 3.1 and appendix B.4.
+torch's scaled-dot-product attention has a fused kernel for the CPU, but none with dropout. Training would store the
+weights and the dropout mask for all pairs of tokens, above the diagonal too, and draw the mask one number at a time.
+The blocks of queries below recompute both in the backward pass, as in "FlashAttention: Fast and Memory-Efficient Exact
+Attention with IO-Awareness" (Dao et al., 2022), section 3.1 and appendix B.4.
 
 Shapes: B examples, T tokens, D hidden, H heads.
 """
@@ -23,17 +23,17 @@ from ..attention_gpt1 import draws_noise, dropout_noise
 from ..modeling_gpt1 import GPT1PreTrainedModel
 
 CPU_ATTENTION = "cpu_dropout"  # name in the attention interface
-# The scores of so many queries of all heads stay in the cache of a core while they are worked on, and those of so many
-# pairs of queries and keys: short rows are worked on together.
+# Queries per block, and pairs of queries and keys per block: the scores of a block, for all heads, fit in the cache of
+# a core. Short rows share a block.
 QUERY_BLOCK = 128
 BLOCK_PAIRS = 2**15
 
 
 def choose_cpu_attention(model: PreTrainedModel, device: torch.device | str) -> None:
-    """Chooses this attention where it is faster: a model with scaled-dot-product attention and dropout, on the CPU.
+    """Selects this attention where it is faster: on the CPU, for scaled-dot-product attention with dropout.
 
-    The name is that of the model in this process alone: `config.json` names no attention, so that a saved model opens
-    with the default again. Without dropout, in evaluation and generation, this attention is torch's own.
+    The choice lasts for this process only: `config.json` names no attention, so a saved model opens with the default
+    again. Without dropout, in evaluation and generation, this attention calls torch's own.
     """
     if not isinstance(model, GPT1PreTrainedModel) or torch.device(device).type != "cpu":
         return
@@ -51,9 +51,9 @@ def cpu_attention_forward(
     dropout: float = 0.0,
     **kwargs: Unpack[TransformersKwargs],
 ) -> tuple[torch.Tensor, None]:
-    """As transformers' `sdpa_attention_forward`; with dropout on the CPU outside of a compiled graph, in blocks.
+    """As transformers' `sdpa_attention_forward`, but in blocks for dropout on the CPU outside of a compiled graph.
 
-    `attention_mask [B or 1, 1, T, T]`; where `sees_past_only` is given and true, it has nothing above the diagonal.
+    `attention_mask [B or 1, 1, T, T]`; a true `sees_past_only` says that it hides everything above the diagonal.
     """
     sees_past_only = kwargs.pop("sees_past_only", False) or attention_mask is None
     is_self_attention = query.shape[2] == key.shape[2] and kwargs.get("is_causal") is not False
@@ -62,7 +62,7 @@ def cpu_attention_forward(
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
-    # One number of the global generator, so that what restores its state repeats the mask.
+    # The seed comes from the global generator: restoring its state repeats the dropout mask.
     seed = int(torch.empty((), dtype=torch.int64).random_())
     settings = scaling, dropout, sees_past_only, seed
     output = _BlockwiseAttention.apply(query, key, value, attention_mask, *settings)
@@ -70,7 +70,7 @@ def cpu_attention_forward(
 
 
 class _BlockwiseAttention(torch.autograd.Function):
-    """Softmax attention with dropout; causal where there is no mask."""
+    """Softmax attention with dropout; causal if there is no mask."""
 
     @staticmethod
     def forward(ctx, query, key, value, attention_mask, scaling, dropout, sees_past_only, seed):
@@ -96,7 +96,7 @@ class _BlockwiseAttention(torch.autograd.Function):
         grad_query = _empty_like_heads(query)
         grad_key, grad_value = (torch.zeros_like(tensor, dtype=sum_dtype) for tensor in (key, value))
         with torch.autocast("cpu", enabled=False):
-            # The gradient of softmax needs Σ weights · their gradient, which is output · its gradient.
+            # The gradient of softmax needs Σ weights · their gradients, which equals output · its gradient.
             means = (grad_output * output).sum(-1, keepdim=True, dtype=sum_dtype)  # [B, H, T, 1]
             for rows, block, keys in _blocks(*query.shape[::2], sees_past_only):
                 grad_block = grad_output[rows, :, block]
@@ -118,7 +118,7 @@ def _empty_like_heads(query: torch.Tensor) -> torch.Tensor:
 
 
 def _blocks(num_rows: int, num_tokens: int, sees_past_only: bool):
-    """Slices of rows, of their queries and of the keys that these may see."""
+    """Yields slices of rows, of their queries, and of the keys that these queries may see."""
     num_queries = min(QUERY_BLOCK, num_tokens)
     num_together = max(1, BLOCK_PAIRS // (num_queries * num_tokens))
     for first_row in range(0, num_rows, num_together):
@@ -140,7 +140,7 @@ def _attention_weights(
         scores[..., block] += above_diagonal
     else:
         seen = attention_mask[rows if len(attention_mask) > 1 else slice(None), :, block, : key.shape[2]]
-        scores.masked_fill_(~seen, torch.finfo(scores.dtype).min)  # not −∞: rows of padding may see nothing
+        scores.masked_fill_(~seen, torch.finfo(scores.dtype).min)  # not −∞, as rows of padding may see nothing
     return scores.softmax(-1)
 
 

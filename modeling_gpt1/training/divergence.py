@@ -1,7 +1,7 @@
-"""A run whose numbers are no longer finite: it stops with a sentence, and its weights replace no others.
+"""Divergence: a run with numbers that are not finite stops with a clear error, and its weights are not saved.
 
-Nothing waits for the device that would not wait anyway: losses and gradient norms are looked at where they are logged,
-weights where they are written.
+The checks add no wait for the device: losses and gradient norms are checked when they are logged, weights when they
+are written.
 """
 
 import math
@@ -13,23 +13,23 @@ from .checkpoint import newest_whole_checkpoint
 
 
 class DivergenceError(FloatingPointError):
-    """A loss, a gradient norm or weights are not finite."""
+    """A loss, a gradient norm or a weight is not finite."""
 
 
 def check_logs(trainer, logs: dict[str, float], last_step: int, run_dir: str) -> None:
-    """Whether what was logged is finite.
+    """Checks that the logged values are finite.
 
     Args:
-        trainer ([`transformers.Trainer`]): trains.
-        logs (`dict[str, float]`): of all processes.
-        last_step (`int`): of the log before, which was finite.
-        run_dir (`str`): holds the checkpoints.
+        trainer ([`transformers.Trainer`]): the trainer of the run.
+        logs (`dict[str, float]`): logged values of all processes.
+        last_step (`int`): step of the previous log, which was finite.
+        run_dir (`str`): folder with the run's checkpoints.
 
     Raises:
-        DivergenceError: the loss or the gradient norm is not.
+        DivergenceError: the loss or the gradient norm is not finite.
     """
     names = ["loss", "train_loss"]
-    if not trainer.accelerator.optimizer_step_was_skipped:  # as where the scaler of fp16 looks for its scale
+    if not trainer.accelerator.optimizer_step_was_skipped:  # as when the fp16 scaler searches for its scale
         names.append("grad_norm")
     found = [f"`{name}` is {logs[name]}" for name in names if not math.isfinite(logs.get(name, 0.0))]
     if found:
@@ -50,13 +50,13 @@ def advice(run_dir: str) -> str:
 
 
 def has_finite_weights(trainer) -> bool:
-    """Whether all weights are finite, in all processes; each looks at those that it holds."""
+    """Whether all weights are finite, in all processes. Each process checks the weights that it holds."""
     is_finite = torch.ones((), dtype=torch.bool, device=trainer.args.device)
     for weight in trainer.model.parameters():
         weight = weight.detach()
         weight = weight.to_local() if isinstance(weight, DTensor) else weight
         if weight.is_floating_point() and weight.numel() > 0 and not weight.is_meta:
-            extremes = torch.stack(weight.aminmax())  # on a processor in 1/20 of the time of `weight.isfinite()`
+            extremes = torch.stack(weight.aminmax())  # on a CPU in 1/20 of the time of `weight.isfinite()`
             is_finite &= extremes.isfinite().all().to(is_finite.device)
     return bool(trainer.accelerator.gather(is_finite.int()[None]).all())
 

@@ -1,4 +1,4 @@
-"""The processes of a launch: those that would train alone are refused, and all of them end together."""
+"""Launching several processes: refuses those that would train separately, and ends all of them together."""
 
 import math
 import os
@@ -7,13 +7,13 @@ from transformers import PreTrainedModel, Trainer, TrainingArguments
 
 
 def check_launch(args: TrainingArguments) -> None:
-    """Whether the processes that were launched train together.
+    """Checks that the launched processes train together.
 
-    accelerate and torch say nothing where they do not: each process would train a model of its own on all rows, and
-    all of them would write to one folder.
+    accelerate and torch give no warning if they do not: each process would train its own model on all rows, and all
+    of them would write to one folder.
 
     Raises:
-        ValueError: several processes that do not know each other, or one process where several were asked for.
+        ValueError: several processes do not know each other, or there is one process but several were requested.
     """
     if args.world_size > 1:
         return
@@ -23,8 +23,8 @@ def check_launch(args: TrainingArguments) -> None:
             f"{launched} processes were launched, but each would train alone. Pass --use_cpu (`use_cpu=True`) where "
             "there is no accelerator for each of them."
         )
-    # What `accelerate launch` leaves in the environment of its only process if it was asked for several on one
-    # machine; the address of another machine may come from a cluster's own settings.
+    # `accelerate launch` leaves these variables in the environment of its only process if several were requested on
+    # one machine. The address of another machine may come from a cluster's own settings.
     asked_for_several = "ACCELERATE_USE_CPU" in os.environ and os.environ.get("MASTER_ADDR") == "127.0.0.1"
     if asked_for_several and "WORLD_SIZE" not in os.environ:
         raise ValueError(
@@ -34,11 +34,11 @@ def check_launch(args: TrainingArguments) -> None:
 
 
 def check_sharding(model: PreTrainedModel) -> None:
-    """Whether a model that was opened with `distributed_config=DistributedConfig(fsdp_size=…)` can be trained.
+    """Checks that a model opened with `distributed_config=DistributedConfig(fsdp_size=…)` can be trained.
 
     Raises:
-        ValueError: tied embeddings of a vocabulary that the processes cannot share evenly. One padded copy of them is
-            trained and another is used (transformers 5.17 to 5.23, torch 2.13).
+        ValueError: the embeddings are tied, and the vocabulary does not divide evenly among the processes. One padded
+            copy would be trained and another used (transformers 5.17 to 5.23, torch 2.13).
     """
     num_shards = getattr(getattr(model.config, "distributed_config", None), "fsdp_size", None) or 1
     vocab_size = model.config.vocab_size
@@ -53,8 +53,8 @@ def check_sharding(model: PreTrainedModel) -> None:
 def end_processes(trainer: Trainer) -> None:
     """Waits for all processes and closes their process group. Call it last in a script that a launcher may start.
 
-    Without it, a process can abort at its exit: gloo's threads would free tensors after the interpreter has ended. The
-    wrapped model is freed first, because a group that DistributedDataParallel still holds can hang when it is closed.
+    Without this call a process can abort at exit: gloo's threads free tensors after the interpreter has ended. The
+    wrapped model is freed first: closing a group that DistributedDataParallel still holds can hang.
     """
     trainer.accelerator.wait_for_everyone()
     trainer.model_wrapped = trainer.model

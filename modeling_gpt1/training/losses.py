@@ -1,4 +1,4 @@
-"""Parts of the loss since the last log, and the mean −log P as perplexity."""
+"""Means of the loss components since the last log, the objective of a search, and perplexity."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ class RunningLosses:
         self.since = 0  # global step of the last log
 
     def restart(self, step: int, sums: torch.Tensor | None = None) -> None:
-        """Goes on from `sums`, those since the update `step`; or from nothing."""
+        """Continues from `sums`, accumulated since the update `step`, or from zero."""
         self.sums, self.since = sums, step
 
     def add(self, task_loss: torch.Tensor, lm_loss: torch.Tensor | None) -> None:
@@ -23,18 +23,18 @@ class RunningLosses:
         self.sums = losses if self.sums is None else self.sums + losses
 
     def means(self, step: int, reduce: Callable[[torch.Tensor], torch.Tensor]) -> list[float]:
-        """Per update of those up to `step`, over all processes by `reduce`; begins anew."""
+        """Means per update up to `step`, combined over all processes by `reduce`; then restarts."""
         means = reduce(self.sums) / max(step - self.since, 1)
         self.restart(step)
         return means.tolist()
 
 
-# How names of an evaluation end that are not the user's metrics.
+# Suffixes of evaluation entries that are not the user's metrics.
 _NO_METRIC = ("_loss", "_perplexity", "_runtime", "_per_second", "_time")
 
 
 def objective_of(evaluation: dict[str, float]) -> float:
-    """The sum of the metrics of an evaluation if there are any, else its loss; of several data sets, their sum."""
+    """Sum of an evaluation's metrics, or its loss if there are none; summed over several data sets."""
     evaluation = {name: value for name, value in evaluation.items() if name.startswith("eval_")}  # no epoch, no tokens
     metrics = [value for name, value in evaluation.items() if not name.endswith(_NO_METRIC)]
     parts = ("_task_loss", "_lm_loss")

@@ -1,4 +1,4 @@
-"""Batches leave the host with their plan, which the loader's workers make, so that no step waits for the device."""
+"""Batch planning in the DataLoader's workers: each batch carries its plan, so no step waits for the device."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,11 +11,11 @@ from ..plan_gpt1 import planner_of
 
 
 class PlanningCollator:
-    """A collator, any, whose batches carry the model's argument `plan` too.
+    """Wraps any collator and adds the model's argument `plan` to its batches.
 
     Args:
         collator: makes a batch of rows.
-        planner: what [`planner_of`] gives for a model.
+        planner: the function that [`planner_of`] returns for a model.
     """
 
     def __init__(self, collator: Callable[[list], Any], planner: Callable[[Any], Any]):
@@ -30,10 +30,10 @@ class PlanningCollator:
 
 
 def plan_batches(loader: DataLoader, model: PreTrainedModel, args: TrainingArguments) -> None:
-    """Lets a loader that accelerate has prepared plan for the model, in place.
+    """Adds batch planning for a model to a loader that accelerate has prepared, in place.
 
-    Batches that are cut into parts on the device, for several GPUs of one process, for other processes or by sequence,
-    go without: each model would have to plan for its part. So do those of compiled models, which follow no plan.
+    There is no planning for batches that are split on the device (several GPUs in one process, other processes,
+    sequence parallelism), as each model would need a plan for its part; or for compiled models, which follow no plan.
     """
     is_cut = args.n_gpu > 1 or isinstance(loader, DataLoaderDispatcher)
     is_cut = is_cut or getattr(getattr(args, "parallelism_config", None), "sp_size", 1) > 1

@@ -1,4 +1,4 @@
-"""All of a fine-tuning that follows from a checkpoint and a task: model, tokenizer, batches and metrics."""
+"""Preparing a fine-tuning from a checkpoint and a task: model, tokenizer, collator and metrics."""
 
 import os
 from typing import Any
@@ -32,20 +32,20 @@ def prepare_finetuning(
 
     Args:
         model (`str` or `PreTrainedConfig`): a gpt1, openai-gpt or GPT-2 checkpoint, folder or hub id; or the
-            configuration of a fresh model, whose vocabulary becomes the tokenizer's.
-        task (`str` or `Task`): a name of the paper's tasks, or what `tokenization.load_files` gives.
-        tokenizer (`str` or `PreTrainedTokenizerBase`, *optional*): folder, hub id or tokenizer. Default: the one
-            beside the checkpoint.
-        max_length (`int`, *optional*): most tokens of a sequence. Default: the positions that the model has.
-        pad_to_multiple_of (`int`, *optional*): of the length of a batch.
-        n_transfer (`int`, *optional*): layers that come from the checkpoint, as for [`keep_first_layers`].
-        ignore_mismatched_sizes (`bool`): start a new task head where the checkpoint's has another number of scores.
+            configuration of a fresh model, whose vocabulary size is taken from the tokenizer.
+        task (`str` or `Task`): name of one of the paper's tasks, or the result of `tokenization.load_files`.
+        tokenizer (`str` or `PreTrainedTokenizerBase`, *optional*): folder, hub id or tokenizer. Default: the
+            checkpoint's own.
+        max_length (`int`, *optional*): maximum tokens per sequence. Default: the model's number of positions.
+        pad_to_multiple_of (`int`, *optional*): pad the length of a batch to a multiple of this.
+        n_transfer (`int`, *optional*): number of layers kept from the checkpoint, see [`keep_first_layers`].
+        ignore_mismatched_sizes (`bool`): start a new task head if the checkpoint's has another number of scores.
 
     Returns:
         `dict`: `model`, `processing_class`, `data_collator` and `compute_metrics`.
 
     Raises:
-        ValueError: no tokenizer for a fresh model; a task head of another size; `n_transfer` of no such layer.
+        ValueError: a fresh model without a tokenizer; a task head of another size; `n_transfer` out of range.
     """
     task = get_task(task) if isinstance(task, str) else task
     checkpoint = None if isinstance(model, PreTrainedConfig) else os.fspath(model)
@@ -72,7 +72,7 @@ def prepare_finetuning(
         pad_to_multiple_of=pad_to_multiple_of,
         num_labels=len(task.label_names) or None,
         regression=task.regression,
-        # -1 is a number like others where the user's own labels are numbers.
+        # In the user's own regression data −1 is an ordinary label.
         hidden_label=None if task.regression and task.hub_path is None else -1,
     )
     return {
@@ -84,14 +84,14 @@ def prepare_finetuning(
 
 
 def open_config(checkpoint: str) -> GPT1Config | GPT1LSTMConfig:
-    """That of a folder or hub id; whatever is not the LSTM, such as openai-gpt, opens as GPT-1."""
+    """Opens the configuration of a folder or hub id. All but the LSTM open as GPT-1, such as openai-gpt."""
     config_dict, _ = PreTrainedConfig.get_config_dict(checkpoint)
     is_lstm = config_dict.get("model_type") == GPT1LSTMConfig.model_type
     return (GPT1LSTMConfig if is_lstm else GPT1Config).from_pretrained(checkpoint)
 
 
 def set_task(config: PreTrainedConfig, task: Task) -> None:
-    """Tells the configuration the task: traversal, columns, kind of problem and, where there are any, class names."""
+    """Writes the task into the configuration: traversal, columns, problem type and, if there are any, class names."""
     config.traversal = task.traversal
     config.columns = dict(task.columns)
     config.problem_type = "regression" if task.regression else None
@@ -109,7 +109,7 @@ def _open_model(
     n_transfer: int | None,
     ignore_mismatched_sizes: bool,
 ) -> PreTrainedModel:
-    """The checkpoint, or what is to be kept of it, or a fresh model; with embeddings for the control tokens."""
+    """The checkpoint's model, with all or only its first layers, or a fresh model; with control-token embeddings."""
     model_class = GPT1LSTMDoubleHeadsModel if isinstance(config, GPT1LSTMConfig) else GPT1DoubleHeadsModel
     if checkpoint is None:
         config.vocab_size = len(tokenizer)
@@ -118,7 +118,7 @@ def _open_model(
         model = model_class.from_pretrained(
             checkpoint,
             config=config,
-            dtype=torch.float32,  # of the weights; `bf16` of the trainer computes in half precision
+            dtype=torch.float32,  # dtype of the weights; the trainer's `bf16` computes in half precision
             ignore_mismatched_sizes=ignore_mismatched_sizes,
         )
         if n_transfer is not None:

@@ -1,4 +1,4 @@
-"""What a run was made with, as far as it decides the result, and what a run that goes on from it has otherwise."""
+"""Settings of a run that decide its result, and warnings when a resumed run has other settings."""
 
 import json
 from typing import Any
@@ -12,7 +12,7 @@ logger = logging.get_logger(__name__)
 
 _OPTIMIZER = "optim"
 _SAME_STATE = {"adamw_torch", "adamw_torch_fused"}
-# PyTorch's optimizers and schedulers take these from the state that they load.
+# PyTorch's optimizers and schedulers restore these from their saved state.
 _KEPT_BY_STATE = ("learning_rate", "weight_decay", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon")
 _OTHERS = ("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "max_grad_norm")
 _ROWS, _TOKENIZER = "the training rows (checksum of a sample)", "the tokenizer (checksum)"
@@ -20,11 +20,11 @@ _SAMPLE_SIZE = 100  # rows
 
 
 def settings_of(trainer, given: dict[str, str]) -> dict[str, Any]:
-    """What decides the result of a run, but for the order of its rows; as JSON gives it back.
+    """Settings that decide the result of a run, except the order of its rows; in the form that JSON reads back.
 
     Args:
-        trainer ([`transformers.Trainer`]): whose training has begun.
-        given (`dict[str, str]`): `optim` and `lr_scheduler_type` where they are objects and not of the arguments.
+        trainer ([`transformers.Trainer`]): a trainer whose training has begun.
+        given (`dict[str, str]`): `optim` and `lr_scheduler_type`, if objects were passed to the trainer instead.
     """
     tokenizer = trainer.processing_class or getattr(trainer.data_collator, "tokenizer", None)
     config = trainer.accelerator.unwrap_model(trainer.model).config.to_dict()
@@ -45,7 +45,7 @@ def optimizer_of(trainer, given: dict[str, str]) -> str:
 
 
 def given_objects(trainer) -> dict[str, str]:
-    """Class names of the optimizer and the scheduler that a trainer was made with, if it was."""
+    """Class names of the optimizer and the scheduler that were passed to a trainer, if any."""
     optimizer = trainer.optimizer
     classes = {_OPTIMIZER: None if optimizer is None else type(optimizer)}
     if trainer.optimizer_cls_and_kwargs is not None:
@@ -58,7 +58,7 @@ def given_objects(trainer) -> dict[str, str]:
 def check_optimizer(checkpoint: str, before: dict[str, Any], now: str) -> None:
     """
     Raises:
-        ValueError: another optimizer cannot read the state of the checkpoint's.
+        ValueError: the optimizer is another one and cannot load the checkpoint's state.
     """
     old = before.get(_OPTIMIZER, now)
     if old != now and not {old, now} <= _SAME_STATE:
@@ -70,7 +70,7 @@ def check_optimizer(checkpoint: str, before: dict[str, Any], now: str) -> None:
 
 
 def warn_of_other_settings(checkpoint: str, before: dict[str, Any], now: dict[str, Any]) -> None:
-    """One warning for each difference; where one side could not be told there is none."""
+    """Warns once for each difference; settings that are unknown on one side are skipped."""
     for name, value in now.items():
         old = before.get(name, value)
         if old == value or (name in (_ROWS, _TOKENIZER) and None in (old, value)):
@@ -85,10 +85,10 @@ def warn_of_other_settings(checkpoint: str, before: dict[str, Any], now: dict[st
 
 
 def _checksum_of_rows(dataset) -> str | None:
-    """Of rows spread over the whole, as they are stored; `None` for streams and data sets of a user's own class.
+    """Checksum of stored rows, spread over the data set; `None` for streams and data sets of a user's own class.
 
-    `Dataset._fingerprint` is no measure: it changes with the time of the cached files, and with any function that
-    cannot be pickled. Reading rows of a user's class could open files here that its workers must open themselves.
+    `Dataset._fingerprint` is unsuitable: it changes with the times of cached files, and with any function that cannot
+    be pickled. Reading rows of a user's class could open files in this process that its workers must open.
     """
     if not isinstance(dataset, (datasets.Dataset, list, tuple)) or len(dataset) == 0:
         return None
@@ -100,7 +100,7 @@ def _checksum_of_rows(dataset) -> str | None:
         rows = [dataset[place] for place in places]
     try:
         return checksum_of_text(json.dumps(rows, default=_as_json))
-    except (TypeError, ValueError):  # objects that have no content to compare
+    except (TypeError, ValueError):  # objects without comparable content
         return None
 
 
@@ -120,6 +120,6 @@ def _checksum_of_tokenizer(tokenizer) -> str | None:
     content = tokenizer.get_vocab()
     if hasattr(tokenizer, "backend_tokenizer"):
         content = json.loads(tokenizer.backend_tokenizer.to_str())
-        # What the last call asked for stays there.
+        # Padding and truncation keep the state of the last call.
         content = {name: part for name, part in content.items() if name not in ("padding", "truncation")}
     return checksum_of_text(json.dumps(content, sort_keys=True))

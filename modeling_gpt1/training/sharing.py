@@ -1,9 +1,9 @@
-"""Rows of an update that are spread over several processes: each counts once, whether or not they divide evenly.
+"""Spreading the rows of an update over several processes, so that each row counts once even if they divide unevenly.
 
-DistributedDataParallel needs as many micro-batches from every process. accelerate fills the last ones with rows from
-the beginning, which are then trained twice. Here the order of the rows is filled up with places for which there is no
-row: a micro-batch leaves them out, and one that has no row at all holds an example whose labels are −100, which the
-models count for nothing.
+DistributedDataParallel needs the same number of micro-batches from every process. accelerate fills the last ones with
+rows from the beginning, which are then trained twice. Here the order of the rows is padded with empty places instead.
+A micro-batch skips empty places. A micro-batch without any row holds one example with the labels −100, which the
+models ignore.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,24 +15,24 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset,
 
 
 class NoRow:
-    """A place without a row; `example` is any row of the same kind."""
+    """An empty place; `example` is any row of the same kind."""
 
     def __init__(self, example: Any):
         self.example = example
 
 
 class UncountedBatch(dict):
-    """A batch without a row: one example, whose labels are −100."""
+    """A batch without rows: it holds one example with the labels −100."""
 
 
 class SharedRows(Dataset):
-    """Rows with an index, and of a batch of places those that have a row; `None` is a place without one."""
+    """Indexed rows. Of a batch of places it returns those with a row; `None` is an empty place."""
 
     def __init__(self, rows: Sequence):
         self.rows = rows
 
     def __getattr__(self, name: str) -> Any:
-        if name == "rows" or name.startswith("__"):  # asked for before there are rows, by a worker that is started
+        if name == "rows" or name.startswith("__"):  # a starting worker asks before `rows` exists
             raise AttributeError(name)
         return getattr(self.rows, name)
 
@@ -52,19 +52,19 @@ class SharedRows(Dataset):
 
 
 class SharedStream(IterableDataset):
-    """A stream that all processes read from its beginning, each to keep its own rows: those that one process would
-    give to an update are spread over all of them.
+    """A stream that every process reads from the beginning, keeping only its own rows. An update has the same rows as
+    with one process, spread over all of them.
 
-    accelerate gives each process files of its own if there are enough. Those are of unequal length, so that one
-    process would begin another pass, and a shorter update, where the others still have rows.
+    accelerate gives each process its own files if there are enough. Files differ in length, so one process would begin
+    another pass, with a shorter update, while others still have rows.
 
     Args:
-        rows: a stream; of a stream of `datasets` with several shards, each worker of a DataLoader reads its own.
+        rows: a stream. If it is a `datasets` stream with several shards, each DataLoader worker reads its own.
     """
 
     def __init__(self, rows: IterableDataset):
         self.rows = rows
-        self.multiple = 1  # of rows and places without one, in a pass
+        self.multiple = 1  # a pass is padded to a multiple of this
 
     def __iter__(self) -> Iterator[Any]:
         num_rows, row = 0, None
@@ -80,7 +80,7 @@ class SharedStream(IterableDataset):
 
 
 class FilledSampler(Sampler):
-    """The order of `sampler`, and at its end places without a row, `None`, up to a multiple."""
+    """The order of `sampler`, padded at the end with empty places (`None`) to a multiple."""
 
     def __init__(self, sampler: Sampler, multiple: int):
         self.sampler, self.multiple = sampler, multiple
@@ -99,7 +99,7 @@ class FilledSampler(Sampler):
 
 
 class CollatorOfRows:
-    """Makes the batch of the rows that there are."""
+    """Wraps a collator: makes the batch from existing rows only."""
 
     def __init__(self, collator: Callable[[list], dict]):
         self.collator = collator
@@ -113,13 +113,12 @@ class CollatorOfRows:
 
 
 def share_rows(loader: DataLoader) -> None:
-    """Lets each row of a loader count once, where accelerate has cut it over several processes.
+    """Makes each row of a loader count once, after accelerate has split the loader over several processes.
 
-    The loader's rows are [`SharedRows`] or a [`SharedStream`]. A loader that leaves out what does not divide
-    (`drop_last`) stays as it is.
+    The loader's rows are [`SharedRows`] or a [`SharedStream`]. A loader with `drop_last` stays as it is.
 
     Raises:
-        ValueError: the first process reads the rows for all.
+        ValueError: the first process reads the rows for all (accelerate's `dispatch_batches`).
     """
     if isinstance(loader, DataLoaderDispatcher):
         raise ValueError(
@@ -129,7 +128,7 @@ def share_rows(loader: DataLoader) -> None:
     shard = loader.dataset if isinstance(loader.dataset, IterableDatasetShard) else loader.batch_sampler
     if not isinstance(shard, (BatchSamplerShard, IterableDatasetShard)) or shard.drop_last:
         return
-    if shard.batch_size is None:  # the batches of `batch_rebalance` are those of a process already
+    if shard.batch_size is None:  # `batch_rebalance` already makes one process's batches
         return
     multiple = shard.batch_size * (1 if shard.split_batches else shard.num_processes)
     if isinstance(shard, IterableDatasetShard):

@@ -12,7 +12,7 @@ from ..configuration_gpt1_lstm import GPT1LSTMConfig
 
 
 class Throughput:
-    """Counts tokens over the time of training alone, since the last log."""
+    """Counts tokens per second of training time, without pauses, since the last log."""
 
     def __init__(self) -> None:
         self.peak_flops = 0.0  # of one device
@@ -24,7 +24,7 @@ class Throughput:
         return self._window is not None
 
     def start(self, num_tokens: int, device: torch.device, mixed_precision: str) -> None:
-        """Measures the device's matrix products and begins to count, from `num_tokens` on."""
+        """Measures the device's matrix products, and starts to count at `num_tokens`."""
         dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(mixed_precision, torch.float32)
         self.peak_flops = measure_peak_flops(device, dtype)
         self._window = time.perf_counter(), num_tokens
@@ -34,7 +34,7 @@ class Throughput:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leaves out the time within; a pause in a pause counts once."""
+        """Excludes the time spent within; nested pauses count once."""
         start, self._num_pauses = time.perf_counter(), self._num_pauses + 1
         try:
             yield
@@ -44,7 +44,7 @@ class Throughput:
                 self._window = self._window[0] + time.perf_counter() - start, self._window[1]
 
     def tokens_per_second(self, num_tokens: int) -> float:
-        """Since the last call, where `num_tokens` were seen since the beginning."""
+        """Rate since the last call; `num_tokens` is the total since the start of the run."""
         now = time.perf_counter()
         (start, num_before), self._window = self._window, (now, num_tokens)
         return (num_tokens - num_before) / (now - start)
@@ -53,9 +53,9 @@ class Throughput:
 def training_flops_per_token(model: PreTrainedModel) -> float:
     """Floating-point operations per token of forward and backward, at sequences of full length.
 
-    6 per weight of a matrix product (2 forward, 4 backward), the language-model head included, and 12 · D · T in each
-    layer for the attention scores and sums (Chowdhery et al. 2022, "PaLM", appendix B), where T is the band of a
-    banded layer. An LSTM has no attention.
+    6 per weight of a matrix product (2 forward, 4 backward), including the language-model head, plus 12 · D · T per
+    layer for the attention scores and sums (Chowdhery et al. 2022, "PaLM", appendix B). In a banded layer T is the
+    width of the band. An LSTM has no attention.
     """
     config, multiplying = model.config, (nn.Linear, nn.LSTM)
     matrices = sum(
@@ -76,7 +76,7 @@ def measure_peak_flops(device: torch.device, dtype: torch.dtype, size: int = 102
     """Floating-point operations per second of a `size` × `size` matrix product; the best of the rounds that fit."""
     if device.type != "cpu":
         size *= 8
-    # No random numbers: they would move the state that dropout goes on from, and a resumed run with it.
+    # No random numbers: drawing them would change the dropout of the run, also after a resume.
     left, right = (torch.full((size, size), 0.5, device=device, dtype=dtype) for _ in range(2))
     best, end = float("inf"), time.perf_counter() + seconds
     while best == float("inf") or time.perf_counter() < end:

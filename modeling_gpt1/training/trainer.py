@@ -1,7 +1,7 @@
 """Trainers of GPT-1: pre-training on L1 and fine-tuning on L3 = L2 + λ·L1.
 
 Source: section 4.1 of "Improving Language Understanding by Generative Pre-Training". What [`transformers.Trainer`]
-does stays there; these classes add the component losses, their exact evaluation, checks, the model card and pushes.
+does stays there. These classes add the component losses, their exact evaluation, checks, the model card and pushes.
 `trainer_internals.py` adds exact resume and atomic checkpoints.
 """
 
@@ -32,31 +32,31 @@ logger = logging.get_logger(__name__)
 
 
 class _GPT1BaseTrainer(ResumableTrainer):
-    """What both trainers share: exact evaluation of losses, in the order of the data set; checks; card and pushes.
+    """Shared base of both trainers: exact evaluation of losses in the data set's order, checks, model card, pushes.
 
     Raises:
-        PushError: the hub refused or did not answer. The model is saved before; the message says where it lies.
+        PushError: the hub refused or did not answer. The model has been saved; the message says where.
     """
 
     def __init__(self, model=None, args: TrainingArguments | None = None, *others, **kwargs):
         if args is not None:
             check_arguments(args)
             check_launch(args)
-        self._example_losses: list[torch.Tensor] = []  # of the evaluation under way
+        self._example_losses: list[torch.Tensor] = []  # of the current evaluation
         self._is_made = False
         super().__init__(model, args, *others, **kwargs)
         if self.accelerator.dataloader_config.dispatch_batches is None:
-            # Else the first process reads a stream for all of them, and fails where the batches differ in length.
+            # Otherwise the first process reads a stream for all, and fails if batches differ in length.
             self.accelerator.dataloader_config.dispatch_batches = False
         if self.args.dataloader_pin_memory and self.args.device.type not in ("cpu", "mps"):
-            # Else each copy of a batch waits until the device has done all before it.
+            # Otherwise each copy of a batch waits until the device has finished all earlier work.
             self.accelerator.dataloader_config.non_blocking = True
         self._check_model(base_model(self.accelerator.unwrap_model(self.model)))
         self._is_made = True
 
     def call_model_init(self, trial=None):
         model = super().call_model_init(trial)
-        if self._is_made:  # the model of __init__ is checked there
+        if self._is_made:  # __init__ checks its own model
             self._check_model(base_model(model))
         return model
 
@@ -76,7 +76,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         if model.training:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        # Batches are weighed by what the model says of each example, so none needs the count of all.
+        # The model returns the losses of each example, so `num_items_in_batch` is not needed.
         loss, outputs = super().compute_loss(model, inputs, True)
         if outputs.get("example_losses") is not None:
             self._example_losses.append(self.gather_function(outputs["example_losses"]))
@@ -105,7 +105,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
         return self.grouping.in_order(output, dataloader)
 
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
-        """Losses of a data set from the `example_losses [examples, 2]` of the model."""
+        """Losses of a data set, computed from the model's `example_losses [examples, 2]`."""
         raise NotImplementedError
 
     # ---- Search
@@ -113,13 +113,13 @@ class _GPT1BaseTrainer(ResumableTrainer):
     def hyperparameter_search(
         self, hp_space=None, compute_objective=None, n_trials: int = 20, direction=None, *args, **kwargs
     ) -> BestRun | list[BestRun]:
-        """As in transformers, where losses would be added to the metrics.
+        """As in transformers, but with another default objective: transformers would add the losses to the metrics.
 
         Args:
-            compute_objective (`Callable[[dict[str, float]], float]`, *optional*): of what an evaluation gives.
-                Default: [`objective_of`], the sum of the metrics if there are any, else the loss.
-            direction (`str` or `list[str]`, *optional*): `"minimize"` or `"maximize"`. Default: `"maximize"` for the
-                metrics of `compute_metrics`, else `"minimize"`.
+            compute_objective (`Callable[[dict[str, float]], float]`, *optional*): objective of an
+                evaluation's results. Default: [`objective_of`], the sum of the metrics, or the loss without metrics.
+            direction (`str` or `list[str]`, *optional*): `"minimize"` or `"maximize"`. Default: `"maximize"` with
+                `compute_metrics`, else `"minimize"`.
         """
         has_metrics = compute_objective is None and self.compute_metrics is not None
         direction = direction or ("maximize" if has_metrics else "minimize")
@@ -131,19 +131,19 @@ class _GPT1BaseTrainer(ResumableTrainer):
     # ---- Hub
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None, is_trained: bool = False) -> None:
-        """As in transformers: with `push_to_hub` it runs before training, so a missing token comes to light there."""
+        """As in transformers. With `push_to_hub` this runs before training, so a missing token is noticed early."""
         given = {"token": token, "private": private}
         name = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
         with explained(name, self.args.output_dir, self.args.hub_revision, is_trained):
             super().init_hf_repo(**{key: value for key, value in given.items() if value is not None})
 
     def create_model_card(self, **card_data: Any) -> None:
-        """Write `README.md` into `args.output_dir` from the `hub_card.md` template and the facts of this run.
+        """Writes `README.md` into `args.output_dir` from the `hub_card.md` template and the facts of this run.
 
         Args:
             card_data: as in [`transformers.Trainer.create_model_card`]: `language`, `license`, `tags`, `model_name`,
-                `finetuned_from`, `tasks`, `dataset_tags`, `dataset`, `dataset_args`; and `dataset_split`, name of the
-                split that was evaluated.
+                `finetuned_from`, `tasks`, `dataset_tags`, `dataset`, `dataset_args`; and `dataset_split`, the name
+                of the evaluated split.
         """
         if self.is_world_process_zero():
             write_model_card(self, **card_data)
@@ -157,10 +157,10 @@ class _GPT1BaseTrainer(ResumableTrainer):
         private: bool | None = None,
         **card_data: Any,
     ) -> CommitInfo | Future | None:
-        """As in transformers: all of `output_dir` in one commit, but for what `NEVER_PUSHED` lists.
+        """As in transformers: pushes `output_dir` in one commit, without the files that `NEVER_PUSHED` lists.
 
-        Pushed are model, tokenizer, card, metrics and written logs. Not pushed are checkpoints, pickles, what may
-        hold them, `.env` files, names that begin with `_`, and TensorBoard's events, which name the machine.
+        Model, tokenizer, card, metrics and written logs are pushed. Checkpoints, pickles, files that may contain them,
+        `.env` files, names that begin with `_` and TensorBoard's events, which name the machine, are not pushed.
 
         Raises:
             PushError: the upload failed; with `blocking=False` the returned future raises it, and it is logged.
@@ -171,12 +171,12 @@ class _GPT1BaseTrainer(ResumableTrainer):
 class GPT1Trainer(_GPT1BaseTrainer):
     r"""Fine-tunes a [`GPT1DoubleHeadsModel`] on L3, or a model with the task head alone on L2.
 
-    `loss` in the logs is L3; `task_loss` and `lm_loss` beside it are the means of its parts since the last log, over
-    accumulation steps and processes. Evaluation reports exact means over the data set: `eval_loss`, `eval_task_loss`
-    and `eval_lm_loss`, whatever the batch size and the number of processes.
+    In the logs `loss` is L3; `task_loss` and `lm_loss` are means of its parts since the last log, over accumulation
+    steps and processes. Evaluation reports exact means over the data set, `eval_loss`, `eval_task_loss` and
+    `eval_lm_loss`, whatever the batch size and the number of processes.
 
     Raises:
-        ValueError: before training starts, if model, tokenizer and collator do not belong together.
+        ValueError: before training starts, if model, tokenizer and collator do not fit together.
     """
 
     def _check_model(self, model: PreTrainedModel) -> None:
@@ -189,10 +189,10 @@ class GPT1Trainer(_GPT1BaseTrainer):
         if getattr(self.args, "lm_coef", None) is not None:
             model.config.lm_coef = self.args.lm_coef
             model.config.validate()
-        if not getattr(self.args, "pack_sequences", True):  # True leaves a model alone that was told otherwise
+        if not getattr(self.args, "pack_sequences", True):  # True does not override a model's own False
             model.pack_sequences = False
         if model.config.lm_coef == 0 and hasattr(model, "lm_head") and not model.config.tie_word_embeddings:
-            model.lm_head.requires_grad_(False)  # DDP waits for every gradient
+            model.lm_head.requires_grad_(False)  # DDP waits for the gradient of every trainable weight
         check_collator(model.config, self.data_collator)
 
     @property
@@ -224,25 +224,25 @@ class GPT1Trainer(_GPT1BaseTrainer):
 class GPT1PretrainingTrainer(_GPT1BaseTrainer):
     r"""Pre-trains a [`GPT1ForCausalLM`] on blocks of contiguous text: rows with `input_ids` and `labels`.
 
-    The log has `perplexity`, `tokens_per_second` and `mfu` beside `loss`, each since the last log.
+    Beside `loss` the log has `perplexity`, `tokens_per_second` and `mfu`, each since the last log.
 
-    - `tokens_per_second` counts the real tokens of all processes. Evaluation, samples and checkpoints take no time in
-      it.
-    - `mfu` is the model FLOP utilisation: the arithmetic that these tokens need, without recomputation, relative to a
-      matrix product that is measured on the same device when training starts.
-    - Both need `include_num_input_tokens_seen` as it is by default.
+    - `tokens_per_second` counts the real tokens of all processes. Time spent on evaluation, samples and
+      checkpoints is excluded.
+    - `mfu` is the model FLOP utilisation: the arithmetic that these tokens need, without recomputation, relative to
+      the speed of a matrix product measured on the same device when training starts.
+    - Both need the default value of `include_num_input_tokens_seen`.
 
-    Evaluation gives the exact mean over all target tokens and its perplexity, whatever the batch size.
+    Evaluation reports the exact mean loss over all target tokens and its perplexity, whatever the batch size.
     """
 
     def training_step(self, *args, **kwargs):
         if not self.throughput.is_running:
-            precision = self.accelerator.mixed_precision  # a launch configuration may set it as well as the arguments
+            precision = self.accelerator.mixed_precision  # a launch configuration can set it, too
             self.throughput.start(self.state.num_input_tokens_seen, self.args.device, precision)
         return super().training_step(*args, **kwargs)
 
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
-        # [B, T, V] logits of a whole evaluation set are of use to nobody who did not ask for them.
+        # Without `compute_metrics` nobody needs the [B, T, V] logits of a whole evaluation set.
         if "labels" in inputs and self.compute_metrics is None:
             inputs, prediction_loss_only = {**inputs, "skip_logits": True, "use_cache": False}, True
         return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)

@@ -1,7 +1,7 @@
-"""All contact with the private side of [`transformers.Trainer`]: exact resume, atomic checkpoints, order of the rows.
+"""All use of [`transformers.Trainer`]'s private names: exact resume, atomic checkpoints, order of the rows.
 
-No other file of the packages overrides, calls or sets a name of Trainer's that begins with "_". Those used here are
-listed with their signatures in tests/modeling_gpt1/training/test_trainer_internals.py, which fails first where a
+No other file of the packages overrides, calls or sets a name of Trainer's that begins with "_". The names used here
+are listed with their signatures in tests/modeling_gpt1/training/test_trainer_internals.py, which fails first if a
 release of transformers changes one.
 """
 
@@ -51,13 +51,13 @@ logger = logging.get_logger(__name__)
 class ResumableTrainer(Trainer):
     """[`transformers.Trainer`] with exact resume and atomic checkpoints; the base of both trainers.
 
-    What a run that was killed at any moment and resumed repeats to the bit: weights, optimizer, scheduler, and every
-    record of `state.log_history` but times and throughput.
+    A run that was killed at any moment and resumed repeats, bit for bit: weights, optimizer, scheduler, and every
+    record of `state.log_history` except times and throughput.
 
     Raises:
-        ValueError: `output_dir` cannot be written, or another run writes there; `resume_from_checkpoint` names a
-            checkpoint that is not whole, or one of another optimizer.
-        CheckpointError: the disk is full, or the folder can no longer be written.
+        ValueError: `output_dir` cannot be written, or another run writes there; `resume_from_checkpoint` names an
+            incomplete checkpoint, or one of another optimizer.
+        CheckpointError: the disk is full, or the folder cannot be written any more.
         DivergenceError: the loss, the gradient norm or the weights to be written are not finite, and the argument
             `stop_at_divergence` does not let the run go on.
     """
@@ -66,20 +66,20 @@ class ResumableTrainer(Trainer):
         if args is not None and args.should_save:
             check_folder(args.output_dir)
         self.grouping, self.throughput, self.running_losses = LengthGrouping(self), Throughput(), RunningLosses()
-        self.skips_evaluation = False  # the one of `eval_on_start`, where the run did not start here
+        self.skips_evaluation = False  # that of `eval_on_start`, in a resumed run
         self._run_dir: str | None = None  # where the run writes its checkpoints
-        self._checkpoint: str | None = None  # where it goes on
-        self._staging_dir: str | None = None  # where the checkpoint under way is written
+        self._checkpoint: str | None = None  # where it resumes from
+        self._staging_dir: str | None = None  # where the current checkpoint is written
         self._hides_checkpoints = False  # from Trainer, which deletes all but the best when the run is over
         self._may_save = False  # whether an update is complete
-        self._last_step = 0  # whose end Trainer has come to
-        self._num_batches = 0  # of the pass under way
-        self._losses_of_updates: tuple | None = None  # of the pass under way, without batches that fill no update
-        self._last_finite_log = 0  # the step of it
+        self._last_step = 0  # the last update that Trainer finished
+        self._num_batches = 0  # in the current pass
+        self._losses_of_updates: tuple | None = None  # in the current pass, without an incomplete update
+        self._last_finite_log = 0  # step of that log
         self._last_update: tuple[float | None, float | None] = (None, None)  # gradient norm and learning rate
-        self._stream_position = (0, 0)  # pass through a stream, and batches of it
-        self._first_pass: tuple[int, int] | None = None  # the position that a resumed stream begins at
-        self._settings: dict[str, Any] = {}  # what the run is made with
+        self._stream_position = (0, 0)  # pass through a stream, and batches in that pass
+        self._first_pass: tuple[int, int] | None = None  # where a resumed stream begins
+        self._settings: dict[str, Any] = {}  # settings of the run
         super().__init__(model, args, *others, **kwargs)
         self._given = given_objects(self)
         self.callback_handler = TolerantCallbacks(self.callback_handler)
@@ -88,12 +88,12 @@ class ResumableTrainer(Trainer):
     # ---- The run
 
     def train(self, resume_from_checkpoint: str | bool | None = None, trial=None, *args, **kwargs):
-        """As in transformers, and exact: see the class.
+        """As in transformers, with exact resume: see the class.
 
         Args:
             resume_from_checkpoint (`str` or `bool`, *optional*):
-                `True` takes the newest checkpoint of `output_dir` that was written whole, `"auto"` takes it if there
-                is one and else starts anew, another string is a checkpoint's folder.
+                `True` selects the newest complete checkpoint of `output_dir`; `"auto"` does so if there is one, else
+                starts a new run; another string is a checkpoint folder.
         """
         self._run_dir, self._hides_checkpoints = self._get_output_dir(trial), False
         with one_writer(self._run_dir) if self.args.should_save else nullcontext():
@@ -109,7 +109,7 @@ class ResumableTrainer(Trainer):
         return output._replace(training_loss=output.metrics["train_loss"])
 
     def begin_run(self) -> None:
-        """Gives back what Trainer has just set to zero."""
+        """Resets this class's counters, and restores from the checkpoint what Trainer has just set to zero."""
         self.throughput.stop()
         self.running_losses.restart(self.state.global_step)
         self._last_step, self._last_update, self._may_save = self.state.global_step, (None, None), False
@@ -144,7 +144,7 @@ class ResumableTrainer(Trainer):
             in_training = partial(self.grouping.train_sampler, batch_size=batch_size)
             sampler_fn = in_training if is_training else self.grouping.eval_sampler
         if self.args.world_size > 1 and isinstance(dataset, torch.utils.data.IterableDataset):
-            # The rows that fill up the last batch of an evaluation count only if their number is known.
+            # The rows that fill an evaluation's last batch can be left out only if the data set's length is known.
             is_hub_stream = isinstance(dataset, datasets.IterableDataset)
             read_rows = datasets.Dataset.from_list if is_hub_stream else list
             dataset = SharedStream(dataset) if is_training else read_rows(list(dataset))
@@ -165,7 +165,7 @@ class ResumableTrainer(Trainer):
         return loss
 
     def _track_num_input_tokens(self, inputs):
-        # Of several processes, Trainer gathers the numbers from their devices.
+        # With several processes, Trainer gathers the numbers from their devices.
         num_tokens = getattr(inputs.get("plan"), "num_tokens", None) if self.args.world_size == 1 else None
         if num_tokens is not None and self.args.include_num_input_tokens_seen == "non_padding":
             self.state.num_input_tokens_seen += num_tokens
@@ -173,15 +173,15 @@ class ResumableTrainer(Trainer):
             super()._track_num_input_tokens(inputs)
 
     def _run_epoch(self, *, epoch, train_dataloader, epochs_trained, steps_trained_in_current_epoch, **others):
-        if self.state.global_step >= self.state.max_steps:  # resumed where nothing is left to train
+        if self.state.global_step >= self.state.max_steps:  # resumed, but nothing is left to train
             self.control.should_training_stop = True
             return
         if self._first_pass is not None:
-            # Trainer takes a stream for one endless epoch and would look for the place in its first pass.
+            # Trainer treats a stream as one endless epoch and would search for the position in its first pass.
             num_passes, steps_trained_in_current_epoch = self._first_pass
             epoch, epochs_trained = epoch + num_passes, epochs_trained + num_passes
         if hasattr(train_dataloader, "set_epoch"):
-            # The loader that skips batches for one of several processes knows no sampler but accelerate's own.
+            # With several processes, the loader that skips batches knows only accelerate's own sampler.
             train_dataloader.set_epoch(epoch)
         self._keep_losses()
         num_updates, self._num_batches = self.state.global_step, 0
@@ -199,17 +199,17 @@ class ResumableTrainer(Trainer):
     def _maybe_log_save_evaluate(
         self, tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate=None
     ):
-        """Trainer comes here after every update, and again when the epoch is over.
+        """Trainer calls this after every update, and again at the end of an epoch.
 
-        After the last update of an epoch all waits for the second time: a checkpoint of the first would lack what the
-        epoch itself logs and evaluates, and a resumed run would not make up for it.
+        After the last update of an epoch everything waits for the second call. A checkpoint of the first would lack
+        the epoch's own log and evaluation, and a resumed run would not repeat them.
         """
         is_epoch_over, self._last_step = self._last_step == self.state.global_step, self.state.global_step
         stops = self.control.should_training_stop or self.control.should_epoch_stop
         if not is_epoch_over and (stops or self.state.epoch == epoch + 1):
             return
         if is_epoch_over and not self.accelerator.sync_gradients:
-            # The last batches of a stream fill no update. Trainer would add them to the first of the next pass.
+            # The last batches of a stream fill no update. Trainer would add their gradients to the next pass.
             model.zero_grad()
             self._leave_out_last_batches(tr_loss)
         if learning_rate is None:  # resumed at the very end of a stream
@@ -224,13 +224,13 @@ class ResumableTrainer(Trainer):
         )
         self._may_save = False
         if self._globalstep_last_logged == self.state.global_step:
-            tr_loss.zero_()  # Trainer takes it away from itself, which leaves NaN of what is not finite
+            tr_loss.zero_()  # Trainer subtracts it from itself, which gives NaN if it is not finite
         self._keep_losses()
 
     # ---- Passes through a stream
 
     def _keep_losses(self) -> None:
-        """Those of the updates up to now, without the batches of an update that a pass through a stream breaks off."""
+        """Stores the losses of all complete updates: the end of a pass through a stream can cut an update short."""
         if not has_length(self.train_dataset):
             self._losses_of_updates = self._tr_loss.clone(), self.running_losses.sums
 
@@ -243,10 +243,10 @@ class ResumableTrainer(Trainer):
         )
 
     def _check_pass(self, num_batches: int) -> None:
-        """Whether passes through a stream ever fill an update.
+        """Checks that a pass through a stream fills at least one update.
 
         Raises:
-            ValueError: they do not, and the run would never end.
+            ValueError: it does not, and the run would never end.
         """
         needed = self.args.gradient_accumulation_steps
         if 0 < num_batches < needed and not has_length(self.train_dataset):
@@ -258,11 +258,11 @@ class ResumableTrainer(Trainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "train_loss" in logs:  # the run is over
-            # Of the whole run, not of what came after the last resume.
+            # The mean over the whole run, not only since the last resume.
             logs["train_loss"] = self._total_loss_scalar / max(self.state.global_step, 1)
             best = self.state.best_model_checkpoint
             if self.args.should_save and self.args.save_total_limit == 1 and best is not None:
-                # Trainer keeps the best one alone, and would delete all others, whoever wrote them.
+                # Trainer would keep only the best one and delete all others, whoever wrote them.
                 delete_old_checkpoints(self._run_dir, 1, {os.path.basename(best)})
         super().log(logs, start_time)
         self._hides_checkpoints = "train_loss" in logs
@@ -278,10 +278,10 @@ class ResumableTrainer(Trainer):
         return getattr(self.args, "stop_at_divergence", True) and self._run_dir is not None
 
     def _check_weights(self) -> bool:
-        """Whether the weights are finite; a call of all processes.
+        """Whether the weights are finite. All processes must call this.
 
         Raises:
-            DivergenceError: they are not, and the run is not to go on.
+            DivergenceError: they are not finite, and `stop_at_divergence` is set.
         """
         if has_finite_weights(self):
             return True
@@ -294,7 +294,7 @@ class ResumableTrainer(Trainer):
     # ---- What a checkpoint adds to Trainer's
 
     def _progress(self) -> dict[str, Any]:
-        """What Trainer keeps of a run in this process only; a call of all processes."""
+        """The state that Trainer keeps only in memory, from all processes. All processes must call this."""
         losses = {"loss": self._tr_loss}
         if self.running_losses.sums is not None:
             losses["parts"] = self.running_losses.sums
@@ -307,7 +307,7 @@ class ResumableTrainer(Trainer):
         }
 
     def _data_order(self) -> dict[str, Any]:
-        """What decides which rows a step sees."""
+        """Settings that decide which rows a step reads."""
         args, is_sized = self.args, has_length(self.train_dataset)
         return {
             "processes": args.world_size,
@@ -317,7 +317,7 @@ class ResumableTrainer(Trainer):
             "data_seed": args.data_seed,
             "train_sampling_strategy": args.train_sampling_strategy,
             "dataloader_drop_last": args.dataloader_drop_last,
-            # A stream is dealt out to the workers; rows that have an index come in the same order from any number.
+            # A stream is split over the workers; indexed rows come in the same order for any number of workers.
             "dataloader_num_workers": None if is_sized else args.dataloader_num_workers,
             "training examples": len(self.train_dataset) if is_sized else None,
         }
@@ -338,7 +338,7 @@ class ResumableTrainer(Trainer):
 
     def _save_checkpoint(self, model, trial):
         if self.is_in_train and not self._may_save:
-            self.control.should_save = True  # a callback asks in the middle of an update, whose end comes next
+            self.control.should_save = True  # a callback asks during an update: save at its end
             return
         if not self._check_weights():
             return
@@ -356,7 +356,7 @@ class ResumableTrainer(Trainer):
             best = os.path.join(run_dir, f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}")
             if os.path.basename(best) == name or os.path.isdir(best):
                 self.state.best_model_checkpoint = best
-            self.accelerator.wait_for_everyone()  # every process has written its random state
+            self.accelerator.wait_for_everyone()  # all processes have written their random states
             if self.args.should_save:
                 self.state.save_to_json(str(staging / "trainer_state.json"))
                 content = {"progress": progress, "data_order": order, "settings": self._settings}
@@ -376,7 +376,7 @@ class ResumableTrainer(Trainer):
             return
         staging = Path(output_dir, INCOMPLETE_DIR, "model")
         if self.args.should_save:
-            remove_staging(staging)  # of a process that was killed here
+            remove_staging(staging)  # left by a process that was killed here
         with explained(self, "The model", output_dir, staging):
             write_model(self, staging, state_dict)
             if self.args.should_save:
@@ -384,17 +384,17 @@ class ResumableTrainer(Trainer):
 
 
 def base_model(model: torch.nn.Module) -> torch.nn.Module:
-    """The model that an adapter of PEFT wraps, or the model itself."""
+    """The model inside a PEFT adapter, or the model itself."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 class _BeginRun(TrainerCallback):
-    """Comes between Trainer's zeros and its first step, where no method of Trainer's lies."""
+    """Calls `begin_run` after Trainer resets its counters and before its first step, where no method is called."""
 
     is_essential = True
 
     def __init__(self, trainer: ResumableTrainer):
-        self._trainer = weakref.proxy(trainer)  # no cycle: a deleted trainer gives its memory back at once
+        self._trainer = weakref.proxy(trainer)  # no reference cycle: a deleted trainer frees its memory at once
 
     def on_train_begin(self, args, state, control, **kwargs):
         self._trainer.begin_run()

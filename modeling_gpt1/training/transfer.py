@@ -1,4 +1,4 @@
-"""Layer transfer: only the embeddings and the first layers of a pre-trained model are kept, the others start afresh.
+"""Layer transfer: keeps the embeddings and first layers of a pre-trained model, and resets all other layers.
 
 Sources: section 5, "Impact of number of layers transferred", and figure 2 (left) of "Improving Language Understanding
 by Generative Pre-Training" (Radford et al., 2018); `n_transfer` of the released code
@@ -10,13 +10,13 @@ import re
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
-# With the language-model head, which shares the tokens' weights unless it is untied.
+# Includes the language-model head, which shares the token embeddings' weights unless it is untied.
 _EMBEDDINGS = re.compile(r"^(tokens_embed|positions_embed|lm_head)\.")
 _LAYER = re.compile(r"^h\.(\d+)\.")
 
 
 def check_n_transfer(config: PreTrainedConfig, n_transfer: int) -> None:
-    """Raises ValueError where a model of this configuration cannot keep `n_transfer` layers."""
+    """Raises ValueError if a model of this configuration cannot keep `n_transfer` layers."""
     num_layers = config.num_hidden_layers
     if not -1 <= n_transfer <= num_layers:
         raise ValueError(
@@ -29,14 +29,14 @@ def check_n_transfer(config: PreTrainedConfig, n_transfer: int) -> None:
 def keep_first_layers(model: PreTrainedModel, n_transfer: int) -> PreTrainedModel:
     """Keeps the embeddings and the first layers of a model and resets all other weights, in place.
 
-    The model's own initialisation draws the new weights from torch's global generator, so that a seed set before
-    decides them. A second model is made for a moment.
+    The model's own initialisation draws the new weights from torch's global generator, so a seed set
+    beforehand decides them. A second model exists for a moment.
 
     Args:
         model (`PreTrainedModel`): a GPT-1 or GPT-1 LSTM, with or without heads.
         n_transfer (`int`): −1 keeps nothing. 0 keeps the embeddings of tokens and positions, and an untied
             language-model head. k keeps these and the first k layers. The model's number of layers keeps everything,
-            also the task head, which is reset otherwise.
+            including the task head, which is reset otherwise.
 
     Returns:
         `model`.
