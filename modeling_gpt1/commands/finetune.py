@@ -178,7 +178,7 @@ class DataArguments:
         raise ValueError(f"--traversal {given}; your own files need one of {', '.join(TRAVERSALS)}.")
 
     def complete(self, config: GPT1Config, is_training: bool) -> dict[str, str | list[str]]:
-        """Column by role of the user's own files. A fine-tuned model supplies the roles that the arguments leave out."""
+        """Column by role of the user's own files. A fine-tuned model supplies roles that the arguments leave out."""
         self.traversal = self.traversal or config.traversal
         if self.traversal is None:
             self._refuse_traversal("is missing")

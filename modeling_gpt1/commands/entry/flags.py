@@ -131,7 +131,7 @@ def fields_of(module: str, class_name: str) -> Iterable[str]:
 
 
 def take_value(words: list[str], name: str) -> str | None:
-    """Removes the flag and its value from the words and returns the value. If the flag is repeated, the last counts."""
+    """Removes the flag and its value from the words and returns the value. Of repeated flags the last counts."""
     found = None
     while at := next((at for at, word in enumerate(words, 1) if word.partition("=")[0] == f"--{name}"), None):
         word = words.pop(at - 1)
