@@ -180,7 +180,7 @@ def compare(rounds: int, threads: int, quick: bool, compiled: bool = False) -> l
 
 
 def spread_positions(model: OpenAIGPTLMHeadModel) -> None:
-    """Enlarges weights, above all those of the positions. Otherwise a random model's greedy tokens are all the same."""
+    """Enlarges weights, above all of the positions. Otherwise a random model's greedy tokens are all the same."""
     torch.nn.init.normal_(model.transformer.positions_embed.weight)
 
 

@@ -29,7 +29,7 @@ SMALL = {"vocab_size": 1000, "n_embd": 64, "n_layer": 2, "n_head": 2}  # sizes o
 
 def machine(threads: int | None = None) -> dict:
     """The machine and the versions that the figures depend on."""
-    from modeling_gpt1.reproduction.models import processor_name  # imported here so that a measured process imports only what it needs
+    from modeling_gpt1.reproduction.models import processor_name  # here: a measured process imports only its own
 
     return {
         "cores": os.cpu_count(),

@@ -124,7 +124,7 @@ def _opinion(draw, person, good):
 
 
 def _need_story(draw):
-    """Someone needs something, gets it and uses it, and is called clever or silly."""
+    """Someone needs something, gets it and uses it, and is seen to be clever or silly."""
     person = draw.choice(PEOPLE)
     she = _she(person)
     kind, thing = _free_thing(draw, person)
@@ -172,7 +172,7 @@ def _exchange_story(draw):
 
 
 def _request_story(draw):
-    """Someone wants a thing of some kind, or anything else, and is pleased or not with what the other has."""
+    """Someone wants a thing of some kind, or wants none of it, and is pleased or not with what the other has."""
     one, two = draw.sample(PEOPLE, 2)
     kind, thing = _free_thing(draw, one, two)
     same, wanted = draw.random() < 0.6, draw.random() < 0.6
@@ -223,8 +223,8 @@ def _visit_story(draw):
 def labelled(traversal, split, number, seed=0):
     """Return `number` different rows (dictionaries with a `label`) of one traversal.
 
-    Training rows draw from the taught quarter of the words, test rows from all words. No row occurs in the stories, and
-    no test row is a training row.
+    Training rows draw from the taught quarter of the words, test rows from all words. No row occurs in the stories,
+    and no test row is a training row.
     """
     draw = random.Random(f"{traversal} {split} {seed}")
     make = {
@@ -291,7 +291,7 @@ def _inference(draw, taught):
 
 
 def _graded_pair(draw, taught):
-    """Similarity: 5 for the same meaning; 1 less for another person or place, 1.5 for another thing, 3 for another kind."""
+    """Similarity: 5 for one meaning; 1 less for another person or place, 1.5 for another thing, 3 for another kind."""
     person, kind, thing = _labelled_pair(draw, taught)
     place, score = draw.choice(kind.places), 5.0
     person_b, kind_b, thing_b, place_b = person, kind, thing, place
