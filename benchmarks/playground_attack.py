@@ -5,9 +5,9 @@
     python benchmarks/playground_attack.py --save     # also benchmarks/results/<date>-playground-attack.json
 
 `gpt1 playground` runs in its own process with random weights. Gradio's own routes are open to everyone who can reach
-the port. The requests are those of Gradio's page, sent without a browser: 50 visitors at once, texts of 1 MB and bodies
-of 20 MB, paths of the server, foreign origins and hosts, broken JSON, functions that do not exist, settings that no
-slider has, and uploads.
+the port. The requests are those of Gradio's page, sent without a browser: 50 visitors at once, texts of 1 MB and
+bodies of 20 MB, paths of the server, foreign origins and hosts, broken JSON, functions that do not exist, settings
+that no slider has, and uploads.
 
 Each answer is one of: done; a sentence in the page; a refusal (a status of 400 to 499, or 503 from a full queue); an
 error without a message; a leak, which is a traceback, a path of the server or the content of one of its files. The
@@ -249,7 +249,7 @@ def attacks(make: Callable[[], Visitor], server: Server, folder: Path) -> dict[s
         return request
 
     def across(method: str, path: str) -> Callable:
-        """A request from a page of another site. Unless the server allows it, the browser shows that page no answer."""
+        """A request from another site's page. A browser shows that page no answer unless the server allows it."""
         asked = {**foreign, "access-control-request-method": "POST"}
 
         def request() -> tuple[str, str]:

@@ -58,8 +58,8 @@ MODEL_CLASSES = {
     GPT2: GPT2LMHeadModel,
 }
 LENGTHS = (128, 256, 512)
-# Targets: speed and memory beside the built-in, the fraction of the matrix product's FLOP rate, and the least FLOP rate
-# of longer rows relative to the shortest.
+# Targets: speed and memory beside the built-in, the fraction of the matrix product's FLOP rate, and the FLOP rate of
+# longer rows relative to the shortest.
 SPEED_TARGET, MEMORY_TARGET, PEAK_TARGET, LENGTH_TARGET = 1.3, 2.0, 0.75, 1 / 1.2
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 MEASURES = {
@@ -102,7 +102,7 @@ class Worker:
         return values
 
     def resident_before(self) -> float:
-        """Resident MiB of interpreter, libraries, weights and optimizer, after a step that creates the optimizer state."""
+        """Resident MiB of interpreter, libraries, weights and optimizer state, which the first step creates."""
         return resident_bytes() / MIB
 
     def step(self) -> dict[str, float]:
@@ -131,7 +131,7 @@ class Worker:
         return self.step()["tokens_per_cpu_second"] * self._flops_per_token() / 1e9
 
     def _flops_per_token(self) -> float:
-        """Training FLOPs per token. All models do the same arithmetic; only ours keeps it all in plain linear layers."""
+        """Training FLOPs per token, the same for all models. Only ours keeps them all in plain linear layers."""
         config = self.model.config
         blocks = 12 * config.n_layer * config.n_embd**2
         attention = 12 * config.n_layer * config.n_embd * self.input_ids.shape[1]
@@ -196,7 +196,7 @@ def ratios(ours: dict[str, list[float]], peer: dict[str, list[float]]) -> dict[s
 
 
 def summaries(columns: dict[str, dict[str, list[float]]], float32: dict) -> dict[str, dict[str, dict]]:
-    """Medians and ranges of each model and of the ratios of ours to each other; for bfloat16 also to float32."""
+    """Medians and ranges of each model and of our ratio to each peer, for bfloat16 also to OpenAIGPT in float32."""
     table = dict(columns)
     for name in columns:
         if name != OURS:

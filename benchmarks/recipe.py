@@ -344,7 +344,7 @@ def main() -> int:
     sizes = {f"{path.parent.name}/{path.name}": path.stat().st_size for path in arguments.books.glob("*/*.txt")}
     arguments.text = digest(sizes)  # runs on other books are other runs
     arguments.text_folder = arguments.work_dir / f"text-{arguments.text}"
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # the exception also ends the running command
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # ends the running command too
     if not arguments.list:
         prepare(arguments)
     arguments.facts = read_json(arguments.text_folder / "facts.json")

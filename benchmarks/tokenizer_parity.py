@@ -5,10 +5,11 @@ rules + spaCy + BPE (tests/tokenization/oracle.py). On one thread there is a sec
 transformers' own encoding, which shows the gain of `encodings_on_demand.py`.
 
 Speed is measured on novels as paragraphs in one batch, on whole documents of growing length (the cost per byte must
-not grow with the length), and on 1,000,000 short rows, through `tokenizer(list)` and through `datasets.map`, on one and
-two threads. Each tokenizer runs in its own process. Each round takes its share of the rows, so that all rounds together
-take all rows. Without the data folder, agreement is not measured, and speed is measured on generated text: sentences
-of invented words, frequent ones short and rare ones long, with the punctuation of prose, and a BPE trained on them.
+not grow with the length), and on 1,000,000 short rows, through `tokenizer(list)` and through `datasets.map`, on one
+and two threads. Each tokenizer runs in its own process. Each round takes its share of the rows, so that all rounds
+together take all rows. Without the data folder, agreement is not measured, and speed is measured on generated text:
+sentences of invented words, frequent ones short and rare ones long, with the punctuation of prose, and a BPE trained
+on them.
 
     python benchmarks/tokenizer_parity.py --data data                # its books/validation, openai_gpt_bpe and sst2
     GPT1_DATA_DIR=data python benchmarks/tokenizer_parity.py         # the same
@@ -160,7 +161,7 @@ def load_material(data: Path, rounds: int, quick: bool) -> Material:
 
 
 def made_sentences(count: int) -> list[str]:
-    """Sentences of invented words. The n-th word has a frequency proportional to 1 / n and a length that grows with n."""
+    """Sentences of invented words. The n-th word's frequency is proportional to 1 / n, and its length grows with n."""
     generator = random.Random(1)
     syllables = [a + b for a in "bcdfghklmnprstvw" for b in ("a", "e", "i", "o", "u", "an", "er", "ing")]
     words = ["".join(generator.choices(syllables, k=1 + len(str(number)) // 2)) for number in range(1, 20_001)]
