@@ -285,7 +285,7 @@ def compare(rounds: int, threads: int, quick: bool) -> list[dict]:
                 rows += step_rows(work, measured, {"seconds": of_time, "CPU seconds": of_time, "step MiB": of_memory})
                 print_comparisons(rows[-2 * len(measured[OURS]) :])
         texts = sentences(160 if quick else 2000, config.vocab_size)
-        write_checkpoint(OpenAIGPTLMHeadModel, folder, quick)  # each class adds a new task head
+        write_checkpoint(OpenAIGPTLMHeadModel, folder, quick)  # the two-class head is newly initialised
         measured = measure_pass(folder, "float32", texts, threads)
         work = f"pass over {len(texts)} sentences, {BATCH_SIZE} of like length (peer: random), float32"
         for measure in measured[OURS]:
