@@ -1,10 +1,10 @@
-"""Learning GPT-1's BPE from a folder of books: time and memory beside the bare `tokenizers` trainer, and its use.
+"""Learning GPT-1's BPE from a folder of books: time and memory beside the bare `tokenizers` trainer, and a check.
 
 `GPT1Tokenizer.train` prepares text as the released code does and learns 40 000 merges. The peer is what a user of
-`tokenizers` would write: lower case, words and punctuation apart, the library's `BpeTrainer` on the files, and a
-vocabulary of the same size. Every training has a process of its own and one thread, the two in turns; each of ours has
-another `PYTHONHASHSEED`, and one more runs with two threads: the saved files must be equal to the byte. The vocabulary
-is then put to work on all the books, where no character may be unknown.
+`tokenizers` would write: lower case, words split from punctuation, the library's `BpeTrainer` on the files, and a
+vocabulary of the same size. Every training runs in its own process with one thread, and the two take turns. Each of
+ours has another `PYTHONHASHSEED`, and one more runs with two threads: the saved files must be identical byte by byte.
+The vocabulary then encodes all the books, where no character may be unknown.
 
     python benchmarks/bpe_training.py --books data/books/train
     GPT1_DATA_DIR=data python benchmarks/bpe_training.py                   # the same folder
@@ -46,7 +46,7 @@ def train_peer(files: list[str], num_merges: int, output: str):
         tokenizer.normalizer = normalizers.Lowercase()
         tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
         trainer = BpeTrainer(
-            vocab_size=num_merges + 478,  # as many tokens beside the merges as GPT-1's vocabulary has
+            vocab_size=num_merges + 478,  # GPT-1's vocabulary has 478 tokens besides the merges
             min_frequency=2,
             special_tokens=["<unk>"],
             end_of_word_suffix="</w>",
@@ -59,7 +59,7 @@ def train_peer(files: list[str], num_merges: int, output: str):
 
 
 def run_alone(name: str, files: list[str], num_merges: int, output: str) -> dict:
-    """One training in this process: seconds on the clock and of the processor, and the peak of memory."""
+    """Trains once in this process. Measures wall-clock seconds, CPU seconds and peak memory."""
     train, save = {OURS: train_ours, PEER: train_peer}[name](files, num_merges, output)
     before = peak_resident_bytes() / MIB
     clock, processor = time.perf_counter(), time.process_time()
@@ -90,7 +90,7 @@ def run_in_a_process(name: str, arguments: argparse.Namespace, output: Path, has
 
 
 def count_unknown(tokenizer_json: Path, books: list[Path]) -> dict:
-    """Unknown tokens, and all tokens, of the books as this tokenizer encodes them."""
+    """The numbers of unknown tokens and of all tokens when this tokenizer encodes the books."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(tokenizer_json))
@@ -123,7 +123,7 @@ def measure(arguments: argparse.Namespace, books: list[Path]) -> dict:
 
 
 def print_table(result: dict) -> None:
-    """Medians of both, their ratio, and what the vocabulary does."""
+    """Prints the medians of both, their ratio, and the result of the check of the vocabulary."""
     columns = ("seconds", "processor_seconds", "peak_mebibytes", "mebibytes_before", "merges")
     medians = {
         name: {column: statistics.median(run[column] for run in runs) for column in columns}

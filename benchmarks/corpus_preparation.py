@@ -1,8 +1,8 @@
 """Memory and speed of preparing a corpus for pre-training, for 10 MB of novels, all of them, and ten times as many.
 
 The peer is the usual recipe of language-model scripts: `datasets` reads lines, maps them to token ids with the same
-tokenizer, and joins each thousand lines into blocks. Each run is a process of its own; memory is that process's peak,
-with and without the pages of mapped files (Linux).
+tokenizer, and joins each thousand lines into blocks. Each run has its own process. Memory is the peak of that process,
+with and without the pages of memory-mapped files (Linux).
 
     python benchmarks/corpus_preparation.py --books data/books/train --openai_bpe data/openai_gpt_bpe
     GPT1_DATA_DIR=data python benchmarks/corpus_preparation.py            # the same two folders
@@ -37,14 +37,14 @@ from harness import (
 
 from tokenization import GPT1Tokenizer, count_blocks, load_blocks
 
-PACKAGES = ("datasets", "pyarrow")  # beside those that every result names
+PACKAGES = ("datasets", "pyarrow")  # besides those that every result names
 BLOCK_LENGTH = 512
 CORPORA = ("10 MB", "all", "all in one file", "ten times")
 PEER_CORPORA = ("10 MB", "all")
 
 
 def write_corpus(name: str, books: list[Path], folder: Path) -> None:
-    """The files of a corpus; copies are links where the disk allows it."""
+    """Writes the files of a corpus. Copies are links if the disk supports them."""
     if name == "all in one file":
         with (folder / "all.txt").open("wb") as file:
             for book in books:
@@ -85,7 +85,7 @@ def prepare_as_peer(files: list[str], tokenizer: GPT1Tokenizer, num_proc: int | 
 
 
 def measure(preparer: str, folder: Path, openai_bpe: Path, num_proc: int | None) -> dict:
-    """One preparation in this process."""
+    """Prepares the corpus once in this process and measures time and memory."""
     tokenizer = released_tokenizer(openai_bpe)
     files = sorted(str(path) for path in folder.glob("*.txt"))
     before = {
@@ -104,7 +104,7 @@ def measure(preparer: str, folder: Path, openai_bpe: Path, num_proc: int | None)
 
 
 def run(preparer: str, corpus: str, folder: Path, arguments) -> dict:
-    """`measure` in a fresh process."""
+    """Calls `measure` in a new process."""
     options = [f"--measure={preparer}", "--books", str(folder), "--openai_bpe", str(arguments.openai_bpe)]
     options += ["--num_proc", str(arguments.num_proc)] if arguments.num_proc else []
     parallel = {"TOKENIZERS_PARALLELISM": str(arguments.threads > 1).lower()}

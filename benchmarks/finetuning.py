@@ -10,18 +10,18 @@ and under bfloat16 autocast. The optimizer is left out: its arithmetic and its s
 Both models read one openai-gpt checkpoint of random weights. Without dropout their losses and gradient norms must
 agree to 1e-4 before anything is measured. The built-in's language-modelling loss is the mean over all tokens of the
 batch; ours is the mean over each sequence's tokens, then over the sequences. All sequences of a step have full length,
-where the two are the same number. The choices of an example begin with the same context, as those of RACE and Story
-Cloze do; `flat` is ours with `pack_sequences = False`, which computes it for each choice.
+so the two numbers are equal. The choices of an example begin with the same context, like those of RACE and Story
+Cloze. `flat` is ours with `pack_sequences = False`, which computes the context once for each choice.
 
-The pass is over 2,000 sentences in batches of 32 with the optimizer's updates, as each would do it by default: ours in
-batches of like length, the built-in in random ones, with padding left out of its loss by -100. Sentences are SST-2's
-in OpenAI's BPE where the folder that `GPT1_DATA_DIR` names has sst2/train.jsonl and openai_gpt_bpe/, else random ones
-as long as those. It is measured in five parts of 400 rows.
+The pass covers 2,000 sentences in batches of 32, with the optimizer's updates and each side's defaults: ours in
+batches of similar length, the built-in in random batches, with the label -100 at padding. The sentences are SST-2's in
+OpenAI's BPE if the folder named by `GPT1_DATA_DIR` has sst2/train.jsonl and openai_gpt_bpe/, and otherwise random ids
+of such lengths. The pass is measured in five parts of 400 rows.
 
-Each model runs in a process of its own, in rounds of one step of each while the others are idle, with the order turned
-round by round. What is measured: the peak of the process's resident memory during the step, seconds on the clock, and
-CPU seconds of all its threads, which leave out what other programs of a busy machine took. The step's memory is the
-peak above interpreter, libraries and weights. Ratios are taken round by round.
+Each model runs in its own process. A round is one step of each model while the others are idle, and the order changes
+from round to round. The script measures the peak of the process's resident memory during the step, wall-clock seconds,
+and CPU seconds of all its threads, which exclude the time of other programs on a busy machine. The step's memory is
+the peak above interpreter, libraries and weights. Ratios are computed round by round.
 """
 
 import argparse
@@ -57,8 +57,8 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 from modeling_gpt1 import GPT1DoubleHeadsModel
 
 OURS, FLAT, PEER = "GPT1DoubleHeadsModel", "GPT1DoubleHeadsModel flat", "OpenAIGPTDoubleHeadsModel"
-# Name: B examples, C sequences per example, T tokens, how many of them the sequences share, and the targets of the
-# ratios of time in float32, in bfloat16, and of memory in float32.
+# Name: B examples, C sequences per example, T tokens, number of tokens that the sequences share, and the target ratios
+# of time in float32, of time in bfloat16 and of memory in float32.
 SHAPES = {
     "RACE-shaped step": ((1, 4, 380, 360), (3.0, 3.0, 3.5)),
     "Story-Cloze-shaped step": ((8, 2, 64, 50), (1.5, 1.5, None)),
@@ -71,7 +71,7 @@ BATCH_SIZE, NUM_PARTS = 32, 5
 
 
 def make_batch(shape: tuple[int, int, int, int], vocab_size: int) -> dict[str, torch.Tensor]:
-    """Random sequences of full length that end in the extract token's position; the first choice is right."""
+    """Random sequences of full length. The extract token is at the last position, and the first choice is right."""
     *size, num_shared = shape
     input_ids = torch.randint(vocab_size, size, generator=torch.Generator().manual_seed(0))
     input_ids[:, :, :num_shared] = input_ids[:, :1, :num_shared]
@@ -89,7 +89,7 @@ def our_losses(model: GPT1DoubleHeadsModel, batch: dict[str, torch.Tensor]) -> d
 
 
 def peer_losses(model: OpenAIGPTDoubleHeadsModel, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    attention_mask = batch["attention_mask"].flatten(0, -2)  # it reads masks of [B · C, T] only
+    attention_mask = batch["attention_mask"].flatten(0, -2)  # the built-in reads only masks of shape [B · C, T]
     output = model(
         input_ids=batch["input_ids"],
         attention_mask=attention_mask,
@@ -109,7 +109,7 @@ MODELS = {
 
 
 class Worker:
-    """One model, in a process of its own."""
+    """One model in its own process."""
 
     def __init__(self, name: str, folder: str, dtype: str, threads: int, **fields):
         torch.set_num_threads(threads)
@@ -136,14 +136,14 @@ class Worker:
 
 
 class StepWorker(Worker):
-    """Forward and backward of one batch; its methods are what the parent may ask for."""
+    """Forward and backward of one batch. The parent process may call its methods."""
 
     def __init__(self, name: str, folder: str, dtype: str, threads: int, shape: tuple[int, int, int, int]):
         super().__init__(name, folder, dtype, threads)
         self.batch = make_batch(shape, self.model.config.vocab_size)
 
     def compare(self) -> dict[str, float]:
-        """Losses and gradient norm without dropout, in float32."""
+        """Losses and gradient norm in float32 without dropout."""
         self.model.eval()
         losses = self.losses(self.model, self.batch)
         losses["loss"].backward()
@@ -159,18 +159,18 @@ class StepWorker(Worker):
         return resident_bytes() / MIB
 
     def step(self) -> dict[str, float]:
-        """What one forward and backward takes."""
+        """Time and memory of one forward and backward."""
         self.model.zero_grad()
         return self.measured(lambda: self.loss(self.batch).backward())
 
 
 class PassWorker(Worker):
-    """A pass over sentences, part by part."""
+    """A pass over the sentences, part by part."""
 
     def __init__(self, name: str, folder: str, dtype: str, threads: int, rows: list[dict]):
         fields = {} if name == PEER else {"traversal": "classification", "num_labels": 2}
         super().__init__(name, folder, dtype, threads, **fields)
-        if name == PEER:  # made for one score
+        if name == PEER:  # its head has one score per choice; classes need two
             self.model.multiple_choice_head.summary = nn.Linear(self.model.config.n_embd, 2)
         lengths, generator = [len(row["ids"]) for row in rows], torch.Generator().manual_seed(0)
         if name == PEER:
@@ -205,7 +205,7 @@ def pad(rows: list[dict]) -> dict[str, torch.Tensor]:
 
 
 def sentences(number: int, vocab_size: int) -> list[dict]:
-    """Rows `{"ids": […], "label": 0 or 1}` of SST-2 in OpenAI's BPE, or random ones as long as such sentences."""
+    """Rows `{"ids": […], "label": 0 or 1}` of SST-2 in OpenAI's BPE, or random rows of such lengths."""
     data_dir = os.environ.get("GPT1_DATA_DIR")
     if data_dir is None or vocab_size < 40478:
         generator = random.Random(0)
@@ -214,7 +214,7 @@ def sentences(number: int, vocab_size: int) -> list[dict]:
     tokenizer = released_tokenizer(Path(data_dir) / "openai_gpt_bpe")
     with open(Path(data_dir) / "sst2" / "train.jsonl", encoding="utf-8") as file:
         rows = random.Random(0).sample([json.loads(line) for line in file], number)
-    start, end = 0, 1  # any ids: the weights are random
+    start, end = 0, 1  # any ids will do: the weights are random
     return [{"ids": [start, *tokenizer(row["sentence"])["input_ids"], end], "label": row["label"]} for row in rows]
 
 
@@ -230,7 +230,7 @@ def check_agreement(values: dict[str, dict[str, float]]) -> None:
 
 
 def measure_step(folder: str, dtype: str, shape: tuple, rounds: int, threads: int) -> dict[str, dict[str, list]]:
-    """Columns of figures by model."""
+    """The figures of all rounds by model and measure."""
     with ExitStack() as stack:
         ask = {
             name: stack.enter_context(running_worker(StepWorker, name, folder, dtype, threads, shape))
@@ -285,7 +285,7 @@ def compare(rounds: int, threads: int, quick: bool) -> list[dict]:
                 rows += step_rows(work, measured, {"seconds": of_time, "CPU seconds": of_time, "step MiB": of_memory})
                 print_comparisons(rows[-2 * len(measured[OURS]) :])
         texts = sentences(160 if quick else 2000, config.vocab_size)
-        write_checkpoint(OpenAIGPTLMHeadModel, folder, quick)  # the head of two classes is new
+        write_checkpoint(OpenAIGPTLMHeadModel, folder, quick)  # the two-class head is newly initialised
         measured = measure_pass(folder, "float32", texts, threads)
         work = f"pass over {len(texts)} sentences, {BATCH_SIZE} of like length (peer: random), float32"
         for measure in measured[OURS]:
@@ -296,7 +296,7 @@ def compare(rounds: int, threads: int, quick: bool) -> list[dict]:
 
 
 def write_checkpoint(model_class: type, folder: str, quick: bool) -> OpenAIGPTConfig:
-    """Random weights as an openai-gpt checkpoint, which all models read."""
+    """Writes random weights as an openai-gpt checkpoint, which all models read."""
     torch.manual_seed(0)
     transformers.utils.logging.disable_progress_bar()
     config = OpenAIGPTConfig(**(SMALL if quick else {}))

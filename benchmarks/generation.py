@@ -1,4 +1,4 @@
-"""Speed of generation, beside transformers' OpenAIGPTLMHeadModel and GPT2LMHeadModel and the memory's bandwidth.
+"""Speed of generation, beside transformers' OpenAIGPTLMHeadModel and GPT2LMHeadModel and the memory bandwidth.
 
     python benchmarks/generation.py            # 117 M parameters, prompt 64, 192 new tokens, batch 1 and 8; an hour
     python benchmarks/generation.py --quick    # two small blocks, 16 new tokens: a check that it runs
@@ -6,16 +6,17 @@
     python benchmarks/generation.py --save     # also benchmarks/results/<date>-generation.json
 
 All models have the paper's size. Ours and the built-in read one openai-gpt checkpoint of random weights, and their
-greedy tokens must agree before anything is measured. The built-in has no key-value cache: in batches of 8, which would
-take it a quarter of an hour, it has one round of 48 tokens, where it is faster than at 192.
+greedy tokens must agree before anything is measured. The built-in has no key-value cache. Its batch of 8 would take a
+quarter of an hour, so it is measured in one round of 48 tokens, at which it is faster than at 192.
 Ours is measured in float32 as opened, in float32 with `order_weights_for_generation`, in bfloat16 and with
 `GPT1Int8Config`.
 
-Each model runs in a process of its own, in rounds of one call of `generate` each while the others are idle, with the
-order turned round by round. Tokens per second count the new tokens of all rows over the whole call, prompt included;
-per CPU second leaves out what other programs of a busy machine took, but counts threads that wait. The time of a token
-is that of the call less that of a call for one token. What it is compared with is one reading of all weights but the
-position embeddings at the bandwidth of a sum over 256 MiB, measured in the same process after the call.
+Each model runs in its own process. A round is one call of `generate` by each model while the others are idle, and the
+order changes from round to round. Tokens per second are the new tokens of all rows over the time of the whole call,
+prompt included. Tokens per CPU second exclude the time of other programs on a busy machine, but count waiting threads.
+The time per token is the time of the call less that of a call for one token. It is compared with the time to read all
+weights except the position embeddings once. The bandwidth for this is that of a sum over 256 MiB, measured in the same
+process after the call.
 """
 
 import argparse
@@ -35,9 +36,9 @@ ORDERED, BF16, INT8, COMPILED = f"{OURS} ordered", f"{OURS} bfloat16", f"{OURS} 
 BATCHES = (1, 8)
 PROMPT = 64
 PEER_BATCHED_TOKENS = 48
-# Targets of the float32 model over the others, by batch.
+# Target ratios of the float32 model to the others, by batch size.
 TARGETS = {PEER: {1: 6.0, 8: 12.0}, GPT2: {1: 1.0, 8: 1.0}}
-# A token may take 1.5 × the time of reading the weights, at batch 1.
+# At batch size 1, a token may take 1.5 × the time of reading the weights.
 LEAST_FRACTION = {1: 1 / 1.5}
 
 
@@ -53,7 +54,7 @@ def open_model(name: str, folder: str) -> torch.nn.Module:
 
 
 class Worker:
-    """One model; the methods are what the parent may ask for."""
+    """One model. The parent process may call its methods."""
 
     def __init__(self, name: str, folder: str, num_new: int, threads: int):
         torch.set_num_threads(threads)
@@ -64,7 +65,7 @@ class Worker:
         self.options = {"do_sample": False, "pad_token_id": 0, "eos_token_id": None}
         if name == COMPILED:
             compile_config = CompileConfig(mode="default")
-            compile_config._compile_all_devices = True  # generate compiles for accelerators only, unless told so
+            compile_config._compile_all_devices = True  # by default, generate compiles only on accelerators
             self.options |= {"cache_implementation": "static", "compile_config": compile_config}
         self.buffer = torch.ones(64 * 2**20)
 
@@ -93,7 +94,7 @@ class Worker:
         }
 
     def weight_bytes(self) -> int:
-        """Of what every token reads."""
+        """Bytes of the weights that every token reads."""
         decoder = self.model.transformer
         left_out = ["positions_embed.weight", "wpe.weight"]
         left_out += ["tokens_embed.weight"] if self.name == INT8 else []  # its head has 8-bit weights of its own
@@ -102,7 +103,7 @@ class Worker:
         return sum(tensor.nbytes for name, tensor in tensors if name not in left_out)
 
     def bandwidth(self, rounds: int = 3) -> float:
-        """Bytes per second."""
+        """Memory bandwidth in bytes per second."""
         best = float("inf")
         for _ in range(rounds):
             start = time.perf_counter()
@@ -120,7 +121,7 @@ def check_agreement(ask: dict, num_new: int) -> None:
 
 
 def measure(names: list[str], folders: dict, num_new: int, rounds: int, threads: int) -> dict[int, dict[str, list]]:
-    """By batch and model: the figures of each round."""
+    """The figures of each round, by batch size and model."""
     figures = {batch: {name: [] for name in names} for batch in BATCHES}
     with ExitStack() as stack:
         ask = {
@@ -165,7 +166,7 @@ def rows_of_batch(batch: int, figures: dict[str, list[dict]], num_new: int) -> l
 
 
 def compare(rounds: int, threads: int, quick: bool, compiled: bool = False) -> list[dict]:
-    """The rows of `make bench`; `quick` takes tiny models, whose ratios mean nothing."""
+    """The rows of `make bench`. `quick` takes tiny models, whose ratios mean nothing."""
     names = [OURS, ORDERED, BF16, INT8, *([COMPILED] if compiled else []), GPT2, PEER]
     num_new = 16 if quick else 192
     with tempfile.TemporaryDirectory() as folder:
@@ -179,7 +180,7 @@ def compare(rounds: int, threads: int, quick: bool, compiled: bool = False) -> l
 
 
 def spread_positions(model: OpenAIGPTLMHeadModel) -> None:
-    """Without large weights, above all of the positions, the greedy tokens of random models are all the same."""
+    """Enlarges weights, above all of the positions. Otherwise a random model's greedy tokens are all the same."""
     torch.nn.init.normal_(model.transformer.positions_embed.weight)
 
 

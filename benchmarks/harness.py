@@ -1,7 +1,7 @@
-"""What the benchmarks share: models in processes of their own, memory, spreads, tables of ratios, dated results.
+"""Code shared by the benchmarks: models in their own processes, memory, spreads, tables of ratios, dated results.
 
-Each model runs in a process of its own, and the processes take turns, so that what disturbs the machine disturbs both
-and a ratio can be taken round by round.
+Each model runs in its own process, and the processes take turns. A disturbance of the machine then affects all models
+alike, and ratios can be computed round by round.
 """
 
 import ctypes
@@ -24,11 +24,11 @@ import psutil
 
 MIB = 2**20
 RESULTS = Path(__file__).parent / "results"
-SMALL = {"vocab_size": 1000, "n_embd": 64, "n_layer": 2, "n_head": 2}  # of a quick run's models
+SMALL = {"vocab_size": 1000, "n_embd": 64, "n_layer": 2, "n_head": 2}  # sizes of the models of a quick run
 
 
 def machine(threads: int | None = None) -> dict:
-    """What the figures depend on."""
+    """The machine and the versions that the figures depend on."""
     from modeling_gpt1.reproduction.models import processor_name  # here: a measured process imports only its own
 
     return {
@@ -56,12 +56,12 @@ def save_result(name: str, about: dict, content: dict | list, folder: Path = RES
 
 
 def default_data() -> Path:
-    """Folder of the data sets, which need not be there."""
+    """The folder of the data sets. It need not exist."""
     return Path(os.environ.get("GPT1_DATA_DIR", "data"))
 
 
 def released_tokenizer(folder: Path):
-    """GPT1Tokenizer of the two files that were released with GPT-1."""
+    """The GPT1Tokenizer made from the two files that were released with GPT-1."""
     from tokenization import GPT1Tokenizer
 
     return GPT1Tokenizer.from_openai(folder / "encoder_bpe_40000.json", folder / "vocab_40000.bpe")
@@ -71,12 +71,12 @@ def write_peers(
     folder: str, sizes: dict[str, int], prepare: Callable | None = None, **openai_fields
 ) -> dict[str, str]:
     """
-    Random weights of the two built-in models, of one size; ours reads openai-gpt's.
+    Writes random weights of the two built-in models in one size. Our model reads those of openai-gpt.
 
     Args:
         sizes: fields of OpenAIGPTConfig.
-        prepare: changes the weights of the openai-gpt model.
-        openai_fields: more fields, of its configuration alone.
+        prepare: function that changes the weights of the openai-gpt model.
+        openai_fields: further fields of the openai-gpt configuration only.
 
     Returns:
         The folders of `OpenAIGPTLMHeadModel` and `GPT2LMHeadModel`, by these names.
@@ -110,7 +110,7 @@ def serve(connection, worker_class: type, *arguments) -> None:
 
 @contextmanager
 def running_worker(worker_class: type, *arguments) -> Iterator[Callable]:
-    """Starts a worker in a process of its own; gives a function that asks it for a method's result."""
+    """Starts a worker in its own process. Yields a function that calls a method of the worker."""
     context = multiprocessing.get_context("spawn")
     connection, other_end = context.Pipe()
     process = context.Process(target=serve, args=(other_end, worker_class, *arguments), daemon=True)
@@ -127,7 +127,7 @@ def running_worker(worker_class: type, *arguments) -> Iterator[Callable]:
 
 
 def in_turns(names: Sequence[str], rounds: int) -> Iterator[str]:
-    """Every name once in each round, in an order turned round by round."""
+    """Yields every name once in each round, in an order that changes from round to round."""
     for round_number in range(rounds):
         yield from names[:: 1 if round_number % 2 == 0 else -1]
 
@@ -136,7 +136,7 @@ def in_turns(names: Sequence[str], rounds: int) -> Iterator[str]:
 
 
 def resident_bytes() -> int:
-    """Of this process, after what it no longer needs has gone back to the system."""
+    """Resident memory of this process, after unused memory has been returned to the system."""
     gc.collect()
     if sys.platform == "linux":
         ctypes.CDLL("libc.so.6").malloc_trim(0)
@@ -144,13 +144,13 @@ def resident_bytes() -> int:
 
 
 def out_of_the_file(model) -> None:
-    """Copies a model's weights out of the mapped file, whose pages would count as the process's."""
+    """Copies a model's weights out of the memory-mapped file, whose pages would count as the process's memory."""
     for parameter in model.parameters():
         parameter.data = parameter.data.clone()
 
 
 class PrivatePeak(threading.Thread):
-    """The most memory of this process that no file backs, looked at every 5 ms while a `with` block runs."""
+    """The peak of this process's memory that no file backs, sampled every 5 ms while a `with` block runs."""
 
     def __init__(self):
         super().__init__(daemon=True)
@@ -174,7 +174,7 @@ def private_bytes() -> int:
 
 
 def kernel_figure(path: str, key: str) -> int:
-    """A figure of a file of the kernel's with lines `key: figure`; 0 on systems without it."""
+    """A figure from a kernel file with lines `key: figure`. It is 0 on systems without the file."""
     try:
         lines = Path(path).read_text().splitlines()
     except OSError:
@@ -183,7 +183,7 @@ def kernel_figure(path: str, key: str) -> int:
 
 
 def reset_peak() -> None:
-    """Forgets the peak so far; where the system cannot, the peak is that of the whole life."""
+    """Resets the peak of resident memory. If the system cannot, the peak is that of the process's whole life."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -213,17 +213,17 @@ def format_summary(values: dict[str, float], is_ratio: bool = False) -> str:
 def comparison(
     work: str, measure: str, peer: str, ours: Sequence[float], theirs: Sequence[float], target: float | None = None
 ) -> dict:
-    """One row of the table of `make bench`: a work done by both, round by round.
+    """One row of the table of `make bench`: the same work done by both, round by round.
 
     Args:
-        work: what was done, with sizes and dtype.
-        measure: what was read off, with its unit, such as "CPU seconds", "peak MiB" or "tokens/s".
-        peer: name of the other.
+        work: description of the work, with sizes and dtype.
+        measure: the measured quantity with its unit, such as "CPU seconds", "peak MiB" or "tokens/s".
+        peer: name of the model or class that is compared.
         ours, theirs: the figures of each round.
         target: what the ratio should reach.
 
     Returns:
-        The row, whose ratio says how many times better ours is: theirs / ours, or ours / theirs for a rate ("…/s…").
+        The row. Its ratio says how many times better ours is: theirs / ours, or ours / theirs for a rate ("…/s…").
     """
     is_rate = "/s" in measure or "/CPU s" in measure
     pairs = list(zip(ours, theirs, strict=True))
@@ -239,7 +239,7 @@ def comparison(
 
 
 def is_met(row: dict) -> bool | None:
-    """Whether the median of the ratios reaches the target; `None` without one."""
+    """Whether the median of the ratios reaches the target. `None` without a target."""
     return None if row["target"] is None else row["ratio"]["median"] >= row["target"]
 
 
@@ -248,7 +248,7 @@ def print_comparisons(rows: Sequence[dict]) -> None:
 
 
 def comparison_table(rows: Sequence[dict]) -> str:
-    """The table of ratios; above 1 ours is the better."""
+    """The table of ratios. Ours is better where the ratio is above 1."""
     header = ("work", "measure", "ours", "theirs", "peer", "ratio (least … most)", "target", "met")
     lines = [header, *map(table_cells, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

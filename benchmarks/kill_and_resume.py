@@ -1,19 +1,18 @@
-"""Kills training runs with SIGKILL at random moments, resumes them, and compares the end to the bit.
+"""Kills training runs with SIGKILL at random moments, resumes them, and compares the results bit by bit.
 
     python benchmarks/kill_and_resume.py                          # 4 kills of each run, some ten minutes
     python benchmarks/kill_and_resume.py --kills 2 --runs stream  # a quick look
     python benchmarks/kill_and_resume.py --save                   # also benchmarks/results/<date>-kill-and-resume.json
 
-Each run trains a tiny model in a process of its own (one of them in two, by torchrun), once without interruption, then
-again and again with kills: every other one in an update drawn uniformly from all of the run, the rest while it writes
-a checkpoint. A killed run is started again with `resume_from_checkpoint="auto"`, at most `MOST_KILLS_OF_A_RUN` times
-before it may end.
+Each run trains a tiny model in its own process (one run in two processes, by torchrun), first without interruption,
+then repeatedly with kills. Every other kill hits an update drawn uniformly from the whole run; the rest hit the run
+while it writes a checkpoint. A killed run is started again with `resume_from_checkpoint="auto"`. A run is killed at
+most `MOST_KILLS_OF_A_RUN` times, then it may end.
 
-What must be equal, bit by bit, to the run that nobody killed: the saved model; weights, optimizer, scheduler and
-random state of the last checkpoint; every record of the log but times and throughput; tokens seen, training loss and
-the name of the best checkpoint. Two negative controls must differ: a resume that forgets the losses since the last
-log, as transformers' Trainer does, and one that does not skip the rows already seen. Any other outcome ends with exit
-code 1.
+The following must equal the uninterrupted run bit by bit: the saved model; weights, optimizer, scheduler and random
+state of the last checkpoint; every record of the log except times and throughput; tokens seen, training loss and the
+name of the best checkpoint. Two negative controls must differ: a resume that forgets the losses since the last log, as
+transformers' Trainer does, and one that does not skip the rows already seen. Any other outcome ends with exit code 1.
 """
 
 import argparse
@@ -51,10 +50,10 @@ VOCABULARY, LENGTH, NUM_ROWS = 60, 16, 50
 STEPS = {"logging_steps": 4, "save_steps": 3, "eval_strategy": "steps", "eval_steps": 6}
 EPOCHS = {"eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True, "save_total_limit": 1}
 RUNS = {
-    # 17 batches in 6 updates of up to 3: every epoch ends with a smaller update.
+    # An epoch has 17 batches in 6 updates of up to 3, so every epoch ends with a smaller update.
     "shuffled": {"max_steps": 40, "gradient_accumulation_steps": 3, "eval_on_start": True, **STEPS},
     "workers": {"num_train_epochs": 5, "dataloader_num_workers": 2, "bf16": True, "logging_steps": 5, **EPOCHS},
-    # 13 batches of a pass fill 6 updates of 2; the odd one is left over.
+    # A pass has 13 batches in updates of 2, so one batch is left over.
     "stream": {"max_steps": 40, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 4, **STEPS},
     "fine-tuning": {"max_steps": 40, "train_sampling_strategy": "group_by_length", "save_total_limit": 2, **STEPS},
     "two processes": {"max_steps": 24, "gradient_accumulation_steps": 2, **STEPS},
@@ -86,7 +85,7 @@ def collate_examples(rows: list[dict]) -> dict[str, torch.Tensor]:
 
 
 class SayUpdates(TrainerCallback):
-    """Tells the process that kills this one how far it is."""
+    """Prints each update, so that the killing process knows how far this one is."""
 
     def on_step_begin(self, args, state, control, **kwargs):
         if state.is_world_process_zero:
@@ -94,7 +93,7 @@ class SayUpdates(TrainerCallback):
 
 
 class ForgetLosses(TrainerCallback):
-    """Takes away again what this package's trainers gave back; comes after them."""
+    """Discards the losses that this package's trainers restored. Runs after their callbacks."""
 
     def __init__(self, trainer):
         self.trainer = trainer
@@ -131,7 +130,7 @@ def make_trainer(name: str, output_dir: str, control: str | None) -> GPT1Trainer
 
 
 def train(name: str, output_dir: str, control: str | None) -> None:
-    """The whole life of a process, if nobody kills it."""
+    """Runs the whole training in this process, unless it is killed."""
     trainer = make_trainer(name, output_dir, control)
     if control == "forgets the losses since the last log":
         trainer.add_callback(ForgetLosses(trainer))
@@ -156,7 +155,7 @@ def train(name: str, output_dir: str, control: str | None) -> None:
 
 
 class Life:
-    """A run's process, or the group of them, from its start to its end or its kill."""
+    """A run's process, or its group of processes, from its start until it ends or is killed."""
 
     def __init__(self, name: str, folder: Path, control: str | None = None):
         self.folder, self.messages = folder, Path(f"{folder}-messages.txt")
@@ -175,19 +174,19 @@ class Life:
             raise RuntimeError(f"The run failed:\n{self.messages.read_text()[-4000:]}")
 
     def kill_at(self, update: int, seconds: float) -> bool:
-        """Kills `seconds` after the update begins, or a later one where the run goes on from there."""
+        """Kills the run `seconds` after the update begins, or a later update if the run resumes after this one."""
         while self.is_alive and self.update() < update:
             time.sleep(0.002)
         time.sleep(seconds)
         return self.kill()
 
     def update(self) -> int:
-        """The last one that began in this life; 0 before the first."""
+        """The last update that began since this start. 0 before the first."""
         said = re.findall(UPDATE.format(r"(\d+)"), self.messages.read_text())
         return int(said[-1]) if said else 0
 
     def kill_while_writing(self, nth: int, seconds: float) -> bool:
-        """Kills `seconds` after the `nth` checkpoint from now was begun."""
+        """Kills the run `seconds` after it begins to write the `nth` checkpoint from now."""
         seen: set[str] = set()
         while self.is_alive:
             seen |= staged(self.folder) if self.update() > 0 else set()
@@ -198,9 +197,9 @@ class Life:
         return self.kill()
 
     def kill(self) -> bool:
-        """Whether it came before the end."""
+        """Kills the run. Returns whether the kill came before the run's end."""
         if self.is_alive:
-            launched = psutil.Process(self.process.pid)  # with the loader's workers, or the launcher's processes
+            launched = psutil.Process(self.process.pid)  # and its children: data loader workers or launched processes
             family = [launched, *launched.children(recursive=True)]
             for process in family:
                 with suppress(psutil.NoSuchProcess):
@@ -218,7 +217,7 @@ def staged(folder: Path) -> set[str]:
 
 
 def describe(folder: Path) -> str:
-    """What a kill left: the last whole checkpoint, and what was being written."""
+    """Describes what a kill left: the last complete checkpoint, and what was being written."""
     whole = newest_whole_checkpoint(folder)
     left = [f"{name} with {len(list((folder / INCOMPLETE_DIR / name).iterdir()))} files" for name in staged(folder)]
     writing = f", while writing {', '.join(left)}" if left else ""
@@ -233,7 +232,7 @@ def without_times(record: dict) -> dict:
 
 
 def differences(folder: Path, expected: Path) -> list[str]:
-    """Names of what differs in any bit."""
+    """Names of everything that differs in any bit."""
     facts, expected_facts = (json.loads((path / "facts.json").read_text()) for path in (folder, expected))
     for these in (facts, expected_facts):
         these["log_history"] = [without_times(record) for record in these["log_history"]]
@@ -254,7 +253,7 @@ def differences(folder: Path, expected: Path) -> list[str]:
 
 
 def same(one, other) -> bool:
-    """Equality of nested values, to the bit."""
+    """Whether two nested values are equal bit by bit."""
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     if isinstance(one, (list, tuple)):
@@ -293,7 +292,7 @@ def measure(name: str, num_kills: int, folder: Path, generator: random.Random) -
 
 
 def measure_control(control: str, whole: Path, run: Path) -> dict:
-    """Killed just after a checkpoint in the middle of a logging window; must differ."""
+    """Kills a run just after a checkpoint in the middle of a logging window. The control must differ."""
     if not whole.exists():
         Life("shuffled", whole).finish()
     life = Life("shuffled", run)

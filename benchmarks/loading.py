@@ -1,21 +1,21 @@
-"""What starting up costs: imports, and memory and time of opening a checkpoint, beside transformers' own classes.
+"""The cost of starting up: imports, and memory and time to open a checkpoint, beside transformers' own classes.
 
     python benchmarks/loading.py                    # 117 M parameters; some ten minutes
     python benchmarks/loading.py --quick --rounds 1 # a tiny model: a check of the script
     python benchmarks/loading.py --save             # also benchmarks/results/<date>-loading.json
 
-Every import and every opening has a process of its own; ours and the peers' take turns.
+Every import and every opening has its own process. Ours and the peers' take turns.
 
-Imports: CPU seconds. What `import modeling_gpt1` adds is measured in one process, after the names of transformers that
-any file with a model and its registration needs (`BASELINE`: the Auto classes, PreTrainedModel, GenerationMixin; they
-bring torch). `import tokenization` is measured after `import modeling_gpt1`. The whole imports stand beside those of
-the built-in classes.
+Imports: CPU seconds. The cost that `import modeling_gpt1` adds is measured in one process, after the import of the
+names of transformers that any file with a model and its registration needs (`BASELINE`: the Auto classes,
+PreTrainedModel and GenerationMixin, which import torch). `import tokenization` is measured after
+`import modeling_gpt1`. The whole imports stand beside those of the built-in classes.
 
-Openings: `from_pretrained`, then every weight is read once, as the first forward does. Memory is that of the process
-above what it held before, over the size of the file. "Resident" counts the pages of the mapped file that were touched,
-which the system may take back at any time; "private" does not (Linux). Where weights change their dtype or layout,
-both the pages they come from and the new tensors are resident. "Read from disk" is what the kernel fetched, after the
-file was put out of its cache; a file system in memory gives 0.
+Openings: `from_pretrained`, then every weight is read once, as the first forward does. Memory is the growth of the
+process's memory, divided by the size of the file. "Resident" counts the touched pages of the memory-mapped file, which
+the system may reclaim at any time; "private" does not (Linux). If weights change their dtype or layout, both the
+source pages and the new tensors are resident. "Read from disk" is what the kernel fetched after the file was dropped
+from its cache. A file system in memory gives 0.
 """
 
 import argparse
@@ -50,7 +50,7 @@ BASELINE = (
     "from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMultipleChoice, "
     "AutoModelForSequenceClassification, GenerationMixin, PreTrainedModel"
 )
-# What is imported first, and what is measured after it.
+# The import that comes first, and the import that is measured after it.
 IMPORTS = {
     "what modeling_gpt1 adds": (BASELINE, "import modeling_gpt1"),
     "what tokenization adds": ("import modeling_gpt1", "import tokenization"),
@@ -60,7 +60,7 @@ IMPORTS = {
     "tokenization": ("", "import tokenization"),
     "OpenAIGPTTokenizer": ("", "from transformers import OpenAIGPTTokenizer"),
 }
-IMPORT_LIMIT, MEMORY_LIMIT = 0.3, 1.15  # seconds; times the size of the file
+IMPORT_LIMIT, MEMORY_LIMIT = 0.3, 1.15  # in CPU seconds; as a multiple of the file's size
 OPENINGS = {  # class, folder, dtype
     "GPT1ForCausalLM float32": ("GPT1ForCausalLM", "gpt1", "float32"),
     "GPT1DoubleHeadsModel float32": ("GPT1DoubleHeadsModel", "double-heads", "float32"),
@@ -87,7 +87,7 @@ MEASURES = {
 
 
 def measure_import(name: str) -> dict[str, float]:
-    """CPU seconds and number of modules of an import, in a process of its own."""
+    """CPU seconds and number of modules of an import, in its own process."""
     first, then = IMPORTS[name]
     code = f"""
 import sys, time
@@ -113,7 +113,7 @@ def measure_imports(rounds: int) -> dict[str, dict[str, list[float]]]:
 
 
 def forget_file(path: Path) -> None:
-    """Puts a file out of the kernel's cache, so that reading it is seen."""
+    """Drops a file from the kernel's cache, so that reads from the disk are counted."""
     if hasattr(os, "posix_fadvise"):
         with path.open("rb") as file:
             os.fsync(file.fileno())
@@ -121,7 +121,7 @@ def forget_file(path: Path) -> None:
 
 
 class Opener:
-    """Opens one checkpoint, in a process of its own."""
+    """Opens one checkpoint in its own process."""
 
     def __init__(self, class_name: str, folder: str, dtype: str):
         import torch
@@ -168,7 +168,7 @@ def measure_openings(folders: dict[str, str], rounds: int) -> dict[str, dict[str
 
 
 def write_checkpoints(folder: str, sizes: dict[str, int]) -> dict[str, str]:
-    """Random weights of the same size as each class saves them; ours read openai-gpt's too."""
+    """Writes random weights of one size as each class saves them. Ours also reads openai-gpt's."""
     from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM
 
     folders = write_peers(folder, sizes) | {name: f"{folder}/{name}" for name in ("gpt1", "double-heads")}
@@ -182,7 +182,7 @@ def write_checkpoints(folder: str, sizes: dict[str, int]) -> dict[str, str]:
 
 
 def measure(rounds: int, quick: bool) -> dict[str, dict]:
-    """Figures of every round: `{"imports" or "openings": {name: {measure: [figure, …]}}}`."""
+    """The figures of every round, `{"imports" or "openings": {name: {measure: [figure, …]}}}`."""
     with tempfile.TemporaryDirectory() as folder:
         folders = write_checkpoints(folder, SMALL if quick else {})
         return {"imports": measure_imports(rounds), "openings": measure_openings(folders, rounds)}
@@ -208,7 +208,7 @@ def comparisons(imports: dict, openings: dict) -> list[dict]:
 
 
 def compare(rounds: int, quick: bool) -> list[dict]:
-    """Rows for `run.py`; `quick` opens tiny models."""
+    """The rows for `run.py`. `quick` opens tiny models."""
     return comparisons(**measure(rounds, quick))
 
 

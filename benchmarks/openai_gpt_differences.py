@@ -1,4 +1,4 @@
-"""What changes for a user of transformers' OpenAIGPT classes, measured on both in one run.
+"""Differences for a user of transformers' OpenAIGPT classes, measured on both sides in one run.
 
     python benchmarks/openai_gpt_differences.py                 # a few minutes on 2 cores
     python benchmarks/openai_gpt_differences.py --new_tokens 8  # a quick look
@@ -63,7 +63,7 @@ def collate_ours(rows: list[dict]) -> dict[str, torch.Tensor]:
 
 def collate_peer(rows: list[dict]) -> dict[str, torch.Tensor]:
     batch = collate(rows)
-    ids, mask = batch["input_ids"], batch.pop("attention_mask")  # it cannot read [B, C, T] masks
+    ids, mask = batch["input_ids"], batch.pop("attention_mask")  # the peer cannot read [B, C, T] masks
     labels = ids.masked_fill(mask == 0, -100)
     return {**batch, "labels": labels, "mc_labels": torch.tensor([row["answer"] for row in rows])}
 
@@ -95,7 +95,7 @@ def train_once(model, collator, batch_size: int, folder: str) -> dict[str, float
 
 
 def measure_training() -> dict[str, dict[str, float]]:
-    """A plain Trainer: does the task head learn, and does the update depend on how 8 rows are cut?"""
+    """With a plain Trainer: does the task head learn, and does the update depend on how 8 rows are batched?"""
     results = {}
     peer, ours = open_both(OpenAIGPTDoubleHeadsModel, GPT1DoubleHeadsModel, **TINY, **NO_DROPOUT)
     with tempfile.TemporaryDirectory() as folder:
@@ -110,7 +110,7 @@ def measure_training() -> dict[str, dict[str, float]]:
 
 
 def measure_left_padding() -> dict[str, dict[str, float]]:
-    """Largest change of the last token's logits when 10 positions of padding are put before a row of 20."""
+    """Largest change of the last token's logits when 10 padding tokens precede a row of 20 tokens."""
     peer, ours = open_both(OpenAIGPTLMHeadModel, GPT1ForCausalLM, initializer_range=0.2, **TINY)
     ids = torch.arange(1, 21)[None]
     padded = torch.cat([torch.zeros(1, 10, dtype=torch.long), ids], dim=1)

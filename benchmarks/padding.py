@@ -1,11 +1,11 @@
-"""How much of a batch is padding, with random batches and with rows of like length together.
+"""The share of padding in a batch, with random batches and with batches of similar length.
 
     python benchmarks/padding.py --data data                       # SST-2, MRPC, RTE and Story Cloze, minutes
     python benchmarks/padding.py --data data --tasks sst2 --save   # also benchmarks/results/<date>-padding.json
 
-Batches of 32 training rows in OpenAI's BPE; the mean of three epochs. The share is that of the places of a batch
-`[B, C, T]` that hold no token. "Evaluation" reads the same rows from the longest to the shortest. The folder has the
-tasks' folders and openai_gpt_bpe/.
+Batches have 32 training rows in OpenAI's BPE, and the share is the mean of three epochs. It is the fraction of the
+positions of a batch `[B, C, T]` that are padding. "Evaluation" reads the same rows from the longest to the shortest.
+The data folder has the tasks' folders and openai_gpt_bpe/.
 """
 
 import argparse
@@ -23,7 +23,7 @@ BATCH_SIZE, NUM_EPOCHS = 32, 3
 
 
 def sequence_lengths(collator: TraversalCollator, rows: list[dict]) -> list[list[int]]:
-    """Tokens of each sequence of each row."""
+    """Number of tokens of each sequence of each row."""
     lengths = []
     for row in rows:
         mask = collator([row])["attention_mask"]

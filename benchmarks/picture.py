@@ -1,4 +1,4 @@
-"""The picture of `make bench`: a bar for every ratio. In a file of its own, so that the workers need no matplotlib."""
+"""Draws the picture of `make bench`: a bar for every ratio. A separate file, so that workers need no matplotlib."""
 
 from collections.abc import Sequence
 
@@ -12,8 +12,8 @@ COLOURS = {True: "tab:green", False: "tab:red", None: "tab:gray"}
 
 
 def draw(rows: Sequence[dict]) -> Figure:
-    """A bar for each ratio, from 1 to its median, with its spread; a black mark at its target."""
-    rows = list(rows)[::-1]  # the first on top
+    """Draws a bar for each ratio from 1 to its median, with its spread and a black mark at its target."""
+    rows = list(rows)[::-1]  # draws the first row at the top
     figure = Figure(figsize=(12, 1.4 + 0.34 * len(rows)), layout="constrained")
     axes = figure.add_subplot()
     for place, row in enumerate(rows):
@@ -34,13 +34,13 @@ def draw_row(axes, place: int, row: dict) -> None:
     axes.plot([ratio["least"], ratio["most"]], [place, place], color="black", lw=1.2)
     if row["target"] is not None:
         axes.plot(row["target"], place, color="black", marker="|", ms=13, mew=2.5)
-    # The numbers stand in a column of their own beside the axes, where no bar reaches.
+    # The numbers stand in a separate column beside the axes, where no bar reaches.
     text = f"× {format_summary(ratio, True)}  {row['peer']}"
     axes.annotate(text, (1.01, place), xycoords=("axes fraction", "data"), va="center", fontsize="small")
 
 
 def draw_scale(axes, rows: Sequence[dict]) -> None:
-    """Logarithmic, so that twice as good and half as good are as far from 1."""
+    """Draws a logarithmic scale, so that twice as good and half as good are equally far from 1."""
     ends = [1.0, *(row["ratio"][end] for row in rows for end in ("least", "most"))]
     ends += [row["target"] for row in rows if row["target"] is not None]
     axes.set_xscale("log")

@@ -1,18 +1,18 @@
-"""Attacks a playground over HTTP as a hostile visitor would, and counts what it answers.
+"""Attacks a playground over HTTP as a hostile visitor would, and counts its kinds of answers.
 
     python benchmarks/playground_attack.py            # the paper's size, some minutes
     python benchmarks/playground_attack.py --quick    # a small model
     python benchmarks/playground_attack.py --save     # also benchmarks/results/<date>-playground-attack.json
 
-`gpt1 playground` runs in a process of its own, with random weights and with Gradio's own routes open to all that can
-reach the port. The requests are those of Gradio's page, sent without one: 50 visitors at once, texts of 1 MB and
-bodies of 20 MB, paths of the server, foreign origins and hosts, broken JSON, functions that there are not, settings
-that no slider gives, uploads.
+`gpt1 playground` runs in its own process with random weights. Gradio's own routes are open to everyone who can reach
+the port. The requests are those of Gradio's page, sent without a browser: 50 visitors at once, texts of 1 MB and
+bodies of 20 MB, paths of the server, foreign origins and hosts, broken JSON, functions that do not exist, settings
+that no slider has, and uploads.
 
-Each answer is one of: done, a sentence in the page, a refusal (a status of 400 to 499, or 503 of a full queue), an
-error without a word, and a leak: a traceback, a path of the server or the content of one of its files. Exit code 1
-if there is a leak, if the server ends or does not read a text any more, or if a folder that exists is refused with
-other words than one that does not.
+Each answer is one of: done; a sentence in the page; a refusal (a status of 400 to 499, or 503 from a full queue); an
+error without a message; a leak, which is a traceback, a path of the server or the content of one of its files. The
+exit code is 1 if there is a leak, if the server ends or no longer reads a text, or if folders that exist and folders
+that do not are refused in different words.
 """
 
 import argparse
@@ -42,7 +42,7 @@ from tokenization import GPT1Tokenizer
 
 VISITORS = 50
 TEXT = "the old farmer walked to the river and sat down . " * 40
-LENGTH, TEMPERATURE, TYPED = "length", "temperature", "typed"  # what a request may set beside the text
+LENGTH, TEMPERATURE, TYPED = "length", "temperature", "typed"  # inputs that a request may set besides the text
 LEAKS = re.compile(r'Traceback \(most recent|File "/|root:x:0|site-packages', re.IGNORECASE)
 PATHS = (
     "/gradio_api/file=/etc/passwd",
@@ -97,7 +97,7 @@ FUNCTIONS = (9_999, -1, 10**30, 1.5, None, "read", [], {})
 
 
 def write_model(folder: Path, quick: bool) -> None:
-    """Random weights, and a tokenizer of a few words."""
+    """Writes a model of random weights and a tokenizer of a few words."""
     tokenizer = GPT1Tokenizer.train(iter([TEXT]), num_merges=100, show_progress=False)
     sizes = {**SMALL, "vocab_size": len(tokenizer)} if quick else {}
     torch.manual_seed(0)
@@ -106,7 +106,7 @@ def write_model(folder: Path, quick: bool) -> None:
 
 
 class Server:
-    """`gpt1 playground` in a process of its own, and the most memory that it has had."""
+    """`gpt1 playground` in its own process, and the peak of its memory."""
 
     def __init__(self, folder: Path, log: Path):
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -132,7 +132,7 @@ class Server:
         return self.process.poll() is None
 
     def wait(self) -> dict:
-        """The page's configuration, as soon as it is served."""
+        """Waits until the page is served and returns its configuration."""
         for _ in range(600):
             try:
                 return httpx.get(f"{self.address}/config", timeout=5).raise_for_status().json()
@@ -152,14 +152,14 @@ class Server:
 
 
 class Visitor:
-    """Speaks to the server as Gradio's page does; keeps the body of every answer."""
+    """Talks to the server as Gradio's page does, and keeps the body of every answer."""
 
     def __init__(self, server: Server, config: dict):
         self.server, self.client = server, httpx.Client(base_url=server.address, timeout=900)
         names = {part["id"]: part["props"].get("elem_id") for part in config["components"]}
         self.inputs, self.functions, self.ids = {}, {}, {name: number for number, name in names.items()}
         for function in config["dependencies"]:
-            if not function["backend_fn"]:  # cancels another
+            if not function["backend_fn"]:  # only cancels another function
                 continue
             self.inputs[function["id"]] = function["inputs"]
             for target, event in function["targets"]:
@@ -176,12 +176,12 @@ class Visitor:
         return [known.get(number) for number in self.inputs[function]]
 
     def call(self, button: str, event: str, values: dict) -> tuple[str, str]:
-        """Outcome and text of one press of a button."""
+        """The outcome and the text of one click on a button."""
         function = self.functions[button, event]
         body = {"data": self.data(function, values), "fn_index": function, "session_hash": self.session}
         outcome, text = self.join(body)
         for value in values.values():
-            if isinstance(value, str) and value:  # what a visitor sent tells the visitor nothing
+            if isinstance(value, str) and value:  # the visitor's own words in an answer are no leak
                 text = text.replace(html.escape(value), "…")
         return outcome, text
 
@@ -224,7 +224,7 @@ def judge_output(message: dict) -> tuple[str, str]:
 
 
 def attacks(make: Callable[[], Visitor], server: Server, folder: Path) -> dict[str, list[Callable]]:
-    """Requests by kind; those of a kind whose name ends in "at once" are sent so."""
+    """The requests by kind. If a kind's name ends in "at once", its requests are sent at the same time."""
     one = make()
     foreign = {"origin": "https://evil.example"}
     read, write, typed = (
@@ -249,7 +249,7 @@ def attacks(make: Callable[[], Visitor], server: Server, folder: Path) -> dict[s
         return request
 
     def across(method: str, path: str) -> Callable:
-        """As another site's page, whose browser shows it nothing and sends no JSON unless it is allowed to."""
+        """A request from another site's page. A browser shows that page no answer unless the server allows it."""
         asked = {**foreign, "access-control-request-method": "POST"}
 
         def request() -> tuple[str, str]:
@@ -306,7 +306,7 @@ def attacks(make: Callable[[], Visitor], server: Server, folder: Path) -> dict[s
 
 
 def measure(requests: list[Callable], at_once: bool, hidden: list[str]) -> tuple[dict, list[str]]:
-    """Figures of one kind, and what leaked."""
+    """The figures of one kind of request, and the leaked texts."""
 
     def timed(request: Callable) -> tuple[str, str, float]:
         start = time.perf_counter()
@@ -325,7 +325,7 @@ def measure(requests: list[Callable], at_once: bool, hidden: list[str]) -> tuple
 
 
 def refusals(visitor: Visitor, folder: Path) -> set[str]:
-    """The words that folders are refused with, whether they exist or not, their names left out."""
+    """The words in which existing and missing folders are refused, without the folders' names."""
     names = (str(folder), f"{folder}-none", "/etc", "/etc-none", os.path.relpath(folder), "../none", "~", "~none")
     answers = [visitor.call("open", "click", {TYPED: name})[1] for name in names]
     return {" ".join(re.findall("<p>(.*?)</p>", answer)) for answer in answers}

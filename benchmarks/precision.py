@@ -1,17 +1,21 @@
-"""Loss curves of pre-training and fine-tuning in bfloat16 beside float32, and what inference in bfloat16 changes.
+"""Loss curves of pre-training and fine-tuning in bfloat16 beside float32, and the effect of bfloat16 on inference.
 
     python benchmarks/precision.py                       # text of the project's own making; minutes on one core
     python benchmarks/precision.py --text book.txt       # pre-train on text of your own
     python benchmarks/precision.py --updates 60          # a quick look
     python benchmarks/precision.py --save                # also results/<date>-precision.json and its picture
 
-Every run has the same seeds, so that weights, rows and dropout begin alike; in bfloat16 the arithmetic runs under
-autocast (`bf16=True`) while weights, sums and losses stay float32. Fine-tuning starts from the float32 pre-training
-of the same call, reads two-choice stories of this project's small world and trains both heads. What is printed:
-the largest and the mean difference of the loss between the curves, each smoothed over `SMOOTHED` updates, since single
-updates differ by the rounding of a few tokens; the losses of a held-out set; and, of the model fine-tuned in float32,
-predictions with its weights rounded to bfloat16 (`dtype=torch.bfloat16`) and under autocast. For comparison, a float32
-run with another seed shows by how much curves differ for other reasons.
+Every run has the same seeds, so weights, rows and dropout begin alike. In bfloat16 the arithmetic runs under autocast
+(`bf16=True`), while weights, sums and losses stay float32. Fine-tuning starts from the float32 pre-training of the
+same call, reads two-choice stories of this project's small world and trains both heads. The script prints
+
+- the largest and the mean difference between the loss curves, each smoothed over `SMOOTHED` updates, because single
+  updates differ by the rounding of a few tokens;
+- the losses of a held-out set;
+- how the predictions of the model fine-tuned in float32 change with weights rounded to bfloat16
+  (`dtype=torch.bfloat16`) and under autocast.
+
+For comparison, a float32 run with another seed shows how much curves differ for other reasons.
 """
 
 import argparse
@@ -84,7 +88,7 @@ def read_texts(args: argparse.Namespace) -> list[str]:
 
 
 def pretrain(args, tokenizer, blocks: list[list[int]], is_bf16: bool, seed: int, folder: str) -> dict:
-    """Curve and held-out losses of a pre-training, whose model is left in `folder`."""
+    """Pre-trains and saves the model to `folder`. Returns the loss curve and the held-out losses."""
     rows = [{"input_ids": block, "labels": block} for block in blocks]
     held_out = rows[:: max(len(rows) // 64, 2)]
     set_seed(seed)
@@ -100,7 +104,7 @@ def pretrain(args, tokenizer, blocks: list[list[int]], is_bf16: bool, seed: int,
 
 
 def finetune(args, start: str, is_bf16: bool, seed: int, folder: str) -> dict:
-    """Curves of both losses and held-out losses of a fine-tuning, whose model is left in `folder`."""
+    """Fine-tunes and saves the model to `folder`. Returns the curves of both losses and the held-out losses."""
     tokenizer = GPT1Tokenizer.from_pretrained(start)
     config = GPT1Config.from_pretrained(start, traversal="multiple_choice")
     set_seed(seed)
@@ -130,7 +134,7 @@ def run(trainer, names: tuple[str, ...]) -> dict:
 
 
 def inference(folder: str) -> dict:
-    """What half precision changes in the predictions of one model."""
+    """How half precision changes the predictions of one model."""
     tokenizer = GPT1Tokenizer.from_pretrained(folder)
     collator = TraversalCollator(tokenizer, "multiple_choice", COLUMNS, max_length=BLOCK_LENGTH)
     batch = collator(labelled("multiple_choice", "test", 200))
@@ -161,7 +165,7 @@ def smooth(curve: list[float]) -> np.ndarray:
 
 
 def differences(runs: dict[str, dict]) -> dict[str, dict[str, dict[str, float]]]:
-    """By curve and by the run that is compared with float32."""
+    """The differences from float32, by curve and by compared run."""
     result = {}
     for name, curve in runs["float32"]["curves"].items():
         for other in list(runs)[1:]:
@@ -176,7 +180,7 @@ def differences(runs: dict[str, dict]) -> dict[str, dict[str, dict[str, float]]]
 
 
 def draw(results: dict[str, dict]) -> Figure:
-    """A panel for each loss, a line for each run."""
+    """Draws one panel per loss with one line per run."""
     panels = [
         (work, name) for work in ("pre-training", "fine-tuning") for name in results[work]["runs"]["float32"]["curves"]
     ]
@@ -225,7 +229,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     transformers.utils.logging.disable_progress_bar()
-    transformers.utils.logging.set_verbosity_error()  # the new task head is no news
+    transformers.utils.logging.set_verbosity_error()  # hides the expected warning about the new task head
 
     texts = read_texts(args)
     tokenizer = GPT1Tokenizer.train(iter(texts), num_merges=1000, show_progress=False)

@@ -6,17 +6,17 @@
     python benchmarks/pretraining.py --save                 # also benchmarks/results/<date>-pretraining.json
 
 A step is forward in training mode (dropouts 0.1), backward and fused AdamW, in float32 and under bfloat16 autocast.
-All models have the paper's size, ours and GPT-2 torch's scaled-dot-product attention; the built-in OpenAIGPT has its
-own only. Ours and the built-in read one openai-gpt checkpoint of random weights, and without dropout their losses and
-gradient norms must agree to 1e-4 before anything is measured.
+All models have the paper's size. Ours and GPT-2 use torch's scaled-dot-product attention; the built-in OpenAIGPT has
+only its own. Ours and the built-in read one openai-gpt checkpoint of random weights, and without dropout their losses
+and gradient norms must agree to 1e-4 before anything is measured.
 
-Each model runs in a process of its own, in rounds of one step of each while the others are idle, with the order turned
-round by round. What is measured: tokens per second on the clock and per CPU second of all threads, which leaves out
-what other programs of a busy machine took, and the peak of the process's resident memory. "Before" is the memory of
-interpreter, libraries, weights and the optimizer's state. Ratios are taken round by round. The fraction of the peak is
-the model's arithmetic over that of a matrix product, both per CPU second of one thread and measured in the same
-process. Cost against length is the arithmetic per CPU second of our steps of 4 × 128, 256 and 512 tokens: where it
-stays the same, a step's time grows as its arithmetic does.
+Each model runs in its own process. A round is one step of each model while the others are idle, and the order changes
+from round to round. The script measures tokens per wall-clock second, tokens per CPU second of all threads (which
+excludes the time of other programs on a busy machine) and the peak of the process's resident memory. "Before" is the
+memory of interpreter, libraries, weights and the optimizer's state. Ratios are computed round by round. The fraction
+of the peak is the model's FLOP rate divided by that of a matrix product, both per CPU second of one thread and
+measured in the same process. Cost against length is the FLOP rate per CPU second of our steps of 4 × 128, 256 and 512
+tokens: if it is constant, a step's time grows as its arithmetic does.
 """
 
 import argparse
@@ -58,8 +58,8 @@ MODEL_CLASSES = {
     GPT2: GPT2LMHeadModel,
 }
 LENGTHS = (128, 256, 512)
-# What a step should reach beside the built-in, the part of the matrix product's speed, and how much dearer than its
-# arithmetic a longer row may be.
+# Targets: speed and memory beside the built-in, the fraction of the matrix product's FLOP rate, and the FLOP rate of
+# longer rows relative to the shortest.
 SPEED_TARGET, MEMORY_TARGET, PEAK_TARGET, LENGTH_TARGET = 1.3, 2.0, 0.75, 1 / 1.2
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 MEASURES = {
@@ -72,7 +72,7 @@ MEASURES = {
 
 
 class Worker:
-    """One model, its optimizer and a batch; the methods are what the parent may ask for."""
+    """One model, its optimizer and a batch. The parent process may call its methods."""
 
     def __init__(self, name: str, folder: str, dtype: str, shape: tuple[int, int], threads: int):
         torch.set_num_threads(threads)
@@ -91,7 +91,7 @@ class Worker:
             return self.run(input_ids=self.input_ids, labels=self.input_ids, **cache).loss
 
     def compare(self) -> dict[str, float]:
-        """Loss and gradient norm without dropout, in float32."""
+        """Loss and gradient norm in float32 without dropout."""
         self.model.eval()
         loss = self.model(input_ids=self.input_ids, labels=self.input_ids).loss
         loss.backward()
@@ -102,11 +102,11 @@ class Worker:
         return values
 
     def resident_before(self) -> float:
-        """Resident MiB of interpreter, libraries, weights and optimizer; after a step, which makes the last."""
+        """Resident MiB of interpreter, libraries, weights and optimizer state, which the first step creates."""
         return resident_bytes() / MIB
 
     def step(self) -> dict[str, float]:
-        """What one forward, backward and update takes."""
+        """Time and memory of one forward, backward and update."""
         reset_peak()
         start, cpu_start = time.perf_counter(), time.process_time()
         self.loss().backward()
@@ -122,16 +122,16 @@ class Worker:
         }
 
     def take_length(self, length: int) -> None:
-        """Rows of another length from now on; one step is made to warm up."""
+        """Switches to rows of another length, and runs one step to warm up."""
         self.input_ids = torch.randint(self.model.config.vocab_size, (self.input_ids.shape[0], length))
         self.step()
 
     def flops_per_cpu_second(self) -> float:
-        """The arithmetic of a step over its CPU seconds, in GFLOP / s."""
+        """The FLOPs of a step divided by its CPU seconds, in GFLOP / s."""
         return self.step()["tokens_per_cpu_second"] * self._flops_per_token() / 1e9
 
     def _flops_per_token(self) -> float:
-        """Of ours for all: the models do the same arithmetic, but only ours holds it in plain linear layers."""
+        """Training FLOPs per token, the same for all models. Only ours keeps them all in plain linear layers."""
         config = self.model.config
         blocks = 12 * config.n_layer * config.n_embd**2
         attention = 12 * config.n_layer * config.n_embd * self.input_ids.shape[1]
@@ -142,7 +142,7 @@ class Worker:
         return flops
 
     def _peak_flops(self, size: int = 1024, rounds: int = 10) -> float:
-        """As `measure_peak_flops`, which reads the clock on the wall, per CPU second."""
+        """Like `measure_peak_flops`, but per CPU second instead of per wall-clock second."""
         matrix = torch.full((size, size), 0.5, dtype=self.dtype)
         best = float("inf")
         for _ in range(rounds):
@@ -167,7 +167,7 @@ def measure(names: list[str], folders: dict, dtype: str, shape: tuple[int, int],
         }
         values = {name: ask[name]("compare") for name in (OURS, PEER)}
         check_agreement(values)
-        for name in names:  # warm-up: compiles and makes the optimizer's state
+        for name in names:  # warm-up: compiles and creates the optimizer state
             ask[name]("step")
         before = {name: ask[name]("resident_before") for name in names}
         steps: dict[str, list[dict[str, float]]] = {name: [] for name in names}
@@ -191,12 +191,12 @@ def measure_lengths(folder: str, lengths: Sequence[int], batch: int, rounds: int
 
 
 def ratios(ours: dict[str, list[float]], peer: dict[str, list[float]]) -> dict[str, list[float]]:
-    """Ours over the other's, round by round."""
+    """Our figure divided by the peer's, round by round."""
     return {name: [a / b for a, b in zip(ours[name], peer[name], strict=True)] for name in MEASURES}
 
 
 def summaries(columns: dict[str, dict[str, list[float]]], float32: dict) -> dict[str, dict[str, dict]]:
-    """Medians and ranges of each model and of ours over each other; of bfloat16 over the built-in's float32 too."""
+    """Medians and ranges of each model and of our ratio to each peer, for bfloat16 also to OpenAIGPT in float32."""
     table = dict(columns)
     for name in columns:
         if name != OURS:
@@ -220,13 +220,13 @@ def print_result(result: dict) -> None:
 
 
 def write_checkpoints(folder: str, **sizes: int) -> dict[str, str]:
-    """The built-in models' by `write_peers`; ours reads openai-gpt's."""
+    """Writes the checkpoints of the built-in models by `write_peers`. Ours reads that of openai-gpt."""
     folders = write_peers(folder, sizes)
     return folders | dict.fromkeys((OURS, COMPILED), folders[PEER])
 
 
 def compare(rounds: int, threads: int, quick: bool) -> list[dict]:
-    """Rows for `run.py`; `quick` trains tiny models on short rows."""
+    """The rows for `run.py`. `quick` trains tiny models on short rows."""
     batch, lengths = (2, (16, 32)) if quick else (4, LENGTHS)
     with tempfile.TemporaryDirectory() as folder:
         folders = write_checkpoints(folder, **({**SMALL, "n_positions": max(lengths)} if quick else {}))
@@ -239,7 +239,7 @@ def compare(rounds: int, threads: int, quick: bool) -> list[dict]:
 
 
 def step_comparisons(work: str, columns: dict[str, dict[str, list[float]]]) -> list[dict]:
-    """Rows of one dtype."""
+    """The rows of one dtype."""
     ours, rows = columns[OURS], []
     for peer in (PEER, GPT2):
         speed, memory = (SPEED_TARGET, MEMORY_TARGET) if peer == PEER else (None, None)
@@ -258,7 +258,7 @@ def step_comparisons(work: str, columns: dict[str, dict[str, list[float]]]) -> l
 
 
 def length_comparisons(columns: dict[int, list[float]], batch: int) -> list[dict]:
-    """What a FLOP costs in a step of longer rows, beside one of the shortest."""
+    """The cost of a FLOP in a step of longer rows, relative to a step of the shortest rows."""
     shortest, *others = columns
     peer = f"ours, {batch} × {shortest}"
     return [

@@ -41,12 +41,12 @@ from harness import machine, save_result
 from modeling_gpt1.storage.writing import write_atomically
 from tokenization import GPT1Tokenizer, load_blocks, training_texts
 
-# Warm-up is in updates, a batch in blocks an update. Dropout is that of all places that the family has.
+# Warm-up is in updates, batch in blocks per update. One dropout value applies to all dropouts of the family.
 BASES = {
     "transformer": dict(learning_rate=2e-3, batch=8, warmup=200, dropout=0.0, beta2=0.999, initializer_range=0.035),
     "lstm": dict(learning_rate=2e-3, batch=8, warmup=40, dropout=0.1, beta2=0.999, initializer_range=0.02),
 }
-# What is tried for each setting. Settings and values stand in the order of what they are expected to tell.
+# The values tried for each setting. Settings and values stand in the order of their expected information.
 VALUES = {
     "learning_rate": (4e-3, 1e-3, 3e-3, 1.5e-3, 2e-3, 6e-3),
     "batch": (4, 2, 8),
@@ -62,9 +62,9 @@ MODELS = {
 DROPOUTS = {"transformer": ("embd_pdrop", "resid_pdrop", "attn_pdrop"), "lstm": ("embd_pdrop", "resid_pdrop")}
 NUM_MERGES, BLOCK_LENGTH, HELD_OUT_BLOCKS, SEED = 8000, 512, 256, 42
 SWEEP_TOKENS = 740 * 8 * BLOCK_LENGTH
-PART_TOKENS = 750_000  # from one evaluation and checkpoint to the next: some 5 minutes of one core
+PART_TOKENS = 750_000  # between evaluations and checkpoints, about 5 minutes on one core
 CLEARLY_WORSE = 1.05  # × the best perplexity of the round
-PLATEAU = 0.9  # × the unigram perplexity: who does no better has learnt the words' frequencies only
+PLATEAU = 0.9  # × the unigram perplexity: a model no better than this has learnt only word frequencies
 
 
 # ---- What all runs share
@@ -83,7 +83,7 @@ def read_json(path: Path) -> dict | None:
 
 
 def prepare(arguments: argparse.Namespace) -> None:
-    """Makes tokenizer, blocks and facts about the text once. The blocks lie in the cache of `datasets`."""
+    """Makes the tokenizer, the blocks and the facts about the text once. The blocks are in the cache of `datasets`."""
     if read_json(arguments.text_folder / "facts.json") is not None:
         return
     tokenizer = GPT1Tokenizer.train(training_texts(arguments.train_files), NUM_MERGES)
@@ -108,7 +108,7 @@ def run_folder(arguments: argparse.Namespace, settings: dict) -> Path:
 
 
 def updates_of(settings: dict) -> tuple[int, int]:
-    """Updates of a run, and of one of its equal parts."""
+    """The number of updates of a run, and of each of its equal parts."""
     parts = max(1, round(settings["tokens"] / PART_TOKENS))
     part = max(1, round(settings["tokens"] / (parts * settings["batch"] * BLOCK_LENGTH)))
     return parts * part, part
@@ -132,7 +132,7 @@ def pretraining_flags(arguments: argparse.Namespace, settings: dict, output_dir:
         "adam_beta2": settings["beta2"],
         "seed": settings["seed"],
         "bf16": True,
-        "use_cpu": not torch.cuda.is_available(),  # bf16 on a CPU needs the word
+        "use_cpu": not torch.cuda.is_available(),  # bf16 on a CPU needs this flag
         "logging_steps": max(1, part // 10),
         "eval_strategy": "steps",
         "eval_steps": part,
@@ -148,7 +148,7 @@ def pretraining_flags(arguments: argparse.Namespace, settings: dict, output_dir:
 
 
 def is_of_sweep(arguments: argparse.Namespace, settings: dict) -> bool:
-    """The others are winners, which keep their checkpoints for learning curves of tasks."""
+    """Whether a run belongs to the sweep. Other runs are winners and keep their checkpoints for learning curves."""
     return settings["tokens"] == arguments.tokens
 
 
@@ -157,11 +157,11 @@ def read_result(arguments: argparse.Namespace, settings: dict) -> dict | None:
 
 
 def finish(arguments: argparse.Namespace, settings: dict) -> dict | None:
-    """Runs what is not finished; gives the result, or None where the command failed."""
+    """Runs the command unless it is finished. Returns the result, or None if the command failed."""
     folder = run_folder(arguments, settings)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
-        # The command inherits the lock: a successor of this script waits for a command that outlived it.
+        # The command inherits the lock. If it outlives this script, the next start of the script waits for it.
         lock_descriptor(lock.fileno())
         result = read_result(arguments, settings)
         if result is not None:
@@ -183,7 +183,7 @@ def finish(arguments: argparse.Namespace, settings: dict) -> dict | None:
 
 
 def run_command(command: list[str], threads: int, folder: Path, lock: int) -> int:
-    """Runs the command to its end and counts the processor time of all attempts; gives the exit status."""
+    """Runs the command to its end, counts the CPU time of all attempts and returns the exit status."""
     path = folder / "processor_seconds.json"
     before = read_json(path) or {"attempts": 0, "seconds": 0}
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "RAYON_NUM_THREADS": str(threads)}
@@ -191,7 +191,7 @@ def run_command(command: list[str], threads: int, folder: Path, lock: int) -> in
         process = psutil.Popen(command, stdout=output, stderr=output, env=environment, pass_fds=(lock,))
     try:
         while True:
-            times = process.cpu_times()  # is there until the process is waited for
+            times = process.cpu_times()  # available until the process is waited for
             seconds = round(before["seconds"] + times.user + times.system, 1)
             write_json(path, {"attempts": before["attempts"] + 1, "seconds": seconds})
             try:
@@ -199,17 +199,17 @@ def run_command(command: list[str], threads: int, folder: Path, lock: int) -> in
             except psutil.TimeoutExpired:
                 continue
     finally:
-        if process.is_running():  # this script was told to end
+        if process.is_running():  # this script is being terminated
             process.terminate()
 
 
 def read_output(folder: Path) -> dict:
-    """Perplexities, losses, tokens and times of a run, from what the command wrote."""
+    """Perplexities, losses, tokens and times of a run, read from the command's files."""
     records = read_json(folder / "model" / "trainer_state.json")["log_history"]
     losses = {record["step"]: record["loss"] for record in records if "loss" in record}
     perplexities = {}
     for record in records:
-        if "eval_perplexity" in record:  # after the last update there is a second one: of all held-out blocks
+        if "eval_perplexity" in record:  # the last update has a second evaluation, on all held-out blocks
             perplexities.setdefault(record["step"], record["eval_perplexity"])
     at_the_end = read_json(folder / "model" / "all_results.json")
     return {
@@ -228,7 +228,7 @@ def read_output(folder: Path) -> dict:
 
 
 def score(result: dict) -> float:
-    """Perplexity; infinite for a run that diverged."""
+    """The perplexity, which is infinite for a run that diverged."""
     return math.inf if result["perplexity"] is None else result["perplexity"]
 
 
@@ -240,7 +240,7 @@ def sweep(arguments: argparse.Namespace, act: Callable[[dict], dict | None]) -> 
         for row in in_turns(plans.values()):
             rows.append({**row, "result": act(row["settings"])})
         if any(row["result"] is None for row in rows):
-            return rows  # the next round's base is not known
+            return rows  # the next round's base is not known yet
         last = rows[-sum(map(len, plans.values())) :]
         following = {family: next_recipe(last, family) for family in recipes}
         # A family is done when no change was better than its base.
@@ -249,7 +249,7 @@ def sweep(arguments: argparse.Namespace, act: Callable[[dict], dict | None]) -> 
 
 
 def single_changes(arguments: argparse.Namespace, number: int, family: str, base: dict, values: dict) -> list[dict]:
-    """The base, then each value of each setting in its place."""
+    """The base recipe, then the base with one setting changed, for each value of each setting."""
     common = {"family": family, "tokens": arguments.tokens, "seed": SEED}
     rows = [{"stage": f"round {number}", "changed": None, "settings": {**common, **base}}]
     for name in VALUES:
@@ -259,7 +259,7 @@ def single_changes(arguments: argparse.Namespace, number: int, family: str, base
 
 
 def next_recipe(rows: list[dict], family: str) -> tuple[dict, dict]:
-    """From a finished round: a base with the best value of each setting, and the values that may still be better."""
+    """The next base from a finished round, with the best value of each setting, and the values worth trying again."""
     own = [row for row in rows if row["settings"]["family"] == family]
     limit = CLEARLY_WORSE * min(score(row["result"]) for row in own)
     base, values = {}, {}
@@ -271,12 +271,12 @@ def next_recipe(rows: list[dict], family: str) -> tuple[dict, dict]:
 
 
 def in_turns(lists) -> list:
-    """The first of each list, then the second of each."""
+    """The first item of each list, then the second of each, and so on."""
     return [item for item in chain.from_iterable(zip_longest(*lists)) if item is not None]
 
 
 def winners(arguments: argparse.Namespace, act: Callable[[dict], dict | None]) -> list[dict]:
-    """Rows of the best recipe of each family on more tokens."""
+    """The rows that train the best recipe of each family on more tokens."""
     paths = sorted((arguments.work_dir / "runs").glob("*/result.json"))
     found = [result for result in map(read_json, paths) if is_of_sweep(arguments, result)]
     rows = []
@@ -310,7 +310,7 @@ def table(arguments: argparse.Namespace, rows: list[dict]) -> str:
             lines.append(f"{start} {updates_of(settings)[0]:7} to do")
             continue
         figures = [result[name] for name in ("perplexity", "perplexity_of_all_blocks", "training_loss")]
-        figures = [math.nan if figure is None else figure for figure in figures]  # a run that diverged
+        figures = [math.nan if figure is None else figure for figure in figures]  # None is a run that diverged
         start += " {:7} {:10.1f} {:6.1f} {:10.3f}".format(result["updates"], *figures)
         mark = "  plateau" if score(result) >= PLATEAU * unigram else ""
         lines.append(f"{start} {result['processor_seconds'] / 60:7.1f}{mark}")
@@ -342,7 +342,7 @@ def main() -> int:
         str(arguments.books / split / "*.txt") for split in ("train", "validation")
     )
     sizes = {f"{path.parent.name}/{path.name}": path.stat().st_size for path in arguments.books.glob("*/*.txt")}
-    arguments.text = digest(sizes)  # other books make other runs
+    arguments.text = digest(sizes)  # runs on other books are other runs
     arguments.text_folder = arguments.work_dir / f"text-{arguments.text}"
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # ends the running command too
     if not arguments.list:

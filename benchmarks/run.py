@@ -4,16 +4,16 @@
     python benchmarks/run.py --only loading pretraining  # some
     python benchmarks/run.py --quick --rounds 1          # tiny models and inputs: a check of the scripts, in minutes
 
-A script of `SCRIPTS` has a function `compare(rounds, threads, quick)`, without `threads` where it has no use for them,
-that returns rows made by `harness.comparison`. A script that fails does not stop the others: its error is printed and
-saved, the rows of the others too, and the exit code is 1.
+Every script of `SCRIPTS` has a function `compare(rounds, threads, quick)` that returns rows made by
+`harness.comparison`. Some of these functions have no `threads`. A script that fails does not stop the others: its
+error is printed and saved with the others' rows, and the exit code is 1.
 
 Written to `--output`, by default `benchmarks/results/`, after each script: `<date>-bench.json` and `<date>-bench.png`.
 Scripts that ran earlier the same day stay there until they run again. A quick run says nothing about speed: it has no
 targets, and writes only where `--output` says so.
 
-Not here, because they compare behaviour or need a trained checkpoint, books or much time: openai_gpt_differences.py,
-bpe_training.py, corpus_preparation.py and kill_and_resume.py.
+Some scripts are not run here, because they compare behaviour or need a trained checkpoint, books or much time:
+openai_gpt_differences.py, bpe_training.py, corpus_preparation.py and kill_and_resume.py.
 """
 
 import argparse
@@ -33,14 +33,14 @@ SCRIPTS = ("pretraining", "finetuning", "generation", "scoring", "tokenizer_pari
 
 
 def run_script(name: str, rounds: int, threads: int, quick: bool) -> dict:
-    """Rows, seconds and error of one script: `{"rows": […], "seconds": …, "error": None or text}`."""
+    """Runs one script. Returns `{"rows": […], "seconds": …, "error": None or text}`."""
     start, rows, error = time.perf_counter(), [], None
     try:
         compare: Callable = importlib.import_module(name).compare
         settings = {"rounds": rounds, "threads": threads, "quick": quick}
         taken = inspect.signature(compare).parameters
         rows = compare(**{setting: value for setting, value in settings.items() if setting in taken})
-    except Exception:  # whatever went wrong in one script, the others' figures are worth having
+    except Exception:  # an error in one script must not lose the figures of the others
         error = traceback.format_exc()
     if quick:
         rows = [{**row, "target": None} for row in rows]
@@ -60,7 +60,7 @@ def run_all(names: Sequence[str], options: argparse.Namespace, about: dict, fold
 
 
 def report(outcomes: dict[str, dict]) -> str:
-    """The table of all rows, how many targets are met, and what failed."""
+    """The table of all rows, the number of targets met, and the scripts that failed."""
     rows = rows_of(outcomes)
     lines = [comparison_table(rows) if rows else "No script has given a row."]
     judged = [is_met(row) for row in rows if row["target"] is not None]
@@ -82,7 +82,7 @@ def rows_of(outcomes: dict[str, dict]) -> list[dict]:
 
 
 def expected_time(names: Sequence[str], rounds: int, threads: int, folder: Path = RESULTS) -> str:
-    """What the newest saved run says of how long these scripts take."""
+    """The expected time of these scripts, from the newest saved run."""
     saved = sorted(folder.glob("*-bench.json"))
     if not saved:
         return "How long this takes is not known: no run has been saved yet. Reckon with hours."
@@ -137,7 +137,7 @@ def save(outcomes: dict[str, dict], options: argparse.Namespace, about: dict, fo
     results |= {name: {**settings, **outcome} for name, outcome in outcomes.items()}
     save_result("bench", about, results, folder)
     if rows := rows_of(results):
-        from picture import draw  # here: the processes of the scripts import this file too
+        from picture import draw  # here because the scripts' processes import this file too
 
         picture = path.with_suffix(".png")
         draw(rows).savefig(picture, dpi=120)

@@ -1,24 +1,24 @@
-"""Speed and memory of scoring the answers to RACE's questions, beside scoring each of them whole.
+"""Speed and memory of scoring the answers to RACE's questions, beside scoring each whole sequence.
 
     python benchmarks/scoring.py            # 117 M parameters, 8 questions of 4 answers; some minutes a round
     python benchmarks/scoring.py --quick    # a tiny model and 2 questions: a check that it runs
     python benchmarks/scoring.py --save     # also benchmarks/results/<date>-scoring.json
 
-Scored is what the zero-shot heuristic asks for: the log-probability of every token of every answer, given document and
-question. Three ways read one openai-gpt checkpoint of random weights:
+The task is that of the zero-shot heuristic: the log-probability of every token of every answer, given the document and
+the question. Three methods read one openai-gpt checkpoint of random weights:
 
 - `CausalLMScorer`, which encodes each document once;
-- the same with `share_contexts=False`, in batches too, and with logits of the answers alone;
-- transformers' OpenAIGPTLMHeadModel, a question's answers after each other: logits of the whole sequence, log-softmax
-  at the answer.
+- `CausalLMScorer` with `share_contexts=False`, also in batches and with logits of the answers only;
+- transformers' OpenAIGPTLMHeadModel, one answer after the other, with logits of the whole sequence and log-softmax at
+  the answer.
 
-Their log-probabilities must agree to 1e-4 before anything is measured. Questions are drawn from RACE's validation
-sets in OpenAI's BPE where the folder that `GPT1_DATA_DIR` names has race/ and openai_gpt_bpe/, else random ids as many
-as there: documents and questions of 75 to 505 tokens, 340 on average, and answers of 1 to 13.
+Their log-probabilities must agree to 1e-4 before anything is measured. Questions are drawn from RACE's validation sets
+in OpenAI's BPE if the folder named by `GPT1_DATA_DIR` has race/ and openai_gpt_bpe/, and otherwise are random ids of
+such lengths: documents and questions of 75 to 505 tokens, 340 on average, and answers of 1 to 13.
 
-Each way runs in a process of its own, in rounds of one pass over all questions each while the others are idle, with
-the order turned round by round. What is measured: seconds on the clock, CPU seconds of all threads, which leave out
-what other programs of a busy machine took, and the peak of the process's resident memory during the pass.
+Each method runs in its own process. A round is one pass of each method over all questions while the others are idle,
+and the order changes from round to round. The script measures wall-clock seconds, CPU seconds of all threads, which
+exclude the time of other programs on a busy machine, and the peak of the process's resident memory during the pass.
 """
 
 import argparse
@@ -52,12 +52,12 @@ from modeling_gpt1 import CausalLMScorer, GPT1ForCausalLM
 
 OURS, WHOLE, PEER = "CausalLMScorer", "CausalLMScorer, answers whole", "OpenAIGPTLMHeadModel"
 NUM_QUESTIONS, NUM_ANSWERS = 8, 4
-TARGET = 3.0  # of the ratios of time
+TARGET = 3.0  # for the ratios of time
 TOLERANCE = 1e-4
 
 
 class Worker:
-    """One way of scoring; the methods are what the parent may ask for."""
+    """One way of scoring. The parent process may call its methods."""
 
     def __init__(self, name: str, folder: str, threads: int, questions: list[tuple[list[int], list[list[int]]]]):
         torch.set_num_threads(threads)
@@ -87,7 +87,7 @@ class Worker:
 
 
 def make_questions(number: int, config: OpenAIGPTConfig) -> list[tuple[list[int], list[list[int]]]]:
-    """Document and question, and answers, in token ids; each fits into the model's positions with its answers."""
+    """Token ids of document and question, and of the answers. Each fits the model's positions with its answers."""
     data_dir = os.environ.get("GPT1_DATA_DIR")
     if data_dir is None or config.vocab_size < OpenAIGPTConfig().vocab_size:
         questions = random_questions(number, config.vocab_size)
@@ -115,7 +115,7 @@ def race_questions(number: int, data_dir: Path) -> list[tuple[list[int], list[li
     rows = [json.loads(line) for path in paths for line in path.read_text(encoding="utf-8").splitlines()]
     rows = random.Random(0).sample(rows, number)
     requests = [request for row in rows for request in get_heuristic("race").requests(row)]
-    # Words are encoded one by one, so that document and answer can be encoded apart.
+    # The BPE encodes word by word, so document and answer can be encoded separately.
     return [(tokenizer(context)["input_ids"], tokenizer(list(answers))["input_ids"]) for context, answers in requests]
 
 
@@ -138,14 +138,14 @@ def measure(folder: str, questions: list, rounds: int, threads: int) -> dict[str
     figures = {name: [] for name in names}
     with ExitStack() as stack:
         ask = {name: stack.enter_context(running_worker(Worker, name, folder, threads, questions)) for name in names}
-        check_agreement({name: ask[name]("score") for name in names})  # and warm-up
+        check_agreement({name: ask[name]("score") for name in names})  # also warms up
         for name in in_turns(names, rounds):
             figures[name].append(ask[name]("measure"))
     return figures
 
 
 def compare(rounds: int, threads: int, quick: bool) -> list[dict]:
-    """The rows of `make bench`; `quick` takes a tiny model, whose ratios mean nothing."""
+    """The rows of `make bench`. `quick` takes a tiny model, whose ratios mean nothing."""
     torch.manual_seed(0)
     transformers.utils.logging.disable_progress_bar()
     config = OpenAIGPTConfig(**(SMALL if quick else {}))

@@ -1,14 +1,15 @@
 """How often GPT1Tokenizer equals the released preparation on a folder of books, and its speed beside a peer.
 
-The peer is transformers' OpenAIGPTTokenizer with the same vocabulary; the reference is ftfy + the released punctuation
-rules + spaCy + BPE (tests/tokenization/oracle.py). On one thread a second peer shows what `encodings_on_demand.py`
-gains: GPT1Tokenizer with transformers' own encoding.
+The peer is transformers' OpenAIGPTTokenizer with the same vocabulary. The reference is ftfy + the released punctuation
+rules + spaCy + BPE (tests/tokenization/oracle.py). On one thread there is a second peer, GPT1Tokenizer with
+transformers' own encoding, which shows the gain of `encodings_on_demand.py`.
 
-Speed: novels as paragraphs in one batch, whole documents of growing length (the cost of a byte must not grow with
-them), and 1,000,000 short rows, through `tokenizer(list)` and through `datasets.map`, on one and two threads, each
-tokenizer in a process of its own. A round takes its share of the rows, so that all rounds together take all of them.
-Where the data folder is absent, agreement is not measured, and the speed is that of text made here: sentences of
-invented words, frequent ones short and rare ones long, with the punctuation of prose, and a BPE trained on them.
+Speed is measured on novels as paragraphs in one batch, on whole documents of growing length (the cost per byte must
+not grow with the length), and on 1,000,000 short rows, through `tokenizer(list)` and through `datasets.map`, on one
+and two threads. Each tokenizer runs in its own process. Each round takes its share of the rows, so that all rounds
+together take all rows. Without the data folder, agreement is not measured, and speed is measured on generated text:
+sentences of invented words, frequent ones short and rare ones long, with the punctuation of prose, and a BPE trained
+on them.
 
     python benchmarks/tokenizer_parity.py --data data                # its books/validation, openai_gpt_bpe and sst2
     GPT1_DATA_DIR=data python benchmarks/tokenizer_parity.py         # the same
@@ -55,14 +56,14 @@ DOCUMENT_MEGABYTES = (0.5, 1, 2, 5)
 
 
 class EncodingInFull(GPT1Tokenizer):
-    """With the encoding of transformers, which makes every field at once."""
+    """A GPT1Tokenizer with transformers' own encoding, which makes every field at once."""
 
     def _encode_plus(self, *texts, **options):
         return TokenizersBackend._encode_plus(self, *texts, **{**options, "split_special_tokens": True})
 
 
 def load_oracle():
-    """The oracle's module, which lives with the tests."""
+    """Imports the oracle's module, which is in the tests' folder."""
     spec = importlib.util.spec_from_file_location("oracle", ROOT / "tests" / "tokenization" / "oracle.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -70,12 +71,12 @@ def load_oracle():
 
 
 def paragraphs_of(book: Path) -> list[str]:
-    """A paragraph a line; blank lines lie between."""
+    """The paragraphs of a book, which has one per line and blank lines between them."""
     return [line for line in book.read_text(encoding="utf-8").split("\n") if line.strip()]
 
 
 def wrong_tokens(expected: list[int], found: list[int]) -> int:
-    """Number of tokens in the places where two id lists differ."""
+    """Number of tokens in the spans where two lists of ids differ."""
     if expected == found:
         return 0
     matcher = difflib.SequenceMatcher(None, expected, found, autojunk=False)
@@ -83,7 +84,7 @@ def wrong_tokens(expected: list[int], found: list[int]) -> int:
 
 
 def agreement(expected: list[list[int]], found: list[list[int]]) -> dict:
-    """Paragraphs that are equal, and tokens outside the places that differ, of all."""
+    """Counts of equal paragraphs and of tokens outside differing spans, with the totals."""
     wrong = [wrong_tokens(a, b) for a, b in zip(expected, found, strict=True)]
     tokens = sum(map(len, expected))
     return {
@@ -105,7 +106,7 @@ def vocab_and_merges(tokenizer) -> tuple[dict, list]:
 
 
 def measure_agreement(data: Path) -> list[dict]:
-    """Agreement a book of both tokenizers with the reference."""
+    """Agreement of both tokenizers with the reference, book by book."""
     vocab, merges = vocab_and_merges(released_tokenizer(data / "openai_gpt_bpe"))
     tokenizers = {name: make_tokenizer(name, vocab, merges) for name in (OURS, PEER)}
     oracle = load_oracle().Oracle(vocab, merges)
@@ -124,7 +125,7 @@ def measure_agreement(data: Path) -> list[dict]:
 
 @dataclass
 class Material:
-    """What is tokenised: paragraphs, documents by length in MB, and short rows that are repeated."""
+    """The texts to tokenise: paragraphs, documents by length in MB, and short rows that are repeated."""
 
     vocab: dict
     merges: list
@@ -135,7 +136,7 @@ class Material:
 
 
 def load_material(data: Path, rounds: int, quick: bool) -> Material:
-    """From the data folder, or made here where that is absent."""
+    """Material from the data folder, or generated if the folder is absent."""
     megabytes = DOCUMENT_MEGABYTES[: 2 if quick else None]
     books = sorted((data / "books" / "validation").glob("*.txt"))
     sentences = data / "sst2" / "train.jsonl"
@@ -160,7 +161,7 @@ def load_material(data: Path, rounds: int, quick: bool) -> Material:
 
 
 def made_sentences(count: int) -> list[str]:
-    """Sentences of invented words: the n-th word is drawn in proportion to 1 / n and grows longer with n."""
+    """Sentences of invented words. The n-th word's frequency is proportional to 1 / n, and its length grows with n."""
     generator = random.Random(1)
     syllables = [a + b for a in "bcdfghklmnprstvw" for b in ("a", "e", "i", "o", "u", "an", "er", "ing")]
     words = ["".join(generator.choices(syllables, k=1 + len(str(number)) // 2)) for number in range(1, 20_001)]
@@ -174,7 +175,7 @@ def made_sentences(count: int) -> list[str]:
 
 
 class TokenizerWorker:
-    """One tokenizer in a process of its own; the number of threads is that of the process's environment."""
+    """One tokenizer in its own process. The process's environment sets the number of threads."""
 
     def __init__(self, name: str, material: Material):
         self.tokenizer = make_tokenizer(name, material.vocab, material.merges)
@@ -185,7 +186,7 @@ class TokenizerWorker:
         self.tokenizer(texts, add_special_tokens=False, verbose=False)
 
     def run(self, work: str, size: float) -> dict[str, float]:
-        """Does a work once: MB per second by clock and by processor time, and the peak of memory above the start."""
+        """Does a work once. Returns MB per wall-clock and per CPU second, and the peak of memory above the start."""
         chosen = getattr(self, f"{work}_of")(size)
         num_bytes = sum(len(text.encode()) for text in chosen)
         before = resident_bytes()
@@ -235,7 +236,7 @@ class TokenizerWorker:
 
 
 def works_of(material: Material) -> list[tuple[str, float, str]]:
-    """Method, size and description of every work."""
+    """The method, size and description of every work."""
     megabytes = sum(len(paragraph.encode()) for paragraph in material.paragraphs) / 1e6
     rows = f"{material.rows_a_round:,} short rows a round"
     return [
@@ -247,7 +248,7 @@ def works_of(material: Material) -> list[tuple[str, float, str]]:
 
 
 def started_worker(stack: ExitStack, name: str, material: Material, threads: int):
-    """A worker whose thread pool has so many threads: it is sized when the process first needs it."""
+    """Starts a worker with a thread pool of `threads` threads. The pool gets its size when it is first used."""
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if threads > 1 else "false"
     os.environ["RAYON_NUM_THREADS"] = str(threads)
     return stack.enter_context(running_worker(TokenizerWorker, name, material))
@@ -258,9 +259,9 @@ def compare(rounds: int, quick: bool, data: Path | None = None) -> list[dict]:
     The rows of `harness.comparison`: speed of the tokenizers on one and two threads, and memory on many short rows.
 
     Args:
-        rounds: passes of each, in turns.
-        quick: less text, documents of 0.5 and 1 MB alone, 20,000 rows a round.
-        data: folder of the data sets; `GPT1_DATA_DIR` or "data" if left out, made text where it is absent.
+        rounds: number of passes of each tokenizer, in turns.
+        quick: take less text, only documents of 0.5 and 1 MB, and 20,000 rows per round.
+        data: folder of the data sets, by default `GPT1_DATA_DIR` or "data". If absent, the text is generated.
     """
     material = load_material(data or default_data(), rounds, quick)
     rows = []
@@ -268,7 +269,7 @@ def compare(rounds: int, quick: bool, data: Path | None = None) -> list[dict]:
         with ExitStack() as stack:
             ask = {name: started_worker(stack, name, material, threads) for name in names}
             for name in ask:
-                ask[name]("run", "paragraphs", 0)  # the cache of words is full before the clock runs
+                ask[name]("run", "paragraphs", 0)  # fills the word cache before the measurement
             for work, size, description in works_of(material):
                 figures = {name: [] for name in ask}
                 for name in in_turns(list(ask), rounds):
@@ -302,7 +303,7 @@ def total(rows: list[dict], tokenizer: str) -> dict:
 
 
 def print_agreement(rows: list[dict]) -> None:
-    """A line a book and tokenizer."""
+    """Prints one line per book and tokenizer."""
     rows = rows + [total(rows, name) for name in (OURS, PEER)]
     print(f"{'book':<28}{'tokenizer':<20}{'paragraphs':>11}{'exact %':>10}{'tokens':>10}{'equal %':>10}")
     for row in rows:

@@ -5,8 +5,8 @@ The file (.jsonl, .csv or .parquet) has a text and a class in each row; the clas
     python examples/finetune_own_file.py --train_file reviews.csv --validation_file held_out.csv \
         --text body --label verdict --model openai-community/openai-gpt --output_dir out/reviews
 
-Two texts per row, numbers to predict, or several answers to choose from: change `TRAVERSAL` and the columns. README's
-table of traversals has their roles.
+For two texts per row, numbers to predict or several answers to choose from, change `TRAVERSAL` and the columns. The
+README's table of traversals lists their roles.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ TRAVERSAL = "classification"  # or entailment, similarity, multiple_choice
 
 @dataclass
 class Arguments:
-    """What to fine-tune on what."""
+    """Which model to fine-tune on which file."""
 
     train_file: str = field(metadata={"help": "Rows to train on."})
     validation_file: str = field(metadata={"help": "Rows to evaluate on."})
@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
     trainer.save_model()
     trainer.log_metrics("eval", trainer.evaluate())
 
-    # The saved folder knows the names of the classes, and opens wherever transformers is.
+    # The saved folder knows the names of its classes, and the pipeline opens it by its path.
     classify = pipeline("text-classification", training_args.output_dir, device=training_args.device)
     texts = rows["validation"][:3][args.text]
     for text, answer in zip(texts, classify(texts), strict=True):

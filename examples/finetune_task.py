@@ -4,7 +4,7 @@
     python examples/finetune_task.py --task story_cloze --data_dir data --model out/books --output_dir out/cloze \
         --num_train_epochs 5 --lm_coef 0
 
-`gpt1 finetune` does this too, checks more before it starts, predicts, resumes and uploads.
+`gpt1 finetune` does this too. It also checks more before it starts, predicts, resumes and uploads.
 """
 
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from tokenization import get_task, load_task
 
 @dataclass
 class Arguments:
-    """What to fine-tune on what."""
+    """Which model to fine-tune on which task."""
 
     task: str = field(default="rte", metadata={"help": "A task of the paper, such as sst2, stsb, race."})
     data_dir: str | None = field(default=None, metadata={"help": "Folder with its files. Default: download."})

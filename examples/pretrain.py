@@ -2,8 +2,8 @@
 
     python examples/pretrain.py --train_files books/train --validation_files books/validation --output_dir out/books
 
-A file of the folders is a document. Each evaluation prints the held-out perplexity and a sample. `gpt1 pretrain` does
-this too, on more kinds of text, and resumes and uploads.
+Each file of the folders is one document. Each evaluation prints the held-out perplexity and a sample. `gpt1 pretrain`
+does this too. It also reads more kinds of text, resumes and uploads.
 """
 
 import logging
@@ -35,7 +35,7 @@ class Arguments:
 
 @dataclass
 class TrainingArguments(GPT1PretrainingArguments):
-    """The paper's, but for what a small model and corpus need."""
+    """The paper's arguments, except for what a small model and a small corpus need."""
 
     per_device_train_batch_size: int = field(default=8, metadata={"help": "Blocks per device and micro-batch."})
     num_train_epochs: float = field(default=1.0, metadata={"help": "Passes over the corpus."})
@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
         model,
         training_args,
         data_collator=BlockCollator(tokenizer),
-        train_dataset=load_blocks(args.train_files, tokenizer),  # of 512 tokens
+        train_dataset=load_blocks(args.train_files, tokenizer),  # blocks of 512 tokens
         eval_dataset=load_blocks(args.validation_files, tokenizer),
         processing_class=tokenizer,
         callbacks=[SampleCallback(tokenizer, "it was")],

@@ -1,4 +1,4 @@
-"""The paper in a few minutes on two CPU cores and without a network, on a small world of English text.
+"""Shows the paper's method in a few minutes on two CPU cores, offline, on a small world of English text.
 
     make demo
     python examples/quickstart.py
@@ -6,11 +6,11 @@
     python examples/quickstart.py --num_stories 1000 --pretraining_updates 50 --train_rows 64 --test_rows 64 \
         --finetuning_epochs 1        # half a minute, to see that everything runs; the scores then mean nothing
 
-Stories without labels (small_world.py beside this file) teach a tiny GPT-1 what is a fruit, what praises and what one
-does with a kite. Small labelled sets for the four traversals then show a quarter of the words, test rows use them
-all. The table compares, as table 5 of the paper does, a model without pre-training, one without the auxiliary
-objective, and both together. With so few labelled rows the auxiliary objective need not help everywhere: section 5 of
-the paper finds that larger sets gain from it. Each score is that of the last update, not of the best one.
+Stories without labels (small_world.py beside this file) teach a tiny GPT-1 which things are fruit, which words praise
+and what people do with a kite. Small labelled sets for the four traversals then show a quarter of the words; the test
+rows use all of them. The table compares, like table 5 of the paper, a model without pre-training, one without the
+auxiliary objective, and the full method. With so few labelled rows the auxiliary objective need not help everywhere:
+section 5 of the paper finds that larger sets gain from it. Each score is that of the last update, not of the best.
 
 The output folder gets the fine-tuned classifier with its card (README.md), the pre-trained model (pretrained/),
 metrics.json and learning_curves.png.
@@ -54,7 +54,7 @@ from tokenization import GPT1Tokenizer, Task, pack_documents
 
 
 def columns(*roles: str) -> dict[str, str]:
-    """The columns of the small world are called by their roles."""
+    """Maps each role to the small world's column, which has the same name."""
     return {role: role for role in roles}
 
 
@@ -64,7 +64,7 @@ TASKS = (
     Task("graded pairs", "similarity", columns("text_a", "text_b", "label"), regression=True, metrics=("pearson",)),
     Task("endings", "multiple_choice", columns("context", "choices", "label")),
 )
-# Columns of the table: whether the model is pre-trained, and λ of the auxiliary objective.
+# Columns of the table. Each has whether the model is pre-trained, and λ of the auxiliary objective.
 VARIANTS = {
     "from scratch": (False, 0.5),
     "pre-trained, no auxiliary loss": (True, 0.0),
@@ -95,11 +95,11 @@ def make_config(args: DemoArguments, vocab_size: int) -> GPT1Config:
         num_hidden_layers=args.num_hidden_layers,
         num_attention_heads=4,
         max_position_embeddings=64,
-        # Minutes are too short to overfit, and dropout would slow down what a model of this size learns in them.
+        # Training for minutes does not overfit, and dropout would slow the learning of so small a model.
         embd_pdrop=0.0,
         resid_pdrop=0.0,
         attn_pdrop=0.0,
-        # The paper's 0.02 at width 768, scaled to this width: attention would start out too even to learn in minutes.
+        # The paper's 0.02 is for width 768. Unscaled, attention would start too uniform to learn within minutes.
         initializer_range=0.02 * (768 / args.hidden_size) ** 0.5,
     )
 
@@ -107,7 +107,7 @@ def make_config(args: DemoArguments, vocab_size: int) -> GPT1Config:
 def pretrain(args: DemoArguments, tokenizer: GPT1Tokenizer, texts: list[str], folder: Path) -> list[dict]:
     """Pre-trains on L1, saves model and tokenizer, and returns the log."""
     corpus = tokenizer("\n".join(texts), add_special_tokens=False, verbose=False)["input_ids"]
-    # Without the last, shorter block: the collator does not pad.
+    # The last, shorter block is left out because the collator does not pad.
     blocks = [block for block in pack_documents([corpus], block_length=64) if len(block) == 64]
     set_seed(args.seed)
     trainer = GPT1PretrainingTrainer(
@@ -116,10 +116,10 @@ def pretrain(args: DemoArguments, tokenizer: GPT1Tokenizer, texts: list[str], fo
             output_dir=str(folder),
             max_steps=args.pretraining_updates,
             per_device_train_batch_size=16,
-            # The paper's 2.5e-4 suits a model a thousand times larger; one this small learns faster at a greater rate.
+            # The paper's 2.5e-4 suits a model a thousand times larger. One this small learns faster at a higher rate.
             learning_rate=3e-3,
             warmup_steps=0.03,
-            # Adam's 0.999 averages over a thousand updates, which here is most of the run.
+            # Adam's default of 0.999 averages over a thousand updates, which is most of this run.
             adam_beta2=0.98,
             logging_steps=max(args.pretraining_updates // 30, 1),
             **quiet_training(args.seed),
@@ -136,7 +136,7 @@ def pretrain(args: DemoArguments, tokenizer: GPT1Tokenizer, texts: list[str], fo
 
 
 def finetuning_parts(task: Task, variant: str, args: DemoArguments, pretrained: Path) -> dict:
-    """A double-heads model, fresh or pre-trained, with tokenizer, collator and metrics of the task."""
+    """A new or pre-trained double-heads model with the task's tokenizer, collator and metrics."""
     set_seed(args.seed)
     is_pretrained, _ = VARIANTS[variant]
     return prepare_finetuning(
@@ -145,13 +145,13 @@ def finetuning_parts(task: Task, variant: str, args: DemoArguments, pretrained: 
 
 
 def finetune(task: Task, variant: str, args: DemoArguments, pretrained: Path, folder: Path) -> GPT1Trainer:
-    """Fine-tunes on L3 and tests five times on the way; the scores stand in the trainer's log."""
+    """Fine-tunes on L3 and tests five times during training. The trainer's log holds the scores."""
     _, lm_coef = VARIANTS[variant]
     trainer = GPT1Trainer(
         args=GPT1TrainingArguments(
             output_dir=str(folder),
             lm_coef=lm_coef,
-            # As for pre-training, and more and smaller steps than the paper's 3 epochs of 32: here rows are few.
+            # Higher than the paper's, as in pre-training. With few rows, the batches are smaller and the epochs more.
             learning_rate=1e-3,
             num_train_epochs=args.finetuning_epochs,
             per_device_train_batch_size=16,
@@ -174,7 +174,7 @@ def finetune(task: Task, variant: str, args: DemoArguments, pretrained: Path, fo
 
 
 def quiet_training(seed: int) -> dict:
-    """Arguments that both trainers share: what is not saved, not asked of a GPU and not printed."""
+    """Arguments of both trainers that switch off saving, the GPU and printing."""
     return {
         "seed": seed,
         "use_cpu": True,
@@ -186,14 +186,14 @@ def quiet_training(seed: int) -> dict:
 
 
 def chance(task: Task, rows: list[dict]) -> float:
-    """What guessing scores, in points of 100."""
+    """The score of guessing, × 100."""
     if task.regression:
         return 0.0
     return sum(100 / len(row.get("choices", task.label_names)) for row in rows) / len(rows)
 
 
 class Bar(TrainerCallback):
-    """A progress bar per training, with one figure of the log at its end."""
+    """A progress bar for one training run, which ends with one figure of the log."""
 
     def __init__(self, title: str, shown: str):
         self.title, self.shown = title, shown
@@ -215,7 +215,7 @@ class Bar(TrainerCallback):
 
 @contextmanager
 def step(number: int, title: str):
-    """Prints what happens, and afterwards how long it took."""
+    """Prints the title of a step, and afterwards how long the step took."""
     print(f"\n{number}. {title}", flush=True)
     start = time.perf_counter()
     yield
@@ -223,7 +223,7 @@ def step(number: int, title: str):
 
 
 def silence() -> None:
-    """Leaves the screen to what this script says."""
+    """Silences the libraries, so that only this script prints."""
     warnings.simplefilter("ignore")
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -231,7 +231,7 @@ def silence() -> None:
 
 
 def format_table(results: list[dict]) -> str:
-    """The comparison: a line per task, all scores in points of 100."""
+    """The table of the comparison: one line per task, all scores × 100."""
     lines = [["task", "metric", "chance", *VARIANTS]]
     for result in results:
         figures = (result["chance"], *result["scores"].values())
@@ -242,7 +242,7 @@ def format_table(results: list[dict]) -> str:
 
 
 def draw_curves(log: list[dict], results: list[dict], path: Path) -> None:
-    """Perplexity of pre-training, then the test score of each task while it is fine-tuned."""
+    """Draws the perplexity of pre-training, then each task's test score during fine-tuning."""
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
@@ -261,7 +261,7 @@ def draw_curves(log: list[dict], results: list[dict], path: Path) -> None:
 
 
 def compare(task: Task, trainers: dict[str, GPT1Trainer], test_rows: list[dict]) -> dict:
-    """A line of the table: of each variant (update, metric in points of 100) of each test, the last as its score."""
+    """One line of the table: the (update, metric × 100) points of each variant, of which the last is its score."""
     key = f"eval_{task.metrics[0]}"
     curves = {
         name: [(record["step"], 100 * record[key]) for record in trainer.state.log_history if key in record]
@@ -277,7 +277,7 @@ def compare(task: Task, trainers: dict[str, GPT1Trainer], test_rows: list[dict])
 
 
 def show_saved_models(classifier: Path, pretrained: Path) -> None:
-    """Classifies a review, and goes on with a story to the end of its paragraph."""
+    """Classifies a review, and continues a story to the end of its paragraph."""
     review = "Vera got a kite. It looked shabby, but Vera found it superb."
     answer = pipeline("text-classification", model=str(classifier), device="cpu")(review)[0]
     print(f"   {review!r} is {answer['label']} ({answer['score']:.2f})")
@@ -323,7 +323,7 @@ def run(args: DemoArguments) -> list[dict]:
 def main(arguments: list[str] | None = None) -> None:
     (args,) = HfArgumentParser(DemoArguments).parse_args_into_dataclasses(arguments)
     silence()
-    # Matrices this small gain little from a second thread, and wait long for it where the machine has other work.
+    # Matrices this small gain little from a second thread, and wait long for it on a busy machine.
     torch.set_num_threads(1)
     start = time.perf_counter()
     run(args)

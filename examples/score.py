@@ -1,9 +1,9 @@
-"""Asks a language model without fine-tuning it: which sentence is likelier, which answer fits. To read and edit.
+"""Asks a model without fine-tuning: which sentence is likelier, which answer fits. A script to read and edit.
 
     python examples/score.py --model openai-community/openai-gpt
     python examples/score.py --model out/books --task sst2 --data_dir data --max_rows 200
 
-`gpt1 zero-shot` asks several tasks, every checkpoint of a run, and draws the curves of the paper's figure 2.
+`gpt1 zero-shot` evaluates several tasks and every checkpoint of a run, and draws the curves of the paper's figure 2.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ REQUESTS = [
 
 @dataclass
 class Arguments:
-    """What to ask which model."""
+    """Which model to ask, and what."""
 
     model: str = field(default="openai-community/openai-gpt", metadata={"help": "Folder or hub id."})
     task: str | None = field(default=None, metadata={"help": "cola, sst2, race, story_cloze or dpr. Default: none."})
@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> None:
     (args,) = HfArgumentParser(Arguments).parse_args_into_dataclasses(arguments)
     scorer = CausalLMScorer(GPT1ForCausalLM.from_pretrained(args.model), open_tokenizer(args.model))
 
-    # The mean log-probability of a continuation's tokens, so that a longer one is not at a disadvantage.
+    # The mean log-probability per token, so that longer continuations are not at a disadvantage.
     for (context, continuations), scores in zip(REQUESTS, scorer.score(REQUESTS), strict=True):
         for continuation, score in zip(continuations, scores, strict=True):
             print(f"{score.mean:8.3f}  {context}{continuation}")

@@ -1,8 +1,8 @@
-"""A small world of English text: stories without labels, and labelled rows for the four traversals, from one grammar.
+"""A small world of English text. One grammar makes stories without labels and labelled rows for the four traversals.
 
 The world follows section 4 of "Improving Language Understanding by Generative Pre-Training" in miniature: what the
-labelled rows ask for (which word praises, what a plum is a kind of, what one does with a kite) can be learned from the
-stories, while the labelled training rows show only a quarter of these words. The same seed gives the same text.
+labelled rows ask for (which word praises, what kind of thing a plum is, what people do with a kite) can be learned
+from the stories. The labelled training rows show only a quarter of these words. The same seed gives the same text.
 """
 
 import random
@@ -12,17 +12,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of things, and all that is true of it in this world."""
+    """One kind of thing, and everything that is true of it in this world."""
 
     noun: str
     things: tuple[str, ...]
-    needs: tuple[str, ...]  # how someone feels who lacks it
-    relief: tuple[str, ...]  # how someone feels after having used it
-    acts: tuple[str, ...]  # what one does with it, in words of one meaning
+    needs: tuple[str, ...]  # how someone without it feels
+    relief: tuple[str, ...]  # how someone feels after using it
+    acts: tuple[str, ...]  # what people do with it, in words of the same meaning
     places: tuple[str, ...]  # where it is found
 
 
-# Of each kind its noun, and what `Kind` lists, in the same order.
+# The noun of each kind, then the fields of `Kind` in their order.
 _KINDS = """
 fruit: apple, pear, plum, peach, cherry, apricot, mango, melon;
     hungry, starving, famished; full, satisfied; ate, devoured; kitchen, orchard
@@ -61,12 +61,12 @@ THINGS = [(kind, thing) for kind in KINDS for thing in kind.things]
 PLACES = [place for kind in KINDS for place in kind.places]
 
 TAUGHT_SHARE = 4  # one word in four is shown in labelled training rows
-# Where each fifth of the (person, thing) pairs meets, so that no text of one is in another.
+# Where each fifth of the (person, thing) pairs occurs, so that no pair is in two of these texts.
 MEETINGS = ("test", "train", "stories", "stories", "stories")
 
 
 def meets_in(person, thing):
-    """Where this person has to do with this thing: in "stories", or in the labelled rows of "train" or "test"."""
+    """Where this person and this thing occur together: in "stories", or in the labelled rows of "train" or "test"."""
     position = [name for _, name in THINGS].index(thing)
     return MEETINGS[(PEOPLE.index(person) + position) % len(MEETINGS)]
 
@@ -124,7 +124,7 @@ def _opinion(draw, person, good):
 
 
 def _need_story(draw):
-    """Someone lacks something, comes by it and uses it, and is seen to be clever or silly."""
+    """Someone needs something, gets it and uses it, and is seen to be clever or silly."""
     person = draw.choice(PEOPLE)
     she = _she(person)
     kind, thing = _free_thing(draw, person)
@@ -157,7 +157,7 @@ def _discovery(draw, person, kind, thing):
 
 
 def _exchange_story(draw):
-    """Two people have one thing each and give it away; the kind's noun stands for the thing."""
+    """Two people each have one thing and give it away. The kind's noun then stands for the thing."""
     one, two = draw.sample(PEOPLE, 2)
     kind, thing = _free_thing(draw, one, two)
     other, other_thing = _free_thing(draw, one, two, kind=_other_kind(draw, kind))
@@ -172,7 +172,7 @@ def _exchange_story(draw):
 
 
 def _request_story(draw):
-    """Someone wants a thing of some kind, or none of it, and is pleased or not with what the other has."""
+    """Someone wants a thing of some kind, or wants none of it, and is pleased or not with what the other has."""
     one, two = draw.sample(PEOPLE, 2)
     kind, thing = _free_thing(draw, one, two)
     same, wanted = draw.random() < 0.6, draw.random() < 0.6
@@ -188,7 +188,7 @@ def _request_story(draw):
 
 
 def _retold_story(draw):
-    """Someone does something, and another tells it in other words."""
+    """Someone does something, and another person tells it in other words."""
     one, two = draw.sample(PEOPLE, 2)
     kind, thing = _free_thing(draw, one, two)
     place = draw.choice([*kind.places, draw.choice(PLACES)])
@@ -223,8 +223,8 @@ def _visit_story(draw):
 def labelled(traversal, split, number, seed=0):
     """Return `number` different rows (dictionaries with a `label`) of one traversal.
 
-    Training rows draw from the taught quarter of the words, test rows from all words. No row occurs in the stories, no
-    test row among the training rows.
+    Training rows draw from the taught quarter of the words, test rows from all words. No row occurs in the stories,
+    and no test row is a training row.
     """
     draw = random.Random(f"{traversal} {split} {seed}")
     make = {
@@ -255,7 +255,7 @@ def _labelled_pair(draw, taught):
 
 
 def _review(draw, taught):
-    """Classification: does the last word on a thing praise it (1) or not (0)?"""
+    """Classification: does the last word about a thing praise it (1) or not (0)?"""
     person, kind, thing = _labelled_pair(draw, taught)
     she, good = _she(person), draw.randrange(2)
     words, acts, moods = (PRAISE, JOY_ACTS, JOY_MOODS) if good else (BLAME, GRIEF_ACTS, GRIEF_MOODS)

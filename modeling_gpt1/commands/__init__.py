@@ -1,1 +1,1 @@
-"""The commands of `gpt1`: a module each, whose `main(arguments)` does the work."""
+"""The commands of `gpt1`. Each is one module, whose `main(arguments)` does the work."""

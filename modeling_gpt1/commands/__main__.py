@@ -1,4 +1,4 @@
-"""`python -m modeling_gpt1.commands NAME …` does what `gpt1 NAME …` does; launchers of processes need this form."""
+"""Runs `gpt1 NAME …` as `python -m modeling_gpt1.commands NAME …`, the form that process launchers need."""
 
 from .entry import main
 

@@ -1,4 +1,4 @@
-"""How a command reads its arguments, and keeps them so that a file repeats the run."""
+"""Parses the arguments of a command, and saves them to a file that can repeat the run."""
 
 import enum
 import platform
@@ -19,7 +19,7 @@ EVERYWHERE = (
 
 
 class CommandParser(HfArgumentParser):
-    """The arguments of a command as dataclasses; what is wrong with them is a ValueError of one sentence."""
+    """Parses a command's arguments into dataclasses. A wrong argument raises a ValueError of one sentence."""
 
     def __init__(self, command: str, *classes: type):
         self.settings = {}
@@ -34,7 +34,7 @@ class CommandParser(HfArgumentParser):
         return namespace, rest
 
     def read(self, arguments: list[str] | None) -> tuple:
-        """An object of each dataclass, and a namespace where there are other arguments."""
+        """Returns one object per dataclass, and a namespace if there are other arguments."""
         *parsed, rest = self.parse_args_into_dataclasses(
             arguments, return_remaining_strings=True, look_for_args_file=False
         )
@@ -43,7 +43,7 @@ class CommandParser(HfArgumentParser):
         return tuple(parsed)
 
     def write_settings(self, path: Path) -> None:
-        """Writes all settings as they were given, defaults too, for --config."""
+        """Writes all settings, including defaults, as a file for --config."""
         settings = {name: plain(value) for name, value in self.settings.items() if name not in NEVER_KEPT}
         made_with = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "tokenizers"))
         place = "output_dir" if "output_dir" in settings else "output_file"
@@ -56,5 +56,5 @@ class CommandParser(HfArgumentParser):
 
 
 def plain(value):
-    """A value of argparse as YAML has it."""
+    """Converts an argparse value to a plain YAML value."""
     return value.value if isinstance(value, enum.Enum) else value

@@ -20,7 +20,7 @@ PACKAGES = (
     "gpt1-hf torch transformers tokenizers accelerate datasets evaluate huggingface-hub safetensors numpy filelock"
 )
 EXTRAS = "matplotlib gradio ftfy peft deepspeed bitsandbytes flash-attn kernels tensorboard"
-# Values of these say nothing of their user.
+# The values of these variables do not identify the user.
 VARIABLES = "CUDA_VISIBLE_DEVICES HF_HUB_OFFLINE OMP_NUM_THREADS RANK TOKENIZERS_PARALLELISM WORLD_SIZE"
 
 
@@ -39,7 +39,7 @@ def devices() -> str:
 
 
 def attention_kernels() -> str:
-    """Those that a model can be opened with (`attn_implementation`), and what `sdpa` chooses from."""
+    """The kernels that a model can be opened with (`attn_implementation`), and those that `sdpa` chooses from."""
     sdpa = ["math"]
     if default_device().type == "cuda":
         backends = torch.backends.cuda

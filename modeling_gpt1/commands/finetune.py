@@ -67,7 +67,7 @@ from .arguments import CommandParser
 
 logger = logging.getLogger(__name__)
 
-# Which splits each flag works on, where the files are the user's own.
+# The splits that each flag works on if the files are the user's own.
 OWN_SPLITS = {"do_train": ("train",), "do_eval": ("validation",), "do_predict": ("test",)}
 
 
@@ -144,7 +144,7 @@ class DataArguments:
 
     @property
     def files(self) -> dict[str, str]:
-        """Split to the user's own file."""
+        """The user's own file for each split."""
         files = {"train": self.train_file, "validation": self.validation_file, "test": self.test_file}
         return {split: file for split, file in files.items() if file is not None}
 
@@ -178,7 +178,7 @@ class DataArguments:
         raise ValueError(f"--traversal {given}; your own files need one of {', '.join(TRAVERSALS)}.")
 
     def complete(self, config: GPT1Config, is_training: bool) -> dict[str, str | list[str]]:
-        """Column by role of the user's own files; what the arguments leave out is taken from a fine-tuned model."""
+        """Column by role of the user's own files. A fine-tuned model supplies roles that the arguments leave out."""
         self.traversal = self.traversal or config.traversal
         if self.traversal is None:
             self._refuse_traversal("is missing")
@@ -195,7 +195,7 @@ class DataArguments:
 
 
 def parse_columns(pairs: list[str]) -> dict[str, str | list[str]]:
-    """Role to column name, or to names: `["choices=a,b"]` becomes `{"choices": ["a", "b"]}`."""
+    """Maps each role to one or several column names: `["choices=a,b"]` becomes `{"choices": ["a", "b"]}`."""
     columns: dict[str, str | list[str]] = {}
     for pair in pairs:
         role, _, names = pair.partition("=")
@@ -206,7 +206,7 @@ def parse_columns(pairs: list[str]) -> dict[str, str | list[str]]:
 
 
 def check_run(training_args: GPT1TrainingArguments) -> None:
-    """What a run is to do and where, before it loads anything."""
+    """Checks what the run is asked to do and its output folder, before anything is loaded."""
     if not (training_args.do_train or training_args.do_eval or training_args.do_predict):
         raise ValueError("There is nothing to do. Pass --do_train, --do_eval or --do_predict.")
     if training_args.push_to_hub and not training_args.do_train:
@@ -217,7 +217,7 @@ def check_run(training_args: GPT1TrainingArguments) -> None:
 
 
 def load_data(data_args: DataArguments, config: GPT1Config, training_args: GPT1TrainingArguments):
-    """The task and its splits; the main process of each machine reads first and the others use its cache."""
+    """Loads the task and its splits. The main process of each machine reads first; the others use its cache."""
     columns = data_args.complete(config, training_args.do_train) if data_args.task is None else None
     with training_args.main_process_first(desc="reading the data"):
         if data_args.task is None:
@@ -229,7 +229,7 @@ def load_data(data_args: DataArguments, config: GPT1Config, training_args: GPT1T
                 columns,
                 regression=data_args.regression,
                 num_labels=data_args.num_labels,
-                # Of a model that is not trained now, the classes are its own.
+                # A model that this run does not train keeps its own classes.
                 label_names=None if training_args.do_train else list(config.id2label.values()),
             )
         task = get_task(data_args.task)
@@ -263,7 +263,7 @@ def check_is_trained(config: GPT1Config, data_args: DataArguments, model_args: S
 
 
 def choose_rows(data_args: DataArguments, training_args: GPT1TrainingArguments, task: Task, splits: DatasetDict):
-    """Splits to train, evaluate and predict on, those that are asked for, each as the places of the rows to take."""
+    """The splits that the run trains, evaluates and predicts on, each as the indices of its chosen rows."""
     seed = training_args.seed if training_args.data_seed is None else training_args.data_seed
     wanted = {
         "train": (training_args.do_train, (task.train_split,), data_args.max_train_samples),
@@ -277,7 +277,7 @@ def choose_rows(data_args: DataArguments, training_args: GPT1TrainingArguments, 
 
 
 def draw_places(num_rows: int, limit: int | None, seed: int) -> np.ndarray:
-    """All places, or `limit` of them in their order, from all parts of a file whose rows are sorted."""
+    """All row indices, or `limit` of them drawn at random and sorted, so that a sorted file is sampled throughout."""
     if limit is None or limit >= num_rows:
         return np.arange(num_rows)
     return np.sort(np.random.default_rng(seed).permutation(num_rows)[:limit])
@@ -288,7 +288,7 @@ def take(splits: DatasetDict, places: dict[str, np.ndarray]) -> dict[str, Datase
 
 
 def check_rows(collator: TraversalCollator, chosen: dict[str, dict[str, Dataset]]) -> None:
-    """Reads every row once, so that a bad one stops the run now and not hours later."""
+    """Reads every row once, so that a bad row stops the run at the start and not after hours."""
     for use, splits in chosen.items():
         for name, rows in splits.items():
             num_examples, num_truncated = collator.check(rows, f"split {name!r}", needs_labels=use != "predict")
@@ -303,7 +303,7 @@ def predict(
     splits: dict[str, Dataset],
     places: dict[str, np.ndarray],
 ) -> None:
-    """Writes a file of predictions per split, a line per row, and the metrics of the rows that have labels."""
+    """Writes one file of predictions per split, one line per row, and the metrics of the rows that have labels."""
     metrics = {}
     for name, rows in splits.items():
         suffix = "" if len(splits) == 1 else f"_{name}"
@@ -315,7 +315,7 @@ def predict(
 
 
 def predict_rows(trainer: GPT1Trainer, collator: TraversalCollator, task: Task, rows: Dataset, prefix: str):
-    """The prediction for each row, and the metrics; rows with and without a label are read one after the other."""
+    """The prediction for each row, and the metrics. Rows without a label are predicted first, then those with one."""
     label = task.columns["label"]
     labels = rows.select_columns([label]) if label in rows.column_names else [{}] * len(rows)
     labelled = np.array([collator.is_labelled(row) for row in labels], dtype=bool)
@@ -333,7 +333,7 @@ def predict_rows(trainer: GPT1Trainer, collator: TraversalCollator, task: Task, 
 
 
 def write_predictions(path: Path, places: np.ndarray, predictions: list[dict[str, Any]]) -> None:
-    """A line per row; its index is the row's place in the split."""
+    """Writes one line per row. `index` is the row's position in the split."""
     with path.open("w", encoding="utf-8") as file:
         for index, prediction in zip(places.tolist(), predictions, strict=True):
             file.write(json.dumps({"index": index, **prediction}, ensure_ascii=False) + "\n")
@@ -344,7 +344,7 @@ def describe_prediction(task: Task, prediction: np.generic, logits: np.ndarray) 
     if task.regression:
         return {"score": float(prediction)}
     if task.traversal == "multiple_choice":
-        # The places of choices that this row does not have.
+        # Drop the padding of choices that this row does not have.
         logits = logits[np.isfinite(logits) & (logits != TRAINER_PADDING)]
     scores = torch.from_numpy(logits).double().softmax(-1).tolist()
     return {"label": task.label_names[prediction] if task.label_names else int(prediction), "scores": scores}
@@ -381,11 +381,11 @@ def main(arguments: list[str] | None = None) -> None:
     trainer = GPT1Trainer(
         args=training_args,
         train_dataset=chosen["train"].get(task.train_split),
-        # Of one split the metrics are called `eval_…`, of several `eval_<split>_…`.
+        # The metrics are named `eval_…` for one split and `eval_<split>_…` for several.
         eval_dataset=chosen["eval"] if len(chosen["eval"]) > 1 else next(iter(chosen["eval"].values()), None),
         **parts,
     )
-    # The folder of a trained model may be the output folder, too: its run.yaml stays.
+    # The output folder may already hold a trained model, whose run.yaml must stay.
     runs.keep_settings(parser, training_args, "run.yaml" if training_args.do_train else "eval_run.yaml")
     if training_args.do_train:
         runs.train(trainer)
@@ -396,7 +396,7 @@ def main(arguments: list[str] | None = None) -> None:
     if training_args.do_train:
         runs.publish(
             trainer,
-            None if model_args.n_transfer == -1 else start,  # then nothing is left of it
+            None if model_args.n_transfer == -1 else start,  # -1 keeps no weights of the checkpoint
             license=model_args.license,
             dataset=task.name,
             dataset_tags=task.hub_path,

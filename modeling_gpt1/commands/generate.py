@@ -155,7 +155,7 @@ def records(model, tokenizer, prompts: list[str], args: GenerationArguments) -> 
 
 
 class TalkStreamer(BaseStreamer):
-    """Prints the continuation of a prompt word by word, as it reads behind it."""
+    """Prints the continuation of a prompt word by word, spaced as it reads after the prompt."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, prompt: str, args: GenerationArguments):
         self.tokenizer, self.prompt, self.args = tokenizer, prompt, args
@@ -163,7 +163,7 @@ class TalkStreamer(BaseStreamer):
         self.num_printed = 0
 
     def put(self, value: torch.Tensor) -> None:
-        if self.ids is None:  # the prompt comes first
+        if self.ids is None:  # the first call receives the prompt
             self.ids = []
             return
         self.ids += value.flatten().tolist()
@@ -186,7 +186,7 @@ class TalkStreamer(BaseStreamer):
 
 
 def talk(model, tokenizer, args: GenerationArguments) -> None:
-    """Prompts from the terminal, until an empty line or the end of the input."""
+    """Reads prompts from the terminal until an empty line or the end of the input."""
     can_stream = args.num_beams == args.num_return_sequences == 1
     print("Type a text to go on from; an empty line ends.")
     while prompt := read_line():

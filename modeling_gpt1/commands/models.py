@@ -1,4 +1,4 @@
-"""Whether there is a model where a flag says, asked once and before anything is opened."""
+"""Checks once, before anything is opened, that the model named by a flag exists."""
 
 import difflib
 import re
@@ -14,7 +14,7 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
 )
 
-SECONDS = 5  # for the hub to answer
+SECONDS = 5  # time-out for the hub's answer
 MODEL = ("config.json",)
 TOKENIZER = ("tokenizer_config.json", "tokenizer.json", "vocab.json")
 HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
@@ -23,12 +23,12 @@ HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 def check_model(flag: str, name: str | None, files: tuple[str, ...] = MODEL) -> None:
     """
     Args:
-        flag: what named it, such as "--model".
-        name: a folder or a hub id; None passes.
-        files: it must have one of them.
+        flag: the flag that named the model, such as "--model".
+        name: a folder or a hub id. None passes the check.
+        files: names of files, of which the model must have one.
 
     Raises:
-        ValueError: there is none, or the hub cannot be asked.
+        ValueError: there is no such model, or the hub cannot be reached.
     """
     if name is None or any(Path(name, file).is_file() for file in files):
         return
@@ -57,7 +57,7 @@ def ask_hub(flag: str, name: str, files: tuple[str, ...]) -> None:
     except RepositoryNotFoundError:
         reason = "and the hub has no such model for you. Correct the id, or log in with `hf auth login`."
     except EntryNotFoundError:
-        if files != MODEL:  # one of the others may be there
+        if files != MODEL:  # the repository may have one of the other files
             return
         reason = f"and the hub's repository has no {files[0]}. Pass a model."
     except HfHubHTTPError as error:
@@ -70,7 +70,7 @@ def ask_hub(flag: str, name: str, files: tuple[str, ...]) -> None:
 
 
 def similar(path: Path, text: str) -> str:
-    """The text with the names beside it that are like that of the path, if there are any."""
+    """The text filled with the names of folders beside the path that resemble it, or "" if there are none."""
     beside = [other.name for other in path.parent.iterdir() if other.is_dir()] if path.parent.is_dir() else []
     near = difflib.get_close_matches(path.name, beside, n=3)
     return text.format(", ".join(str(path.parent / name) for name in near)) if near else ""

@@ -22,12 +22,12 @@ from transformers.trainer_utils import get_last_checkpoint
 from .arguments import CommandParser
 
 TOKENS = "num_input_tokens_seen"
-FEW = 30  # points that are marked, as those of a few evaluations
+FEW = 30  # a curve with fewer points, such as evaluations, gets markers
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One of the figures that are logged."""
+    """The panel of one logged metric."""
 
     title: str
     key: str
@@ -53,7 +53,7 @@ class PlotArguments:
 
 
 def read_run(folder: Path) -> list[dict]:
-    """The records of a run's log, from whichever state knows most: the folder's or its newest checkpoint's."""
+    """The records of a run's log, from the folder's state or its newest checkpoint's, whichever has more."""
     if not folder.is_dir():
         raise ValueError(f"{folder} is no folder. Give the output folders of runs.")
     folders = filter(None, (folder, get_last_checkpoint(folder)))
@@ -74,19 +74,19 @@ def read_state(path: Path) -> dict:
 
 
 def names_of(folders: list[Path]) -> list[str]:
-    """The folders' names, or their paths where two have the same name."""
+    """The folders' names, or their paths if two folders share a name."""
     names = [folder.resolve().name for folder in folders]
     return names if len(set(names)) == len(names) else [str(folder) for folder in folders]
 
 
 def points(records: list[dict], key: str, x_key: str) -> list[tuple[float, float]]:
-    """Where a figure was logged, and what it was; one that was not finite has no place in a picture."""
+    """The (x, y) points at which a metric was logged. Values that are not finite are left out."""
     return [(record[x_key], record[key]) for record in records if math.isfinite(record.get(key, math.nan))]
 
 
 def draw(runs: dict[str, list[dict]], x: str):
-    """A panel for each figure that a run has logged, a colour for each run."""
-    from matplotlib.figure import Figure  # only for pictures
+    """Draws one panel per logged metric and one colour per run."""
+    from matplotlib.figure import Figure  # imported only to draw
     from matplotlib.lines import Line2D
 
     x_key = TOKENS if x == "tokens" else "step"

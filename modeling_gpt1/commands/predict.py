@@ -46,7 +46,7 @@ from .finetune import parse_columns
 from .models import TOKENIZER, check_model
 
 ENDINGS = (".jsonl", ".csv")
-CHUNK = 1024  # rows that are sorted by length and written together
+CHUNK = 1024  # rows that are sorted by length and written as one group
 
 
 @dataclass
@@ -80,7 +80,7 @@ class PredictionArguments:
 
 
 class Predictor:
-    """A fine-tuned model with all that its folder knows of its task."""
+    """A fine-tuned model with the task settings that its folder stores."""
 
     def __init__(self, args: PredictionArguments):
         self.config = open_config(args.model)
@@ -107,12 +107,12 @@ class Predictor:
 
     @property
     def class_names(self) -> list[str] | None:
-        """In the order of their ids; None where there are choices or numbers."""
+        """Class names in the order of their ids. None for multiple choice and regression."""
         is_class = self.config.traversal != "multiple_choice" and not self.config.is_regression
         return list(self.config.id2label.values()) if is_class else None
 
     def predict(self, rows: Dataset) -> Iterator[dict]:
-        """A record per row."""
+        """Yields one record per row."""
         for first in range(0, len(rows), CHUNK):
             records, lengths = [], {}
             chunk = rows.select(range(first, min(first + CHUNK, len(rows)))).to_list()
@@ -137,7 +137,7 @@ class Predictor:
     def describe(self, logits: torch.Tensor) -> dict:
         if self.config.is_regression:
             return {"score": logits.item()}
-        logits = logits[logits.isfinite()]  # the others are choices that this row does not have
+        logits = logits[logits.isfinite()]  # choices that this row does not have are not finite
         best, scores = int(logits.argmax()), logits.softmax(-1).tolist()
         if self.class_names is None:
             return {"label": best, "scores": scores}

@@ -128,7 +128,7 @@ class StartArguments(runs.ModelArguments):
 
 
 def check_run(corpus_args: CorpusArguments, training_args: GPT1PretrainingArguments) -> None:
-    """What would otherwise come to light after the corpus is prepared."""
+    """Checks early what would otherwise fail only after the corpus is prepared."""
     check_launch(training_args)
     runs.check_output_folder(training_args)
     if corpus_args.streaming and training_args.max_steps <= 0:
@@ -145,12 +145,12 @@ def check_run(corpus_args: CorpusArguments, training_args: GPT1PretrainingArgume
 def load_tokenizer(
     model_args: StartArguments, corpus_args: CorpusArguments, training_args: GPT1PretrainingArguments
 ) -> GPT1Tokenizer:
-    """The given tokenizer, or a BPE of the training text that the main process learns and the others read."""
+    """The given tokenizer, or a BPE that the main process learns from the training text and the others load."""
     given = model_args.tokenizer_name or model_args.model
     if given is not None:
         return open_tokenizer(given)
     resume = runs.where_to_resume(training_args)
-    if resume is not None:  # the weights belong to the BPE that was saved with them
+    if resume is not None:  # the weights fit only the BPE that was saved with them
         return GPT1Tokenizer.from_pretrained(resume)
     output_dir = Path(training_args.output_dir)
     with training_args.main_process_first(local=False, desc="learning the BPE"):
@@ -176,7 +176,7 @@ def prepare_blocks(
     length: int,
     seed: int | None = None,
 ) -> Dataset | IterableDataset:
-    """Blocks on disk, or for a seed and --streaming a shuffled stream of them."""
+    """Blocks on disk, or a shuffled stream of blocks if --streaming and a seed are given."""
     streaming = corpus_args.streaming and seed is not None
     blocks = load_blocks(
         **source,
@@ -238,13 +238,13 @@ def main(arguments: list[str] | None = None) -> None:
     runs.train(trainer)
     if validation_blocks is not None:
         runs.keep_metrics(trainer, "eval", trainer.evaluate(validation_blocks))
-        trainer.save_state()  # with this evaluation
+        trainer.save_state()  # includes this evaluation
     runs.publish(
         trainer,
         model_args.model,
         language=model_args.language,
         license=model_args.license,
-        # Of a path, the folders of this machine mean nothing to the readers of the card.
+        # The card names a file by its last two parts: the rest of the path means nothing on other machines.
         dataset=corpus_args.dataset_name or ", ".join("/".join(Path(f).parts[-2:]) for f in corpus_args.train_files),
         dataset_tags=corpus_args.dataset_name,
         dataset_args=corpus_args.dataset_config_name,

@@ -48,13 +48,13 @@ def parse_arguments(command_line: list[str]) -> tuple[ReproduceArguments, Comman
     at = command_line.index(FINETUNE_FLAG) if FINETUNE_FLAG in command_line else len(command_line)
     (arguments,) = parser.read(command_line[:at])
     arguments.finetune_arguments = command_line[at + 1 :]
-    as_settings(arguments.finetune_arguments)  # refuses what the cells decide
+    as_settings(arguments.finetune_arguments)  # refuses flags that each cell sets itself
     parser.settings["finetune_arguments"] = arguments.finetune_arguments
     return arguments, parser
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Exits with status 1 where a cell failed."""
+    """Exits with status 1 if a cell failed."""
     command_line = sys.argv[1:] if arguments is None else arguments
     end_commands_on_termination()
     disable_progress_bars()

@@ -1,4 +1,4 @@
-"""What the commands that train share: where a model comes from, where a run goes on, what it leaves behind."""
+"""Code shared by the commands that train: opening a model, resuming a run, writing its results."""
 
 import ast
 import dataclasses
@@ -59,15 +59,15 @@ class ModelArguments:
                     "trained one. Leave one of them out."
                 )
         if self.model is None:
-            self.fresh_config()  # what is wrong with it is told at once
+            self.fresh_config()  # report a wrong configuration at once
 
     def check_places(self) -> None:
-        """Whether there are the model and the tokenizer that are named."""
+        """Checks that the named model and tokenizer exist."""
         check_model("--model", self.model)
         check_model("--tokenizer_name", self.tokenizer_name, TOKENIZER)
 
     def fresh_config(self, **fields) -> GPT1Config | GPT1LSTMConfig:
-        """That of --model_type and --config_overrides."""
+        """The configuration given by --model_type and --config_overrides."""
         config_class = CONFIG_CLASSES[self.model_type or GPT1Config.model_type]
         overrides = parse_overrides(self.config_overrides or "", config_class)
         try:
@@ -104,19 +104,19 @@ def parse_value(text: str) -> Any:
 def where_to_resume(args: TrainingArguments) -> str | None:
     """The checkpoint's folder, or None for a new run.
 
-    Raises ValueError where --resume_from_checkpoint names no whole checkpoint.
+    Raises ValueError if --resume_from_checkpoint names no complete checkpoint.
     """
     given = args.resume_from_checkpoint
     words = {"true": True, "auto": "auto"}
     return checkpoint_to_resume(given and words.get(given.lower(), given), args.output_dir)
 
 
-# What a run leaves that ended before its first update: its settings, and a tokenizer that it trained.
+# The files left by a run that ended before its first update: its settings, and a tokenizer that it trained.
 SETTINGS, OF_A_START = "run.yaml", {"run.yaml", "tokenizer.json", "tokenizer_config.json"}
 
 
 def check_output_folder(args: TrainingArguments) -> None:
-    """Whether the run may write there, and what it goes on from is whole."""
+    """Checks that the run may write to the output folder and that the checkpoint it resumes from is complete."""
     folder = Path(args.output_dir)
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     is_of_a_start = SETTINGS in names and names <= OF_A_START
@@ -129,7 +129,7 @@ def check_output_folder(args: TrainingArguments) -> None:
 
 
 def set_up_logging(args: TrainingArguments, *loggers: logging.Logger) -> None:
-    """The loggers' lines are printed by the main process only."""
+    """Makes only the main process print the loggers' information lines."""
     logging.basicConfig(format="%(message)s")
     for logger in loggers:
         logger.setLevel(logging.INFO if args.should_log else logging.WARNING)
@@ -137,21 +137,21 @@ def set_up_logging(args: TrainingArguments, *loggers: logging.Logger) -> None:
 
 
 def keep_settings(parser: CommandParser, args: TrainingArguments, name: str = SETTINGS) -> None:
-    """Writes the settings of the run beside its result."""
+    """Writes the run's settings to the output folder."""
     if args.process_index == 0:
         parser.write_settings(Path(args.output_dir, name))
 
 
 def train(trainer: Trainer) -> None:
-    """Trains or goes on, and leaves model, log and figures in the output folder."""
+    """Trains or resumes, and writes the model, the log and the metrics to the output folder."""
     result = trainer.train(resume_from_checkpoint=where_to_resume(trainer.args))
-    trainer.save_model(_internal_call=True)  # is pushed at the end, with all results
+    trainer.save_model(_internal_call=True)  # the push comes at the end, with all results
     trainer.save_state()
     keep_metrics(trainer, "train", result.metrics)
 
 
 def keep_metrics(trainer: Trainer, split: str, metrics: dict[str, float]) -> None:
-    """Prints them and writes them to the output folder."""
+    """Prints the metrics and writes them to the output folder."""
     trainer.log_metrics(split, metrics)
     losses = {name: value for name, value in metrics.items() if name.endswith("_loss")}
     found = [f"`{name}` is {value}" for name, value in losses.items() if not math.isfinite(value)]
@@ -161,8 +161,8 @@ def keep_metrics(trainer: Trainer, split: str, metrics: dict[str, float]) -> Non
 
 
 def publish(trainer: Trainer, start: str | None, **facts) -> None:
-    """Writes the card, and uploads the output folder with it where --push_to_hub asks for that."""
-    # A folder of this machine means nothing to the readers of the card.
+    """Writes the card, and uploads the output folder if --push_to_hub is given."""
+    # A local folder means nothing to readers of the card.
     facts["finetuned_from"] = None if start is None or Path(start).exists() else start
     if trainer.args.push_to_hub:
         trainer.push_to_hub(**facts)
@@ -172,7 +172,7 @@ def publish(trainer: Trainer, start: str | None, **facts) -> None:
 
 @contextmanager
 def end_after_failed_push() -> Iterator[None]:
-    """Ends the process with the error's text, which says all that there is to do: the whole run is on the disk."""
+    """Ends the process with the error's text, which says what to do next. The whole run is on the disk."""
     try:
         yield
     except PushError as error:

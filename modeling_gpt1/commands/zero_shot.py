@@ -91,7 +91,7 @@ class ZeroShotArguments:
 
 @dataclass
 class Questions:
-    """The rows of a task."""
+    """The rows of one task."""
 
     heuristic: Heuristic
     split: str
@@ -184,7 +184,7 @@ def ask(scorer: CausalLMScorer, questions: Questions, arguments: ZeroShotArgumen
 
 
 def table(results: list[dict]) -> str:
-    """The first metric and the normalised one of each task, a line per model."""
+    """A table with one line per model: the first metric and the normalised metric of each task."""
     lines = []
     for result in results:
         where = result["model"] if result.get("step") is None else f"{result['step']} updates"
@@ -198,7 +198,7 @@ def table(results: list[dict]) -> str:
 
 def draw(results: list[dict]):
     """Figure 2, right: the normalised metric of each task over the updates of pre-training."""
-    from matplotlib.figure import Figure  # only for pictures
+    from matplotlib.figure import Figure  # imported only to draw
     from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
@@ -211,7 +211,7 @@ def draw(results: list[dict]):
     axes.axhline(0, color="grey", lw=0.8, ls="--")
     steps = [result["step"] for result in results]
     first = min((step for step in steps if step > 0), default=1)
-    # Logarithmic from the first update on, with a place for what was saved before it.
+    # Logarithmic from the first saved update on, with a linear part for a checkpoint before it.
     axes.set_xscale("symlog", linthresh=first, linscale=0.2)
     ticks = LogLocator(subs=(1, 2, 5)).tick_values(first, max(*steps, 2 * first))
     axes.set_xticks([*([0] if 0 in steps else []), *(tick for tick in ticks if first <= tick <= max(steps))])
@@ -229,7 +229,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = CommandParser("zero-shot", ZeroShotArguments)
     (args,) = parser.read(arguments)
     if args.plot is not None:
-        import matplotlib  # noqa: F401  # what is missing is told now, and not after all models
+        import matplotlib  # noqa: F401  # a missing package is reported before the models are evaluated
     check_model("--model", args.model)
     check_model("--tokenizer_name", args.tokenizer_name, TOKENIZER)
     models = [{"model": args.model}] if args.checkpoints is None else saved_checkpoints(args.checkpoints)

@@ -1,1 +1,1 @@
-"""A page in the browser to look into a model: its tokens, its probabilities, its losses and what it writes."""
+"""A browser page that shows how a model works: its tokens, probabilities, losses and continuations."""

@@ -1,4 +1,4 @@
-"""What a served page refuses before it reads it: bodies that are too long, and other hosts' names for this machine."""
+"""Requests that a served page refuses unread: too long a body, or a foreign host name for this machine."""
 
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -7,12 +7,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .reading import MOST_CHARACTERS
 
-MOST_BYTES = 20 * MOST_CHARACTERS  # the texts of all boxes in UTF-8, and some more
+MOST_BYTES = 20 * MOST_CHARACTERS  # room for the texts of all boxes in UTF-8
 LOCAL_HOSTS = ["127.0.0.1", "localhost"]
 
 
 class BodyLimit:
-    """Ends a request whose body is longer than any that the page sends, before it is in memory."""
+    """Ends a request whose body is longer than any that the page sends, before the body is in memory."""
 
     def __init__(self, app: ASGIApp):
         self.app = app
@@ -33,8 +33,8 @@ class BodyLimit:
 
 def guards(server_name: str) -> list[Middleware]:
     """
-    What stands before a page that is served at this address. A page of this machine alone answers to its own names, so
-    that no page of another host reaches it under that host's name.
+    The middleware of a page that is served at this address. A page that only this machine can reach answers only to
+    the machine's own names, so that a web page of another host cannot reach it under that host's name.
     """
     local = [Middleware(TrustedHostMiddleware, allowed_hosts=LOCAL_HOSTS)] if server_name in LOCAL_HOSTS else []
     return [*local, Middleware(BodyLimit)]

@@ -1,6 +1,6 @@
 """What the playground shows, as HTML and CSS: tokens coloured by kind with their losses, probabilities, messages.
 
-Every text that comes from a person or a model is escaped here; nothing is fetched, fonts included.
+Every text from a person or a model is escaped here. Nothing is fetched, not even fonts.
 """
 
 import html
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class ShownToken:
-    """A token as the page shows it: its piece of text, the part of the input it belongs to, its −log P in nats."""
+    """A token as the page shows it: its piece of text, its part of the input and its −log P in nats."""
 
     piece: str
     kind: str
@@ -21,14 +21,14 @@ class ShownToken:
 
 @dataclass(frozen=True)
 class Reading:
-    """All that a model says of an input.
+    """Everything that a model says about an input.
 
     Args:
-        titles: what tells the sequences apart.
+        titles: titles that distinguish the sequences.
         sequences: the tokens of each sequence of the traversal.
         scores: name and probability of each class or choice, or name and value of a regression; empty without a task.
         is_regression: the score is a value.
-        notes: what a person should know: cut texts, a missing head.
+        notes: what a person should know, such as cut texts or a missing head.
     """
 
     titles: list[str]
@@ -38,7 +38,7 @@ class Reading:
     notes: list[str]
 
 
-# (background, text) on a light and on a dark page; every pair has the contrast that WCAG's level AA asks for.
+# (background, text) on a light and on a dark page. Every pair has the contrast that WCAG level AA requires.
 COLOURS = {
     "control": (("#334155", "#ffffff"), ("#cbd5e1", "#0f172a")),
     "first": (("#dbeafe", "#1e3a8a"), ("#1e3a5f", "#dbeafe")),
@@ -63,11 +63,11 @@ PAGE = {
     "alarm-page": ("#fef2f2", "#450a0a"),
 }
 STRONGEST_HEAT = 0.6  # share of the heat's colour under the largest loss
-OPEN_SEQUENCES = 4  # more are folded, so that a context is not repeated over pages
+OPEN_SEQUENCES = 4  # further sequences are folded, so that a context does not repeat over pages
 
 
 def style_sheet() -> str:
-    """The page's CSS; fonts are those of the reader's machine."""
+    """The page's CSS. Fonts come from the reader's machine."""
 
     def variables(shade: int) -> str:
         colours = {name: pair[shade] for name, pair in PAGE.items()}
@@ -83,7 +83,7 @@ def style_sheet() -> str:
 
 
 def escape(text: str) -> str:
-    """A text as HTML; half of a surrogate pair, which no page can hold, becomes a question mark."""
+    """A text as HTML. A lone surrogate, which no page can hold, becomes a question mark."""
     return html.escape(text.encode("utf-8", "replace").decode("utf-8"))
 
 
@@ -92,7 +92,7 @@ def show_error(message: str) -> str:
 
 
 def show_reading(reading: Reading, vocab_size: int) -> str:
-    """The whole result as HTML, in which every text is escaped."""
+    """The whole result as HTML, with every text escaped."""
     notes = "".join(f'<p class="gpt1-note">{escape(note)}</p>' for note in reading.notes)
     sections = [
         f"<section>{notes}</section>" if notes else "",
@@ -103,7 +103,7 @@ def show_reading(reading: Reading, vocab_size: int) -> str:
 
 
 def show_scores(reading: Reading) -> str:
-    """Bars of probability; of a regression the value alone."""
+    """Bars of probability, or only the value for a regression."""
     if reading.is_regression:
         rows = [f"<p>{escape(name)}: <b>{value:.3f}</b></p>" for name, value in reading.scores]
         return f"<section><h3>Score</h3>{''.join(rows)}</section>"

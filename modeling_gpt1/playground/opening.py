@@ -1,4 +1,4 @@
-"""Opens a model with the heads that it was saved with, and its tokenizer; runs no code that comes with it."""
+"""Opens a model with the heads that it was saved with, and its tokenizer. Never runs code that comes with it."""
 
 import logging
 from dataclasses import dataclass
@@ -24,24 +24,24 @@ from ..inference.devices import default_device
 
 logger = logging.getLogger(__name__)
 
-# A model without a head reads as a language model, whose head is tied to its embeddings.
+# A model without a head opens as a language model, whose head is tied to the embeddings.
 WITHOUT_HEAD = {"GPT1Model": GPT1ForCausalLM, "OpenAIGPTModel": GPT1ForCausalLM}
 MODEL_CLASSES = {**CLASSES["gpt1"], **CLASSES["openai-gpt"], **WITHOUT_HEAD}
-TENSORS_OF_A_LAYER = 12  # of an openai-gpt; our own has more
+TENSORS_OF_A_LAYER = 12  # in openai-gpt; gpt1 has more
 NEEDED_FILES = ("*.json", "*.safetensors", "merges.txt")
-# What one visitor may ask of the machine.
-MOST_WEIGHTS = 2_000_000_000  # of a model that the host has not listed; GPT-2's largest has 1.6 billion
+# Limits on what one visitor may ask of the machine.
+MOST_WEIGHTS = 2_000_000_000  # of a model that the host has not listed; the largest GPT-2 has 1.6 billion
 MOST_TOKENS = 2_048
 MOST_NAME = 96  # characters; the hub has no longer ids
 
 
 class PlaygroundError(ValueError):
-    """Something that the person at the page can mend; the text says what and how."""
+    """A problem that the person at the page can fix. The text says what it is and how to fix it."""
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A model, its tokenizer and how it reads: a traversal, or None for a language model without a task."""
+    """A model, its tokenizer and its traversal, which is None for a language model without a task."""
 
     name: str
     model: torch.nn.Module
@@ -54,7 +54,7 @@ class Opened:
 
     @property
     def control_ids(self) -> list[int | None]:
-        """Of `[s]`, `[$]` and `[e]`."""
+        """The ids of `[s]`, `[$]` and `[e]`."""
         return [getattr(self.tokenizer, f"{name}_id", None) for name in CONTROL_TOKENS]
 
     @property
@@ -63,24 +63,24 @@ class Opened:
 
 
 class Models:
-    """The models that visitors may open: those that the host lists, and public ones of the hub.
+    """The models that visitors may open: those that the host lists, and public models of the hub.
 
     Args:
         listed: folders or hub ids.
-        only_listed: no others.
+        only_listed: allow only the listed models.
 
     Raises:
-        OSError: one of them is no folder and cannot be a hub id.
+        OSError: a listed name is not a folder and cannot be a hub id.
     """
 
     def __init__(self, listed: list[str], only_listed: bool = False):
         self.listed, self.only_listed = short_names(listed), only_listed
 
     def open(self, name: str) -> Opened:
-        """A model by the name that the page has for it, or by its hub id; the last ones stay in memory.
+        """Opens a model by its name on the page or its hub id. The most recent ones stay in memory.
 
         Raises:
-            PlaygroundError: see `open_folder`; or visitors may not open it, whether it is there or not.
+            PlaygroundError: see `open_folder`. Also if visitors may not open the model, whether it exists or not.
         """
         name = (name or "").strip()
         if name in self.listed:
@@ -111,7 +111,7 @@ def _open_public(name: str) -> Opened:
 
 
 def short_names(models: list[str]) -> dict[str, str]:
-    """Models by what visitors see of them: a hub id, or as much of a folder's path as tells it from the others."""
+    """Models by the name that visitors see: a hub id, or the shortest end of a folder's path that is unique."""
     for model in models:
         check_place(model)
     paths = {Path(model).resolve().parts if Path(model).is_dir() else (model,): model for model in models}
@@ -126,7 +126,7 @@ def short_names(models: list[str]) -> dict[str, str]:
 
 
 def last_change(folder: str) -> int | None:
-    """When the weights of a folder were saved, in nanoseconds; None of a hub id."""
+    """The time at which a folder's weights were saved, in nanoseconds. None for a hub id."""
     files = [file for file in Path(folder).glob("*.safetensors*") if file.is_file()]
     return max((file.stat().st_mtime_ns for file in files), default=None)
 
@@ -136,15 +136,15 @@ def shorten(name: str) -> str:
 
 
 def fetch(repo_id: str, most_weights: float = float("inf"), token: bool | None = None) -> str:
-    """The folder of a model of the hub, whatever lies at a path of the same name here.
+    """Downloads a model of the hub and returns its folder. A local path of the same name is ignored.
 
     Args:
-        repo_id: an id that is valid.
-        most_weights: more are refused before they are fetched.
-        token: False reads what is public alone; None: what the host may read.
+        repo_id: a valid id.
+        most_weights: a model with more weights is refused before it is downloaded.
+        token: False allows only public models, None every model that the host may read.
 
     Raises:
-        PlaygroundError: there is no such model, it is too large, or the hub cannot be reached.
+        PlaygroundError: the model does not exist or is too large, or the hub cannot be reached.
     """
     try:
         config = hf_hub_download(repo_id, CONFIG_NAME, token=token)
@@ -168,11 +168,11 @@ def fetch(repo_id: str, most_weights: float = float("inf"), token: bool | None =
 
 
 def open_folder(folder: str, name: str) -> Opened:
-    """Opens a folder with the class of its heads; runs no code that comes with it.
+    """Opens a folder with the class that matches its heads. Never runs code that comes with it.
 
     Raises:
-        PlaygroundError: it is no GPT-1, or its weights or tokenizer are missing or do not fit. The text says
-            nothing of the machine.
+        PlaygroundError: the model is not a GPT-1, or its weights or tokenizer are missing or do not fit. The text
+            reveals nothing about the machine.
     """
     try:
         config = read_config(folder, name)
@@ -181,7 +181,7 @@ def open_folder(folder: str, name: str) -> Opened:
         return open_heads(folder, name, config)
     except PlaygroundError:
         raise
-    except Exception as error:  # a folder that somebody else made fails in any way
+    except Exception as error:  # a folder that somebody else made may fail in any way
         logger.warning("%s could not be opened", folder, exc_info=True)
         raise PlaygroundError(
             f"“{name}” could not be opened ({type(error).__name__}). Whoever serves this page finds more in its log."
@@ -212,7 +212,7 @@ def open_heads(folder: str, name: str, config: dict) -> Opened:
 
 
 def read_config(folder: str, name: str) -> dict:
-    """The fields of `config.json`, checked to be GPT-1's."""
+    """The fields of `config.json`, after a check that they belong to a GPT-1."""
     if not Path(folder, CONFIG_NAME).is_file():
         raise PlaygroundError(f"“{name}” has no {CONFIG_NAME}. Save a model there.")
     config, _ = GPT1Config.get_config_dict(folder)
@@ -224,7 +224,7 @@ def read_config(folder: str, name: str) -> dict:
 
 
 def check_fields(name: str, config: dict) -> None:
-    """Whether the fields are those of a GPT-1, and fit each other."""
+    """Checks that the fields are those of a GPT-1 and fit each other."""
     try:
         GPT1Config.from_dict(config)
     except (StrictDataclassError, ValueError) as error:
@@ -234,7 +234,7 @@ def check_fields(name: str, config: dict) -> None:
 
 
 def asked_sizes(name: str, config: dict) -> tuple[int, int]:
-    """Weights and tensors that a configuration asks for at least, worked out without building anything."""
+    """The least numbers of weights and of tensors that a configuration needs, computed without building a model."""
     names = GPT1Config.attribute_map
     fields = {names.get(field, field): value for field, value in config.items()}
     sizes = {field: fields.get(field, getattr(GPT1Config, field)) for field in GPT1Config.sizes}
@@ -253,12 +253,12 @@ def asked_sizes(name: str, config: dict) -> tuple[int, int]:
 
 
 def check_sizes(folder: str, name: str, config: dict) -> None:
-    """Whether the weights of a folder can be those of its configuration; reads no more than their sizes."""
+    """Checks that a folder's weights can be those of its configuration. Only their sizes are read."""
     asked_weights, asked_tensors = asked_sizes(name, config)
     shapes = []
     for file in sorted(Path(folder).glob("*.safetensors")):
         with safe_open(file, framework="pt") as tensors:
-            shapes += [tensors.get_slice(tensor).get_shape() for tensor in tensors.keys()]  # no weight is read
+            shapes += [tensors.get_slice(tensor).get_shape() for tensor in tensors.keys()]  # reads shapes only
     if not shapes:
         raise PlaygroundError(
             f"“{name}” has no weights as safetensors. Save the model again: `save_pretrained` writes them so."
@@ -275,7 +275,7 @@ def check_sizes(folder: str, name: str, config: dict) -> None:
 
 
 def model_class(config: dict) -> type:
-    """The class that has all heads of the saved model, and no others."""
+    """The class that has exactly the heads of the saved model."""
     for architecture in config.get("architectures") or []:
         if architecture in MODEL_CLASSES:
             return MODEL_CLASSES[architecture]

@@ -1,4 +1,4 @@
-"""The page itself, in Gradio: its boxes and buttons, and what happens at each."""
+"""The page itself, in Gradio: its boxes and buttons, and what each of them does."""
 
 import logging
 import os
@@ -29,12 +29,12 @@ def boxes_of(traversal: str | None) -> dict[str, str]:
 
 
 def build_page(listed_models: list[str], only_listed: bool = False, server_name: str = "127.0.0.1"):
-    """The page as `gradio.Blocks`, and what its `launch` needs beside an address.
+    """The page as `gradio.Blocks`, and the arguments that its `launch` needs besides the address.
 
     Args:
-        listed_models: folders or hub ids to choose from; the first one is opened.
-        only_listed: open no others, of the hub.
-        server_name: the address that it will be served at.
+        listed_models: folders or hub ids to choose from. The first is opened.
+        only_listed: do not open other models of the hub.
+        server_name: the address at which the page is served.
     """
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     try:
@@ -48,7 +48,7 @@ def build_page(listed_models: list[str], only_listed: bool = False, server_name:
     names = list(models.listed)
     with gradio.Blocks(title="GPT-1 playground", analytics_enabled=False) as page:
         name = gradio.State("")
-        shown = gradio.State(None)  # of what the result is
+        shown = gradio.State(None)  # hash of the model name and texts that the shown result belongs to
         gradio.HTML(HEADER, elem_id="heading")
         with gradio.Row(equal_height=False):
             with gradio.Column(scale=2, min_width=320):
@@ -115,7 +115,7 @@ def build_page(listed_models: list[str], only_listed: bool = False, server_name:
             **together,
         )
     page.queue(max_size=MOST_WAITING, api_open=False)
-    font = ["system-ui", "DejaVu Sans", "sans-serif"]  # of the reader's machine: nothing is fetched
+    font = ["system-ui", "DejaVu Sans", "sans-serif"]  # fonts of the reader's machine: nothing is fetched
     mono = ["ui-monospace", "DejaVu Sans Mono", "monospace"]
     theme = gradio.themes.Default(primary_hue="blue", font=font, font_mono=mono).set(
         block_info_text_color="*neutral_600",
@@ -143,7 +143,7 @@ head, and what the task head makes of them.</p></div>"""
 
 
 def show_model(opened: Opened) -> str:
-    """One paragraph on what was opened."""
+    """One paragraph about the opened model."""
     config = opened.model.config
     heads = {True: "with", False: "without"}[opened.has_lm_head]
     task = "no task head" if opened.traversal is None else f"task head for {opened.traversal.replace('_', ' ')}"
@@ -158,7 +158,7 @@ def show_model(opened: Opened) -> str:
 
 
 def on_open(models: Models, update: Callable, wanted: str) -> list:
-    """Opens a model, and shows the boxes that its traversal has."""
+    """Opens a model and shows the boxes of its traversal."""
     try:
         opened = models.open(wanted)
     except Exception as error:
@@ -172,7 +172,7 @@ def on_open(models: Models, update: Callable, wanted: str) -> list:
 
 
 def on_read(models: Models, name: str, *texts: str) -> list:
-    """The result, what it is of, and no continuation, which may be another text's."""
+    """The result and the hash of its input. Clears the continuation, which may belong to another text."""
     try:
         opened = reopen(models, name)
         reading = read(opened, dict(zip(PLACEHOLDERS, texts, strict=True)))
@@ -184,7 +184,7 @@ def on_read(models: Models, name: str, *texts: str) -> list:
 def on_write(
     models: Models, update: Callable, name: str, shown: int | None, length: float, temperature: float, *texts: str
 ) -> Iterator[list]:
-    """The continuation as it grows; the result stays where it is of the same texts."""
+    """Yields the continuation as it grows. The shown result stays only if it belongs to the same model and texts."""
     kept = [update(), shown] if shown == hash((name, *texts)) else [EMPTY, None]
     try:
         opened = reopen(models, name)
@@ -199,7 +199,7 @@ def on_write(
 
 
 def show_failure(error: Exception) -> str:
-    """A sentence for the person at the page; what only the host can mend is in the host's log."""
+    """A sentence for the person at the page. Errors that only the host can fix go to the host's log."""
     if isinstance(error, PlaygroundError):
         return show_error(str(error))
     logger.error("The playground failed", exc_info=error)

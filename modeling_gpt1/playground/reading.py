@@ -1,4 +1,4 @@
-"""What a model makes of a text: the tokens of its traversal, what each costs, and the scores of its task head."""
+"""How a model reads a text: the tokens of the traversal, the loss of each, and the scores of the task head."""
 
 import re
 
@@ -12,7 +12,7 @@ from ..batch_gpt1 import next_token_targets
 from .look import Reading, ShownToken
 from .opening import Opened, PlaygroundError
 
-# The text boxes that each traversal has, and the part that each plays; None: a language model without a task.
+# The text boxes of each traversal and the part that each box holds. None is a language model without a task.
 BOXES = {
     None: {"first": "text"},
     "classification": {"first": "text"},
@@ -20,21 +20,21 @@ BOXES = {
     "similarity": {"first": "text a", "second": "text b"},
     "multiple_choice": {"first": "context", "question": "question", "answers": "answer"},
 }
-ROLES = {"text a": "text_a", "text b": "text_b", "answer": "choices"}  # where the collator's name is another
-# What one visitor may ask of the machine.
+ROLES = {"text a": "text_a", "text b": "text_b", "answer": "choices"}  # parts that the collator names differently
+# Limit on what one visitor may ask of the machine.
 MOST_CHARACTERS = 100_000
 MOST_ANSWERS = 50
 
 
 def read(opened: Opened, boxes: dict[str, str]) -> Reading:
-    """Traverses, scores and measures what the boxes hold.
+    """Traverses the texts of the boxes, scores them and measures the loss of each token.
 
     Args:
         opened: the model.
-        boxes: text by box ("first", "second", "question", "answers"); answers have a line each.
+        boxes: text by box ("first", "second", "question", "answers"). Each answer is one line.
 
     Raises:
-        PlaygroundError: a text that is needed is empty or too long for this page.
+        PlaygroundError: a required text is empty, or a text is too long for this page.
     """
     texts = check_texts(opened, boxes)
     batch = {name: tensor.to(opened.model.device) for name, tensor in make_batch(opened, texts).items()}
@@ -55,7 +55,7 @@ def read(opened: Opened, boxes: dict[str, str]) -> Reading:
 
 
 def check_texts(opened: Opened, boxes: dict[str, str]) -> dict[str, str | list[str]]:
-    """The text of each part, without spaces around it; answers are a list, an empty question is left out."""
+    """The stripped text of each part. Answers become a list; an empty question is left out."""
     texts = {part: (boxes.get(box) or "").strip() for box, part in BOXES[opened.traversal].items()}
     for part, text in texts.items():
         check_characters(part, text)
@@ -103,7 +103,7 @@ def check_answers(opened: Opened, text: str) -> list[str]:
 
 
 def make_batch(opened: Opened, texts: dict[str, str | list[str]]) -> dict[str, torch.Tensor]:
-    """The model's inputs, cut to its positions."""
+    """The model's inputs, truncated to its number of positions."""
     if opened.traversal is None:
         return {"input_ids": torch.tensor([encode(opened, texts["text"])[: opened.max_length]])}
     columns = {ROLES.get(part, part): part for part in texts}
@@ -111,17 +111,17 @@ def make_batch(opened: Opened, texts: dict[str, str | list[str]]) -> dict[str, t
 
 
 def encode(opened: Opened, text: str) -> list[int]:
-    """Ids of the text alone: whatever it spells, none is a control token."""
+    """Token ids of the text alone. No text becomes a control token, whatever it spells."""
     return opened.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
 
 
 def token_losses(model: torch.nn.Module, batch: dict[str, torch.Tensor], hidden_states: torch.Tensor) -> torch.Tensor:
-    """−log P of every token `[S, T]` given those before it; 0 at the first token and at padding.
+    """−log P of every token given the tokens before it, `[S, T]`. It is 0 at the first token and at padding.
 
     Args:
-        model: has a language-model head, whose loss never holds the logits of all tokens.
+        model: a model with a language-model head. The logits of all tokens are never held at once.
         batch: `input_ids` and, where there is padding, `attention_mask`, `[B, C, T]` or `[B, T]`.
-        hidden_states (`[S, T, D]`): of the last layer, S = B · C.
+        hidden_states (`[S, T, D]`): hidden states of the last layer, with S = B · C.
     """
     length = batch["input_ids"].shape[-1]
     input_ids = batch["input_ids"].view(-1, length)
@@ -154,9 +154,9 @@ def kinds_of(opened: Opened, ids: list[int], index: int, num_question: int) -> l
 
     Args:
         opened: the model.
-        ids: a sequence without padding.
-        index: its place in the example: the second sequence of `similarity` has the other order.
-        num_question: tokens of the question, before a cut.
+        ids: token ids of a sequence without padding.
+        index: index of the sequence in its example. The second sequence of `similarity` has the reverse order.
+        num_question: number of tokens of the question before truncation.
     """
     if opened.traversal is None:
         return ["text"] * len(ids)
@@ -189,7 +189,7 @@ def show_token(piece: str, kind: str, loss: float | None) -> ShownToken:
 
 
 def cut_note(opened: Opened, texts: dict, sequences: list[list[ShownToken]]) -> list[str]:
-    """What of each part did not fit, if anything."""
+    """Notes on how much of each part did not fit. Empty if nothing was cut."""
     cut = []
     for part, given in texts.items():
         segments = given if isinstance(given, list) else [given]

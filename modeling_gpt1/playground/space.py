@@ -1,4 +1,4 @@
-"""The folder of a Space that serves the page."""
+"""Writes the folder of a Space that serves the page."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ def write_space(folder: str, models: list[str]) -> None:
     """Writes what a Gradio Space needs: app.py, both packages, requirements.txt and README.md.
 
     Raises:
-        ValueError: the folder exists, or a model is a local folder, which a Space does not have.
+        ValueError: the folder exists, or a model is a local folder, which a Space cannot read.
     """
     target = Path(folder)
     if target.exists():

@@ -1,4 +1,4 @@
-"""What a model writes on, word by word, until it ends or nobody reads any more."""
+"""Continues a text word by word, until the model ends it or nobody reads any more."""
 
 import threading
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from .. import GPT1ForCausalLM
 from .opening import Opened, PlaygroundError
 from .reading import BOXES, check_characters, check_words, encode
 
-# What one visitor may ask of the machine.
+# Limit on what one visitor may ask of the machine.
 MOST_NEW_TOKENS = 200
 MOST_TEMPERATURE = 1.5
 
@@ -28,10 +28,10 @@ class StopOnEvent(StoppingCriteria):
 
 
 def check_settings(max_new_tokens: float, temperature: float) -> None:
-    """Whether they are what the page's sliders can be set to.
+    """Checks that the settings are within the range of the page's sliders.
 
     Raises:
-        PlaygroundError: they are not.
+        PlaygroundError: a setting is outside the range.
     """
     for name, value, least, most in (
         ("number of new tokens", max_new_tokens, 1, MOST_NEW_TOKENS),
@@ -42,13 +42,14 @@ def check_settings(max_new_tokens: float, temperature: float) -> None:
 
 
 def make_prompt(opened: Opened, boxes: dict[str, str], max_new_tokens: int) -> tuple[list[int], str]:
-    """Ids to write on from, and what they are in words: a text, or all that comes before the last part of a traversal.
+    """The prompt to continue: the text, or everything before the last part of a traversal.
 
     Returns:
-        At most as many ids as leave room for `max_new_tokens`: of a longer prompt the end.
+        The prompt's token ids and a description in words. A prompt that leaves no room for `max_new_tokens` loses
+        its beginning.
 
     Raises:
-        PlaygroundError: nothing to go on from, or the model has no language-model head.
+        PlaygroundError: there is no text to continue, or the model has no language-model head.
     """
     if not opened.has_lm_head:
         raise PlaygroundError(
@@ -73,17 +74,17 @@ def make_prompt(opened: Opened, boxes: dict[str, str], max_new_tokens: int) -> t
 def write_on(
     opened: Opened, prompt: list[int], max_new_tokens: int, temperature: float, seed: int | None = None
 ) -> Iterator[str]:
-    """The continuation so far, each time that it has grown by a word; leaving the iterator ends the generation.
+    """Yields the continuation so far, each time it grows by a word. Leaving the iterator ends the generation.
 
     Args:
         opened: a model with a language-model head.
-        prompt: ids; with `max_new_tokens` more they must not pass the model's positions.
-        max_new_tokens: where to stop, if `[e]`, or the end-of-text token of a model without it, does not come first.
-        temperature: 0 takes the likeliest token each time.
-        seed: of torch's generator, for sampling.
+        prompt: token ids. Together with `max_new_tokens` they must not exceed the model's positions.
+        max_new_tokens: most tokens to generate. `[e]`, or the end-of-text token of a model without it, ends earlier.
+        temperature: 0 takes the most likely token each time.
+        seed: seed of torch's generator, for sampling.
     """
     tokenizer, left = opened.tokenizer, threading.Event()
-    clean = isinstance(tokenizer, GPT1Tokenizer)  # another may have no rules for it
+    clean = isinstance(tokenizer, GPT1Tokenizer)  # other tokenizers may have no clean-up rules
     streamer = TextIteratorStreamer(
         tokenizer, skip_prompt=True, skip_special_tokens=True, clean_up_tokenization_spaces=clean
     )
@@ -110,7 +111,7 @@ def write_on(
             if seed is not None:
                 torch.manual_seed(seed)
             language_model(opened.model).generate(**arguments)
-        except Exception as error:  # raised again where the text is read
+        except Exception as error:  # raised again in the thread that reads the text
             failures.append(error)
         finally:
             streamer.text_queue.put(streamer.stop_signal)
@@ -131,7 +132,7 @@ def write_on(
 
 
 def language_model(model: torch.nn.Module) -> GPT1ForCausalLM:
-    """The decoder and language-model head of a model, its weights shared, as a model that generates."""
+    """A generating model that shares the decoder and the language-model head of the given model."""
     if isinstance(model, GPT1ForCausalLM):
         return model
     with torch.device("meta"):

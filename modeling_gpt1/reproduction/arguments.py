@@ -1,4 +1,4 @@
-"""What is asked of the experiments: which of them, with which models, tasks and seeds."""
+"""Arguments of the experiments: which to run, with which models, tasks and seeds."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from tokenization import get_task
 from ..inference.heuristics import get_heuristic
 
 EXPERIMENTS = ("fine_tuning", "ablations", "layer_transfer", "zero_shot")
-# Columns of table 5, and what `gpt1 finetune` is told for each.
+# Columns of table 5, and the flags that `gpt1 finetune` gets for each.
 VARIANTS: dict[str, list[str]] = {
     "full": [],
     "without_auxiliary": ["--lm_coef", "0"],
@@ -18,7 +18,7 @@ VARIANTS: dict[str, list[str]] = {
 }
 PAPER_TASKS = "cola sst2 mrpc stsb qqp mnli qnli rte snli scitail story_cloze race".split()
 FINETUNE_FLAG = "--finetune_arguments"
-# Of `gpt1 finetune`; every cell has its own.
+# Flags of `gpt1 finetune` that every cell sets itself.
 OWN_FLAGS = "task model tokenizer_name data_dir output_dir seed n_transfer resume_from_checkpoint".split()
 OWN_FLAGS += "push_to_hub do_train do_eval do_predict".split()
 
@@ -93,20 +93,20 @@ class ReproduceArguments:
 
 
 def as_settings(command_line: list[str]) -> dict[str, str | bool | list[str]]:
-    """`["--learning_rate", "5e-4", "--bf16"]` as `{"learning_rate": "5e-4", "bf16": True}`."""
+    """Turns `["--learning_rate", "5e-4", "--bf16"]` into `{"learning_rate": "5e-4", "bf16": True}`."""
     values: dict[str, list[str]] = {}
     name = None
     for word in command_line:
         if word.startswith("--"):
             name, has_value, value = word.removeprefix("--").partition("=")
-            name = name.replace("-", "_")  # both are taken
+            name = name.replace("-", "_")  # both spellings are accepted
             values[name] = [value] if has_value else []
         elif name is None:
             raise ValueError(f"{FINETUNE_FLAG} begins with {word!r}. Begin with an argument such as --learning_rate.")
         else:
             values[name].append(word)
     for name in values:
-        own = next((flag for flag in OWN_FLAGS if flag.startswith(name)), None)  # a beginning is taken too
+        own = next((flag for flag in OWN_FLAGS if flag.startswith(name)), None)  # a prefix is accepted too
         if own is not None:
             raise ValueError(
                 f"{FINETUNE_FLAG} has --{own}, which `gpt1 reproduce` gives to each cell itself. Leave it out; "

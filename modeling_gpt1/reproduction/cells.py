@@ -1,9 +1,9 @@
-"""Cells of the experiments: each is run once, in processes of its own, and kept as a file.
+"""Cells of the experiments. Each cell runs once, in its own processes, and is kept as a file.
 
-A cell's file bears a digest of all that decides its result: settings, the model's files and the sizes of the data's.
-It is written when the cell has ended well and by a single rename, so that a run killed at any moment leaves either a
-finished cell or none. While a cell runs its lock is held, also by the processes that it started (on Windows by its own
-alone); the system frees the lock when they are gone, however they ended.
+The name of a cell's file has a digest of everything that decides its result: the settings, the model's files and the
+sizes of the data files. The file is written by a single rename after the cell has succeeded, so a run killed at any
+moment leaves either a finished cell or none. While a cell runs, its process and the processes that it started hold the
+cell's lock (on Windows only its own process). The system frees the lock when they have ended, in whatever way.
 """
 
 import hashlib
@@ -25,11 +25,11 @@ from filelock import lock_descriptor
 
 from ..storage.writing import write_atomically
 
-LOG_LINES = 15  # of a failed cell's log that are shown
+LOG_LINES = 15  # last lines of a failed cell's log that are shown
 
 
 class CellError(Exception):
-    """A cell that did not end well."""
+    """A cell that failed."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,13 @@ class Cell:
     """One result that an experiment needs."""
 
     name: str
-    """Readable, for files and progress: `rte-full-seed1`."""
+    """Readable name for files and progress, such as `rte-full-seed1`."""
     facts: dict
-    """All that decides the result, and nothing else; its file has these fields too."""
+    """Everything that decides the result, and nothing else. The cell's file has these fields too."""
     about: dict
-    """What readers of the file want to know besides."""
+    """Further facts for readers of the file."""
     run: Callable[[Callable[[list[str]], None], Path], dict]
-    """Gives the result's fields, with a function that runs a command and an empty folder."""
+    """Computes the result's fields. The arguments are a function that runs a command, and an empty folder."""
 
     @property
     def key(self) -> str:
@@ -64,18 +64,18 @@ class CellStore:
         return self.folder / "logs" / f"{cell.key}.log"
 
     def read(self, cell: Cell) -> dict | None:
-        """The finished cell, or None."""
+        """The content of the finished cell, or None."""
         path = self.result_path(cell)
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
     def read_all(self) -> dict[Path, dict]:
-        """Every finished cell of the folder, whatever its settings."""
+        """Every finished cell of the folder, with any settings."""
         paths = sorted((self.folder / "cells").glob("*.json"))
         return {path: json.loads(path.read_text(encoding="utf-8")) for path in paths}
 
     @contextmanager
     def lock(self, cell: Cell) -> Iterator[int | None]:
-        """The descriptor that holds the cell's lock, or None where another process has it."""
+        """The file descriptor that holds the cell's lock, or None if another process holds it."""
         path = self.folder / "locks" / f"{cell.key}.lock"
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
@@ -85,16 +85,16 @@ class CellStore:
         """Runs a cell whose lock is held, and keeps its result.
 
         Raises:
-            CellError: a command of it failed; the text has the end of its log.
+            CellError: a command of the cell failed. The text has the end of its log.
         """
         start = time.monotonic()
-        # A folder for this attempt alone: processes of a killed one may still be writing into theirs.
+        # Every attempt has its own folder: processes of a killed attempt may still be writing into theirs.
         work = Path(tempfile.mkdtemp(prefix=f"{cell.key}-", dir=make_folder(self.folder / "work")))
         log_path = make_folder(self.folder / "logs") / self.log_path(cell).name
         try:
             with log_path.open("w", encoding="utf-8") as log:
                 result = cell.run(lambda command: run_command(command, log, lock), work)
-        except Exception as error:  # whatever it is, the other cells go on
+        except Exception as error:  # whatever the error is, the other cells go on
             raise CellError(describe_failure(error, log_path)) from error
         finally:
             shutil.rmtree(work, ignore_errors=True)
@@ -104,7 +104,7 @@ class CellStore:
 
 
 def end_commands_on_termination() -> None:
-    """SIGTERM ends this process as an exception does, which ends a running command with it."""
+    """Makes SIGTERM raise an exception in this process, so that a running command ends with it."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
@@ -116,7 +116,7 @@ def make_folder(path: Path) -> Path:
 def run_command(command: list[str], log, lock: int) -> None:
     log.write(f"$ {' '.join(command)}\n")
     log.flush()
-    kept = () if os.name == "nt" else (lock,)  # there locks cannot be handed on
+    kept = () if os.name == "nt" else (lock,)  # Windows cannot pass locks on to other processes
     subprocess.run(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, check=True, pass_fds=kept)
 
 
@@ -133,9 +133,10 @@ def write_json(path: Path, content: dict) -> None:
 
 
 def run_cells(cells: list[Cell], store: CellStore, failures: dict[str, str], after_each: Callable[[], None]) -> None:
-    """Runs what is not finished in the given order, and tells how it goes.
+    """Runs the unfinished cells in the given order and prints the progress.
 
-    A cell that another process is running is left to it. What a failed cell said goes into `failures` under its key.
+    A cell that another process is running is left to that process. The message of a failed cell goes into `failures`
+    under the cell's key.
     """
     start = time.monotonic()
     for number, cell in enumerate(cells, 1):
@@ -147,7 +148,7 @@ def run_cells(cells: list[Cell], store: CellStore, failures: dict[str, str], aft
 
 
 def run_unless_finished(cell: Cell, store: CellStore, failures: dict[str, str]) -> tuple[str, bool]:
-    """What became of a cell, and whether it was run now."""
+    """The outcome of a cell, and whether this call ran it."""
     with store.lock(cell) as lock:
         if store.read(cell) is not None:
             return "finished before", False

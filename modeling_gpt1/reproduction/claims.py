@@ -1,7 +1,7 @@
-"""Which of the paper's qualitative claims measured scores bear out, by rules that take the spread into account.
+"""Judges which of the paper's qualitative claims the measured scores support. The rules account for the spread.
 
 Source of the claims: "Improving Language Understanding by Generative Pre-Training" (Radford et al. 2018), section 5,
-table 5 and figure 2. `RULES` says in words what counts as a difference and what verdict follows.
+table 5 and figure 2. `RULES` says in words what counts as a difference and which verdict follows.
 """
 
 import math
@@ -12,7 +12,7 @@ from typing import Literal
 
 from .published import PUBLISHED
 
-# Score by seed.
+# Seed to score.
 Scores = Mapping[int, float]
 Outcome = Literal["better", "worse", "level"]
 
@@ -28,13 +28,13 @@ RULES = (
     "quarter larger.",
 )
 
-# Rows to train on, about; where `max_train_samples` cut them, the cut counts.
+# Approximate number of training rows. Where `max_train_samples` is smaller, that number counts.
 TRAINING_ROWS = {
     **{"rte": 2490, "mrpc": 3668, "stsb": 5749, "cola": 8551, "sst2": 67349, "qnli": 104743, "qqp": 363846},
     **{"mnli": 392702, "snli": 549367, "scitail": 23097, "story_cloze": 1497},
     **{"race": 87866, "race-m": 25421, "race-h": 62445},
 }
-# In table 5 the auxiliary objective helps on every data set of more rows than this, and of the others on RTE alone.
+# In table 5 the auxiliary objective helps on every data set with more rows than this. Of the others it helps only RTE.
 LARGE = 100_000
 STANDARD_ERRORS = 2
 MORE_VARIATION = 1.25
@@ -42,21 +42,21 @@ MORE_VARIATION = 1.25
 
 @dataclass(frozen=True)
 class Comparison:
-    """One setting against another, in one column of a table or at one step of a curve."""
+    """The comparison of two settings in one column of a table or at one step of a curve."""
 
     outcome: Outcome
     text: str
 
 
 def claim(text: str, paper: str, comparisons: Sequence[Comparison], why_none: str, agree: Outcome = "better") -> dict:
-    """A line of the report's claims.
+    """One claim of the report with its verdict.
 
     Args:
         text: the claim.
-        paper: what the paper's figures say of it.
-        comparisons: what was measured.
-        why_none: said instead of evidence where there are no comparisons.
-        agree: the outcome that goes the claim's way.
+        paper: what the paper's figures say about the claim.
+        comparisons: the measured comparisons.
+        why_none: text in place of evidence if there are no comparisons.
+        agree: the outcome that supports the claim.
     """
     evidence = "; ".join(comparison.text for comparison in comparisons) + "." if comparisons else why_none
     return {
@@ -75,7 +75,7 @@ def verdict(comparisons: Sequence[Comparison], agree: Outcome = "better") -> str
 
 
 def compare(label: str, first: Scores, second: Scores) -> Comparison:
-    """The first against the second; "better" where all its scores are above all of the other's."""
+    """Compares the first with the second. "better" means that all of its scores exceed all scores of the second."""
     difference = statistics.median(first.values()) - statistics.median(second.values())
     outcome, remark = outcome_of(first, second)
     figures = f"{show(first)} against {show(second)}"
@@ -93,19 +93,19 @@ def outcome_of(first: Scores, second: Scores) -> tuple[Outcome, str]:
 
 
 def show(scores: Scores) -> str:
-    """Median and range: "54.2 [53.1–55.0]"."""
+    """Median and range as text, such as "54.2 [53.1–55.0]"."""
     values = scores.values()
     spread = f" [{show_range(min(values), max(values))}]" if len(scores) > 1 else ""
     return decimal(statistics.median(values)) + spread
 
 
 def show_range(lowest: float, highest: float, digits: int = 1) -> str:
-    """ "53.1–55.0", or "−1.2 to 0.5", where a dash would be taken for a minus sign."""
+    """A range such as "53.1–55.0". With a negative number "−1.2 to 0.5", since a dash would look like a minus sign."""
     return f"{decimal(lowest, digits)}{'–' if lowest >= 0 else ' to '}{decimal(highest, digits)}"
 
 
 def decimal(value: float, digits: int = 1) -> str:
-    """With a true minus sign, and never "−0.0"."""
+    """A number with a true minus sign, and never "−0.0"."""
     text = f"{value:.{digits}f}"
     return text.lstrip("-") if float(text) == 0 else text.replace("-", "−")
 
@@ -120,14 +120,14 @@ def signed(value: float, digits: int = 1) -> str:
 
 @dataclass(frozen=True)
 class Table5:
-    """What table 5 was filled with.
+    """The content of table 5.
 
     Args:
-        scores: by row, then by column, then by seed.
+        scores: scores by row, column and seed.
         labels: name of each column.
-        averages: by row, then by seed, over the columns `averaged`.
+        averages: averages over the columns `averaged`, by row and seed.
         averaged: those of the paper's columns that every row has.
-        rows_to_train: by column, where fewer than all were trained on.
+        rows_to_train: number of training rows by column, for columns trained on fewer than all rows.
     """
 
     scores: Mapping[str, Mapping[str, Scores]]
@@ -231,18 +231,18 @@ def lstm_claims(table: Table5) -> list[dict]:
 
 
 def transfer_claims(curves: Mapping[str, Mapping[int, Scores]], num_layers: int) -> list[dict]:
-    """Claims on layers that are transferred.
+    """The claims about transferred layers.
 
     Args:
-        curves: name of the task to number of transferred layers to scores; −1: nothing, 0: embeddings alone.
-        num_layers: all of them.
+        curves: scores by task name and number of transferred layers. −1 transfers nothing, 0 only the embeddings.
+        num_layers: number of layers of the model.
     """
     embeddings, steps, ends = [], [], []
     for name, curve in curves.items():
         if 0 in curve and -1 in curve:
             embeddings.append(compare(f"{name}: embeddings alone, against nothing,", curve[0], curve[-1]))
         numbers = sorted(number for number in curve if number >= 0)
-        if len(numbers) < 3:  # the two ends say nothing of the layers between
+        if len(numbers) < 3:  # the two ends say nothing about the layers between them
             numbers = []
         for fewer, more in zip(numbers, numbers[1:], strict=False):
             steps.append(compare(f"{name}: {layers(more)}, against {fewer},", curve[more], curve[fewer]))
@@ -284,37 +284,37 @@ class Curve:
     """A task's normalised zero-shot score over the updates of pre-training.
 
     Args:
-        points: updates and score, in order; 0 is guessing, 1 the best model known to the paper.
-        error: standard error of a score on that many rows, on the same scale.
+        points: pairs of updates and score, in order. 0 is guessing, 1 the best model known to the paper.
+        error: standard error of a score on the task's rows, on the same scale.
     """
 
     points: Sequence[tuple[int, float]]
     error: float
 
     def end(self, last: bool) -> float:
-        """Mean over the last or the first third."""
+        """Mean score over the last or the first third of the points."""
         third = max(1, len(self.points) // 3)
         return statistics.fmean(y for _, y in (self.points[-third:] if last else self.points[:third]))
 
     def variation(self, updates: set[int]) -> float:
-        """Mean change from checkpoint to checkpoint, among those of the given updates."""
+        """Mean change from checkpoint to checkpoint, among the checkpoints of the given updates."""
         values = [y for x, y in self.points if x in updates]
         return statistics.fmean(abs(after - before) for before, after in zip(values, values[1:], strict=False))
 
 
 def standard_error(score: float, num_rows: int, metric: str) -> float:
-    """Of an accuracy, or about that of a correlation, on so many rows."""
+    """Standard error of an accuracy, or approximately that of a correlation, on `num_rows` rows."""
     variance = score * (1 - score) if metric == "accuracy" else (1 - score**2) ** 2
-    # A score of 0 or 1 on a few rows is no certainty.
+    # A score of 0 or 1 on a few rows is not certain: keep the error above 0.
     return math.sqrt(max(variance, 1 / num_rows) / num_rows)
 
 
-# Fewer checkpoints have no thirds to compare and no changes to average.
+# With fewer checkpoints there are no thirds to compare and no changes to average.
 FEWEST_CHECKPOINTS = 4
 
 
 def zero_shot_claims(transformer: Mapping[str, Curve], lstm: Mapping[str, Curve]) -> list[dict]:
-    """Claims on the curves of both models, by task."""
+    """The claims about the curves of both models, which are given by task."""
     long_enough = {name: curve for name, curve in transformer.items() if len(curve.points) >= FEWEST_CHECKPOINTS}
     both = [name for name in transformer if name in lstm]
     common = {name: {x for x, _ in transformer[name].points} & {x for x, _ in lstm[name].points} for name in both}
@@ -363,7 +363,7 @@ def by_errors(label: str, difference: float, error: float) -> Comparison:
 
 
 def steadier(name: str, transformer: Curve, lstm: Curve, updates: set[int]) -> Comparison:
-    """ "better" where the LSTM varies more."""
+    """Compares how much two curves vary. "better" means that the LSTM varies more."""
     ours, theirs = transformer.variation(updates), lstm.variation(updates)
     more, less = theirs > MORE_VARIATION * ours, ours > MORE_VARIATION * theirs
     outcome = "better" if more else "worse" if less else "level"

@@ -1,10 +1,10 @@
-"""Where the points, ticks and names of the report's charts stand."""
+"""Positions of the points, ticks and names of the report's charts."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-# Of a chart, in units of its drawing.
+# Size of a chart, in SVG user units.
 WIDTH, HEIGHT = 360, 236
 LEFT, RIGHT, TOP, BOTTOM = 44, 12, 10, 44
 MARK = 3.5
@@ -12,13 +12,13 @@ MARK = 3.5
 
 @dataclass(frozen=True)
 class Scale:
-    """Places of values along an axis, with its ticks.
+    """Maps values to positions along an axis and has the axis's ticks.
 
     Args:
         low, high: ends of the axis, after `transform`.
-        start, end: their places.
-        ticks: values that are written.
-        is_log: decades have equal lengths; what is not above 0 stands left of the smallest power `low`.
+        start, end: positions of the two ends.
+        ticks: values that are labelled.
+        is_log: whether the axis is logarithmic. Values of 0 or less then stand at `low`, the left end.
     """
 
     low: float
@@ -30,7 +30,7 @@ class Scale:
 
     @property
     def digits(self) -> int:
-        """After the point, which tell the ticks apart."""
+        """Number of decimal digits that tell the ticks apart."""
         step = min(after - before for before, after in zip(self.ticks, self.ticks[1:], strict=False))
         return max(0, -math.floor(math.log10(step) + 1e-9))
 
@@ -84,7 +84,7 @@ def scale_x(figure: Mapping, points: Sequence[Mapping]) -> Scale:
     if figure["x_scale"] == "log" and above_zero:
         low, high = math.log10(above_zero[0]), math.log10(above_zero[-1])
         room = max(high - low, 0.5)
-        # What was measured before the first update has a place of its own at the left.
+        # A value measured before the first update gets its own position at the left.
         low = low - 0.25 * room if values[0] <= 0 else low - 0.02 * room
         return Scale(low, high + 0.04 * room, LEFT, WIDTH - RIGHT, log_ticks(values), is_log=True)
     room = 0.04 * max(values[-1] - values[0], 1)
@@ -93,7 +93,7 @@ def scale_x(figure: Mapping, points: Sequence[Mapping]) -> Scale:
 
 
 def log_ticks(values: Sequence[float]) -> list[float]:
-    """1, 2 and 5 times powers of ten, or these powers alone where there are many."""
+    """1, 2 and 5 times powers of ten, or only the powers if there are many."""
     low, high = next(value for value in values if value > 0), values[-1]
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     factors = (1, 2, 5) if high / low < 100 else (1,)
@@ -102,7 +102,7 @@ def log_ticks(values: Sequence[float]) -> list[float]:
 
 
 def name_of(figure: Mapping, tick: float) -> str:
-    """Of a tick: its own name if it has one, else "2000" or "1M"."""
+    """The name of a tick: its own name if it has one, else a number such as "2000" or "1M"."""
     if str(tick) in figure["x_names"]:
         return figure["x_names"][str(tick)]
     for unit, power in (("M", 10**6), ("k", 10**3)):

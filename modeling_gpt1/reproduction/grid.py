@@ -1,4 +1,4 @@
-"""The whole grid: runs what is not finished, and writes the report of what is."""
+"""The whole grid of experiments: runs the unfinished cells and writes the report of the finished ones."""
 
 import shlex
 from collections.abc import Callable
@@ -15,11 +15,11 @@ from .report import build_report
 
 
 def run_grid(arguments: ReproduceArguments, command: list[str]) -> int:
-    """Runs and reports all that is asked for; gives the exit status, which is 1 where a cell failed.
+    """Runs and reports the requested experiments. Returns the exit status, which is 1 if a cell failed.
 
     Args:
-        arguments: what is asked for.
-        command: what was typed, for the report.
+        arguments: the requested experiments.
+        command: the command as it was typed, for the report.
     """
     check_families(arguments)
     store = CellStore(Path(arguments.output_dir))
@@ -36,17 +36,17 @@ def run_grid(arguments: ReproduceArguments, command: list[str]) -> int:
 
 
 def write_if_possible(write: Callable[[], str]) -> None:
-    """Between cells: hours of runs must not end with a report that could not be written."""
+    """Writes the report between cells. A report that cannot be written must not end hours of runs."""
     try:
         write()
-    except Exception as error:  # whatever it is, it comes again at the end
+    except Exception as error:  # whatever the error is, it appears again at the end
         print(f"The report could not be written: {type(error).__name__}: {error}", flush=True)
 
 
 def write_reports(
     arguments: ReproduceArguments, command: list[str], cells: list[Cell], store: CellStore, failures: dict
 ) -> str:
-    """Writes report.json and report.html of all that is finished, in the output folder; gives a line that says so."""
+    """Writes report.json and report.html of all finished cells to the output folder. Returns a line that says so."""
     finished, num_others = finished_cells(arguments, cells, store)
     unfinished = [
         {**cell.facts, **cell.about, "reason": failures.get(cell.key, "not run yet").splitlines()[0]}
@@ -70,7 +70,7 @@ def write_reports(
 
 
 def finished_cells(arguments: ReproduceArguments, cells: list[Cell], store: CellStore) -> tuple[list[dict], int]:
-    """What is finished with the settings of these arguments, whoever ran it, and how many cells there are besides."""
+    """The finished cells with these settings, from any command, and the number of other cells in the folder."""
     found = store.read_all()
     wanted = {store.result_path(cell) for cell in (*cells, *zero_shot_cells(arguments))}
     for content in found.values():
@@ -81,7 +81,7 @@ def finished_cells(arguments: ReproduceArguments, cells: list[Cell], store: Cell
 
 
 def with_parts(finished: list[dict]) -> list[dict]:
-    """And a cell, which took no time, for each part of a task that a model of the whole task was scored on."""
+    """Adds a cell that took no time for each part of a task that a model of the whole task was scored on."""
 
     def place(cell: dict) -> tuple:
         return cell["task"], cell["variant"], cell["n_transfer"], cell["seed"]

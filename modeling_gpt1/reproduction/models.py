@@ -1,4 +1,4 @@
-"""Models, data and machine of the experiments: what tells them from others, and what the report says about them."""
+"""The models, data and machine of the experiments: their fingerprints, and their description in the report."""
 
 import dataclasses
 import hashlib
@@ -15,9 +15,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 from ..configuration_gpt1 import GPT1Config
 from ..inference.devices import accelerator_name
 
-# What decides how a model behaves, of the files in its folder.
+# The files of a model's folder that decide how it behaves.
 MODEL_FILES = ("config.json", "tokenizer*.json", "vocab.json", "merges.txt", "*.safetensors", "pytorch_model*.bin")
-# Set by the tokenizer or the task, not traits of a model.
+# Fields that the tokenizer or the task sets. They do not describe the model.
 NO_TRAITS = {"pad_token_id", "start_token_id", "delimiter_token_id", "extract_token_id", "traversal", "columns"}
 
 
@@ -27,12 +27,12 @@ def load_config(model: str) -> PreTrainedConfig:
     if folder.exists() and not (folder / "config.json").is_file():
         raise ValueError(f"{folder} is no folder with a model: it has no config.json. Pass one, or the id of a model.")
     config = AutoConfig.from_pretrained(model)
-    # As `gpt1 finetune` opens it: the fields then have the names that the report knows.
+    # Opened as `gpt1 finetune` opens it, so that the fields have the names that the report knows.
     return GPT1Config.from_pretrained(model) if config.model_type == "openai-gpt" else config
 
 
 def family(model: str) -> str:
-    """`gpt1` or `gpt1-lstm`."""
+    """The model's family, `gpt1` or `gpt1-lstm`."""
     return "gpt1-lstm" if "lstm" in load_config(model).model_type else "gpt1"
 
 
@@ -48,7 +48,7 @@ def model_name(model: str) -> str:
 
 @cache
 def model_fingerprint(model: str) -> str:
-    """SHA-256 of the files of a model's folder; of a model of the hub its name and commit."""
+    """SHA-256 of the files of a model's folder, or name and commit of a model of the hub."""
     folder = Path(model)
     if not folder.is_dir():
         return f"{model}@{getattr(load_config(model), '_commit_hash', None)}"
@@ -75,7 +75,7 @@ def data_fingerprint(data_dir: str | None, folders: tuple[str, ...]) -> dict[str
 
 
 def describe_model(model: str, run_folder: str | None) -> dict:
-    """Name, number of parameters, fields that differ from the paper's model, and pre-training as far as known."""
+    """Name, number of parameters, fields that differ from the paper's model, and what is known of the pre-training."""
     with torch.device("meta"):
         parameters = AutoModelForCausalLM.from_config(load_config(model)).num_parameters()
     return {
@@ -87,7 +87,7 @@ def describe_model(model: str, run_folder: str | None) -> dict:
 
 
 def is_checkpoint(model: str) -> bool:
-    """Whether it is one moment of a run, of whose later ones it knows nothing."""
+    """Whether the folder is a checkpoint of a run. A checkpoint does not record the rest of its run."""
     return Path(model).name.startswith("checkpoint-") and Path(model, "trainer_state.json").is_file()
 
 
@@ -102,7 +102,7 @@ def changed_fields(config: PreTrainedConfig) -> dict:
 
 
 def describe_pretraining(run_folder: Path) -> dict:
-    """From what `gpt1 pretrain` wrote; None where it is not known."""
+    """The pre-training as recorded in the files of `gpt1 pretrain`, with None for unknown values."""
     paths = [*run_folder.glob("checkpoint-*/trainer_state.json"), *run_folder.glob("trainer_state.json")]
     states = [read_json(path) for path in paths]
     last = max(states, key=lambda state: state["global_step"], default={})
@@ -120,7 +120,7 @@ def read_json(path: Path) -> dict:
 
 
 def environment() -> dict:
-    """What the figures and the times depend on."""
+    """The machine and the versions that figures and times depend on."""
     return {
         "processor": processor_name(),
         "cores": os.cpu_count(),

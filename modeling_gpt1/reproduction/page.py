@@ -1,6 +1,6 @@
-"""How the report looks: one HTML page with its style sheet and its figures as inline SVG.
+"""Renders the report as one HTML page with its style sheet and its figures as inline SVG.
 
-The templates escape every text of a report. Nothing is fetched, fonts included, and there is no script.
+The templates escape every text of a report. Nothing is fetched, not even fonts, and there is no script.
 """
 
 import json
@@ -13,7 +13,7 @@ from . import figures
 from .claims import decimal, show_range
 from .published import PAPER_MODEL, PAPER_URL
 
-# (light, dark). Text on its ground has the contrast of WCAG's level AA, 4.5 : 1; lines of curves have 3 : 1.
+# (light, dark). Text has the contrast of WCAG level AA with its background, 4.5 : 1. Lines of curves have 3 : 1.
 COLOURS = {
     "page": ("#ffffff", "#18181b"),
     "panel": ("#f8fafc", "#1f1f23"),
@@ -60,7 +60,7 @@ def spaced(number: int | None) -> str:
 
 
 def settings_of(key: str, rows: Sequence[Mapping]) -> dict[str, str]:
-    """Of a line by the labels of the paper's rows; one without a label where they are the same in the whole line."""
+    """The settings of a line by the label of the paper's row. If all are equal, one entry with an empty label."""
     own = {row["label"]: row["cells"][key]["settings"] for row in rows if row["cells"][key]["measured"]}
     return own if len(set(own.values())) > 1 else {"": next(iter(own.values()), "")}
 

@@ -1,4 +1,4 @@
-"""The cells of the experiments: which runs there are, in which order, and what decides the result of each."""
+"""Plans the cells of the experiments: which runs there are, their order, and what decides the result of each."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -16,7 +16,7 @@ from .runs import ask_zero_shot, fine_tune
 
 
 def check_families(arguments: ReproduceArguments) -> None:
-    """Raises ValueError where the report would call an LSTM a Transformer, or the reverse."""
+    """Raises ValueError if the report would call an LSTM a Transformer, or the reverse."""
     lstm = "gpt1-lstm"
     if arguments.model is not None and family(arguments.model) == lstm:
         raise ValueError(f"--model {arguments.model} is an LSTM. Pass it by --lstm_model, and a Transformer here.")
@@ -28,7 +28,7 @@ def check_families(arguments: ReproduceArguments) -> None:
 
 
 def plan(arguments: ReproduceArguments) -> list[Cell]:
-    """The cells of the experiments, each once, whole seeds first."""
+    """The cells of the experiments, each once. All cells of one seed come before those of the next."""
     cells = []
     for seed in arguments.seeds:
         for experiment in arguments.experiments:
@@ -60,7 +60,7 @@ def transfer_layers(arguments: ReproduceArguments) -> list[int]:
 
 
 def transfer_variant(arguments: ReproduceArguments, number: int) -> str:
-    """The ends of the curve are columns of table 5."""
+    """The variant that transfers `number` layers. The two ends of the curve are variants of table 5."""
     ends = {-1: "without_pretraining", load_config(arguments.model).num_hidden_layers: "full"}
     return ends.get(number, f"transfer-{number}")
 
@@ -69,7 +69,7 @@ def transfer_variant(arguments: ReproduceArguments, number: int) -> str:
 
 
 def fine_tuning_cell(arguments: ReproduceArguments, task: str, variant: str, seed: int) -> Cell:
-    """A variant is one of `VARIANTS`, or `transfer-<k>` for the first k layers of the checkpoint."""
+    """A fine-tuning run. The variant is one of `VARIANTS`, or `transfer-<k>` for the checkpoint's first k layers."""
     model = model_of(arguments, variant)
     n_transfer = -1 if variant == "without_pretraining" else None
     flags = VARIANTS.get(variant)
@@ -78,7 +78,7 @@ def fine_tuning_cell(arguments: ReproduceArguments, task: str, variant: str, see
         flags = ["--n_transfer", str(n_transfer)]
     settings = as_settings(arguments.finetune_arguments)
     if variant == "without_auxiliary":
-        settings.pop("lm_coef", None)  # it has its own
+        settings.pop("lm_coef", None)  # this variant sets its own λ
     facts = {
         "kind": "fine_tuning",
         "task": task,
@@ -103,7 +103,7 @@ def data_of(arguments: ReproduceArguments, task: Task) -> dict[str, int] | str:
 
 
 def zero_shot_cells(arguments: ReproduceArguments) -> list[Cell]:
-    """A cell per checkpoint of the two runs, by updates; of a model without a run one for itself."""
+    """One cell per checkpoint of the two runs, in the order of updates. A model without a run gets one cell."""
     cells = []
     for folder, model in (arguments.checkpoints, arguments.model), (arguments.lstm_checkpoints, arguments.lstm_model):
         if folder is not None:
@@ -128,7 +128,7 @@ def zero_shot_cell(
         "model_fingerprint": model_fingerprint(model),
         "data": {name: data_of(arguments, get_heuristic(name).task) for name in arguments.zero_shot_tasks},
     }
-    # A checkpoint may lack a tokenizer, which then is in the folder of its run.
+    # If a checkpoint has no tokenizer, the folder of its run has it.
     has_tokenizer = (Path(model) / "tokenizer_config.json").exists()
     run = partial(ask_zero_shot, arguments, model, model if has_tokenizer else run_folder)
     place = "final" if step is None else f"checkpoint-{step}"

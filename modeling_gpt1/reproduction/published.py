@@ -1,4 +1,4 @@
-"""The figures that the paper prints, for the experiments to be compared with.
+"""The figures printed in the paper, with which the experiments are compared.
 
 Source: "Improving Language Understanding by Generative Pre-Training" (Radford et al. 2018), tables 2 to 5: the row
 "Finetuned Transformer LM" and the best earlier figure of each column, and the whole of table 5. Scores × 100 on the
@@ -7,7 +7,7 @@ test sets: accuracy, Matthews correlation for CoLA, F1 for MRPC and QQP, Pearson
 
 PAPER_URL = "https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf"
 
-# PUBLISHED[table][row][column]; `average` and `glue` are the paper's own columns and not computed here.
+# PUBLISHED[table][row][column]. `average` and `glue` are columns of the paper and are not computed here.
 PUBLISHED: dict[str, dict[str, dict[str, float]]] = {
     "table-2": {
         "full": {"mnli-m": 82.1, "mnli-mm": 81.4, "snli": 89.9, "scitail": 88.3, "qnli": 88.1, "rte": 56.0},
@@ -38,7 +38,7 @@ PUBLISHED: dict[str, dict[str, dict[str, float]]] = {
     },
 }
 
-# BEST_BEFORE[table][column]: the best figure that the paper's tables 2 to 4 print for a model before it, and whose.
+# BEST_BEFORE[table][column]: the best figure of an earlier model in the paper's tables 2 to 4, and the model's name.
 BEST_BEFORE: dict[str, dict[str, tuple[float, str]]] = {
     "table-2": {
         "mnli-m": (80.6, "Stochastic Answer Network, 3 models"),
@@ -64,10 +64,10 @@ BEST_BEFORE: dict[str, dict[str, tuple[float, str]]] = {
     },
 }
 
-# Released README (https://github.com/openai/finetune-transformer-lm): the released code's median of ten runs.
+# Median of ten runs of the released code, from its README (https://github.com/openai/finetune-transformer-lm).
 STORY_CLOZE_RELEASED_MEDIAN = 85.8
-# Section 4.1, as the report describes models; the parameters follow from these sizes and the released
-# vocabulary of 40478 tokens.
+# The paper's section 4.1 in the fields of the report. The number of parameters follows from these sizes and the
+# released vocabulary of 40478 tokens.
 PAPER_MODEL = {
     "name": "The paper's Transformer",
     "parameters": 116_534_784,

@@ -1,4 +1,4 @@
-"""The content of the report: finished cells become tables and figures beside the paper's, and claims.
+"""Builds the content of the report: tables and figures of finished cells beside the paper's, and claims.
 
 Source: "Improving Language Understanding by Generative Pre-Training" (Radford et al. 2018), tables 2 to 5, figure 2.
 """
@@ -36,7 +36,7 @@ TABLES_OF_RESULTS = {
         ("cola", "sst2", "mrpc", "stsb", "qqp", "glue"),
     ),
 }
-# Columns of the paper's table 5; what else was measured stands after them and counts in no average.
+# Columns of the paper's table 5. Other measured tasks stand after them and count in no average.
 ABLATION_COLUMNS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
 
 RELEASED_MEDIAN = f"The median of ten Story Cloze runs by the released code is {STORY_CLOZE_RELEASED_MEDIAN}."
@@ -82,7 +82,7 @@ def describe_column(key: str) -> dict:
 
 
 def table_of_results(cells: Cells, table: str) -> dict:
-    """Tables 2 to 4: the paper's own model, and the best figure before it."""
+    """One of tables 2 to 4, with the paper's own model and the best earlier figure."""
     title, keys = TABLES_OF_RESULTS[table]
     before = {
         key: {"paper": figure, "measured": None, "settings": whose, "missing": None}
@@ -124,7 +124,7 @@ def gather_table_5(cells: Cells) -> Table5:
 
 
 def averages(of_row: Mapping[str, Scores], columns: Sequence[str]) -> Scores:
-    """Of every seed that all the columns have, by seed."""
+    """The average over the columns, by seed, for every seed that all columns have."""
     if not columns:
         return {}
     seeds = set.intersection(*(set(of_row[column]) for column in columns))
@@ -132,7 +132,7 @@ def averages(of_row: Mapping[str, Scores], columns: Sequence[str]) -> Scores:
 
 
 def cut_rows(cells: Cells) -> dict[str, int]:
-    """Most rows that a run trained on, of the columns that were cut."""
+    """The largest `max_train_samples` of each column whose runs all had one."""
     found: dict[str, int] = {}
     for key, column in COLUMNS.items():
         limits = [c["settings"].get("max_train_samples") for c in cells.fine_tuning if c["task"] == column.task]
@@ -190,9 +190,9 @@ def average_cells(table: Table5, row: str) -> dict[str, dict]:
 
 
 def transfer_curves(cells: Cells, num_layers: int) -> dict[str, dict[int, Scores]]:
-    """Scores by name of the task and number of transferred layers, of the tasks with more than the two ends.
+    """Scores by task name and number of transferred layers, for tasks with points between the two ends.
 
-    The ends are rows of table 5: nothing transferred (−1) is without pre-training, all layers is the full model.
+    The ends are rows of table 5: −1 layers is the row without pre-training, all layers is the full method.
     """
     places = {-1: "without_pretraining", num_layers: "full"}
     numbers = {place for cell in cells.fine_tuning if isinstance(place := place_of(cell), int)}
@@ -253,7 +253,7 @@ ZERO_SHOT_NAMES = {
 
 
 def zero_shot_curves(cells: Cells) -> dict[str, dict[str, Curve]]:
-    """Curves by family, then by task."""
+    """Curves by family and task."""
     curves: dict[str, dict[str, Curve]] = {}
     for family in FAMILIES:
         of_family = sorted(checkpoints(cells, family), key=lambda cell: cell["step"])
@@ -310,7 +310,7 @@ def figure_2_right(cells: Cells, curves: Mapping[str, Mapping[str, Curve]]) -> d
 
 
 def of_models_themselves(cells: Cells) -> str:
-    """Of models without checkpoints, which are no points of a curve."""
+    """A sentence with the scores of models without checkpoints, which are not points of a curve."""
     return "".join(
         f" The {FAMILIES[cell['family']]} itself, not a checkpoint of its pre-training: "
         + ", ".join(
@@ -333,7 +333,7 @@ def missing_checkpoints(cells: Cells) -> str:
 
 
 def scale_note(cells: Cells, name: str) -> str:
-    """What 0 and 1 are, and how exact a score is."""
+    """A note on what 0 and 1 mean and how precise a score is."""
     found = next(cell["tasks"][name] for cell in cells.zero_shot if name in cell["tasks"])
     metric = METRIC_NAMES[found["metric"]]
     ends = f"0 is {metric} {100 * found['chance']:.1f}, 1 is {100 * found['best_known']:.1f}"
@@ -342,7 +342,7 @@ def scale_note(cells: Cells, name: str) -> str:
 
 
 def remark_on(cells: Cells, family: str, name: str) -> str:
-    """Tells of a score that says nothing: of SST-2, if one of its words always is in more tokens than the other."""
+    """A remark on a score that never changes, as on SST-2 if one of its two words always has more tokens."""
     scores = [cell["tasks"][name]["normalised"] for cell in checkpoints(cells, family) if name in cell["tasks"]]
     if len(scores) < 2 or len(set(scores)) > 1:
         return ""
@@ -365,18 +365,18 @@ def build_report(
     """The content of report.json.
 
     Args:
-        cells: finished cells: dictionaries of `kind` "fine_tuning" (`task`, `variant`, `n_transfer`, `lm_coef`,
+        cells: the finished cells, dictionaries of `kind` "fine_tuning" (`task`, `variant`, `n_transfer`, `lm_coef`,
             `seed`, `model`, `settings`, `metrics` as in all_results.json of `gpt1 finetune`, `seconds`) or
             "zero_shot" (`model`, `family`, `step`, `tokens`, `tasks`, `settings`).
         title: heading of the report.
         models: `name`, `parameters`, `config` (fields that differ from the paper's model) and `pretraining`
             (`tokens`, `updates`, `perplexity`) of each model, the Transformer first.
         environment: machine and versions.
-        commands: what was typed.
-        unfinished: cells that were asked for and are missing, as [`Cells`] takes them.
+        commands: the commands as they were typed.
+        unfinished: cells that were requested and are missing, as [`Cells`] takes them.
         date: YYYY-MM-DD; default: today.
 
-    Raises ValueError where two cells are of the same task, variant and seed.
+    Raises ValueError if two cells have the same task, variant and seed.
     """
     found = Cells(cells, unfinished)
     num_layers = models[0]["config"].get("num_hidden_layers", 12) if models else 12
@@ -409,7 +409,7 @@ def build_report(
 
 def what_was_measured(cells: Cells) -> dict:
     return {
-        # A part that the whole's run was scored on took no time of its own.
+        # A part of a task that was scored by the run of the whole task took no time of its own.
         "fine_tuning_runs": sum(cell["seconds"] > 0 for cell in cells.fine_tuning),
         "fine_tuning_seconds": round(sum(cell["seconds"] for cell in cells.fine_tuning)),
         "tasks": sorted({cell["task"] for cell in cells.fine_tuning}),

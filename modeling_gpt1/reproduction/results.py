@@ -1,4 +1,4 @@
-"""Finished cells by what they are cells of: columns and rows of the paper's tables, layers, checkpoints."""
+"""Finished cells, looked up by column and row of the paper's tables, by transferred layers and by checkpoint."""
 
 import math
 import statistics
@@ -16,9 +16,9 @@ class Column:
     """A task as a column of the paper's tables.
 
     Args:
-        label: as the paper writes it.
+        label: the column's name in the paper.
         task: name of the task that was scored.
-        parts: of its validation and test splits, whose scores are averaged; none: there is one of each.
+        parts: parts of the validation and test splits, whose scores are averaged. Empty if each is one split.
     """
 
     label: str
@@ -55,7 +55,7 @@ COLUMNS = {
     "qqp": Column("QQP", "qqp"),
     "mnli": Column("MNLI", "mnli", ("matched", "mismatched")),
 }
-# Of the columns above, those that tables 2 and 3 have as parts of another.
+# Columns that are parts of another column in tables 2 and 3.
 PARTS = ("mnli-m", "mnli-mm", "race-m", "race-h")
 METRIC_NAMES = {
     "accuracy": "accuracy",
@@ -63,7 +63,7 @@ METRIC_NAMES = {
     "f1": "F1",
     "pearson": "Pearson correlation",
 }
-# Arguments that tell cells of one experiment apart, or say where something lies.
+# Arguments that distinguish the cells of one experiment, or that only name a place.
 NO_SETTINGS = {
     *("task", "seed", "n_transfer", "model_name_or_path", "tokenizer_name", "data_dir", "output_dir"),
     *("model_fingerprint", "data"),
@@ -71,14 +71,14 @@ NO_SETTINGS = {
 
 
 class Cells:
-    """Finished cells by what they are cells of.
+    """Finished cells, looked up by task and row.
 
     Args:
-        cells: as a `CellStore` keeps them, of one model of each family.
-        unfinished: cells that are missing: `task`, `variant`, `n_transfer`, `seed`, and `reason`, such as "not run
-            yet" or what an error said; of `kind` "zero_shot" `family`, `step` and `reason`.
+        cells: cells as a `CellStore` keeps them, of one model of each family.
+        unfinished: missing cells, with `task`, `variant`, `n_transfer`, `seed` and `reason`, such as "not run yet"
+            or the text of an error. Those of `kind` "zero_shot" have `family`, `step` and `reason`.
 
-    Raises ValueError where two cells are of the same task, variant and seed.
+    Raises ValueError if two cells have the same task, variant and seed.
     """
 
     def __init__(self, cells: Sequence[Mapping], unfinished: Sequence[Mapping] = ()):
@@ -91,17 +91,17 @@ class Cells:
         self.common = common_settings([cell["settings"] for cell in self.fine_tuning])
 
     def of(self, task: str, place: str | int) -> list[Mapping]:
-        """Cells of a row of table 5, or of a number of transferred layers, by seed."""
+        """The cells of a row of table 5, or of a number of transferred layers, in the order of seeds."""
         found = [cell for cell in self.fine_tuning if cell["task"] == task and place_of(cell) == place]
         return sorted(found, key=lambda cell: cell["seed"])
 
     def split(self, column: Column) -> str:
-        """Where a task is scored: its test split if every run knows its labels, else its validation split."""
+        """The split that a task is scored on: "test" if every run has test scores, else "validation"."""
         runs = [cell["metrics"] for cell in self.fine_tuning if cell["task"] == column.task]
         return "test" if all(key in run for run in runs for key in column.metric_keys("test")) else "validation"
 
     def scores(self, key: str, place: str | int) -> Scores:
-        """Of a column, by seed, × 100; without runs that have no such score, or none that is a number."""
+        """The scores of a column × 100, by seed. Runs without a finite score are left out."""
         column, found = COLUMNS[key], {}
         for cell in self.of(column.task, place):
             values = [cell["metrics"].get(name, math.nan) for name in column.metric_keys(self.split(column))]
@@ -110,8 +110,8 @@ class Cells:
         return found
 
     def why_missing(self, task: str, place: str | int) -> str:
-        """Why there is no score, or what is missing from it; empty where nothing is."""
-        names = {task, get_task(task).folder}  # the parts of RACE are scored by the runs of the whole
+        """Why scores are missing, seed by seed. Empty if none is missing."""
+        names = {task, get_task(task).folder}  # the parts of RACE are scored by the runs of the whole task
         reasons: dict[str, list[str]] = {}
         for cell in self.unfinished:
             if cell["task"] in names and place_of(cell) == place:
@@ -119,7 +119,7 @@ class Cells:
         return "; ".join(f"seed {', '.join(seeds)}: {reason}" for reason, seeds in reasons.items())
 
     def settings(self, column: Column, place: str | int) -> str:
-        """The split, and the arguments in which these runs differ from the others."""
+        """The split that is scored, and the arguments in which these runs differ from the others."""
         runs = self.of(column.task, place)
         own = common_settings([cell["settings"] for cell in runs])
         own = {name: value for name, value in own.items() if name not in self.common}
@@ -127,7 +127,7 @@ class Cells:
 
 
 def place_of(cell: Mapping) -> str | int:
-    """The row of table 5, or the number of transferred layers."""
+    """The cell's row of table 5, or its number of transferred layers."""
     return cell["n_transfer"] if cell["variant"] == "transfer" else cell["variant"]
 
 
@@ -149,7 +149,7 @@ def check_no_twins(cells: Sequence[Mapping], place: Callable[[Mapping], tuple]) 
 
 
 def common_settings(all_settings: Sequence[Mapping]) -> dict:
-    """What is equal in all of them, without what is no setting."""
+    """The settings that are equal in all cells, without the arguments of `NO_SETTINGS`."""
     if not all_settings:
         return {}
     first, *others = all_settings

@@ -1,4 +1,4 @@
-"""The runs of a cell: sub-processes of the commands finetune and zero_shot, and the scores that they end with."""
+"""Runs a cell as sub-processes of `gpt1 finetune` or `gpt1 zero-shot` and reads their scores."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ from tokenization import get_task, load_task
 from .arguments import ReproduceArguments
 
 COMMAND = (sys.executable, "-m", "modeling_gpt1.commands")
-# Columns of table 3 beside that of the whole task, and the parts of it that the same model is scored on.
+# Columns of table 3 for parts of a task, on which the model of the whole task is scored too.
 PARTS = {"race": {"race-m": "race-middle", "race-h": "race-high"}}
 
 
@@ -23,7 +23,7 @@ def fine_tune(
     run: Callable[[list[str]], None],
     work: Path,
 ) -> dict:
-    """Trains and evaluates in the folder `work`; gives metrics and the scores by the paper's columns, × 100."""
+    """Trains and evaluates in the folder `work`. Returns the metrics, and the scores × 100 by the paper's column."""
     check_can_be_scored(task, arguments.data_dir)
     result = {"metrics": finetune(arguments, task, [*model, "--do_train"], seed, run, work / "model")}
     scores = scores_of(task, result["metrics"])
@@ -59,9 +59,9 @@ def uses_of(task: str, data_dir: str | None) -> list[str]:
 
 
 def check_can_be_scored(name: str, data_dir: str | None) -> None:
-    """Before hours of training, not after them."""
+    """Raises ValueError if the task has no labelled data to score. Called before training, not hours later."""
     wanted = get_task(name).validation_splits
-    # `gpt1 finetune` names the metrics of one split otherwise than those of several.
+    # `gpt1 finetune` names metrics differently for one split and for several.
     in_part = data_dir is not None and len(wanted) > 1 and not set(wanted) <= set(load_task(name, data_dir))
     if in_part or not uses_of(name, data_dir):
         raise ValueError(
@@ -71,7 +71,7 @@ def check_can_be_scored(name: str, data_dir: str | None) -> None:
 
 
 def has_files(part: str, data_dir: str | None) -> bool:
-    """Whether there is data of a part alone; RACE as files of the whole has none."""
+    """Whether a part of a task has its own data. RACE as files of the whole task has none."""
     if data_dir is None:
         return True
     try:
@@ -85,7 +85,7 @@ def has_files(part: str, data_dir: str | None) -> bool:
 
 @cache
 def has_split(name: str, data_dir: str | None, kind: str) -> bool:
-    """Whether the data has the splits of that kind, `validation` or `test`, with labels; GLUE hides its tests'."""
+    """Whether the data has labelled splits of the kind `validation` or `test`. GLUE hides its test labels."""
     task = get_task(name)
     if task.hub_path == "nyu-mll/glue":
         return kind == "validation"
@@ -97,7 +97,7 @@ def has_split(name: str, data_dir: str | None, kind: str) -> bool:
 
 
 def scores_of(name: str, metrics: dict) -> dict[str, float]:
-    """The paper's metric × 100 by the paper's column: of the test split where that has labels, else of validation."""
+    """The paper's metric × 100 by the paper's column, on the test split if it has labels, else on validation."""
     metric = get_task(name).metrics[0]
     keys = {name: (f"predict_{metric}", f"eval_{metric}")}
     if name == "mnli":

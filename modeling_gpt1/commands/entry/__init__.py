@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run(name: str, words: list[str]) -> None:
-    """Runs a command; what its user did wrong becomes one sentence and the exit code 2."""
+    """Runs a command. A mistake of the user ends it with one sentence and exit code 2."""
     from .errors import one_sentence
     from .flags import take_debug
 
@@ -68,7 +68,7 @@ def run(name: str, words: list[str]) -> None:
 
 
 def write_utf8() -> None:
-    """What is piped into a file is UTF-8 on Windows too, where Python would take the system's encoding."""
+    """Makes piped output UTF-8 on Windows too, where Python would use the system's encoding."""
     if sys.platform == "win32" and "PYTHONIOENCODING" not in os.environ:
         for stream in (sys.stdin, sys.stdout, sys.stderr):
             if not stream.isatty():

@@ -1,4 +1,4 @@
-"""Completion of commands and flags in a shell; the script has all of them in it, so that it answers at once."""
+"""Shell completion of commands and flags. The script contains all of them, so it answers at once."""
 
 from . import COMMANDS
 from .flags import SOURCES, flags_of

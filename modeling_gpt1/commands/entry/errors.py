@@ -1,4 +1,4 @@
-"""What becomes of an error: one sentence for a user's mistake, a traceback for a mistake in the code."""
+"""Reports errors: one sentence for a user's mistake, a traceback for a mistake in the code."""
 
 import os
 import sys
@@ -7,26 +7,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-USAGE, INTERRUPTED = 2, 130  # exit codes, as those of shells
-# What may be missing, by the extra that brings it.
+USAGE, INTERRUPTED = 2, 130  # exit codes, as in shells
+# Packages that may be missing, with the extra that installs each.
 EXTRAS = {"matplotlib": "plot"}
-# The packages raise these with sentences for the user.
+# The packages raise these types with a sentence for the user.
 OF_USERS = (ValueError, ImportError, FloatingPointError)
 
 
 @contextmanager
 def one_sentence(command: str, debug: bool) -> Iterator[None]:
-    """Within, errors of users and interruptions end the process with a line on stderr.
+    """Context in which a user's error or an interruption ends the process with one line on stderr.
 
     Args:
-        command: what the line begins with.
-        debug: whether the traceback comes before it.
+        command: the command's name, with which the line begins.
+        debug: whether the traceback is printed before the line.
     """
     try:
         yield
     except KeyboardInterrupt:
         end(command, "interrupted.", INTERRUPTED)
-    except BrokenPipeError:  # the reader of the output has gone, such as `head`
+    except BrokenPipeError:  # the reader of the output, such as `head`, has exited
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:
@@ -39,7 +39,7 @@ def one_sentence(command: str, debug: bool) -> Iterator[None]:
 
 
 def end(command: str, sentence: str, code: int) -> None:
-    # Each process of a launch says which it is: the others may not know of its error.
+    # Each launched process names its rank: the other processes may not know of its error.
     rank, size = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
     who = f"gpt1 {command}" if size == "1" else f"gpt1 {command}, process {rank} of {size}"
     print(f"{who}: {sentence}", file=sys.stderr, flush=True)
@@ -47,10 +47,10 @@ def end(command: str, sentence: str, code: int) -> None:
 
 
 def sentence_of(error: Exception) -> str | None:
-    """What the user is told, or None for a mistake in the code.
+    """The sentence that the user is shown, or None for a mistake in the code.
 
-    A ValueError that a statement `raise` made is a sentence; one that Python or a library made of C comes from code
-    that did not expect it.
+    A ValueError from a `raise` statement is written for the user. A ValueError from Python itself or from a C library
+    means that the calling code did not expect it.
     """
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}."

@@ -1,6 +1,6 @@
-"""The flags of each command, known in milliseconds: read from the source of the dataclasses that are its arguments.
+"""The flags of each command, read in milliseconds from the source code of its argument dataclasses.
 
-A word that is no flag is refused before torch and transformers are imported, which takes seconds.
+An unknown flag is refused before torch and transformers are imported, which takes seconds.
 """
 
 import ast
@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 _TRAINING = ("modeling_gpt1.training.arguments:_SharedArguments", "transformers.training_args:TrainingArguments")
-# Module and class of the arguments of each command, base classes too.
+# Module and class name of each command's argument dataclasses, including base classes.
 SOURCES = {
     "pretrain": (
         "modeling_gpt1.commands.runs:ModelArguments",
@@ -37,8 +37,8 @@ SOURCES = {
     "playground": ("modeling_gpt1.commands.playground:PlaygroundArguments",),
     "env": (),
 }
-FINETUNE_FLAG = "--finetune_arguments"  # of `gpt1 reproduce`; what follows belongs to `gpt1 finetune`
-# Spellings of version 0.1, each with the one of today.
+FINETUNE_FLAG = "--finetune_arguments"  # of `gpt1 reproduce`; all words after it belong to `gpt1 finetune`
+# Spellings of version 0.1, each with its current spelling.
 OLD_NAMES = {
     "pretrain": {"model_name_or_path": "model"},
     "finetune": {"model_name_or_path": "model"},
@@ -57,10 +57,10 @@ OLD_NAMES = {
 
 
 def prepare(command: str, words: list[str]) -> list[str]:
-    """The words after `gpt1 COMMAND` with the settings of --config before them, and every name that of today.
+    """The words after `gpt1 COMMAND`, preceded by the settings of --config, with every flag in its current spelling.
 
     Raises:
-        ValueError: a flag that the command does not have; a file of settings that cannot be read.
+        ValueError: the command does not have a flag, or the settings file cannot be read.
     """
     words, rest = split(command, words)
     words = rename(command, words)
@@ -68,21 +68,21 @@ def prepare(command: str, words: list[str]) -> list[str]:
         from .settings import read_settings
 
         from_file, rest_of_file = split(command, read_settings(command, file))
-        # A list of the file would take in what follows it, such as the folder of `gpt1 predict FOLDER`.
+        # A list from the file would swallow a positional word after it, such as the folder of `gpt1 predict FOLDER`.
         at = next((at for at, word in enumerate(words) if word.startswith("--")), len(words))
         words, rest = [*words[:at], *from_file, *words[at:]], rest or rest_of_file
     return words + rest[:1] + (prepare("finetune", rest[1:]) if rest else [])
 
 
 def split(command: str, words: list[str]) -> tuple[list[str], list[str]]:
-    """The command's own words, and those from --finetune_arguments on."""
+    """Splits the words into the command's own and those from --finetune_arguments on."""
     is_split = command == "reproduce" and FINETUNE_FLAG in words
     at = words.index(FINETUNE_FLAG) if is_split else len(words)
     return words[:at], words[at:]
 
 
 def rename(command: str, words: list[str]) -> list[str]:
-    """Each flag by its whole name of today; values stay as they are."""
+    """Replaces each flag by its full current name. Values stay as they are."""
     named = []
     for place, word in enumerate(words):
         if word == "--":
@@ -95,7 +95,7 @@ def rename(command: str, words: list[str]) -> list[str]:
 
 
 def find_flag(command: str, flag: str) -> str:
-    """The flag as the command knows it; the beginning of a name will do where no other name begins so."""
+    """The command's full name for the flag. An unambiguous prefix is accepted."""
     name = flag.removeprefix("--").replace("-", "_")
     known, old = flags_of(command), OLD_NAMES.get(command, {})
     names = [*known, *(f"no_{name}" for name in known), *old]
@@ -114,7 +114,7 @@ def find_flag(command: str, flag: str) -> str:
 
 @cache
 def flags_of(command: str) -> tuple[str, ...]:
-    """Names of the flags, in the order of the help, without dashes."""
+    """Names of the flags without dashes, in the order of the help."""
     own = [name for source in SOURCES[command] for name in fields_of(*source.split(":"))]
     return tuple(dict.fromkeys([*own, "config", "debug", "help"]))
 
@@ -131,7 +131,7 @@ def fields_of(module: str, class_name: str) -> Iterable[str]:
 
 
 def take_value(words: list[str], name: str) -> str | None:
-    """Removes the flag and its value from the words; of several the last counts."""
+    """Removes the flag and its value from the words and returns the value. Of repeated flags the last counts."""
     found = None
     while at := next((at for at, word in enumerate(words, 1) if word.partition("=")[0] == f"--{name}"), None):
         word = words.pop(at - 1)
@@ -145,7 +145,7 @@ def take_value(words: list[str], name: str) -> str | None:
 
 
 def take_debug(command: str, words: list[str]) -> tuple[list[str], bool]:
-    """The words without --debug, and whether it was there; that of Trainer, which has a value, stays."""
+    """The words without --debug, and whether it was there. Trainer's own --debug, which takes a value, stays."""
     of_trainer = command in ("pretrain", "finetune")
     kept, nexts = [], [*words[1:], "--"]
     for word, follows in zip(words, nexts[: len(words)], strict=True):

@@ -1,4 +1,4 @@
-"""Settings of a command in a file, .yaml or .json: as the words that would be typed."""
+"""Reads the settings of a command from a .yaml or .json file as command-line words."""
 
 import json
 from pathlib import Path
@@ -8,10 +8,10 @@ from .flags import FINETUNE_FLAG, rename
 
 
 def read_settings(command: str, file: str) -> list[str]:
-    """The words that give the command the settings of the file.
+    """The settings of the file as command-line words.
 
     Raises:
-        ValueError: no such file, no settings in it, or a name that is no flag of the command.
+        ValueError: the file does not exist, has no settings, or has a name that is not a flag of the command.
     """
     settings = load(Path(file))
     rest = settings.pop(FINETUNE_FLAG.removeprefix("--"), None) if command == "reproduce" else None
@@ -25,7 +25,7 @@ def read_settings(command: str, file: str) -> list[str]:
 def load(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"--config {path} does not exist. Pass a .yaml or .json file, such as the run.yaml of a run.")
-    import yaml  # only where there is such a file
+    import yaml  # imported only if there is a settings file
 
     try:
         text = path.read_text(encoding="utf-8")
@@ -42,7 +42,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def as_words(name: str, value: Any) -> list[str]:
-    """`seed: 1` as `--seed=1`; what is None or empty is left at its default."""
+    """Turns `seed: 1` into `--seed=1`. A value that is None or empty keeps the default."""
     flag = f"--{name}"
     if value is None or value == []:
         return []
