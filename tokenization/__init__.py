@@ -31,7 +31,7 @@ _DATA = {
 
 
 def __getattr__(name: str):
-    # Opening a tokenizer needs neither datasets nor evaluate, whose imports take a second.
+    # Imported on first use: a tokenizer needs neither datasets nor evaluate, whose imports take a second.
     if name in _DATA:
         return getattr(import_module(_DATA[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Contiguous blocks for pre-training: documents of token ids are cut into blocks, the last of which is shorter.
+"""Contiguous blocks of token ids for pre-training; the last block of a document may be shorter.
 
 Source: section 4.1 of "Improving Language Understanding by Generative Pre-Training" (Radford et al., 2018), which
 pre-trains on contiguous sequences of 512 tokens.
@@ -16,19 +16,19 @@ logger = logging.get_logger(__name__)
 def pack_documents(
     documents: Iterable[IdList | Mapping[str, IdList]], block_length: int = 512, mix_documents: bool = False
 ) -> list[list[int]]:
-    """Cuts documents that are in memory into contiguous blocks; `load_blocks` does so for a corpus of any size.
+    """Cuts documents in memory into contiguous blocks; `load_blocks` does the same for a corpus of any size.
 
-    The end of a document is a shorter block. A block of one token would have no target: where it would come about, the
-    last two blocks of a document have `block_length - 1` and 2 tokens. A document of a single token is left out, and
-    their number is logged. For a data set of token ids:
+    The last block of a document may be shorter. A block of one token would have no target: where one would be left
+    over, the last two blocks of the document have `block_length - 1` and 2 tokens instead. Documents of a single token
+    are left out, and a warning says how many. For a data set of token ids:
 
         dataset.map(lambda rows: {"input_ids": pack_documents(rows["input_ids"])}, batched=True,
                     remove_columns=dataset.column_names)
 
     Args:
         documents: id lists, or rows with a column `input_ids` such as those of a `datasets.Dataset`.
-        block_length: tokens of a block.
-        mix_documents: a block may go on into the next document, so that only the last block of all is shorter.
+        block_length: tokens per block.
+        mix_documents: let blocks continue into the next document, so that only the end of the last one is shorter.
 
     Raises:
         ValueError: `block_length` is below 3.
@@ -46,7 +46,7 @@ def pack_documents(
 def check_block_length(block_length: int) -> None:
     """
     Raises:
-        ValueError: not every document of two tokens or more can be cut into blocks that have a target.
+        ValueError: `block_length` is below 3; some documents could then only be cut into blocks without a target.
     """
     if block_length < 3:
         raise ValueError(
@@ -56,15 +56,15 @@ def check_block_length(block_length: int) -> None:
 
 
 def cut_blocks(pieces: Iterable[tuple[bool, IdList]], block_length: int) -> Iterator[list[int]]:
-    """Cuts a stream of token ids into blocks and never holds more than a piece and a block.
+    """Cuts a stream of token ids into blocks, holding about one piece and one block at a time.
 
     Args:
-        pieces: whether a document begins here, and ids.
-        block_length: tokens of a block, 3 or more.
+        pieces: pairs of whether a document begins with the piece, and its token ids.
+        block_length: tokens per block, 3 or more.
 
     Returns:
-        Blocks of `block_length` tokens; the last of a document is shorter, and only that of a document of one token
-        has one token.
+        Blocks of `block_length` tokens. Those at the end of a document may be shorter; a block has one token only if
+        its document has one.
     """
     pending: list[int] = []
     for starts_document, ids in pieces:
@@ -72,7 +72,7 @@ def cut_blocks(pieces: Iterable[tuple[bool, IdList]], block_length: int) -> Iter
             yield from _last_blocks(pending, block_length)
             pending = []
         pending.extend(ids)
-        # Two tokens stay, so that the end of the document can still give a token to its last block.
+        # At least two tokens are held back, so that the last block of a longer document never has only one.
         ready = max(0, len(pending) - 2) // block_length * block_length
         yield from (pending[start : start + block_length] for start in range(0, ready, block_length))
         del pending[:ready]
@@ -80,7 +80,7 @@ def cut_blocks(pieces: Iterable[tuple[bool, IdList]], block_length: int) -> Iter
 
 
 def _last_blocks(pending: list[int], block_length: int) -> list[list[int]]:
-    """What is left of a document, at most one token more than a block, as one block or two."""
+    """The last one or two blocks of a document, from its remaining tokens (at most `block_length + 1`)."""
     if len(pending) == block_length + 1:
         return [pending[:-2], pending[-2:]]
     return [pending] if pending else []

@@ -1,4 +1,4 @@
-"""Rows become batches: blocks of a corpus for pre-training, rows with any column names for the double-heads model.
+"""Collators: blocks of a corpus become batches for pre-training, task rows become batches for the double-heads model.
 
 Source: sections 3.1 and 3.3 of "Improving Language Understanding by Generative Pre-Training" (Radford et al., 2018).
 Shape legend: B examples, C sequences per example, T tokens.
@@ -39,19 +39,19 @@ TRAVERSE = {"classification": classification, "entailment": entailment, "similar
 
 @dataclass
 class BlockCollator:
-    """Makes a batch of blocks: pads the shorter ones on the right, and makes every real token a label.
+    """Makes a batch of blocks: pads shorter ones on the right and uses every real token as a label.
 
-    transformers' `DataCollatorForLanguageModeling` leaves out every label that has the id of the padding token, which
-    GPT-1 shares with the unknown token: a character that the vocabulary does not have would not be predicted.
+    transformers' `DataCollatorForLanguageModeling` ignores every label with the id of the padding token. GPT-1 pads
+    with its unknown token, so unknown characters would never be predicted.
 
     Args:
-        tokenizer: pads.
+        tokenizer: pads the blocks.
     """
 
     tokenizer: PreTrainedTokenizerBase
 
     def __call__(self, rows: Sequence[Mapping[str, Sequence[int]]]) -> dict[str, torch.Tensor]:
-        """`input_ids`, `attention_mask` and `labels`, each `[B, T]`; labels are -100 where there is padding."""
+        """`input_ids`, `attention_mask` and `labels`, each `[B, T]`; labels are -100 at padding."""
         id_lists = {"input_ids": [list(row["input_ids"]) for row in rows]}
         batch = dict(self.tokenizer.pad(id_lists, padding_side="right", return_tensors="pt"))
         return {**batch, "labels": batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)}
@@ -59,11 +59,11 @@ class BlockCollator:
 
 @dataclass
 class TraversalCollator:
-    """Makes a batch of rows: reads the texts, encodes them in one call, traverses, cuts and pads them.
+    """Makes a batch of rows: encodes their texts in one call, builds the traversal's sequences, truncates and pads.
 
-    Texts can never become control tokens, whatever they spell: the control ids are put between the ids of the texts.
-    Pass it to Trainer as `data_collator` with `remove_unused_columns=False`. `check(dataset)` finds rows that would
-    stop a training.
+    No text becomes a control token, whatever it spells: the control ids are inserted between the ids of the texts.
+    Pass the collator to Trainer as `data_collator` with `remove_unused_columns=False`. `check(dataset)` finds rows
+    that would stop a training run.
 
     Args:
         tokenizer: a fast tokenizer with control tokens (`add_control_tokens(tokenizer, model)`).
@@ -71,18 +71,18 @@ class TraversalCollator:
         columns: the column of each role, for example `{"text": "sentence", "label": "label"}`. The roles are `text`;
             `premise`, `hypothesis`; `text_a`, `text_b`; `context`, `choices` and, if there is one, `question`;
             `label` may be left out for prediction. A role may name several columns: their texts are joined by a
-            space, or are one choice each. A column may hold a list of texts, which is read in the same way. A missing
-            value (None) after the last choice is an absent choice.
-        max_length: the most tokens of a sequence, control tokens included.
+            space; for `choices`, each is one choice. A column may hold a list of texts, which is read in the same way.
+            None after the last choice means that the row has fewer choices.
+        max_length: maximum tokens of a sequence, control tokens included.
         pad_to_multiple_of: the padded length is rounded up to a multiple of this.
         num_labels: the number of classes. If it is given, labels are checked against it.
-        regression: labels are real numbers.
+        regression: whether labels are real numbers.
         padding_side: "right" or "left".
-        hidden_label: the label that marks a row without a label, as in the test sets of GLUE; a batch of such rows
-            has no labels. None where -1 is a real value, as it may be for regression.
+        hidden_label: the value that marks an unlabelled row, -1 in the test sets of GLUE; a batch of such rows has no
+            labels. Set None where -1 is a real value, as it may be in regression.
 
     Attributes:
-        num_examples: how many examples this object has made into batches.
+        num_examples: how many examples this collator has put into batches.
         num_truncated: how many of them were cut to `max_length`. Workers of a data loader count in their own copies:
             with `dataloader_num_workers > 0`, use `check(dataset)` instead.
     """
@@ -139,12 +139,12 @@ class TraversalCollator:
 
         Args:
             rows: the rows, for example a `datasets.Dataset`.
-            source: what errors call the data.
+            source: name of the data in error messages.
             needs_labels: True where each row must have a label, as in training and evaluation; False where some may
                 have none. Default: as in a batch, all or none.
 
         Returns:
-            the number of examples, and how many of them `max_length` cuts; the attributes stay as they are.
+            the number of examples, and how many of them `max_length` cuts; the attributes do not change.
 
         Raises:
             ValueError: the first row that cannot be used, as a batch would raise it.
@@ -163,12 +163,12 @@ class TraversalCollator:
         return self._label(row) is not None
 
     def lengths(self, rows: Iterable[Mapping]) -> list[int]:
-        """Tokens of the longest sequence of each row, to put rows of similar length into one batch.
+        """Tokens of each row's longest sequence, so that rows of similar length can be batched together.
 
         Every text is encoded once.
 
         Args:
-            rows: the rows, for example a `datasets.Dataset`; or anything with a length and an index.
+            rows: the rows, for example a `datasets.Dataset`; or any object with `__len__` and `__getitem__`.
 
         Raises:
             ValueError: the first row that cannot be used, as a batch would raise it.
@@ -185,7 +185,7 @@ class TraversalCollator:
         return lengths
 
     def _longest(self, counts: list[int]) -> int:
-        """Of the sequences that segments with these numbers of tokens are joined to."""
+        """Length of the longest sequence of a row whose segments have these numbers of tokens."""
         if self.traversal == "classification":
             return min(counts[0] + 2, self.max_length)
         num_shared = len(counts) if self.traversal != "multiple_choice" else 1 + ("question" in self.columns)
@@ -323,7 +323,7 @@ class TraversalCollator:
         if getattr(label, "ndim", None) == 0:
             label = label.item()  # numpy and torch scalars of formatted data sets
         if getattr(label, "ndim", 0):
-            return label  # refused where it is read: it has many values
+            return label  # an array is no label: `_number` and `_class` refuse it
         return None if label == self.hidden_label else label
 
     def _unlabelled(self, rows: Sequence[Mapping], names: list[str], hidden: list[bool]) -> str:

@@ -1,4 +1,4 @@
-"""Control tokens for fine-tuning, of this package's tokenizer and of any other fast one, such as GPT-2's.
+"""Control tokens for fine-tuning, for this package's tokenizer and any other fast one, such as GPT-2's.
 
 Section 3.3 of "Improving Language Understanding by Generative Pre-Training" (Radford et al. 2018) has a start, a
 delimiter and an extract token. Text never becomes one of them, whatever it spells.
@@ -9,30 +9,31 @@ from collections.abc import Sequence
 from tokenizers import Tokenizer, processors
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-# The paper's delimiter is written "$", which is a word of the vocabulary: a dollar sign in a text must stay one.
+# The paper writes the delimiter as "$". That is a word of the vocabulary, and a dollar sign in text must stay text.
 CONTROL_TOKENS = {"start_token": "[s]", "delimiter_token": "[$]", "extract_token": "[e]"}
 
 
 def add_control_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> int:
     """
     Adds the start, delimiter and extract tokens `[s]`, `[$]`, `[e]` to any fast tokenizer, with the templates that
-    pipelines use; grows the model's embeddings to match, the new rows drawn from N(0, `initializer_range`), and tells
-    its configuration. From then on no text becomes a special token, also when the tokenizer is saved and opened.
+    pipelines use. A given model's embeddings grow to match, with new rows drawn from N(0, `initializer_range`), and
+    its configuration gets the ids. After the call no text becomes a special token, even if the tokenizer is saved and
+    reopened.
 
-    A tokenizer without `bos_token` and `eos_token`, or with `<unk>` for them as GPT-1's, gets the start and the
-    extract token as these. Opened with `add_bos_token=True` it puts the start token alone before a text, so that the
-    ids of a text's beginning are a beginning of its ids, as the scoring of continuations needs.
+    A `bos_token` or `eos_token` that is unset or `<unk>`, as GPT-1's are, becomes the start or the extract token.
+    Opened with `add_bos_token=True`, the tokenizer puts only the start token before a text. The ids of a text's
+    beginning are then a prefix of the text's ids, as the scoring of continuations needs.
 
     Args:
         tokenizer: [`GPT1Tokenizer`], `GPT2Tokenizer` or another with a `backend_tokenizer`.
-        model (*optional*): the model to grow; one that has the rows already only gets the ids.
+        model (*optional*): the model to grow; one that already has the rows only gets the ids.
 
     Returns:
         `int`: number of tokens added to the tokenizer; 0 if it had them.
 
     Raises:
-        ValueError: the tokenizer is no fast one or has nothing to pad with; model and tokenizer do not have the same
-            vocabulary.
+        ValueError: the tokenizer is not a fast one or has no token to pad with; the sizes of the model's and the
+            tokenizer's vocabulary do not match.
     """
     if not tokenizer.is_fast:
         raise ValueError(
@@ -57,12 +58,12 @@ def add_control_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedMode
 
 
 def check_vocabulary(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Whether model and tokenizer belong together; each learns from the other what it does not know yet.
+    """Checks that model and tokenizer belong together, and completes each from the other.
 
-    The configuration learns the ids of control tokens, the tokenizer the longest sequence.
+    The configuration gets missing ids of control tokens; the tokenizer's maximum length is limited to the model's.
 
     Raises:
-        ValueError: vocabularies of different sizes, or control tokens with other ids.
+        ValueError: the vocabularies differ in size, or the control tokens in their ids.
     """
     spare = config.vocab_size - len(tokenizer)
     is_padded = 0 <= spare < 128 and config.vocab_size % 8 == 0  # `resize_token_embeddings(pad_to_multiple_of=…)`
@@ -85,16 +86,16 @@ def check_vocabulary(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBas
 
 
 def keep_text_as_text(tokenizer: PreTrainedTokenizerBase) -> None:
-    """From then on no text becomes a special token, also when the tokenizer is saved and opened."""
-    # The attribute is what encodes, the argument is what is saved.
+    """Makes text that spells a special token stay text, even after the tokenizer is saved and reopened."""
+    # Encoding reads the attribute; the argument is what is saved.
     tokenizer.split_special_tokens = tokenizer.init_kwargs["split_special_tokens"] = True
 
 
 def set_padding(tokenizer: PreTrainedTokenizerBase) -> None:
-    """A tokenizer without a padding token pads with its end-of-text token; the attention mask hides both.
+    """Lets a tokenizer without a padding token pad with its end-of-text token; the attention mask hides padding.
 
     Raises:
-        ValueError: it has neither of the two.
+        ValueError: the tokenizer has neither token.
     """
     if tokenizer.pad_token is None and tokenizer.eos_token is None:
         raise ValueError(

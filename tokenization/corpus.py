@@ -26,9 +26,9 @@ from .blocks import check_block_length, cut_blocks
 from .documents import CONTEXT_CHARACTERS, Source, check_corpus, generate_pieces
 from .tokenization_gpt1 import NEWLINE
 
-BATCH_CHARACTERS = 1 << 20  # tokenised in one call, by as many threads as the tokenizer has
+BATCH_CHARACTERS = 1 << 20  # tokenised in one call, by all threads of the tokenizer
 BEFORE_WORD = re.compile("(?<=[a-z])(?= [a-z])")
-# Part of the cache's name: to be raised when the same corpus and options give other rows.
+# Part of the cache's name. Raise it when the same corpus and options give different rows.
 BLOCKS_VERSION = "1.0.0"
 
 logger = logging.get_logger(__name__)
@@ -42,7 +42,7 @@ class BlockCounts:
         rows: blocks.
         tokens: tokens of all blocks.
         short_rows: blocks that are shorter than `block_length`: the ends of documents.
-        left_out_tokens: documents of a single token, which are in no block because they have no target.
+        left_out_tokens: tokens in no block; each is a document of a single token, which has no target.
     """
 
     rows: int
@@ -67,27 +67,27 @@ def load_blocks(
     """
     Contiguous blocks of tokens for pre-training.
 
-    Every token of the corpus is in exactly one block: the end of a document is a shorter block, of 2 tokens at least
-    (the block before it gives one up where it must). Only a document of a single token, which has no target, is left
-    out; `count_blocks` says how many were.
+    Every token of the corpus is in exactly one block. The last block of a document may be shorter, but has at least 2
+    tokens (the block before it gives one up if necessary). Only documents of a single token, which have no target, are
+    left out; `count_blocks` counts them.
 
     Args:
         source, name, split, text_column, fix_text: as in `load_documents`.
-        tokenizer: a fast one; its ids are those of whole documents, without control tokens. One that is not GPT-1's
-            must begin a token at each space between two letters, as byte-level BPE does.
-        block_length: tokens of a block.
-        mix_documents: a block may go on into the next document. Files are read in shards of 1 MB or more, and the last
-            block of a shard is shorter.
+        tokenizer: a fast one; the ids are those of whole documents, without control tokens. A tokenizer other than
+            GPT-1's must begin a token at each space between two letters, as byte-level BPE does.
+        block_length: tokens per block.
+        mix_documents: let blocks continue into the next document. Files are read in shards of 1 MB or more, and the
+            last block of a shard may be shorter.
         streaming: tokenise while training instead of beforehand. The stream has as many shards as the corpus, for
             `split_dataset_by_node` and the workers of a DataLoader. Its `state_dict` does not hold the rows in the
-            buffer of `shuffle`: to go on with a shuffled stream, skip the rows that were read, as Trainer does.
-        num_proc: processes that tokenise beforehand, a shard at a time. Default: this one, with the threads of the
-            tokenizer (TOKENIZERS_PARALLELISM).
+            buffer of `shuffle`: to resume a shuffled stream, skip the rows already read, as Trainer does.
+        num_proc: processes that tokenise beforehand, one shard each at a time. Default: this one, with the threads of
+            the tokenizer (TOKENIZERS_PARALLELISM).
         cache_dir: where prepared blocks are kept. Default: that of `datasets`. Blocks are prepared again when a file,
-            the tokenizer or an option changes; what an interrupted run wrote is never used.
+            the tokenizer or an option changes; the output of an interrupted run is never used.
 
     Returns:
-        Rows of `input_ids`, 16-bit integers where the vocabulary fits, on disk; or a stream of them.
+        Rows of `input_ids`, 16-bit integers if the vocabulary fits, else 32-bit: on disk, or as a stream.
 
     Raises:
         ValueError: as in `load_documents`; `block_length` is below 3; `num_proc` for a stream.
@@ -118,7 +118,7 @@ def load_blocks(
 
 
 def count_blocks(blocks: Dataset, block_length: int = 512) -> BlockCounts:
-    """Counts the blocks that `load_blocks` prepared, from the row lengths that Arrow has, without reading a token."""
+    """Counts the blocks that `load_blocks` prepared, from Arrow's row lengths, without reading any token."""
     prepared = _row_lengths(blocks)
     lengths = prepared if blocks._indices is None else prepared[blocks._indices.column(0).to_numpy()]
     left_out = int((prepared == 1).sum() - (lengths == 1).sum())
@@ -126,7 +126,7 @@ def count_blocks(blocks: Dataset, block_length: int = 512) -> BlockCounts:
 
 
 def _row_lengths(blocks: Dataset) -> np.ndarray:
-    """Tokens of each row on disk, also of those that a selection left out."""
+    """Tokens of each row on disk, including rows that a selection left out."""
     return pyarrow.compute.list_value_length(blocks.data.column("input_ids")).to_numpy()
 
 
@@ -142,7 +142,7 @@ def _prepared(features: Features, gen_kwargs: dict, num_proc, cache_dir, source:
                 version=BLOCKS_VERSION,
             )
     except DatasetGenerationError as error:
-        # Of the cause in another process only the printed traceback comes back.
+        # From another process, the cause comes back only as a printed traceback.
         causes = re.findall("^ValueError: (.*)", "".join(traceback.format_exception(error)), re.MULTILINE)
         if not causes:
             raise
@@ -157,7 +157,7 @@ def _prepared(features: Features, gen_kwargs: dict, num_proc, cache_dir, source:
     return blocks
 
 
-_preparing: list[int] = []  # this process, while it may start others that prepare blocks
+_preparing: list[int] = []  # id of this process, while it may start others that prepare blocks
 
 
 @contextmanager
@@ -170,7 +170,7 @@ def _ending_the_processes_it_starts() -> Iterator[None]:
 
 
 def _watch_parent() -> None:
-    """In a new process: end within a second of the one that prepares, which may be killed without a word."""
+    """Makes a new process end within a second of its parent, which prepares the blocks and may be killed."""
     if not _preparing:
         return
     parent = _preparing[0]
@@ -185,7 +185,7 @@ def _watch_parent() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # Besides the processes that run `_generate_blocks`, datasets starts one that has nothing but their queue.
+    # Besides the processes that run `_generate_blocks`, datasets starts one that only holds their queue.
     os.register_at_fork(after_in_child=_watch_parent)
 
 
@@ -210,7 +210,7 @@ def _generate_blocks(
 
 
 def _generate_trainable_blocks(**kwargs) -> Iterator[dict]:
-    """Without documents of one token; on disk they stay, so that they can be counted."""
+    """Blocks without documents of one token; on disk these are kept, so that they can be counted."""
     left_out = 0
     for row in _generate_blocks(**kwargs):
         if len(row["input_ids"]) > 1:
@@ -229,9 +229,9 @@ def _backend(serialised: str) -> Tokenizer:
 
 
 def _tokenise(pieces: Iterable[dict], backend: Tokenizer, newline_id: int) -> Iterator[tuple[bool, list[int]]]:
-    """Whether a document begins, and GPT-1's ids, which joined are those of the whole document.
+    """For each piece, whether a document begins with it, and its GPT-1 ids; joined, they are those of the document.
 
-    The tokenizer strips both ends of a text, so the line breaks between two pieces are put back, as one.
+    The tokenizer strips both ends of a text, so line breaks between two pieces are restored as one newline token.
     """
     context, has_tokens, newline = "", False, False
     for batch in _batches(pieces):
@@ -254,7 +254,7 @@ def _tokenise(pieces: Iterable[dict], backend: Tokenizer, newline_id: int) -> It
 
 
 def _cut_before_words(pieces: Iterable[dict]) -> Iterator[dict]:
-    """The same text in pieces of another cut: not at line ends, whose spaces may belong to tokens of both sides."""
+    """The same text, cut before words instead of at line ends, where a token may span white space on both sides."""
     text, starts_document = "", True
     for piece in pieces:
         if piece["starts_document"] and text:
@@ -271,14 +271,14 @@ def _cut_before_words(pieces: Iterable[dict]) -> Iterator[dict]:
 
 
 def _tokenise_as_is(pieces: Iterable[dict], backend: Tokenizer) -> Iterator[tuple[bool, list[int]]]:
-    """Whether a document begins, and the ids of each piece."""
+    """For each piece, whether a document begins with it, and its ids."""
     for batch in _batches(pieces):
         encodings = backend.encode_batch_fast([piece["text"] for piece in batch], add_special_tokens=False)
         yield from ((piece["starts_document"], encoding.ids) for piece, encoding in zip(batch, encodings, strict=True))
 
 
 def _context_prefix(context: str, text: str) -> str:
-    """A line of two tokens that stands for a "<" before the piece: an HTML entity soon after one stays as it is."""
+    """A line of two tokens that replaces a "<" before the piece: HTML entities soon after a "<" are not decoded."""
     sign = context.rfind("<")
     if sign < 0 or "&" not in text[:CONTEXT_CHARACTERS]:
         return ""

@@ -1,7 +1,7 @@
-"""The text of a corpus: files or a data set of the hub, read as a stream of documents in pieces, cleaned if asked to.
+"""The text of a corpus: files or a data set of the hub, read as a stream of documents in pieces, cleaned on request.
 
-Memory does not grow with the corpus, nor with one document: a piece ends where its tokens end, too, or where a line
-has gone on for a million characters without such a place.
+Memory grows neither with the corpus nor with a document. A piece ends where no token spans the cut, or after about a
+million characters of a line without such a place.
 """
 
 import glob
@@ -25,12 +25,12 @@ from datasets.exceptions import DatasetNotFoundError
 
 KINDS = {".txt": "text", ".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
-READER_OPTIONS = {"csv": {"keep_default_na": False}}  # a document "NA" is text
+READER_OPTIONS = {"csv": {"keep_default_na": False}}  # pandas would read a document "NA" as missing
 UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
 HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
 PIECE_CHARACTERS = 1 << 16
-MOST_CHARACTERS = 1 << 20  # a line is held so long, at most, while it has no place to be cut
+MOST_CHARACTERS = 1 << 20  # the most of a line that is held while it has no place to be cut
 SHARD_BYTES = 1 << 20
 # How far word_rules.py looks for a "<" around an HTML entity, with room for the entity. No other rule looks beyond the
 # end of a line, nor beyond a space between two letters.
@@ -42,14 +42,14 @@ Source = str | os.PathLike | Sequence[str | os.PathLike]
 
 @dataclass(frozen=True)
 class FileShard:
-    """Files of one kind that are read one after another; digests of their bytes are there for the cache's name."""
+    """Files of one kind that are read one after another; digests of their bytes become part of the cache's name."""
 
     kind: str
     files: tuple[str, ...]
     digests: tuple[str, ...] = ()
 
     def digested(self) -> "FileShard":
-        """The same with digests: size and time of change can be those of another content."""
+        """The same shard with digests: different content can have the same size and modification time."""
         return replace(self, digests=tuple(map(_digest, self.files)))
 
     def documents(self, text_column: str) -> Iterator[Iterable[str]]:
@@ -74,7 +74,7 @@ class HubShard:
     num_shards: int
 
     def digested(self) -> "HubShard":
-        """Itself: the revision tells what it holds."""
+        """The shard itself: its revision identifies its content."""
         return self
 
     def documents(self, text_column: str) -> Iterator[Iterable[str]]:
@@ -96,22 +96,22 @@ def load_documents(
 
     Args:
         source: a path, a pattern such as `books/*.txt`, a folder of files of one kind, a data set of the hub, or a
-            list of these. Files end in .txt (a file is a document), .jsonl, .json, .csv or .parquet (a row is a
-            document, without text if it is null), all but .parquet also with .gz, .bz2, .xz or .zst after it.
+            list of these. Files end in .txt (one document per file), .jsonl, .json, .csv or .parquet (one
+            document per row, empty if null). All but .parquet may be compressed (.gz, .bz2, .xz or .zst after it).
         name: configuration of a data set of the hub.
         split: split of a data set of the hub.
         text_column: column of the text, where a row is a document.
         fix_text: clean the text with ftfy, as the paper does; a line longer than a piece is cleaned in parts.
 
     Returns:
-        Rows of `text`, a piece of about 64 K characters at most that ends at a line end, and `starts_document`; a
-        longer line is cut between two Latin words. Pieces of a document follow each other; joined they are its text.
-        Tokenised one by one they give the ids of the whole, unless a line of over a million characters has no two
-        Latin words next to each other: such a line is cut at a space, or within a word, wherever it stands.
+        Rows of `text`, a piece of at most about 64 K characters that ends at a line end, and `starts_document`. A
+        longer line is cut between two Latin words. The pieces of a document follow each other; joined, they are its
+        text. Tokenised one by one, they give the ids of the whole document, unless a line of over a million characters
+        has no two neighbouring Latin words: such a line is cut at a space or, without one, within a word.
 
     Raises:
         ValueError: a file that is missing, of an unknown kind or not UTF-8 text, a missing column, or no text at all;
-            what first comes to light while a corpus is read raises there.
+            a fault after the first text is raised while the corpus is read.
         ImportError: `fix_text` without ftfy.
     """
     features = Features({"text": Value("string"), "starts_document": Value("bool")})
@@ -183,7 +183,7 @@ def _hub_rows(source: str, name: str | None, split: str, revision: str) -> Itera
 
 
 def _file_shards(paths: Iterable[str]) -> list[FileShard]:
-    """Files that follow each other and are of one kind, up to the one that makes them a shard's size."""
+    """Groups consecutive files of one kind into shards; a shard is complete once it has `SHARD_BYTES` or more."""
     shards, files, total = [], [], 0
     for kind, group in itertools.groupby(paths, _checked_kind):
         for path in group:
@@ -199,7 +199,7 @@ def _file_shards(paths: Iterable[str]) -> list[FileShard]:
 
 
 def _once(paths: Iterable[str]) -> list[str]:
-    """Each file by the first of its names."""
+    """Each file once, under the first of its names."""
     names = {}
     for path in paths:
         names.setdefault(os.path.realpath(path), path)
@@ -215,7 +215,7 @@ def _digest(path: str) -> str:
 
 
 def _find_files(source: str) -> list[str]:
-    """The file, the files that the pattern matches, or those of the folder and its folders."""
+    """The file itself, the files that match the pattern, or all visible files below the folder."""
     if os.path.isfile(source):
         return [source]
     if os.path.isdir(source):
@@ -223,7 +223,7 @@ def _find_files(source: str) -> list[str]:
         found = [path for path in found if not any(part[0] == "." for part in path.relative_to(source).parts)]
     else:
         found = map(Path, _matches(source))
-    # A link that leads back to a folder above it shows a file by many names: the shortest stays.
+    # A link back to a parent folder shows a file under many names: the shortest is kept.
     files = sorted(_once(sorted((str(path) for path in found if path.is_file()), key=len)))
     if not files:
         raise ValueError(
@@ -239,7 +239,7 @@ def _find_files(source: str) -> list[str]:
 
 
 def _matches(pattern: str) -> list[str]:
-    """As `glob.glob` with `**`, which would enter a folder again by every link that leads back to it."""
+    """As `glob.glob`, but `**` does not enter a folder again through links that lead back to it."""
     parts = pattern.split(os.sep)
     if "**" not in parts:
         return glob.glob(pattern)
@@ -250,7 +250,7 @@ def _matches(pattern: str) -> list[str]:
 
 
 def _folders(starts: Iterable[str]) -> Iterator[str]:
-    """These folders and those below them, hidden ones left out, each by one of its names."""
+    """These folders and those below them, without hidden ones, each once."""
     entered, waiting = set(), deque(sorted(starts))
     while waiting:
         folder = waiting.popleft()
@@ -266,7 +266,7 @@ def _kind(path: str) -> str | None:
     if ending not in COMPRESSIONS:
         return KINDS.get(ending)
     kind = KINDS.get(os.path.splitext(stem)[1])
-    return None if kind == "parquet" else kind  # compressed inside
+    return None if kind == "parquet" else kind  # parquet is compressed inside
 
 
 def _checked_kind(path: str) -> str:
@@ -308,7 +308,7 @@ def _read_rows(path: str, kind: str) -> Iterator[dict]:
         options = READER_OPTIONS.get(kind, {})
         rows = load_dataset(kind, data_files=glob.escape(path), split="train", streaming=True, **options)
         yield from rows
-    except StopIteration:  # of the JSON reader, for a file without rows
+    except StopIteration:  # from the JSON reader, for a file without rows
         return
     except (ValueError, *UNREADABLE) as error:
         raise ValueError(f"{path} cannot be read as {kind}: {error}") from error
@@ -343,7 +343,7 @@ def _pieces(chunks: Iterable[str]) -> Iterator[str]:
 
 
 def _cut(text: str, searched: int) -> int:
-    """Where the text is cut: 0 if nowhere yet. Its first `searched` characters are known to have no place."""
+    """Where to cut the text; 0 if nowhere yet. Its first `searched` characters are known to have no such place."""
     end = text.rfind("\n", searched) + 1 or _word_cut(text, searched)
     if end or len(text) < MOST_CHARACTERS:
         return end
@@ -351,7 +351,7 @@ def _cut(text: str, searched: int) -> int:
 
 
 def _word_cut(line: str, searched: int) -> int:
-    """Where a long line can be cut and give the same tokens: 0 if nowhere."""
+    """Where a long line can be cut without changing its tokens; 0 if nowhere."""
     start = max(0, searched - CONTEXT_CHARACTERS - len("a "))
     for gap in reversed(list(WORD_GAP.finditer(line, start, len(line) - CONTEXT_CHARACTERS))):
         end = gap.end()
@@ -362,7 +362,7 @@ def _word_cut(line: str, searched: int) -> int:
 
 
 def _cleaner() -> Callable[[str], str]:
-    """ftfy for the pieces of a document: as in a whole text, HTML entities are left alone from the first "<" on."""
+    """Makes ftfy for the pieces of one document: as in a whole text, it leaves HTML entities from the first "<" on."""
     import ftfy
 
     config = ftfy.TextFixerConfig(explain=False)

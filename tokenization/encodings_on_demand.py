@@ -1,8 +1,8 @@
-"""Ids at once, and all else of an encoding (tokens, offsets, words) when it is first asked for.
+"""Encodes ids at once, and the rest of an encoding (tokens, offsets, words) when it is first asked for.
 
-Most callers want ids alone. On one thread they take 0.64 to 0.92 of the time of transformers' own encoding (one
-document of 1 MB 0.64, a thousand short rows, cut, 0.77, short texts one by one 0.92), and 100,000 short rows take two
-thirds of the memory. `benchmarks/tokenizer_parity.py` measures it.
+Most callers want ids alone. On one thread, ids take 0.64 to 0.92 of the time of transformers' own encoding: 0.64 for
+one document of 1 MB, 0.77 for a thousand short truncated rows, 0.92 for short texts one by one. 100,000 short rows
+take two thirds of the memory. `benchmarks/tokenizer_parity.py` measures these figures.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from transformers import BatchEncoding, PreTrainedTokenizerBase
 from transformers.tokenization_utils_base import TruncationStrategy
 from transformers.utils import PaddingStrategy
 
-# What only the full encoding of the backend can answer.
+# Arguments that need the full encoding of the backend.
 FULL_ENCODING = (
     "is_split_into_words",
     "return_token_type_ids",
@@ -27,8 +27,8 @@ FULL_ENCODING = (
 
 class EncodingsOnDemand(Sequence):
     """
-    The `encodings` of a batch, made when one is first asked for. They are those of the tokenizer as it is then: ask
-    before you add tokens to it.
+    The `encodings` of a batch, made when one is first read, by the tokenizer as it is at that moment: read them before
+    you add tokens to it.
 
     Args:
         make (`Callable[[], list[Encoding]]`): encodes the batch again, in full.
@@ -54,10 +54,10 @@ def encode_ids_first(
     tokenizer: PreTrainedTokenizerBase, encode: Callable[..., BatchEncoding], text, text_pair, **kwargs
 ) -> BatchEncoding:
     """
-    What `encode`, the `_encode_plus` of transformers, makes of these arguments, with encodings on demand where ids and
-    attention mask are all that is asked for.
+    The result of `encode`, the `_encode_plus` of transformers, for these arguments; if they ask for no more than ids
+    and attention mask, with encodings on demand.
     """
-    # Lists of its own: the caller may change theirs before it asks for the encodings.
+    # Copies: the caller may change its lists before it reads the encodings.
     text, text_pair = (list(rows) if isinstance(rows, (list, tuple)) else rows for rows in (text, text_pair))
     encode_in_full = partial(encode, text, text_pair, **kwargs)
     if kwargs.get("return_token_type_ids") is None:
@@ -109,7 +109,7 @@ def _encode_ids(
 
 
 def are_strings(text, text_pair) -> bool:
-    """Whether these are a text, a pair, or a batch of either, and nothing that transformers has to check first."""
+    """Whether these are a text, a pair, or a batch of either; transformers itself checks all other input."""
     if isinstance(text, str):
         return text_pair is None or isinstance(text_pair, str)
     columns = [text] if text_pair is None else [text, text_pair]

@@ -44,7 +44,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def _check_encoding(path: Path) -> None:
-    whole = 0  # lines
+    whole = 0  # lines that are UTF-8
     try:
         for line in _lines(path):
             line.decode("utf-8")

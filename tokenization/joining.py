@@ -1,13 +1,13 @@
 """Decoded text that reads as text: words and punctuation joined again, sentences with capitals.
 
-The preparation sets punctuation and the parts of contractions apart, and has one sign for all dashes and one for all
-double quotation marks. What follows goes from left to right and looks at no later word, so that the beginning of a
-text is joined as in the whole: a text can be shown while it is written.
+The preparation separates punctuation and the parts of contractions by spaces, and has one sign for all dashes and one
+for all double quotation marks. The functions here go from left to right and never look ahead. The beginning of a text
+is therefore joined as it is in the whole text, and a text can be shown while it is generated.
 """
 
 import re
 
-# Words that join the one before them, whatever it is, and those that do so after some words.
+# Words that join any word before them, and words that join only certain ones.
 TAILS = frozenset("n't 's 'll 'd 've 're 'm".split())
 TAILS_AFTER = {
     "nt": frozenset(
@@ -24,11 +24,11 @@ CLOSING = re.compile(r"\.+|[,;:!?%)\]}]")
 OPENING = frozenset("([{$£€#¡¿")
 THOUSAND = re.compile(r"[0-9]{1,3},[0-9]{3}")
 DASHES = re.compile(r"-+|/+")
-APOSTROPHE_ENDS = ("s", "in")  # of words that one stands behind: the boys', runnin'
+APOSTROPHE_ENDS = ("s", "in")  # of words that an apostrophe may follow: the boys', runnin'
 SENTENCE = re.compile(r"""(?:\A|\n|(?:(?<!\.\.)\.['")\]]*|[!?][)\]]*)[ ])[ "'(\[_-]*(\w)|\bi\b(?!\.)""")
 ABBREVIATION = re.compile(r"\b(?:\w|mr|mrs|ms|dr|st|prof|rev|gen|col|capt|lt|sgt|vs|etc|co|\w\.\w)\.['\")\]]*[ ]\Z")
 
-LONGEST_ABBREVIATION = 10  # characters, with what closes a quotation
+LONGEST_ABBREVIATION = 10  # characters, closing quotation marks included
 
 
 def join_words(text: str) -> str:
@@ -38,19 +38,19 @@ def join_words(text: str) -> str:
 
 def join_continuation(text: str, before: str, same_word: bool = False) -> str:
     """
-    Joins what goes on after another text, with the space that its first word needs.
+    Joins a continuation to the text before it, with a space in front if its first word needs one.
 
     Args:
-        text (`str`): as the tokenizer decodes it.
+        text (`str`): the continuation as the tokenizer decodes it.
         before (`str`): the text before, in the same form.
-        same_word (`bool`, defaults to `False`): the first word of `text` ends the last one of `before`.
+        same_word (`bool`, defaults to `False`): whether `text` continues the last word of `before`.
     """
     start, whole = join_words(before), join_words(before + text if same_word else f"{before} {text}")
     return whole[len(start) :] if whole.startswith(start) else text
 
 
 def capitalise(text: str) -> str:
-    """Gives sentences and "i" a capital letter; names have none in the vocabulary, and get none."""
+    """Capitalises sentences and the word "i"; names stay in lower case, as in the vocabulary."""
     return SENTENCE.sub(_capital, text)
 
 

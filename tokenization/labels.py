@@ -1,4 +1,4 @@
-"""Labels as they lie in a file: which rows have none, and which hold what no task can use."""
+"""Labels as a file holds them: which rows have none, and which have one that no task can use."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ from datasets import Dataset, Value
 
 
 def is_missing(label: Any) -> bool:
-    """Whether it is None, a blank text, as an empty cell of a .csv file is read, or not a number."""
+    """Whether the label is None, NaN or a blank text (an empty cell of a .csv file can be read as one)."""
     return label is None or (isinstance(label, str) and not label.strip()) or label != label
 
 
@@ -44,10 +44,10 @@ def without_blanks(rows: Dataset, column: str, source: str, *, optional: bool) -
 
 
 def as_numbers(rows: Dataset, column: str, source: str, *, whole: bool) -> Dataset:
-    """The rows with labels of int64 where they are `whole`, else float32; a .csv file with blank cells has texts.
+    """The rows with int64 labels if `whole`, else float32; a .csv file with blank cells has texts: they are converted.
 
     Raises:
-        ValueError: a label is no such number; the message names its row.
+        ValueError: a label is not such a number; the message names its row.
     """
     wanted = Value("int64" if whole else "float32")
     if rows.features[column] == wanted:

@@ -10,7 +10,7 @@ import numpy as np
 
 
 class _Score(evaluate.Metric):
-    """A score of two lists of one length; the subclasses say of what type, under which name, and how."""
+    """A score of predictions against references of the same number; subclasses give dtype, name and formula."""
 
     dtype: str
     score_name: str
@@ -25,7 +25,7 @@ class _Score(evaluate.Metric):
         )
 
     def _compute(self, predictions: list, references: list) -> dict[str, float]:
-        # Not the "numpy" format of `datasets`, which would cut the scores down to float32.
+        # Not the "numpy" format of `datasets`, which would round the scores to float32.
         return {self.score_name: float(self._score(np.asarray(predictions), np.asarray(references)))}
 
 
@@ -56,7 +56,7 @@ class MatthewsCorrelation(_Score):
 
     def _score(self, predictions: np.ndarray, references: np.ndarray) -> float:
         classes = np.union1d(predictions, references)
-        # float64, because the products of the counts of a large data set leave int64.
+        # float64, because products of the counts of a large data set overflow int64.
         predicted = np.sum(predictions == classes[:, None], axis=1).astype(np.float64)
         true = np.sum(references == classes[:, None], axis=1).astype(np.float64)
         total, correct = float(len(references)), float(np.sum(predictions == references))

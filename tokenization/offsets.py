@@ -1,9 +1,9 @@
 """Offsets that cover every character of the original text that a token was made of.
 
-The native pipeline keeps one original character for each prepared one. A newline token is made of all white space
-around a line break, a sign of its whole HTML entity, a composed letter of the letter and its marks: their offsets grow
-over the rest here, when they are asked for. `tokenizer.json` opened without this package points at one character of
-them: the first line break, the semicolon of the entity, the letter.
+The native pipeline keeps one original character for each prepared one. Some tokens come from several: a newline from
+all white space around a line break, a sign from its whole HTML entity, a composed letter from the letter and its
+marks. This module extends their offsets when they are asked for. `tokenizer.json` opened without this package points
+at one of these characters: the first line break, the semicolon of the entity, the letter.
 """
 
 import json
@@ -21,11 +21,11 @@ ENTITY_SIGNS = tuple("&\"'<>")
 
 class CoveringEncoding:
     """
-    An `Encoding` with grown offsets.
+    An `Encoding` with extended offsets.
 
     Args:
-        encoding (`Encoding`): of a text or a pair, cut or padded in any way.
-        texts (`tuple[str, str | None]`): the text, and the second one of a pair.
+        encoding (`Encoding`): of a text or a pair, truncated or padded in any way.
+        texts (`tuple[str, str | None]`): the text, and the second text of a pair.
         newline (`str`): the newline token.
     """
 
@@ -76,10 +76,10 @@ class CoveringEncoding:
 
 def cover_sources(batch: BatchEncoding, text, text_pair, newline: str, return_tensors: str | None) -> BatchEncoding:
     """
-    The batch with grown offsets, in its encodings and its `offset_mapping`.
+    The batch with extended offsets, in its encodings and its `offset_mapping`.
 
     Args:
-        batch (`BatchEncoding`): what `_encode_plus` of transformers makes of the texts.
+        batch (`BatchEncoding`): what `_encode_plus` of transformers returns for the texts.
         text (`str` or list of `str`): as given to it.
         text_pair (`str` or list of `str`, *optional*): as given to it.
         newline (`str`): the newline token.

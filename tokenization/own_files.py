@@ -1,4 +1,4 @@
-"""Files of one's own as a data set: their rows, and a `Task` that knows the names of their classes."""
+"""A user's own files as a data set: their rows, and a `Task` with the names of their classes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,17 +19,17 @@ def load_files(
     num_labels: int | None = None,
     label_names: Sequence[str] | None = None,
 ) -> tuple[Task, DatasetDict]:
-    """Reads files of your own: a task that describes them, and their rows by split with class ids as labels.
+    """Reads your own files into a task that describes them, and their rows by split with class ids as labels.
 
     Args:
-        files: split (train, validation, test) to a .jsonl, .jsonl.gz, .csv or .parquet file; test may lack
+        files: maps split (train, validation, test) to a .jsonl, .jsonl.gz, .csv or .parquet file; test may lack
             labels, in some rows or all.
         traversal: classification, entailment, similarity or multiple_choice.
-        columns: role to column name or names, as `TraversalCollator` takes it; the label's default is "label".
+        columns: maps role to column name or names, as in `TraversalCollator`; the label's default is "label".
         regression: whether the labels are numbers to predict.
-        num_labels: number of classes, if some have no row. Default: the classes that are found.
-        label_names: names of the classes in the order of their ids, such as a model's. Default: those of the train
-            split; texts in alphabetical order; integers are the ids themselves if 0 is among them, else names.
+        num_labels: number of classes, where some may have no row. Default: the number found in the data.
+        label_names: names of the classes in the order of their ids, such as a model's. Default: the labels of the
+            train split. Texts are sorted; integers are the ids themselves if 0 is among them, else names.
 
     Raises:
         ValueError: files, columns or labels are not what the task needs.
@@ -121,7 +121,7 @@ def _find_label_names(
 
 
 def class_names(labels: list, num_labels: int | None, source: str) -> tuple[str, ...]:
-    """Texts in alphabetical order; integers are the ids themselves if 0 is among them, else names."""
+    """Names of the classes: sorted texts; integers are the ids themselves if 0 is among them, else names."""
     if all(type(label) is int for label in labels) and 0 not in labels:
         return tuple(map(str, sorted(labels)))
     if all(type(label) is int for label in labels):
@@ -150,7 +150,7 @@ def _check_names(rows: Dataset, column: str, path: Path) -> None:
 
 
 def encode_labels(rows: Dataset, task: Task, path: str | Path) -> Dataset:
-    """Class names become ids; a test file may have no labels."""
+    """The rows with class names replaced by ids; a test file may have no labels."""
     column = task.columns["label"]
     labels = [label for label in rows.unique(column) if label is not None] if column in rows.column_names else []
     if all(type(label) is int and str(label) not in task.label_names for label in labels):

@@ -20,7 +20,7 @@ from .traversal import TRAVERSALS
 
 # `seed` of the released datasets.py.
 HELD_OUT_SEED = 3535999445
-# What Trainer fills the gathered logits of ragged batches with.
+# Trainer pads gathered logits with this value where batches have different numbers of choices.
 TRAINER_PADDING = -100
 
 
@@ -33,13 +33,13 @@ class Task:
     traversal: str
     """Input transformation: classification, entailment, similarity or multiple_choice."""
     columns: dict[str, str | list[str]]
-    """Role to column name, as `TraversalCollator` takes it; `load_task` gives exactly these columns."""
+    """Maps role to column name, as in `TraversalCollator`; `load_task` returns exactly these columns."""
     label_names: tuple[str, ...] = ()
     """Classes in the order of their ids; empty for regression and multiple choice."""
     regression: bool = False
     """Whether the label is a number to be predicted."""
     metrics: tuple[str, ...] = ("accuracy",)
-    """Names in `METRICS`, the one that the paper reports first."""
+    """Names in `METRICS`; the metric that the paper reports comes first."""
     hub_path: str | None = None
     """Data set on the hub."""
     hub_config: str | None = None
@@ -47,7 +47,7 @@ class Task:
     train_split: str = "train"
     """Split to train on."""
     validation_splits: tuple[str, ...] = ("validation",)
-    """Splits to choose a model by."""
+    """Splits for model selection."""
     test_splits: tuple[str, ...] = ("test",)
     """Splits to predict; their labels are hidden (-1 or absent) where a leaderboard scores them."""
     folder: str | None = None
@@ -55,13 +55,13 @@ class Task:
     file_parts: tuple[str, ...] = ()
     """Parts that a split consists of: files `<part>_<split>`, joined in this order."""
     column_sources: dict[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
-    """Column to the columns it is made from (joined by a space), if a release has no column of that name."""
+    """Maps a column that a release may lack to the columns it is made from; several are joined by a space."""
     label_values: tuple[str | int, ...] = ()
-    """What a release writes for class or choice 0, 1, …, if that is text or comes from `column_sources`."""
+    """The release's values for class or choice 0, 1, …, if these are texts or come from `column_sources`."""
     drop_unlabelled: bool = False
     """Whether rows without an agreed label (-1) are dropped, except from the test splits."""
     held_out: int = 0
-    """If there is no train split: rows of the validation split that are kept for model choice. The others train."""
+    """Without a train split: number of validation rows kept for model selection. The others are for training."""
 
     def __post_init__(self):
         if self.traversal not in TRAVERSALS:
@@ -169,7 +169,7 @@ _TASKS = (
         columns={"context": "context", "choices": ["ending1", "ending2"], "label": "label"},
         hub_path="LSDSem/story_cloze",
         hub_config="2016",
-        # First the hub's names, then those of the .csv files that its authors hand out.
+        # First the hub's names, then those of the .csv files that its authors distribute.
         column_sources={
             "context": (
                 tuple(f"input_sentence_{number}" for number in range(1, 5)),
@@ -357,7 +357,7 @@ def _normalise_labels(rows: Dataset, task: Task, split: str, source: str, rename
 
 
 def _label_ids(rows: Dataset, task: Task, split: str, source: str) -> Dataset:
-    """What a release writes becomes ids; a .csv file with blank cells holds ids as text."""
+    """The rows with the release's values replaced by ids; a .csv file with blank cells holds ids as text."""
     label = task.columns["label"]
     known = list(task.label_values or task.label_names)
     found = [value for value in rows.unique(label) if value is not None]
@@ -404,14 +404,14 @@ def predictions_from_logits(task: str | Task, task_logits: np.ndarray | tuple) -
     Args:
         task: a name for `get_task`, or a Task.
         task_logits: [N, K], [N, C] or [N, 1], or a tuple that begins with them, as Trainer gathers them. For multiple
-            choice -inf and -100 (Trainer's padding) mark choices that an example does not have.
+            choice, -inf and -100 (Trainer's padding) mark choices that an example does not have.
     """
     task = get_task(task) if isinstance(task, str) else task
     logits = np.asarray(task_logits[0] if isinstance(task_logits, tuple) else task_logits)
     if task.regression:
         return logits.reshape(len(logits))
     if task.traversal == "multiple_choice":
-        # Trainer pads the batches with few choices by -100, which a real score may lie below.
+        # Trainer pads batches of fewer choices with -100; a real score may be lower than that.
         logits = np.where(logits == TRAINER_PADDING, -np.inf, logits)
     return logits.argmax(axis=-1)
 

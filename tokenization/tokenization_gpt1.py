@@ -1,8 +1,8 @@
 """GPT-1's tokenizer: the paper's preparation of text and its BPE as one native `tokenizers` pipeline.
 
 Follows section 4.1 of "Improving Language Understanding by Generative Pre-Training" (Radford et al. 2018) and the
-released `text_utils.py` (https://github.com/openai/finetune-transformer-lm/blob/master/text_utils.py). What becomes a
-word is in `word_rules.py`; the saved `tokenizer.json` carries all of it.
+released `text_utils.py` (https://github.com/openai/finetune-transformer-lm/blob/master/text_utils.py). The rules
+for words are in `word_rules.py`; the saved `tokenizer.json` contains all of it.
 """
 
 import json
@@ -34,7 +34,7 @@ logger = logging.get_logger(__name__)
 
 END_OF_WORD = "</w>"
 NEWLINE = "\n" + END_OF_WORD
-# transformers' own prepares text otherwise than the released code, so that GPT1Tokenizer takes its place.
+# transformers' own tokenizer prepares text differently from the released code: GPT1Tokenizer replaces it.
 GPT1_CLASSES = ("GPT1Tokenizer", "OpenAIGPTTokenizer", "OpenAIGPTTokenizerFast")
 CUT_TEXTS = (
     "The ids of a text end in [e], so that those of its beginning are no beginning of them: a continuation that is "
@@ -49,7 +49,7 @@ REPEATED_WORDS = 1 << 10
 
 class GPT1Tokenizer(TokenizersBackend):
     """
-    Text to GPT-1's ids: prepared as the released code prepares it, lower case, BPE with `</w>` at the end of a word.
+    Encodes text as GPT-1's ids: prepared as by the released code, lower case, BPE with `</w>` at the end of a word.
 
     Args:
         vocab (`dict[str, int]` or path, *optional*): token to id; only the unknown token if left out.
@@ -60,14 +60,14 @@ class GPT1Tokenizer(TokenizersBackend):
             control tokens of a tokenizer for fine-tuning (see `add_control_tokens`).
 
     Text never becomes a control token or the unknown token, whatever it spells: `split_special_tokens` is always on,
-    also after `AutoTokenizer` opens the folder without this package. There, `split_special_tokens=False` turns it off,
-    for a call or for good, and text that spells `[e]` becomes the control token. A bare
-    `tokenizers.Tokenizer.from_file` does not know the setting: set its `encode_special_tokens = True`.
+    even where `AutoTokenizer` opens the folder without this package. Only there can `split_special_tokens=False` turn
+    it off, for one call or for good; text that spells `[e]` then becomes the control token. A bare
+    `tokenizers.Tokenizer.from_file` ignores the setting: set its `encode_special_tokens = True`.
 
     `decode(…, clean_up_tokenization_spaces=True)` joins words and punctuation: `"don't," she said` instead of
-    `" do n't , " she said`. Where the attribute `goes_on` is set, as `pipeline("text-generation", folder)` does, texts
-    are prompts, without control tokens around them, and what is decoded goes on with them: it is joined, and begins
-    with the space that its first word needs.
+    `" do n't , " she said`. If the attribute `goes_on` is set, as by `pipeline("text-generation", folder)`, texts are
+    prompts, encoded without control tokens, and decoded text is their continuation: its words are joined, and it
+    begins with a space where its first word needs one.
     """
 
     vocab_files_names = {"vocab_file": "vocab.json", "merges_file": "merges.txt", "tokenizer_file": "tokenizer.json"}
@@ -97,7 +97,7 @@ class GPT1Tokenizer(TokenizersBackend):
         kwargs["split_special_tokens"] = True
         _check_max_length(kwargs.get("model_max_length"))
         self._ends_given = "add_bos_token" in kwargs or "add_eos_token" in kwargs
-        # GPT-1 has none, but lm-evaluation-harness scores and generates nothing without one.
+        # GPT-1 has none, but lm-evaluation-harness neither scores nor generates without one.
         kwargs.setdefault("eos_token", kwargs.get("extract_token", unk_token))
         self.goes_on = False
         super().__init__(unk_token=unk_token, pad_token=pad_token, **kwargs)
@@ -109,7 +109,7 @@ class GPT1Tokenizer(TokenizersBackend):
         As in transformers: a folder or hub id with `tokenizer.json`, or with `vocab.json` and `merges.txt`.
 
         Raises:
-            ValueError: none of these files is there, or they are of another kind of tokenizer.
+            ValueError: none of these files is there, or they belong to another kind of tokenizer.
         """
         tokenizer = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         if tokenizer.vocab_size <= 1:
@@ -130,7 +130,7 @@ class GPT1Tokenizer(TokenizersBackend):
     @classmethod
     def from_openai(cls, encoder_json: str | os.PathLike, merges: str | os.PathLike, **kwargs) -> "GPT1Tokenizer":
         """
-        The tokenizer of OpenAI's two files.
+        Opens the tokenizer in OpenAI's two files.
 
         Args:
             encoder_json (path): `encoder_bpe_40000.json`, token to id.
@@ -153,12 +153,12 @@ class GPT1Tokenizer(TokenizersBackend):
         **kwargs,
     ) -> "GPT1Tokenizer":
         """
-        Learns a BPE from text. It reads the text once and does not hold it. The same text gives the same tokenizer. No
-        character of it is ever unknown: the alphabet has all of them, in the middle of a word and at its end.
+        Learns a BPE from text, which is read once and not held in memory. The same text gives the same tokenizer. No
+        character of the text is ever unknown: the alphabet has each of them, both inside and at the end of a word.
 
         Args:
             files_or_iterator (path, list of paths, or iterator of `str`): UTF-8 text files, or the texts themselves; a
-                list is always one of files, so texts in a list are given as `iter(texts)`.
+                list always means files, so pass a list of texts as `iter(texts)`.
             num_merges (`int`, defaults to 40000): merges to learn; fewer if the text has no more.
             min_frequency (`int`, defaults to 2): a pair of symbols seen less often is not merged.
             show_progress (`bool`, defaults to `True`): show progress bars.
@@ -188,8 +188,8 @@ class GPT1Tokenizer(TokenizersBackend):
 
     def update_post_processor(self):
         """
-        With control tokens, one text becomes `[s] text [e]` and a pair `[s] a [$] b [e]`; but where `add_bos_token` or
-        `add_eos_token` is set, that alone says what stands around a text.
+        With control tokens, one text becomes `[s] text [e]` and a pair `[s] a [$] b [e]`. If `add_bos_token` or
+        `add_eos_token` is given, these two settings alone decide which tokens surround a text.
         """
         if not self.has_control_tokens or self._ends_given or self.add_bos_token or self.add_eos_token:
             return super().update_post_processor()
@@ -197,7 +197,7 @@ class GPT1Tokenizer(TokenizersBackend):
         self._tokenizer.post_processor = control_templates(self._tokenizer, tokens)
 
     def encode(self, text, text_pair=None, **kwargs) -> list[int]:
-        """As in transformers; says once that `[e]` is in the way where a text's ids are cut behind its beginning."""
+        """As in transformers; warns once if a text's beginning is encoded after it: `[e]` ends the ids of both."""
         ids = super().encode(text, text_pair, **kwargs)
         if isinstance(text, str) and self.has_control_tokens and ids[-1:] == [self.extract_token_id]:
             if text and text != self._last_text and self._last_text.startswith(text):
@@ -207,7 +207,7 @@ class GPT1Tokenizer(TokenizersBackend):
 
     def tokenize(self, text: str, pair: str | None = None, add_special_tokens: bool = False, **kwargs) -> list[str]:
         """As in transformers: the pieces of a text or pair."""
-        # Asked for, this mask makes the full encoding, which has the pieces, at once.
+        # Asking for this mask gives the full encoding at once, which has the pieces.
         return super().tokenize(text, pair, add_special_tokens, **{**kwargs, "return_special_tokens_mask": True})
 
     def _encode_plus(self, text, text_pair=None, **kwargs) -> BatchEncoding:
@@ -232,7 +232,7 @@ class GPT1Tokenizer(TokenizersBackend):
         return join_continuation(text, ANY_WORD) if self.goes_on else join_words(text)
 
     def _decode(self, token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=None, **kwargs) -> str:
-        # That of transformers leaves the text of every BPE as it is.
+        # The clean-up of transformers leaves the text of every BPE as it is.
         text = super()._decode(token_ids, skip_special_tokens, clean_up_tokenization_spaces=False, **kwargs)
         if clean_up_tokenization_spaces is None:
             clean_up_tokenization_spaces = self.clean_up_tokenization_spaces or self.goes_on
@@ -294,7 +294,7 @@ def _check_max_length(value) -> None:
 
 
 def _check_surrogates(*columns: str | list | None) -> None:
-    """Raises a ValueError for the first half of a surrogate pair."""
+    """Raises ValueError for the first surrogate found: half of a pair is no character."""
     for column in columns:
         for number, text in enumerate([column] if isinstance(column, str) else column or []):
             half = SURROGATE.search(text) if isinstance(text, str) else None
@@ -373,8 +373,8 @@ def _count_words(texts: Iterable[str], show_progress: bool) -> dict[str, int]:
 def _learn_merges(
     words: dict[str, int], alphabet: list[str], num_merges: int, min_frequency: int, show_progress: bool
 ) -> list[tuple[str, str]]:
-    # The trainer numbers symbols as it meets them, in an order that changes from run to run, and breaks ties between
-    # merges by number: named beforehand, all symbols keep theirs.
+    # The trainer numbers symbols in the order in which it meets them, which changes from run to run, and breaks ties
+    # between merges by number. Symbols given as special tokens keep the same numbers.
     trainer = BpeTrainer(
         vocab_size=len(alphabet) + num_merges,
         min_frequency=min_frequency,

@@ -53,14 +53,14 @@ def classification(text: Sequence[int], control: ControlIds, max_length: int) ->
 
 
 def entailment(premise: Sequence[int], hypothesis: Sequence[int], control: ControlIds, max_length: int) -> Traversed:
-    """`[s] premise [$] hypothesis [e]`; what is too long is cut as in `cut_pair`."""
+    """`[s] premise [$] hypothesis [e]`; a pair that is too long is cut as in `cut_pair`."""
     _check("entailment", max_length, {"premise": premise, "hypothesis": hypothesis})
     pair = cut_pair(premise, hypothesis, max_length - 3)
     return Traversed([_join(*pair, control)], truncated=_is_cut(pair, (premise, hypothesis)))
 
 
 def similarity(text_a: Sequence[int], text_b: Sequence[int], control: ControlIds, max_length: int) -> Traversed:
-    """`[s] a [$] b [e]` and `[s] b [$] a [e]`; both orders hold the same cut of the same texts, as in `cut_pair`."""
+    """`[s] a [$] b [e]` and `[s] b [$] a [e]`; both orders hold the same texts, cut as in `cut_pair`."""
     _check("similarity", max_length, {"text_a": text_a, "text_b": text_b})
     kept_a, kept_b = cut_pair(text_a, text_b, max_length - 3)
     sequences = [_join(kept_a, kept_b, control), _join(kept_b, kept_a, control)]
@@ -104,9 +104,9 @@ def check_max_length(traversal: str, max_length: int, with_question: bool = Fals
 
 
 def cut_pair(first: Sequence[int], second: Sequence[int], budget: int) -> tuple[list[int], list[int]]:
-    """Cuts two segments to `budget` tokens together.
+    """Cuts two segments to `budget` tokens in total.
 
-    The longer segment gives up its last token until both fit; of two equally long ones the second does.
+    The longer segment gives up its last token until both fit; if both are equally long, the second does.
     """
     half = budget // 2
     keep_first = max(budget - len(second), budget - half)

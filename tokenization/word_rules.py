@@ -18,12 +18,12 @@ from functools import cache
 
 from tokenizers import Regex, normalizers
 
-# How fast a regex is here depends on what can begin a match: a few ASCII characters are searched for, a class with
-# others is tried at every place. Hence rules that start with their sign and look back, and alternations of characters.
+# A regex is fast if its matches begin with one of a few ASCII characters, which are searched for; a class with others
+# is tried at every place. Hence rules that start with their sign and look back, and alternations of characters.
 END = r"(?!\S)"
-SPACE = r"[ \n]"  # the text starts with one too
+SPACE = r"[ \n]"  # the prepended line break starts the text
 TOKEN_START = r"(?:[ \n:<>=]|\.\.)"
-INFIX_SPACE = "\u00a0"  # no other white space is left by then, so the second half of the rule can find it
+INFIX_SPACE = "\u00a0"  # the table has removed all others, so the second half of the rule finds its own
 
 # The released rules: these get a space on both sides. Runs of the first group stay together; spaCy splits the others.
 RUNS = "-~/|"
@@ -64,15 +64,15 @@ PLAIN = {
 }
 REMOVED = [*range(0x01, 0x09), 0x0B, *range(0x0E, 0x20), 0x7F, *range(0x206A, 0x2070), 0xFEFF, *range(0xFFF9, 0xFFFD)]
 REMOVED_BY_TABLE = "\x01"
-# Not in the table: a zero byte ends its texts, and the colours of a terminal are longer than a character.
+# Not in the table: a zero byte would end its texts, and a terminal's colour codes are longer than a character.
 ESCAPE_CODES = r"[\x00\x1b](?:(?<=\x00)|\[[0-9;]*[A-Za-z])"
-# What joins the character before it to one grapheme. The table takes a short grapheme for its first character.
+# Characters that form one grapheme with the one before. The table takes a short grapheme for its first character.
 MARK = r"[\p{M}\u200c\u200d\uff9e\uff9f\x{1f3fb}-\x{1f3ff}\x{e0020}-\x{e007f}]"
 SYMBOLS = [(0x00A6, 0x00B0), (0x2100, 0x2BFF), (0xFFFD, 0xFFFD), (0x1F000, 0x1FAFF)]  # where those in use are
 
-SURROGATE = re.compile("[\ud800-\udfff]")  # no character when it stands alone: the pipeline cannot read it
+SURROGATE = re.compile("[\ud800-\udfff]")  # half of a pair is no character, and the pipeline cannot read it
 
-# spaCy's affixes: single characters that come off both ends of a word, and those that only come off its start.
+# spaCy's affixes: single characters that are split off both ends of a word, and those split off its start only.
 ENDS = "'#&:<>`¡«·»¿،؛؟٪۔।⟦⟧、。〈〉《》「」『』【】〔〕"
 CURRENCY = "$£¥฿﷼" + "".join(map(chr, range(0x20A0, 0x20C0)))
 STARTS = "%=§" + CURRENCY
@@ -84,7 +84,7 @@ UNITS = (
     "кб Мб МБ мб Гб ГБ гб Тб ТБ тб"
 )
 
-# Letters of the scripts without capitals that spaCy knows count as small and as capital letters.
+# Letters of the scripts without capitals that spaCy knows. They count both as small and as capital letters.
 UNCASED = (
     r"\u0591-\u05f4\u0620-\u063a\u0640-\u064a\u066e-\u06d3\u06d5-\u06ff\u0900-\u0963\u0966-\u09ff\u0b82-\u0bff"
     r"\u0c00-\u0c7f\u0c80-\u0cff\u0d80-\u0df4\u1200-\u137c\u2e80-\u2fd5\u3003-\u3007\u3021-\u3029\u3031-\u30ff"
@@ -209,7 +209,7 @@ def _double_array(table):
         while base in bases or any(base ^ byte in units for byte in node):
             base += 1
         free = base if len(node) == 1 else free
-        bases.add(base)  # two nodes of one base would find each other's children
+        bases.add(base)  # two nodes with the same base would find each other's children
         units[place] = label | (place ^ base) << 10 | (0 in node) << 8
         for byte, child in node.items():
             units[base ^ byte] = child | 1 << 31 if byte == 0 else 0  # the bit tells a value from a node
@@ -224,9 +224,9 @@ def characters():
     """HTML entities (only before the first line with "<", as ftfy's), the table of characters, composed letters."""
     no_tag_before, no_tag_after = r"(?<!<[\s\S]{0,999}&)", r"(?![^\n]{0,999}<)"
     return [
-        normalizers.Prepend("\n"),  # the table shifts all offsets where it removes the first character
+        normalizers.Prepend("\n"),  # else the table shifts all offsets when it removes the first character
         *(
-            # Whether it is the entity is asked first: to look back costs a thousand times as much.
+            # The entity itself is tested first: looking back costs a thousand times as much.
             normalizers.Replace(Regex(rf"&(?=(?:{names});){no_tag_before}(?:{names});{no_tag_after}"), character)
             for names, character in ENTITIES.items()
         ),
@@ -237,13 +237,13 @@ def characters():
 
 
 def whitespace():
-    """One line break for white space with any, none at the end, and no space within a run of dashes."""
+    """White space with line breaks becomes one, or nothing at the end; spaces within a run of dashes are removed."""
     line_breaks = r"\n(?:[ \n]*+\z| \K[ \n]+)"
     return [_remove(line_breaks, *(rf"\{mark}\K {{2}}(?=\{mark})" for mark in RUNS))]
 
 
 def affixes():
-    """Spaces after what comes off the start of a word and before what comes off its end."""
+    """Puts spaces after prefixes, at the start of a word, and before suffixes, at its end."""
     ends = _characters(ENDS)
     stop = _full_stop(ends)
     units = "(?:" + "|".join(sorted(UNITS.split(), key=len, reverse=True)) + "|" + _one_of(CURRENCY) + ")"
@@ -269,13 +269,13 @@ def affixes():
 
 
 def _abbreviation():
-    """A word that keeps its full stop, from where it starts: also right after the full stop of a sentence."""
+    """Matches a word that keeps its full stop, from its start, which may follow a sentence's full stop directly."""
     capitals = _words(f"{TITLES} {STATES} {MONTHS}")
     return rf"(?:{TOKEN_START}(?:{capitals}|{_words(LATIN)}|{HOUR}[ap]\.m|[a-zäöü])|[{SMALL}]\.{capitals})"
 
 
 def _full_stop(ends):
-    """A full stop that comes off the end of a word: not that of an abbreviation or initial."""
+    """Matches a full stop that is split off the end of a word, but not that of an abbreviation or initial."""
     before = rf"(?<=[{SMALL}0-9%²\-+{ends}]|[{CAPITAL}][{CAPITAL}]|° [FfCcKk])"
     capitals = _words(f"{TITLES} {STATES} {MONTHS}")
     # Few words look like an abbreviation at all: the short patterns keep the list from being tried after every word.

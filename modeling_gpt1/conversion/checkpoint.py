@@ -1,4 +1,4 @@
-"""The conversion of a folder: what kind it is, what may be replaced, the new folder and its manifest."""
+"""The conversion of a model folder: its format, what may be replaced, the new folder and its manifest."""
 
 import hashlib
 import json
@@ -44,14 +44,14 @@ def convert_checkpoint(
     num_attention_heads: int = 12,
     overwrite: bool = False,
 ) -> Path:
-    """Converts a folder. Its files say which kind it is.
+    """Converts a model folder; its files tell the format.
 
     Args:
         source (path): OpenAI's release, or a folder of transformers' openai-gpt or of gpt1.
         output_dir (path): the new folder. It appears whole, by one rename, or not at all. If it is a link, the link
             stays and its target is replaced.
         target (`str`, *optional*): `"gpt1"` or `"openai-gpt"`. Default: gpt1, and openai-gpt for a folder of gpt1.
-        num_attention_heads (`int`, defaults to 12): heads of OpenAI's release, whose files do not say it.
+        num_attention_heads (`int`, defaults to 12): heads of OpenAI's release, whose files do not tell the number.
         overwrite (`bool`): replace the model in `output_dir`, if the folder has nothing else in it.
 
     Returns:
@@ -93,10 +93,10 @@ def convert_checkpoint(
 
 
 def find_format(source: Path) -> Format:
-    """What kind of model folder this is.
+    """The format of a model folder.
 
     Raises:
-        ValueError: none that is known.
+        ValueError: there is no such folder, or its format is unknown.
     """
     if not source.is_dir():
         raise ValueError(
@@ -120,10 +120,10 @@ def find_format(source: Path) -> Format:
 
 
 def check_output(source: Path, output_dir: Path, overwrite: bool) -> None:
-    """Whether the new folder can be made, before any work is done.
+    """Checks before any work is done that the new folder can be made.
 
     Raises:
-        ValueError: it is the source, a file, a folder that cannot be moved, or not empty.
+        ValueError: `output_dir` is the source, a file, a folder that cannot be moved, or not empty.
     """
     if output_dir.resolve() == source.resolve():
         raise ValueError(f"{output_dir} is the source itself. Pass another output folder.")
@@ -151,7 +151,7 @@ def check_output(source: Path, output_dir: Path, overwrite: bool) -> None:
 
 
 def find_others(entries: list[Path]) -> list[str]:
-    """Names of what is no part of a model, in order."""
+    """Sorted names of the entries that are not part of a saved model."""
     start = Path(modeling_gpt1.__file__)
     code = {start.name, *(Path(path).name for path in get_relative_import_files(start))}
     return sorted(
@@ -164,7 +164,7 @@ def find_others(entries: list[Path]) -> list[str]:
 def describe_tensors(folder: Path) -> list[dict[str, Any]]:
     """Name, shape, dtype and SHA-256 of every tensor in the safetensors files of `folder`, by name.
 
-    The hash is of the tensor's bytes as the file has them: rows first, little end first.
+    The hash is that of the tensor's bytes in the file: row-major, little-endian.
     """
     described = []
     for path in folder.glob("*.safetensors"):

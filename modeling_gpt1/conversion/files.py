@@ -1,4 +1,4 @@
-"""Names of the files of a model's folder, and their reading."""
+"""Names of the files in a model's folder, and functions that read them."""
 
 import json
 from pathlib import Path

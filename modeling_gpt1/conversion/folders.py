@@ -42,7 +42,7 @@ CLASSES: dict[str, dict[str, type[PreTrainedModel]]] = {
             GPT1ForMultipleChoice,
         )
     },
-    # Opened as the class of ours that has the same weights.
+    # Each is opened as our class with the same weights.
     "openai-gpt": {
         "OpenAIGPTModel": GPT1Model,
         "OpenAIGPTLMHeadModel": GPT1ForCausalLM,
@@ -53,7 +53,7 @@ CLASSES: dict[str, dict[str, type[PreTrainedModel]]] = {
 
 
 def read_folder(folder: Path, given: Format) -> tuple[GPT1PreTrainedModel, GPT1Tokenizer | None]:
-    """Model of a folder that `save_pretrained` wrote, and its tokenizer if it has one.
+    """Reads the model of a folder that `save_pretrained` wrote, and its tokenizer if it has one.
 
     Raises:
         ValueError: see [`convert_checkpoint`].
@@ -111,7 +111,7 @@ def find_weights(folder: Path) -> list[Path]:
 
 
 def read_dtype(paths: list[Path]) -> torch.dtype:
-    """The type that all weights have, so that loading changes no number, whatever the configuration says."""
+    """The dtype of all weights. Loading in it changes no number, whatever the configuration says."""
     dtypes = {}
     for path in paths:
         dtypes |= safetensors_dtypes(path) if path.suffix == ".safetensors" else pickle_dtypes(path)
@@ -124,7 +124,7 @@ def read_dtype(paths: list[Path]) -> torch.dtype:
 
 
 def safetensors_dtypes(path: Path) -> dict[str, torch.dtype]:
-    """The types of the weights in a safetensors file, by the names that it has for them."""
+    """The dtypes of the weights in a safetensors file, by the names that safetensors has for them."""
     dtypes = {}
     try:
         with safe_open(path, framework="pt") as tensors:
@@ -138,12 +138,12 @@ def safetensors_dtypes(path: Path) -> dict[str, torch.dtype]:
 
 
 def pickle_dtypes(path: Path) -> dict[str, torch.dtype]:
-    """The types of the weights in a file of `torch.save`, of which nothing but tensors is read."""
+    """The dtypes of the weights in a file of `torch.save`, by name; opened with `weights_only=True`."""
     try:
-        # Files of torch before 1.6 are no archives and cannot be mapped.
+        # Files of torch before 1.6 are no archives and cannot be memory-mapped.
         tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zipfile(path))
         weights = {name: weight for name, weight in tensors.items() if isinstance(weight, torch.Tensor)}
-    except Exception as error:  # a damaged pickle fails in any way
+    except Exception as error:  # a damaged pickle can raise any error
         raise ValueError(
             f"{path} is no whole file of weights, or holds more than weights ({type(error).__name__}). Fetch it again."
         ) from error

@@ -1,7 +1,7 @@
-"""Models of gpt1 as models of transformers' openai-gpt.
+"""Converts models of gpt1 to models of transformers' openai-gpt.
 
-What the weights of openai-gpt are in gpt1 is said once, in `DECODER_CONVERSION` of `layouts_gpt1.py`, which
-`from_pretrained` follows too and which is reversed here.
+The mapping of the weights is defined once, in `DECODER_CONVERSION` of `layouts_gpt1.py`. `from_pretrained` applies it,
+and this module reverses it.
 """
 
 import os
@@ -40,7 +40,7 @@ SHARED_FIELDS = (
     "id2label",
     "label2id",
 )
-# Fields of ours that a folder of openai-gpt keeps for the way back.
+# Our own fields, which a folder of openai-gpt keeps for the conversion back.
 KEPT_FIELDS = ("traversal", "lm_coef", "start_token_id", "delimiter_token_id", "extract_token_id")
 WITHOUT_HEAD = (
     "Open it with GPT1Model or GPT1ForCausalLM, save that and convert it, to leave out what openai-gpt does not have."
@@ -53,10 +53,10 @@ def to_openai_gpt(model: GPT1PreTrainedModel, source: str | os.PathLike = "The m
     Args:
         model ([`GPT1PreTrainedModel`]): any model of this package; embeddings, norms and biases are shared, not
             copied.
-        source (path, *optional*): what errors call the model.
+        source (path, *optional*): name of the model in error messages.
 
     Raises:
-        ValueError: openai-gpt has no class, block, activation, width or weight like this.
+        ValueError: openai-gpt lacks the model's class, block, activation, width or one of its weights.
     """
     openai_class = find_openai_gpt_class(model, source)
     config = openai_gpt_config(model.config, source)

@@ -1,7 +1,7 @@
 """OpenAI's release: the folder `model` of https://github.com/openai/finetune-transformer-lm.
 
-The weights are one row of numbers cut into ten files; beside them lie their shapes and the BPE. The order of the
-weights is the one in which `train.py` there makes its variables; convolution kernels have a leading dimension of 1.
+The weights are one flat array in ten files; their shapes and the BPE have files of their own. The order of the weights
+is that in which the release's `train.py` creates its variables; convolution kernels have a leading dimension of 1.
 
 Shapes: P positions, V vocabulary, D hidden, F feed-forward.
 """
@@ -20,7 +20,7 @@ from ..configuration_gpt1 import GPT1Config
 from ..modeling_gpt1 import GPT1ForCausalLM
 from .files import ENCODER_NAME, MERGES_NAME, PARAMS_NAMES, RELEASE_NAMES, SHAPES_NAME, load_tensors, read_json
 
-NUM_PER_LAYER = 12  # arrays of the release
+NUM_PER_LAYER = 12  # arrays per layer of the release
 
 
 def read_release(folder: Path, num_attention_heads: int = 12) -> tuple[GPT1ForCausalLM, GPT1Tokenizer]:
@@ -86,7 +86,7 @@ def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """Names in openai-gpt and shapes of all arrays, in the order of the release.
 
     Raises:
-        ValueError: not the shapes of a GPT-1.
+        ValueError: these are not the shapes of a GPT-1.
     """
     shapes = read_json(path, list)
     is_shape = [
@@ -139,10 +139,10 @@ class FlatParameters:
 
     Args:
         folder (`Path`): where the ten files are.
-        needed (`int`): how many numbers they must hold together.
+        needed (`int`): how many numbers they must hold in total.
 
     Raises:
-        ValueError: a file is no row of float32; another number of numbers.
+        ValueError: a file is not a one-dimensional float32 array; the files do not hold `needed` numbers.
     """
 
     def __init__(self, folder: Path, needed: int):

@@ -45,7 +45,7 @@ MOST_CLASSES, MOST_RECORDS = 20, 20
 TIMINGS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
 # Names of `evaluate` where ours are shorter.
 METRIC_TYPES = {"pearson": "pearsonr"}
-# What begins the card that transformers writes where it finds none.
+# The beginning of the card that transformers writes where there is none.
 EMPTY_CARD = "This is the model card of a 🤗 transformers model that has been pushed on the Hub"
 
 SEQUENCES = {
@@ -85,7 +85,7 @@ TWO_TEXTS = '{"text": "the first text", "text_pair": "the second text"}'
 
 
 def read_template() -> str:
-    """Text of the template: from the installed package, or from the top of the checkout that it runs in.
+    """Text of the template: from the installed package, or from the top folder of the checkout.
 
     Raises:
         FileNotFoundError: neither place has it.
@@ -105,7 +105,7 @@ def read_template() -> str:
 
 
 def write_model_card(trainer, **card_data: Any) -> Path:
-    """Render the template with the run's facts into `README.md` of the trainer's output folder; returns its path."""
+    """Renders the template with the run's facts to `README.md` in the trainer's output folder; returns its path."""
     path = Path(trainer.args.output_dir) / "README.md"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, str(run_card(trainer, **card_data)))
@@ -129,11 +129,11 @@ def run_card(
 
     Args:
         trainer ([`transformers.Trainer`]): after training, if there was one.
-        dataset_split (`str`, *optional*): name of the split that was evaluated, where it is one.
+        dataset_split (`str`, *optional*): name of the evaluated split, if there is only one.
         others: as in [`transformers.Trainer.create_model_card`].
     """
     model = trainer.accelerator.unwrap_model(trainer.model)
-    model = model.get_base_model() if hasattr(model, "get_base_model") else model  # of PEFT
+    model = model.get_base_model() if hasattr(model, "get_base_model") else model  # inside PEFT's
     repo_id = getattr(trainer, "hub_model_id", None) or trainer.args.hub_model_id
     name = model_name or repo_id or Path(trainer.args.output_dir).resolve().name
     results = last_evaluation(trainer.state.log_history, _split_names(trainer.eval_dataset), dataset_split)
@@ -171,12 +171,12 @@ def model_card(model, repo_id: str, tags: str | list[str] | None = None) -> Mode
 def card_for_push(
     model, repo_id: str, tags: list[str] | None, token: bool | str | None, revision: str | None = None
 ) -> ModelCard:
-    """The repository's card with the tags added; `model_card` where it has none, or only transformers' empty one.
+    """The repository's card with the tags added; `model_card` if it has none, or only transformers' empty one.
 
-    A branch `revision` that does not exist yet begins as main; `token` is as in [`huggingface_hub.hf_hub_download`].
+    A branch `revision` that does not exist yet starts from main; `token` is as in [`huggingface_hub.hf_hub_download`].
 
     Raises:
-        OSError: the hub did not say whether there is a card, so that one that somebody wrote may be there.
+        OSError: the hub did not say whether there is a card; it may have one that somebody wrote.
     """
     text = download_card(repo_id, token, revision)
     if text is None:
@@ -191,7 +191,7 @@ def card_for_push(
 
 def download_card(repo_id: str, token: bool | str | None, revision: str | None = None) -> str | None:
     """Text of the repository's card; `None` only where the hub answers that there is none."""
-    # An empty cache: in the user's own may lie an older card, which would stand in for the hub's if that is silent.
+    # An empty cache: the user's own may hold an older card, which would be returned if the hub does not answer.
     with tempfile.TemporaryDirectory(prefix="gpt1-card-") as cache:
         try:
             path = hf_hub_download(repo_id, "README.md", revision=revision, token=token, cache_dir=cache)
@@ -201,7 +201,7 @@ def download_card(repo_id: str, token: bool | str | None, revision: str | None =
                 return None
         except (RemoteEntryNotFoundError, RepositoryNotFoundError):
             return None
-        except LocalEntryNotFoundError as error:  # is no answer: a timeout, or a fault of the hub
+        except LocalEntryNotFoundError as error:  # not an answer: a timeout, or a fault of the hub
             raise (error.__cause__ or error) from None
     return download_card(repo_id, token)
 
@@ -235,7 +235,7 @@ def _render(model, name: str, repo_id: str, tags: list[str], data: dict, facts: 
 
 
 def is_task_model(model) -> bool:
-    """Whether it has the task head."""
+    """Whether the model has the task head."""
     return hasattr(model, "task_head")
 
 
@@ -268,7 +268,7 @@ def classes_of(model) -> str | None:
 
 
 def base_model_of(model) -> str | None:
-    """The hub's name of the model that this one was made from; a folder of this machine means nothing to others."""
+    """Hub id of the model that this one was made from; None for a local folder, which means nothing to others."""
     name = getattr(model.config, "_name_or_path", None) or getattr(model, "name_or_path", None)
     if not name or Path(name).exists():
         return None
@@ -280,7 +280,7 @@ def base_model_of(model) -> str | None:
 
 
 def license_of(base_model: str | None) -> str | None:
-    """The licence of a model of the hub; `None` where the hub does not say, or cannot be reached."""
+    """The licence of a model on the hub; `None` where the hub does not say, or cannot be reached."""
     if base_model is None:
         return None
     try:
@@ -291,7 +291,7 @@ def license_of(base_model: str | None) -> str | None:
 
 
 def usage_of(model, repo_id: str, trust: str = "") -> str:
-    """Python that opens the model; `trust` is the further argument of a process without this package."""
+    """Python code that opens the model; `trust` is the extra argument for use without this package."""
     is_pair = model.config.traversal in ("entailment", "similarity")
     values = {"name": json.dumps(repo_id), "trust": trust, "example": TWO_TEXTS if is_pair else ONE_TEXT}
     return USAGE[pipeline_tag_of(model)].format(**values)
@@ -313,7 +313,7 @@ def objective_of(model) -> str:
 
 
 def data_of(trainer, model, names: list[str], hub_names: list[str], configurations: list[str]) -> dict[str, str]:
-    """What was trained and evaluated on, by rows of the card's first table."""
+    """The data for training and evaluation, by rows of the card's first table."""
     facts = {}
     if names:
         links = [f"https://huggingface.co/datasets/{hub_name}" for hub_name in hub_names]
@@ -348,12 +348,12 @@ def hyper_parameters_of(trainer, model) -> dict[str, Any]:
 def last_evaluation(
     log_history: list[dict[str, Any]], split_names: list[str] = (), split: str | None = None
 ) -> list[dict[str, Any]]:
-    """Metrics of the last step that was evaluated, on all its data sets, without prefix and timings.
+    """Metrics of the last evaluated step, on all its data sets, without prefix and timings.
 
     Args:
         log_history (`list[dict]`): of the trainer's state.
-        split_names (`list[str]`): names of the data sets, which begin the names of their metrics.
-        split (`str`, *optional*): name of the data set where it is one.
+        split_names (`list[str]`): names of the data sets, with which their metrics' names begin.
+        split (`str`, *optional*): name of the data set if there is only one.
 
     Returns:
         `list[dict]`: `name`, `value` and `split` of each.
@@ -373,13 +373,13 @@ def last_evaluation(
 
 
 def metrics_of(record: dict[str, Any]) -> dict[str, float]:
-    """Of a record of the log, the figures of an evaluation but its timings."""
+    """The metrics of an evaluation in a record of the log, without its timings."""
     numbers = {key: value for key, value in record.items() if isinstance(value, (int, float))}
     return {key: value for key, value in numbers.items() if key.startswith("eval_") and not key.endswith(TIMINGS)}
 
 
 def metric_types(results: list[dict[str, Any]]) -> list[str]:
-    """The hub's names of the metrics; a loss is none."""
+    """The hub's names of the metrics, without losses."""
     names = [METRIC_TYPES.get(result["name"], result["name"]) for result in results]
     return list(dict.fromkeys(name for name in names if not name.endswith("loss")))
 
@@ -411,7 +411,7 @@ def evaluation_results(
 
 
 def history_table(log_history: list[dict[str, Any]]) -> list[list[str]]:
-    """Losses and metrics over the run: a row of names, then one per step that was evaluated (or else logged)."""
+    """Losses and metrics over the run: a row of names, then one per evaluated step (or the last logged one)."""
     steps: dict[int, dict[str, Any]] = {}
     training: dict[str, Any] = {}
     for record in log_history:
@@ -444,7 +444,7 @@ def versions() -> dict[str, str]:
 
 
 def _split_names(eval_dataset: Any) -> list[str]:
-    """Longest first, so that none is taken for the beginning of another."""
+    """Names of the data sets, longest first, so that a name is found before one that it begins with."""
     return sorted(eval_dataset, key=len, reverse=True) if isinstance(eval_dataset, Mapping) else []
 
 
@@ -453,7 +453,7 @@ def _named_datasets(eval_dataset: Any) -> dict[str, Any]:
 
 
 def _thinned(steps: dict[int, dict]) -> dict[int, dict]:
-    """At most `MOST_RECORDS`, evenly spaced, the last one among them."""
+    """At most `MOST_RECORDS` steps, evenly spaced, including the last one."""
     kept = list(steps)
     if len(kept) > MOST_RECORDS:
         kept = [kept[-1 - index * len(kept) // MOST_RECORDS] for index in reversed(range(MOST_RECORDS))]
@@ -471,7 +471,7 @@ def _cells(value: Any) -> Any:
 
 
 def _cell(value: Any) -> Any:
-    """Text that cannot break out of a cell of a table."""
+    """Text that cannot break out of a table's cell."""
     return re.sub(r"\s+", " ", value).replace("|", "\\|") if isinstance(value, str) else value
 
 

@@ -1,7 +1,7 @@
-"""Pushes to the hub: the card goes with them, pickles, checkpoints and secrets never do, a failed one loses nothing.
+"""Pushes to the hub: with the card, without pickles, checkpoints and secrets. A failed push loses nothing.
 
-What is pushed lies whole in a folder before the first request is made; the error of a failed upload names the folder
-and the command that uploads it later.
+The whole result lies in a folder before the first request is made. If the upload fails, the error names the folder and
+the command that uploads it later.
 """
 
 import re
@@ -26,10 +26,9 @@ from .card import card_for_push
 
 logger = logging.get_logger(__name__)
 
-# Pickles run code when they are opened; those of a run also hold paths of this machine, as those of the optimizer's
-# state in checkpoints do. NumPy's files can hold pickles too. "_" begins the names of what is not written whole yet,
-# ".env" those of files with tokens. TensorBoard's event files have the name of this machine in theirs. The
-# settings of a run name folders of this machine.
+# Pickles run code when they are opened. A run's pickles, such as the optimizer's state in checkpoints, also hold paths
+# of this machine. NumPy's files can hold pickles too. Names that begin with "_" are of unfinished files, with ".env"
+# of files with tokens. TensorBoard's event files have this machine's name in theirs, and a run's settings its folders.
 NEVER_PUSHED = (
     *("_*", "*/_*"),
     *("checkpoint-*", "*/checkpoint-*"),
@@ -38,13 +37,13 @@ NEVER_PUSHED = (
     "*events.out.tfevents.*",
     "*run.yaml",
 )
-# A token, with or without the header that it is sent in. The header goes to its end: a token may have blanks in it.
+# A token, with or without its HTTP header. The header matches to its end: a token may have blanks in it.
 SECRET = re.compile(r"Bearer\s.*|hf_[\w.-]+")
 REDACTED = "***"
 
 
 class PushError(OSError):
-    """An upload failed; what it should have uploaded lies whole on this machine."""
+    """An upload failed; all that it should have uploaded is still on this machine."""
 
 
 def push_run(
@@ -56,7 +55,7 @@ def push_run(
     private: bool | None,
     **card_data: Any,
 ) -> CommitInfo | Future | None:
-    """What `push_to_hub` of a trainer does; a call of all processes, of which the first uploads.
+    """Pushes a run, as `push_to_hub` of a trainer. All processes call it, and the first one uploads.
 
     Args:
         trainer ([`GPT1Trainer`] or [`GPT1PretrainingTrainer`]): what is pushed; the others as in its `push_to_hub`.
@@ -67,7 +66,7 @@ def push_run(
     if not trainer.is_world_process_zero():
         return None
     if trainer.hub_model_id is None:
-        trainer.create_model_card(**card_data)  # there is one even if the repository cannot be made
+        trainer.create_model_card(**card_data)  # so that there is a card even without a repository
         trainer.init_hf_repo(token, private, is_trained=True)
     trainer.create_model_card(**card_data)
     upload = partial(
@@ -98,7 +97,7 @@ def push_model(
     max_shard_size: int | str | None = "50GB",
     tags: list[str] | None = None,
 ) -> CommitInfo:
-    """What `model.push_to_hub` does; arguments as in [`transformers.utils.PushToHubMixin.push_to_hub`].
+    """Pushes a model, as `model.push_to_hub`; arguments as in [`transformers.utils.PushToHubMixin.push_to_hub`].
 
     A card that somebody wrote for the repository, or for the branch `revision`, stays; where there is none, or the
     empty one that transformers writes with a tokenizer, the card is made from `hub_card.md` and what the model knows
@@ -111,7 +110,7 @@ def push_model(
     model.save_pretrained(folder, max_shard_size=max_shard_size)
     with explained(repo_id, folder, revision):
         repo_id = hf_api().create_repo(repo_id, private=private, token=token, exist_ok=True).repo_id
-        # Not before the hub was asked: the command of a failed push would replace a card that somebody wrote.
+        # Only after asking the hub: else the command of a failed push would replace a card that somebody wrote.
         card_for_push(model, repo_id, tags, token, revision).save(Path(folder, "README.md"))
         if revision is not None and not revision.startswith("refs/pr"):
             hf_api().create_branch(repo_id=repo_id, branch=revision, token=token, exist_ok=True)
@@ -129,7 +128,7 @@ def push_model(
 
 
 def upload_result(folder: str, repo_id: str, revision: str | None = None, **commit: Any) -> CommitInfo:
-    """Upload a folder without what is never pushed; repository and branch exist.
+    """Uploads a folder without what is never pushed. Repository and branch must exist.
 
     Args:
         commit: further arguments of [`huggingface_hub.HfApi.upload_folder`].
@@ -148,12 +147,12 @@ def explained(repo_id: str, folder: str, revision: str | None = None, is_trained
     """Turns whatever stops an upload into a [`PushError`] that says where the result lies and how to go on.
 
     Args:
-        is_trained (`bool`): whether there is a result. What lies in the folder does not say it: that may be an older
-            one, which the training is to replace.
+        is_trained (`bool`): whether there is a result. The folder's content cannot tell: it may be an older result,
+            which the training is to replace.
     """
     try:
         yield
-    except Exception as error:  # of the hub, the network, the card's metadata: nothing of them may hide the result
+    except Exception as error:  # from the hub, the network or the card's metadata: none may hide the result
         message = explain_failure(error, repo_id, folder, revision, is_trained)
         if holds_secret(error):
             raise PushError(message) from None  # a traceback shows the causes
@@ -163,7 +162,7 @@ def explained(repo_id: str, folder: str, revision: str | None = None, is_trained
 def holds_secret(error: BaseException | None) -> bool:
     """Whether the text of the error, or of one that led to it, has a token in it."""
     seen = []
-    while error is not None and error not in seen:  # causes can go in a circle
+    while error is not None and error not in seen:  # causes can form a circle
         seen.append(error)
         error = error.__cause__ or error.__context__
     return any(SECRET.search(str(error)) for error in seen)
@@ -172,7 +171,7 @@ def holds_secret(error: BaseException | None) -> bool:
 def explain_failure(
     error: Exception, repo_id: str, folder: str, revision: str | None = None, is_trained: bool = True
 ) -> str:
-    """Cause, where the result lies and what to do; arguments as in [`explained`]. Tokens are left out."""
+    """The cause, where the result lies and what to do, without tokens; arguments as in [`explained`]."""
     lines = str(error).split("\n") if isinstance(error, ValueError) else str(error).strip().split("\n")[:1]
     cause = SECRET.sub(REDACTED, " ".join(" ".join(lines).split())).rstrip(".") or type(error).__name__
     remedy = find_remedy(error, repo_id)
@@ -196,15 +195,15 @@ def find_remedy(error: Exception, repo_id: str) -> str:
         return "Log in with `hf auth login`, or set HF_TOKEN to a token with write permission,"
     if status == 403:
         return f"Log in with `hf auth login` and a token that may write to {repo_id}"
-    if "Illegal header value" in str(error):  # of httpx, before anything is sent
+    if "Illegal header value" in str(error):  # from httpx, before anything is sent
         return "Give the token (HF_TOKEN, `token`) without line breaks and without blanks around it"
-    if isinstance(error, ValueError):  # of the repository's name, or of the card's metadata
+    if isinstance(error, ValueError):  # from the repository's name, or the card's metadata
         return "Correct that (the card is README.md there)"
     return "Wait until the hub answers"
 
 
 def upload_command(repo_id: str, folder: str, revision: str | None = None) -> str:
-    """The command of a shell that uploads the folder as a push would."""
+    """The shell command that uploads the folder as a push would."""
     files = [path.relative_to(folder).as_posix() for path in Path(folder).rglob("*") if path.is_file()]
     matching = [pattern for pattern in NEVER_PUSHED if any(filter_repo_objects(files, allow_patterns=[pattern]))]
     words = ["hf", "upload", repo_id, str(folder), *(word for pattern in matching for word in ("--exclude", pattern))]

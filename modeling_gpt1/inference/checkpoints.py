@@ -6,10 +6,10 @@ from pathlib import Path
 
 
 def saved_checkpoints(run_folder: str | Path) -> list[dict]:
-    """`model` (its folder), `step` and `tokens` (seen until then, None if unknown) of each checkpoint, by updates.
+    """A run's checkpoints, sorted by updates: `model` (folder), `step` and `tokens` (seen so far, None if unknown).
 
     Raises:
-        ValueError: there is none with a model.
+        ValueError: the folder has no checkpoint with a model.
     """
     folder = Path(run_folder)
     steps = {

@@ -1,4 +1,4 @@
-"""Where a model computes unless its user says otherwise: the one place that chooses."""
+"""The device of a model whose user names none, chosen in this one place."""
 
 import torch
 
@@ -9,10 +9,10 @@ def default_device() -> torch.device:
 
 
 def check_device(name: str) -> None:
-    """Raises a ValueError where torch has no such device, or this machine has none."""
+    """Raises ValueError if torch knows no such device, or this machine has none."""
     try:
         torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:  # the second where torch was built without it
+    except (RuntimeError, AssertionError) as error:  # AssertionError: torch was built without it
         reason = str(error).splitlines()[0].rstrip(".")
         raise ValueError(
             f"--device {name} cannot be used: {reason}. Pass {default_device()}, or leave it out."
@@ -20,7 +20,7 @@ def check_device(name: str) -> None:
 
 
 def accelerator_name() -> str | None:
-    """Such as "NVIDIA H100"; the kind of device where its backend tells no name, None without an accelerator."""
+    """The accelerator's name, such as "NVIDIA H100", or its type if the backend tells no name; None without one."""
     device = default_device()
     if device.type == "cpu":
         return None

@@ -1,4 +1,4 @@
-"""Texts that a language model continues: prompts in, continuations out, ended by tokens or by strings."""
+"""Continues texts with a language model: prompts in, continuations out, ended by tokens or by strings."""
 
 import json
 import textwrap
@@ -15,19 +15,19 @@ SHOWN_CHARACTERS = 60  # of a prompt, in an error
 
 
 class StopAtStrings(StoppingCriteria):
-    """Ends a row as soon as its text has one of the strings after the prompt.
+    """Ends a sequence as soon as its text after the prompt has one of the strings.
 
-    It takes the place of `generate(stop_strings=…)`, which does not understand GPT-1's BPE: that misses strings of
-    several pieces and refuses others.
+    This class replaces `generate(stop_strings=…)`, which does not understand GPT-1's BPE: it misses strings of several
+    tokens and refuses others.
 
     Args:
         tokenizer ([`GPT1Tokenizer`]): decodes the text.
-        strings (`Sequence[str]`): compared as the tokenizer writes them: lower case, punctuation between spaces,
-            nothing before the first word and after the last.
-        prompt_length (`int`): tokens of the prompt with its padding.
+        strings (`Sequence[str]`): compared as the tokenizer decodes them: lower case, spaces around punctuation, no
+            space at either end.
+        prompt_length (`int`): tokens of the prompt, padding included.
 
     Raises:
-        ValueError: a string without a token.
+        ValueError: a string has no token.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, strings: Sequence[str], prompt_length: int):
@@ -40,7 +40,7 @@ class StopAtStrings(StoppingCriteria):
                     f"The stop string {string!r} has no token. Give a word, or '\\n' alone for a newline."
                 )
             self.strings.append(tokenizer.decode(ids, clean_up_tokenization_spaces=False))
-        # A string that the last token completes lies within so many, as each is at least one byte.
+        # A string that the last token completes lies within this many tokens, as each has at least one byte.
         self.num_tokens = max((len(string.encode()) for string in self.strings), default=0) + 1
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.Tensor | None, **kwargs) -> torch.BoolTensor:
@@ -52,7 +52,7 @@ class StopAtStrings(StoppingCriteria):
         return torch.tensor(found, device=input_ids.device)
 
     def cut(self, text: str) -> str:
-        """What stands before the first of the strings."""
+        """The text before the first of the strings."""
         places = [text.index(string) for string in self.strings if string in text]
         return text[: min(places)].rstrip(" ") if places else text
 
@@ -68,27 +68,27 @@ def continue_prompts(
     capitals: bool = False,
     **options,
 ) -> list[list[str]]:
-    r"""Continues texts of any lengths as one batch, each as it would be alone.
+    r"""Continues texts of any lengths as one batch, each as if it were alone.
 
     Args:
         model ([`GPT1ForCausalLM`]): in evaluation mode.
         tokenizer ([`GPT1Tokenizer`]): of the same folder.
-        prompts (`Sequence[str]`): the texts, with a word each.
-        max_new_tokens (`int`, defaults to 40): the longest continuation.
-        stop (`Sequence[str]`): what ends a continuation, beside the model's own end-of-text token if it has one:
+        prompts (`Sequence[str]`): the texts; each needs at least one word.
+        max_new_tokens (`int`, defaults to 40): maximum tokens of a continuation.
+        stop (`Sequence[str]`): what ends a continuation, besides the model's own end-of-text token if it has one:
             `"\n"`, a control token such as `"[e]"`, or any string.
-        streamer (`BaseStreamer`, *optional*): gets the tokens as they come; for one prompt and without beams.
-        same_word (`bool`, defaults to `False`): go on with the word that a prompt ends in, `"dark"` with `"ness"`,
-            instead of a new one. A tokenizer without GPT-1's ends of words, such as GPT-2's, leaves that to the model.
-        capitals (`bool`, defaults to `False`): give sentences and "i" a capital letter.
-        options: of `generate`: `do_sample`, `temperature`, `num_beams`, `num_return_sequences`, …
+        streamer (`BaseStreamer`, *optional*): gets the tokens as they come; for one prompt and without beam search.
+        same_word (`bool`, defaults to `False`): continue the last word of a prompt, `"dark"` with `"ness"`, instead of
+            beginning a new one. A tokenizer without end-of-word marks, such as GPT-2's, leaves that to the model.
+        capitals (`bool`, defaults to `False`): capitalise sentences and the word "i".
+        options: further arguments of `generate`: `do_sample`, `temperature`, `num_beams`, `num_return_sequences`, …
 
     Returns:
         For each prompt its `num_return_sequences` continuations, without the prompt and without what ended them.
-        Prompt and continuation put together read as text: a continuation begins with a space where it needs one.
+        Prompt and continuation together read as text: a continuation begins with a space where it needs one.
 
     Raises:
-        ValueError: a prompt without a token; prompt and continuation longer than the model's positions.
+        ValueError: a prompt has no token; prompt and continuation are longer than the model's positions.
     """
     newline_id = tokenizer.backend_tokenizer.token_to_id(NEWLINE)
     inputs = _encode_prompts(model, tokenizer, prompts, max_new_tokens, same_word and _ends_words(tokenizer))
@@ -140,7 +140,7 @@ def _encode_prompts(
 
 
 def _reopen_words(tokenizer, prompts: Sequence[str], encoded: list[list[int]]) -> list[list[int]]:
-    """The ids with those of each last word as it is in the middle of a longer one."""
+    """The ids, with the last word of each prompt encoded as if it stood inside a longer word."""
     backend = tokenizer.backend_tokenizer
     model = json.loads(backend.to_str())["model"]
     merges = [tuple(merge) for merge in model["merges"]]
@@ -157,7 +157,7 @@ def _reopen_words(tokenizer, prompts: Sequence[str], encoded: list[list[int]]) -
 
 
 def join_to_prompt(tokenizer, text: str, prompt: str, same_word: bool = False, capitals: bool = False) -> str:
-    """A decoded continuation as it reads behind its prompt; that of a tokenizer other than GPT-1's stays as it is."""
+    """A decoded continuation as it reads after its prompt; with a tokenizer other than GPT-1's, unchanged."""
     if not _ends_words(tokenizer):
         return text
     from tokenization import capitalise, join_continuation, join_words  # this file is imported without them as well
@@ -171,7 +171,7 @@ def join_to_prompt(tokenizer, text: str, prompt: str, same_word: bool = False, c
 
 
 def _words(backend: Tokenizer, prompt: str) -> list[str]:
-    """The prepared text, also where the vocabulary has not all of its characters."""
+    """Words of the prepared prompt, including characters that are not in the vocabulary."""
     return [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(prompt))]
 
 

@@ -1,8 +1,8 @@
-"""What a language model can do without fine-tuning: the heuristics by which it answers the rows of a task.
+"""Zero-shot heuristics: how a language model answers the rows of a task without fine-tuning.
 
 Source: section 5, "Zero-shot Behaviors", of "Improving Language Understanding by Generative Pre-Training" (Radford et
-al. 2018). Answers shown before the row are those of "Language Models are Few-Shot Learners" (Brown et al. 2020,
-https://arxiv.org/abs/2005.14165), contextual calibration that of "Calibrate Before Use" (Zhao et al. 2021,
+al. 2018). Few-shot answering follows "Language Models are Few-Shot Learners" (Brown et al. 2020,
+https://arxiv.org/abs/2005.14165), contextual calibration follows "Calibrate Before Use" (Zhao et al. 2021,
 https://arxiv.org/abs/2102.09690).
 """
 
@@ -44,15 +44,15 @@ class Heuristic:
     requests: Callable[[Mapping], tuple[ScoringRequest, ...]]
     """A row's candidates: continuations of one context, or one continuation of several contexts."""
     score: Literal["mean", "total"] = "mean"
-    """Log-probability of a candidate: per token, or of the whole."""
+    """Log-probability of a candidate: mean per token, or total."""
     content: tuple[str, ...] = ()
-    """Columns that contextual calibration replaces by a text without content; none: not to be calibrated."""
+    """Columns that contextual calibration replaces by a content-free text; empty if calibration is impossible."""
     has_threshold: bool = False
-    """One candidate a row, and the class is 1 where its score is above a threshold chosen on training rows."""
+    """Whether a row has one candidate and is of class 1 if its score exceeds a threshold chosen on training rows."""
     chance: float = 0.5
-    """The metric of guessing, 0 of the paper's normalised score."""
+    """The metric of guessing: 0 on the paper's normalised scale."""
     best_known: float = 1.0
-    """The metric of the best model known to the paper, 1 of its normalised score."""
+    """The metric of the best model known to the paper: 1 on its normalised scale."""
 
     @property
     def metric(self) -> str:
@@ -97,7 +97,7 @@ def _pronoun(row: Mapping) -> tuple[ScoringRequest, ...]:
 
 
 def _in_place(candidate: str, begins_sentence: bool) -> str:
-    """A candidate as it is written there: "The bee", quoted from a sentence's beginning, is "the bee" elsewhere."""
+    """A candidate in the case that its place needs: "The bee" at the beginning of a sentence, "the bee" elsewhere."""
     if begins_sentence:
         return candidate[:1].upper() + candidate[1:]
     return re.sub(r"^(The|An?)\b", lambda article: article[0].lower(), candidate)
@@ -108,11 +108,11 @@ def _race(name: str, best_known: float) -> Heuristic:
     return Heuristic(get_task(name), _reading, content=content, chance=0.25, best_known=best_known)
 
 
-# What 1 is on the normalised scale. The paper's figure 2, right, names "the state of the art with a single model" and
-# prints no figures for it, so these are the best earlier rows of its tables 3 (RACE, Story Cloze) and 4 (CoLA, SST-2).
-# Only RACE's is no single model but an ensemble of nine (Tay et al. 2018): its curves lie lower here than the paper's.
-# DPR is in no table of the paper: its figure is that of Peng et al. 2015, "Solving Hard Coreference Problems", the one
-# that could not be checked against a second source.
+# `best_known` is 1 on the normalised scale. The paper's figure 2, right, names "the state of the art with a single
+# model" and prints no figures for it, so these are the best earlier rows of its tables 3 (RACE, Story Cloze) and 4
+# (CoLA, SST-2). Only RACE's figure is an ensemble's, of nine models (Tay et al. 2018): its curves lie lower here than
+# the paper's. DPR is in no table of the paper: its figure is that of Peng et al. 2015, "Solving Hard Coreference
+# Problems", and the only one that could not be checked against a second source.
 HEURISTICS: dict[str, Heuristic] = {
     heuristic.task.name: heuristic
     for heuristic in (
@@ -128,10 +128,10 @@ HEURISTICS: dict[str, Heuristic] = {
 
 
 def get_heuristic(name: str) -> Heuristic:
-    """The heuristic of a task; case, spaces, hyphens and underscores do not count ("SST-2" is "sst2").
+    """The heuristic of a task; case, spaces, hyphens and underscores do not matter ("SST-2" is "sst2").
 
     Raises:
-        ValueError: the task has none.
+        ValueError: the task has no heuristic.
     """
     by_plain_name = {re.sub(r"[\s_-]", "", known): heuristic for known, heuristic in HEURISTICS.items()}
     plain = re.sub(r"[\s_-]", "", name.lower())
@@ -148,18 +148,18 @@ def get_heuristic(name: str) -> Heuristic:
 
 @dataclass(frozen=True)
 class ZeroShotResult:
-    """What a model reached by a heuristic."""
+    """The results of a model with a heuristic."""
 
     metrics: dict[str, float]
     """All metrics of the task, and `normalised`: the first one on the scale of figure 2, right."""
     predictions: list[int]
     """Class or choice of each row."""
     scores: list[list[float]]
-    """Of each row's candidates; after calibration, if there is one."""
+    """Scores of each row's candidates; calibrated if that was asked for."""
     threshold: float | None
-    """Of the score, where the heuristic has one."""
+    """The score above which the class is 1; None if the heuristic has no threshold."""
     num_shots: list[int]
-    """Answered rows that stood before each row: those that fitted."""
+    """Number of answered rows shown before each row: as many as fitted."""
     num_cut: int
     """Rows whose context lost its beginning."""
 
@@ -173,16 +173,16 @@ def evaluate_zero_shot(
     calibrate: bool = False,
     seed: int = 0,
 ) -> ZeroShotResult:
-    """Lets a language model answer rows by a heuristic.
+    """Lets a language model answer rows with a heuristic.
 
     Args:
         scorer: the model and its tokenizer.
         heuristic: a name for `get_heuristic`, or a Heuristic.
         rows: rows with labels, as `load_task` gives them.
         train_rows: rows to show and to choose thresholds on. A row is never shown before itself.
-        num_shots: number of answered rows before each row, the same rows for all and as many as fit.
-        calibrate: compare candidates by log P(candidate | context) − log P(candidate | the same without content).
-        seed: of the rows that are drawn.
+        num_shots: number of answered rows to show before each row: the same for all, and only as many as fit.
+        calibrate: compare candidates by log P(candidate | context) − log P(candidate | content-free context).
+        seed: seed for drawing the rows to show.
 
     Raises:
         ValueError: the heuristic cannot do what is asked, or training rows are missing.
@@ -234,14 +234,14 @@ def _check_options(heuristic: Heuristic, rows, train_rows, num_shots: int, calib
 
 
 def _draw(train_rows: Sequence[Mapping] | None, num_shots: int, seed: int) -> list[Mapping]:
-    """One row more than is shown: it stands in where a row to be shown is the one that is asked for."""
+    """Draws one row more than is shown: it replaces a drawn row that is the very row to be answered."""
     if not num_shots:
         return []
     return [train_rows[index] for index in random.Random(seed).sample(range(len(train_rows)), num_shots + 1)]
 
 
 class _Prompter:
-    """Puts as many of the drawn rows, with their answers, before a row as fit with it."""
+    """Puts the drawn rows with their answers before a row, as many as fit."""
 
     def __init__(self, scorer: CausalLMScorer, heuristic: Heuristic, drawn: list[Mapping], num_shots: int):
         self.scorer, self.heuristic, self.drawn, self.num_shots = scorer, heuristic, drawn, num_shots
@@ -255,7 +255,7 @@ class _Prompter:
         return requests[0].context + requests[0].continuations[label] + "\n"
 
     def __call__(self, row: Mapping, changed: Mapping | None = None) -> tuple[tuple[ScoringRequest, ...], int]:
-        """The requests for `row`, or for `changed` after what stands before `row`; how many rows stand there."""
+        """The requests for `row`, or for `changed` with the rows shown before `row`; and how many rows are shown."""
         requests = self.heuristic.requests(row)
         usable = [index for index, other in enumerate(self.drawn) if other != row][: self.num_shots]
         shown, room = [], self.scorer.max_length - len(self.scorer.start_ids)
@@ -280,7 +280,7 @@ def _num_tokens(scorer: CausalLMScorer, request: ScoringRequest) -> int:
 def _score_all(
     scorer: CausalLMScorer, requests: list[ScoringRequest]
 ) -> dict[ScoringRequest, list[ContinuationScore]]:
-    """Scores by request, each of which is computed once."""
+    """Scores by request; equal requests are scored once."""
     distinct = list(dict.fromkeys(requests))
     return dict(zip(distinct, scorer.score(distinct), strict=True))
 
@@ -290,7 +290,7 @@ def _candidate_scores(
     requests: tuple[ScoringRequest, ...],
     found: dict[ScoringRequest, list[ContinuationScore]],
 ) -> np.ndarray:
-    """Scores of a row's candidates, `[C]`; one without a token is never chosen."""
+    """Scores of a row's candidates, `[C]`; a candidate without a scored token is never chosen."""
     scores = [score for request in requests for score in found[request]]
     return np.array([getattr(score, heuristic.score) if score.token_log_probs else -np.inf for score in scores])
 
@@ -305,7 +305,7 @@ def _threshold(scorer: CausalLMScorer, heuristic: Heuristic, train_rows: Sequenc
 def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:
     """The threshold above which scores, `[N]`, agree best with labels of 0 and 1, `[N]`, by Matthews correlation.
 
-    It lies half-way between two neighbouring scores; the lowest one where several are equally good.
+    The threshold lies half-way between two neighbouring scores. Of several equally good ones, the lowest is taken.
     """
     order = np.argsort(scores)
     scores, labels = scores[order], labels[order].astype(np.float64)

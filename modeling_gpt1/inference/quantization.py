@@ -1,7 +1,7 @@
-"""Faster generation on CPUs: weights in 8 bits, or float32 weights in the order that one row of input reads them.
+"""Faster generation on CPUs: 8-bit weights, or float32 weights stored in the order that suits a single input row.
 
-A token of a small batch costs what reading the weights costs. `GPT1Int8Config` quantises them while a model is opened,
-through transformers' interface for quantizers; the scheme is the symmetric one of "LLM.int8(): 8-bit Matrix
+In small batches, a token takes as long as reading the weights. `GPT1Int8Config` quantises them while a model
+is opened, through transformers' quantizer interface; the scheme is the symmetric one of "LLM.int8(): 8-bit Matrix
 Multiplication for Transformers at Scale" (Dettmers et al., 2022), section 3.1: a scale for each output feature of the
 weights and for each row of the input, products summed in 32-bit integers.
 
@@ -24,7 +24,7 @@ class GPT1Int8Config(QuantizationConfigMixin):
     """Linear layers in 8 bits, for the CPU: `from_pretrained(folder, quantization_config=GPT1Int8Config())`.
 
     The layers of the blocks and the language-model head are quantised; embeddings, layer norms and task head stay as
-    they are. Such a model generates and scores; it does not train, and it is not saved: save the model it came from.
+    they are. A quantised model can generate and score, but not train or be saved: save the original model.
     """
 
     def __init__(self, **kwargs):
@@ -33,7 +33,7 @@ class GPT1Int8Config(QuantizationConfigMixin):
 
 @register_quantizer("gpt1_int8")
 class GPT1Int8Quantizer(HfQuantizer):
-    """Replaces the linear layers once their weights are there."""
+    """Replaces the linear layers once their weights are loaded."""
 
     def validate_environment(self, *args, device_map=None, **kwargs):
         places = device_map.values() if isinstance(device_map, dict) else [device_map]
@@ -73,7 +73,7 @@ class GPT1Int8Linear(nn.Module):
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """`[…, F]` in the dtype of `hidden_states […, D]`."""
         rows, scale = quantize_rows(hidden_states.reshape(-1, self.in_features))
-        product = torch._int_mm(rows, self.weight.t()) * scale  # [N, F]; exact but for the scale
+        product = torch._int_mm(rows, self.weight.t()) * scale  # [N, F]; exact except for the scale
         product = product.mul_(self.scale) if self.bias is None else torch.addcmul(self.bias, product, self.scale)
         return product.to(hidden_states.dtype).view(*hidden_states.shape[:-1], self.out_features)
 
@@ -82,7 +82,7 @@ class GPT1Int8Linear(nn.Module):
 
 
 def quantize_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Integers of at most 127 `[N, D]` and the float32 scales `[N, 1]` by which they give `rows [N, D]`, rounded."""
+    """Quantises `rows [N, D]`: int8 values from -127 to 127, `[N, D]`, and each row's float32 scale, `[N, 1]`."""
     rows = rows.float()
     scale = rows.abs().amax(-1, keepdim=True).div_(LARGEST).clamp_(min=torch.finfo(torch.float32).tiny)
     return (rows / scale).round_().to(torch.int8), scale
@@ -91,9 +91,9 @@ def quantize_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def order_weights_for_generation(model: PreTrainedModel) -> PreTrainedModel:
     """Stores float32 weights on the CPU column by column, which a product with a single row reads faster.
 
-    It helps batches of one row on x86 CPUs; larger batches take as long as before. Shapes, values and saved files
-    stay the same, only `Tensor.stride` changes. Use it on a model that only generates. If you train the model, make
-    the optimizer afterwards.
+    Batches of one row get faster on x86 CPUs; larger batches take as long as before. Shapes, values and saved files
+    stay the same, only `Tensor.stride` changes. Use it on a model that only generates. If you train the model,
+    create the optimizer afterwards.
 
     Args:
         model: changed in place.

@@ -1,8 +1,8 @@
 """Log-probabilities of continuations given contexts, for every causal language model of transformers.
 
-This is what the zero-shot heuristics of section 5 of "Improving Language Understanding by Generative Pre-Training"
-(Radford et al., 2018) and of the GPT models after it stand on; `heuristics.py` has those. A context with several
-continuations is encoded once: its keys and values are read by all of them.
+The zero-shot heuristics in section 5 of "Improving Language Understanding by Generative Pre-Training" (Radford et al.,
+2018) and of later GPT models need these scores; see `heuristics.py`. A context with several continuations is encoded
+once, and all of them read its keys and values.
 
 Shapes: B contexts, R continuations, P tokens of a padded context, S tokens of a padded continuation, T tokens of
 both, V vocabulary, N predicted tokens.
@@ -29,7 +29,7 @@ CHUNK_TOKENS = 256
 
 
 class ScoringRequest(NamedTuple):
-    """A context and what may follow it: texts, or lists of token ids, for the method of that name."""
+    """A context and its possible continuations: texts for `score`, lists of token ids for `score_ids`."""
 
     context: str | Sequence[int]
     continuations: Sequence[str] | Sequence[Sequence[int]]
@@ -37,7 +37,7 @@ class ScoringRequest(NamedTuple):
 
 @dataclass(frozen=True)
 class ContinuationScore:
-    """What a model says of one continuation."""
+    """The log-probabilities of one continuation."""
 
     token_log_probs: tuple[float, ...]
     """Natural logarithm of the probability of each predicted token."""
@@ -45,7 +45,7 @@ class ContinuationScore:
     """1 if the continuation's first token had nothing before it: no model predicts it, so it only serves the
     others as context. 0 otherwise."""
     num_cut: int = 0
-    """Tokens left out at the beginning of the context, which was too long."""
+    """Tokens cut from the beginning of a context that was too long."""
 
     @property
     def total(self) -> float:
@@ -72,15 +72,15 @@ class _Group(NamedTuple):
 
 class CausalLMScorer:
     """
-    Scores continuations of contexts in batches, exactly as one by one.
+    Scores continuations of contexts in batches, as if each were scored alone.
 
     Args:
-        model ([`PreTrainedModel`]): any causal language model whose output has `logits`. One without a key-value
-            cache, or with a state in its place, reads every context once for each continuation.
+        model ([`PreTrainedModel`]): any causal language model whose output has `logits`. A model without a
+            key-value cache, or with a state in its place, reads every context once for each continuation.
         tokenizer ([`PreTrainedTokenizerBase`], *optional*): for [`~CausalLMScorer.score`].
-        batch_tokens (`int`, defaults to 2048): tokens of a batch with its padding. A context counts once for each of
-            its continuations, because that is the memory it takes. A batch has at least one continuation.
-        max_length (`int`, *optional*): tokens that the model may read at once. Default: its positions.
+        batch_tokens (`int`, defaults to 2048): maximum tokens of a batch, padding included. A context counts once for
+            each continuation, because that is the memory it takes. A batch has at least one continuation.
+        max_length (`int`, *optional*): maximum tokens that the model reads at once. Default: its positions.
         start_ids (`list[int]`, *optional*): ids that stand before every context and are never cut. Default: the
             beginning-of-text id if the tokenizer puts one before a text by itself, otherwise none.
         share_contexts (`bool`, defaults to `True`): `False` reads every context once for each continuation.
@@ -103,7 +103,7 @@ class CausalLMScorer:
         self.start_ids = list(_usual_start(tokenizer) if start_ids is None else start_ids)
 
     def _has_cache(self) -> bool:
-        # A recurrent state cannot leave out the padding before a context, but for that of this package's LSTM.
+        # A recurrent state cannot skip the padding before a context, except that of this package's LSTM.
         exact = not getattr(self.model, "_is_stateful", False) or getattr(self.model, "state_skips_padding", False)
         return "past_key_values" in self._arguments and exact
 
@@ -115,7 +115,7 @@ class CausalLMScorer:
 
         - Spaces at the end of a context belong to the continuation, as in byte-level vocabularies, whose words begin
           with their space. `("the cat ", ["sat"])` and `("the cat", [" sat"])` are the same.
-        - Where one token would span the boundary, as in `("un", ["happy"])`, the two are tokenised apart.
+        - Where one token would span the boundary, as in `("un", ["happy"])`, the two are tokenised separately.
         - Text that spells a special token, such as `<|endoftext|>`, is read as text; `start_ids` and
           [`~CausalLMScorer.score_ids`] take the tokens themselves.
 
@@ -212,7 +212,7 @@ class CausalLMScorer:
             )
 
     def _fit(self, request: ScoringRequest) -> list[int]:
-        """The end of the context; the last token of a continuation is predicted, but never read."""
+        """The end of the context that fits. The last token of a continuation is predicted, but never read."""
         longest = max(map(len, request.continuations), default=0)
         return request.context[-(self.max_length + 1 - len(self.start_ids) - max(longest, 1)) :]
 
@@ -256,7 +256,7 @@ class CausalLMScorer:
         return log_probs
 
     def _batches(self, groups: list[_Group]) -> Iterator[list[_Group]]:
-        """Groups of like length, the longest first, so that memory runs out at once if it does."""
+        """Batches of groups of similar length, the longest first, so that a lack of memory shows at once."""
         batch, num_rows, longest = [], 0, 0
         for group in sorted(groups, key=lambda group: (len(group.context), group.longest), reverse=True):
             most = max(longest, group.longest)
@@ -286,7 +286,7 @@ class CausalLMScorer:
         outputs = self._run(input_ids, mask, keep=1, use_cache=True)
         rows = [row for row, group in enumerate(batch) for _ in group.places]
         continuations = [ids for group in batch for ids in group.continuations]
-        # The end of the context predicts the first tokens, and the last ones are not read.
+        # A context's last token predicts the first token of its continuations, whose last tokens are not read.
         firsts = _first_log_probs(outputs.logits[:, -1], rows, continuations)
         parts = [firsts[index : index + 1] for index in range(len(rows))]
         unread = [index for index, ids in enumerate(continuations) if len(ids) > 1]
@@ -302,7 +302,7 @@ class CausalLMScorer:
         return torch.cat(parts)
 
     def _chunks(self, unread: list[int], context_length: int, continuations: list[list[int]]) -> Iterator[list[int]]:
-        """Parts of the continuations of a batch, small enough for the copies of their contexts' keys and values."""
+        """Splits a batch's continuations into parts, to bound the copies of their contexts' keys and values."""
         longest = max((len(continuations[index]) - 1 for index in unread), default=0)
         size = max(1, self.batch_tokens // (context_length + longest))
         return (unread[start : start + size] for start in range(0, len(unread), size))
@@ -319,7 +319,7 @@ class CausalLMScorer:
         return values.split(list(map(len, targets)))
 
     def _run(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, keep: int = 0, **kwargs):
-        """The model's output, with the logits of the last `keep` places only."""
+        """The model's output, with the logits of the last `keep` positions only; 0 keeps all."""
         num_new = input_ids.shape[1]
         position_ids = (attention_mask.cumsum(1) - 1).clamp(min=0)[:, -num_new:]
         optional = {"position_ids": position_ids, "logits_to_keep": keep}
@@ -331,7 +331,7 @@ class CausalLMScorer:
 
 
 def _usual_start(tokenizer: PreTrainedTokenizerBase | None) -> list[int]:
-    """The beginning-of-text id, where the tokenizer puts one before every text; control tokens are for task heads."""
+    """The beginning-of-text id, if the tokenizer puts one before every text, but not `[s]` of `[s] text [e]`."""
     if tokenizer is None or tokenizer.bos_token_id is None:
         return []
     around = tokenizer("")["input_ids"]
@@ -358,7 +358,7 @@ def _pad(rows: Sequence[Sequence[int]], side: str, device: torch.device) -> tupl
 
 
 def _select_rows(cache: Cache, rows: torch.Tensor) -> Cache:
-    """Keys and values of these rows of a cache, which stays as it is."""
+    """Keys and values of these rows of a cache, which is not changed."""
     selected = copy.copy(cache)
     selected.layers = [copy.copy(layer) for layer in cache.layers]
     selected.batch_select_indices(rows)

@@ -1,4 +1,4 @@
-"""Checksums that notice damage of files, at the speed of memory: XXH3 of 128 bits. They are no guard against forgery.
+"""Checksums (XXH3, 128 bits) that detect damaged files at the speed of memory. They do not detect forgery.
 
 Source: https://github.com/Cyan4973/xxHash
 """

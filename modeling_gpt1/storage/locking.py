@@ -1,7 +1,7 @@
 """One writer at a time in a folder.
 
-The system frees the lock of a process that is gone, however it ended. On Linux and macOS processes that the writer
-forks, such as workers that load data, let go of it at once, so they do not hold it when they outlive the writer.
+The system frees the lock when its process ends, however that happens. On Linux and macOS, processes that the writer
+forks, such as data-loading workers, release the lock at once and so do not hold it if they outlive the writer.
 """
 
 import json
@@ -32,14 +32,14 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def one_writer(folder: str | os.PathLike, name: str = "output_dir") -> Iterator[None]:
-    """Within, no other process and no other part of this one comes so far in the same folder.
+    """A context that only one writer at a time can enter for a folder, across processes and within this one.
 
     Args:
-        folder (`str`): is made if it is not there.
-        name (`str`): the argument that gave it.
+        folder (`str`): the folder; created if it is missing.
+        name (`str`): name of the folder's argument, for errors.
 
     Raises:
-        ValueError: another is there; the text says which process, on which host, and since when.
+        ValueError: another writer is there; the text names its process, its host and the start, if known.
     """
     path = Path(folder, LOCK_NAME)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +83,7 @@ def _take(path: Path, name: str) -> int | None:
         "host": socket.gethostname(),
         "since": f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S} UTC",
     }
-    with suppress(OSError):  # the disk is full: the lock holds without a name
+    with suppress(OSError):  # if the disk is full, the lock holds without a name
         os.truncate(descriptor, 0)
         # Windows lets nobody read the first byte, which the lock covers.
         os.write(descriptor, f" {json.dumps(owner)}\n".encode())

@@ -1,6 +1,6 @@
-"""Files and folders that are whole or absent, whatever moment a process is killed at.
+"""Files and folders that are whole or absent, even if a process is killed at any moment.
 
-All is written beside its place, flushed to the disk and moved there by one rename.
+Everything is written beside its final place, flushed to the disk and moved there by one rename.
 """
 
 import errno
@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 
 
 def write_atomically(path: str | os.PathLike, text: str) -> None:
-    """Write a text file, in UTF-8, which readers and a kill find as it was before or as a whole."""
+    """Write a UTF-8 text file. Readers find the old file or the whole new one, even after a kill."""
     path = Path(path)
     partial = path.with_name(f"_{path.name}.{os.getpid()}")  # pushes to the hub leave out what begins with "_"
     try:
@@ -31,7 +31,7 @@ def write_atomically(path: str | os.PathLike, text: str) -> None:
 
 @contextmanager
 def whole_or_absent(folder: str | os.PathLike) -> Iterator[Path]:
-    """A folder to write to beside `folder`, which it becomes by one rename when all went well."""
+    """A temporary folder beside `folder` to write to; if no error occurs, one rename makes it `folder`."""
     folder = Path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
@@ -47,12 +47,12 @@ def whole_or_absent(folder: str | os.PathLike) -> Iterator[Path]:
 def publish_folder(staging: Path, folder: Path) -> None:
     """Make what was written to `staging` the folder `folder`, at once.
 
-    An older folder waits beside `staging` meanwhile, comes back if the other cannot take its place, and is deleted.
+    An older `folder` is moved beside `staging` first. It is moved back if the rename fails, and deleted otherwise.
     """
     flush(staging)
     replaced, is_there = staging.with_name(f"deleted-{folder.name}"), folder.is_dir()
     if is_there:
-        shutil.rmtree(replaced, ignore_errors=True)  # of a process that was killed here
+        shutil.rmtree(replaced, ignore_errors=True)  # left by a process that was killed here
         os.rename(folder, replaced)
     try:
         os.rename(staging, folder)
@@ -68,7 +68,7 @@ def publish_folder(staging: Path, folder: Path) -> None:
 def publish_files(staging: Path, folder: Path) -> None:
     """Move each file to its place in `folder`, where it replaces an older one at once.
 
-    Of `staging` nothing is left, nor of the folder that it lies in if that has nothing else.
+    `staging` is deleted, and so is the folder that it lies in if that is then empty.
     """
     flush(staging)
     for path in [path for path in staging.rglob("*") if path.is_file()]:
@@ -94,7 +94,7 @@ def flush(folder: Path) -> None:
 
 def flush_folder(folder: Path) -> None:
     """Wait until the names of the folder's entries are on the disk."""
-    if os.name == "nt":  # keeps names safe by itself and opens no folders
+    if os.name == "nt":  # Windows keeps names safe by itself and opens no folders
         return
     try:
         _flush_path(folder, os.O_RDONLY)
@@ -116,10 +116,10 @@ def check_folder(folder: str | os.PathLike, name: str = "output_dir") -> None:
 
     Args:
         folder (`str`): where something is to be written.
-        name (`str`): the argument that gave it.
+        name (`str`): name of the folder's argument, for errors.
 
     Raises:
-        ValueError: it cannot be made or written.
+        ValueError: the folder cannot be created, or nothing can be written to it.
     """
     try:
         os.makedirs(folder, exist_ok=True)
@@ -133,7 +133,7 @@ def check_folder(folder: str | os.PathLike, name: str = "output_dir") -> None:
 
 
 def is_write_failure(error: Exception) -> bool:
-    """Whether the system refused a write; tokenizers and torch say so by errors of their own, without a number."""
+    """Whether the system refused a write; tokenizers and torch report it by their own errors, without an errno."""
     return isinstance(error, (OSError, SafetensorError)) or any(
         words in str(error) for words in ("(os error ", "inline_container.cc", "iostream error")
     )
