@@ -84,7 +84,8 @@ class GPT1Tokenizer(TokenizersBackend):
         **kwargs,
     ):
         vocab = {str(unk_token): 0} if vocab is None else vocab
-        if isinstance(vocab, dict) and str(unk_token) not in vocab:
+        is_own = isinstance(vocab, dict) and any(token.endswith(END_OF_WORD) for token in vocab)
+        if is_own and str(unk_token) not in vocab:
             raise ValueError(
                 f"unk_token is {str(unk_token)!r}, which is not in the vocabulary. Name the token that stands for "
                 "unknown characters, in tokenizer_config.json if it is from there."
