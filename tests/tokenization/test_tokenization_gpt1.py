@@ -453,11 +453,16 @@ def test_from_openai(tokenizer, tmp_path):
     assert loaded("Hello, don't")["input_ids"] == tokenizer("Hello, don't")["input_ids"]
 
 
+def save_with(tokenizer, folder, **fields):
+    """The tokenizer's folder, with other fields in its tokenizer_config.json."""
+    tokenizer.save_pretrained(folder)
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **fields}), encoding="utf-8")
+
+
 @pytest.mark.parametrize("value", [None, "<none>"])
 def test_an_unknown_token_that_the_vocabulary_does_not_have(tokenizer, tmp_path, value):
-    tokenizer.save_pretrained(tmp_path)
-    path = tmp_path / "tokenizer_config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), "unk_token": value}))
+    save_with(tokenizer, tmp_path, unk_token=value)
     assert message_of(GPT1Tokenizer.from_pretrained, tmp_path) == (
         f"unk_token is {str(value)!r}, which is not in the vocabulary. Name the token that stands for unknown "
         "characters, in tokenizer_config.json if it is from there."
@@ -466,9 +471,7 @@ def test_an_unknown_token_that_the_vocabulary_does_not_have(tokenizer, tmp_path,
 
 @pytest.mark.parametrize("value", [{}, [8], "8", True, 0, -1, float("nan")])
 def test_a_longest_text_that_is_no_number_of_tokens(tokenizer, tmp_path, value):
-    tokenizer.save_pretrained(tmp_path)
-    path = tmp_path / "tokenizer_config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), "model_max_length": value}))
+    save_with(tokenizer, tmp_path, model_max_length=value)
     assert message_of(GPT1Tokenizer.from_pretrained, tmp_path) == (
         f"model_max_length must be a positive number of tokens, not {value!r}. Correct it, in tokenizer_config.json "
         "if it is from there."
