@@ -75,6 +75,8 @@ class PredictionArguments:
                 f"--output_file {self.output_file} is of an unknown kind. Pass a name that ends in "
                 f"{' or '.join(ENDINGS)}."
             )
+        if self.output_file is not None and not Path(self.output_file).parent.is_dir():
+            raise ValueError(f"--output_file {self.output_file} is in a folder that does not exist. Create it first.")
         if self.batch_size < 1:
             raise ValueError(f"--batch_size is {self.batch_size}, but must be at least 1.")
 

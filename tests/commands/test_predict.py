@@ -153,6 +153,9 @@ def test_refusals(folders, tmp_path):
     assert refusal(model, "--file", file, "--output_file", "out.txt") == (
         "--output_file out.txt is of an unknown kind. Pass a name that ends in .jsonl or .csv."
     )
+    assert refusal(model, "--file", file, "--output_file", "nowhere/out.csv") == (
+        "--output_file nowhere/out.csv is in a folder that does not exist. Create it first."
+    )
     assert refusal(model, "--file", file, "--batch_size", "0") == "--batch_size is 0, but must be at least 1."
 
 
