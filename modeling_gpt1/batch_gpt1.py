@@ -349,6 +349,8 @@ def next_token_targets(
     if attention_mask is None:
         return target_ids, torch.ones_like(target_ids, dtype=torch.bool)
     real = attention_mask.bool()
+    if can_read(real) and real[:, 0].all():
+        return target_ids, real[:, 1:]
     return target_ids, real[:, 1:] & (real.cumsum(1)[:, :-1] > 0)
 
 
