@@ -32,7 +32,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import torch
+from torch import nn
+from torch.nn.attention.flex_attention import BlockMask
+from transformers.masking_utils import flex_attention_mask
 
+from .attention_gpt1 import BLOCK_MASK, MASKED_ROWS, VARIABLE_LENGTH, lengths_for_flash_attention, way_of_packing
 from .checks_gpt1 import can_read
 from .configuration_gpt1 import FULL_ATTENTION, SLIDING_ATTENTION, GPT1Config
 
@@ -45,9 +49,10 @@ class PackedSequences(NamedTuple):
     packed_index: torch.LongTensor  # [S, T]; index into the N tokens for each place of the batch, 0 for padding
     token_index: torch.LongTensor  # [N]; index of each token into the flat S · T places
     example_index: torch.LongTensor  # [N]; example that each token belongs to
-    row_index: torch.LongTensor  # [R, L]; index into the N tokens for each place of the attention rows, 0 for padding
-    row_place: torch.LongTensor  # [N]; index of each token into the flat R · L places
-    row_sequence: torch.LongTensor | None  # [R, L]; sequence at each place of the attention rows, −1 for padding
+    # The rows of attention; the next two are None where it reads the N tokens as they lie.
+    row_index: torch.LongTensor | None  # [R, L]; index into the N tokens for each place of the rows, 0 for padding
+    row_place: torch.LongTensor | None  # [N]; index of each token into the flat R · L places
+    row_sequence: torch.LongTensor | None  # [R, L]; sequence at each place of the rows, −1 for padding
     row_is_shared: torch.BoolTensor | None  # [R, L]; True in a shared beginning; both are None if there is none
 
     @property
@@ -65,12 +70,16 @@ class PackedSequences(NamedTuple):
 
     def to_rows(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Moves `[1, N, …]` to the attention rows `[R, L, …]`; their padding holds arbitrary finite values."""
+        if self.row_index is None:
+            return hidden_states
         if self.row_index.numel() == self.row_place.numel():
             return hidden_states.unflatten(1, self.row_index.shape).squeeze(0)
         return hidden_states[0].index_select(0, self.row_index.flatten()).unflatten(0, self.row_index.shape)
 
     def from_rows(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Inverse of `to_rows`: from `[R, L, …]` to `[1, N, …]`."""
+        if self.row_index is None:
+            return hidden_states
         if self.row_index.numel() == self.row_place.numel():
             return hidden_states.flatten(0, 1)[None]
         return hidden_states.flatten(0, 1).index_select(0, self.row_place)[None]
@@ -84,14 +93,47 @@ class PackedSequences(NamedTuple):
         band = (positions[:, :, None] - positions[:, None, :] < sliding_window)[:, None]
         return {FULL_ATTENTION: mask, SLIDING_ATTENTION: band.tril() if mask is None else band & mask}
 
-    def decoder_inputs(self, config: GPT1Config) -> dict:
-        """Arguments for the decoder, with the attention masks."""
+    def block_masks(self, sliding_window: int | None) -> dict[str, BlockMask]:
+        """As `masks`, among the N tokens as they lie, for flex attention."""
+        rows = self.row_place // self.row_index.shape[1]  # [N]
+        if self.row_sequence is not None:
+            sequences, is_shared = (row.take(self.row_place) for row in (self.row_sequence, self.row_is_shared))
+        positions = self.position_ids[0]
+
+        def is_seen(batch, head, query, key):
+            is_of_row = (key <= query) & (rows[query] == rows[key])
+            if self.row_sequence is None:
+                return is_of_row
+            return is_of_row & (is_shared[key] | (sequences[query] == sequences[key]))
+
+        def is_near(batch, head, query, key):
+            return is_seen(batch, head, query, key) & (positions[query] - positions[key] < sliding_window)
+
+        functions = {FULL_ATTENTION: is_seen}
+        if sliding_window is not None:
+            functions[SLIDING_ATTENTION] = is_near
         return {
-            "input_ids": self.input_ids,
-            "attention_mask": self.masks(config.sliding_window),
-            "position_ids": self.position_ids,
-            "packing": self,
+            layer_type: flex_attention_mask(1, len(rows), len(rows), mask_function=function, device=rows.device)
+            for layer_type, function in functions.items()
         }
+
+    def decoder_inputs(self, config: GPT1Config) -> dict:
+        """Arguments for the decoder, with all that its attention needs."""
+        way = way_of_packing(config)
+        inputs = {"input_ids": self.input_ids, "position_ids": self.position_ids, "packing": self}
+        if way == MASKED_ROWS:
+            return {**inputs, "attention_mask": self.masks(config.sliding_window)}
+        inputs["packing"] = self._replace(row_index=None, row_place=None)
+        if way == BLOCK_MASK:
+            return {**inputs, "attention_mask": self.block_masks(config.sliding_window)}
+        starts = nn.functional.pad(self.row_index[:, 0], (0, 1), value=len(self.token_index)).int()
+        no_masks = dict.fromkeys((FULL_ATTENTION, SLIDING_ATTENTION))
+        lengths = lengths_for_flash_attention(starts, self.row_index.shape[1])
+        return {**inputs, "attention_mask": no_masks, **lengths}
+
+    def suits(self, way: str | None) -> bool:
+        """Whether attention that keeps sequences apart in this way can read these."""
+        return way is not None and (way != VARIABLE_LENGTH or self.row_is_shared is None)
 
     def padded(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Moves `[1, N, …]` to the padded batch `[S, T, …]`, whose padding holds arbitrary finite values."""
@@ -187,7 +229,11 @@ class BatchPlan:
 
 
 def pack_sequences(
-    input_ids: torch.LongTensor, attention_mask: torch.Tensor | None, num_choices: int, hidden_size: int
+    input_ids: torch.LongTensor,
+    attention_mask: torch.Tensor | None,
+    num_choices: int,
+    hidden_size: int,
+    can_share: bool = True,
 ) -> PackedSequences | None:
     """Packs a batch, and computes the common beginning of an example's sequences once if that saves work.
 
@@ -198,6 +244,7 @@ def pack_sequences(
         attention_mask (`[S, T]`, *optional*): 1 for real tokens, wherever they are.
         num_choices: C.
         hidden_size: D, used to compare the cost of tokens with that of attention pairs.
+        can_share: False if attention cannot read a beginning that several sequences share.
 
     Returns:
         The packed batch; `None` if it would have as many tokens as the padded one, or none.
@@ -206,7 +253,7 @@ def pack_sequences(
     real = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
     is_aligned = not (real[:, 1:] > real[:, :-1]).any()  # all padding lies on the right
     lengths, prefixes = real.sum(1).tolist(), [0] * (num_sequences // num_choices)
-    if num_choices > 1:
+    if num_choices > 1 and can_share:
         prefixes = _shared_lengths(input_ids, real, is_aligned, lengths, num_choices, hidden_size)
     layout = _lay_out(lengths, prefixes)
     num_tokens = layout.num_tokens  # N

@@ -69,7 +69,7 @@ def share(runs, kind):
 
 def test_a_training_step_on_a_planned_batch_never_waits(runs):
     steps = {**share(runs, "pre-training"), **share(runs, "fine-tuning")}
-    ways = ["padded", "eager", "LSTM"]
+    ways = ["padded", "eager", "flash", "flex", "LSTM"]
     assert list(steps) == ["full", "ragged", "classification", "similarity", "multiple_choice", *ways]
     if not IS_AFTER_5_17:  # which copies a number to the device for the mask of eager attention
         del steps["eager"]
@@ -93,6 +93,11 @@ def test_a_token_waits_no_more_often_than_gpt2s(runs, cache):
     ours, theirs = runs[f"generate, {cache}"], runs[f"GPT-2 generate, {cache}"]
     assert sum(ours["waits"].values()) <= sum(theirs["waits"].values()), ours["waits"]
     assert ours["is_equal"] and theirs["is_equal"]
+
+
+def test_a_decoding_step_never_waits(runs):
+    step = runs["decoding step"]
+    assert step["waits"] == {} and step["distance"] < 1e-6
 
 
 def test_an_lstm_waits_no_more_often(runs):
