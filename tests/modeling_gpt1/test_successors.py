@@ -511,5 +511,5 @@ def test_openai_gpt_has_no_such_blocks(tiny_model, fields, start):
     with pytest.raises(ValueError) as error:
         to_openai_gpt(tiny_model(GPT1ForCausalLM, **fields))
     assert str(error.value) == (
-        f"The model: {start}, but the blocks of openai-gpt are GPT-1's own, without the changes of GPT-2 and GPT-3."
+        f"The model: {start}, but openai-gpt has only the blocks of GPT-1, without the changes of GPT-2 and GPT-3."
     )
