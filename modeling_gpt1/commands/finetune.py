@@ -60,6 +60,7 @@ from tokenization.tasks import TRAINER_PADDING, predictions_from_logits
 from tokenization.traversal import TRAVERSALS
 
 from .. import GPT1Config, GPT1Trainer, GPT1TrainingArguments, prepare_finetuning
+from ..storage.writing import atomic_file
 from ..training.launch import check_launch, end_processes
 from ..training.preparation import open_config
 from . import runs
@@ -334,7 +335,7 @@ def predict_rows(trainer: GPT1Trainer, collator: TraversalCollator, task: Task, 
 
 def write_predictions(path: Path, places: np.ndarray, predictions: list[dict[str, Any]]) -> None:
     """Writes one line per row. `index` is the row's position in the split."""
-    with path.open("w", encoding="utf-8") as file:
+    with atomic_file(path) as file:
         for index, prediction in zip(places.tolist(), predictions, strict=True):
             file.write(json.dumps({"index": index, **prediction}, ensure_ascii=False) + "\n")
     logger.info(f"{len(predictions)} predictions written to {path}")
