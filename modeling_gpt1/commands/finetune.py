@@ -351,7 +351,6 @@ def describe_prediction(task: Task, prediction: np.generic, logits: np.ndarray) 
     return {"label": task.label_names[prediction] if task.label_names else int(prediction), "scores": scores}
 
 
-@runs.end_after_failed_push()
 def main(arguments: list[str] | None = None) -> None:
     parser = CommandParser("finetune", StartArguments, DataArguments, GPT1TrainingArguments)
     model_args, data_args, training_args = parser.read(arguments)

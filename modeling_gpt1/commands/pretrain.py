@@ -207,7 +207,6 @@ def make_samples(prompts: list[str], tokenizer: GPT1Tokenizer, model: PreTrained
     return SampleCallback(tokenizer, prompts, max_new_tokens=min(40, model.config.max_position_embeddings - longest))
 
 
-@runs.end_after_failed_push()
 def main(arguments: list[str] | None = None) -> None:
     parser = CommandParser("pretrain", StartArguments, CorpusArguments, GPT1PretrainingArguments)
     model_args, corpus_args, training_args = parser.read(arguments)

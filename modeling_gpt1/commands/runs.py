@@ -4,9 +4,6 @@ import ast
 import dataclasses
 import logging
 import math
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,6 @@ from transformers import PreTrainedConfig, Trainer, TrainingArguments
 from transformers.hf_argparser import HfArg
 
 from .. import GPT1Config, GPT1LSTMConfig
-from ..hub.push import PushError
 from ..training.checkpoint import checkpoint_to_resume
 from ..training.divergence import DivergenceError, advice
 from .arguments import CommandParser
@@ -168,12 +164,3 @@ def publish(trainer: Trainer, start: str | None, **facts) -> None:
         trainer.push_to_hub(**facts)
     else:
         trainer.create_model_card(**facts)
-
-
-@contextmanager
-def end_after_failed_push() -> Iterator[None]:
-    """Ends the process with the error's text, which says what to do next. The whole run is on the disk."""
-    try:
-        yield
-    except PushError as error:
-        sys.exit(str(error))

@@ -4,8 +4,10 @@ import os
 import sys
 
 import pytest
+from huggingface_hub.errors import HTTPError
 
 from modeling_gpt1.commands.entry.errors import one_sentence
+from modeling_gpt1.hub.push import PushError, explain_failure, explained
 
 
 def end_of(error: BaseException | None, capsys, debug: bool = False, action=None) -> tuple[int, str]:
@@ -37,6 +39,24 @@ def test_a_sentence_of_another_library_says_how_to_find_it(capsys):
         2,
         "gpt1 finetune: No such thing. The flag --debug shows where this comes from.\n",
     )
+
+
+def test_errors_of_the_network(capsys):
+    """The client of the hub lets some through as its HTTP library raises them, and that is no OSError."""
+    assert not issubclass(HTTPError, OSError)
+    assert end_of(HTTPError("[Errno 111]\n Connection refused"), capsys) == (
+        2,
+        "gpt1 finetune: [Errno 111] Connection refused. The flag --debug shows where this comes from.\n",
+    )
+
+
+def test_a_failed_push(capsys):
+    with pytest.raises(PushError) as failure, explained("me/x", "out"):
+        raise ValueError("No such thing")
+    message = explain_failure(ValueError("No such thing"), "me/x", "out")
+    assert end_of(failure.value, capsys) == (2, f"gpt1 finetune: {message}\n")
+    code, text = end_of(failure.value, capsys, debug=True)
+    assert code == 2 and text.startswith("Traceback (most recent call last):\n") and "ValueError" in text
 
 
 def test_weights_that_were_cut_short(capsys, tmp_path):

@@ -56,6 +56,8 @@ def sentence_of(error: Exception) -> str | None:
         return f"{error.filename}: {error.strerror}."
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
         return f"{error.name} is not installed. Install it, or this package with its extra {EXTRAS[error.name]!r}."
+    if is_of_network(error):
+        return f"{on_one_line(error)}. The flag --debug shows where this comes from."
     if type(error).__name__ == "SafetensorError":
         return f"The weights cannot be read: {error}. A file is cut or damaged. Copy or download the folder again."
     last = traceback.extract_tb(error.__traceback__)[-1]
@@ -64,8 +66,17 @@ def sentence_of(error: Exception) -> str | None:
         return None
     if is_ours(last.filename):
         return str(error)
-    sentence = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-    return f"{sentence}. The flag --debug shows where this comes from."
+    return f"{on_one_line(error)}. The flag --debug shows where this comes from."
+
+
+def on_one_line(error: Exception) -> str:
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
+
+
+def is_of_network(error: Exception) -> bool:
+    """Whether the hub, or the way to it, made the error. Such types are no common subclass of OSError."""
+    hub = sys.modules.get("huggingface_hub.errors")  # imported wherever the hub is asked
+    return hub is not None and isinstance(error, hub.HTTPError)
 
 
 def is_ours(filename: str) -> bool:
