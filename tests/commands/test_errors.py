@@ -2,9 +2,12 @@
 
 import os
 import sys
+from types import SimpleNamespace
 
 import pytest
 from huggingface_hub.errors import HTTPError
+from transformers import Trainer
+from transformers.integrations import integration_utils
 
 from modeling_gpt1.commands.entry.errors import one_sentence
 from modeling_gpt1.hub.push import PushError, explain_failure, explained
@@ -87,6 +90,29 @@ def test_mistakes_in_the_code_keep_their_traceback():
     ):
         with pytest.raises(kinds), one_sentence("plot", False):
             action()
+
+
+def test_a_package_of_a_log_that_is_missing(capsys, monkeypatch):
+    """transformers raises a RuntimeError."""
+    monkeypatch.setattr(integration_utils, "is_wandb_available", lambda: False)
+    assert end_of(None, capsys, action=integration_utils.WandbCallback) == (
+        2,
+        "gpt1 finetune: WandbCallback requires wandb to be installed. Run `pip install wandb`. The flag --debug shows "
+        "where this comes from.\n",
+    )
+
+
+def test_an_unknown_metric_is_a_mistake_of_the_user(capsys):
+    """transformers raises a KeyError, whose text Python puts into quotation marks."""
+    trainer = Trainer.__new__(Trainer)
+    trainer.args = SimpleNamespace(metric_for_best_model="f2")
+    code, text = end_of(None, capsys, action=lambda: trainer._determine_best_metric({"eval_loss": 1.0}, None))
+    assert code == 2 and text.startswith(
+        "gpt1 finetune: The `metric_for_best_model` training argument is set to 'eval_f2', which is not found in the "
+        "evaluation metrics. The available evaluation metrics are: ['eval_loss']. "
+    )
+    with pytest.raises(AttributeError), one_sentence("finetune", False):  # a mistake in the same file
+        trainer._determine_best_metric({"eval_f2": 1.0}, None)
 
 
 def test_an_interruption_is_one_line(capsys):

@@ -157,6 +157,7 @@ def test_settings_of_experiments_have_those_of_fine_tuning_last(write):
 def test_settings_that_a_run_wrote_are_read_as_they_were(command, parser_of, tmp_path, monkeypatch):
     needed = {"generate": ["--model", "a: b"], "pretrain": ["--train_files", "f\ng"]}.get(command, [])
     needed += [] if command in ("generate", "zero-shot") else ["--output_dir", str(tmp_path / "o")]
+    needed += ["--debug", "underflow_overflow"] if command in ("finetune", "pretrain") else []  # a list of an enum
     parser = parser_of(command)
     first = vars(parser.parse_known_args([*needed, "--seed" if command != "reproduce" else "--seeds", "1"])[0])
     parser.settings.update({"hub_token": "hf_secret"} if "hub_token" in first else {})

@@ -133,6 +133,22 @@ WRONG = {
         " finetune: --train_file {folder}/words.txt is of an unknown kind. Pass a file that ends in .jsonl, "
         ".jsonl.gz, .csv, .parquet.",
     ),
+    "accumulation of nothing": (
+        ["finetune", *FILES[:-1], "text=text", *START, "--gradient_accumulation_steps", "0"],
+        " finetune: `gradient_accumulation_steps` is 0, but must be at least 1 and finite.",
+    ),
+    "seed out of range": (
+        ["finetune", *FILES[:-1], "text=text", *START, "--seed=-1"],
+        " finetune: `seed` is -1, but must be from 0 to 4294967295.",
+    ),
+    "arguments of an optimizer": (
+        ["finetune", *FILES[:-1], "text=text", *START, "--optim_args", "amsgrad"],
+        " finetune: `optim_args` is 'amsgrad', but must be name=value pairs with commas between them.",
+    ),
+    "arguments of a schedule": (
+        ["finetune", *FILES[:-1], "text=text", *START, "--lr_scheduler_kwargs", "2"],
+        " finetune: `lr_scheduler_kwargs` is '2', but must be an object, such as {{\"num_cycles\": 2}}.",
+    ),
     "no text": (
         ["pretrain", "--output_dir", "{folder}/out"],
         " pretrain: One source of text is needed, --train_files or --dataset_name; there is neither.",

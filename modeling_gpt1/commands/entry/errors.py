@@ -12,6 +12,12 @@ USAGE, INTERRUPTED = 2, 130  # exit codes, as in shells
 EXTRAS = {"matplotlib": "plot"}
 # The packages raise these types with a sentence for the user.
 OF_USERS = (ValueError, ImportError, FloatingPointError)
+# Files of transformers that raise other types with a sentence for the user, each with that type: a package that
+# --report_to needs is missing, and --metric_for_best_model is not among the metrics.
+OF_USERS_IN = {
+    ("transformers", "integrations", "integration_utils.py"): RuntimeError,
+    ("transformers", "trainer.py"): KeyError,
+}
 
 
 @contextmanager
@@ -61,7 +67,11 @@ def sentence_of(error: Exception) -> str | None:
     if type(error).__name__ == "SafetensorError":
         return f"The weights cannot be read: {error}. A file is cut or damaged. Copy or download the folder again."
     last = traceback.extract_tb(error.__traceback__)[-1]
-    is_meant = isinstance(error, OF_USERS) and (last.line or "").startswith("raise")
+    is_of_users = isinstance(error, OF_USERS) or any(
+        isinstance(error, kind) and Path(last.filename).parts[-len(file) :] == file
+        for file, kind in OF_USERS_IN.items()
+    )
+    is_meant = is_of_users and (last.line or "").startswith("raise")
     if not (is_meant or isinstance(error, OSError)):
         return None
     if is_ours(last.filename):
@@ -70,7 +80,8 @@ def sentence_of(error: Exception) -> str | None:
 
 
 def on_one_line(error: Exception) -> str:
-    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    text = error.args[0] if isinstance(error, KeyError) else error  # a KeyError quotes its text
+    return " ".join(str(text).split()).rstrip(".") or type(error).__name__
 
 
 def is_of_network(error: Exception) -> bool:
