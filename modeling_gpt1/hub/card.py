@@ -44,6 +44,8 @@ HYPER_PARAMETERS = (
 MOST_CLASSES, MOST_RECORDS = 20, 20
 TIMINGS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
 # Names of `evaluate` where ours are shorter.
+# Of an evaluation's record in the log: how many blocks were evaluated, if not every evaluation takes all. No metric.
+NUM_EVALUATED = "eval_blocks"
 METRIC_TYPES = {"pearson": "pearsonr"}
 # The beginning of the card that transformers writes where there is none.
 EMPTY_CARD = "This is the model card of a 🤗 transformers model that has been pushed on the Hub"
@@ -364,6 +366,7 @@ def last_evaluation(
         if record.get("step") == records[-1].get("step"):
             metrics |= metrics_of(record)
     results = []
+    metrics.pop(NUM_EVALUATED, None)
     for key, value in metrics.items():
         name = key.removeprefix("eval_")
         of_split = next((known for known in split_names if name.startswith(f"{known}_")), None)
