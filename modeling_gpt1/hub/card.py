@@ -135,7 +135,7 @@ def run_card(
         others: as in [`transformers.Trainer.create_model_card`].
     """
     model = trainer.accelerator.unwrap_model(trainer.model)
-    model = model.get_base_model() if hasattr(model, "get_base_model") else model  # inside PEFT's
+    model = without_adapter(model)
     repo_id = getattr(trainer, "hub_model_id", None) or trainer.args.hub_model_id
     name = model_name or repo_id or Path(trainer.args.output_dir).resolve().name
     results = last_evaluation(trainer.state.log_history, _split_names(trainer.eval_dataset), dataset_split)
@@ -234,6 +234,11 @@ def _render(model, name: str, repo_id: str, tags: list[str], data: dict, facts: 
 
 
 # ---- Facts of the model
+
+
+def without_adapter(model):
+    """The model inside a PEFT adapter, or the model itself."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def is_task_model(model) -> bool:
