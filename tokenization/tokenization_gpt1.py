@@ -192,10 +192,27 @@ class GPT1Tokenizer(TokenizersBackend):
         With control tokens, one text becomes `[s] text [e]` and a pair `[s] a [$] b [e]`. If `add_bos_token` or
         `add_eos_token` is given, these two settings alone decide which tokens surround a text.
         """
-        if not self.has_control_tokens or self._ends_given or self.add_bos_token or self.add_eos_token:
+        if not self.has_control_tokens or self._ends_are_set:
             return super().update_post_processor()
+        self._set_control_templates()
+
+    @property
+    def _ends_are_set(self) -> bool:
+        return self._ends_given or self.add_bos_token or self.add_eos_token
+
+    def _set_control_templates(self) -> None:
         tokens = [str(self._special_tokens_map[name]) for name in CONTROL_TOKENS]
         self._tokenizer.post_processor = control_templates(self._tokenizer, tokens)
+
+    def _save_pretrained(self, *args, **kwargs) -> tuple[str, ...]:
+        # transformers saves neither setting; the template that they made would outlive them.
+        in_use = self._tokenizer.post_processor
+        if self.has_control_tokens and self._ends_are_set:
+            self._set_control_templates()
+        try:
+            return super()._save_pretrained(*args, **kwargs)
+        finally:
+            self._tokenizer.post_processor = in_use
 
     def encode(self, text, text_pair=None, **kwargs) -> list[int]:
         """As in transformers; warns once if a text's beginning is encoded after it: `[e]` ends the ids of both."""

@@ -57,4 +57,6 @@ class CommandParser(HfArgumentParser):
 
 def plain(value):
     """Converts an argparse value to a plain YAML value."""
+    if isinstance(value, list):
+        return [plain(item) for item in value]
     return value.value if isinstance(value, enum.Enum) else value

@@ -60,6 +60,7 @@ from tokenization.tasks import TRAINER_PADDING, predictions_from_logits
 from tokenization.traversal import TRAVERSALS
 
 from .. import GPT1Config, GPT1Trainer, GPT1TrainingArguments, prepare_finetuning
+from ..storage.writing import atomic_file
 from ..training.launch import check_launch, end_processes
 from ..training.preparation import open_config
 from . import runs
@@ -334,7 +335,7 @@ def predict_rows(trainer: GPT1Trainer, collator: TraversalCollator, task: Task, 
 
 def write_predictions(path: Path, places: np.ndarray, predictions: list[dict[str, Any]]) -> None:
     """Writes one line per row. `index` is the row's position in the split."""
-    with path.open("w", encoding="utf-8") as file:
+    with atomic_file(path) as file:
         for index, prediction in zip(places.tolist(), predictions, strict=True):
             file.write(json.dumps({"index": index, **prediction}, ensure_ascii=False) + "\n")
     logger.info(f"{len(predictions)} predictions written to {path}")
@@ -350,7 +351,6 @@ def describe_prediction(task: Task, prediction: np.generic, logits: np.ndarray) 
     return {"label": task.label_names[prediction] if task.label_names else int(prediction), "scores": scores}
 
 
-@runs.end_after_failed_push()
 def main(arguments: list[str] | None = None) -> None:
     parser = CommandParser("finetune", StartArguments, DataArguments, GPT1TrainingArguments)
     model_args, data_args, training_args = parser.read(arguments)

@@ -50,6 +50,7 @@ from .. import (
 )
 from ..inference.devices import check_device, default_device
 from ..inference.generation import join_to_prompt
+from ..storage.writing import atomic_file
 from .arguments import CommandParser
 from .models import check_model
 
@@ -218,6 +219,6 @@ def main(arguments: list[str] | None = None) -> None:
         talk(model, tokenizer, args)
         return
     with ExitStack() as stack:
-        file = stack.enter_context(open(args.output_file, "w", encoding="utf-8")) if args.output_file else sys.stdout
+        file = stack.enter_context(atomic_file(args.output_file)) if args.output_file else sys.stdout
         for record in records(model, tokenizer, prompts, args):
             print(json.dumps(record, ensure_ascii=False), file=file, flush=True)

@@ -61,7 +61,10 @@ def ask_hub(flag: str, name: str, files: tuple[str, ...]) -> None:
             return
         reason = f"and the hub's repository has no {files[0]}. Pass a model."
     except HfHubHTTPError as error:
-        reason = f"and the hub answers with status {error.response.status_code}. Try again later, or pass a folder."
+        status = error.response.status_code
+        is_refusal = status in (401, 403)
+        remedy = "Log in with `hf auth login` and a token that may read it" if is_refusal else "Try again later"
+        reason = f"and the hub answers with status {status}. {remedy}, or pass a folder."
     except HTTPError as error:
         reason = f"and the hub ({constants.ENDPOINT}) cannot be reached: {error}. Pass a folder, or connect."
     else:

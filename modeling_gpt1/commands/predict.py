@@ -40,6 +40,7 @@ from tokenization.files import read_file
 from tokenization.own_files import check_columns, check_file
 
 from ..inference.devices import check_device, default_device
+from ..storage.writing import atomic_file
 from ..training.preparation import open_config
 from .arguments import CommandParser
 from .finetune import parse_columns
@@ -176,7 +177,6 @@ def write_csv(records: Iterator[dict], file, class_names: list[str] | None, is_r
         elif of_classes is not None:
             record["scores"] = " ".join(map(str, of_classes))
         writer.writerow(record)
-        file.flush()
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -196,7 +196,7 @@ def main(arguments: list[str] | None = None) -> None:
     if args.output_file is None:
         write_jsonl(records, sys.stdout)
         return
-    with open(args.output_file, "w", encoding="utf-8", newline="") as file:
+    with atomic_file(args.output_file) as file:
         if args.output_file.endswith(".csv"):
             write_csv(records, file, predictor.class_names, predictor.config.is_regression)
         else:

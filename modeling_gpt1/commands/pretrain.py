@@ -52,6 +52,7 @@ from .. import (
     GPT1PretrainingTrainer,
     SampleCallback,
 )
+from ..hub.card import NUM_EVALUATED
 from ..storage.writing import publish_files
 from ..training.checkpoint import INCOMPLETE_DIR
 from ..training.launch import check_launch, end_processes
@@ -202,12 +203,18 @@ def evenly_spaced(blocks: Dataset, limit: int | None) -> Dataset:
     return blocks.select([index * len(blocks) // limit for index in range(limit)])
 
 
+def note_blocks(trainer: GPT1PretrainingTrainer, num_blocks: int) -> None:
+    """Writes to the log how many blocks the new evaluations took, as the card shows them in one table."""
+    for record in trainer.state.log_history:
+        if "eval_loss" in record:
+            record.setdefault(NUM_EVALUATED, num_blocks)
+
+
 def make_samples(prompts: list[str], tokenizer: GPT1Tokenizer, model: PreTrainedModel) -> SampleCallback:
     longest = max(map(len, tokenizer(prompts, add_special_tokens=False)["input_ids"]))
     return SampleCallback(tokenizer, prompts, max_new_tokens=min(40, model.config.max_position_embeddings - longest))
 
 
-@runs.end_after_failed_push()
 def main(arguments: list[str] | None = None) -> None:
     parser = CommandParser("pretrain", StartArguments, CorpusArguments, GPT1PretrainingArguments)
     model_args, corpus_args, training_args = parser.read(arguments)
@@ -237,7 +244,10 @@ def main(arguments: list[str] | None = None) -> None:
     runs.keep_settings(parser, training_args)
     runs.train(trainer)
     if validation_blocks is not None:
-        runs.keep_metrics(trainer, "eval", trainer.evaluate(validation_blocks))
+        note_blocks(trainer, len(trainer.eval_dataset))
+        metrics = trainer.evaluate(validation_blocks)
+        note_blocks(trainer, len(validation_blocks))
+        runs.keep_metrics(trainer, "eval", metrics)
         trainer.save_state()  # includes this evaluation
     runs.publish(
         trainer,

@@ -4,20 +4,16 @@ import ast
 import dataclasses
 import logging
 import math
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import transformers
 from huggingface_hub.errors import StrictDataclassError
-from transformers import PreTrainedConfig, Trainer, TrainingArguments
+from transformers import PreTrainedConfig, Trainer, TrainerCallback, TrainingArguments
 from transformers.hf_argparser import HfArg
 
 from .. import GPT1Config, GPT1LSTMConfig
-from ..hub.push import PushError
 from ..training.checkpoint import checkpoint_to_resume
 from ..training.divergence import DivergenceError, advice
 from .arguments import CommandParser
@@ -142,8 +138,21 @@ def keep_settings(parser: CommandParser, args: TrainingArguments, name: str = SE
         parser.write_settings(Path(args.output_dir, name))
 
 
+class ShortRunCallback(TrainerCallback):
+    """Logs a run about ten times if it would end before the first log of transformers' default.
+
+    Another value of `logging_steps` would do the same, but evaluations follow it too.
+    """
+
+    def on_step_end(self, args, state, control, **kwargs):
+        is_default = (args.logging_strategy, args.logging_steps) == ("steps", TrainingArguments.logging_steps)
+        if is_default and state.max_steps < args.logging_steps:
+            control.should_log |= state.global_step % max(1, state.max_steps // 10) == 0
+
+
 def train(trainer: Trainer) -> None:
     """Trains or resumes, and writes the model, the log and the metrics to the output folder."""
+    trainer.add_callback(ShortRunCallback())
     result = trainer.train(resume_from_checkpoint=where_to_resume(trainer.args))
     trainer.save_model(_internal_call=True)  # the push comes at the end, with all results
     trainer.save_state()
@@ -168,12 +177,3 @@ def publish(trainer: Trainer, start: str | None, **facts) -> None:
         trainer.push_to_hub(**facts)
     else:
         trainer.create_model_card(**facts)
-
-
-@contextmanager
-def end_after_failed_push() -> Iterator[None]:
-    """Ends the process with the error's text, which says what to do next. The whole run is on the disk."""
-    try:
-        yield
-    except PushError as error:
-        sys.exit(str(error))

@@ -35,6 +35,7 @@ from ..inference.checkpoints import saved_checkpoints
 from ..inference.devices import check_device, default_device
 from ..inference.heuristics import Heuristic, evaluate_zero_shot, get_heuristic
 from ..inference.scoring import CausalLMScorer
+from ..storage.writing import write_atomically
 from .arguments import CommandParser
 from .models import TOKENIZER, check_model
 
@@ -241,9 +242,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(table(results[-1:]), flush=True)
         output = Path(args.output_file)
         output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(
-            json.dumps({"settings": asdict(args), "results": results}, indent=2) + "\n", encoding="utf-8"
-        )
+        write_atomically(output, json.dumps({"settings": asdict(args), "results": results}, indent=2) + "\n")
     parser.write_settings(Path(args.output_file).with_suffix(".yaml"))
     print(f"written to {args.output_file}")
     if args.plot is not None:

@@ -36,13 +36,30 @@ class _SharedArguments(TrainingArguments):
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("learning_rate", "per_device_train_batch_size", "per_device_eval_batch_size"):
+        batches = ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
+        for name in ("learning_rate", *batches):
             value, least = getattr(self, name), 0 if name == "learning_rate" else 1
             if not least <= value < math.inf:
                 raise ValueError(f"`{name}` is {value}, but must be at least {least} and finite.")
+        if not 0 <= self.seed < 2**32:  # NumPy's range
+            raise ValueError(f"`seed` is {self.seed}, but must be from 0 to {2**32 - 1}.")
+        self._check_forms()
         if default_device().type == "cpu":
             # Otherwise PyTorch pins nothing and warns at every loader; transformers does the same with `use_cpu`.
             self.dataloader_pin_memory = False
+
+    def _check_forms(self) -> None:
+        """Checks values that transformers would take apart only when the training starts."""
+        pairs = (self.optim_args or "").replace(" ", "").split(",")
+        if self.optim_args and not all(pair.count("=") == 1 for pair in pairs):
+            raise ValueError(
+                f"`optim_args` is {self.optim_args!r}, but must be name=value pairs with commas between them."
+            )
+        if not isinstance(self.lr_scheduler_kwargs or {}, dict):
+            raise ValueError(
+                f"`lr_scheduler_kwargs` is {self.lr_scheduler_kwargs!r}, but must be an object, such as "
+                '{"num_cycles": 2}.'
+            )
 
     @property
     def device(self) -> torch.device:

@@ -36,6 +36,21 @@ def test_help_imports_the_standard_library_alone(arguments):
     assert dict(described) == entry.COMMANDS
 
 
+def test_the_version_imports_the_standard_library_alone(tmp_path):
+    """`-I` hides the checkout; a folder with metadata stands for what is installed."""
+    (tmp_path / "gpt1_hf-1.2.3.dist-info").mkdir()
+    (tmp_path / "gpt1_hf-1.2.3.dist-info" / "METADATA").write_text("Name: gpt1-hf\nVersion: 1.2.3\n")
+    for start, version in ((START, "(not installed: run from a checkout)"), (installed(tmp_path), "1.2.3")):
+        command = [sys.executable, "-I", "-S", "-c", start, "--version"]
+        first, imported = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
+        assert first == f"gpt1 {version}"
+        assert json.loads(imported) == ["__main__", "entry"]
+
+
+def installed(folder: Path) -> str:
+    return f"import sys; sys.path.append({str(folder)!r})\n{START}"
+
+
 def test_every_command_has_a_module_with_a_main():
     shared = {"__init__", "__main__", "arguments", "models", "runs"}
     modules = {name.replace("-", "_") for name in entry.COMMANDS} - {"completion"}  # a part of the entry

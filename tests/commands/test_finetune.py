@@ -117,6 +117,27 @@ def training(output: Path, *more: str) -> list[str]:
     ]
 
 
+@pytest.mark.parametrize(
+    ("options", "steps"),
+    [
+        ([], [2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22]),
+        (["--logging_steps", "20"], [20]),
+        (["--logging_strategy", "no"], []),
+        (["--logging_strategy", "epoch"], [20, 22]),
+    ],
+)
+def test_a_short_run_logs_its_losses_and_evaluates_as_before(options, steps, tokenizer_folder, tmp_path):
+    words = training(tmp_path / "out", "--max_steps", "22", "--eval_strategy", "steps", "--report_to", "none")
+    at = words.index("--logging_steps")
+    words = [*words[:at], *words[at + 2 :], *options]
+    data = own_data("classification", tmp_path, repeat=40)
+    finetune.main([*data, *fresh_model(tokenizer_folder), *words])
+    history = read_json(tmp_path / "out" / "trainer_state.json")["log_history"]
+    assert [record["step"] for record in history if "loss" in record] == steps
+    evaluated = [record["step"] for record in history if "eval_loss" in record]
+    assert evaluated == ([20, 22] if "20" in options else [22])  # every `logging_steps`, and at the end
+
+
 def scores_of_saved_model(folder: Path, kind: str, rows: list[dict]) -> list[torch.Tensor]:
     """Each row's logits, by the Auto class that opens the folder."""
     auto_class = AutoModelForMultipleChoice if kind == "multiple_choice" else AutoModelForSequenceClassification

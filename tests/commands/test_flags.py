@@ -1,5 +1,6 @@
 """Flags of the commands: the table read from the sources, near misses, old and short names, settings in files."""
 
+import ast
 import json
 import subprocess
 import sys
@@ -11,7 +12,10 @@ import pytest
 
 from modeling_gpt1 import commands
 from modeling_gpt1.commands.arguments import CommandParser
-from modeling_gpt1.commands.entry import flags
+from modeling_gpt1.commands.entry import flags, values
+from modeling_gpt1.inference.heuristics import HEURISTICS
+from tokenization import TASKS
+from tokenization.traversal import TRAVERSALS
 
 FOLDER = Path(commands.__file__).parent
 IMPORTED = f"""
@@ -81,6 +85,53 @@ def test_old_names_are_no_flags_and_new_ones_are():
 def test_an_unknown_flag_is_told_before_torch_is_imported(words, message):
     run = subprocess.run([sys.executable, "-I", "-c", IMPORTED, *words], capture_output=True, text=True)
     assert (run.returncode, run.stdout, run.stderr) == (2, "[]\n", f"{message} --help.\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["finetune", "--learning_rate", "-1e-3"], "gpt1 finetune: --learning_rate is -1e-3, but must be at least 0."),
+        (
+            ["finetune", "--traversal=foo"],
+            f"gpt1 finetune: --traversal has no value 'foo'. It takes {', '.join(TRAVERSALS)}.",
+        ),
+        (
+            ["reproduce", "--model", "m", "--finetune_arguments", "--save_strategy", "epochs"],
+            "gpt1 reproduce: --save_strategy has no value 'epochs'; did you mean epoch? It takes no, steps, epoch, "
+            "best.",
+        ),
+    ],
+)
+def test_a_wrong_value_is_told_before_torch_is_imported(words, message):
+    run = subprocess.run([sys.executable, "-I", "-c", IMPORTED, *words], capture_output=True, text=True)
+    assert (run.returncode, run.stdout, run.stderr) == (2, "[]\n", f"{message}\n")
+
+
+def test_the_known_values_are_those_of_the_packages(parser_of):
+    assert values.TASKS == tuple(TASKS)
+    assert values.ZERO_SHOT_TASKS == tuple(HEURISTICS)
+    assert values.TRAVERSALS == TRAVERSALS
+    for command in ("finetune", "pretrain"):
+        types = {}
+        for source in flags.SOURCES[command]:
+            for name, annotation in flags.fields_of(*source.split(":")):
+                types.setdefault(name, []).append(ast.unparse(annotation))
+        known = {name: values.names_of_enum(annotations) for name, annotations in types.items()}
+        choices = {
+            action.dest: [getattr(choice, "value", choice) for choice in action.choices]
+            for action in parser_of(command)._actions
+            if action.choices is not None and known.get(action.dest)
+        }
+        assert {"eval_strategy", "save_strategy", "logging_strategy", "optim"} <= set(choices)
+        assert choices == {name: known[name] for name in choices}
+
+
+def test_right_values_stay_as_they_were():
+    words = ["--task", "SST-2", "--learning_rate", "1e-3", "--optim", "adafactor", "--columns", "a=b", "c=d"]
+    assert flags.prepare("finetune", words) == words
+    words = ["--tasks", "SST-2", "dpr", "rte", "--seed", "3", "--", "--tasks", "-1"]
+    assert flags.prepare("zero-shot", words) == words
+    assert flags.prepare("finetune", ["--max_steps", "-1", "--seed", "1"]) == ["--max_steps=-1", "--seed", "1"]
 
 
 def test_names_of_version_0_1_work_with_a_warning(capsys):
@@ -157,6 +208,7 @@ def test_settings_of_experiments_have_those_of_fine_tuning_last(write):
 def test_settings_that_a_run_wrote_are_read_as_they_were(command, parser_of, tmp_path, monkeypatch):
     needed = {"generate": ["--model", "a: b"], "pretrain": ["--train_files", "f\ng"]}.get(command, [])
     needed += [] if command in ("generate", "zero-shot") else ["--output_dir", str(tmp_path / "o")]
+    needed += ["--debug", "underflow_overflow"] if command in ("finetune", "pretrain") else []  # a list of an enum
     parser = parser_of(command)
     first = vars(parser.parse_known_args([*needed, "--seed" if command != "reproduce" else "--seeds", "1"])[0])
     parser.settings.update({"hub_token": "hf_secret"} if "hub_token" in first else {})

@@ -72,6 +72,16 @@ ANSWERS = {
         made(EntryNotFoundError, 404),
         "and the hub's repository has no config.json. Pass a model.",
     ),
+    "not logged in": (
+        made(HfHubHTTPError, 401),
+        "and the hub answers with status 401. Log in with `hf auth login` and a token that may read it, or pass a "
+        "folder.",
+    ),
+    "forbidden": (
+        made(HfHubHTTPError, 403),
+        "and the hub answers with status 403. Log in with `hf auth login` and a token that may read it, or pass a "
+        "folder.",
+    ),
     "broken": (
         made(HfHubHTTPError, 503),
         "and the hub answers with status 503. Try again later, or pass a folder.",

@@ -94,6 +94,27 @@ def test_a_csv_file_has_a_line_for_each_row_whatever_it_holds(folders, tmp_path,
     assert float(lines[0]["score_happy"]) + float(lines[0]["score_sad"]) == pytest.approx(1)
 
 
+@pytest.mark.parametrize("ending", predict.ENDINGS)
+def test_an_interrupted_prediction_leaves_the_older_file(ending, folders, tmp_path, monkeypatch):
+    calls, describe = [], predict.Predictor.describe
+
+    def interrupted(self, logits):
+        calls.append(output.read_text())
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return describe(self, logits)
+
+    output = tmp_path / f"out{ending}"
+    output.write_text("old\n")
+    monkeypatch.setattr(predict.Predictor, "describe", interrupted)
+    monkeypatch.setattr(predict, "CHUNK", 1)
+    words = [str(folders / "classification"), "--file", str(folders / "classification.jsonl")]
+    with pytest.raises(KeyboardInterrupt):
+        predict.main([*words, "--output_file", str(output)])
+    assert calls == ["old\n", "old\n"]
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(output.name, "old\n")]
+
+
 @pytest.mark.parametrize(
     ("kind", "columns"),
     [("multiple_choice", ["index", "label", "scores", "error"]), ("regression", ["index", "score", "error"])],

@@ -33,7 +33,21 @@ WRONG = {
     ),
     "number": (
         ["finetune", "--task", "rte", "--learning_rate", "fast", *START],
-        " finetune: argument --learning_rate/--learning-rate: invalid float value: 'fast'. See gpt1 finetune --help.",
+        " finetune: --learning_rate is 'fast', but must be a number.",
+    ),
+    "negative number": (
+        ["finetune", "--task", "rte", "--learning_rate", "-1e-3", *START],
+        " finetune: --learning_rate is -1e-3, but must be at least 0.",
+    ),
+    "strategy": (
+        ["finetune", "--task", "rte", "--eval_strategy", "step", *START],
+        " finetune: --eval_strategy has no value 'step'; did you mean steps? It takes no, steps, epoch.",
+    ),
+    "schedule": (
+        ["pretrain", *TEXT, "--lr_scheduler_type=slow"],
+        " pretrain: --lr_scheduler_type has no value 'slow'. It takes linear, cosine, cosine_with_restarts, "
+        "polynomial, constant, constant_with_warmup, inverse_sqrt, reduce_lr_on_plateau, cosine_with_min_lr, "
+        "cosine_warmup_with_min_lr, warmup_stable_decay, greedy.",
     ),
     "missing flag": (
         ["generate", "--prompts", "it was"],
@@ -59,9 +73,18 @@ WRONG = {
     ),
     "unknown task": (
         ["finetune", "--task", "rtee", *START],
-        " finetune: Unknown task 'rtee'. Known tasks: sst2, cola, mrpc, stsb, qqp, mnli, snli, qnli, rte, scitail, "
-        "race, race-middle, race-high, story_cloze. For data of your own build a Task with its traversal, columns "
-        "and label_names.",
+        " finetune: --task has no value 'rtee'; did you mean rte? It takes sst2, cola, mrpc, stsb, qqp, mnli, snli, "
+        "qnli, rte, scitail, race, race-middle, race-high, story_cloze.",
+    ),
+    "unknown traversal": (
+        ["finetune", *FILES[:3], "entailmnt", *FILES[4:], *START],
+        " finetune: --traversal has no value 'entailmnt'; did you mean entailment? It takes classification, "
+        "entailment, similarity, multiple_choice.",
+    ),
+    "unknown task of zero-shot": (
+        ["zero-shot", "--model", "{folder}/model", "--tasks", "cola", "sst3"],
+        " zero-shot: --tasks has no value 'sst3'; did you mean sst2? It takes cola, sst2, race, race-middle, "
+        "race-high, story_cloze, dpr, mrpc, stsb, qqp, mnli, snli, qnli, rte, scitail.",
     ),
     "no such folder": (
         ["finetune", *FILES, "--model", "{folder}/modle", "--output_dir", "{folder}/out", "--use_cpu", "--do_train"],
@@ -132,6 +155,22 @@ WRONG = {
         ["finetune", "--train_file", "{folder}/words.txt", *FILES[2:], *START],
         " finetune: --train_file {folder}/words.txt is of an unknown kind. Pass a file that ends in .jsonl, "
         ".jsonl.gz, .csv, .parquet.",
+    ),
+    "accumulation of nothing": (
+        ["finetune", *FILES[:-1], "text=text", *START, "--gradient_accumulation_steps", "0"],
+        " finetune: --gradient_accumulation_steps is 0, but must be at least 1.",
+    ),
+    "seed out of range": (
+        ["finetune", *FILES[:-1], "text=text", *START, "--seed=-1"],
+        " finetune: `seed` is -1, but must be from 0 to 4294967295.",
+    ),
+    "arguments of an optimizer": (
+        ["finetune", *FILES[:-1], "text=text", *START, "--optim_args", "amsgrad"],
+        " finetune: `optim_args` is 'amsgrad', but must be name=value pairs with commas between them.",
+    ),
+    "arguments of a schedule": (
+        ["finetune", *FILES[:-1], "text=text", *START, "--lr_scheduler_kwargs", "2"],
+        " finetune: `lr_scheduler_kwargs` is '2', but must be an object, such as {{\"num_cycles\": 2}}.",
     ),
     "no text": (
         ["pretrain", "--output_dir", "{folder}/out"],

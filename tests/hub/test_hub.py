@@ -115,8 +115,8 @@ def visit(package, tmp_path_factory):
         "pre_train": 0,
         "fine_tune": 0,
         "open_from_the_hub": 0,
-        "fine_tune_with_a_failing_upload": 1,
-        "fine_tune_with_a_token_that_may_not_write": 1,
+        "fine_tune_with_a_failing_upload": 2,
+        "fine_tune_with_a_token_that_may_not_write": 2,
         "fail_to_push": 0,
         "fail_to_push_a_model": 0,
     }.items(),
@@ -300,7 +300,7 @@ def test_the_last_words_of_a_failed_script_push_its_result(visit):
     first, command = output.splitlines()[-2:]
     assert "Traceback" not in output
     assert first == (
-        "The push to me/unlucky failed: Server error '500 Internal Server Error' for url "
+        "gpt1 finetune: The push to me/unlucky failed: Server error '500 Internal Server Error' for url "
         f"'{visit.hub.url}/api/models/me/unlucky/commit/main'. Nothing is lost: the complete result is in {folder}. "
         "Wait until the hub answers and run:"
     )
@@ -317,8 +317,8 @@ def test_the_last_words_of_a_failed_script_push_its_result(visit):
 def test_a_script_that_may_not_push_says_so_before_it_trains(visit):
     output = visit.output("fine_tune_with_a_token_that_may_not_write")
     assert output.splitlines()[-1] == (
-        "me/forbidden cannot be pushed to: 403 Forbidden: You don't have the rights to write to me/forbidden. Nothing "
-        "is lost, because training has not started. Log in with `hf auth login` and a token with write access to "
-        "me/forbidden and start again, or leave `push_to_hub` out and upload the result later."
+        "gpt1 finetune: me/forbidden cannot be pushed to: 403 Forbidden: You don't have the rights to write to "
+        "me/forbidden. Nothing is lost, because training has not started. Log in with `hf auth login` and a token with "
+        "write access to me/forbidden and start again, or leave `push_to_hub` out and upload the result later."
     )
     assert "'loss'" not in output and not list((visit.folder / "forbidden").glob("*.safetensors"))

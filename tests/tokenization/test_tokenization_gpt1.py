@@ -253,6 +253,23 @@ def test_the_beginning_of_a_text_is_the_beginning_of_its_ids(with_control, tmp_p
     assert again.encode("hello") == [start, hello, with_control.extract_token_id]  # as classifying pipelines need
 
 
+@pytest.mark.parametrize("ends", [{"add_bos_token": True}, {"add_bos_token": False}, {"add_eos_token": True}])
+@pytest.mark.parametrize("opened_by", [AutoTokenizer, GPT1Tokenizer])
+def test_the_ends_of_one_opening_are_not_saved(with_control, tmp_path, opened_by, ends):
+    """A classifier's pipeline opens the folder without them and needs [e]."""
+    with_control.save_pretrained(tmp_path)
+    opened = opened_by.from_pretrained(tmp_path, **ends)
+    ids = opened("hello", "do")["input_ids"]
+    assert ids != with_control("hello", "do")["input_ids"]
+    opened.save_pretrained(tmp_path / "again")
+    assert opened("hello", "do")["input_ids"] == ids
+    for reopened_by in (AutoTokenizer, TokenizersBackend, GPT1Tokenizer):
+        again = reopened_by.from_pretrained(tmp_path / "again")
+        assert again("hello")["input_ids"] == with_control("hello")["input_ids"]
+        assert again("hello", "do")["input_ids"] == with_control("hello", "do")["input_ids"]
+        assert reopened_by.from_pretrained(tmp_path / "again", **ends)("hello", "do")["input_ids"] == ids
+
+
 @pytest.mark.parametrize("opened_by", [AutoTokenizer, TokenizersBackend, GPT1Tokenizer])
 def test_a_tokenizer_without_control_tokens_scores_without_a_flag(tokenizer, tmp_path, opened_by):
     tokenizer.save_pretrained(tmp_path)

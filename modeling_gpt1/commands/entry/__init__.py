@@ -32,6 +32,7 @@ HELP = "\n".join(
         "gpt1 COMMAND --help lists the arguments of a command. Each takes --config FILE (.yaml or .json), which flags",
         "override, and --debug, which shows the traceback of an error.",
         "gpt1 --launch-configs prints the folder of the launch configurations for accelerate.",
+        "gpt1 --version prints the version.",
     ]
 )
 
@@ -40,6 +41,8 @@ def main(arguments: list[str] | None = None) -> None:
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if name in ("-h", "--help"):
         print(HELP)
+    elif name == "--version":
+        print(f"gpt1 {installed_version()}")
     elif name == "--launch-configs":
         print(Path(find_spec("modeling_gpt1").origin).parent / "commands" / "accelerate")
     elif name in COMMANDS:
@@ -65,6 +68,15 @@ def run(name: str, words: list[str]) -> None:
         words = prepare(name, words)
         sys.argv[:] = [f"gpt1 {name}", *words]  # what libraries show as the command line
         import_module(f"modeling_gpt1.commands.{name.replace('-', '_')}").main(words)
+
+
+def installed_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("gpt1-hf")
+    except PackageNotFoundError:
+        return "(not installed: run from a checkout)"
 
 
 def write_utf8() -> None:
