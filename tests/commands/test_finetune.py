@@ -537,7 +537,7 @@ REFUSALS = {
     ),
     "classes of multiple choice": (
         [*OWN[:3], "multiple_choice", *OWN[4:], "--num_labels", "2", *MODEL],
-        "`num_labels` does not go with multiple_choice, whose label is the index of the right choice.",
+        "`num_labels` does not apply to multiple_choice, whose label is the index of the right choice. Leave it out.",
     ),
     "classes of regression": (
         [*OWN, "--num_labels", "2", "--regression", *MODEL],
@@ -549,7 +549,7 @@ REFUSALS = {
     ),
     "file of another kind": (
         ["--train_file", "{text}", *OWN[2:], *MODEL],
-        "--train_file {text} is of an unknown kind. Pass a file that ends in .jsonl, .jsonl.gz, .csv, .parquet.",
+        "--train_file {text} has an unknown file type. Pass a file that ends in .jsonl, .jsonl.gz, .csv, .parquet.",
     ),
     "no validation file": (
         [*OWN, "--do_eval", *MODEL],

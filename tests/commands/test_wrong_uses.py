@@ -130,7 +130,7 @@ WRONG = {
     ),
     "file of another kind": (
         ["finetune", "--train_file", "{folder}/words.txt", *FILES[2:], *START],
-        " finetune: --train_file {folder}/words.txt is of an unknown kind. Pass a file that ends in .jsonl, "
+        " finetune: --train_file {folder}/words.txt has an unknown file type. Pass a file that ends in .jsonl, "
         ".jsonl.gz, .csv, .parquet.",
     ),
     "no text": (
@@ -191,8 +191,8 @@ WRONG = {
     ),
     "seed of a cell": (
         ["reproduce", "--model", "m", "--output_dir", "{folder}/out", "--finetune_arguments", "--seed", "3"],
-        " reproduce: --finetune_arguments has --seed, which `gpt1 reproduce` gives to each cell itself. Leave it "
-        "out; `gpt1 reproduce --help` says how tasks, models, data and seeds are chosen.",
+        " reproduce: --finetune_arguments has --seed, which `gpt1 reproduce` sets for each cell. Leave it out; `gpt1 "
+        "reproduce --help` explains how tasks, models, data and seeds are chosen.",
     ),
     "unknown shell": (
         ["completion", "tcsh"],
