@@ -673,7 +673,7 @@ def test_a_model_whose_evaluation_is_not_finite_is_told(tokenizer_folder, tmp_pa
     with pytest.raises(FloatingPointError) as error:
         finetune.main([*arguments, *training(tmp_path / "wild", *wild)])
     assert str(error.value).startswith("`eval_loss` is nan and ")
-    assert " is nan. The run has diverged. There is no checkpoint to go on from. " in str(error.value)
+    assert " is nan. The run has diverged. There is no checkpoint to resume from. " in str(error.value)
 
 
 def test_refuses_to_resume_from_nothing(places, tmp_path):
@@ -681,12 +681,14 @@ def test_refuses_to_resume_from_nothing(places, tmp_path):
     output = tmp_path / "task"
     with pytest.raises(ValueError) as error:
         finetune.main([*arguments, *training(output, "--resume_from_checkpoint", "true")])
-    assert str(error.value) == (f"There is no whole checkpoint in {output}. Start without `resume_from_checkpoint`.")
+    assert str(error.value) == (
+        f"There is no complete checkpoint in {output}. Start without `resume_from_checkpoint`."
+    )
     with pytest.raises(ValueError) as error:
         finetune.main([*arguments, *training(output, "--resume_from_checkpoint", "checkpoint-9")])
     assert str(error.value) == (
-        "`resume_from_checkpoint` is 'checkpoint-9', which is no whole checkpoint: it is no folder. Pass the folder "
-        f"of another one, or True for the newest whole one in {output}."
+        "`resume_from_checkpoint` is 'checkpoint-9', which is not a complete checkpoint: it is not a folder. Pass the "
+        f"folder of another one, or True for the newest complete one in {output}."
     )
 
 
