@@ -28,14 +28,14 @@ def test_errors_that_were_raised_for_the_user(capsys, tmp_path):
     )
     assert end_of(ModuleNotFoundError(name="matplotlib"), capsys) == (
         2,
-        "gpt1 finetune: matplotlib is not installed. Install it, or this package with its extra 'plot'.\n",
+        "gpt1 finetune: matplotlib is not installed. Install it, or install this package with the extra 'plot'.\n",
     )
 
 
 def test_a_sentence_of_another_library_says_how_to_find_it(capsys):
     assert end_of(ValueError("No such\n  thing."), capsys) == (
         2,
-        "gpt1 finetune: No such thing. The flag --debug shows where this comes from.\n",
+        "gpt1 finetune: No such thing. Pass --debug to see the traceback.\n",
     )
 
 
@@ -46,8 +46,8 @@ def test_weights_that_were_cut_short(capsys, tmp_path):
     path.write_bytes(b"\x08")
     code, text = end_of(None, capsys, action=lambda: safe_open(path, "pt"))
     assert code == 2 and text == (
-        "gpt1 finetune: The weights cannot be read: Error while deserializing header: header too small. A file is cut "
-        "or damaged. Copy or download the folder again.\n"
+        "gpt1 finetune: The weights cannot be read: Error while deserializing header: header too small. A file is "
+        "truncated or damaged. Copy or download the folder again.\n"
     )
 
 

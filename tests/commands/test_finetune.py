@@ -477,8 +477,8 @@ MODEL = ["--model", "{model}"]
 REFUSALS = {
     "no model": (
         ["--task", "sst2"],
-        "There is neither a model nor a tokenizer. Pass --model to fine-tune a checkpoint, or "
-        "--tokenizer_name (and --config_overrides) to train a fresh model.",
+        "Neither --model nor --tokenizer_name was given. Pass --model to fine-tune a checkpoint, or --tokenizer_name "
+        "(and --config_overrides) to train a fresh model.",
     ),
     "overrides of a trained model": (
         ["--task", "sst2", "--model", "gpt", "--config_overrides", "n_embd=8"],
@@ -491,8 +491,8 @@ REFUSALS = {
     ),
     "layers of no checkpoint": (
         ["--task", "sst2", "--tokenizer_name", "t", "--n_transfer", "3"],
-        "--n_transfer 3 is the number of layers that come from a checkpoint, but there is none. Pass "
-        "--model, or leave it out.",
+        "--n_transfer 3 takes layers from a checkpoint, but --model was not given. Pass --model, or leave "
+        "--n_transfer out.",
     ),
     "more layers than there are": (
         [*OWN, *MODEL, "--n_transfer", "13"],
@@ -501,7 +501,7 @@ REFUSALS = {
     ),
     "no data": (
         MODEL,
-        "There is no data. Pass --task with a task of the paper, or --train_file, --validation_file or --test_file "
+        "No data was given. Pass --task with a task of the paper, or --train_file, --validation_file or --test_file "
         "with --traversal and --columns.",
     ),
     "unknown task": (
@@ -516,7 +516,7 @@ REFUSALS = {
     ),
     "data_dir without task": (
         [*OWN, "--data_dir", "d", *MODEL],
-        "--data_dir d is where --task finds its files. Pass --task, or leave it out.",
+        "--data_dir d holds the files of a task, but --task was not given. Pass --task, or leave --data_dir out.",
     ),
     "no traversal": (
         ["--train_file", "{train}", *MODEL],
@@ -562,7 +562,7 @@ REFUSALS = {
     ),
     "derived field": (
         [*OWN, "--tokenizer_name", "t", "--config_overrides", "n_embd=8,vocab_size=9"],
-        "--config_overrides sets vocab_size, which the tokenizer and the data decide. Leave it out.",
+        "--config_overrides sets vocab_size, which comes from the tokenizer and the data. Leave it out.",
     ),
     "unknown field": (
         [*OWN, "--tokenizer_name", "t", "--config_overrides", "width=8"],
@@ -639,7 +639,8 @@ def test_refuses_to_give_up_layers_without_training(places, tmp_path):
     with pytest.raises(ValueError) as error:
         finetune.main([*arguments, *output])
     assert str(error.value) == (
-        "--n_transfer 0 gives up layers that only training can replace. Pass --do_train, or leave it out."
+        "--n_transfer 0 resets layers that must then be trained, but --do_train was not given. Pass --do_train, or "
+        "leave --n_transfer out."
     )
 
 
@@ -649,8 +650,8 @@ def test_refuses_an_output_folder_in_use(places, tmp_path):
     with pytest.raises(ValueError) as error:
         finetune.main([*arguments, *training(output)])
     assert str(error.value) == (
-        f"--output_dir {output} is not empty. Pass --resume_from_checkpoint auto to go on with the run that wrote it, "
-        "or another folder."
+        f"--output_dir {output} is not empty. Pass --resume_from_checkpoint auto to resume the run that wrote it, or "
+        "pass another folder."
     )
 
 

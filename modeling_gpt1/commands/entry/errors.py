@@ -55,9 +55,12 @@ def sentence_of(error: Exception) -> str | None:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}."
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
-        return f"{error.name} is not installed. Install it, or this package with its extra {EXTRAS[error.name]!r}."
+        extra = EXTRAS[error.name]
+        return f"{error.name} is not installed. Install it, or install this package with the extra {extra!r}."
     if type(error).__name__ == "SafetensorError":
-        return f"The weights cannot be read: {error}. A file is cut or damaged. Copy or download the folder again."
+        return (
+            f"The weights cannot be read: {error}. A file is truncated or damaged. Copy or download the folder again."
+        )
     last = traceback.extract_tb(error.__traceback__)[-1]
     is_meant = isinstance(error, OF_USERS) and (last.line or "").startswith("raise")
     if not (is_meant or isinstance(error, OSError)):
@@ -65,7 +68,7 @@ def sentence_of(error: Exception) -> str | None:
     if is_ours(last.filename):
         return str(error)
     sentence = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-    return f"{sentence}. The flag --debug shows where this comes from."
+    return f"{sentence}. Pass --debug to see the traceback."
 
 
 def is_ours(filename: str) -> bool:
