@@ -451,7 +451,7 @@ def test_nothing_finished():
         "No run with only some of the layers transferred was requested and finished.",
         "No evaluation of a pre-training checkpoint was requested and finished.",
     ]
-    assert "Left empty: No checkpoint along pre-training was asked" in look.page(empty)
+    assert "Left empty: No evaluation of a pre-training checkpoint was requested" in look.page(empty)
 
 
 def test_cells_of_two_settings_are_refused():
@@ -592,7 +592,7 @@ def test_the_page_is_for_everyone(page):
     assert len(page.all("details")) == len(pictures)
     text = " ".join(" ".join(page.texts).split())
     assert "holds: 6, does not hold: 1, mixed: 4, not measured: 2" in text
-    assert "How a verdict is reached Two settings differ on a task where the ranges of their seeds lie apart" in text
+    assert "How a verdict is reached Two settings differ on a task if the ranges of their seeds do not overlap" in text
 
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;"

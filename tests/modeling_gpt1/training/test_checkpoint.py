@@ -816,9 +816,9 @@ def test_a_file_that_the_system_refuses(tmp_path):
     assert run.returncode == 0, run.stderr[-3000:]
     checkpoint, model = [line for line in run.stdout.splitlines() if "could not be written" in line]
     last = (
-        f"The last complete checkpoint is {tmp_path}/checkpoint-3. Make sure that it can be written, then go on with "
+        f"The last complete checkpoint is {tmp_path}/checkpoint-3. Make sure that it can be written, then resume with "
+        "`resume_from_checkpoint=True`."
     )
-    last += "`resume_from_checkpoint=True`."
     assert checkpoint.startswith(f"checkpoint-6 could not be written to {tmp_path}: ")
     assert "inline_container.cc" in checkpoint and checkpoint.endswith(last)
     assert model.startswith(f"The model could not be written to {tmp_path}: ")
