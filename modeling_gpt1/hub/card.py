@@ -339,7 +339,7 @@ def hyper_parameters_of(trainer, model) -> dict[str, Any]:
         **values,
         "mixed_precision": trainer.accelerator.mixed_precision,
         "processes": args.world_size,
-        "batch of an update": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
+        "batch size per update": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
         "updates": state.global_step,
         "epochs": round(state.epoch or 0, 2),
     }

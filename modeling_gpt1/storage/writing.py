@@ -127,8 +127,7 @@ def check_folder(folder: str | os.PathLike, name: str = "output_dir") -> None:
             pass
     except OSError as error:
         raise ValueError(
-            f"`{name}` is {os.fspath(folder)!r}, where nothing can be written ({error.strerror}). Pass a folder that "
-            "can be written."
+            f"`{name}` is {os.fspath(folder)!r}, which is not writable ({error.strerror}). Pass a writable folder."
         ) from error
 
 
@@ -159,5 +158,5 @@ def explain_failed_write(
     free = shutil.disk_usage(folder).free if os.path.isdir(folder) else num_bytes
     if free >= num_bytes:
         return failure, "Make sure that it can be written"
-    needed = f"It needs about {num_bytes / 1e6:,.1f} MB, and {free / 1e6:,.1f} MB are free."
+    needed = f"About {num_bytes / 1e6:,.1f} MB are needed, but only {free / 1e6:,.1f} MB are free."
     return f"{failure} {needed}", f"Make room {tip}".rstrip()

@@ -208,7 +208,7 @@ def test_a_folder_without_a_tokenizer(tmp_path, tiny_model):
         ),
         (
             ["--prompts", "", "--device", "cpu"],
-            "The prompt '' has no token, but the model needs one to go on from. Give it a word.",
+            "The prompt '' contains no token, but the model needs at least one to continue from. Add a word.",
         ),
     ],
 )

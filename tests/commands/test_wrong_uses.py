@@ -170,9 +170,9 @@ WRONG = {
     ),
     "task without a heuristic": (
         ["zero-shot", "--model", "{folder}/model", "--tasks", "rte", "--data_dir", "{folder}"],
-        " zero-shot: Task 'rte' has no zero-shot heuristic. Those with one: cola, sst2, race, race-middle, "
-        "race-high, story_cloze, dpr. For data of your own build a Heuristic with its Task and a function from a "
-        "row to its candidates.",
+        " zero-shot: Task 'rte' has no zero-shot heuristic. Those with one: cola, sst2, race, race-middle, race-high, "
+        "story_cloze, dpr. For your own data, build a Heuristic from a Task and a function that maps a row to its "
+        "candidates.",
     ),
     "run without a log": (
         ["plot", "{folder}/model"],
@@ -181,7 +181,7 @@ WRONG = {
     ),
     "no such release": (
         ["convert", "--source", "{folder}/nope", "--output_dir", "{folder}/out"],
-        " convert: {folder}/nope is no folder. Give a folder on this machine; `hf download "
+        " convert: {folder}/nope is not a folder. Give a folder on this machine; `hf download "
         "openai-community/openai-gpt --local-dir …` fetches one from the hub.",
     ),
     "unknown experiment": (

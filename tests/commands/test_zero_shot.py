@@ -178,7 +178,7 @@ def test_data_and_checkpoints_that_are_not_there(data_dir, tmp_path):
         zero_shot.main(["--checkpoints", str(tmp_path), "--data_dir", str(tmp_path)])
     assert str(error.value) == (
         f"{tmp_path} has no checkpoint with a model (checkpoint-<updates>/config.json). Give the `--output_dir` of a "
-        "run that saved some, or one model by --model."
+        "run that saved some, or one model with --model."
     )
 
 

@@ -653,7 +653,7 @@ REFUSALS = {
     "task without a heuristic": (
         ["--zero_shot_tasks", "mrpc"],
         "Task 'mrpc' has no zero-shot heuristic. Those with one: cola, sst2, race, race-middle, race-high, "
-        "story_cloze, dpr. For data of your own build a Heuristic with its Task and a function from a row to its "
+        "story_cloze, dpr. For your own data, build a Heuristic from a Task and a function that maps a row to its "
         "candidates.",
     ),
     "layers": (

@@ -100,8 +100,7 @@ class TestFailures:
         with pytest.raises(ValueError) as error:
             check_folder(tmp_path / "file", "to")
         assert str(error.value) == (
-            f"`to` is '{tmp_path}/file', where nothing can be written (File exists). Pass a folder that can be "
-            "written."
+            f"`to` is '{tmp_path}/file', which is not writable (File exists). Pass a writable folder."
         )
         check_folder(tmp_path / "new" / "one")
         assert list((tmp_path / "new" / "one").iterdir()) == []
@@ -113,7 +112,7 @@ class TestFailures:
         assert explain_failed_write(error, "The model", tmp_path, 1000) == (failure, remedy)
         usage = shutil.disk_usage(tmp_path)
         monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=400_000))
-        failure += " It needs about 5.0 MB, and 0.4 MB are free."
+        failure += " About 5.0 MB are needed, but only 0.4 MB are free."
         assert explain_failed_write(error, "The model", tmp_path, 5_000_000) == (failure, "Make room")
         assert explain_failed_write(error, "The model", tmp_path, 5_000_000, "(x)") == (failure, "Make room (x)")
 

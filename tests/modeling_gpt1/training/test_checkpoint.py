@@ -539,7 +539,7 @@ class TestAtomicCheckpoints:
         since = re.search(r"since ([-\d]{10} [:\d]{8}) UTC", said[0])[1]
         assert said == [
             f"`output_dir` is '{tmp_path}', where another run is writing (process {os.getpid()} on "
-            f"{socket.gethostname()}, since {since} UTC). Wait for its end or end it, or pass another folder."
+            f"{socket.gethostname()}, since {since} UTC). Wait until it finishes or stop it, or pass another folder."
         ]
         train(make_pretraining(tmp_path))
         assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-3", "checkpoint-6", "checkpoint-9"}
@@ -691,7 +691,7 @@ class TestRefusals:
         with pytest.raises(ValueError) as error:
             make_pretraining(place)
         assert str(error.value) == (
-            f"`output_dir` is '{place}', where nothing can be written ({reason}). Pass a folder that can be written."
+            f"`output_dir` is '{place}', which is not writable ({reason}). Pass a writable folder."
         )
         assert (tmp_path / "file").read_text() == "in the way"
 
@@ -711,9 +711,9 @@ class TestRefusals:
         num_bytes += 4 * len(list(trainer.model.parameters()))
         assert str(error.value) == (
             f"checkpoint-6 could not be written to {tmp_path}: [Errno 28] No space left on device: "
-            f"'{tmp_path}/_incomplete/checkpoint-6'. It needs about {num_bytes / 1e6:.1f} MB, and 0.0 MB are free. "
-            f"The last complete checkpoint is {tmp_path}/checkpoint-3. Make room (`save_total_limit` keeps fewer "
-            "checkpoints), then resume with `resume_from_checkpoint=True`."
+            f"'{tmp_path}/_incomplete/checkpoint-6'. About {num_bytes / 1e6:.1f} MB are needed, but only 0.0 MB are "
+            f"free. The last complete checkpoint is {tmp_path}/checkpoint-3. Make room (`save_total_limit` keeps "
+            "fewer checkpoints), then resume with `resume_from_checkpoint=True`."
         )
         assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-3"]
 
