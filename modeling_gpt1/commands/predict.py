@@ -55,13 +55,15 @@ class PredictionArguments:
     """Which model, which rows, and where to write."""
 
     file: str = HfArg(help="The rows: a .jsonl, .jsonl.gz, .csv or .parquet file.")
-    model: str | None = HfArg(default=None, help="The fine-tuned model: folder or hub id; also without the flag.")
-    output_file: str | None = HfArg(default=None, help="Where to write: .jsonl or .csv. Default: the terminal.")
-    columns: list[str] = HfArg(default_factory=list, help="role=column pairs. Default: those of the fine-tuning.")
-    max_length: int | None = HfArg(
-        default=None, help="Most tokens of a sequence. Default: the positions that the model has."
+    model: str | None = HfArg(
+        default=None, help="The fine-tuned model: folder or hub id. The flag itself may be left out."
     )
-    batch_size: int = HfArg(default=32, help="Rows that are computed together.")
+    output_file: str | None = HfArg(default=None, help="Where to write: .jsonl or .csv. Default: the terminal.")
+    columns: list[str] = HfArg(default_factory=list, help="role=column pairs. Default: those used for fine-tuning.")
+    max_length: int | None = HfArg(
+        default=None, help="Maximum number of tokens per sequence. Default: the model's number of positions."
+    )
+    batch_size: int = HfArg(default=32, help="Rows per batch.")
     tokenizer_name: str | None = HfArg(
         default=None, help="Tokenizer: folder or hub id. Default: the one beside the model."
     )
@@ -73,7 +75,7 @@ class PredictionArguments:
         check_file("--file", Path(self.file))
         if self.output_file is not None and not self.output_file.endswith(ENDINGS):
             raise ValueError(
-                f"--output_file {self.output_file} is of an unknown kind. Pass a name that ends in "
+                f"--output_file {self.output_file} has an unknown file type. Pass a name that ends in "
                 f"{' or '.join(ENDINGS)}."
             )
         if self.output_file is not None and not Path(self.output_file).parent.is_dir():
@@ -185,7 +187,7 @@ def main(arguments: list[str] | None = None) -> None:
     args, positional = parser.read(arguments)
     args.model = positional.folder or args.model
     if args.model is None:
-        raise ValueError("There is no model. Write its folder or hub id after `gpt1 predict`.")
+        raise ValueError("No model was given. Write its folder or hub id after `gpt1 predict`.")
     check_model("--model", args.model)
     check_model("--tokenizer_name", args.tokenizer_name, TOKENIZER)
     rows = read_file(Path(args.file))

@@ -37,14 +37,15 @@ class ModelArguments:
     )
     model_type: str | None = HfArg(
         default=None,
-        help=f"Of a fresh model: {' or '.join(CONFIG_CLASSES)}. Default: the first.",
+        help=f"Model type of a fresh model: {' or '.join(CONFIG_CLASSES)}. Default: the first.",
         metadata={"choices": list(CONFIG_CLASSES)},
     )
     tokenizer_name: str | None = HfArg(
         default=None, help="Tokenizer: folder or hub id. Default: the one beside the model."
     )
     license: str | None = HfArg(
-        default=None, help="Licence in the model card, such as mit. Default: that of a hub model trained further."
+        default=None,
+        help="Licence in the model card, such as mit. Default: that of the model on the hub that is trained further.",
     )
 
     def __post_init__(self):
@@ -80,7 +81,9 @@ def parse_overrides(text: str, config_class: type[PreTrainedConfig] = GPT1Config
     for pair in filter(None, text.split(",")):
         name, _, value = pair.partition("=")
         if name in DERIVED_FIELDS:
-            raise ValueError(f"--config_overrides sets {name}, which the tokenizer and the data decide. Leave it out.")
+            raise ValueError(
+                f"--config_overrides sets {name}, which comes from the tokenizer and the data. Leave it out."
+            )
         if name not in known or not value:
             raise ValueError(
                 f"--config_overrides has {pair!r}; field=value is needed, with a field of {config_class.__name__} "
@@ -118,8 +121,8 @@ def check_output_folder(args: TrainingArguments) -> None:
     is_of_a_start = SETTINGS in names and names <= OF_A_START
     if args.resume_from_checkpoint is None and names and not is_of_a_start:
         raise ValueError(
-            f"--output_dir {folder} is not empty. Pass --resume_from_checkpoint auto to go on with the run that wrote "
-            "it, or another folder."
+            f"--output_dir {folder} is not empty. Pass --resume_from_checkpoint auto to resume the run that wrote it, "
+            "or pass another folder."
         )
     where_to_resume(args)
 

@@ -95,12 +95,12 @@ class GPT1TrainingArguments(_SharedArguments):
     num_train_epochs: float = field(default=3.0, metadata={"help": "Passes over the training set."})
     lr_scheduler_type: str = field(default="linear", metadata={"help": "Learning-rate schedule."})
     warmup_steps: float = field(
-        default=0.002, metadata={"help": "Warm-up: a fraction of all updates below 1, else their number."}
+        default=0.002, metadata={"help": "Warm-up: below 1 a fraction of all updates, otherwise their number."}
     )
     train_sampling_strategy: str = field(
         default="group_by_length",
         metadata={
-            "help": "Order of the training rows; by default rows of like length share a batch, in evaluation too.",
+            "help": "Order of the training rows; by default rows of similar length share a batch, in evaluation too.",
             "choices": ["random", "sequential", "group_by_length", "batch_rebalance"],
         },
     )
@@ -124,7 +124,7 @@ class GPT1PretrainingArguments(_SharedArguments):
     num_train_epochs: float = field(default=100.0, metadata={"help": "Passes over the corpus."})
     lr_scheduler_type: str = field(default="cosine", metadata={"help": "Learning-rate schedule."})
     warmup_steps: float = field(
-        default=2000, metadata={"help": "Warm-up: a fraction of all updates below 1, else their number."}
+        default=2000, metadata={"help": "Warm-up: below 1 a fraction of all updates, otherwise their number."}
     )
     include_num_input_tokens_seen: str = field(
         default="non_padding", metadata={"help": "Count the tokens seen; throughput is logged from it."}
@@ -144,8 +144,8 @@ def check_arguments(args: TrainingArguments) -> None:
         )
     if args.push_to_hub and args.hub_strategy != "end":
         raise ValueError(
-            f"`hub_strategy` is {str(args.hub_strategy.value)!r}, but a checkpoint that is pushed while training "
-            'holds pickles with paths of this machine. Use `hub_strategy="end"`.'
+            f"`hub_strategy` is {str(args.hub_strategy.value)!r}, but a checkpoint pushed during training "
+            'contains pickles with paths of this machine. Use `hub_strategy="end"`.'
         )
 
 

@@ -124,7 +124,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
         has_metrics = compute_objective is None and self.compute_metrics is not None
         direction = direction or ("maximize" if has_metrics else "minimize")
         what = "the sum of the metrics" if has_metrics else "`compute_objective`" if compute_objective else "the loss"
-        logger.warning(f"The search for hyper-parameters is to {direction} {what}.")
+        logger.warning(f"The hyperparameter search will {direction} {what}.")
         objective = compute_objective or objective_of
         return super().hyperparameter_search(hp_space, objective, n_trials, direction, *args, **kwargs)
 

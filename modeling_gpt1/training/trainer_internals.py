@@ -239,8 +239,8 @@ class ResumableTrainer(Trainer):
         loss, self.running_losses.sums = self._losses_of_updates
         tr_loss.copy_(loss)
         logger.warning_once(
-            "The last batches of each pass through the training stream fill no update (`gradient_accumulation_steps` "
-            f"is {self.args.gradient_accumulation_steps}) and are left out."
+            "The last batches of each pass through the training stream do not fill an update "
+            f"(`gradient_accumulation_steps` is {self.args.gradient_accumulation_steps}) and are left out."
         )
 
     def _check_pass(self, num_batches: int) -> None:
@@ -254,7 +254,7 @@ class ResumableTrainer(Trainer):
             raise ValueError(
                 f"A whole pass through the training stream has {num_batches} batches for each process, but an update "
                 f"needs {needed} (`gradient_accumulation_steps`), so no update would ever be made. Lower "
-                "`gradient_accumulation_steps` or `per_device_train_batch_size`, or give more rows."
+                "`gradient_accumulation_steps` or `per_device_train_batch_size`, or add rows."
             )
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:

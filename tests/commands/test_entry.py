@@ -70,7 +70,7 @@ def test_a_command_gets_its_arguments(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["gpt1"])
     with pytest.raises(SystemExit) as end:
         entry.main(["plot", str(tmp_path / "none")])
-    message = f"gpt1 plot: {tmp_path / 'none'} is no folder. Give the output folders of runs.\n"
+    message = f"gpt1 plot: {tmp_path / 'none'} is not a folder. Pass the output folders of runs.\n"
     assert (end.value.code, capsys.readouterr().err) == (2, message)
     with pytest.raises(SystemExit) as end:
         entry.main(["zero-shot", "--help"])
@@ -86,7 +86,7 @@ def test_an_unknown_command_is_refused_in_a_sentence(name, nearest, capsys):
     with pytest.raises(SystemExit) as end:
         entry.main([name, "--help"])
     assert end.value.code == 2
-    message = f"gpt1: there is no command {name!r}; the nearest is {nearest!r}. See gpt1 --help.\n"
+    message = f"gpt1: unknown command {name!r}; the closest is {nearest!r}. See gpt1 --help.\n"
     assert capsys.readouterr() == ("", message)
 
 

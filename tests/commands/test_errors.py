@@ -33,14 +33,14 @@ def test_errors_that_were_raised_for_the_user(capsys, tmp_path):
     )
     assert end_of(ModuleNotFoundError(name="matplotlib"), capsys) == (
         2,
-        "gpt1 finetune: matplotlib is not installed. Install it, or this package with its extra 'plot'.\n",
+        "gpt1 finetune: matplotlib is not installed. Install it, or install this package with the extra 'plot'.\n",
     )
 
 
 def test_a_sentence_of_another_library_says_how_to_find_it(capsys):
     assert end_of(ValueError("No such\n  thing."), capsys) == (
         2,
-        "gpt1 finetune: No such thing. The flag --debug shows where this comes from.\n",
+        "gpt1 finetune: No such thing. Pass --debug to see the traceback.\n",
     )
 
 
@@ -49,7 +49,7 @@ def test_errors_of_the_network(capsys):
     assert not issubclass(HTTPError, OSError)
     assert end_of(HTTPError("[Errno 111]\n Connection refused"), capsys) == (
         2,
-        "gpt1 finetune: [Errno 111] Connection refused. The flag --debug shows where this comes from.\n",
+        "gpt1 finetune: [Errno 111] Connection refused. Pass --debug to see the traceback.\n",
     )
 
 
@@ -69,8 +69,8 @@ def test_weights_that_were_cut_short(capsys, tmp_path):
     path.write_bytes(b"\x08")
     code, text = end_of(None, capsys, action=lambda: safe_open(path, "pt"))
     assert code == 2 and text == (
-        "gpt1 finetune: The weights cannot be read: Error while deserializing header: header too small. A file is cut "
-        "or damaged. Copy or download the folder again.\n"
+        "gpt1 finetune: The weights cannot be read: Error while deserializing header: header too small. A file is "
+        "truncated or damaged. Copy or download the folder again.\n"
     )
 
 
@@ -97,8 +97,8 @@ def test_a_package_of_a_log_that_is_missing(capsys, monkeypatch):
     monkeypatch.setattr(integration_utils, "is_wandb_available", lambda: False)
     assert end_of(None, capsys, action=integration_utils.WandbCallback) == (
         2,
-        "gpt1 finetune: WandbCallback requires wandb to be installed. Run `pip install wandb`. The flag --debug shows "
-        "where this comes from.\n",
+        "gpt1 finetune: WandbCallback requires wandb to be installed. Run `pip install wandb`. Pass --debug to see "
+        "the traceback.\n",
     )
 
 

@@ -74,11 +74,11 @@ def test_old_names_are_no_flags_and_new_ones_are():
     [
         (
             ["finetune", "--taks", "rte"],
-            "gpt1 finetune: there is no flag --taks; did you mean --task? See gpt1 finetune",
+            "gpt1 finetune: unknown flag --taks; did you mean --task? See gpt1 finetune",
         ),
         (
             ["reproduce", "--model", "m", "--finetune_arguments", "--lerning_rate=1"],
-            "gpt1 reproduce: there is no flag --lerning_rate; did you mean --learning_rate? See gpt1 finetune",
+            "gpt1 reproduce: unknown flag --lerning_rate; did you mean --learning_rate? See gpt1 finetune",
         ),
     ],
 )
@@ -138,9 +138,9 @@ def test_names_of_version_0_1_work_with_a_warning(capsys):
     words = ["--model_name_or_path", "m", "--max-rows=5", "--output", "o.json"]
     assert flags.prepare("zero-shot", words) == ["--model", "m", "--max_eval_samples=5", "--output_file", "o.json"]
     assert capsys.readouterr().err.splitlines() == [
-        "gpt1 zero-shot: --model_name_or_path is now called --model; the old name will go.",
-        "gpt1 zero-shot: --max_rows is now called --max_eval_samples; the old name will go.",
-        "gpt1 zero-shot: --output is now called --output_file; the old name will go.",
+        "gpt1 zero-shot: --model_name_or_path is now called --model; the old name will be removed.",
+        "gpt1 zero-shot: --max_rows is now called --max_eval_samples; the old name will be removed.",
+        "gpt1 zero-shot: --output is now called --output_file; the old name will be removed.",
     ]
 
 
@@ -148,7 +148,9 @@ def test_the_beginning_of_one_name_will_do():
     assert flags.prepare("finetune", ["--learning", "1"]) == ["--learning_rate", "1"]
     with pytest.raises(ValueError) as error:
         flags.prepare("finetune", ["--test", "1", "--eval_st", "1"])
-    assert str(error.value) == "--eval_st may be --eval_steps or --eval_strategy. Write the whole name."
+    assert (
+        str(error.value) == "--eval_st is ambiguous: it may be --eval_steps or --eval_strategy. Write the full name."
+    )
 
 
 def test_values_are_left_alone():
@@ -217,7 +219,7 @@ def test_settings_that_a_run_wrote_are_read_as_they_were(command, parser_of, tmp
     assert "secret" not in text
     place = "output_dir" if "output_dir" in first else "output_file"
     ending = f"gpt1 {command} --config run.yaml --{place} ANOTHER"
-    assert text.splitlines()[0] == f"# All settings of a run, which is repeated by: {ending}"
+    assert text.splitlines()[0] == f"# All settings of a run. Repeat it with: {ending}"
     words = flags.prepare(command, ["--config", str(tmp_path / "run.yaml")])
     assert vars(parser.parse_known_args(words)[0]) == {
         **first,

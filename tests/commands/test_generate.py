@@ -149,11 +149,11 @@ def typed(monkeypatch):
 def test_a_talk_streams_each_continuation(run, typed):
     typed("the old farmer", "word " * 80, "a", "", "never read")
     assert run("--temperature", "0") == (
-        "Type a text to go on from; an empty line ends.\n"
+        "Type a text to continue; an empty line quits.\n"
         "> new and and new and and and and and en\n"
-        "> The prompt 'word word word word word word word word word word word word…' has "
-        "320 tokens and `max_new_tokens` is 10, but the model has only 80 positions "
-        "(`max_position_embeddings`). Shorten one of the two.\n"
+        "> The prompt 'word word word word word word word word word word word word…' has 320 tokens and "
+        "`max_new_tokens` is 10, but the model has only 80 positions (`max_position_embeddings`). Shorten one of the "
+        "two.\n"
         "> ren en en en new new new new new\n"
         "> "
     )
@@ -162,7 +162,7 @@ def test_a_talk_streams_each_continuation(run, typed):
 def test_a_talk_with_several_continuations_numbers_them(run, typed):
     typed("the old farmer")
     assert run("--temperature", "0", "--num_beams", "3", "--num_return_sequences", "2").splitlines()[:2] == [
-        "Type a text to go on from; an empty line ends.",
+        "Type a text to continue; an empty line quits.",
         "> 1. new and and new and and er and er and",
     ]
 
@@ -209,7 +209,7 @@ def test_a_folder_without_a_tokenizer(tmp_path, tiny_model):
     [
         (
             ["--prompts", "a", "--prompt_file", "prompts.txt"],
-            "Prompts come from --prompts or from --prompt_file, but both are given. Leave one out.",
+            "Both --prompts and --prompt_file were given, but only one can be used. Leave one out.",
         ),
         (
             ["--order_weights", "--dtype", "int8"],
@@ -218,7 +218,7 @@ def test_a_folder_without_a_tokenizer(tmp_path, tiny_model):
         (["--temperature", "-1"], "--temperature is -1.0, but must be at least 0."),
         (
             ["--prompt_file", "nowhere.txt"],
-            "--prompt_file nowhere.txt is no file. Give a file with a prompt a line, or a .jsonl file.",
+            "--prompt_file nowhere.txt is not a file. Pass a text file with one prompt per line, or a .jsonl file.",
         ),
         (
             ["--prompts", "", "--device", "cpu"],
@@ -233,14 +233,14 @@ def test_arguments_that_make_no_sense(folder, arguments, text):
 @pytest.mark.parametrize(
     ("name", "content", "text"),
     [
-        ("p.txt", "\n \n", "--prompt_file {path} has no prompt. Write one a line."),
+        ("p.txt", "\n \n", "--prompt_file {path} has no prompts. Write one per line."),
         (
             "p.jsonl",
             '{{"prompt": "a"}}\n{{\n',
             '{path}, line 2 must be an object such as {{"prompt": "it was"}}, but is {{.',
         ),
         ("p.jsonl", '["a"]\n', '{path}, line 1 must be an object such as {{"prompt": "it was"}}, but is ["a"].'),
-        ("p.jsonl", '{{"prompt": 3}}\n', '{path}, line 1: "prompt" must be a text, but is 3.'),
+        ("p.jsonl", '{{"prompt": 3}}\n', '{path}, line 1: "prompt" must be a string, but is 3.'),
     ],
 )
 def test_files_that_hold_no_prompts(folder, tmp_path, name, content, text):

@@ -158,7 +158,7 @@ def test_refusals(folders, tmp_path):
     other = write_rows(tmp_path / "other.jsonl", [{"text": GOOD}])
     GPT1Config(n_embd=8, n_head=2).save_pretrained(tmp_path / "plain")
     GPT1Config(n_embd=8, n_head=2, traversal="classification").save_pretrained(tmp_path / "old")
-    assert refusal("--file", file) == "There is no model. Write its folder or hub id after `gpt1 predict`."
+    assert refusal("--file", file) == "No model was given. Write its folder or hub id after `gpt1 predict`."
     assert refusal(model, "--file", other) == (
         f"{other} has no column 'review' for the role text; its columns are: text. Name its column in `columns` "
         "(text=column)."
@@ -172,7 +172,7 @@ def test_refusals(folders, tmp_path):
         "--columns text=review."
     )
     assert refusal(model, "--file", file, "--output_file", "out.txt") == (
-        "--output_file out.txt is of an unknown kind. Pass a name that ends in .jsonl or .csv."
+        "--output_file out.txt has an unknown file type. Pass a name that ends in .jsonl or .csv."
     )
     assert refusal(model, "--file", file, "--output_file", "nowhere/out.csv") == (
         "--output_file nowhere/out.csv is in a folder that does not exist. Create it first."

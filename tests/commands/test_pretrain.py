@@ -147,16 +147,16 @@ def test_evenly_spaced():
         ),
         (
             ["--dataset_name", "books"],
-            "One source of text is needed, --train_files or --dataset_name; there is both --train_files and "
-            "--dataset_name books.",
+            "One source of text is needed, --train_files or --dataset_name, but both --train_files and --dataset_name "
+            "books were given.",
         ),
         (
             ["--validation_split", "validation"],
-            "--validation_split belongs to --dataset_name, which is missing. Leave it out.",
+            "--validation_split is used only with --dataset_name, which was not given. Leave it out.",
         ),
         (
             ["--streaming", "--max_steps", "-1"],
-            "--streaming has no end that is known beforehand. Pass the number of updates as --max_steps.",
+            "--streaming reads text of unknown length. Pass the number of updates as --max_steps.",
         ),
         (
             ["--model", "gpt1", "--config_overrides", "hidden_size=8"],
@@ -181,8 +181,8 @@ def test_a_folder_with_files_is_not_overwritten(books):
     with pytest.raises(ValueError) as error:
         pretrain.main(arguments(books, books))
     assert str(error.value) == (
-        f"--output_dir {books} is not empty. Pass --resume_from_checkpoint auto to go on with the run that wrote it, "
-        "or another folder."
+        f"--output_dir {books} is not empty. Pass --resume_from_checkpoint auto to resume the run that wrote it, or "
+        "pass another folder."
     )
 
 

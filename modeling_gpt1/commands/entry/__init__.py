@@ -13,7 +13,7 @@ from pathlib import Path
 COMMANDS = {
     "pretrain": "pre-train GPT-1 on books or any other text, with a BPE of its own",
     "finetune": "fine-tune on a task of the paper or on files of your own, evaluate, predict",
-    "predict": "classify, score or choose for each row of a file with a fine-tuned model",
+    "predict": "predict the class, score or choice of each row of a file with a fine-tuned model",
     "generate": "continue texts, at the terminal or in batches",
     "zero-shot": "answer tasks without fine-tuning, by the paper's heuristics",
     "convert": "convert between OpenAI's release, openai-gpt and gpt1",
@@ -91,5 +91,5 @@ def refuse(name: str) -> None:
     import difflib
 
     nearest = difflib.get_close_matches(name.lower().replace("_", "-"), COMMANDS, n=1, cutoff=0)[0]
-    print(f"gpt1: there is no command {name!r}; the nearest is {nearest!r}. See gpt1 --help.", file=sys.stderr)
+    print(f"gpt1: unknown command {name!r}; the closest is {nearest!r}. See gpt1 --help.", file=sys.stderr)
     sys.exit(2)

@@ -61,11 +61,14 @@ def sentence_of(error: Exception) -> str | None:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}."
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
-        return f"{error.name} is not installed. Install it, or this package with its extra {EXTRAS[error.name]!r}."
+        extra = EXTRAS[error.name]
+        return f"{error.name} is not installed. Install it, or install this package with the extra {extra!r}."
     if is_of_network(error):
-        return f"{on_one_line(error)}. The flag --debug shows where this comes from."
+        return f"{on_one_line(error)}. Pass --debug to see the traceback."
     if type(error).__name__ == "SafetensorError":
-        return f"The weights cannot be read: {error}. A file is cut or damaged. Copy or download the folder again."
+        return (
+            f"The weights cannot be read: {error}. A file is truncated or damaged. Copy or download the folder again."
+        )
     last = traceback.extract_tb(error.__traceback__)[-1]
     is_of_users = isinstance(error, OF_USERS) or any(
         isinstance(error, kind) and Path(last.filename).parts[-len(file) :] == file
@@ -76,7 +79,7 @@ def sentence_of(error: Exception) -> str | None:
         return None
     if is_ours(last.filename):
         return str(error)
-    return f"{on_one_line(error)}. The flag --debug shows where this comes from."
+    return f"{on_one_line(error)}. Pass --debug to see the traceback."
 
 
 def on_one_line(error: Exception) -> str:

@@ -103,13 +103,16 @@ def find_flag(command: str, flag: str) -> str:
     names = [*known, *(f"no_{name}" for name in known), *old]
     found = [name] if name in names else [other for other in (*known, *old) if other.startswith(name)]
     if len(found) > 1:
-        raise ValueError(f"{flag} may be --{' or --'.join(sorted(found))}. Write the whole name.")
+        raise ValueError(f"{flag} is ambiguous: it may be --{' or --'.join(sorted(found))}. Write the full name.")
     if not found:
         near = difflib.get_close_matches(name, [*known, *old], n=1)
         guess = f"; did you mean --{old.get(near[0], near[0])}?" if near else "."
-        raise ValueError(f"there is no flag {flag}{guess} See gpt1 {command} --help.")
+        raise ValueError(f"unknown flag {flag}{guess} See gpt1 {command} --help.")
     if found[0] in old:
-        print(f"gpt1 {command}: --{found[0]} is now called --{old[found[0]]}; the old name will go.", file=sys.stderr)
+        print(
+            f"gpt1 {command}: --{found[0]} is now called --{old[found[0]]}; the old name will be removed.",
+            file=sys.stderr,
+        )
         return f"--{old[found[0]]}"
     return f"--{found[0]}"
 
