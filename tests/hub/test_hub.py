@@ -318,7 +318,7 @@ def test_a_script_that_may_not_push_says_so_before_it_trains(visit):
     output = visit.output("fine_tune_with_a_token_that_may_not_write")
     assert output.splitlines()[-1] == (
         "gpt1 finetune: me/forbidden cannot be pushed to: 403 Forbidden: You don't have the rights to write to "
-        "me/forbidden. Nothing is lost, because training has not started. Log in with `hf auth login` and a token with "
-        "write access to me/forbidden and start again, or leave `push_to_hub` out and upload the result later."
+        "me/forbidden. Nothing is lost, because training has not started. Log in with `hf auth login` and a token "
+        "with write access to me/forbidden and start again, or leave `push_to_hub` out and upload the result later."
     )
     assert "'loss'" not in output and not list((visit.folder / "forbidden").glob("*.safetensors"))
