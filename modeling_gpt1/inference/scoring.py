@@ -134,8 +134,8 @@ class CausalLMScorer:
         """
         if self.tokenizer is None:
             raise ValueError(
-                "Texts can only be scored with a tokenizer, and there is none. Pass `tokenizer` to CausalLMScorer, or "
-                "give token ids to `score_ids`."
+                "Scoring texts needs a tokenizer, but none was given. Pass `tokenizer` to CausalLMScorer, or give "
+                "token ids to `score_ids`."
             )
         return self.score_ids(self.encode(requests))
 
@@ -195,8 +195,8 @@ class CausalLMScorer:
         num_cut = [len(request.context) - len(context) for request, context in zip(requests, contexts, strict=True)]
         if any(num_cut):
             logger.warning(
-                f"{sum(map(bool, num_cut))} of {len(requests)} contexts lost their beginning, up to {max(num_cut)} "
-                f"tokens, to fit into {self.max_length}."
+                f"{sum(map(bool, num_cut))} of {len(requests)} contexts were cut at the beginning, by up to "
+                f"{max(num_cut)} tokens, to fit into {self.max_length} tokens."
             )
         groups = self._groups([self.start_ids + context for context in contexts], requests)
         found = self._compute(groups)
@@ -210,9 +210,9 @@ class CausalLMScorer:
         longest, limit = max(map(len, request.continuations), default=0), self.max_length - len(self.start_ids)
         if longest > limit:
             raise ValueError(
-                f"Request {number} has a continuation of {longest} tokens, but the model reads at most {limit} beside "
-                f"what stands before it (`max_length` {self.max_length}, `start_ids` {len(self.start_ids)}). Shorten "
-                "the continuation, or score it in parts."
+                f"Request {number} has a continuation of {longest} tokens, but at most {limit} fit after the start "
+                f"tokens (`max_length` {self.max_length}, `start_ids` {len(self.start_ids)}). Shorten the "
+                "continuation, or score it in parts."
             )
 
     def _fit(self, request: ScoringRequest) -> list[int]:

@@ -186,7 +186,7 @@ def test_a_long_context_loses_its_beginning(our_model, warnings):
     assert long.token_log_probs == pytest.approx(alone(our_model, context[9:], [50, 51, 52, 53]), abs=1e-5)
     assert short.token_log_probs == pytest.approx(alone(our_model, context[9:], [60]), abs=1e-5)
     assert fitting.token_log_probs == pytest.approx(alone(our_model, range(24), [70]), abs=1e-5)
-    assert warnings == ["1 of 2 contexts lost their beginning, up to 9 tokens, to fit into 24."]
+    assert warnings == ["1 of 2 contexts were cut at the beginning, by up to 9 tokens, to fit into 24 tokens."]
 
 
 def test_start_ids_are_not_cut(our_model, warnings):
@@ -207,8 +207,8 @@ def test_a_continuation_that_is_too_long(our_model):
     with pytest.raises(ValueError) as error:
         scorer.score_ids([([5], [[2]]), ([5], [[2], [2] * 24])])
     assert str(error.value) == (
-        "Request 1 has a continuation of 24 tokens, but the model reads at most 23 beside what stands before it "
-        "(`max_length` 24, `start_ids` 1). Shorten the continuation, or score it in parts."
+        "Request 1 has a continuation of 24 tokens, but at most 23 fit after the start tokens (`max_length` 24, "
+        "`start_ids` 1). Shorten the continuation, or score it in parts."
     )
 
 
@@ -266,8 +266,8 @@ def test_texts_are_scored_as_their_ids(tiny_tokenizer, tiny_model):
     with pytest.raises(ValueError) as error:
         CausalLMScorer(scorer.model).score(requests)
     assert str(error.value) == (
-        "Texts can only be scored with a tokenizer, and there is none. Pass `tokenizer` to CausalLMScorer, or give "
-        "token ids to `score_ids`."
+        "Scoring texts needs a tokenizer, but none was given. Pass `tokenizer` to CausalLMScorer, or give token ids "
+        "to `score_ids`."
     )
 
 
