@@ -164,7 +164,7 @@ def test_refusals(write, tmp_path):
         ),
         (
             "k[1].jsonl.gz",
-            gzip.compress(b'{"body": "a", "label": "x"}\n'),
+            gzip.compress(b'{"body": "a", "label": "x"}\n', mtime=0),
             '{path} has "[" or "]" in its name, so `datasets` cannot read it as a compressed file. Rename it.',
         ),
         (

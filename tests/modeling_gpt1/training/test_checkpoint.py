@@ -267,7 +267,7 @@ class TestExactResume:
         trainer.train_dataset = datasets.Dataset.from_list(ROWS[:9])
         trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
         assert said == [
-            f"This run resumes from {tmp_path}/checkpoint-3, but not as that run would have: "
+            f"This run resumes from {tmp_path}/checkpoint-3, but not as that run would have continued: "
             "per_device_train_batch_size was 3 and is 2, gradient_accumulation_steps was 3 and is 4, seed was 42 and "
             "is 1, training examples was 10 and is 9. From here on it sees other rows. Pass the old values to get the "
             "same result."
@@ -277,9 +277,8 @@ class TestExactResume:
 RESULT = "From here on the result differs. Pass the old value to get the same result."
 KEPT = (
     "This run keeps the old value, which is saved with the optimizer. To use the new one, open the checkpoint as a "
-    "model "
+    "model and start a new run."
 )
-KEPT += "and start a new run."
 
 
 @pytest.mark.parametrize("make", [make_pretraining, make_fine_tuning])
