@@ -104,15 +104,23 @@ def evaluate(model: str, tokenizer: str, arguments: EvaluationArguments, folder:
     )
     results = {"results": {}, "n-shot": {}, "n-samples": {}}
     if names:
-        results = simple_evaluate(
-            language_model,
-            tasks=specified,
-            task_manager=all_tasks(),
-            num_fewshot=arguments.num_fewshot,
-            limit=arguments.max_eval_samples,
-            bootstrap_iters=1000,
-            fewshot_random_seed=arguments.seed,
-        )
+        try:
+            results = simple_evaluate(
+                language_model,
+                tasks=specified,
+                task_manager=all_tasks(),
+                num_fewshot=arguments.num_fewshot,
+                limit=arguments.max_eval_samples,
+                bootstrap_iters=1000,
+                fewshot_random_seed=arguments.seed,
+            )
+        except ValueError as error:
+            if "Sample larger than population" not in str(error):
+                raise
+            raise ValueError(
+                f"--num_fewshot {arguments.num_fewshot} needs {arguments.num_fewshot + 1} different rows to draw "
+                "from, and a task has fewer. Add a train split to --data_dir, or pass a smaller number."
+            ) from error
     for task in arguments.tasks:
         if task.startswith(PAPER):
             add_heuristic(results, task, language_model, arguments)

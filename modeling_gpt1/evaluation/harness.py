@@ -72,13 +72,14 @@ class SharedContextLM(HFLM):
         return self.pretrained if isinstance(self.pretrained, str) else self.pretrained.name_or_path
 
     def _check_causality(self) -> None:
-        ids = torch.tensor([[1, 2], [1, 3]], device=self.device)
+        ids = torch.arange(1, 9, device=self.device).repeat(2, 1)
+        ids[1, -1] = 9
         with torch.no_grad():
-            first, other = self.model(ids).logits[:, 0].float()
+            first, other = self.model(ids).logits[:, :-1].float()
         if not torch.allclose(first, other, rtol=1e-2, atol=1e-2):
             raise ValueError(
-                f"{self._name()} is not a causal language model: its prediction after the first token depends on the "
-                "second, as in BERT. Give a model that was trained to continue texts."
+                f"{self._name()} is not a causal language model: its predictions depend on tokens that come after "
+                "them, as in BERT. Give a model that was trained to continue texts."
             )
 
     def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:

@@ -4,13 +4,12 @@ import json
 import math
 from pathlib import Path
 
-import lm_eval
 import pytest
 import torch
+from helpers_evaluation import ROWS, STORY, TEXTS, few_tasks, write_rows
 from lm_eval.api.instance import Instance
 from lm_eval.evaluator import simple_evaluate
 from lm_eval.models.huggingface import HFLM
-from lm_eval.tasks import TaskManager
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import BertConfig, BertLMHeadModel, GPT2Config, GPT2LMHeadModel, TokenizersBackend
 
@@ -20,55 +19,10 @@ from modeling_gpt1.evaluation.published import PUBLISHED
 from modeling_gpt1.evaluation.report import add_facts, chance_of, figures, table
 from modeling_gpt1.reproduction.published import PUBLISHED as OF_PAPER
 
-TEXTS = ["the old farmer", "she walked home", "a green river", "he paid for it", "no one knew", "five dollars"]
-STORY = ["The old man smiled.", "He paid for the train.", "No one was there.", "She walked home."]
-# A row of each task, as the hub has it, and the split that the task reads.
-ROWS = {
-    "piqa": ("validation", {"goal": TEXTS[0], "sol1": TEXTS[1], "sol2": TEXTS[2], "label": 1}),
-    "arc_easy": (
-        "test",
-        {"question": TEXTS[0], "choices": {"text": TEXTS[1:5], "label": [*"ABCD"]}, "answerKey": "C"},
-    ),
-    "openbookqa": (
-        "test",
-        {"question_stem": TEXTS[3], "choices": {"text": TEXTS[:4], "label": [*"ABCD"]}, "answerKey": "B"},
-    ),
-    "hellaswag": (
-        "validation",
-        {"activity_label": "Walking", "ctx": "She walks. she", "endings": TEXTS[:4], "label": "2"},
-    ),
-    "winogrande": (
-        "validation",
-        {"sentence": "The man paid as _ was old.", "option1": "he", "option2": "the man", "answer": "1"},
-    ),
-    "race": ("high_validation", {"article": STORY[0], "question": "Who?", "options": TEXTS[:4], "label": 3}),
-    "storycloze_2016": ("test", {"story": STORY, "ending1": TEXTS[3], "ending2": TEXTS[4], "label": 0}),
-    "boolq": ("validation", {"question": "is the farmer old", "passage": STORY[0], "label": 1}),
-    "cb": ("validation", {"premise": STORY[0], "hypothesis": TEXTS[4], "label": 2}),
-    "copa": (
-        "validation",
-        {"premise": STORY[1], "choice1": STORY[2], "choice2": STORY[3], "question": "cause", "label": 0},
-    ),
-    "rte": ("validation", {"sentence1": STORY[0], "sentence2": STORY[2], "label": 0}),
-    "lambada_standard": ("validation", {"text": "the old farmer smiled at her and she walked home"}),
-    "blimp_adjunct_island": (
-        "train",
-        {"UID": "adjunct_island", "sentence_good": STORY[2], "sentence_bad": "No was one there."},
-    ),
-}
-FOLDERS = {"storycloze_2016": "story_cloze", "lambada_standard": "lambada", "blimp_adjunct_island": "blimp"}
-DEFINITIONS = ("piqa", "arc", "openbookqa", "hellaswag", "winogrande", "race", "storycloze", "lambada", "blimp")
-DEFINITIONS += ("super_glue/boolq", "super_glue/cb", "super_glue/copa", "glue/rte", "wikitext")
-
 
 @pytest.fixture(scope="module", autouse=True)
 def few_definitions():
-    """The harness's folders of these tasks alone: reading all of them takes 7 seconds."""
-    tasks = Path(lm_eval.__file__).parent / "tasks"
-    manager = TaskManager(
-        include_defaults=False,
-        include_path=[str(local_rows.OWN_TASKS), *(str(tasks / name) for name in DEFINITIONS)],
-    )
+    manager = few_tasks()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local_rows, "all_tasks", lambda: manager)
         yield
@@ -76,16 +30,7 @@ def few_definitions():
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    for task, (split, row) in ROWS.items():
-        path = folder / FOLDERS.get(task, task) / f"{split}.jsonl"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        other = {**row, **{key: f"{value} there" for key, value in row.items() if key in ("goal", "article", "text")}}
-        path.write_text("".join(json.dumps(one) + "\n" for one in (row, other)), encoding="utf-8")
-    path = folder / "wikitext2_raw" / "wiki.test.raw"
-    path.parent.mkdir()
-    path.write_text(" \n = Old Farmer = \n \n The old farmer smiled . \n \n = A Home = \n \n She walked home . \n")
-    return folder
+    return write_rows(tmp_path_factory.mktemp("data"))
 
 
 def byte_level_tokenizer():
@@ -229,23 +174,27 @@ def test_an_encoder_is_refused(tmp_path):
         vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
     )
     torch.manual_seed(0)
-    folder = save(tmp_path, BertLMHeadModel(config), tokenizer)
+    model = BertLMHeadModel(config)
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=0.5)
+    folder = save(tmp_path, model, tokenizer)
     with pytest.raises(ValueError) as error:
         harness.SharedContextLM(folder, device="cpu")
     assert str(error.value) == (
-        f"{folder} is not a causal language model: its prediction after the first token depends on the second, as in "
-        "BERT. Give a model that was trained to continue texts."
+        f"{folder} is not a causal language model: its predictions depend on tokens that come after them, as in BERT. "
+        "Give a model that was trained to continue texts."
     )
 
 
 def test_generation_stops_at_strings_as_the_tokenizer_writes_them(ours, monkeypatch):
-    """Greedy text is `"No one ."`-like: the stop string has capitals and no space before its point."""
-    request = Instance("generate_until", {}, (TEXTS[0], {"until": [], "max_gen_toks": 12, "do_sample": False}), 0)
-    (whole,) = ours.generate_until([request], disable_tqdm=True)
-    word = whole.split(" ")[3]
-    request = Instance("generate_until", {}, (TEXTS[0], {"until": [word.upper()], "max_gen_toks": 12}), 0)
-    (cut,) = ours.generate_until([request], disable_tqdm=True)
-    assert word in whole and cut == whole[: whole.index(word)].strip()
+    """The model's text is lower case with spaces around punctuation; the stop string is as in a prompt."""
+    written = ["she walked home .", "no one knew"]
+    ids = [token for text in written for token in ours.tok_encode(text)]
+    monkeypatch.setattr(
+        ours.model, "generate", lambda input_ids, **kwargs: torch.cat([input_ids, torch.tensor([ids])], dim=1)
+    )
+    request = Instance("generate_until", {}, (TEXTS[0], {"until": ["No  one", "\n\n"], "max_gen_toks": 40}), 0)
+    assert ours.generate_until([request], disable_tqdm=True) == ["she walked home."]
 
 
 # ---- Tasks and tables
@@ -272,7 +221,10 @@ def test_calibration_asks_for_the_answers_alone(ours, data_dir, tmp_path):
     assert list(figures(add_facts(results, ours, calibrated=True), "copa")) == ["acc", "acc_mutual_info"]
     assert chance_of(results, "copa") == 0.5
     (sample, _) = results["samples"]["copa"]
-    with_question, alone = [value[0][0] for value in sample["resps"][:2]], [value[0][0] for value in sample["resps"][2:]]
+    with_question, alone = (
+        [value[0][0] for value in sample["resps"][:2]],
+        [value[0][0] for value in sample["resps"][2:]],
+    )
     gains = [one - other for one, other in zip(with_question, alone, strict=True)]
     assert sample["acc_mutual_info"] == float(gains[0] > gains[1])
 
@@ -293,8 +245,7 @@ def test_race_keeps_the_questions_of_an_article_together():
 
 def test_cbt_is_asked_with_the_rest_of_the_sentence():
     """The task of this package: ten words, each with the sentence's end."""
-    (task,) = local_rows.all_tasks().task_index["cbt_cn"], 
-    config = task.cfg
+    config = local_rows.all_tasks().task_index["cbt_cn"].cfg
     assert config["dataset_path"] == "cam-cst/cbt" and config["dataset_name"] == "CN"
     from modeling_gpt1.evaluation.tasks import cbt_utils
 
@@ -326,7 +277,7 @@ def test_an_unknown_task(tmp_path):
     with pytest.raises(ValueError) as error:
         local_rows.specify_tasks(["pika"], None, tmp_path)
     assert str(error.value) == (
-        "lm-evaluation-harness has no task 'pika'. Similar ones: piqa. `lm_eval ls tasks` lists all."
+        "lm-evaluation-harness has no task 'pika'. Similar ones: piqa, copa. `lm_eval ls tasks` lists all."
     )
 
 
