@@ -15,6 +15,7 @@ COMMANDS = {
     "finetune": "fine-tune on a task of the paper or on files of your own, evaluate, predict",
     "predict": "predict the class, score or choice of each row of a file with a fine-tuned model",
     "generate": "continue texts, at the terminal or in batches",
+    "evaluate": "evaluate with lm-evaluation-harness, on the hub's rows or on files",
     "zero-shot": "answer tasks without fine-tuning, by the paper's heuristics",
     "convert": "convert between OpenAI's release, openai-gpt and gpt1",
     "plot": "draw the curves of training runs",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 USAGE, INTERRUPTED = 2, 130  # exit codes, as in shells
 # Packages that may be missing, with the extra that installs each.
-EXTRAS = {"matplotlib": "plot"}
+EXTRAS = {"lm_eval": "eval", "matplotlib": "plot"}
 # The packages raise these types with a sentence for the user.
 OF_USERS = (ValueError, ImportError, FloatingPointError)
 # Files of transformers that raise other types with a sentence for the user, each with that type: a package that

@@ -30,6 +30,7 @@ SOURCES = {
     ),
     "predict": ("modeling_gpt1.commands.predict:PredictionArguments",),
     "generate": ("modeling_gpt1.commands.generate:GenerationArguments",),
+    "evaluate": ("modeling_gpt1.commands.evaluate:EvaluationArguments",),
     "zero-shot": ("modeling_gpt1.commands.zero_shot:ZeroShotArguments",),
     "convert": ("modeling_gpt1.commands.convert:ConversionArguments",),
     "plot": ("modeling_gpt1.commands.plot:PlotArguments",),

@@ -100,7 +100,7 @@ def test_the_comparison_sees_a_mix_up(our_model, monkeypatch, change):
         changed = [ScoringRequest([*context[:-1], 100] if context else [], rest) for context, rest in requests]
         scores = scorer.score_ids(changed)
     else:
-        name = {"cached rows": "_select_rows", "first token": "_first_log_probs"}[change]
+        name = {"cached rows": "_select_rows", "first token": "_score_firsts"}[change]
         exact, place = getattr(scoring, name), 1
 
         def reversed_rows(*args):
@@ -126,7 +126,7 @@ def read_tokens(model, scorer, requests):
 def test_a_context_is_read_once(our_model):
     requests = [ScoringRequest(list(range(15)), [[20 + choice] * (2 + choice) for choice in range(4)])]
     assert read_tokens(our_model, CausalLMScorer(our_model), requests) == [(1, 15), (4, 4)]
-    assert read_tokens(our_model, CausalLMScorer(our_model, batch_tokens=38), requests) == [(1, 15), (2, 2), (2, 4)]
+    assert read_tokens(our_model, CausalLMScorer(our_model, batch_tokens=38), requests) == [(1, 15), (2, 4), (2, 2)]
     assert read_tokens(our_model, CausalLMScorer(our_model, share_contexts=False), requests) == [(4, 19)]
     labels = [ScoringRequest([1, 2, 3], [[4], [5]]), ScoringRequest([6], [[4], [5]])]
     assert read_tokens(our_model, CausalLMScorer(our_model), labels) == [(2, 3)]
@@ -289,3 +289,19 @@ def test_nothing_is_said_of_long_texts(tiny_tokenizer, tiny_model, warnings):
     level = logging.get_verbosity()
     scorer.score([("the film was slow . " * 10, [" he", " she"])])
     assert logging.get_verbosity() == level and len(warnings) == 1
+
+
+# ---- Greedy decoding
+
+
+@torch.no_grad()
+def test_greedy_continuations_are_known(model):
+    """The model's own choices are greedy; with any token changed, or after another context, they are not."""
+    context, greedy = [3, 1, 4], []
+    for _ in range(4):
+        greedy.append(model(torch.tensor([context + greedy])).logits[0, -1].argmax().item())
+    changed = [[*greedy[:at], (token + 1) % 101, *greedy[at + 1 :]] for at, token in enumerate(greedy)]
+    for share_contexts in (True, False):
+        scorer = CausalLMScorer(model, share_contexts=share_contexts)
+        ((first, *others),) = scorer.score_ids([ScoringRequest(context, [greedy, *changed])])
+        assert first.is_greedy and not any(score.is_greedy for score in others)
