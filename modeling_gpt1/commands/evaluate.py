@@ -102,6 +102,10 @@ def evaluate(model: str, tokenizer: str, arguments: EvaluationArguments, folder:
         device=arguments.device,
         trust_remote_code=arguments.trust_remote_code,
     )
+    from_paper = {}
+    for task in arguments.tasks:
+        if task.startswith(PAPER):
+            add_heuristic(from_paper, task, language_model, arguments)
     results = {"results": {}, "n-shot": {}, "n-samples": {}}
     if names:
         try:
@@ -121,37 +125,41 @@ def evaluate(model: str, tokenizer: str, arguments: EvaluationArguments, folder:
                 f"--num_fewshot {arguments.num_fewshot} needs {arguments.num_fewshot + 1} different rows to draw "
                 "from, and a task has fewer. Add a train split to --data_dir, or pass a smaller number."
             ) from error
-    for task in arguments.tasks:
-        if task.startswith(PAPER):
-            add_heuristic(results, task, language_model, arguments)
-    results["asked"] = [*names, *(task for task in arguments.tasks if task.startswith(PAPER))]
+    for task, entries in from_paper.items():
+        for key, entry in entries.items():
+            results[key][task] = entry
+    results["asked"] = [*names, *from_paper]
     return add_facts(results, language_model, arguments.calibrate)
 
 
-def add_heuristic(results: dict, task: str, language_model, arguments: EvaluationArguments) -> None:
-    """One task of `gpt1 zero-shot`, as an entry of the harness's results."""
+def add_heuristic(found: dict, task: str, language_model, arguments: EvaluationArguments) -> None:
+    """One task of `gpt1 zero-shot`, as entries of the harness's results: few-shot and calibrated where it can be."""
+    from ..inference.heuristics import get_heuristic
     from ..inference.scoring import CausalLMScorer
     from .zero_shot import ZeroShotArguments, ask, load_questions
 
-    number = arguments.num_fewshot or 0
+    heuristic = get_heuristic(task.removeprefix(PAPER))
+    number = 0 if heuristic.has_threshold else arguments.num_fewshot or 0
     options = ZeroShotArguments(
         model="",
         tasks=[task],
         data_dir=arguments.data_dir,
         max_eval_samples=arguments.max_eval_samples,
         num_shots=number,
-        calibrate=arguments.calibrate,
+        calibrate=arguments.calibrate and bool(heuristic.content),
         seed=arguments.seed,
         device=arguments.device,
     )
     scorer = CausalLMScorer(language_model.model, language_model.tokenizer, batch_tokens=arguments.batch_tokens)
-    answer = ask(scorer, load_questions(task.removeprefix(PAPER), options), options)
+    answer = ask(scorer, load_questions(heuristic.task.name, options), options)
     value, rows = answer[answer["metric"]], answer["num_rows"]
     error = (value * (1 - value) / max(rows - 1, 1)) ** 0.5 if answer["metric"] == "accuracy" else "N/A"
     metric = {"accuracy": "acc", "matthews_correlation": "mcc"}.get(answer["metric"], answer["metric"])
-    results["results"][task] = {"alias": task, f"{metric},none": value, f"{metric}_stderr,none": error}
-    results["n-shot"][task] = number
-    results["n-samples"][task] = {"original": rows, "effective": rows, "chance": answer["chance"]}
+    found[task] = {
+        "results": {"alias": task, f"{metric},none": value, f"{metric}_stderr,none": error},
+        "n-shot": number,
+        "n-samples": {"original": rows, "effective": rows, "chance": answer["chance"], "split": answer["split"]},
+    }
 
 
 def tokenizer_of(model: str, arguments: EvaluationArguments) -> str:

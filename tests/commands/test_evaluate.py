@@ -23,9 +23,10 @@ def few_definitions():
 def data_dir(tmp_path_factory):
     folder = write_rows(tmp_path_factory.mktemp("data"))
     rows = [{"sentence": "the film was slow", "label": 0}, {"sentence": "the film was new", "label": 1}]
-    (folder / "sst2").mkdir()
-    for split in ("train", "validation"):
-        (folder / "sst2" / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for name in ("sst2", "cola"):
+        (folder / name).mkdir()
+        for split in ("train", "validation"):
+            (folder / name / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(folder)
 
 
@@ -62,8 +63,22 @@ def test_one_model(save_model, data_dir, tmp_path, capsys):
         ("copa", "acc, 1-shot"),
         ("paper_sst2", "acc, 1-shot"),
     }
-    settings = (output / "run.yaml").read_text()
-    assert "num_fewshot: 1" in settings
+    assert "num_fewshot: 1" in (output / "run.yaml").read_text()
+
+
+def test_heuristics_are_calibrated_and_shown_rows_where_they_can_be(save_model, data_dir, tmp_path):
+    """CoLA's is a threshold: it has neither."""
+    arguments = ["--model", save_model(tmp_path / "model"), "--data_dir", data_dir, "--device", "cpu"]
+    names = ["--tasks", "paper_cola", "paper_sst2", "--num_fewshot", "1"]
+    found = []
+    for calibrate in ("false", "true"):
+        output = tmp_path / calibrate
+        evaluate.main([*arguments, *names, "--calibrate", calibrate, "--output_dir", str(output)])
+        found.append(json.loads((output / "results.json").read_text()))
+    plain, calibrated = found
+    assert plain["n-shot"] == calibrated["n-shot"] == {"paper_cola": 0, "paper_sst2": 1}
+    assert plain["results"]["paper_cola"] == calibrated["results"]["paper_cola"]
+    assert "mcc,none" in plain["results"]["paper_cola"]
 
 
 def test_the_checkpoints_of_a_run(save_model, data_dir, tmp_path):
