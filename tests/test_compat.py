@@ -107,12 +107,12 @@ def test_a_run_and_what_failed_again(tmp_path, monkeypatch):
         "tests/small/test_small.py::test_end",
     ]
     none_yet = "there is no result whose failures could be run again"
-    assert results(is_again=True) == {"set": "small", "not run": none_yet}
-    assert results() == {"set": "small", "passed": 0, "failed": 3, "skipped": 1, "failures": failures}
+    assert results(is_again=True) == {"set": "small", "tests": "all", "not run": none_yet}
+    assert results() == {"set": "small", "tests": "all", "passed": 0, "failed": 3, "skipped": 1, "failures": failures}
     (tmp_path / "mended").touch()
     still = ["tests/small/test_unreadable.py::test_two"]
     assert results(is_again=True) == {
-        **{"set": "small", "passed": 3, "failed": 1, "skipped": 1, "failures": still},
+        **{"set": "small", "tests": "all", "passed": 3, "failed": 1, "skipped": 1, "failures": still},
         "again": failures,
     }
 
@@ -120,9 +120,9 @@ def test_a_run_and_what_failed_again(tmp_path, monkeypatch):
 def test_the_table():
     versions = dict.fromkeys(SHOWN, "1.0")
     counts = {"passed": 4, "failed": 3, "skipped": 2, "seconds": 60, "failures": ["a::b"], "again": ["a::b", "c::d"]}
-    ran = {"set": "oldest", "python": "3.11.7", **versions, **counts}
+    ran = {"set": "oldest", "tests": "core", "python": "3.11.7", **versions, **counts}
     assert table([ran, {"set": "python3.10", "not run": "no such"}]).splitlines()[2:] == [
-        "| oldest | 3.11.7 | 1.0 | 1.0 | 1.0 | 1.0 | 1.0 | 1.0 | 4 | 3 | 2 | 60 |",
-        "| python3.10 | not run: no such | | | | | | | | | | |",
+        "| oldest | core | 3.11.7 | 1.0 | 1.0 | 1.0 | 1.0 | 1.0 | 1.0 | 4 | 3 | 2 | 60 |",
+        "| python3.10 | not run: no such | | | | | | | | | | | |",
         "oldest: 2 tests were run again.",
     ]
