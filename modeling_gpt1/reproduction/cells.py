@@ -125,7 +125,7 @@ def describe_failure(error: Exception, log_path: Path) -> str:
         return f"{type(error).__name__}: {error}"
     lines = log_path.read_text(encoding="utf-8", errors="replace").splitlines()
     tail = "\n".join(f"    {line}" for line in lines[-LOG_LINES:])
-    return f"its command ended with status {error.returncode}. The end of {log_path}:\n{tail}"
+    return f"its command exited with status {error.returncode}. The end of {log_path}:\n{tail}"
 
 
 def write_json(path: Path, content: dict) -> None:
