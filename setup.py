@@ -89,7 +89,7 @@ setup(
     },
     entry_points={"console_scripts": [f"gpt1 = {ENTRY}:main"]},
     cmdclass={"build_py": BuildWithHubCard},
-    python_requires=">=3.10",
+    python_requires=">=3.10,<3.14",
     install_requires=[
         "accelerate>=1.10",
         "datasets>=4.0",
@@ -100,8 +100,8 @@ setup(
         "numpy>=1.26",
         "safetensors>=0.6",
         "tokenizers>=0.22",
-        "torch>=2.11",
-        "transformers>=5.17,<6",
+        "torch>=2.11,<2.16",
+        "transformers>=5.17,<5.24",
         "xxhash>=3.5",
     ],
     extras_require={

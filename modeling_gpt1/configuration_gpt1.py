@@ -27,6 +27,7 @@ from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
 from .checks_gpt1 import check_num_labels, check_place, check_problem_type, in_a_sentence
+from .versions_gpt1 import check_fraction
 
 if TYPE_CHECKING:
     # transformers saves this file beside each `config.json`, and with it every file that relative imports reach.
@@ -76,12 +77,6 @@ DOUBLE_HEADS_NEEDED = {
     "summary_activation": None,
     "summary_proj_to_labels": True,
 }
-
-
-def check_fraction(value: float | int):
-    # `interval` of transformers 5.17 lets numbers below a minimum of 0 through.
-    if not 0 <= value <= 1:
-        raise ValueError("it must be a number from 0 to 1")
 
 
 def fraction(default: float):

@@ -103,9 +103,15 @@ class CellStore:
         return content
 
 
-def end_commands_on_termination() -> None:
-    """Makes SIGTERM raise an exception in this process, so that a running command ends with it."""
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+@contextmanager
+def commands_end_on_termination() -> Iterator[None]:
+    """SIGTERM raises an exception in this process, so that a running command ends with it."""
+    usual = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        # A pool of processes that is forked later could miss the signal that ends it, and would be waited for forever.
+        signal.signal(signal.SIGTERM, usual)
 
 
 def make_folder(path: Path) -> Path:

@@ -10,6 +10,7 @@ import torch
 from transformers import TrainingArguments
 
 from ..inference.devices import default_device
+from ..versions_gpt1 import without_cpu_index
 
 
 @dataclass
@@ -64,9 +65,7 @@ class _SharedArguments(TrainingArguments):
     @property
     def device(self) -> torch.device:
         """The device of this process; the CPU is `"cpu"`, never `"cpu:0"`."""
-        # transformers 5.17 loads an optimizer's state with this as map_location, and torch knows no "cpu:0".
-        device = super().device
-        return torch.device("cpu") if device.type == "cpu" else device
+        return without_cpu_index(super().device)
 
 
 @dataclass

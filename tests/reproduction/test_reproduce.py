@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers_launch import TIMEOUT
 from transformers import OpenAIGPTConfig, OpenAIGPTLMHeadModel
 
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1LSTMConfig, GPT1LSTMForCausalLM
@@ -525,15 +526,15 @@ DRIVER = f"""
 import sys, time
 sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
-from modeling_gpt1.reproduction.cells import Cell, CellStore, end_commands_on_termination, run_cells
-end_commands_on_termination()
+from modeling_gpt1.reproduction.cells import Cell, CellStore, commands_end_on_termination, run_cells
 script = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(60)"
 
 def run(run_command, work):
     run_command([sys.executable, "-c", script, sys.argv[2]])
     return {{"scores": {{}}}}
 
-run_cells([Cell("slow", {{"seed": 1}}, {{}}, run)], CellStore(Path(sys.argv[1])), {{}}, lambda: None)
+with commands_end_on_termination():
+    run_cells([Cell("slow", {{"seed": 1}}, {{}}, run)], CellStore(Path(sys.argv[1])), {{}}, lambda: None)
 """
 
 
@@ -557,7 +558,7 @@ def slow_runner(tmp_path):
     """A process that runs a cell, and the process that the cell started."""
     pid_file = tmp_path / "pid"
     runner = subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path / "out"), str(pid_file)])
-    child = int(wait_for(lambda: pid_file.exists() and pid_file.read_text()))
+    child = int(wait_for(lambda: pid_file.exists() and pid_file.read_text(), TIMEOUT))
     yield runner, child
     runner.kill()
     runner.wait()
@@ -625,14 +626,15 @@ def test_a_cell_in_earnest(command, plain_tokenizer, tmp_path, monkeypatch):
     assert not list((tmp_path / "out" / "work").iterdir())
 
 
-def test_the_command_ends_with_a_status(stand_ins, command, tmp_path, monkeypatch):
-    monkeypatch.setattr(reproduce_command, "end_commands_on_termination", lambda: None)
+def test_the_command_ends_with_a_status(stand_ins, command, tmp_path):
+    usual = signal.getsignal(signal.SIGTERM)
     (stand_ins.folder / "bad_task").write_text("rte")
     settings = ["--experiments", "fine_tuning", "--seeds", "1", "--tasks"]
     assert reproduce_command.main(command(*settings, "mrpc")) is None
     with pytest.raises(SystemExit) as end:
         reproduce_command.main(command(*settings, "mrpc", "rte"))
     assert end.value.code == 1 and set(finished(tmp_path / "out")) == {"mrpc-full-seed1"}
+    assert signal.getsignal(signal.SIGTERM) is usual
 
 
 # ---- Refusals

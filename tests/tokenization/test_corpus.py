@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from datasets.distributed import split_dataset_by_node
-from helpers_launch import ROOT
+from helpers_launch import ROOT, TIMEOUT
 from torch.utils.data import DataLoader
 
 from tokenization import (
@@ -694,7 +694,7 @@ def test_all_that_was_started_ends_with_a_killed_parent(tmp_path):
     code = "import tokenization.documents as d; d.SHARD_BYTES = 1\n" + KILLED
     parent, children = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], env=environment), []
     try:
-        wait_until(lambda: len([*tmp_path.glob("pid-*")]) == 2)
+        wait_until(lambda: len([*tmp_path.glob("pid-*")]) == 2, TIMEOUT)
         children = children_of(parent.pid)
         assert {int(path.name.removeprefix("pid-")) for path in tmp_path.glob("pid-*")} < {*children}
         time.sleep(1.5)  # and not before it
