@@ -10,6 +10,7 @@ import torch
 from transformers import TrainingArguments
 
 from ..inference.devices import default_device
+from .launch import meet_on_the_cpu
 
 
 @dataclass
@@ -35,6 +36,7 @@ class _SharedArguments(TrainingArguments):
     )
 
     def __post_init__(self):
+        meet_on_the_cpu(self)
         super().__post_init__()
         for name in ("learning_rate", "per_device_train_batch_size", "per_device_eval_batch_size"):
             value, least = getattr(self, name), 0 if name == "learning_rate" else 1
