@@ -18,12 +18,14 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy, has_length
 from transformers.utils import logging
 
+from ..hub.card import without_adapter
 from ..storage.locking import one_writer
 from ..storage.writing import check_folder, publish_files
 from .batching import LengthGrouping
 from .callbacks import TolerantCallbacks
 from .checkpoint import (
     INCOMPLETE_DIR,
+    check_kind,
     check_way,
     checkpoint_to_resume,
     clear_leftovers,
@@ -42,7 +44,8 @@ from .divergence import DivergenceError, advice, check_logs, has_finite_weights
 from .losses import RunningLosses
 from .planning import plan_batches
 from .settings import check_optimizer, given_objects, optimizer_of, settings_of, warn_of_other_settings
-from .sharing import SharedRows, SharedStream, UncountedBatch, share_rows
+from .sharing import SharedRows, SharedStream, UncountedBatch, check_whole, share_rows
+from .stalls import StallWatch
 from .throughput import Throughput
 
 logger = logging.get_logger(__name__)
@@ -56,7 +59,8 @@ class ResumableTrainer(Trainer):
 
     Raises:
         ValueError: `output_dir` cannot be written, or another run writes there; `resume_from_checkpoint` names an
-            incomplete checkpoint, or one of another optimizer.
+            incomplete checkpoint, or one of another optimizer, or one that was written with FSDP by a run without it,
+            or the reverse.
         CheckpointError: the disk is full, or the folder cannot be written any more.
         DivergenceError: the loss, the gradient norm or the weights to be written are not finite, and the argument
             `stop_at_divergence` does not let the run go on.
@@ -81,6 +85,7 @@ class ResumableTrainer(Trainer):
         self._first_pass: tuple[int, int] | None = None  # where a resumed stream begins
         self._settings: dict[str, Any] = {}  # settings of the run
         super().__init__(model, args, *others, **kwargs)
+        self._stalls = StallWatch(self.args)
         self._given = given_objects(self)
         self.callback_handler = TolerantCallbacks(self.callback_handler)
         self.add_callback(_BeginRun(self))
@@ -101,9 +106,10 @@ class ResumableTrainer(Trainer):
                 clear_leftovers(self._run_dir)
             self._checkpoint = checkpoint_to_resume(resume_from_checkpoint, self._run_dir)
             if self._checkpoint is not None:
+                check_kind(self._checkpoint, self.is_fsdp_enabled)
                 before = read_content(self._checkpoint)["settings"]
                 check_optimizer(self._checkpoint, before, optimizer_of(self, self._given))
-            with tied_weights_left_out(self.model):
+            with tied_weights_left_out(self.model), self._stalls.watching():
                 output = super().train(self._checkpoint, trial, *args, **kwargs)
             self._check_weights()  # the last updates may have no log and no checkpoint
         return output._replace(training_loss=output.metrics["train_loss"])
@@ -144,6 +150,7 @@ class ResumableTrainer(Trainer):
             in_training = partial(self.grouping.train_sampler, batch_size=batch_size)
             sampler_fn = in_training if is_training else self.grouping.eval_sampler
         if self.args.world_size > 1 and isinstance(dataset, torch.utils.data.IterableDataset):
+            check_whole(dataset)
             # The rows that fill an evaluation's last batch can be left out only if the data set's length is known.
             is_hub_stream = isinstance(dataset, datasets.IterableDataset)
             read_rows = datasets.Dataset.from_list if is_hub_stream else list
@@ -154,15 +161,20 @@ class ResumableTrainer(Trainer):
         loader = super()._get_dataloader(dataset, description, batch_size, sampler_fn, is_training, dataloader_key)
         if is_shared:
             share_rows(loader)
-        plan_batches(loader, base_model(self.accelerator.unwrap_model(self.model)), self.args)
+        plan_batches(loader, without_adapter(self.accelerator.unwrap_model(self.model)), self.args)
         return loader
 
     def training_step(self, model, inputs, num_items_in_batch=None):
         self._num_batches += 1
+        self._stalls.note_progress()
         loss = super().training_step(model, inputs, num_items_in_batch)
         if isinstance(inputs, UncountedBatch) and "attention_mask" in inputs:
             inputs["attention_mask"] = torch.zeros_like(inputs["attention_mask"])  # Trainer counts the tokens next
         return loss
+
+    def prediction_step(self, *args, **kwargs):
+        self._stalls.note_progress()
+        return super().prediction_step(*args, **kwargs)
 
     def _track_num_input_tokens(self, inputs):
         # With several processes, Trainer gathers the numbers from their devices.
@@ -238,8 +250,8 @@ class ResumableTrainer(Trainer):
         loss, self.running_losses.sums = self._losses_of_updates
         tr_loss.copy_(loss)
         logger.warning_once(
-            "The last batches of each pass through the training stream fill no update (`gradient_accumulation_steps` "
-            f"is {self.args.gradient_accumulation_steps}) and are left out."
+            "The last batches of each pass through the training stream do not fill an update "
+            f"(`gradient_accumulation_steps` is {self.args.gradient_accumulation_steps}) and are left out."
         )
 
     def _check_pass(self, num_batches: int) -> None:
@@ -253,7 +265,7 @@ class ResumableTrainer(Trainer):
             raise ValueError(
                 f"A whole pass through the training stream has {num_batches} batches for each process, but an update "
                 f"needs {needed} (`gradient_accumulation_steps`), so no update would ever be made. Lower "
-                "`gradient_accumulation_steps` or `per_device_train_batch_size`, or give more rows."
+                "`gradient_accumulation_steps` or `per_device_train_batch_size`, or add rows."
             )
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -381,11 +393,6 @@ class ResumableTrainer(Trainer):
             write_model(self, staging, state_dict)
             if self.args.should_save:
                 publish_files(staging, Path(output_dir))
-
-
-def base_model(model: torch.nn.Module) -> torch.nn.Module:
-    """The model inside a PEFT adapter, or the model itself."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 class _BeginRun(TrainerCallback):
