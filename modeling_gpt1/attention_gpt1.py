@@ -18,20 +18,28 @@ Shapes: B examples, T tokens, D hidden, H heads.
 
 import torch
 from torch import nn
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import Cache
 from transformers.masking_utils import (
     ALL_MASK_ATTENTION_FUNCTIONS,
     create_causal_mask,
     create_sliding_window_causal_mask,
+    flash_attention_mask,
+    flex_attention_mask,
     sdpa_mask,
 )
+from transformers.modeling_flash_attention_utils import prepare_fa_kwargs_from_position_ids
 from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs
+from transformers.utils import TransformersKwargs, logging
 
 from .checks_gpt1 import can_read
 from .configuration_gpt1 import FULL_ATTENTION, SLIDING_ATTENTION, GPT1Config
 
+logger = logging.get_logger(__name__)
+
+# How attention keeps packed sequences apart, by the function of transformers that makes its masks.
+MASKED_ROWS, BLOCK_MASK, VARIABLE_LENGTH = "masked rows", "block mask", "variable length"
+WAYS_OF_PACKING = {sdpa_mask: MASKED_ROWS, flex_attention_mask: BLOCK_MASK, flash_attention_mask: VARIABLE_LENGTH}
 # Dropout compares 16 random bits with the probability, which rounds it to a multiple of 2**-16.
 NOISE_LEVELS = 2**16
 
@@ -71,13 +79,51 @@ def without_gaps(position_ids: torch.LongTensor) -> torch.LongTensor:
     return places - torch.where(restarts, places, 0).cummax(1).values
 
 
-def attends_to_packed_rows(config: PreTrainedConfig, **kwargs: Unpack[TransformersKwargs]) -> bool:
-    """Whether a decoder call can run on packed sequences, whose hidden states have no padding.
+def with_lengths(
+    config: GPT1Config,
+    inputs_embeds: torch.Tensor,
+    attention_mask: torch.Tensor | dict | None,
+    past_key_values: Cache | None,
+    position_ids: torch.LongTensor | None,
+    **kwargs: Unpack[TransformersKwargs],
+) -> dict:
+    """The layers' arguments `kwargs`, with the lengths of the sequences that `position_ids [B, T]` packs into rows.
 
-    The attention must read a boolean mask and be causal without one. Nobody may read the output at padding.
+    Flash attention keeps these apart by the lengths. transformers would read the positions in each layer, and those of
+    a single row only.
     """
-    reads_masks = ALL_MASK_ATTENTION_FUNCTIONS.get(config._attn_implementation) is sdpa_mask
-    return reads_masks and reads_no_padding(config, **kwargs)
+    is_packed = attention_mask is None and past_key_values is None and position_ids is not None
+    if not is_packed or "cu_seq_lens_q" in kwargs or way_of_packing(config) != VARIABLE_LENGTH:
+        return kwargs
+    positions = without_gaps(position_ids).expand(inputs_embeds.shape[:2])
+    (starts, _), (longest, _) = prepare_fa_kwargs_from_position_ids(positions)
+    return {**kwargs, **lengths_for_flash_attention(starts, int(longest))}
+
+
+def lengths_for_flash_attention(starts: torch.IntTensor, longest: int) -> dict:
+    """Arguments of transformers' flash attention; `starts` `[R + 1]`: index of each row's first token, and N."""
+    return {"cu_seq_lens_q": starts, "cu_seq_lens_k": starts, "max_length_q": longest, "max_length_k": longest}
+
+
+def way_of_packing(config: PreTrainedConfig) -> str | None:
+    """How the attention that a model uses keeps packed sequences apart; `None` if it cannot."""
+    return WAYS_OF_PACKING.get(ALL_MASK_ATTENTION_FUNCTIONS.get(config._attn_implementation))
+
+
+def packing_for(model: PreTrainedModel, **kwargs: Unpack[TransformersKwargs]) -> str | None:
+    """How a call of a task model keeps packed sequences apart; `None` if it reads a padded batch.
+
+    Packed sequences have no hidden states for padding, so nobody may read these.
+    """
+    if not (model.pack_sequences and model._supports_attention_backend and reads_no_padding(model.config, **kwargs)):
+        return None
+    way = way_of_packing(model.config)
+    if way is None:
+        logger.warning_once(
+            f"The attention {model.config._attn_implementation!r} computes padding too, as it cannot read packed "
+            "sequences. Pass attn_implementation='sdpa', 'flash_attention_2' or 'flex_attention' to leave padding out."
+        )
+    return way
 
 
 def reads_no_padding(config: PreTrainedConfig, **kwargs: Unpack[TransformersKwargs]) -> bool:

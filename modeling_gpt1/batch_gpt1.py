@@ -24,11 +24,14 @@ from dataclasses import dataclass
 
 import torch
 from transformers.modeling_outputs import CausalLMOutputWithPast, ModelOutput
+from transformers.utils import logging
 
-from .attention_gpt1 import check_length
+from .attention_gpt1 import VARIABLE_LENGTH, check_length
 from .checks_gpt1 import can_read, check_exactly_one, check_extracted, check_not_empty, first_place, real_tokens
 from .configuration_gpt1 import GPT1Config
 from .unpadding_gpt1 import BatchPlan, PackedSequences, Targets, pack_sequences
+
+logger = logging.get_logger(__name__)
 
 # Sequences per example; None means any number.
 NUM_SEQUENCES = {"classification": 1, "entailment": 1, "similarity": 2, "multiple_choice": None}
@@ -170,8 +173,10 @@ class GPT1DoubleHeadsModelOutput(ModelOutput):
     attentions: tuple[torch.FloatTensor, ...] | None = None
 
 
-def read_examples(config: GPT1Config, inputs: TaskInputs, can_pack: bool, plan: BatchPlan | None = None) -> Examples:
-    """The examples of a batch, packed if `can_pack` and packing saves work. A plan, if given, decides instead.
+def read_examples(
+    config: GPT1Config, inputs: TaskInputs, way_of_packing: str | None, plan: BatchPlan | None = None
+) -> Examples:
+    """The examples of a batch, packed if there is a way and packing saves work. A plan, if given, decides instead.
 
     The planner has checked the values of a planned batch, so none is read here.
 
@@ -212,7 +217,7 @@ def read_examples(config: GPT1Config, inputs: TaskInputs, can_pack: bool, plan: 
     if plan is not None:
         packed = None if plan.packing is None else plan.packing.with_ids(padded.input_ids)
     else:
-        packed = without_padding(config, padded) if can_pack else None
+        packed = without_padding(config, padded, way_of_packing) if way_of_packing else None
     # A packed batch has no hidden states for padding, and packing has already made the host wait for the batch.
     if plan is None and (packed is not None or can_read(given)):
         check_extracted(positions, padded.attention_mask, is_present, (*shape, length))
@@ -227,7 +232,7 @@ def read_examples(config: GPT1Config, inputs: TaskInputs, can_pack: bool, plan: 
     )
 
 
-def without_padding(config: GPT1Config, padded: PaddedSequences) -> PackedSequences | None:
+def without_padding(config: GPT1Config, padded: PaddedSequences, way: str) -> PackedSequences | None:
     """The packed sequences, or `None` if packing saves nothing or there are token types, positions or embeddings."""
     others = (padded.token_type_ids, padded.position_ids, padded.inputs_embeds)
     # Ids on the meta device have no values. The model's device says less: it is "meta" for offloaded weights too.
@@ -237,7 +242,14 @@ def without_padding(config: GPT1Config, padded: PaddedSequences) -> PackedSequen
     # A band counts padding within a sequence too, which packed sequences lack.
     if config.sliding_window is not None and has_holes(padded.attention_mask):
         return None
-    return pack_sequences(padded.input_ids, padded.attention_mask, padded.num_choices, config.hidden_size)
+    can_share = way != VARIABLE_LENGTH
+    if not can_share and config.traversal == "multiple_choice":
+        logger.warning_once(
+            f"The attention {config._attn_implementation!r} computes the context of an example once for each choice, "
+            "as it takes no mask by which the choices could share it. Pass attn_implementation='flex_attention' or "
+            "'sdpa' to compute it once."
+        )
+    return pack_sequences(padded.input_ids, padded.attention_mask, padded.num_choices, config.hidden_size, can_share)
 
 
 def has_holes(attention_mask: torch.BoolTensor | None) -> bool:
@@ -348,6 +360,8 @@ def next_token_targets(
     if attention_mask is None:
         return target_ids, torch.ones_like(target_ids, dtype=torch.bool)
     real = attention_mask.bool()
+    if can_read(real) and real[:, 0].all():
+        return target_ids, real[:, 1:]
     return target_ids, real[:, 1:] & (real.cumsum(1)[:, :-1] > 0)
 
 

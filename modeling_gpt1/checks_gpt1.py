@@ -109,6 +109,14 @@ def is_whole(tensor: torch.Tensor) -> bool:
     return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
 
 
+def is_binary(tensor: torch.Tensor) -> bool:
+    """Whether all values are 0 or 1."""
+    if is_whole(tensor) and tensor.numel():  # in a third of the time
+        low, high = tensor.aminmax()
+        return int(low) >= 0 and int(high) <= 1
+    return bool((tensor == tensor.bool()).all())
+
+
 def check_exactly_one(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> None:
     """Checks that a call has exactly one of the two inputs."""
     if (input_ids is None) == (inputs_embeds is None):
@@ -235,13 +243,12 @@ def real_tokens(attention_mask: torch.Tensor | None) -> torch.BoolTensor | None:
     """
     if attention_mask is None or attention_mask.dtype == torch.bool:
         return attention_mask
-    if can_read(attention_mask):
+    if can_read(attention_mask) and not is_binary(attention_mask):
         is_wrong = attention_mask != attention_mask.bool()
-        if is_wrong.any():
-            raise ValueError(
-                f"`attention_mask` has the value {attention_mask[is_wrong][0].item()}, but only 1 (a real token) and "
-                "0 (padding) are valid. Correct the mask, or leave it out if nothing is padded."
-            )
+        raise ValueError(
+            f"`attention_mask` has the value {attention_mask[is_wrong][0].item()}, but only 1 (a real token) and "
+            "0 (padding) are valid. Correct the mask, or leave it out if nothing is padded."
+        )
     return attention_mask.bool()
 
 
@@ -295,10 +302,10 @@ def check_extracted(
     if isinstance(positions, int):
         return
     length = shape[-1]
-    is_wrong = (positions < 0) | (positions >= length)
+    places = positions.clamp(0, length - 1)
+    is_wrong = places != positions
     if attention_mask is not None:
-        is_real = attention_mask.gather(1, positions.clamp(0, length - 1)[:, None])[:, 0]
-        is_wrong = is_wrong | ~is_real
+        is_wrong = is_wrong | ~attention_mask.gather(1, places[:, None])[:, 0]
     is_wrong = is_wrong.view(shape[:2])
     if is_present is not None:
         is_wrong = is_wrong & is_present

@@ -41,12 +41,13 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .attention_gpt1 import (
     GPT1Dropout,
-    attends_to_packed_rows,
     causal_masks,
     check_generated_length,
     check_length,
     default_position_ids,
     eager_attention_forward,
+    packing_for,
+    with_lengths,
 )
 from .batch_gpt1 import Examples, GPT1CausalLMOutput, GPT1DoubleHeadsModelOutput, TaskInputs, read_examples
 from .checks_gpt1 import check_position_ids, check_targets, check_tokens, padding_mask, warn_of_ended_prompts
@@ -228,8 +229,8 @@ class GPT1Model(GPT1PreTrainedModel):
             past_key_values (`Cache`): keys and values of the preceding tokens.
             inputs_embeds (`[B, T, D]`): embeddings, instead of `input_ids`.
             use_cache (`bool`): return `past_key_values`; default: `config.use_cache` outside of training.
-            packing (`PackedSequences`): layout of a packed batch, with its own ids, positions and masks; for
-                scaled-dot-product attention without a cache.
+            packing (`PackedSequences`): layout of a packed batch, with its own ids, positions and masks; without a
+                cache.
 
         Raises:
             ValueError: neither or both of `input_ids` and `inputs_embeds`; more tokens than positions.
@@ -245,8 +246,9 @@ class GPT1Model(GPT1PreTrainedModel):
             check_length(self.config, num_past, inputs_embeds.shape[1], position_ids)
             check_position_ids(self.config, position_ids, inputs_embeds.shape[:2])
         attention_mask = padding_mask(attention_mask, inputs_embeds, num_past)
-        # The mask function infers packed sequences from `position_ids`, so it gets only the caller's.
-        masks = causal_masks(self.config, inputs_embeds, attention_mask, past_key_values, position_ids)
+        # Both infer packed sequences from `position_ids`, so they get only the caller's.
+        given = inputs_embeds, attention_mask, past_key_values, position_ids
+        masks, kwargs = causal_masks(self.config, *given), with_lengths(self.config, *given, **kwargs)
         if position_ids is None:
             position_ids = default_position_ids(inputs_embeds, attention_mask, num_past)
 
@@ -260,7 +262,6 @@ class GPT1Model(GPT1PreTrainedModel):
                 hidden_states,
                 attention_mask=masks[layer_type],
                 past_key_values=past_key_values,
-                position_ids=position_ids,
                 packing=packing,
                 **kwargs,
             )
@@ -316,7 +317,7 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
         """
         # Not in the signature: Trainer requires every argument there whose name contains "label".
         shift_labels = kwargs.pop("shift_labels", None)
-        plan = None if past_key_values is not None else plan_to_follow(plan, self.config, input_ids, False, **kwargs)
+        plan = None if past_key_values is not None else plan_to_follow(plan, self.config, input_ids, **kwargs)
         attention_mask = attention_mask if plan is None else plan.needed_mask(attention_mask, position_ids)
         outputs: BaseModelOutputWithPast = self.transformer(
             input_ids=input_ids,
@@ -404,13 +405,12 @@ class GPT1TaskModel(GPT1PreTrainedModel):
         """The examples, the decoder's output for all their sequences, and the task logits."""
         self._check_extract_token(self.config, inputs)
         plan = kwargs.pop("plan")
-        can_pack = self.pack_sequences and attends_to_packed_rows(self.config, **kwargs)
-        plan = plan_to_follow(plan, self.config, inputs.input_ids, can_pack, **kwargs)
-        examples = read_examples(self.config, inputs, can_pack, plan)
+        packing = packing_for(self, **kwargs)
+        plan = plan_to_follow(plan, self.config, inputs.input_ids, packing, **kwargs)
+        examples = read_examples(self.config, inputs, packing, plan)
         decoder_inputs = examples.sequences.decoder_inputs(self.config)
         outputs = self.transformer(**decoder_inputs, **{**kwargs, "use_cache": False, "return_dict": True})
-        extracted = examples.extract(outputs.last_hidden_state)
-        return examples, outputs, self.task_head(extracted, examples.is_present)
+        return examples, outputs, self.task_head(examples.extract(outputs.last_hidden_state), examples.is_present)
 
 
 class GPT1DoubleHeadsModel(LMHeadMixin, GPT1TaskModel):

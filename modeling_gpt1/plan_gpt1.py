@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from .attention_gpt1 import attends_to_packed_rows, reads_no_padding
+from .attention_gpt1 import packing_for, reads_no_padding
 from .batch_gpt1 import TaskInputs, next_label_targets, read_examples
 from .checks_gpt1 import can_read
 from .configuration_gpt1 import GPT1Config
@@ -51,9 +51,8 @@ def planner_of(model: PreTrainedModel) -> Callable[[Any], BatchPlan | None] | No
         return None
     if not hasattr(model, "task_head"):
         return plan_blocks
-    can_pack = model.pack_sequences and attends_to_packed_rows(model.config)
     has_lm_loss = hasattr(model, "lm_head") and model.config.lm_coef > 0
-    return partial(plan_examples, model.config, can_pack, has_lm_loss)
+    return partial(plan_examples, model.config, packing_for(model), has_lm_loss)
 
 
 def plan_blocks(batch: Any) -> BatchPlan | None:
@@ -71,11 +70,11 @@ def plan_blocks(batch: Any) -> BatchPlan | None:
     )
 
 
-def plan_examples(config: GPT1Config, can_pack: bool, has_lm_loss: bool, batch: Any) -> BatchPlan | None:
+def plan_examples(config: GPT1Config, way_of_packing: str | None, has_lm_loss: bool, batch: Any) -> BatchPlan | None:
     """The plan of a task model's batch, whose keys are those of [`TaskInputs`] and `labels`.
 
     Args:
-        can_pack: whether the batch may be packed without padding.
+        way_of_packing: how attention keeps packed sequences apart; `None` if the batch must stay padded.
         has_lm_loss: whether the loss includes the auxiliary language-modelling loss.
 
     Raises:
@@ -84,7 +83,7 @@ def plan_examples(config: GPT1Config, can_pack: bool, has_lm_loss: bool, batch: 
     if not _has_ids(batch):
         return None
     inputs = TaskInputs(**{field.name: batch.get(field.name) for field in fields(TaskInputs)})
-    examples = read_examples(config, inputs, can_pack)
+    examples = read_examples(config, inputs, way_of_packing)
     packing = None if examples.sequences is examples.padded else examples.sequences.with_ids(None)
     has_targets = has_lm_loss and batch.get("labels") is not None
     return BatchPlan(
@@ -96,18 +95,22 @@ def plan_examples(config: GPT1Config, can_pack: bool, has_lm_loss: bool, batch: 
 
 
 def plan_to_follow(
-    plan: BatchPlan | None, config: PreTrainedConfig, input_ids: torch.Tensor | None, can_pack: bool, **kwargs
+    plan: BatchPlan | None,
+    config: PreTrainedConfig,
+    input_ids: torch.Tensor | None,
+    way_of_packing: str | None = None,
+    **kwargs,
 ) -> BatchPlan | None:
     """The plan on the batch's device, or `None` if it belongs to another batch or does not cover this call.
 
     Args:
         input_ids: the ids that the model was given.
-        can_pack: whether this call may be packed without padding.
+        way_of_packing: how attention keeps packed sequences apart in this call; `None` if it needs padding.
         kwargs: the other arguments of the call.
     """
     if not reads_no_padding(config, **kwargs) or plan is None or input_ids is None:
         return None
-    if plan.shape != input_ids.shape or (plan.packing is not None and not can_pack):
+    if plan.shape != input_ids.shape or (plan.packing is not None and not plan.packing.suits(way_of_packing)):
         return None
     return plan.to(input_ids.device, non_blocking=True)
 

@@ -28,10 +28,15 @@ R rows of attention of at most L tokens; M targets.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
+from torch import nn
+from torch.nn.attention.flex_attention import BlockMask
+from transformers.masking_utils import flex_attention_mask
 
+from .attention_gpt1 import BLOCK_MASK, MASKED_ROWS, VARIABLE_LENGTH, lengths_for_flash_attention, way_of_packing
 from .checks_gpt1 import can_read
 from .configuration_gpt1 import FULL_ATTENTION, SLIDING_ATTENTION, GPT1Config
 
@@ -44,9 +49,10 @@ class PackedSequences(NamedTuple):
     packed_index: torch.LongTensor  # [S, T]; index into the N tokens for each place of the batch, 0 for padding
     token_index: torch.LongTensor  # [N]; index of each token into the flat S · T places
     example_index: torch.LongTensor  # [N]; example that each token belongs to
-    row_index: torch.LongTensor  # [R, L]; index into the N tokens for each place of the attention rows, 0 for padding
-    row_place: torch.LongTensor  # [N]; index of each token into the flat R · L places
-    row_sequence: torch.LongTensor | None  # [R, L]; sequence at each place of the attention rows, −1 for padding
+    # The rows of attention; the next two are None where it reads the N tokens as they lie.
+    row_index: torch.LongTensor | None  # [R, L]; index into the N tokens for each place of the rows, 0 for padding
+    row_place: torch.LongTensor | None  # [N]; index of each token into the flat R · L places
+    row_sequence: torch.LongTensor | None  # [R, L]; sequence at each place of the rows, −1 for padding
     row_is_shared: torch.BoolTensor | None  # [R, L]; True in a shared beginning; both are None if there is none
 
     @property
@@ -64,12 +70,16 @@ class PackedSequences(NamedTuple):
 
     def to_rows(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Moves `[1, N, …]` to the attention rows `[R, L, …]`; their padding holds arbitrary finite values."""
+        if self.row_index is None:
+            return hidden_states
         if self.row_index.numel() == self.row_place.numel():
             return hidden_states.unflatten(1, self.row_index.shape).squeeze(0)
         return hidden_states[0].index_select(0, self.row_index.flatten()).unflatten(0, self.row_index.shape)
 
     def from_rows(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Inverse of `to_rows`: from `[R, L, …]` to `[1, N, …]`."""
+        if self.row_index is None:
+            return hidden_states
         if self.row_index.numel() == self.row_place.numel():
             return hidden_states.flatten(0, 1)[None]
         return hidden_states.flatten(0, 1).index_select(0, self.row_place)[None]
@@ -83,14 +93,47 @@ class PackedSequences(NamedTuple):
         band = (positions[:, :, None] - positions[:, None, :] < sliding_window)[:, None]
         return {FULL_ATTENTION: mask, SLIDING_ATTENTION: band.tril() if mask is None else band & mask}
 
-    def decoder_inputs(self, config: GPT1Config) -> dict:
-        """Arguments for the decoder, with the attention masks."""
+    def block_masks(self, sliding_window: int | None) -> dict[str, BlockMask]:
+        """As `masks`, among the N tokens as they lie, for flex attention."""
+        rows = self.row_place // self.row_index.shape[1]  # [N]
+        if self.row_sequence is not None:
+            sequences, is_shared = (row.take(self.row_place) for row in (self.row_sequence, self.row_is_shared))
+        positions = self.position_ids[0]
+
+        def is_seen(batch, head, query, key):
+            is_of_row = (key <= query) & (rows[query] == rows[key])
+            if self.row_sequence is None:
+                return is_of_row
+            return is_of_row & (is_shared[key] | (sequences[query] == sequences[key]))
+
+        def is_near(batch, head, query, key):
+            return is_seen(batch, head, query, key) & (positions[query] - positions[key] < sliding_window)
+
+        functions = {FULL_ATTENTION: is_seen}
+        if sliding_window is not None:
+            functions[SLIDING_ATTENTION] = is_near
         return {
-            "input_ids": self.input_ids,
-            "attention_mask": self.masks(config.sliding_window),
-            "position_ids": self.position_ids,
-            "packing": self,
+            layer_type: flex_attention_mask(1, len(rows), len(rows), mask_function=function, device=rows.device)
+            for layer_type, function in functions.items()
         }
+
+    def decoder_inputs(self, config: GPT1Config) -> dict:
+        """Arguments for the decoder, with all that its attention needs."""
+        way = way_of_packing(config)
+        inputs = {"input_ids": self.input_ids, "position_ids": self.position_ids, "packing": self}
+        if way == MASKED_ROWS:
+            return {**inputs, "attention_mask": self.masks(config.sliding_window)}
+        inputs["packing"] = self._replace(row_index=None, row_place=None)
+        if way == BLOCK_MASK:
+            return {**inputs, "attention_mask": self.block_masks(config.sliding_window)}
+        starts = nn.functional.pad(self.row_index[:, 0], (0, 1), value=len(self.token_index)).int()
+        no_masks = dict.fromkeys((FULL_ATTENTION, SLIDING_ATTENTION))
+        lengths = lengths_for_flash_attention(starts, self.row_index.shape[1])
+        return {**inputs, "attention_mask": no_masks, **lengths}
+
+    def suits(self, way: str | None) -> bool:
+        """Whether attention that keeps sequences apart in this way can read these."""
+        return way is not None and (way != VARIABLE_LENGTH or self.row_is_shared is None)
 
     def padded(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Moves `[1, N, …]` to the padded batch `[S, T, …]`, whose padding holds arbitrary finite values."""
@@ -109,15 +152,14 @@ class PackedSequences(NamedTuple):
                 0 where a token is not a target.
         """
         weights = target_weights.new_zeros(len(self.token_index))
-        weights = weights.index_add(0, self.packed_index[:, 1:].flatten(), target_weights.flatten())
+        weights.scatter_add_(0, self.packed_index[:, 1:].flatten(), target_weights.flatten())
         tokens = weights.nonzero()[:, 0]
         sources = tokens - 1
         if self.row_is_shared is not None:  # the shared beginning, at the start of a row, predicts the next token
-            positions = self.position_ids[0]
-            follows = positions.index_select(0, sources) + 1 == positions.index_select(0, tokens)
-            first = (~follows).nonzero()[:, 0]
-            rows = self.row_place[tokens[first]] // self.row_index.shape[1]
-            sources[first] = self.row_index[rows, 0] + positions[tokens[first]] - 1
+            positions = self.position_ids[0].index_select(0, tokens)
+            first = (self.position_ids[0].index_select(0, sources) >= positions).nonzero()[:, 0]
+            row_places = self.row_place.index_select(0, tokens.index_select(0, first)) % self.row_index.shape[1]
+            sources.index_add_(0, first, positions.index_select(0, first) - row_places)
         weights, examples = (tensor.index_select(0, tokens) for tensor in (weights, self.example_index))
         return Targets(sources, tokens, weights, examples)
 
@@ -187,7 +229,11 @@ class BatchPlan:
 
 
 def pack_sequences(
-    input_ids: torch.LongTensor, attention_mask: torch.Tensor | None, num_choices: int, hidden_size: int
+    input_ids: torch.LongTensor,
+    attention_mask: torch.Tensor | None,
+    num_choices: int,
+    hidden_size: int,
+    can_share: bool = True,
 ) -> PackedSequences | None:
     """Packs a batch, and computes the common beginning of an example's sequences once if that saves work.
 
@@ -198,101 +244,140 @@ def pack_sequences(
         attention_mask (`[S, T]`, *optional*): 1 for real tokens, wherever they are.
         num_choices: C.
         hidden_size: D, used to compare the cost of tokens with that of attention pairs.
+        can_share: False if attention cannot read a beginning that several sequences share.
 
     Returns:
         The packed batch; `None` if it would have as many tokens as the padded one, or none.
     """
+    device, (num_sequences, length) = input_ids.device, input_ids.shape
     real = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
     is_aligned = not (real[:, 1:] > real[:, :-1]).any()  # all padding lies on the right
-    ranks = real.cumsum(1) - 1  # [S, T]
-    lengths = ranks[:, -1] + 1  # [S]
-    prefix = None
-    if num_choices > 1:
-        prefix = _shared_lengths(input_ids, real, is_aligned, lengths.view(-1, num_choices), hidden_size)
-    is_computed, num_computed = real, lengths
-    if prefix is not None:  # all sequences but the first leave out the context, which the first computes
-        is_first = torch.arange(num_choices, device=input_ids.device) == 0
-        num_left_out = (prefix[:, None] * (~is_first & (lengths > 0).view(-1, num_choices))).flatten()
-        is_computed, num_computed = real & (ranks >= num_left_out[:, None]), lengths - num_left_out
-    places = is_computed.flatten().nonzero()[:, 0]  # [N]
-    if len(places) in (0, input_ids.numel()):
+    lengths, prefixes = real.sum(1).tolist(), [0] * (num_sequences // num_choices)
+    if num_choices > 1 and can_share:
+        prefixes = _shared_lengths(input_ids, real, is_aligned, lengths, num_choices, hidden_size)
+    layout = _lay_out(lengths, prefixes)
+    num_tokens = layout.num_tokens  # N
+    if num_tokens in (0, input_ids.numel()):
         return None
 
-    starts = num_computed.cumsum(0) - num_computed
-    if prefix is None:
-        packed_index = ranks + starts[:, None]
+    numbers = [*layout.counts, *layout.left_out, *layout.shifts, *layout.first_shifts, *layout.row_shifts]
+    counts, left_out, shifts, first_shifts, row_shifts = torch.tensor(numbers, device=device).view(5, -1).unbind()
+    sequences = torch.arange(num_sequences, device=device)
+    examples = sequences // num_choices
+    sequences = sequences.repeat_interleave(counts, output_size=num_tokens)  # [N]
+    tokens = torch.arange(num_tokens, device=device)
+    positions = tokens - shifts.index_select(0, sequences)
+    if is_aligned:
+        ranks = torch.arange(length, device=device)
+        places = sequences * length + positions
     else:
-        starts_of_example = starts.view(-1, num_choices)[:, :1].expand(-1, num_choices).reshape(-1, 1)
-        is_shared = ranks < num_left_out[:, None]
-        packed_index = ranks + torch.where(is_shared, starts_of_example, (starts - num_left_out)[:, None])
-    packed_index = packed_index.masked_fill(~real, 0)
-    sequences = torch.arange(len(lengths), device=input_ids.device)
-    sequences = sequences.repeat_interleave(num_computed, output_size=len(places))
-    examples = sequences if num_choices == 1 else sequences // num_choices
-    positions = ranks.flatten().index_select(0, places)
-    if prefix is None and is_aligned and real[:, 0].all() and real[:, -1].any():
-        rows = packed_index, places, None, None  # the attention rows are the batch's rows
+        ranks = real.cumsum(1) - 1  # [S, T]
+        places = (real & (ranks >= left_out[:, None])).flatten().nonzero()[:, 0]
+    shifts = shifts[:, None]
+    if any(prefixes):
+        shifts = torch.where(ranks < left_out[:, None], first_shifts[:, None], shifts)
+    packed_index = (shifts + ranks).masked_fill_(~real, 0)
+    if is_aligned and not any(prefixes) and min(lengths) > 0 and max(lengths) == length:
+        attention_rows = packed_index, places, None, None  # the attention rows are the batch's rows
     else:
-        rows = _attention_rows(sequences, examples, positions, prefix, lengths)
-    packed = PackedSequences(None, positions[None], packed_index, places, examples, *rows)
+        row_place = tokens + row_shifts.index_select(0, sequences)
+        attention_rows = _attention_rows(layout, row_place, sequences)
+    examples = sequences if num_choices == 1 else examples.index_select(0, sequences)
+    packed = PackedSequences(None, positions[None], packed_index, places, examples, *attention_rows)
     return packed.with_ids(input_ids)
 
 
 def _shared_lengths(
-    input_ids: torch.LongTensor, real: torch.BoolTensor, is_aligned: bool, lengths: torch.LongTensor, hidden_size: int
-) -> torch.LongTensor | None:
-    """Number of leading tokens that an example's sequences share, `[B]`; `None` if no example has any.
+    input_ids: torch.LongTensor,
+    real: torch.BoolTensor,
+    is_aligned: bool,
+    lengths: list[int],
+    num_choices: int,
+    hidden_size: int,
+) -> list[int]:
+    """How many leading tokens of an example's sequences to compute once, for each of the B examples.
 
     Args:
-        input_ids, real (`[S, T]`), lengths (`[B, C]`): the sequences, their real tokens and their lengths.
+        input_ids, real (`[S, T]`): the sequences and their real tokens.
+        lengths: number of real tokens of each of the S sequences.
     """
     if not is_aligned:
         order = (~real).long().argsort(dim=1, stable=True)  # real tokens first in each sequence
         input_ids = input_ids.gather(1, order)
-    aligned_ids = input_ids.unflatten(0, lengths.shape)  # [B, C, T]
-    is_equal = (aligned_ids == aligned_ids[:, :1]) | (lengths == 0)[..., None]
-    num_equal = is_equal.all(1).long().cumprod(-1).sum(-1)
-    examples = torch.cat([num_equal[:, None], lengths], 1).tolist()
-    shared = [_worth_sharing(*example, hidden_size=hidden_size) for example in examples]
-    return torch.tensor(shared, device=input_ids.device) if any(shared) else None
+    length = input_ids.shape[1]
+    aligned_ids = input_ids.view(-1, num_choices, length)  # [B, C, T]
+    is_other = aligned_ids[:, 1:] != aligned_ids[:, :1]
+    if min(lengths) == 0:
+        is_present = torch.tensor(lengths, device=input_ids.device).view(-1, num_choices, 1) > 0
+        is_other &= is_present[:, 1:]
+    places = torch.arange(length, device=input_ids.device)
+    num_equal = torch.where(is_other.any(1), places, length).amin(1).tolist()
+    examples = zip(*[iter(lengths)] * num_choices, strict=True)
+    return [_worth_sharing(equal, example, hidden_size) for equal, example in zip(num_equal, examples, strict=True)]
 
 
-def _worth_sharing(num_equal: int, *lengths: int, hidden_size: int) -> int:
+def _worth_sharing(num_equal: int, lengths: tuple[int, ...], hidden_size: int) -> int:
     """How many of an example's equal leading tokens to compute once; 0 if one long row would be more work."""
-
-    def cost(length: int) -> int:  # in units of 4 · D operations: 24 · D² per token in matrices, 4 · D per pair
-        return length * (6 * hidden_size + length)
-
-    present = [length for length in lengths if length > 0]
-    if len(present) < 2 or lengths[0] == 0:
+    present = [length for length in lengths if length]
+    if len(present) < 2 or not lengths[0]:
         return 0
     num_shared = min(num_equal, min(present) - 1)
-    row_length = sum(present) - (len(present) - 1) * num_shared
-    return num_shared if cost(row_length) < sum(map(cost, present)) else 0
+    num_tokens = sum(present)
+    row_length = num_tokens - (len(present) - 1) * num_shared
+    # In units of 4 · D operations: 24 · D² for each token in matrices, 4 · D for each pair in attention.
+    cost = 6 * hidden_size * num_tokens + sum(length * length for length in present)
+    return num_shared if row_length * (6 * hidden_size + row_length) < cost else 0
+
+
+class _Layout(NamedTuple):
+    """Where sequences and attention rows lie among the N tokens, in numbers, which are faster than short tensors."""
+
+    num_tokens: int  # N
+    counts: list[int]  # [S]; tokens of each sequence, without those that the first one of its example computes for it
+    left_out: list[int]  # [S]; those tokens
+    shifts: list[int]  # [S]; what added to a token's rank in its sequence gives its index among the N tokens
+    first_shifts: list[int]  # [S]; the same for the tokens left out
+    row_shifts: list[int]  # [S]; what added to that index gives the index into the flat R · L places
+    row_starts: list[int]  # [R]; index of each row's first token
+    row_lengths: list[int]  # [R]
+    row_prefixes: list[int]  # [R]; shared tokens of each row
+
+
+def _lay_out(lengths: list[int], prefixes: list[int]) -> _Layout:
+    """Lays out sequences of these `lengths`; those of an example share as many tokens as `prefixes` says."""
+    num_choices, num_tokens = len(lengths) // len(prefixes), 0
+    counts, left_out, shifts, first_shifts, rows, row_starts, row_prefixes = [], [], [], [], [], [], []
+    for sequence, length in enumerate(lengths):
+        example, choice = divmod(sequence, num_choices)
+        if choice == 0:
+            first_shift = num_tokens
+        num_left_out = prefixes[example] if choice and length else 0
+        if length and not num_left_out:
+            row_starts.append(num_tokens)
+            row_prefixes.append(prefixes[example])
+        counts.append(length - num_left_out)
+        left_out.append(num_left_out)
+        shifts.append(num_tokens - num_left_out)
+        first_shifts.append(first_shift)
+        rows.append(len(row_starts) - 1)
+        num_tokens += length - num_left_out
+    row_lengths = [end - start for start, end in pairwise([*row_starts, num_tokens])]
+    row_shifts = [row * max(row_lengths) - row_starts[row] for row in rows] if row_starts else rows
+    return _Layout(
+        num_tokens, counts, left_out, shifts, first_shifts, row_shifts, row_starts, row_lengths, row_prefixes
+    )
 
 
 def _attention_rows(
-    sequences: torch.LongTensor,
-    examples: torch.LongTensor,
-    positions: torch.LongTensor,
-    prefix: torch.LongTensor | None,
-    lengths: torch.LongTensor,
+    layout: _Layout, row_place: torch.LongTensor, sequences: torch.LongTensor
 ) -> tuple[torch.LongTensor, torch.LongTensor, torch.LongTensor | None, torch.BoolTensor | None]:
-    """The `row_…` fields of [`PackedSequences`]; `sequences`, `examples` and `positions` of the tokens are `[N]`."""
-    starts_row = lengths > 0
-    if prefix is not None:
-        starts_row = starts_row.view(len(prefix), -1).clone()
-        starts_row[:, 1:] &= prefix[:, None] == 0
-        starts_row = starts_row.flatten()
-    rows = (starts_row.cumsum(0) - 1).index_select(0, sequences)  # [N]
-    row_lengths = torch.bincount(rows)  # [R]
-    row_starts = row_lengths.cumsum(0) - row_lengths
-    tokens = torch.arange(len(sequences), device=sequences.device)
-    places = torch.arange(int(row_lengths.max()), device=sequences.device)  # [L]
-    is_padding = places >= row_lengths[:, None]
-    row_index = (row_starts[:, None] + places).masked_fill(is_padding, 0)  # [R, L]
-    row_place = rows * len(places) + tokens - row_starts.index_select(0, rows)
-    if prefix is None:
+    """The `row_…` fields of [`PackedSequences`]; `row_place` and `sequences` of the tokens are `[N]`."""
+    rows = torch.tensor([layout.row_starts, layout.row_lengths, layout.row_prefixes], device=sequences.device)
+    starts, lengths, prefixes = rows.unsqueeze(-1).unbind()  # [R, 1]
+    places = torch.arange(max(layout.row_lengths), device=sequences.device)
+    is_padding = places >= lengths
+    row_index = (starts + places).masked_fill_(is_padding, 0)  # [R, L]
+    if not any(layout.row_prefixes):
         return row_index, row_place, None, None
-    is_shared = (positions < prefix.index_select(0, examples)).take(row_index).masked_fill(is_padding, False)
-    return row_index, row_place, sequences.take(row_index).masked_fill(is_padding, -1), is_shared
+    row_sequence = sequences.index_select(0, row_index.flatten()).view_as(row_index).masked_fill_(is_padding, -1)
+    return row_index, row_place, row_sequence, places < prefixes

@@ -8,13 +8,16 @@ import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 
 import torch
 import transformers
 from accelerate.utils import send_to_device
 from conftest import SENTENCES
 from helpers_accelerator import DeviceTensor, Waits, choose, device, to_device, use_stand_in
-from transformers import TrainerCallback
+from torch.nn.attention.flex_attention import create_block_mask, create_mask
+from transformers import TrainerCallback, masking_utils, modeling_flash_attention_utils
+from transformers.integrations import flex_attention
 
 from modeling_gpt1 import (
     CausalLMScorer,
@@ -111,6 +114,33 @@ def eager(make: Callable[[], GPT1DoubleHeadsModel]) -> GPT1DoubleHeadsModel:
     return model
 
 
+def attending(implementation: str, make: Callable[[], GPT1DoubleHeadsModel]) -> GPT1DoubleHeadsModel:
+    model = make()
+    model.config._attn_implementation = implementation
+    return model
+
+
+def flash_attn_varlen_func(
+    q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, softmax_scale=None, causal=False
+):
+    """Stands in for flash attention's, without reading the lengths on the host."""
+    assert causal and isinstance(max_seqlen_q, int)
+    places = torch.arange(len(q), device=q.device)
+    sequences = (places[:, None] >= cu_seqlens_q).sum(1)
+    is_seen = (sequences[:, None] == sequences) & (places[:, None] >= places)
+    states = (states.transpose(0, 1) for states in (q, k, v))
+    return torch.nn.functional.scaled_dot_product_attention(*states, attn_mask=is_seen, scale=softmax_scale).transpose(
+        0, 1
+    )
+
+
+def attend_to_blocks(query, key, value, block_mask, scale, **kwargs):
+    """Stands in for flex attention's kernel, with the block mask's function."""
+    is_seen = create_mask(block_mask.mask_mod, 1, 1, query.shape[2], key.shape[2], query.device)
+    output = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=is_seen, scale=scale)
+    return output if query.device.type == "cpu" else (output, SimpleNamespace(lse=output.sum(-1)))
+
+
 def training_step(make: Callable[[], torch.nn.Module], batch: dict, planned: bool = False) -> dict:
     """Waits of forward and backward on a batch that is on the device, and the distance from a step on the CPU."""
     model = make().train()
@@ -146,6 +176,24 @@ def generation(make: Callable[[], torch.nn.Module], cache: str | None, beams: in
         "waits": {line: count for line, count in more.items() if count},
         "is_equal": found.cpu().tolist() == expected.tolist(),
     }
+
+
+def decoding_step(make: Callable[[], torch.nn.Module]) -> dict:
+    """Waits of one token with a static cache, and the distance of its logits from those of the CPU."""
+    prompt, token, mask = (
+        torch.arange(1, 13).view(2, 6),
+        torch.tensor([[20], [21]]),
+        torch.ones(2, 7, dtype=torch.int64),
+    )
+    logits = {}
+    with torch.no_grad():
+        for place, model in {"CPU": make().eval(), "device": to_device(make()).eval()}.items():
+            cache = transformers.StaticCache(config=model.config, max_cache_len=16)
+            ids, new, real = (tensor.to(model.device) for tensor in (prompt, token, mask))
+            model(ids, past_key_values=cache)
+            with Waits() as waits:
+                logits[place] = model(new, attention_mask=real, past_key_values=cache).logits
+    return {"waits": waits.lines(), "distance": distance([logits["device"]], [logits["CPU"]])}
 
 
 def scores(make: Callable[[], torch.nn.Module]) -> dict[str, list[float]]:
@@ -317,11 +365,14 @@ def run() -> dict[str, dict]:
     batch = task("multiple_choice")[1](ROWS)
     results["fine-tuning, padded"] = training_step(partial(unpacked, make), batch, planned=True)
     results["fine-tuning, eager"] = training_step(partial(eager, make), batch, planned=True)
+    for name, implementation in {"flash": "flash_attention_2", "flex": "flex_attention"}.items():
+        results[f"fine-tuning, {name}"] = training_step(partial(attending, implementation, make), batch, planned=True)
     results["fine-tuning, LSTM"] = training_step(partial(task_model, "multiple_choice", LSTM), batch, planned=True)
     make, peer, lstm = (partial(model, vocab_size) for model in (language_model, gpt2, language_lstm))
     for name, settings in {"dynamic": ("dynamic",), "static": ("static",), "beams": ("dynamic", 3)}.items():
         results[f"generate, {name}"] = generation(make, *settings)
         results[f"GPT-2 generate, {name}"] = generation(peer, *settings)
+    results["decoding step"] = decoding_step(make)
     results["generate, LSTM"] = generation(lstm, None)
     results["scores"] = scores(make)
     results["trainings"] = trainings()
@@ -330,6 +381,9 @@ def run() -> dict[str, dict]:
 
 if __name__ == "__main__":
     throughput.measure_peak_flops = partial(throughput.measure_peak_flops, seconds=0.0)
+    modeling_flash_attention_utils._lazy_imports = lambda *args, **kwargs: (flash_attn_varlen_func,) * 5
+    masking_utils.create_block_mask = lambda **kwargs: create_block_mask(**{**kwargs, "_compile": False})
+    flex_attention.compile_friendly_flex_attention = attend_to_blocks
     use_stand_in()
     results = run()
     with open(sys.argv[1], "w") as file:

@@ -4,6 +4,9 @@ import pytest
 import torch
 from helpers_training import make_trainer
 from torch._dynamo.backends.debugging import aot_eager
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from transformers import CompileConfig, GenerationConfig, StaticCache
 
 from modeling_gpt1 import (
@@ -35,6 +38,20 @@ class CountedGraphs:
             function(arguments)
             numbers.append(self.number)
         return numbers
+
+
+class Devices(TorchDispatchMode):
+    """The devices of the tensors of all operations."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        tensors = filter(torch.is_tensor, tree_leaves((args, kwargs, result)))
+        self.seen |= {str(tensor.device) for tensor in tensors}
+        return result
 
 
 def language_batch(num_rows: int, length: int) -> dict[str, torch.Tensor]:
@@ -186,6 +203,47 @@ class TestDecoding:
         with torch.no_grad():
             numbers = graphs.after_each(prompt_and_steps, [4, 8, 12, 16, 4, 8])
         assert numbers == [2, 3, 3, 3, 3, 3]
+
+    def test_twenty_tokens_are_one_graph_of_fixed_shapes(self, model):
+        """What a CUDA graph needs: no break, nothing compiled again, no number among the inputs that may change."""
+        counters, inputs = torch._dynamo.utils.counters, []
+        torch._dynamo.reset()
+        counters.clear()
+
+        def backend(graph_module, example_inputs):
+            inputs.append(example_inputs)
+            return graph_module.forward
+
+        step = torch.compile(model, fullgraph=True, backend=backend)
+        prompt, tokens = torch.tensor([[5, 6, 7], [8, 9, 10]]), torch.arange(40).view(20, 2, 1)
+        cache = StaticCache(config=model.config, max_cache_len=LIMIT)
+        with torch.no_grad():
+            expected = model(torch.cat([prompt, *tokens], 1)).logits[:, 3:]
+            model(prompt, past_key_values=cache)
+            logits = [step(token, past_key_values=cache).logits for token in tokens]
+        torch.testing.assert_close(torch.cat(logits, 1), expected, atol=1e-5, rtol=1e-5)
+        assert counters["stats"]["unique_graphs"] == len(inputs) == 1
+        assert not counters["graph_break"]
+        assert all(isinstance(given, torch.Tensor) for given in inputs[0])
+        step(tokens[0][:1], past_key_values=StaticCache(config=model.config, max_cache_len=LIMIT))
+        assert len(inputs) == 2  # negative control: another shape is compiled again
+
+    @pytest.mark.skipif(not torch.backends.cuda.is_built(), reason="this torch has no CUDA")
+    @pytest.mark.parametrize("has_mask", [False, True])
+    def test_a_step_computes_on_the_device_alone(self, tiny_config, has_mask):
+        """With tensors that say they lie on a GPU and have no values: reading one raises, and so does a CUDA graph."""
+        with torch.device("meta"):
+            model = GPT1ForCausalLM(tiny_config()).eval()
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+            model = model.to_empty(device="cuda")
+            cache = StaticCache(config=model.config, max_cache_len=LIMIT)
+            prompt, token, mask = (torch.ones(2, length, dtype=torch.int64, device="cuda") for length in (5, 1, 6))
+            model(prompt, past_key_values=cache)
+            with Devices() as devices:
+                logits = model(token, attention_mask=mask if has_mask else None, past_key_values=cache).logits
+            assert logits.shape == (2, 1, model.config.vocab_size) and devices.seen == {"cuda:0"}
+            with pytest.raises(DataDependentOutputException):  # negative control
+                logits.max().item()
 
     def test_generate_compiles_its_steps_once(self, model):
         graphs = CountedGraphs()

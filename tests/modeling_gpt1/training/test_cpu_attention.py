@@ -5,7 +5,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from modeling_gpt1 import GPT1ForCausalLM, GPT1LSTMConfig, GPT1LSTMForCausalLM
-from modeling_gpt1.attention_gpt1 import attends_to_packed_rows, dropout_noise
+from modeling_gpt1.attention_gpt1 import MASKED_ROWS, dropout_noise, way_of_packing
 from modeling_gpt1.training import cpu_attention
 from modeling_gpt1.training.cpu_attention import CPU_ATTENTION, _BlockwiseAttention, choose_cpu_attention
 
@@ -205,10 +205,10 @@ def test_evaluation_generation_and_saved_folders_are_those_of_sdpa(tiny_model, t
 def test_packed_sequences_know_it(tiny_model):
     model = tiny_model(GPT1ForCausalLM, attn_pdrop=0.1)
     choose_cpu_attention(model, "cpu")
-    assert attends_to_packed_rows(model.config)
+    assert way_of_packing(model.config) == MASKED_ROWS
     for other in ("eager", "flex_attention"):
         model.set_attn_implementation(other)
-        assert not attends_to_packed_rows(model.config)
+        assert way_of_packing(model.config) != MASKED_ROWS
 
 
 def test_an_attention_that_is_not_causal_is_left_to_torch(tiny_model, monkeypatch):
