@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1PretrainingArguments,
 from modeling_gpt1.training.launch import end_processes
 
 NUM_ROWS, ROWS_PER_UPDATE, NUM_UPDATES, SAVED_UPDATE, LENGTH = 24, 8, 6, 2, 12
+STALL = 8  # seconds after which a wait for another process ends the run
 # Files of unequal length, so that processes with files of their own would not end a pass together.
 FILES = [list(range(10)), list(range(10, 13)), list(range(13, NUM_ROWS))]
 
@@ -142,6 +144,23 @@ class KillLastProcess(TrainerCallback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+class HangInFirstStart(TrainerCallback):
+    """The last process stops after an update, unless the launcher started it again."""
+
+    def on_step_end(self, args, state, control, **kwargs):
+        is_last = args.process_index == args.world_size - 1 and state.global_step == SAVED_UPDATE + 1
+        if is_last and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+            time.sleep(1000)
+
+
+def meet(folder: Path, num_processes: int) -> None:
+    """Waits until all processes have started, however long one takes to import."""
+    start = os.environ["TORCHELASTIC_RESTART_COUNT"]
+    Path(folder, f"started-{start}-{os.environ['RANK']}").touch()
+    while len(list(folder.glob(f"started-{start}-*"))) < num_processes:
+        time.sleep(0.05)
+
+
 def run_case(case: str, folder: Path, num_processes: int) -> tuple[GPT1PretrainingTrainer, dict]:
     output = folder / case
     if case == "map":
@@ -162,6 +181,12 @@ def run_case(case: str, folder: Path, num_processes: int) -> tuple[GPT1Pretraini
         trainer = make_trainer(output, num_processes)
         trainer.add_callback(KillLastProcess())
         return trainer, train(trainer)
+    if case == "restarted":
+        meet(folder, num_processes)
+        saving = {"save_strategy": "steps", "save_steps": SAVED_UPDATE, "ddp_timeout": STALL}
+        trainer = make_trainer(output, num_processes, **saving)
+        trainer.add_callback(HangInFirstStart())
+        return trainer, train(trainer, "auto")
     raise ValueError(f"There is no case {case!r}.")
 
 

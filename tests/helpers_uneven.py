@@ -28,6 +28,7 @@ RUNS = {
     "few blocks": (4, 1, 1, "sequential"),
     "stream": (11, 2, 2, None),
     "few of a stream": (7, 3, 1, None),
+    "three files": (helpers_pretraining.NUM_ROWS, 1, 1, None),  # over two workers of each process
 }
 TRAVERSALS = {"few choices": "multiple_choice"}
 LOGGED = ("loss", "task_loss", "lm_loss", "grad_norm", "perplexity", "epoch", "learning_rate")
@@ -58,6 +59,9 @@ def make_trainer(name: str, folder: str | os.PathLike, num_processes: int, **oth
         settings["train_sampling_strategy"] = order
     trainer = helpers_pretraining.make_trainer(folder, 1, is_stream=order is None, optim="sgd", **settings)
     rows = trainer.train_dataset
+    if name == "three files":
+        trainer.args.dataloader_num_workers = 2
+        return trainer
     trainer.train_dataset = rows.take(num_rows) if order is None else rows.select(range(num_rows))
     return trainer
 

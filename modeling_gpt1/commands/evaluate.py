@@ -80,20 +80,18 @@ class EvaluationArguments:
             check_device(self.device)
 
 
-def evaluate(model: str, tokenizer: str, arguments: EvaluationArguments, folder: Path) -> dict:
-    """The harness's results of one model, with the paper's heuristics among them.
+def evaluate(model: str, tokenizer: str, tasks: list, names: list[str], arguments: EvaluationArguments) -> dict | None:
+    """The harness's results of one model, with the paper's heuristics among them; None in other processes than 0.
 
     Args:
-        folder: where the generated task files lie while they are used.
+        tasks, names: of the harness, from `specify_tasks`.
     """
     from lm_eval.evaluator import simple_evaluate
 
     from ..evaluation.harness import SharedContextLM
-    from ..evaluation.local_rows import all_tasks, specify_tasks
+    from ..evaluation.local_rows import all_tasks
     from ..evaluation.report import add_facts
 
-    from_harness = [task for task in arguments.tasks if not task.startswith(PAPER)]
-    specified, names = specify_tasks(from_harness, arguments.data_dir, folder, arguments.calibrate)
     language_model = SharedContextLM(
         model,
         tokenizer=tokenizer,
@@ -111,7 +109,7 @@ def evaluate(model: str, tokenizer: str, arguments: EvaluationArguments, folder:
         try:
             results = simple_evaluate(
                 language_model,
-                tasks=specified,
+                tasks=tasks,
                 task_manager=all_tasks(),
                 num_fewshot=arguments.num_fewshot,
                 limit=arguments.max_eval_samples,
@@ -125,6 +123,8 @@ def evaluate(model: str, tokenizer: str, arguments: EvaluationArguments, folder:
                 f"--num_fewshot {arguments.num_fewshot} needs {arguments.num_fewshot + 1} different rows to draw "
                 "from, and a task has fewer. Add a train split to --data_dir, or pass a smaller number."
             ) from error
+    if results is None:
+        return None
     for task, entries in from_paper.items():
         for key, entry in entries.items():
             results[key][task] = entry
@@ -176,21 +176,33 @@ def main(arguments: list[str] | None = None) -> None:
     check_model("--tokenizer_name", args.tokenizer_name, TOKENIZER)
     import lm_eval  # noqa: F401  # a missing package is reported before anything is read
 
+    if args.checkpoints is not None:
+        import matplotlib  # noqa: F401
+
+    from ..evaluation.local_rows import specify_tasks
     from ..evaluation.report import curves, draw, table, update_card, without_samples
 
     models = [{"model": args.model}] if args.checkpoints is None else saved_checkpoints(args.checkpoints)
     output, rows = Path(args.output_dir), []
     output.mkdir(parents=True, exist_ok=True)
+    from_harness = [task for task in args.tasks if not task.startswith(PAPER)]
+    generated = tempfile.TemporaryDirectory()
+    specified, names = specify_tasks(from_harness, args.data_dir, Path(generated.name), args.calibrate)
     for model in models:
         tokenizer = tokenizer_of(model["model"], args)
-        with tempfile.TemporaryDirectory() as folder:
-            results = without_samples(evaluate(model["model"], tokenizer, args, Path(folder)))
+        results = evaluate(model["model"], tokenizer, specified, names, args)
+        if results is None:
+            continue
+        results = without_samples(results)
         name = "results.json" if args.checkpoints is None else f"results-{model['step']}.json"
         write_atomically(output / name, json.dumps(results, indent=2, default=str) + "\n")
         rows.append({**model, "results": results})
         print(text := table(results, model), flush=True)
         if args.checkpoints is None:
             write_atomically(output / "table.md", text + "\n")
+    generated.cleanup()
+    if not rows:
+        return
     if args.checkpoints is not None:
         found_curves = curves(rows)
         write_atomically(output / "curves.json", json.dumps(found_curves, indent=2) + "\n")

@@ -7,13 +7,15 @@ written twice. A folder with a folder per task, as everywhere in this package, h
 import difflib
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import groupby
 from pathlib import Path
 
 import yaml
+from lm_eval.api.group import Group
 from lm_eval.tasks import TaskManager
 
 from tokenization.files import FILE_BUILDERS, read_file
@@ -43,6 +45,7 @@ LOCAL_ROWS = {
     "wikitext": LocalRows("wikitext2_raw", convert="wikitext"),
 }
 BLIMP = "blimp_"
+GROUP_SETTINGS = ("group", "group_alias", "aggregate_metric_list", "metadata")
 
 
 def _race(rows: list[dict]) -> Iterator[dict]:
@@ -77,7 +80,7 @@ def all_tasks() -> TaskManager:
 
 def specify_tasks(
     tasks: list[str], data_dir: str | Path | None, folder: Path, calibrate: bool = False
-) -> tuple[list[str | dict], list[str]]:
+) -> tuple[list[str | Group], list[str]]:
     """
     What `simple_evaluate` takes as tasks, with `all_tasks()` as its manager; and the names of tasks and groups.
 
@@ -91,19 +94,16 @@ def specify_tasks(
     Raises:
         ValueError: a name is unknown; the rows of a task are not in `data_dir`.
     """
-    names = list(dict.fromkeys(name for task in tasks for name in _matching(task)))
+    names = _without_repetition([name for task in tasks for name in _matching(task)])
     if data_dir is None and not calibrate:
         return list(names), names
     folder.mkdir(parents=True, exist_ok=True)
     specified = []
     for name in names:
         changes = {leaf: _changes(leaf, data_dir, folder, calibrate) for leaf in _leaves(name)}
-        entry = all_tasks().task_index[name]
-        if entry.kind.name == "GROUP":
-            kept = {key: value for key, value in entry.cfg.items() if key != "task"}
-            specified.append({**kept, "task": [{"task": leaf, **changes[leaf]} for leaf in changes]})
-        else:
-            specified += [_write_task(leaf, changes[leaf], folder) for leaf in changes]
+        files = [_write_task(leaf, of_leaf, folder) for leaf, of_leaf in changes.items()]
+        is_group = all_tasks().task_index[name].kind.name == "GROUP"
+        specified += [_make_group(name, files)] if is_group else files
     return specified, names
 
 
@@ -125,6 +125,15 @@ def _write_task(name: str, changes: dict, folder: Path) -> str:
     return str(path)
 
 
+def _make_group(name: str, files: list[str]) -> Group:
+    """The harness's group with these tasks."""
+    settings = all_tasks().task_index[name].cfg
+    group = Group.from_config({key: settings[key] for key in GROUP_SETTINGS if key in settings})
+    for task in all_tasks().load(files)["tasks"].values():
+        group.add(task)
+    return group
+
+
 def _matching(task: str) -> list[str]:
     names = all_tasks().match_tasks([task])
     if not names:
@@ -132,6 +141,14 @@ def _matching(task: str) -> list[str]:
         hint = f" Similar ones: {', '.join(nearest)}." if nearest else ""
         raise ValueError(f"lm-evaluation-harness has no task {task!r}.{hint} `lm_eval ls tasks` lists all.")
     return sorted(names)
+
+
+def _without_repetition(names: list[str]) -> list[str]:
+    """Groups and tasks, each once: tags as their tasks, and no task that a group of the list has."""
+    index = all_tasks().task_index
+    expanded = [leaf for name in names for leaf in (_leaves(name) if index[name].kind.name == "TAG" else [name])]
+    in_groups = {leaf for name in expanded if index[name].kind.name == "GROUP" for leaf in _leaves(name)}
+    return [name for name in dict.fromkeys(expanded) if name not in in_groups]
 
 
 def _leaves(name: str) -> list[str]:
@@ -194,8 +211,7 @@ def _find_files(folder: Path, prefix: str) -> dict[str, Path]:
 def _convert(name: str, local: LocalRows, path: Path, folder: Path) -> Path:
     """The file itself, or one of converted rows."""
     if name.startswith(BLIMP):
-        uid = name.removeprefix(BLIMP)
-        rows = (row for row in read_file(path) if row["UID"] == uid)
+        rows = _rows_by_uid(path)[name.removeprefix(BLIMP)]
     elif local.convert == "wikitext":
         rows = _pages(path)
     elif local.convert is not None:
@@ -207,6 +223,15 @@ def _convert(name: str, local: LocalRows, path: Path, folder: Path) -> Path:
     with target.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     return target.resolve()
+
+
+@lru_cache(maxsize=1)
+def _rows_by_uid(path: Path) -> dict[str, list[dict]]:
+    """The rows of BLiMP's 67 paradigms, which one file holds."""
+    found = defaultdict(list)
+    for row in read_file(path).to_list():
+        found[row["UID"]].append(row)
+    return found
 
 
 def _pages(path: Path) -> Iterator[dict]:

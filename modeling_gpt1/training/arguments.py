@@ -11,6 +11,7 @@ from transformers import TrainingArguments
 
 from ..inference.devices import default_device
 from ..versions_gpt1 import without_cpu_index
+from .launch import meet_on_the_cpu
 
 
 @dataclass
@@ -36,6 +37,7 @@ class _SharedArguments(TrainingArguments):
     )
 
     def __post_init__(self):
+        meet_on_the_cpu(self)
         super().__post_init__()
         batches = ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
         for name in ("learning_rate", *batches):

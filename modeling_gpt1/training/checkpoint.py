@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from transformers import PreTrainedModel
-from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer import FSDP_MODEL_NAME, TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 
@@ -86,6 +86,21 @@ def newest_whole_checkpoint(output_dir: str | os.PathLike) -> str | None:
             return str(folder)
         logger.warning(f"{folder} is not a complete checkpoint and is skipped: {fault}.")
     return None
+
+
+def check_kind(checkpoint: str, is_fsdp: bool) -> None:
+    """
+    Raises:
+        ValueError: the checkpoint was written with FSDP and the run is without it, or the reverse.
+    """
+    was_fsdp = any(path.name.startswith(FSDP_MODEL_NAME) for path in Path(checkpoint).iterdir())
+    if was_fsdp != is_fsdp:
+        before, now = ("with" if kind else "without" for kind in (was_fsdp, is_fsdp))
+        raise ValueError(
+            f"`resume_from_checkpoint` is {checkpoint!r}, which was written {before} FSDP, but this run is {now} it "
+            "and cannot read the optimizer's state. Start it as that run, or open the checkpoint as a model and "
+            "start a new run."
+        )
 
 
 def read_content(folder: str | os.PathLike) -> dict[str, Any]:
@@ -256,7 +271,8 @@ def write_model(trainer, folder: Path, state_dict: dict | None) -> None:
     is_writer = trainer.args.should_save
     if is_writer:
         folder.mkdir(parents=True, exist_ok=True)
-    model.save_pretrained(str(folder), state_dict=state_dict, is_main_process=is_writer)
+    with tied_weights_left_out(model):  # a gathered state holds two copies of them
+        model.save_pretrained(str(folder), state_dict=state_dict, is_main_process=is_writer)
     tokenizer = trainer.processing_class or getattr(trainer.data_collator, "tokenizer", None)
     if is_writer and tokenizer is not None:
         tokenizer.save_pretrained(str(folder))

@@ -1,8 +1,12 @@
 """Launching several processes: refuses those that would train separately, and ends all of them together."""
 
+import dataclasses
 import math
 import os
+from datetime import timedelta
 
+import torch
+from accelerate import Accelerator
 from transformers import PreTrainedModel, Trainer, TrainingArguments
 
 
@@ -31,6 +35,34 @@ def check_launch(args: TrainingArguments) -> None:
             "`accelerate launch` was given several processes, but started only one, as it does with --cpu. Use "
             "`torchrun --nproc_per_node N` with --use_cpu (`use_cpu=True`) after the script, or --num_processes 1."
         )
+
+
+def meet_on_the_cpu(args: TrainingArguments) -> None:
+    """Begins the process group of processes on the CPU, with `ddp_timeout`, which transformers ignores there."""
+    launched = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
+    is_gloo = args.ddp_backend == "gloo" or (args.ddp_backend is None and not torch.distributed.is_mpi_available())
+    if args.use_cpu and launched and is_gloo and not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("gloo", timeout=timedelta(seconds=args.ddp_timeout))
+
+
+def set_up_fsdp(accelerator: Accelerator, model: PreTrainedModel) -> None:
+    """Keeps losses and sums of gradients in float32 where accelerate's FSDP2 would round them to half precision.
+
+    Raises:
+        ValueError: accelerate would compute activations again with other dropout masks.
+    """
+    if not accelerator.is_fsdp2:
+        return
+    plugin, config = accelerator.state.fsdp_plugin, model.config
+    if plugin.activation_checkpointing and (config.resid_pdrop or getattr(config, "attn_pdrop", 0)):
+        raise ValueError(
+            "The launch configuration sets `fsdp_activation_checkpointing`, which computes activations again with "
+            "other dropout masks, so the gradients would be wrong. Set it to false and pass --gradient_checkpointing "
+            "(`gradient_checkpointing=True`), or set the model's dropout to 0."
+        )
+    policy = plugin.mixed_precision_policy
+    if policy is not None:
+        plugin.mixed_precision_policy = dataclasses.replace(policy, reduce_dtype=torch.float32, output_dtype=None)
 
 
 def check_sharding(model: PreTrainedModel) -> None:

@@ -79,6 +79,18 @@ class SharedStream(IterableDataset):
             self.rows.set_epoch(epoch)
 
 
+def check_whole(rows: IterableDataset) -> None:
+    """
+    Raises:
+        ValueError: the stream was split over the processes beforehand. Split again, it would lose rows.
+    """
+    if getattr(rows, "_distributed", None) is not None:
+        raise ValueError(
+            "The stream was split over the processes beforehand (`split_dataset_by_node`), and the trainer would "
+            "split it again and lose rows. Pass the whole stream: each process reads its own rows."
+        )
+
+
 class FilledSampler(Sampler):
     """The order of `sampler`, padded at the end with empty places (`None`) to a multiple."""
 

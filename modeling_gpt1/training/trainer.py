@@ -23,7 +23,7 @@ from ..hub.push import explained, push_run
 from .arguments import check_arguments
 from .checks import check_collator
 from .cpu_attention import choose_cpu_attention
-from .launch import check_launch, check_sharding
+from .launch import check_launch, check_sharding, set_up_fsdp
 from .losses import objective_of, perplexity
 from .throughput import training_flops_per_token
 from .trainer_internals import ResumableTrainer
@@ -51,7 +51,9 @@ class _GPT1BaseTrainer(ResumableTrainer):
         if self.args.dataloader_pin_memory and self.args.device.type not in ("cpu", "mps"):
             # Otherwise each copy of a batch waits until the device has finished all earlier work.
             self.accelerator.dataloader_config.non_blocking = True
-        self._check_model(without_adapter(self.accelerator.unwrap_model(self.model)))
+        own_model = without_adapter(self.accelerator.unwrap_model(self.model))
+        self._check_model(own_model)
+        set_up_fsdp(self.accelerator, own_model)
         self._is_made = True
 
     def call_model_init(self, trial=None):

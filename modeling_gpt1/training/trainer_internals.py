@@ -25,6 +25,7 @@ from .batching import LengthGrouping
 from .callbacks import TolerantCallbacks
 from .checkpoint import (
     INCOMPLETE_DIR,
+    check_kind,
     check_way,
     checkpoint_to_resume,
     clear_leftovers,
@@ -43,7 +44,8 @@ from .divergence import DivergenceError, advice, check_logs, has_finite_weights
 from .losses import RunningLosses
 from .planning import plan_batches
 from .settings import check_optimizer, given_objects, optimizer_of, settings_of, warn_of_other_settings
-from .sharing import SharedRows, SharedStream, UncountedBatch, share_rows
+from .sharing import SharedRows, SharedStream, UncountedBatch, check_whole, share_rows
+from .stalls import StallWatch
 from .throughput import Throughput
 
 logger = logging.get_logger(__name__)
@@ -57,7 +59,8 @@ class ResumableTrainer(Trainer):
 
     Raises:
         ValueError: `output_dir` cannot be written, or another run writes there; `resume_from_checkpoint` names an
-            incomplete checkpoint, or one of another optimizer.
+            incomplete checkpoint, or one of another optimizer, or one that was written with FSDP by a run without it,
+            or the reverse.
         CheckpointError: the disk is full, or the folder cannot be written any more.
         DivergenceError: the loss, the gradient norm or the weights to be written are not finite, and the argument
             `stop_at_divergence` does not let the run go on.
@@ -82,6 +85,7 @@ class ResumableTrainer(Trainer):
         self._first_pass: tuple[int, int] | None = None  # where a resumed stream begins
         self._settings: dict[str, Any] = {}  # settings of the run
         super().__init__(model, args, *others, **kwargs)
+        self._stalls = StallWatch(self.args)
         self._given = given_objects(self)
         self.callback_handler = TolerantCallbacks(self.callback_handler)
         self.add_callback(_BeginRun(self))
@@ -102,9 +106,10 @@ class ResumableTrainer(Trainer):
                 clear_leftovers(self._run_dir)
             self._checkpoint = checkpoint_to_resume(resume_from_checkpoint, self._run_dir)
             if self._checkpoint is not None:
+                check_kind(self._checkpoint, self.is_fsdp_enabled)
                 before = read_content(self._checkpoint)["settings"]
                 check_optimizer(self._checkpoint, before, optimizer_of(self, self._given))
-            with tied_weights_left_out(self.model):
+            with tied_weights_left_out(self.model), self._stalls.watching():
                 output = super().train(self._checkpoint, trial, *args, **kwargs)
             self._check_weights()  # the last updates may have no log and no checkpoint
         return output._replace(training_loss=output.metrics["train_loss"])
@@ -145,6 +150,7 @@ class ResumableTrainer(Trainer):
             in_training = partial(self.grouping.train_sampler, batch_size=batch_size)
             sampler_fn = in_training if is_training else self.grouping.eval_sampler
         if self.args.world_size > 1 and isinstance(dataset, torch.utils.data.IterableDataset):
+            check_whole(dataset)
             # The rows that fill an evaluation's last batch can be left out only if the data set's length is known.
             is_hub_stream = isinstance(dataset, datasets.IterableDataset)
             read_rows = datasets.Dataset.from_list if is_hub_stream else list
@@ -160,10 +166,15 @@ class ResumableTrainer(Trainer):
 
     def training_step(self, model, inputs, num_items_in_batch=None):
         self._num_batches += 1
+        self._stalls.note_progress()
         loss = super().training_step(model, inputs, num_items_in_batch)
         if isinstance(inputs, UncountedBatch) and "attention_mask" in inputs:
             inputs["attention_mask"] = torch.zeros_like(inputs["attention_mask"])  # Trainer counts the tokens next
         return loss
+
+    def prediction_step(self, *args, **kwargs):
+        self._stalls.note_progress()
+        return super().prediction_step(*args, **kwargs)
 
     def _track_num_input_tokens(self, inputs):
         # With several processes, Trainer gathers the numbers from their devices.

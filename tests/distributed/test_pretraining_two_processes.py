@@ -4,6 +4,7 @@ Losses and gradient norms agree to a relative 1e-5, weights to 1e-5.
 """
 
 import json
+import re
 
 import helpers_pretraining
 import pytest
@@ -11,7 +12,16 @@ import torch
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils.launch import prepare_simple_launcher_cmd_env
 from helpers_launch import ACCELERATE, IS_AFTER_5_17, TORCHRUN, launch, launch_well
-from helpers_pretraining import NUM_ROWS, NUM_UPDATES, ROWS_PER_UPDATE, SAVED_UPDATE, make_model, make_trainer, train
+from helpers_pretraining import (
+    NUM_ROWS,
+    NUM_UPDATES,
+    ROWS_PER_UPDATE,
+    SAVED_UPDATE,
+    STALL,
+    make_model,
+    make_trainer,
+    train,
+)
 from transformers.distributed import DistributedConfig
 
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1PretrainingArguments, GPT1PretrainingTrainer
@@ -123,19 +133,9 @@ def test_a_model_that_is_cut_over_two_processes(folder):
     assert_same_weights(weights_in(folder / "sharded"), weights_in(folder / "one"))
 
 
-def test_accelerate_launch_and_a_process_that_is_killed(folder, tmp_path):
-    """The first training is that of torchrun; in the second a process is killed, and the job ends with an error."""
-    code, output = launch(ACCELERATE, SCRIPT, tmp_path, "map", "killed")
-    for record, expected in zip(records(tmp_path, "map"), records(folder, "map"), strict=True):
-        assert_same_run(record, expected)
-        assert record["seen"] == expected["seen"]
-    assert code == 1 and "Signal 9 (SIGKILL)" in output, output[-10000:]
-
-
-def test_torchrun_refuses_lone_processes_and_ends_when_one_is_killed(tmp_path):
-    code, output = launch(TORCHRUN, SCRIPT, tmp_path, "alone", "killed")
-    assert code == 1 and "Signal 9 (SIGKILL)" in output, output[-10000:]
-    assert not list(tmp_path.glob("killed-*.json"))
+def test_accelerate_launch_refuses_lone_processes_and_ends_when_one_is_killed(folder, tmp_path):
+    """The training in between is that of torchrun."""
+    code, output = launch(ACCELERATE, SCRIPT, tmp_path, "alone", "map", "killed")
     refusal = (
         "2 processes were launched, but each would train alone. Pass --use_cpu (`use_cpu=True`) where there is no "
         "accelerator for each of them."
@@ -143,6 +143,29 @@ def test_torchrun_refuses_lone_processes_and_ends_when_one_is_killed(tmp_path):
     accelerators = torch.accelerator.device_count() if torch.accelerator.is_available() else 0
     assert records(tmp_path, "alone") == ([refusal] * 2 if accelerators == 0 else [None] * 2)
     assert not (tmp_path / "alone").exists()
+    for record, expected in zip(records(tmp_path, "map"), records(folder, "map"), strict=True):
+        assert_same_run(record, expected)
+        assert record["seen"] == expected["seen"]
+    assert code == 1 and not list(tmp_path.glob("killed-*.json"))
+    named = r"rank +: 1 \(local_rank: 1\)\n +exitcode +: -9 \(pid: \d+\)"
+    assert re.search(named, output) and "Signal 9 (SIGKILL)" in output, output[-10000:]
+
+
+def test_torchrun_restarts_processes_of_which_one_hangs(folder, tmp_path):
+    """It is named, and the second start goes on from the checkpoint and ends as an undisturbed run, to the bit."""
+    launcher = (*TORCHRUN, "--max-restarts", "1")
+    output = launch_well(launcher, SCRIPT, tmp_path, "restarted", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+    [report] = re.findall("The others wait for process .*", output)
+    end = f"`ddp_timeout` ends the run {STALL} s after the last progress."
+    places = r"They are at 0: \w+ \(\w+.py:\d+\); 1: on_step_end \(helpers_pretraining.py:\d+\)\."
+    assert re.fullmatch(rf"The others wait for process 1\. {re.escape(end)} {places}", report), report
+    for record, expected in zip(records(tmp_path, "restarted"), records(folder, "map"), strict=True):
+        assert record["log"] == expected["log"] and record["eval_loss"] == expected["eval_loss"]
+        num_rows = (NUM_UPDATES - SAVED_UPDATE) * ROWS_PER_UPDATE // 2
+        assert record["seen"] == expected["seen"][-num_rows:]
+    expected = weights_in(folder / "map")
+    for name, weight in weights_in(tmp_path / "restarted").items():
+        torch.testing.assert_close(weight, expected[name], rtol=0, atol=0, msg=name)
 
 
 @pytest.mark.parametrize("num_processes", [1, 2])

@@ -229,6 +229,26 @@ def test_calibration_asks_for_the_answers_alone(ours, data_dir, tmp_path):
     assert sample["acc_mutual_info"] == float(gains[0] > gains[1])
 
 
+def test_each_task_is_asked_once(data_dir, tmp_path):
+    """The pattern also matches the group's tasks, and the tag's tasks are asked by name."""
+    leaves = local_rows._leaves("blimp")
+    assert len(leaves) == 67
+    specified, names = local_rows.specify_tasks(["blimp*", "ai2_arc", "arc_easy"], None, tmp_path)
+    assert names == specified == ["blimp", "arc_challenge", "arc_easy"]
+
+
+def test_a_group_reads_local_rows(ours, tmp_path, monkeypatch):
+    names = [leaf.removeprefix("blimp_") for leaf in local_rows._leaves("blimp")]
+    rows = [{"UID": uid, "sentence_good": STORY[1], "sentence_bad": "No paid he."} for uid in names]
+    (tmp_path / "blimp").mkdir()
+    (tmp_path / "blimp" / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.setattr(local_rows, "_leaves", lambda name: [f"blimp_{uid}" for uid in names[:2]])
+    specified, found = local_rows.specify_tasks(["blimp"], tmp_path, tmp_path / "made")
+    results = simple_evaluate(ours, tasks=specified, task_manager=local_rows.all_tasks(), bootstrap_iters=0)
+    leaves = [results["results"][f"blimp_{uid}"]["acc,none"] for uid in names[:2]]
+    assert found == ["blimp"] and figures(results, "blimp")["acc"][0] == sum(leaves) / 2
+
+
 def test_race_keeps_the_questions_of_an_article_together():
     rows = [
         {"article": "A.", "question": "One?", "options": TEXTS[:4], "label": 0},

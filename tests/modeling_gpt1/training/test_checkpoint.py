@@ -367,6 +367,21 @@ class TestWhatACheckpointWasMadeWith:
         )
         assert trainer.state.global_step == 0
 
+    def test_a_checkpoint_of_fsdp_and_a_run_without_it_are_refused(self, tmp_path):
+        train(make_pretraining(tmp_path, max_steps=3))
+        checkpoint = f"{tmp_path}/checkpoint-3"
+        for before, now in (("without", "with"), ("with", "without")):
+            trainer = make_pretraining(tmp_path)
+            trainer.is_fsdp_enabled = now == "with"
+            with pytest.raises(ValueError) as error:
+                trainer.train(resume_from_checkpoint=checkpoint)
+            assert str(error.value) == (
+                f"`resume_from_checkpoint` is '{checkpoint}', which was written {before} FSDP, but this run is {now} "
+                "it and cannot read the optimizer's state. Start it as that run, or open the checkpoint as a model "
+                "and start a new run."
+            )
+            Path(checkpoint, "pytorch_model_fsdp.bin").touch()
+
     def test_what_has_the_same_content_has_the_same_checksum(self, tmp_path):
         tokenizer = helpers_training.make_tokenizer()
         digest = settings._checksum_of_tokenizer(tokenizer)

@@ -1,0 +1,39 @@
+"""What the trainers change in accelerate's FSDP2, and what they refuse of it."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from accelerate.utils import FullyShardedDataParallelPlugin
+from torch.distributed.fsdp import MixedPrecisionPolicy
+
+from modeling_gpt1 import GPT1Config
+from modeling_gpt1.training.launch import set_up_fsdp
+
+
+def set_up(plugin, **dropout):
+    accelerator = SimpleNamespace(is_fsdp2=True, state=SimpleNamespace(fsdp_plugin=plugin))
+    set_up_fsdp(accelerator, SimpleNamespace(config=GPT1Config(**dropout)))
+
+
+def test_losses_and_sums_of_gradients_stay_in_float32():
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=2)
+    set_up(plugin)
+    assert plugin.mixed_precision_policy is None
+    plugin.set_mixed_precision("bf16")
+    rounded = MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16, torch.bfloat16)
+    assert plugin.mixed_precision_policy == rounded
+    set_up(plugin)
+    assert plugin.mixed_precision_policy == MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+
+
+def test_activations_that_are_computed_again_with_other_dropout_are_refused():
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=2, activation_checkpointing=True)
+    set_up(plugin, resid_pdrop=0.0, attn_pdrop=0.0)
+    with pytest.raises(ValueError) as error:
+        set_up(plugin, resid_pdrop=0.0)
+    assert str(error.value) == (
+        "The launch configuration sets `fsdp_activation_checkpointing`, which computes activations again with other "
+        "dropout masks, so the gradients would be wrong. Set it to false and pass --gradient_checkpointing "
+        "(`gradient_checkpointing=True`), or set the model's dropout to 0."
+    )
