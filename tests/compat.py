@@ -133,32 +133,31 @@ def run(
     is_again: bool = False,
 ) -> dict:
     """A line of the table; `is_again` runs what failed last time, and keeps the other results."""
+    line = {"set": name, "tests": "core" if versions.tests == CORE else "all"}
+    report, kept = (ENVIRONMENTS / f"{name}.{line['tests']}.{ending}" for ending in ("xml", "json"))
+    if is_again and not kept.exists():
+        return {**line, "not run": "there is no result whose failures could be run again"}
+    last = json.loads(kept.read_text(encoding="utf-8")) if is_again else {"results": {}, "again": []}
+    failed = [test for test, (outcome, _) in last["results"].items() if outcome == "failed"]
+    if is_again and not failed:
+        return {**line, **last["versions"], **summary(last["results"]), "again": last["again"]}
     try:
         python = python or make_environment(name, versions, is_offline)
-        versions_there = installed(python)
+        line |= installed(python)
     except NotRunError as reason:
-        return {"set": name, "not run": str(reason)}
-    tests = "core" if versions.tests == CORE else "all"
-    report, second = (ENVIRONMENTS / f"{name}.{tests}{time}.xml" for time in ("", ".again"))
-    line = {"set": name, "tests": tests, **versions_there}
-    if not is_again:
-        report.unlink(missing_ok=True)
-        code = run_tests(python, versions.tests, report, workers)
-        if not report.exists():
-            return {**line, "not run": f"pytest ended with {code} before it had a result"}
-        return {**line, **summary(read_report(report))}
+        return {**line, "not run": str(reason)}
+    report.unlink(missing_ok=True)
+    code = run_tests(python, failed if is_again else versions.tests, report, workers)
     if not report.exists():
-        return {**line, "not run": "there is no result whose failures could be run again"}
-    results = read_report(report)
-    failed = [test for test, (outcome, _) in results.items() if outcome == "failed"]
-    if failed:
-        second.unlink(missing_ok=True)
-        run_tests(python, failed, second, workers)
-        new = read_report(second) if second.exists() else {}
-        # A file that failed as a whole has tests of its own once it is mended.
-        done = [test for test in failed if any(name == test or name.startswith(f"{test}::") for name in new)]
-        results = {test: result for test, result in results.items() if test not in done} | new
-    return {**line, **summary(results), "again": failed}
+        return {**line, "not run": f"pytest ended with {code} before it had a result"}
+    new = read_report(report)
+    # A file that failed as a whole has tests of its own once it is mended.
+    done = [test for test in failed if any(ran == test or ran.startswith(f"{test}::") for ran in new)]
+    results = {test: result for test, result in last["results"].items() if test not in done} | new
+    again = [*last["again"], *failed]
+    there = {key: value for key, value in line.items() if key not in ("set", "tests")}
+    kept.write_text(json.dumps({"versions": there, "results": results, "again": again}), encoding="utf-8")
+    return {**line, **summary(results), "again": again}
 
 
 def run_tests(python: Path, tests: Iterable[str], report: Path, workers: int) -> int:

@@ -60,6 +60,7 @@ def test_the_core_is_there():
 def test_an_interpreter_that_is_not_there_is_said():
     assert run("python2.1", VersionSet((), python="python2.1"), workers=1) == {
         "set": "python2.1",
+        "tests": "all",
         "not run": "there is no python2.1 on this machine",
     }
 
@@ -83,6 +84,7 @@ def test_nothing_is_installed_offline(tmp_path, monkeypatch):
     monkeypatch.setattr(compat, "ENVIRONMENTS", tmp_path)
     assert run("new", VersionSet(()), workers=1, is_offline=True) == {
         "set": "new",
+        "tests": "all",
         "not run": "its environment is not made yet, and --offline installs nothing",
     }
     assert list(tmp_path.iterdir()) == []
@@ -98,23 +100,25 @@ def test_a_run_and_what_failed_again(tmp_path, monkeypatch):
 
     def results(**kwargs) -> dict:
         line = run("small", VersionSet(()), workers=1, python=Path(sys.executable), **kwargs)
-        assert line.pop("python") == sys.version.split()[0]
-        return {name: value for name, value in line.items() if name not in (*SHOWN, "seconds")}
+        return {name: value for name, value in line.items() if name not in ("python", *SHOWN, "seconds")}
 
+    line = {"set": "small", "tests": "all"}
+    assert results(is_again=True) == {**line, "not run": "there is no result whose failures could be run again"}
     failures = [
         "tests/small/test_unreadable.py",
         "tests/small/test_small.py::TestSmall::test_mended_later[1::2 a.b]",
         "tests/small/test_small.py::test_end",
     ]
-    none_yet = "there is no result whose failures could be run again"
-    assert results(is_again=True) == {"set": "small", "tests": "all", "not run": none_yet}
-    assert results() == {"set": "small", "tests": "all", "passed": 0, "failed": 3, "skipped": 1, "failures": failures}
+    line["skipped"] = 1
+    assert results() == {**line, "passed": 0, "failed": 3, "failures": failures, "again": []}
     (tmp_path / "mended").touch()
-    still = ["tests/small/test_unreadable.py::test_two"]
-    assert results(is_again=True) == {
-        **{"set": "small", "tests": "all", "passed": 3, "failed": 1, "skipped": 1, "failures": still},
-        "again": failures,
-    }
+    still = "tests/small/test_unreadable.py::test_two"
+    assert results(is_again=True) == {**line, "passed": 3, "failed": 1, "failures": [still], "again": failures}
+    (folder / "test_unreadable.py").write_text(UNREADABLE.replace("assert False", "pass"), encoding="utf-8")
+    good = {**line, "passed": 4, "failed": 0, "failures": [], "again": [*failures, still]}
+    assert results(is_again=True) == good
+    monkeypatch.setattr(compat, "run_tests", None)
+    assert results(is_again=True) == good
 
 
 def test_the_table():
