@@ -97,9 +97,13 @@ def needed(setting: Setting, extra: int, ranks: int) -> int:
 
 
 def least_ranks(setting: Setting, extra: int, memory: float) -> int | None:
-    """The least number of GPUs with this many bytes each, or `None` above 1,024."""
-    fitting = (ranks for ranks in RANKS if ranks >= setting.tensor and needed(setting, extra, ranks) <= memory)
-    return next(fitting, None)
+    """The least number of GPUs with this many bytes each that suffices, as all larger ones do; `None` above 1,024."""
+    least = None
+    for ranks in reversed([ranks for ranks in RANKS if ranks >= setting.tensor]):
+        if needed(setting, extra, ranks) > memory:
+            break
+        least = ranks
+    return least
 
 
 def plan(setting: Setting, extra: int, ranks: int, device: Device) -> dict:
