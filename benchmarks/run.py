@@ -13,7 +13,8 @@ Scripts that ran earlier the same day stay there until they run again. A quick r
 targets, and writes only where `--output` says so.
 
 Some scripts are not run here, because they compare behaviour or need a trained checkpoint, books or much time:
-openai_gpt_differences.py, bpe_training.py, corpus_preparation.py and kill_and_resume.py.
+openai_gpt_differences.py, bpe_training.py, corpus_preparation.py and kill_and_resume.py. scale.py plans, and measures
+no speed.
 """
 
 import argparse

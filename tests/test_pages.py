@@ -38,6 +38,7 @@ NOT_RUN = {
     "serves a page until you stop it": 1,
     "starts processes of its own": 1,
     "takes hours": 2,
+    "takes minutes": 1,
     "uploads to the hub": 2,
 }
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
