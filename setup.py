@@ -32,6 +32,7 @@ class BuildWithHubCard(build_py):
 
 
 PLOT = ["matplotlib>=3.9"]
+EVAL = ["lm-eval>=0.4.13", *PLOT]
 IMPORT_LINTER = "import-linter>=2.5"
 LINT = [IMPORT_LINTER, "mypy>=1.18", "ruff>=0.15", "transformers-mlinter>=0.1.5"]
 DOCS = ["mkdocs-material>=9.6,<10", "mkdocstrings[python]>=0.30"]
@@ -40,7 +41,7 @@ PLAYGROUND = ["gradio>=6.31,<7"]
 # spaCy and ftfy are the oracles of the tokenizer's tests, scikit-learn and scipy those of the metrics'; PEFT and ONNX
 # are tools that the models are tested with. ipykernel, nbclient and nbformat run the tutorial notebook.
 TEST = [
-    *PLOT,
+    *EVAL,
     *CLEAN,
     IMPORT_LINTER,
     "ipykernel>=6.29",
@@ -82,12 +83,13 @@ setup(
         "modeling_gpt1": ["py.typed"],
         "tokenization": ["py.typed"],
         "modeling_gpt1.commands": ["accelerate/*.yaml"],
+        "modeling_gpt1.evaluation": ["tasks/*"],
         "modeling_gpt1.playground": ["*.css"],
         "modeling_gpt1.reproduction": ["templates/*"],
     },
     entry_points={"console_scripts": [f"gpt1 = {ENTRY}:main"]},
     cmdclass={"build_py": BuildWithHubCard},
-    python_requires=">=3.10",
+    python_requires=">=3.10,<3.14",
     install_requires=[
         "accelerate>=1.10",
         "datasets>=4.0",
@@ -98,8 +100,8 @@ setup(
         "numpy>=1.26",
         "safetensors>=0.6",
         "tokenizers>=0.22",
-        "torch>=2.11",
-        "transformers>=5.17,<6",
+        "torch>=2.11,<2.16",
+        "transformers>=5.17,<5.24",
         "xxhash>=3.5",
     ],
     extras_require={
@@ -108,6 +110,7 @@ setup(
         "docs": DOCS,
         "plot": PLOT,
         "clean": CLEAN,
+        "eval": EVAL,
         "playground": PLAYGROUND,
         "browser": BROWSER,
         "all": [*TEST, *LINT, *DOCS],

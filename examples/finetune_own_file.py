@@ -25,8 +25,8 @@ class Arguments:
 
     train_file: str = field(metadata={"help": "Rows to train on."})
     validation_file: str = field(metadata={"help": "Rows to evaluate on."})
-    text: str = field(default="text", metadata={"help": "Column of the text."})
-    label: str = field(default="label", metadata={"help": "Column of the class."})
+    text: str = field(default="text", metadata={"help": "Column with the text."})
+    label: str = field(default="label", metadata={"help": "Column with the class."})
     model: str = field(default="openai-community/openai-gpt", metadata={"help": "Folder or hub id."})
 
 

@@ -76,8 +76,8 @@ VARIANTS = {
 class DemoArguments:
     """Sizes of the demonstration; the defaults take a few minutes on two cores."""
 
-    output_dir: str = field(default="out/quickstart", metadata={"help": "Folder for what the demonstration makes."})
-    seed: int = field(default=0, metadata={"help": "Seed of the world and of all training."})
+    output_dir: str = field(default="out/quickstart", metadata={"help": "Output folder of the demonstration."})
+    seed: int = field(default=0, metadata={"help": "Seed of the small world and of all training."})
     num_stories: int = field(default=12000, metadata={"help": "Stories to pre-train on."})
     num_merges: int = field(default=1000, metadata={"help": "Merges of the BPE."})
     hidden_size: int = field(default=96, metadata={"help": "Width of the model."})
@@ -298,7 +298,7 @@ def run(args: DemoArguments) -> list[dict]:
     with step(2, "Pre-training: GPT-1, much smaller, predicts the next token of the stories (L1)."):
         log = pretrain(args, tokenizer, texts, pretrained)
     results = []
-    with step(3, "Fine-tuning: four tasks, each in three ways; the score of the test rows stands at the end."):
+    with step(3, "Fine-tuning: four tasks, each in three ways; each line ends with the score on the test rows."):
         for task in TASKS:
             test_rows = labelled(task.traversal, "test", args.test_rows, args.seed)
             trainers = {variant: finetune(task, variant, args, pretrained, folder) for variant in VARIANTS}
@@ -308,11 +308,9 @@ def run(args: DemoArguments) -> list[dict]:
                 published.save_model()
                 published.create_model_card(model_name="small-world-reviews", dataset=f"small world {task.name}")
     print(f"\n{format_table(results)}")
-    with step(4, "The saved models, opened again through the Auto classes."):
+    with step(4, "The saved models, reopened with the Auto classes."):
         show_saved_models(folder, pretrained)
-    with step(
-        5, f"What remains, in {folder}: model, card (README.md), pretrained/, metrics.json, learning_curves.png."
-    ):
+    with step(5, f"Saved in {folder}: model, card (README.md), pretrained/, metrics.json, learning_curves.png."):
         (folder / "metrics.json").write_text(
             json.dumps({"arguments": vars(args), "results": results}, indent=2) + "\n", encoding="utf-8"
         )

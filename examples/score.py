@@ -26,7 +26,7 @@ class Arguments:
     model: str = field(default="openai-community/openai-gpt", metadata={"help": "Folder or hub id."})
     task: str | None = field(default=None, metadata={"help": "cola, sst2, race, story_cloze or dpr. Default: none."})
     data_dir: str | None = field(default=None, metadata={"help": "Folder with its files. Default: download."})
-    max_rows: int = field(default=200, metadata={"help": "Rows that are asked."})
+    max_rows: int = field(default=200, metadata={"help": "Rows to score."})
 
 
 def main(arguments: list[str] | None = None) -> None:

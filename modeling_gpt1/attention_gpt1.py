@@ -104,9 +104,9 @@ def check_length(
         length = 0 if torch.compiler.is_compiling() else int(position_ids.max()) + 1
     if length > limit:
         raise ValueError(
-            f"The sequence has {length} tokens, but the model has positions for {limit} "
-            "(`max_position_embeddings`). Shorten the input: pass `truncation=True, max_length=…` to the "
-            "tokenizer, `max_length` to the collator or a smaller `max_new_tokens` to `generate`."
+            f"The sequence has {length} tokens, but the model has only {limit} positions (`max_position_embeddings`). "
+            "Shorten the input: pass `truncation=True, max_length=…` to the tokenizer, `max_length` to the collator "
+            "or a smaller `max_new_tokens` to `generate`."
         )
 
 
@@ -119,10 +119,10 @@ def check_generated_length(config: PreTrainedConfig, max_length: int, prompt_len
     limit = config.max_position_embeddings
     if max_length > limit:
         raise ValueError(
-            f"Generation up to {max_length} tokens (`max_length`, or the prompt and "
-            f"`max_new_tokens`) was asked for, but the model has positions for {limit} "
-            f"(`max_position_embeddings`). The prompt has {prompt_length} tokens: pass `max_new_tokens` of at "
-            f"most {max(limit - prompt_length, 0)} or shorten the prompt."
+            f"Generation of up to {max_length} tokens (`max_length`, or the prompt and `max_new_tokens`) was "
+            f"requested, but the model has only {limit} positions (`max_position_embeddings`). The prompt has "
+            f"{prompt_length} tokens: pass `max_new_tokens` of at most {max(limit - prompt_length, 0)} or shorten the "
+            "prompt."
         )
 
 

@@ -201,15 +201,14 @@ def read_examples(config: GPT1Config, inputs: TaskInputs, can_pack: bool, plan: 
     else:
         positions = flatten_sequences("mc_token_ids", mc_token_ids, shape)
     if inputs.choice_mask is not None and traversal != "multiple_choice":
-        raise ValueError(
-            f"`choice_mask` marks the choices that an example has, but the traversal {traversal!r} has none. "
-            "Leave it out."
-        )
+        raise ValueError(f"`choice_mask` was given, but the traversal {traversal!r} has no choices. Leave it out.")
     is_present = flatten_sequences("choice_mask", inputs.choice_mask, shape)
     is_present = None if is_present is None else is_present.view(shape).bool()
     if is_present is not None and can_read(is_present) and not is_present.any(1).all():
         (example,) = first_place(~is_present.any(1))
-        raise ValueError(f"`choice_mask` says that example {example} has no choice at all. Leave the example out.")
+        raise ValueError(
+            f"`choice_mask` marks every choice of example {example} as absent. Remove the example or correct the mask."
+        )
     if plan is not None:
         packed = None if plan.packing is None else plan.packing.with_ids(padded.input_ids)
     else:

@@ -53,7 +53,7 @@ def in_a_sentence(config_class: type) -> type:
                     name, value = args
                     kind = getattr(self.__dataclass_fields__[name].type, "__name__", None)
                     kind = kind or self.__dataclass_fields__[name].type
-                    needed = f"it must be of the type {kind}" if isinstance(cause, TypeError) else text
+                    needed = f"it must be of type {kind}" if isinstance(cause, TypeError) else text
                     text = f"`{name}` is {value!r}, but {needed}."
                 raise GPT1ConfigError(text) from cause
 
@@ -89,8 +89,8 @@ def check_place(name: str | os.PathLike):
     name = os.fspath(name)
     if not os.path.exists(name) and re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*", name) is None:
         raise OSError(
-            f"There is no folder {name!r}, and it is no name of a model on the hub, which is `owner/name`. Give the "
-            "folder that `save_pretrained` wrote, with `config.json` in it."
+            f"{name!r} is neither an existing folder nor a model name on the hub (`owner/name`). Give a folder that "
+            "`save_pretrained` wrote, with `config.json` in it."
         )
 
 
@@ -119,8 +119,8 @@ def check_not_empty(name: str, shape: torch.Size) -> None:
     """Checks that a batch has at least one row and one token."""
     if 0 in shape:
         raise ValueError(
-            f"`{name}` has the shape {list(shape)}, but a batch needs at least one row and one token. Leave empty "
-            "batches out, and give an empty text its first token."
+            f"`{name}` has the shape {list(shape)}, but a batch needs at least one row and one token. Skip empty "
+            "batches, and give every text at least one token."
         )
 
 
@@ -148,7 +148,7 @@ def check_tokens(
     if token_type_ids is not None:
         if token_type_ids.shape not in (given.shape[:2], (1, given.shape[1])):
             raise ValueError(
-                f"`token_type_ids` needs the shape {list(given.shape[:2])}, an id for each token, but got "
+                f"`token_type_ids` needs the shape {list(given.shape[:2])}, one id per token, but got "
                 f"{list(token_type_ids.shape)}."
             )
         check_ids("token_type_ids", token_type_ids, config.vocab_size)
@@ -161,17 +161,17 @@ def check_ids(name: str, ids: torch.Tensor, vocab_size: int, ignored: int | None
         ValueError: the type is wrong, or an id is not in the vocabulary.
     """
     if not is_whole(ids):
-        raise ValueError(f"`{name}` needs ids, whole numbers of torch.int64, but got {ids.dtype}.")
+        raise ValueError(f"`{name}` must contain token ids (torch.int64), but got {ids.dtype}.")
     if not can_read(ids):
         return
     is_wrong = (ids < 0) | (ids >= vocab_size)
     is_wrong = is_wrong if ignored is None else is_wrong & (ids != ignored)
     if is_wrong.any():
         place = first_place(is_wrong)
-        others = "" if ignored is None else f", and {ignored} for what is no target"
+        others = "" if ignored is None else f", and {ignored} marks tokens without a target"
         raise ValueError(
-            f"`{name}` has {ids[place].item()} at {list(place)}, but the vocabulary has the ids 0 to "
-            f"{vocab_size - 1}{others}. Use the model's own tokenizer; if it has grown, call "
+            f"`{name}` has {ids[place].item()} at {list(place)}, but the vocabulary has ids 0 to "
+            f"{vocab_size - 1}{others}. Use the model's own tokenizer; if tokens were added to it, call "
             "`model.resize_token_embeddings(len(tokenizer))`."
         )
 
@@ -182,8 +182,8 @@ def warn_of_ended_prompts(config: PreTrainedConfig, input_ids: torch.Tensor | No
         return
     if can_read(input_ids) and (input_ids[..., -1] == config.extract_token_id).any():
         logger.warning_once(
-            "A prompt ends in the extract token [e], behind which the model has learnt nothing. Encode prompts "
-            "without it: with `add_special_tokens=False`, or by a tokenizer that is opened with `add_bos_token=True`."
+            "A prompt ends with the extract token [e], and the model was not trained on any token after it. Encode "
+            "prompts without it: pass `add_special_tokens=False`, or open the tokenizer with `add_bos_token=True`."
         )
 
 
@@ -205,8 +205,8 @@ def check_position_ids(config: PreTrainedConfig, position_ids: torch.Tensor | No
         is_wrong = (position_ids < 0) | (position_ids >= limit)
         if is_wrong.any():
             raise ValueError(
-                f"`position_ids` has {position_ids[is_wrong][0].item()}, but the model has the positions 0 to "
-                f"{limit - 1} (`max_position_embeddings` is {limit})."
+                f"`position_ids` has {position_ids[is_wrong][0].item()}, but the model has positions 0 to {limit - 1} "
+                f"(`max_position_embeddings` is {limit})."
             )
 
 
@@ -222,7 +222,7 @@ def check_targets(targets: torch.Tensor | None, hidden_states: torch.Tensor, voc
     if targets.shape != needed:
         raise ValueError(
             f"`labels` needs the shape {list(needed)}, one for each token, but got {list(targets.shape)}. Pass a copy "
-            "of `input_ids`, with -100 for what is no target."
+            "of `input_ids`, with -100 at tokens without a target."
         )
     check_ids("labels", targets, vocab_size, ignored=-100)
 
@@ -239,8 +239,8 @@ def real_tokens(attention_mask: torch.Tensor | None) -> torch.BoolTensor | None:
         is_wrong = attention_mask != attention_mask.bool()
         if is_wrong.any():
             raise ValueError(
-                f"`attention_mask` has the value {attention_mask[is_wrong][0].item()}, but 1 marks a real token and 0 "
-                "marks padding. Pass such a mask, or none where nothing is padded."
+                f"`attention_mask` has the value {attention_mask[is_wrong][0].item()}, but only 1 (a real token) and "
+                "0 (padding) are valid. Correct the mask, or leave it out if nothing is padded."
             )
     return attention_mask.bool()
 
@@ -268,9 +268,9 @@ def padding_mask(
     needed = [num_rows, num_past + length]
     if attention_mask.dim() != 2 or list(attention_mask.shape) != needed:
         raise ValueError(
-            f"`attention_mask` needs the shape {needed}, a column for each token and for those in the cache before "
-            f"them, but got {list(attention_mask.shape)} of {attention_mask.dtype}. A mask of 4 dimensions is one of "
-            "booleans, or of numbers that are added to the scores."
+            f"`attention_mask` needs the shape {needed}, one column for each token, including those in the cache, but "
+            f"got {list(attention_mask.shape)} of {attention_mask.dtype}. A 4-dimensional mask must be boolean, or "
+            "hold numbers to add to the scores."
         )
     return real_tokens(attention_mask)
 
@@ -309,13 +309,13 @@ def check_extracted(
     named = f"sequence {choice} of example {example}"
     if attention_mask is not None and not attention_mask.view(shape)[example, choice].any():
         raise ValueError(
-            f"The `attention_mask` of {named} has no real token, so there is nothing to score. Leave the example out, "
-            "or mark a choice that it does not have by False in `choice_mask`."
+            f"The `attention_mask` of {named} has no real token, so there is nothing to score. Remove the example, or "
+            "set `choice_mask` to False for a choice that it does not have."
         )
-    place = f"one of the places 0 to {length - 1}" if not 0 <= position < length else "a real token, not padding"
+    place = f"from 0 to {length - 1}" if not 0 <= position < length else "that of a real token, not of padding"
     raise ValueError(
-        f"`mc_token_ids` is {position} for {named}, but it must be {place}: that of the extract token. Leave "
-        "`mc_token_ids` out for the last real token of each sequence."
+        f"`mc_token_ids` is {position} for {named}, but the position of the extract token must be {place}. Leave "
+        "`mc_token_ids` out to read the last real token of each sequence."
     )
 
 
@@ -336,9 +336,9 @@ def checked_classes(labels: torch.Tensor, task_logits: torch.Tensor, has_choices
             (first,) = first_place(labels != labels.round()) if (labels != labels.round()).any() else (0,)
             example = f", {labels[first].item()} for example {first}"
         raise ValueError(
-            f"`labels` are the numbers of {'choices' if has_choices else 'classes'}, torch.int64, but got "
-            f"{labels.dtype}{example}. Pass `labels.long()` if they are whole numbers; for regression the model needs "
-            "`num_labels=1`."
+            f"`labels` must be indices of {'choices' if has_choices else 'classes'} (torch.int64), but got "
+            f"{labels.dtype}{example}. Pass `labels.long()` if they are whole numbers, or open the model with "
+            "`num_labels=1` for regression."
         )
     labels = labels.long()
     if not can_read(labels):
@@ -350,8 +350,8 @@ def checked_classes(labels: torch.Tensor, task_logits: torch.Tensor, has_choices
         (example,) = first_place(is_wrong)
         raise ValueError(
             f"The label of example {example} is {labels[example].item()}, but there are {num_labels} "
-            f"{'choices' if has_choices else 'classes (`num_labels`)'}: a label is one of 0 to {num_labels - 1}, or "
-            "-100 for none."
+            f"{'choices' if has_choices else 'classes (`num_labels`)'}: a label must be from 0 to {num_labels - 1}, "
+            "or -100 for none."
         )
     if has_choices and can_read(task_logits):
         scores = task_logits.detach().gather(1, labels.clamp(min=0)[:, None])[:, 0]
@@ -359,8 +359,8 @@ def checked_classes(labels: torch.Tensor, task_logits: torch.Tensor, has_choices
         if is_absent.any():
             (example,) = first_place(is_absent)
             raise ValueError(
-                f"The label of example {example} is {labels[example].item()}, but `choice_mask` says that it has no "
-                "such choice. Mend the label or the mask."
+                f"The label of example {example} is {labels[example].item()}, but `choice_mask` marks that choice as "
+                "absent. Correct the label or the mask."
             )
     return labels
 
@@ -391,6 +391,6 @@ def check_several_labels(labels: torch.Tensor) -> None:
     if is_wrong.any():
         example, label = first_place(is_wrong)
         raise ValueError(
-            f"Label {label} of example {example} is {labels[example, label].item()}, but a label says by 0 or 1 "
-            "whether the class holds."
+            f"Label {label} of example {example} is {labels[example, label].item()}, but it must be from 0 (the class "
+            "does not apply) to 1 (it applies), or -100 for none."
         )

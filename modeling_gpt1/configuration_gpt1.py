@@ -27,6 +27,7 @@ from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
 from .checks_gpt1 import check_num_labels, check_place, check_problem_type, in_a_sentence
+from .versions_gpt1 import check_fraction
 
 if TYPE_CHECKING:
     # transformers saves this file beside each `config.json`, and with it every file that relative imports reach.
@@ -78,12 +79,6 @@ DOUBLE_HEADS_NEEDED = {
 }
 
 
-def check_fraction(value: float | int):
-    # `interval` of transformers 5.17 lets numbers below a minimum of 0 through.
-    if not 0 <= value <= 1:
-        raise ValueError("it must be a number from 0 to 1")
-
-
 def fraction(default: float):
     """A dataclass field for a number from 0 to 1."""
     return validated_field(check_fraction, default=default)
@@ -116,9 +111,7 @@ class GPT1ConfigMixin:
             check_num_labels(kwargs["num_labels"])
         names = kwargs.get("id2label", self.id2label)
         if names is not None and not isinstance(names, dict):
-            raise ValueError(
-                f"`id2label` is {names!r}, but it must be a dictionary, the name of each class by its id."
-            )
+            raise ValueError(f"`id2label` is {names!r}, but it must be a dictionary from class ids to class names.")
         # Private. From a file it would override the user's `attn_implementation`.
         kwargs.pop("_attn_implementation", None)
         super().__post_init__(**kwargs)
@@ -131,7 +124,7 @@ class GPT1ConfigMixin:
         if not 0 <= self.layer_norm_epsilon < float("inf"):
             raise ValueError(
                 f"`layer_norm_epsilon` is {self.layer_norm_epsilon}, but it must be a finite number of at least 0. "
-                "The paper's models have 1e-05."
+                "The paper's models use 1e-05."
             )
 
     def validate_objective(self):
@@ -282,8 +275,9 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
     def __post_init__(self, **kwargs):
         if kwargs.pop("model_type", None) == GPT2_MODEL_TYPE:
             raise ValueError(
-                "These are the fields of a GPT-2, whose norms stand before the sub-blocks; its names alone would make "
-                "another model of it. Open its folder with `GPT1Config.from_pretrained`, which translates them."
+                "These are the fields of a GPT-2, which places its layer norms before the sub-blocks: renaming the "
+                "fields alone would give a different model. Open its folder with `GPT1Config.from_pretrained`, which "
+                "translates them."
             )
         layer_types = kwargs.pop("layer_types", None)
         for name in [name for name in kwargs if name in self.attribute_map and name != "afn"]:
@@ -323,8 +317,8 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
             )
         if self.sliding_window is not None and self.sliding_window < 1:
             raise ValueError(
-                f"`sliding_window` is {self.sliding_window}, but it must be at least 1: a token sees itself. Leave it "
-                "out for dense attention in all layers."
+                f"`sliding_window` is {self.sliding_window}, but it must be at least 1, because a token attends to "
+                "itself. Leave it out for dense attention in all layers."
             )
 
     def validate_layer_type(self):
@@ -335,18 +329,18 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
         unknown = [name for name in layer_types if name not in (FULL_ATTENTION, SLIDING_ATTENTION)]
         if unknown:
             raise ValueError(
-                f"`layer_types` has {unknown[0]!r}, but a layer is {FULL_ATTENTION!r} (dense) or "
+                f"`layer_types` has {unknown[0]!r}, but each layer must be {FULL_ATTENTION!r} (dense) or "
                 f"{SLIDING_ATTENTION!r} (locally banded)."
             )
         if len(layer_types) != self.num_hidden_layers:
             raise ValueError(
                 f"`layer_types` has {len(layer_types)} entries, but `num_hidden_layers` is {self.num_hidden_layers}. "
-                "Give one for each layer, or leave `layer_types` out for dense and banded layers in turn."
+                "Give one for each layer, or leave `layer_types` out to alternate dense and banded layers."
             )
         if SLIDING_ATTENTION in layer_types and self.sliding_window is None:
             raise ValueError(
                 f"`layer_types` has {SLIDING_ATTENTION!r}, but `sliding_window` is None. Pass the number of tokens "
-                "that a query of such a layer sees."
+                "that a query in such a layer attends to."
             )
 
     @property
@@ -381,18 +375,18 @@ def config_for_task(config: PreTrainedConfig, model_class: type) -> PreTrainedCo
         family = model_class.decoder_class.__name__.removesuffix("Model")
         other = "ForMultipleChoice" if config.traversal == "multiple_choice" else "ForSequenceClassification"
         raise ValueError(
-            f"{model_class.__name__} scores the traversals {', '.join(model_class.supported_traversals)}, but this "
+            f"{model_class.__name__} supports the traversals {', '.join(model_class.supported_traversals)}, but this "
             f"configuration's `traversal` is {config.traversal!r}. Open it with {family}{other} or "
             f"{family}DoubleHeadsModel."
         )
     if config.traversal == "multiple_choice" and config.problem_type not in (None, "single_label_classification"):
         raise ValueError(
-            f"`problem_type` is {config.problem_type!r}, but the task head of the traversal 'multiple_choice' "
-            "knows 'single_label_classification'."
+            f"`problem_type` is {config.problem_type!r}, but the traversal 'multiple_choice' supports only "
+            "'single_label_classification'. Leave `problem_type` out."
         )
     if config.problem_type == "regression" and config.num_labels != 1:
         raise ValueError(
-            f"`problem_type` is 'regression', which has one score, but `num_labels` is {config.num_labels}. "
+            f"`problem_type` is 'regression', which predicts one number, but `num_labels` is {config.num_labels}. "
             "Pass `num_labels=1`."
         )
     return config
@@ -435,8 +429,8 @@ def translate_gpt2(config_dict: dict) -> dict:
     for name, needed in {**GPT2_NEEDED, **(DOUBLE_HEADS_NEEDED if has_two_heads else {})}.items():
         if config_dict.get(name, needed) != needed:
             raise ValueError(
-                f"`{name}` is {config_dict[name]!r} in the configuration of this GPT-2, but only {needed!r} can be "
-                "read as a GPT-1. Open the model with transformers' GPT2 classes."
+                f"`{name}` is {config_dict[name]!r} in the configuration of this GPT-2, but GPT-1 supports only "
+                f"{needed!r}. Open the model with transformers' GPT2 classes."
             )
     dropped = {*LEGACY_KEYS, *GPT2_NEEDED, "n_ctx", "n_inner", "activation_function"}
     activation = config_dict.get("activation_function", "gelu_new")

@@ -54,7 +54,7 @@ class ReadTiedEmbeddings(ConversionOps):
         (head,) = (tensors.pop(pattern) for pattern in source_patterns)
         (embeddings,) = tensors.values() or (head,)
         if not torch.equal(embeddings, head):
-            logger.warning("lm_head.weight was left out: the model that was asked for has no language-model head.")
+            logger.warning("lm_head.weight was not loaded: the requested model has no language-model head.")
         return {target_patterns[0]: embeddings}
 
 
@@ -85,7 +85,7 @@ class OutputBias(WeightRenaming):
         if len(self.seen) == 2:
             raise ValueError(
                 "These weights have both `attn.q_proj` and `attn.c_proj`: they were saved by a development version of "
-                "this code, which named three layers otherwise. Open them once with `from_pretrained(…, key_mapping="
+                "this code, which named three layers differently. Load them once with `from_pretrained(…, key_mapping="
                 '{"attn.c_proj": "attn.o_proj", "mlp.c_fc": "mlp.up_proj", "mlp.c_proj": "mlp.down_proj"})`, and save '
                 "the model again."
             )
@@ -165,9 +165,9 @@ class FolderMixin:
         name = (attn_implementation or "").removeprefix("paged|")
         if is_init_check and "/" in name and not allow_all_kernels and name not in ALL_ATTENTION_FUNCTIONS:
             raise ValueError(
-                f"The attention implementation of the configuration is {attn_implementation!r}, code on the hub that "
-                "would be fetched and run. Pass `allow_all_kernels=True` to `from_pretrained` if you trust it, else "
-                "`attn_implementation='sdpa'`."
+                f"The attention implementation of the configuration is {attn_implementation!r}, which would download "
+                "code from the hub and run it. Pass `allow_all_kernels=True` to `from_pretrained` if you trust that "
+                "code, or `attn_implementation='sdpa'` if not."
             )
         return super()._check_and_adjust_attn_implementation(attn_implementation, is_init_check, allow_all_kernels)
 

@@ -384,8 +384,8 @@ class ExtractTokenCheck:
                 warn_of_missing_control_tokens("`config.extract_token_id` is None")
             elif (count := count_without(config.extract_token_id, inputs.input_ids, inputs.attention_mask)) > 0:
                 warn_of_missing_control_tokens(
-                    f"{count} sequences of the first batch have no token {config.extract_token_id}, which is "
-                    "`config.extract_token_id`"
+                    f"{count} sequences of the first batch lack token {config.extract_token_id} "
+                    "(`config.extract_token_id`)"
                 )
 
 
@@ -402,7 +402,7 @@ def warn_of_missing_control_tokens(reason: str) -> None:
     """Warns with the reason, and names the call that adds the control tokens."""
     logger.warning(
         f"The task head reads each sequence at its extract token [e], but {reason}. The texts were encoded without "
-        "[s], [$] and [e], so that nothing parts the texts of a pair and the head reads the last token. Call "
-        "`add_control_tokens(tokenizer, model)` (`from modeling_gpt1 import add_control_tokens`) when both are loaded "
-        "and before texts are encoded; in a pipeline `add_control_tokens(pipe.tokenizer, pipe.model)`."
+        "[s], [$] and [e], so nothing separates the texts of a pair and the head reads the last token. Call "
+        "`add_control_tokens(tokenizer, model)` (`from modeling_gpt1 import add_control_tokens`) after loading both "
+        "and before encoding texts; for a pipeline, call `add_control_tokens(pipe.tokenizer, pipe.model)`."
     )

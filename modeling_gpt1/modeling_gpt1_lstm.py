@@ -248,8 +248,8 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
         is_state = all(isinstance(layer, GPT1LSTMStateLayer) for layer in past_key_values.layers)
         if not is_state or len(past_key_values.layers) != len(self.h):
             raise ValueError(
-                f"`past_key_values` is a {type(past_key_values).__name__}, but an LSTM of {len(self.h)} layers has a "
-                "state for each. Pass what an earlier call of the model has returned, or nothing."
+                f"`past_key_values` is a {type(past_key_values).__name__}, but an LSTM of {len(self.h)} layers needs "
+                "one state for each. Pass what an earlier call of the model returned, or nothing."
             )
         return past_key_values.layers
 
@@ -266,9 +266,9 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
             needed = [num_rows, num_past + length]
             if list(attention_mask.shape) != needed:
                 raise ValueError(
-                    f"`attention_mask` has the shape {list(attention_mask.shape)}, but an LSTM reads every token "
-                    f"after all before it: a mask of the shape {needed} is needed, 1 for real tokens and 0 for "
-                    "padding, with a column for each token before these too."
+                    f"`attention_mask` has the shape {list(attention_mask.shape)}, but an LSTM needs the shape "
+                    f"{needed}: 1 for real tokens and 0 for padding, with one column for each token, including those "
+                    "already read."
                 )
             is_real = real_tokens(attention_mask)[:, num_past:]
             if torch.compiler.is_exporting() or (length == 1 and not can_read(is_real)):  # no wait at each new token
@@ -276,8 +276,8 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
             return None if is_real.all() else is_real
         if position_ids is not None and length > 1 and (position_ids.diff() < 0).any():
             raise ValueError(
-                "`position_ids` restart within a row, which marks several sequences there, but an LSTM would carry "
-                "its state from one to the next. Give every sequence a row of its own."
+                "`position_ids` restart within a row, so it holds several sequences, but an LSTM would carry its "
+                "state from one to the next. Put each sequence into its own row."
             )
         return None
 

@@ -2,20 +2,25 @@
 
     make compat                         # every set, hours on two cores
     make compat SETS=oldest-core        # one of them
+    make compat SETS=--core             # a quarter of the tests for every set: where another release breaks first
+    make compat SETS="newest --python newest=/path/to/bin/python"  # in an environment that is there already
+    make compat SETS="newest --again"   # after a mend: what failed last time
 
-Each set has a virtual environment of its own in .venv/compat. A set with the pinned torch sees all that `make test`
-installed, and only what it names, and what that needs, lies in front; the others are installed whole, without
-constraints.txt. Interpreters that the machine lacks are named in the table as not run.
+Each set has a virtual environment of its own in .venv/compat. A set over the pins sees all that `make test` installed,
+and only what it names, and what that needs, lies in front; the others are installed whole: another Python with the
+pins of constraints.txt, the oldest and the newest releases without. The table says which set was not run, and why.
 """
 
 import argparse
+import contextlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
@@ -35,6 +40,7 @@ CORE = (
     "tests/modeling_gpt1/training/test_checkpoint.py::TestExactResume",
     "tests/modeling_gpt1/training/test_checkpoint.py::test_two_processes",
     "tests/modeling_gpt1/hub",
+    "tests/hub/test_hub_code.py",
     "tests/integration/test_pipelines.py",
     "tests/tokenization/test_tokenization_gpt1.py",
     "tests/tokenization/test_collator.py",
@@ -46,9 +52,11 @@ class VersionSet:
     """Releases that are tested together."""
 
     requirements: tuple[str, ...]
-    """What is asked of pip; the rest is what the ranges of setup.py then give."""
+    """What is asked of pip."""
     is_over_pins: bool = False
     """Whether all else comes from the environment of `make test`."""
+    is_free: bool = False
+    """Whether constraints.txt does not count."""
     tests: tuple[str, ...] = ("tests",)
     python: str | None = None
     """Interpreter, such as python3.13. Default: that of `make test`."""
@@ -57,99 +65,202 @@ class VersionSet:
 OLDEST = "transformers==5.17.0"
 SETS = {
     "oldest-core": VersionSet((OLDEST,), is_over_pins=True, tests=CORE),
-    "oldest": VersionSet((OLDEST, "torch==2.11.0")),
+    "oldest": VersionSet((OLDEST, "torch==2.11.0"), is_free=True),
     "between": VersionSet(("transformers==5.20.0",), is_over_pins=True),
-    "newest": VersionSet(("transformers>=5.23.0", "torch>=2.15.0")),
+    "newest": VersionSet(("transformers>=5.23.0", "torch>=2.15.0"), is_free=True),
     "python3.10": VersionSet((), python="python3.10"),
     "python3.13": VersionSet((), python="python3.13"),
 }
 SHOWN = ("transformers", "torch", "tokenizers", "accelerate", "datasets", "huggingface_hub")
 
 
-def make_environment(name: str, versions: VersionSet) -> Path:
-    """Its interpreter; made once, and again where the requirements changed."""
+class NotRunError(Exception):
+    """Why a set cannot be run, as its line of the table says it."""
+
+
+def find_interpreter(name: str) -> str:
+    """One that starts: on a machine with pyenv, `name` itself can be a shim for a Python that is not chosen.
+
+    Raises:
+        NotRunError: there is none.
+    """
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    for candidate in (name, *sorted(map(str, pyenv.glob(f"versions/*/bin/{name}")))):
+        with contextlib.suppress(FileNotFoundError):
+            if subprocess.run([candidate, "-c", ""], capture_output=True).returncode == 0:
+                return candidate
+    raise NotRunError(f"there is no {name} on this machine")
+
+
+def make_environment(name: str, versions: VersionSet, is_offline: bool) -> Path:
+    """Its interpreter; made once, and again where the requirements changed.
+
+    Raises:
+        NotRunError: it cannot be made.
+    """
     folder = ENVIRONMENTS / name
     python, stamp = folder / "bin" / "python", folder / "requirements.txt"
-    wanted = "\n".join([*versions.requirements, (ROOT / "setup.py").read_text(encoding="utf-8")])
+    pins = ROOT / "constraints.txt"
+    files = [ROOT / "setup.py", *([] if versions.is_free else [pins])]
+    wanted = "\n".join([*versions.requirements, *(file.read_text(encoding="utf-8") for file in files)])
     if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
         return python
-    interpreter = sys.executable if versions.python is None else versions.python
+    if is_offline:
+        raise NotRunError("its environment is not made yet, and --offline installs nothing")
+    interpreter = sys.executable if versions.python is None else find_interpreter(versions.python)
     # The pinned pip and setuptools are seen from a set over the pins.
     without = ["--without-pip"] if versions.is_over_pins else []
     subprocess.run([interpreter, "-m", "venv", "--clear", *without, str(folder)], check=True)
-    packages = [*versions.requirements, *([] if versions.is_over_pins else ["-e", ".[test]"])]
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, *packages], cwd=ROOT, check=True)
+    packages = [*versions.requirements, *([] if versions.is_over_pins else ["-e", ".[test]"])]
+    constraints = [] if versions.is_free or versions.is_over_pins else ["-c", str(pins)]
+    if code := subprocess.run([*pip, *constraints, *packages], cwd=ROOT).returncode:
+        raise NotRunError(f"pip ended with {code} before all was installed")
     if versions.is_over_pins:
         (own,) = folder.glob("lib/python*/site-packages")
         (pinned,) = (ROOT / ".venv").glob("lib/python*/site-packages")
-        (own / "pinned.pth").write_text(f"{pinned}\n", encoding="utf-8")
+        (own / "pinned.pth").write_text(f"{ROOT}\n{pinned}\n", encoding="utf-8")
     stamp.write_text(wanted, encoding="utf-8")
     return python
 
 
-def run(name: str, versions: VersionSet, workers: int) -> dict:
-    """A line of the table."""
-    if versions.python is not None and shutil.which(versions.python) is None:
-        return {"set": name, "not run": f"there is no {versions.python} on this machine"}
-    python = make_environment(name, versions)
-    report = ENVIRONMENTS / f"{name}.xml"
+def run(
+    name: str,
+    versions: VersionSet,
+    workers: int,
+    python: Path | None = None,
+    is_offline: bool = False,
+    is_again: bool = False,
+) -> dict:
+    """A line of the table; `is_again` runs what failed last time, and keeps the other results."""
+    try:
+        python = python or make_environment(name, versions, is_offline)
+        versions_there = installed(python)
+    except NotRunError as reason:
+        return {"set": name, "not run": str(reason)}
+    tests = "core" if versions.tests == CORE else "all"
+    report, second = (ENVIRONMENTS / f"{name}.{tests}{time}.xml" for time in ("", ".again"))
+    line = {"set": name, "tests": tests, **versions_there}
+    if not is_again:
+        report.unlink(missing_ok=True)
+        code = run_tests(python, versions.tests, report, workers)
+        if not report.exists():
+            return {**line, "not run": f"pytest ended with {code} before it had a result"}
+        return {**line, **summary(read_report(report))}
+    if not report.exists():
+        return {**line, "not run": "there is no result whose failures could be run again"}
+    results = read_report(report)
+    failed = [test for test, (outcome, _) in results.items() if outcome == "failed"]
+    if failed:
+        second.unlink(missing_ok=True)
+        run_tests(python, failed, second, workers)
+        new = read_report(second) if second.exists() else {}
+        # A file that failed as a whole has tests of its own once it is mended.
+        done = [test for test in failed if any(name == test or name.startswith(f"{test}::") for name in new)]
+        results = {test: result for test, result in results.items() if test not in done} | new
+    return {**line, **summary(results), "again": failed}
+
+
+def run_tests(python: Path, tests: Iterable[str], report: Path, workers: int) -> int:
     settings = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     environment = {**os.environ, **settings, "PYTHONPATH": str(ROOT)}
-    command = [str(python), "-m", "pytest", "-q", "-n", str(workers), "--dist", "worksteal", f"--junitxml={report}"]
-    report.unlink(missing_ok=True)
-    code = subprocess.run(
-        [*command, *versions.tests], cwd=ROOT, env={**environment, "PYTHONPATH": str(ROOT)}
-    ).returncode
-    if not report.exists():
-        return {"set": name, **installed(python), "not run": f"pytest ended with {code} before it had a result"}
-    suite = ElementTree.parse(report).getroot().find("testsuite")
-    counts = {key: int(suite.get(key)) for key in ("tests", "failures", "errors", "skipped")}
-    failed = [
-        f"{case.get('classname')}::{case.get('name')}"
-        for case in suite.iter("testcase")
-        if case.find("failure") is not None or case.find("error") is not None
-    ]
-    return {"set": name, **installed(python), **counts, "seconds": round(float(suite.get("time"))), "failed": failed}
+    report.parent.mkdir(parents=True, exist_ok=True)
+    # With the family xunit1 the report names each test's file.
+    options = ["-n", str(workers), "--dist", "worksteal", f"--junitxml={report}", "-o", "junit_family=xunit1"]
+    return subprocess.run([str(python), "-m", "pytest", "-q", *options, *tests], cwd=ROOT, env=environment).returncode
+
+
+def read_report(path: Path) -> dict[str, tuple[str, float]]:
+    """Outcome and seconds of each test, by the name that pytest takes."""
+    results = {}
+    for case in ElementTree.parse(path).getroot().iter("testcase"):
+        file = case.get("file")
+        # A file that cannot be collected has no class name.
+        where = case.get("classname").split(".")[len(Path(file).parts) :]
+        test = "::".join([file, *where, case.get("name")]) if case.get("classname") else file
+        children = {child.tag for child in case}
+        outcome = "failed" if children & {"failure", "error"} else "skipped" if "skipped" in children else "passed"
+        results[test] = (outcome, float(case.get("time")))
+    return results
+
+
+def summary(results: dict[str, tuple[str, float]]) -> dict:
+    """What a line of the table says about the tests."""
+    outcomes = Counter(outcome for outcome, _ in results.values())
+    return {
+        **{outcome: outcomes[outcome] for outcome in ("passed", "failed", "skipped")},
+        "seconds": round(sum(seconds for _, seconds in results.values())),
+        "failures": [test for test, (outcome, _) in results.items() if outcome == "failed"],
+    }
 
 
 def installed(python: Path) -> dict[str, str]:
-    """Versions of the interpreter and of what matters."""
+    """Versions of the interpreter and of what matters.
+
+    Raises:
+        NotRunError: something is missing there.
+    """
     code = (
         "import json, platform, importlib.metadata as m;"
         f"print(json.dumps(dict(python=platform.python_version(), **{{n: m.version(n) for n in {SHOWN!r}}})))"
     )
-    return json.loads(subprocess.run([str(python), "-c", code], check=True, capture_output=True, text=True).stdout)
+    asked = subprocess.run([str(python), "-c", code], capture_output=True, text=True)
+    if asked.returncode:
+        raise NotRunError(f"{python}: {asked.stderr.strip().splitlines()[-1]}")
+    return json.loads(asked.stdout)
 
 
 def table(lines: list[dict]) -> str:
     """The lines as Markdown."""
-    columns = ("set", "python", *SHOWN, "passed", "failed", "skipped", "seconds")
+    columns = ("set", "tests", "python", *SHOWN, "passed", "failed", "skipped", "seconds")
     rows = [" | ".join(columns), " | ".join("---" for _ in columns)]
     for line in lines:
         if "not run" in line:
             rows.append(f"{line['set']} | not run: {line['not run']}" + " |" * (len(columns) - 2))
             continue
-        bad = line["failures"] + line["errors"]
-        figures = {**line, "passed": line["tests"] - bad - line["skipped"], "failed": bad}
-        rows.append(" | ".join(str(figures[column]) for column in columns))
-    return "\n".join(f"| {row} |" for row in rows)
+        rows.append(" | ".join(str(line[column]) for column in columns))
+    again = [f"{line['set']}: {len(line['again'])} tests were run again." for line in lines if line.get("again")]
+    return "\n".join([*(f"| {row} |" for row in rows), *again])
+
+
+def given_python(text: str) -> tuple[str, Path]:
+    name, _, path = text.partition("=")
+    if name not in SETS or not Path(path).is_file():
+        raise argparse.ArgumentTypeError(f"{text} is not SET=PATH of a set and of an interpreter that is there")
+    return name, Path(path).absolute()
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sets", nargs="*", metavar="SET", help=f"of {', '.join(SETS)}; default: all")
     parser.add_argument("--workers", type=int, default=2, help="tests at a time")
+    parser.add_argument(
+        "--python",
+        type=given_python,
+        action="append",
+        default=[],
+        metavar="SET=PATH",
+        help="the interpreter of an environment that has all packages: the set runs there, and pip installs nothing",
+    )
+    parser.add_argument("--core", action="store_true", help="run the core of the tests")
+    parser.add_argument("--offline", action="store_true", help="install nothing; run where an environment is made")
+    parser.add_argument("--again", action="store_true", help="run what failed last time, keep the other results")
     parser.add_argument("--save", action="store_true", help="write the table as a dated result")
     args = parser.parse_args()
     if unknown := [name for name in args.sets if name not in SETS]:
         parser.error(f"there is no set {', '.join(unknown)}; known are {', '.join(SETS)}")
-    lines = [run(name, SETS[name], args.workers) for name in args.sets or SETS]
+    sets = {name: replace(versions, tests=CORE) if args.core else versions for name, versions in SETS.items()}
+    pythons = dict(args.python)
+    lines = [
+        run(name, sets[name], args.workers, pythons.get(name), args.offline, args.again) for name in args.sets or SETS
+    ]
     print(table(lines))
     if args.save:
         path = RESULTS / f"{date.today().isoformat()}-versions.json"
-        path.write_text(json.dumps({"sets": lines}, indent=2) + "\n", encoding="utf-8")
-    return int(any(line.get("failures", 0) or line.get("errors", 0) for line in lines))
+        others = [{"set": name, "not run": "it was not asked for"} for name in SETS if name not in (args.sets or SETS)]
+        result = {"machine": {"cores": os.cpu_count()}, "workers": args.workers, "sets": lines + others}
+        path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    return int(any(line.get("failed", 0) for line in lines))
 
 
 if __name__ == "__main__":

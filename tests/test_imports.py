@@ -36,7 +36,8 @@ CONTRACTS = [
 
 def lint_imports(folder: Path) -> tuple[int, str]:
     """Exit code and report of import-linter, all in one line."""
-    command = [Path(sys.executable).with_name("lint-imports"), "--no-cache"]
+    # An environment that sees the packages of another one has no script beside its interpreter.
+    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as run; run()", "--no-cache"]
     run = subprocess.run(command, cwd=folder, capture_output=True, text=True, env={"PYTHONPATH": str(folder)})
     return run.returncode, " ".join((run.stdout + run.stderr).split())
 

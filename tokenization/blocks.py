@@ -50,7 +50,7 @@ def check_block_length(block_length: int) -> None:
     """
     if block_length < 3:
         raise ValueError(
-            f"block_length is {block_length}; it must be at least 3, so that every block, also the last of a "
+            f"block_length is {block_length}; it must be at least 3, so that every block, even the last of a "
             "document, has a token to read and a token to predict."
         )
 

@@ -103,7 +103,9 @@ class TraversalCollator:
         if self.traversal not in TRAVERSALS:
             raise ValueError(f'Unknown traversal "{self.traversal}". Choose one of: {", ".join(TRAVERSALS)}.')
         if self.regression and self.traversal == "multiple_choice":
-            raise ValueError("multiple_choice has no regression: its label is the index of the right choice.")
+            raise ValueError(
+                "multiple_choice does not support regression: its label is the index of the right choice."
+            )
         if self.padding_side not in ("right", "left"):
             raise ValueError(f'padding_side is "{self.padding_side}"; it must be "right" or "left".')
         self._check_roles()
@@ -228,7 +230,7 @@ class TraversalCollator:
         for text, ids in zip(texts, segments, strict=True):
             if not ids:
                 raise ValueError(
-                    f"{name}: the text {text!r} becomes no token; it needs at least one. Remove or correct the row."
+                    f"{name}: the text {text!r} has no tokens; at least one is needed. Remove or correct the row."
                 )
         if self.traversal != "multiple_choice":
             return TRAVERSE[self.traversal](*segments, self._control, self.max_length)
@@ -254,8 +256,8 @@ class TraversalCollator:
         column = self.columns["choices"]
         if isinstance(column, str) and isinstance(row.get(column), str):
             raise ValueError(
-                f"{name}: choices (column {column!r}) holds one text, {row[column]!r}; it needs a list of texts. "
-                "Where each choice has a column of its own, map choices to the list of these columns."
+                f"{name}: choices (column {column!r}) holds one text, {row[column]!r}; it needs a list of texts. If "
+                "each choice has its own column, map choices to the list of these columns."
             )
         values = self._values(row, "choices", name)
         while values and values[-1] is None:
@@ -291,8 +293,8 @@ class TraversalCollator:
             )
         if not value.isascii() and (half := SURROGATE.search(value)):
             raise ValueError(
-                f"{name}: {role} (column {self.columns[role]!r}) holds half of a surrogate pair, {half[0]!a}, which "
-                "is no character. Remove it, or read the data as UTF-8."
+                f"{name}: {role} (column {self.columns[role]!r}) holds the unpaired surrogate {half[0]!a}, which is "
+                "not a character. Remove it, or read the data as UTF-8."
             )
 
     def _check_not_blank(self, text: str, role: str, name: str) -> None:
@@ -330,7 +332,7 @@ class TraversalCollator:
         column, row = self.columns.get("label"), hidden.index(True)
         holds = f"column {column!r} holds {rows[row].get(column)!r}" if column else "`columns` has no role label"
         return (
-            f"{names[row]} has no label ({holds}); to train and to evaluate, every row needs one. Label or remove "
+            f"{names[row]} has no label ({holds}); every row needs one for training and evaluation. Label or remove "
             "such rows."
         )
 
@@ -341,7 +343,7 @@ class TraversalCollator:
             f"{names[without]} has no label (column {column!r} holds {held!r}), {names[labelled]} has the label "
             f"{rows[labelled][column]!r}; a batch needs a label in every row or in none. Label or remove such rows."
         )
-        return text if held is None else f"{text} Where {held!r} is a real label, set hidden_label=None."
+        return text if held is None else f"{text} If {held!r} is a real label, set hidden_label=None."
 
     def _number(self, label: Any, name: str) -> float:
         if not isinstance(label, numbers.Real) or not math.isfinite(label):

@@ -37,7 +37,7 @@ def add_control_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedMode
     """
     if not tokenizer.is_fast:
         raise ValueError(
-            f"{type(tokenizer).__name__} is a tokenizer in Python, which has no templates for control tokens. Open "
+            f"{type(tokenizer).__name__} is a Python-based tokenizer, which has no templates for control tokens. Open "
             "the fast tokenizer of the same model with AutoTokenizer."
         )
     set_padding(tokenizer)

@@ -154,7 +154,9 @@ def _shards(sources: Sequence[str | os.PathLike], name: str | None, split: str) 
         if _is_hub_name(source):
             hub_shards += _hub_shards(source, name, split)
         elif name is not None:
-            raise ValueError(f"{source} is no data set of the hub and has no configuration {name}. Leave name out.")
+            raise ValueError(
+                f"{source} is not a data set of the hub, so it has no configuration {name}. Leave name out."
+            )
         else:
             files += _find_files(os.path.abspath(source))
     return [*_file_shards(_once(files)), *hub_shards]
@@ -171,7 +173,7 @@ def _hub_shards(source: str, name: str | None, split: str) -> list[HubShard]:
         builder = load_dataset_builder(source, name)
     except (DatasetNotFoundError, ConnectionError) as error:
         raise ValueError(
-            f"{source} is no file or folder, and as a data set of the hub it cannot be read: {error}"
+            f"{source} is not a file or folder, and it cannot be read as a data set of the hub: {error}"
         ) from error
     rows = _hub_rows(source, name, split, builder.hash)
     return [HubShard(source, name, split, builder.hash, index, rows.num_shards) for index in range(rows.num_shards)]
@@ -273,8 +275,8 @@ def _checked_kind(path: str) -> str:
     kind, ending = _kind(path), os.path.splitext(path)[1]
     if kind is None:
         raise ValueError(
-            f"{path} is of an unknown kind. The files of a corpus end in {', '.join(KINDS)}, all but .parquet also "
-            f"with {', '.join(COMPRESSIONS)} after it."
+            f"{path} has an unknown file type. The files of a corpus end in {', '.join(KINDS)}; all but .parquet may "
+            f"be compressed ({', '.join(COMPRESSIONS)})."
         )
     if ending in COMPRESSIONS and COMPRESSIONS[ending] not in fsspec.available_compressions():
         raise ValueError(f"{path} cannot be unpacked without the package zstandard: pip install zstandard")
@@ -320,7 +322,7 @@ def _text_of(row: dict, text_column: str, place: str) -> str:
     text = row[text_column]
     if text is not None and not isinstance(text, str):
         raise ValueError(
-            f"{place}: column {text_column} holds {text!r}, which is no text. Name the column of the text."
+            f"{place}: column {text_column} holds {text!r}, which is not text. Name the column of the text."
         )
     return text or ""
 

@@ -22,9 +22,11 @@ def read_file(path: Path) -> Dataset:
     """
     builder = next(builder for ending, builder in FILE_BUILDERS.items() if path.name.endswith(ending))
     if "::" in str(path):
-        raise ValueError(f'{path} has "::" in its name, by which `datasets` means a file within another. Rename it.')
+        raise ValueError(f'{path} has "::" in its name, which `datasets` reads as a file within another. Rename it.')
     if path.name.endswith(".gz") and ("[" in str(path) or "]" in str(path)):
-        raise ValueError(f'{path} has "[" or "]" in its name, where `datasets` reads no compressed file. Rename it.')
+        raise ValueError(
+            f'{path} has "[" or "]" in its name, so `datasets` cannot read it as a compressed file. Rename it.'
+        )
     if builder != "parquet":
         _check_encoding(path)
     # pandas would read a text such as "None" or "NA" as missing.
@@ -55,7 +57,7 @@ def _check_encoding(path: Path) -> None:
             f"for example with `iconv -f LATIN1 -t UTF-8` if that is what it is."
         ) from error
     except (EOFError, OSError, zlib.error) as error:
-        raise ValueError(f"{path} is not the gzip file that its name says ({error}). Compress it again.") from error
+        raise ValueError(f"{path} is not a valid gzip file ({error}). Compress it again.") from error
 
 
 def _unreadable(path: Path, builder: str, error: BaseException) -> str:
@@ -88,7 +90,7 @@ def _wrong_with(line: str) -> str | None:
     try:
         json.dumps(row, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError as error:
-        return f"half of a surrogate pair, {error.object[error.start]!a}, is no character"
+        return f"the unpaired surrogate {error.object[error.start]!a} is not a character"
     return None
 
 

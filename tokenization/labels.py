@@ -26,8 +26,8 @@ def without_blanks(rows: Dataset, column: str, source: str, *, optional: bool) -
     if not hasattr(rows.features[column], "dtype") or isinstance(rows.features[column], list):
         raise ValueError(
             f"Column {column!r} of {source} holds lists, objects or values of several types, such as "
-            f"{rows[0][column]!r} in row 0; a label is one text or one number. Name another column, or write one "
-            "value a row."
+            f"{rows[0][column]!r} in row 0; a label is a single text or number. Name another column, or write one "
+            "value per row."
         )
     missing = [label for label in rows.unique(column) if is_missing(label)]
     if missing and not optional:
@@ -35,8 +35,8 @@ def without_blanks(rows: Dataset, column: str, source: str, *, optional: bool) -
         count = sum(map(is_missing, labels))
         row = first_row(labels, is_missing)
         raise ValueError(
-            f"Row {row} of {source} (the first is 0) has no label: its column {column!r} holds {labels[row]!r}. To "
-            f"train and to evaluate, every row needs one; {count} of {len(labels)} have none. Label or remove them."
+            f"Row {row} of {source} (the first is 0) has no label: its column {column!r} holds {labels[row]!r}. Every "
+            f"row needs one for training and evaluation; {count} of {len(labels)} have none. Label or remove them."
         )
     if any(label is not None for label in missing):
         rows = rows.map(_none_for_missing, fn_kwargs={"column": column}, input_columns=column, batched=True)

@@ -81,13 +81,17 @@ def check_file(what: str, path: Path) -> None:
     if not path.is_file():
         raise ValueError(f"{what} {path} does not exist. Pass the path of a file.")
     if not path.name.endswith(tuple(FILE_BUILDERS)):
-        raise ValueError(f"{what} {path} is of an unknown kind. Pass a file that ends in {', '.join(FILE_BUILDERS)}.")
+        raise ValueError(
+            f"{what} {path} has an unknown file type. Pass a file that ends in {', '.join(FILE_BUILDERS)}."
+        )
 
 
 def _check_labels_wanted(traversal: str, regression: bool, num_labels: int | None) -> None:
     if traversal == "multiple_choice" and (regression or num_labels is not None):
         name = "regression" if regression else "num_labels"
-        raise ValueError(f"`{name}` does not go with multiple_choice, whose label is the index of the right choice.")
+        raise ValueError(
+            f"`{name}` does not apply to multiple_choice, whose label is the index of the right choice. Leave it out."
+        )
     if regression and num_labels is not None:
         raise ValueError("`num_labels` counts classes, and `regression` has none. Leave one of them out.")
 
@@ -107,7 +111,7 @@ def _find_label_names(
         names = class_names(splits["train"].unique(column), num_labels, source)
     else:
         raise ValueError(
-            "There is no train file whose labels would name the classes. Pass one, or `label_names`, such as those of "
+            "The classes are unknown without the labels of a train file. Pass one, or `label_names`, such as those of "
             "the model's `config.id2label`."
         )
     if num_labels not in (None, len(names)):

@@ -260,7 +260,7 @@ def _load_from_folder(task: Task, data_dir: Path) -> dict[str, list[tuple[str, D
 
 def _wanted_files(task: Task) -> str:
     stems = [stem for split in task.splits for stem in _part_stems(task, split)]
-    return f"files named {', '.join(stems)} (those that there are), each ending in {', '.join(FILE_BUILDERS)}"
+    return f"files named {', '.join(stems)} (at least one), each ending in {', '.join(FILE_BUILDERS)}"
 
 
 def _part_stems(task: Task, split: str) -> list[str]:
@@ -340,8 +340,8 @@ def _check_choices(rows: Dataset, task: Task, split: str) -> None:
     choices = task.columns.get("choices")
     if isinstance(choices, str) and _is_text(rows, choices):
         raise ValueError(
-            f"Column {choices!r} of split {split!r} of task {task.name!r} holds one text a row; a list of choices is "
-            "needed. A .csv file cannot hold lists: use .jsonl or .parquet, or a Task with one column per choice."
+            f"Column {choices!r} of split {split!r} of task {task.name!r} holds one text per row; a list of choices "
+            "is needed. A .csv file cannot hold lists: use .jsonl or .parquet, or a Task with one column per choice."
         )
 
 
@@ -390,8 +390,8 @@ def _split_validation(task: Task, splits: dict[str, Dataset]) -> dict[str, Datas
     rows = splits[name]
     if len(rows) <= task.held_out:
         raise ValueError(
-            f"Task {task.name!r} has no {task.train_split} file, and is then trained on what its {name} split has "
-            f"beyond {task.held_out} rows; there are {len(rows)}. Add a {task.train_split} file."
+            f"Task {task.name!r} has no {task.train_split} file, so it is trained on the rows of its {name} split "
+            f"beyond the {task.held_out} held out, but the split has only {len(rows)}. Add a {task.train_split} file."
         )
     # The same rows in the same order as scikit-learn's train_test_split in the released code.
     order = np.random.RandomState(HELD_OUT_SEED).permutation(len(rows))

@@ -37,10 +37,10 @@ NEWLINE = "\n" + END_OF_WORD
 # transformers' own tokenizer prepares text differently from the released code: GPT1Tokenizer replaces it.
 GPT1_CLASSES = ("GPT1Tokenizer", "OpenAIGPTTokenizer", "OpenAIGPTTokenizerFast")
 CUT_TEXTS = (
-    "The ids of a text end in [e], so that those of its beginning are no beginning of them: a continuation that is "
-    "cut off there lacks its first token and has [e]. To score continuations, open the tokenizer with "
-    "`add_bos_token=True`, which puts [s] before a text and nothing behind it (lm-evaluation-harness: "
-    "`--model_args add_bos_token=True,…`)."
+    "This tokenizer ends every text with [e], so the ids of a context are not a prefix of the ids of the context with "
+    "its continuation: a continuation sliced off at the context's length loses its first token and gains [e]. To "
+    "score continuations, open the tokenizer with `add_bos_token=True`, which puts [s] before a text and nothing "
+    "after it (lm-evaluation-harness: `--model_args add_bos_token=True,…`)."
 )
 ANY_WORD = "word"
 BLOCK_CHARACTERS = 1 << 16
@@ -88,7 +88,7 @@ class GPT1Tokenizer(TokenizersBackend):
         if is_own and str(unk_token) not in vocab:
             raise ValueError(
                 f"unk_token is {str(unk_token)!r}, which is not in the vocabulary. Name the token that stands for "
-                "unknown characters, in tokenizer_config.json if it is from there."
+                "unknown characters, in tokenizer_config.json if it comes from there."
             )
         self._tokenizer = Tokenizer(
             BPE(vocab=vocab, merges=merges or [], end_of_word_suffix=END_OF_WORD, unk_token=str(unk_token))
@@ -192,10 +192,27 @@ class GPT1Tokenizer(TokenizersBackend):
         With control tokens, one text becomes `[s] text [e]` and a pair `[s] a [$] b [e]`. If `add_bos_token` or
         `add_eos_token` is given, these two settings alone decide which tokens surround a text.
         """
-        if not self.has_control_tokens or self._ends_given or self.add_bos_token or self.add_eos_token:
+        if not self.has_control_tokens or self._ends_are_set:
             return super().update_post_processor()
+        self._set_control_templates()
+
+    @property
+    def _ends_are_set(self) -> bool:
+        return self._ends_given or self.add_bos_token or self.add_eos_token
+
+    def _set_control_templates(self) -> None:
         tokens = [str(self._special_tokens_map[name]) for name in CONTROL_TOKENS]
         self._tokenizer.post_processor = control_templates(self._tokenizer, tokens)
+
+    def _save_pretrained(self, *args, **kwargs) -> tuple[str, ...]:
+        # transformers saves neither setting; the template that they made would outlive them.
+        in_use = self._tokenizer.post_processor
+        if self.has_control_tokens and self._ends_are_set:
+            self._set_control_templates()
+        try:
+            return super()._save_pretrained(*args, **kwargs)
+        finally:
+            self._tokenizer.post_processor = in_use
 
     def encode(self, text, text_pair=None, **kwargs) -> list[int]:
         """As in transformers; warns once if a text's beginning is encoded after it: `[e]` ends the ids of both."""
@@ -280,8 +297,8 @@ def _prepare(backend: Tokenizer) -> None:
 def _warn_unless_split(split_special_tokens: bool | None) -> None:
     if split_special_tokens is False:
         logger.warning_once(
-            "`split_special_tokens=False` is not followed: text that spells a control token, such as [e], stays text. "
-            "Put control tokens into sequences by their ids, as TraversalCollator does."
+            "`split_special_tokens=False` is ignored: text that spells a control token, such as [e], is tokenised as "
+            "plain text. Put control tokens into sequences by their ids, as TraversalCollator does."
         )
 
 
@@ -290,7 +307,7 @@ def _check_max_length(value) -> None:
     if value is not None and not (is_number and value > 0):
         raise ValueError(
             f"model_max_length must be a positive number of tokens, not {value!r}. Correct it, in "
-            "tokenizer_config.json if it is from there."
+            "tokenizer_config.json if it comes from there."
         )
 
 
@@ -302,7 +319,7 @@ def _check_surrogates(*columns: str | list | None) -> None:
             if half:
                 name = "The text" if isinstance(column, str) else f"Text {number} of the batch"
                 raise ValueError(
-                    f"{name} holds half of a surrogate pair, {half[0]!a}, at index {half.start()}, which is no "
+                    f"{name} holds the unpaired surrogate {half[0]!a} at index {half.start()}, which is not a "
                     "character. Remove it, or read the data as UTF-8."
                 )
 
@@ -332,7 +349,9 @@ def _read_merges(path: Path, vocab: dict[str, int]) -> list[tuple[str, str]]:
     for number, line in enumerate(lines[first - 1 :], start=first):
         pair = tuple(line.split(" "))
         if len(pair) != 2:
-            raise ValueError(f"{path}, line {number}: a merge is two tokens and one space between, not {line!r}.")
+            raise ValueError(
+                f"{path}, line {number}: a merge is two tokens with one space between them, not {line!r}."
+            )
         for token in (*pair, "".join(pair)):
             if token not in vocab:
                 raise ValueError(

@@ -39,7 +39,7 @@ class CommandParser(HfArgumentParser):
             arguments, return_remaining_strings=True, look_for_args_file=False
         )
         if rest:
-            raise ValueError(f"{' '.join(map(repr, rest))} belongs to no flag. See {self.prog} --help.")
+            raise ValueError(f"Unexpected arguments: {' '.join(map(repr, rest))}. See {self.prog} --help.")
         return tuple(parsed)
 
     def write_settings(self, path: Path) -> None:
@@ -49,7 +49,7 @@ class CommandParser(HfArgumentParser):
         place = "output_dir" if "output_dir" in settings else "output_file"
         path.parent.mkdir(parents=True, exist_ok=True)
         head = (
-            f"# All settings of a run, which is repeated by: {self.prog} --config {path.name} --{place} ANOTHER\n"
+            f"# All settings of a run. Repeat it with: {self.prog} --config {path.name} --{place} ANOTHER\n"
             f"# Made with Python {platform.python_version()}, {made_with}.\n"
         )
         write_atomically(path, head + yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
@@ -57,4 +57,6 @@ class CommandParser(HfArgumentParser):
 
 def plain(value):
     """Converts an argparse value to a plain YAML value."""
+    if isinstance(value, list):
+        return [plain(item) for item in value]
     return value.value if isinstance(value, enum.Enum) else value

@@ -34,15 +34,15 @@ from .arguments import CommandParser
 class ConversionArguments:
     """What to convert, and where to."""
 
-    source: str = HfArg(help="OpenAI's release, or a folder of transformers' openai-gpt or of gpt1.")
+    source: str = HfArg(help="OpenAI's release, or an openai-gpt or gpt1 folder.")
     output_dir: str = HfArg(help="The new folder.")
     target: Literal["gpt1", "openai-gpt"] | None = HfArg(
         default=None, help="Format of the new folder. Default: gpt1, and openai-gpt for a gpt1 folder."
     )
     num_attention_heads: int = HfArg(
-        default=12, help="Attention heads of OpenAI's release, whose files do not say it."
+        default=12, help="Number of attention heads of OpenAI's release, whose files do not record it."
     )
-    overwrite: bool = HfArg(default=False, help="Replace the model that the output folder holds.")
+    overwrite: bool = HfArg(default=False, help="Overwrite a model in the output folder.")
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -60,6 +60,7 @@ from tokenization.tasks import TRAINER_PADDING, predictions_from_logits
 from tokenization.traversal import TRAVERSALS
 
 from .. import GPT1Config, GPT1Trainer, GPT1TrainingArguments, prepare_finetuning
+from ..storage.writing import atomic_file
 from ..training.launch import check_launch, end_processes
 from ..training.preparation import open_config
 from . import runs
@@ -77,24 +78,24 @@ class StartArguments(runs.ModelArguments):
 
     n_transfer: int | None = HfArg(
         default=None,
-        help="Layers that come from the checkpoint, with the embeddings: 0 is these alone, -1 nothing. "
-        "The others start afresh. Default: all.",
+        help="Layers to take from the checkpoint, with the embeddings: 0 takes only the embeddings, -1 nothing. "
+        "The others start fresh. Default: all.",
     )
     ignore_mismatched_sizes: bool = HfArg(
-        default=False, help="Start a new task head where the checkpoint's has another number of classes."
+        default=False, help="Start a new task head if the checkpoint's has another number of classes."
     )
 
     def __post_init__(self):
         if self.model is None and self.tokenizer_name is None:
             raise ValueError(
-                "There is neither a model nor a tokenizer. Pass --model to fine-tune a checkpoint, or "
+                "Neither --model nor --tokenizer_name was given. Pass --model to fine-tune a checkpoint, or "
                 "--tokenizer_name (and --config_overrides) to train a fresh model."
             )
         super().__post_init__()
         if self.model is None and self.n_transfer is not None:
             raise ValueError(
-                f"--n_transfer {self.n_transfer} is the number of layers that come from a checkpoint, but there is "
-                "none. Pass --model, or leave it out."
+                f"--n_transfer {self.n_transfer} takes layers from a checkpoint, but --model was not given. Pass "
+                "--model, or leave --n_transfer out."
             )
 
 
@@ -116,23 +117,23 @@ class DataArguments:
         default_factory=list, help="role=column pairs of your own files; label=label is the default."
     )
     num_labels: int | None = HfArg(
-        default=None, help="Number of classes of your own files. Default: found in the labels."
+        default=None, help="Number of classes of your own files. Default: inferred from the labels."
     )
     regression: bool = HfArg(default=False, help="The labels of your own files are numbers to predict.")
     max_length: int | None = HfArg(
-        default=None, help="Most tokens of a sequence. Default: the positions that the model has."
+        default=None, help="Maximum number of tokens per sequence. Default: the model's number of positions."
     )
     pad_to_multiple_of: int | None = HfArg(
         default=None, help="Pad batches to a multiple of this length, such as 8 for half precision."
     )
     max_train_samples: int | None = HfArg(
-        default=None, help="Train on so many rows only, drawn from the whole split with the seed."
+        default=None, help="Train on this many rows only, drawn from the whole split with the seed."
     )
     max_eval_samples: int | None = HfArg(
-        default=None, help="Evaluate so many rows of each split only, drawn in the same way."
+        default=None, help="Evaluate on this many rows of each split only, drawn in the same way."
     )
     max_predict_samples: int | None = HfArg(
-        default=None, help="Predict so many rows of each split only, drawn in the same way."
+        default=None, help="Predict this many rows of each split only, drawn in the same way."
     )
 
     def __post_init__(self):
@@ -160,12 +161,13 @@ class DataArguments:
     def _check_own_files(self) -> None:
         if not self.files:
             raise ValueError(
-                "There is no data. Pass --task with a task of the paper, or --train_file, --validation_file or "
+                "No data was given. Pass --task with a task of the paper, or --train_file, --validation_file or "
                 "--test_file with --traversal and --columns."
             )
         if self.data_dir is not None:
             raise ValueError(
-                f"--data_dir {self.data_dir} is where --task finds its files. Pass --task, or leave it out."
+                f"--data_dir {self.data_dir} holds the files of a task, but --task was not given. Pass --task, or "
+                "leave --data_dir out."
             )
         if self.traversal not in (None, *TRAVERSALS):
             self._refuse_traversal(f"is {self.traversal!r}")
@@ -210,7 +212,10 @@ def check_run(training_args: GPT1TrainingArguments) -> None:
     if not (training_args.do_train or training_args.do_eval or training_args.do_predict):
         raise ValueError("There is nothing to do. Pass --do_train, --do_eval or --do_predict.")
     if training_args.push_to_hub and not training_args.do_train:
-        raise ValueError("--push_to_hub uploads what a training made. Pass --do_train, or leave it out.")
+        raise ValueError(
+            "--push_to_hub uploads a model after training, but --do_train was not given. Pass --do_train, or leave "
+            "--push_to_hub out."
+        )
     check_launch(training_args)
     if training_args.do_train:
         runs.check_output_folder(training_args)
@@ -250,8 +255,8 @@ def check_splits(training_args: GPT1TrainingArguments, needed: dict, available: 
 def check_is_trained(config: GPT1Config, data_args: DataArguments, model_args: StartArguments) -> None:
     if model_args.n_transfer is not None:
         raise ValueError(
-            f"--n_transfer {model_args.n_transfer} gives up layers that only training can replace. Pass --do_train, "
-            "or leave it out."
+            f"--n_transfer {model_args.n_transfer} resets layers that must then be trained, but --do_train was not "
+            "given. Pass --do_train, or leave --n_transfer out."
         )
     if config.traversal is None or config.traversal != (data_args.traversal or config.traversal):
         has = "none" if config.traversal is None else f"one for {config.traversal}"
@@ -292,7 +297,7 @@ def check_rows(collator: TraversalCollator, chosen: dict[str, dict[str, Dataset]
     for use, splits in chosen.items():
         for name, rows in splits.items():
             num_examples, num_truncated = collator.check(rows, f"split {name!r}", needs_labels=use != "predict")
-            cut = f"{num_truncated} of them cut to {collator.max_length} tokens"
+            cut = f"{num_truncated} of them truncated to {collator.max_length} tokens"
             logger.info(f"{use}: {num_examples} examples of {name}, {cut}")
 
 
@@ -328,13 +333,13 @@ def predict_rows(trainer: GPT1Trainer, collator: TraversalCollator, task: Task, 
         ):
             predictions[place] = describe_prediction(task, prediction, logits)
     if labelled.any() and not labelled.all():
-        logger.info(f"{prefix}: the metrics are those of the {labelled.sum()} rows with a label, of {len(rows)}")
+        logger.info(f"{prefix}: metrics computed on the {labelled.sum()} labelled rows of {len(rows)}")
     return [predictions[place] for place in range(len(rows))], metrics
 
 
 def write_predictions(path: Path, places: np.ndarray, predictions: list[dict[str, Any]]) -> None:
     """Writes one line per row. `index` is the row's position in the split."""
-    with path.open("w", encoding="utf-8") as file:
+    with atomic_file(path) as file:
         for index, prediction in zip(places.tolist(), predictions, strict=True):
             file.write(json.dumps({"index": index, **prediction}, ensure_ascii=False) + "\n")
     logger.info(f"{len(predictions)} predictions written to {path}")
@@ -350,7 +355,6 @@ def describe_prediction(task: Task, prediction: np.generic, logits: np.ndarray) 
     return {"label": task.label_names[prediction] if task.label_names else int(prediction), "scores": scores}
 
 
-@runs.end_after_failed_push()
 def main(arguments: list[str] | None = None) -> None:
     parser = CommandParser("finetune", StartArguments, DataArguments, GPT1TrainingArguments)
     model_args, data_args, training_args = parser.read(arguments)

@@ -50,6 +50,7 @@ from .. import (
 )
 from ..inference.devices import check_device, default_device
 from ..inference.generation import join_to_prompt
+from ..storage.writing import atomic_file
 from .arguments import CommandParser
 from .models import check_model
 
@@ -59,29 +60,31 @@ class GenerationArguments:
     """Which model, which prompts, and how to go on from them."""
 
     model: str = HfArg(help="Folder or hub id of a language model with its tokenizer.")
-    prompts: list[str] = HfArg(default_factory=list, help="Texts to go on from. Default: ask for them.")
-    prompt_file: str | None = HfArg(default=None, help="File of prompts: .jsonl, or one a line.")
-    output_file: str | None = HfArg(default=None, help="Where to write the lines. Default: the terminal.")
-    batch_size: int = HfArg(default=8, help="Prompts that are continued together.")
-    max_new_tokens: int = HfArg(default=40, help="The longest continuation, in tokens.")
-    temperature: float = HfArg(default=1.0, help="Below 1 more likely tokens; 0: the most likely.")
-    top_k: int = HfArg(default=40, help="Draw from so many of the most likely tokens; 0: from all.")
-    top_p: float = HfArg(default=1.0, help="Draw from the likely tokens that have this probability.")
-    num_beams: int = HfArg(default=1, help="Continuations that are followed at a time.")
-    num_return_sequences: int = HfArg(default=1, help="Continuations of each prompt.")
-    seed: int = HfArg(default=0, help="Of what is drawn.")
-    stop: list[str] = HfArg(default_factory=list, help=r"What ends a text: strings, \n or [e].")
-    same_word: bool = HfArg(default=False, help="Go on with the word that a prompt ends in, not with a new one.")
+    prompts: list[str] = HfArg(default_factory=list, help="Texts to continue. Default: ask for them.")
+    prompt_file: str | None = HfArg(default=None, help="File of prompts: .jsonl, or text with one per line.")
+    output_file: str | None = HfArg(default=None, help="File to write the texts to. Default: the terminal.")
+    batch_size: int = HfArg(default=8, help="Prompts per batch.")
+    max_new_tokens: int = HfArg(default=40, help="Maximum length of a continuation, in tokens.")
+    temperature: float = HfArg(default=1.0, help="Below 1 favours likely tokens; 0 always takes the most likely.")
+    top_k: int = HfArg(default=40, help="Sample from this many of the most likely tokens; 0: from all.")
+    top_p: float = HfArg(default=1.0, help="Sample from the most likely tokens that together reach this probability.")
+    num_beams: int = HfArg(default=1, help="Beams of the beam search; 1: no beam search.")
+    num_return_sequences: int = HfArg(default=1, help="Continuations per prompt.")
+    seed: int = HfArg(default=0, help="Seed of the sampling.")
+    stop: list[str] = HfArg(default_factory=list, help=r"Strings that end a text, such as \n or [e].")
+    same_word: bool = HfArg(
+        default=False, help="Continue the word that a prompt ends in instead of starting a new one."
+    )
     capitals: bool = HfArg(default=False, help="Begin sentences with a capital letter.")
-    dtype: Literal["float32", "bfloat16", "int8"] = HfArg(default="float32", help="Of the weights.")
+    dtype: Literal["float32", "bfloat16", "int8"] = HfArg(default="float32", help="Data type of the weights.")
     order_weights: bool = HfArg(
-        default=False, help="Store float32 weights in the order that one text on a CPU reads them."
+        default=False, help="Reorder float32 weights to generate one text at a time faster on a CPU."
     )
     device: str | None = HfArg(default=None, help="Default: an accelerator, if there is one, else cpu.")
 
     def __post_init__(self):
         if self.prompts and self.prompt_file:
-            raise ValueError("Prompts come from --prompts or from --prompt_file, but both are given. Leave one out.")
+            raise ValueError("Both --prompts and --prompt_file were given, but only one can be used. Leave one out.")
         if self.order_weights and self.dtype != "float32":
             raise ValueError(
                 f"--order_weights is for float32 weights, but --dtype is {self.dtype}. Leave one of the two out."
@@ -124,7 +127,9 @@ def open_model(args: GenerationArguments) -> tuple[PreTrainedModel, PreTrainedTo
 
 def read_prompts(path: Path) -> list[str]:
     if not path.is_file():
-        raise ValueError(f"--prompt_file {path} is no file. Give a file with a prompt a line, or a .jsonl file.")
+        raise ValueError(
+            f"--prompt_file {path} is not a file. Pass a text file with one prompt per line, or a .jsonl file."
+        )
     lines = path.read_text(encoding="utf-8").splitlines()
     prompts = [
         prompt_of(line, f"{path}, line {number}") if path.suffix == ".jsonl" else line
@@ -132,7 +137,7 @@ def read_prompts(path: Path) -> list[str]:
         if line.strip()
     ]
     if not prompts:
-        raise ValueError(f"--prompt_file {path} has no prompt. Write one a line.")
+        raise ValueError(f"--prompt_file {path} has no prompts. Write one per line.")
     return prompts
 
 
@@ -142,7 +147,7 @@ def prompt_of(line: str, place: str) -> str:
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f'{place} must be an object such as {{"prompt": "it was"}}, but is {line}.') from error
     if not isinstance(prompt, str):
-        raise ValueError(f'{place}: "prompt" must be a text, but is {prompt!r}.')
+        raise ValueError(f'{place}: "prompt" must be a string, but is {prompt!r}.')
     return prompt
 
 
@@ -188,7 +193,7 @@ class TalkStreamer(BaseStreamer):
 def talk(model, tokenizer, args: GenerationArguments) -> None:
     """Reads prompts from the terminal until an empty line or the end of the input."""
     can_stream = args.num_beams == args.num_return_sequences == 1
-    print("Type a text to go on from; an empty line ends.")
+    print("Type a text to continue; an empty line quits.")
     while prompt := read_line():
         streamer = TalkStreamer(tokenizer, prompt, args) if can_stream else None
         try:
@@ -218,6 +223,6 @@ def main(arguments: list[str] | None = None) -> None:
         talk(model, tokenizer, args)
         return
     with ExitStack() as stack:
-        file = stack.enter_context(open(args.output_file, "w", encoding="utf-8")) if args.output_file else sys.stdout
+        file = stack.enter_context(atomic_file(args.output_file)) if args.output_file else sys.stdout
         for record in records(model, tokenizer, prompts, args):
             print(json.dumps(record, ensure_ascii=False), file=file, flush=True)

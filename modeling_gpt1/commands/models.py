@@ -35,35 +35,38 @@ def check_model(flag: str, name: str | None, files: tuple[str, ...] = MODEL) -> 
     path = Path(name)
     if path.is_dir():
         inside = sorted(found.parent.name for found in path.glob(f"*/{files[0]}"))
-        hint = f" Its folders {', '.join(inside[:5])} have one." if inside else ""
+        hint = f" Its subfolders {', '.join(inside[:5])} have one." if inside else ""
         raise ValueError(f"{flag} {name} is a folder without {files[0]}.{hint} Pass a folder with one, or a hub id.")
     if path.exists():
-        raise ValueError(f"{flag} {name} is a file. Pass the folder with a {files[0]}, or a hub id.")
+        raise ValueError(f"{flag} {name} is a file. Pass the folder that holds {files[0]}, or a hub id.")
     if HUB_ID.fullmatch(name) is None:
-        near = similar(path, " There is {}.")
+        near = similar(path, " Did you mean {}?")
         raise ValueError(f"{flag} {name} does not exist.{near} Pass a folder, or a hub id such as owner/name.")
     if not any(isinstance(try_to_load_from_cache(name, file), str) for file in files):
         ask_hub(flag, name, files)
 
 
 def ask_hub(flag: str, name: str, files: tuple[str, ...]) -> None:
-    what = f"{flag} {name}: there is no such folder{similar(Path(name), ' (but {})')},"
+    what = f"{flag} {name}: there is no such folder{similar(Path(name), ' (did you mean {}?)')},"
     try:
         get_hf_file_metadata(hf_hub_url(name, files[0]), timeout=SECONDS)
     except OfflineModeIsEnabled:
-        reason = "and HF_HUB_OFFLINE forbids to ask the hub. Pass a folder, or unset it."
+        reason = "and HF_HUB_OFFLINE blocks access to the hub. Pass a folder, or unset it."
     except GatedRepoError:
-        reason = "and the model of the hub is gated. Ask for access on its page, and log in with `hf auth login`."
+        reason = "and the model on the hub is gated. Request access on its page, and log in with `hf auth login`."
     except RepositoryNotFoundError:
-        reason = "and the hub has no such model for you. Correct the id, or log in with `hf auth login`."
+        reason = "and the hub has no such model that you can access. Correct the id, or log in with `hf auth login`."
     except EntryNotFoundError:
         if files != MODEL:  # the repository may have one of the other files
             return
-        reason = f"and the hub's repository has no {files[0]}. Pass a model."
+        reason = f"and the repository on the hub has no {files[0]}. Pass the id of a model."
     except HfHubHTTPError as error:
-        reason = f"and the hub answers with status {error.response.status_code}. Try again later, or pass a folder."
+        status = error.response.status_code
+        is_refusal = status in (401, 403)
+        remedy = "Log in with `hf auth login` and a token with read access" if is_refusal else "Try again later"
+        reason = f"and the hub answered with status {status}. {remedy}, or pass a folder."
     except HTTPError as error:
-        reason = f"and the hub ({constants.ENDPOINT}) cannot be reached: {error}. Pass a folder, or connect."
+        reason = f"and the hub ({constants.ENDPOINT}) cannot be reached: {error}. Pass a folder, or connect to it."
     else:
         return
     raise ValueError(f"{what} {reason}")

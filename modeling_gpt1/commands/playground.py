@@ -35,10 +35,10 @@ class PlaygroundArguments:
         default_factory=lambda: ["openai-community/openai-gpt"],
         help="Folders or hub ids to choose from; the first one is opened.",
     )
-    only_listed: bool = HfArg(default=False, help="Open no other models than those of --models.")
+    only_listed: bool = HfArg(default=False, help="Open only the models of --models.")
     server_name: str = HfArg(default="127.0.0.1", help="Address to listen on; 0.0.0.0 for all.")
     server_port: int | None = HfArg(default=None, help="Port. Default: the first free one from 7860.")
-    write_space: str | None = HfArg(default=None, help="Write the files of a Space into this new folder and end.")
+    write_space: str | None = HfArg(default=None, help="Write the files of a Space into this new folder and exit.")
 
 
 def main(arguments: list[str] | None = None) -> None:

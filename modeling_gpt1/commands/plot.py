@@ -48,19 +48,19 @@ PANELS = (
 class PlotArguments:
     """What to draw, and where to."""
 
-    output_file: str = HfArg(default="curves.png", help="The picture: .png, .svg or .pdf.")
-    x: Literal["tokens", "steps"] = HfArg(default="tokens", help="What the curves are drawn against.")
+    output_file: str = HfArg(default="curves.png", help="File of the picture: .png, .svg or .pdf.")
+    x: Literal["tokens", "steps"] = HfArg(default="tokens", help="Horizontal axis of the curves.")
 
 
 def read_run(folder: Path) -> list[dict]:
     """The records of a run's log, from the folder's state or its newest checkpoint's, whichever has more."""
     if not folder.is_dir():
-        raise ValueError(f"{folder} is no folder. Give the output folders of runs.")
+        raise ValueError(f"{folder} is not a folder. Pass the output folders of runs.")
     folders = filter(None, (folder, get_last_checkpoint(folder)))
     paths = [path for folder in folders if (path := Path(folder, "trainer_state.json")).exists()]
     if not paths:
         raise ValueError(
-            f"{folder} has no log: neither trainer_state.json nor a checkpoint with one. Give the `--output_dir` of a "
+            f"{folder} has no log: neither trainer_state.json nor a checkpoint with one. Pass the `--output_dir` of a "
             "run."
         )
     return max(map(read_state, paths), key=lambda state: state["global_step"])["log_history"]
@@ -70,7 +70,9 @@ def read_state(path: Path) -> dict:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}. Remove it, and a checkpoint's log is read.") from error
+        raise ValueError(
+            f"{path} is not valid JSON: {error}. Remove it to use the log of a checkpoint instead."
+        ) from error
 
 
 def names_of(folders: list[Path]) -> list[str]:
@@ -97,8 +99,8 @@ def draw(runs: dict[str, list[dict]], x: str):
     curves = {panel: of_runs for panel, of_runs in curves.items() if any(of_runs)}
     if not curves:
         raise ValueError(
-            f"Nothing has been logged yet by {', '.join(runs)}. A run logs every --logging_steps updates, 500 unless "
-            "said."
+            f"Nothing has been logged yet by {', '.join(runs)}. A run logs every --logging_steps updates, 500 by "
+            "default."
         )
     columns = min(len(curves), 2)
     rows = math.ceil(len(curves) / columns)

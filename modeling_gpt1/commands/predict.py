@@ -40,6 +40,7 @@ from tokenization.files import read_file
 from tokenization.own_files import check_columns, check_file
 
 from ..inference.devices import check_device, default_device
+from ..storage.writing import atomic_file
 from ..training.preparation import open_config
 from .arguments import CommandParser
 from .finetune import parse_columns
@@ -54,13 +55,15 @@ class PredictionArguments:
     """Which model, which rows, and where to write."""
 
     file: str = HfArg(help="The rows: a .jsonl, .jsonl.gz, .csv or .parquet file.")
-    model: str | None = HfArg(default=None, help="The fine-tuned model: folder or hub id; also without the flag.")
-    output_file: str | None = HfArg(default=None, help="Where to write: .jsonl or .csv. Default: the terminal.")
-    columns: list[str] = HfArg(default_factory=list, help="role=column pairs. Default: those of the fine-tuning.")
-    max_length: int | None = HfArg(
-        default=None, help="Most tokens of a sequence. Default: the positions that the model has."
+    model: str | None = HfArg(
+        default=None, help="The fine-tuned model: folder or hub id. The flag itself may be left out."
     )
-    batch_size: int = HfArg(default=32, help="Rows that are computed together.")
+    output_file: str | None = HfArg(default=None, help="Where to write: .jsonl or .csv. Default: the terminal.")
+    columns: list[str] = HfArg(default_factory=list, help="role=column pairs. Default: those used for fine-tuning.")
+    max_length: int | None = HfArg(
+        default=None, help="Maximum number of tokens per sequence. Default: the model's number of positions."
+    )
+    batch_size: int = HfArg(default=32, help="Rows per batch.")
     tokenizer_name: str | None = HfArg(
         default=None, help="Tokenizer: folder or hub id. Default: the one beside the model."
     )
@@ -72,7 +75,7 @@ class PredictionArguments:
         check_file("--file", Path(self.file))
         if self.output_file is not None and not self.output_file.endswith(ENDINGS):
             raise ValueError(
-                f"--output_file {self.output_file} is of an unknown kind. Pass a name that ends in "
+                f"--output_file {self.output_file} has an unknown file type. Pass a name that ends in "
                 f"{' or '.join(ENDINGS)}."
             )
         if self.output_file is not None and not Path(self.output_file).parent.is_dir():
@@ -176,7 +179,6 @@ def write_csv(records: Iterator[dict], file, class_names: list[str] | None, is_r
         elif of_classes is not None:
             record["scores"] = " ".join(map(str, of_classes))
         writer.writerow(record)
-        file.flush()
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -185,7 +187,7 @@ def main(arguments: list[str] | None = None) -> None:
     args, positional = parser.read(arguments)
     args.model = positional.folder or args.model
     if args.model is None:
-        raise ValueError("There is no model. Write its folder or hub id after `gpt1 predict`.")
+        raise ValueError("No model was given. Write its folder or hub id after `gpt1 predict`.")
     check_model("--model", args.model)
     check_model("--tokenizer_name", args.tokenizer_name, TOKENIZER)
     rows = read_file(Path(args.file))
@@ -196,7 +198,7 @@ def main(arguments: list[str] | None = None) -> None:
     if args.output_file is None:
         write_jsonl(records, sys.stdout)
         return
-    with open(args.output_file, "w", encoding="utf-8", newline="") as file:
+    with atomic_file(args.output_file) as file:
         if args.output_file.endswith(".csv"):
             write_csv(records, file, predictor.class_names, predictor.config.is_regression)
         else:

@@ -52,6 +52,7 @@ from .. import (
     GPT1PretrainingTrainer,
     SampleCallback,
 )
+from ..hub.card import NUM_EVALUATED
 from ..storage.writing import publish_files
 from ..training.checkpoint import INCOMPLETE_DIR
 from ..training.launch import check_launch, end_processes
@@ -70,34 +71,36 @@ class CorpusArguments:
     validation_files: list[str] = HfArg(
         default_factory=list, help="Files, folders or patterns of files to measure perplexity on."
     )
-    dataset_name: str | None = HfArg(default=None, help="Instead of files: a data set of the hub.")
+    dataset_name: str | None = HfArg(default=None, help="Data set of the hub to use instead of files.")
     dataset_config_name: str | None = HfArg(default=None, help="Configuration of that data set.")
     train_split: str = HfArg(default="train", help="Split of that data set to train on.")
     validation_split: str | None = HfArg(default=None, help="Split of that data set to measure perplexity on.")
     text_column: str = HfArg(default="text", help="Column of the text, where a row is a document.")
     fix_text: bool = HfArg(default=False, help="Clean the text with ftfy, as the paper does.")
-    mix_documents: bool = HfArg(default=False, help="Let a block go on into the next document.")
-    block_length: int | None = HfArg(
-        default=None, help="Tokens of a block. Default: the positions that the model has."
-    )
+    mix_documents: bool = HfArg(default=False, help="Let a block continue into the next document.")
+    block_length: int | None = HfArg(default=None, help="Tokens per block. Default: the model's number of positions.")
     streaming: bool = HfArg(
         default=False, help="Tokenise while training and store no training blocks; needs --max_steps."
     )
-    shuffle_buffer: int = HfArg(default=10_000, help="Blocks of a stream among which one is drawn.")
+    shuffle_buffer: int = HfArg(default=10_000, help="Size of the buffer, in blocks, that shuffles a stream.")
     preprocessing_num_workers: int | None = HfArg(
         default=None, help="Processes that tokenise. Default: one, with a thread per core."
     )
     max_eval_blocks: int | None = HfArg(
-        default=None, help="Blocks, evenly spaced, of the evaluations while training; the last one takes all."
+        default=None, help="Evenly spaced blocks to evaluate on during training; the last evaluation uses all."
     )
 
     def __post_init__(self):
         if bool(self.train_files) == (self.dataset_name is not None):
-            given = f"both --train_files and --dataset_name {self.dataset_name}" if self.train_files else "neither"
-            raise ValueError(f"One source of text is needed, --train_files or --dataset_name; there is {given}.")
+            given = (
+                f"both --train_files and --dataset_name {self.dataset_name} were"
+                if self.train_files
+                else "neither was"
+            )
+            raise ValueError(f"One source of text is needed, --train_files or --dataset_name, but {given} given.")
         if self.train_files and (self.dataset_config_name or self.validation_split):
             flag = "dataset_config_name" if self.dataset_config_name else "validation_split"
-            raise ValueError(f"--{flag} belongs to --dataset_name, which is missing. Leave it out.")
+            raise ValueError(f"--{flag} is used only with --dataset_name, which was not given. Leave it out.")
 
     @property
     def train_source(self) -> dict:
@@ -122,8 +125,8 @@ class CorpusArguments:
 class StartArguments(runs.ModelArguments):
     """What training starts from, and what the card says of it."""
 
-    num_merges: int = HfArg(default=40_000, help="Merges of the BPE, where one is trained.")
-    prompts: list[str] = HfArg(default_factory=lambda: ["it was"], help="Texts that are continued at each evaluation.")
+    num_merges: int = HfArg(default=40_000, help="Number of merges, if a BPE is trained.")
+    prompts: list[str] = HfArg(default_factory=lambda: ["it was"], help="Texts to continue at each evaluation.")
     language: str = HfArg(default="en", help="Language of the text, for the model card.")
 
 
@@ -132,7 +135,7 @@ def check_run(corpus_args: CorpusArguments, training_args: GPT1PretrainingArgume
     check_launch(training_args)
     runs.check_output_folder(training_args)
     if corpus_args.streaming and training_args.max_steps <= 0:
-        raise ValueError("--streaming has no end that is known beforehand. Pass the number of updates as --max_steps.")
+        raise ValueError("--streaming reads text of unknown length. Pass the number of updates as --max_steps.")
     if corpus_args.validation_source is None and training_args.eval_strategy != "no":
         raise ValueError(
             f"--eval_strategy {training_args.eval_strategy.value} needs held-out text. Pass --validation_files or "
@@ -191,7 +194,7 @@ def prepare_blocks(
     counts = count_blocks(blocks, length)
     logger.info(
         f"{split}: {counts.tokens:,} tokens in {counts.rows:,} blocks, {counts.short_rows:,} of them shorter than "
-        f"{length}; {counts.left_out_tokens:,} tokens left out, each a document of its own"
+        f"{length}; {counts.left_out_tokens:,} tokens left out, each the only token of its document"
     )
     return blocks
 
@@ -202,12 +205,18 @@ def evenly_spaced(blocks: Dataset, limit: int | None) -> Dataset:
     return blocks.select([index * len(blocks) // limit for index in range(limit)])
 
 
+def note_blocks(trainer: GPT1PretrainingTrainer, num_blocks: int) -> None:
+    """Writes to the log how many blocks the new evaluations took, as the card shows them in one table."""
+    for record in trainer.state.log_history:
+        if "eval_loss" in record:
+            record.setdefault(NUM_EVALUATED, num_blocks)
+
+
 def make_samples(prompts: list[str], tokenizer: GPT1Tokenizer, model: PreTrainedModel) -> SampleCallback:
     longest = max(map(len, tokenizer(prompts, add_special_tokens=False)["input_ids"]))
     return SampleCallback(tokenizer, prompts, max_new_tokens=min(40, model.config.max_position_embeddings - longest))
 
 
-@runs.end_after_failed_push()
 def main(arguments: list[str] | None = None) -> None:
     parser = CommandParser("pretrain", StartArguments, CorpusArguments, GPT1PretrainingArguments)
     model_args, corpus_args, training_args = parser.read(arguments)
@@ -237,7 +246,10 @@ def main(arguments: list[str] | None = None) -> None:
     runs.keep_settings(parser, training_args)
     runs.train(trainer)
     if validation_blocks is not None:
-        runs.keep_metrics(trainer, "eval", trainer.evaluate(validation_blocks))
+        note_blocks(trainer, len(trainer.eval_dataset))
+        metrics = trainer.evaluate(validation_blocks)
+        note_blocks(trainer, len(validation_blocks))
+        runs.keep_metrics(trainer, "eval", metrics)
         trainer.save_state()  # includes this evaluation
     runs.publish(
         trainer,

@@ -37,7 +37,7 @@ from pathlib import Path
 from datasets import disable_progress_bars
 
 from ..reproduction.arguments import FINETUNE_FLAG, ReproduceArguments, as_settings
-from ..reproduction.cells import end_commands_on_termination
+from ..reproduction.cells import commands_end_on_termination
 from ..reproduction.grid import run_grid
 from .arguments import CommandParser
 from .models import check_model
@@ -56,12 +56,13 @@ def parse_arguments(command_line: list[str]) -> tuple[ReproduceArguments, Comman
 def main(arguments: list[str] | None = None) -> None:
     """Exits with status 1 if a cell failed."""
     command_line = sys.argv[1:] if arguments is None else arguments
-    end_commands_on_termination()
     disable_progress_bars()
     args, parser = parse_arguments(command_line)
     if not args.only_report:
         check_model("--model", args.model)
         check_model("--lstm_model", args.lstm_model)
         parser.write_settings(Path(args.output_dir, "run.yaml"))
-    if status := run_grid(args, ["gpt1", "reproduce", *command_line]):
+    with commands_end_on_termination():
+        status = run_grid(args, ["gpt1", "reproduce", *command_line])
+    if status:
         sys.exit(status)

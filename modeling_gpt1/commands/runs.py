@@ -4,20 +4,16 @@ import ast
 import dataclasses
 import logging
 import math
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import transformers
 from huggingface_hub.errors import StrictDataclassError
-from transformers import PreTrainedConfig, Trainer, TrainingArguments
+from transformers import PreTrainedConfig, Trainer, TrainerCallback, TrainingArguments
 from transformers.hf_argparser import HfArg
 
 from .. import GPT1Config, GPT1LSTMConfig
-from ..hub.push import PushError
 from ..training.checkpoint import checkpoint_to_resume
 from ..training.divergence import DivergenceError, advice
 from .arguments import CommandParser
@@ -41,14 +37,15 @@ class ModelArguments:
     )
     model_type: str | None = HfArg(
         default=None,
-        help=f"Of a fresh model: {' or '.join(CONFIG_CLASSES)}. Default: the first.",
+        help=f"Model type of a fresh model: {' or '.join(CONFIG_CLASSES)}. Default: the first.",
         metadata={"choices": list(CONFIG_CLASSES)},
     )
     tokenizer_name: str | None = HfArg(
         default=None, help="Tokenizer: folder or hub id. Default: the one beside the model."
     )
     license: str | None = HfArg(
-        default=None, help="Licence in the model card, such as mit. Default: that of a hub model trained further."
+        default=None,
+        help="Licence in the model card, such as mit. Default: that of the model on the hub that is trained further.",
     )
 
     def __post_init__(self):
@@ -84,7 +81,9 @@ def parse_overrides(text: str, config_class: type[PreTrainedConfig] = GPT1Config
     for pair in filter(None, text.split(",")):
         name, _, value = pair.partition("=")
         if name in DERIVED_FIELDS:
-            raise ValueError(f"--config_overrides sets {name}, which the tokenizer and the data decide. Leave it out.")
+            raise ValueError(
+                f"--config_overrides sets {name}, which comes from the tokenizer and the data. Leave it out."
+            )
         if name not in known or not value:
             raise ValueError(
                 f"--config_overrides has {pair!r}; field=value is needed, with a field of {config_class.__name__} "
@@ -122,8 +121,8 @@ def check_output_folder(args: TrainingArguments) -> None:
     is_of_a_start = SETTINGS in names and names <= OF_A_START
     if args.resume_from_checkpoint is None and names and not is_of_a_start:
         raise ValueError(
-            f"--output_dir {folder} is not empty. Pass --resume_from_checkpoint auto to go on with the run that wrote "
-            "it, or another folder."
+            f"--output_dir {folder} is not empty. Pass --resume_from_checkpoint auto to resume the run that wrote it, "
+            "or pass another folder."
         )
     where_to_resume(args)
 
@@ -142,8 +141,21 @@ def keep_settings(parser: CommandParser, args: TrainingArguments, name: str = SE
         parser.write_settings(Path(args.output_dir, name))
 
 
+class ShortRunCallback(TrainerCallback):
+    """Logs a run about ten times if it would end before the first log of transformers' default.
+
+    Another value of `logging_steps` would do the same, but evaluations follow it too.
+    """
+
+    def on_step_end(self, args, state, control, **kwargs):
+        is_default = (args.logging_strategy, args.logging_steps) == ("steps", TrainingArguments.logging_steps)
+        if is_default and state.max_steps < args.logging_steps:
+            control.should_log |= state.global_step % max(1, state.max_steps // 10) == 0
+
+
 def train(trainer: Trainer) -> None:
     """Trains or resumes, and writes the model, the log and the metrics to the output folder."""
+    trainer.add_callback(ShortRunCallback())
     result = trainer.train(resume_from_checkpoint=where_to_resume(trainer.args))
     trainer.save_model(_internal_call=True)  # the push comes at the end, with all results
     trainer.save_state()
@@ -168,12 +180,3 @@ def publish(trainer: Trainer, start: str | None, **facts) -> None:
         trainer.push_to_hub(**facts)
     else:
         trainer.create_model_card(**facts)
-
-
-@contextmanager
-def end_after_failed_push() -> Iterator[None]:
-    """Ends the process with the error's text, which says what to do next. The whole run is on the disk."""
-    try:
-        yield
-    except PushError as error:
-        sys.exit(str(error))

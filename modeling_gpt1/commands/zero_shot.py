@@ -35,6 +35,7 @@ from ..inference.checkpoints import saved_checkpoints
 from ..inference.devices import check_device, default_device
 from ..inference.heuristics import Heuristic, evaluate_zero_shot, get_heuristic
 from ..inference.scoring import CausalLMScorer
+from ..storage.writing import write_atomically
 from .arguments import CommandParser
 from .models import TOKENIZER, check_model
 
@@ -46,7 +47,7 @@ class ZeroShotArguments:
     model: str | None = HfArg(
         default=None, help="A causal language model: folder or hub id. Instead of --checkpoints."
     )
-    checkpoints: str | None = HfArg(default=None, help="Output folder of a run, each of whose checkpoints is asked.")
+    checkpoints: str | None = HfArg(default=None, help="Output folder of a run whose checkpoints are all evaluated.")
     tokenizer_name: str | None = HfArg(
         default=None, help="Tokenizer: folder or hub id. Default: that of the model or run."
     )
@@ -57,28 +58,30 @@ class ZeroShotArguments:
         default=None, help="Folder with a folder per task. Default: the data sets of the hub."
     )
     split: str | None = HfArg(
-        default=None, help="Split that is asked. Default: test where it has labels, validation, train."
+        default=None, help="Split to evaluate on. Default: the first of test, validation and train that has labels."
     )
-    max_eval_samples: int | None = HfArg(default=None, help="Rows that are asked, drawn with the seed.")
+    max_eval_samples: int | None = HfArg(default=None, help="Rows to evaluate on, drawn with the seed. Default: all.")
     max_train_samples: int | None = HfArg(
-        default=None, help="Rows for CoLA's threshold and to show, drawn with the seed. Default: all."
+        default=None,
+        help="Training rows for CoLA's threshold and for few-shot examples, drawn with the seed. Default: all.",
     )
-    num_shots: int = HfArg(default=0, help="Answered rows before each row, as far as they fit.")
-    calibrate: bool = HfArg(default=False, help="Contextual calibration by the text N/A.")
-    seed: int = HfArg(default=0, help="Of the rows that are drawn.")
-    batch_tokens: int = HfArg(default=2048, help="Tokens of a batch, with padding.")
-    dtype: str = HfArg(default="float32", help="Of the weights: float32, bfloat16, float16 or auto.")
+    num_shots: int = HfArg(default=0, help="Few-shot examples before each row, as many as fit.")
+    calibrate: bool = HfArg(default=False, help="Contextual calibration with the text N/A.")
+    seed: int = HfArg(default=0, help="Seed for drawing rows.")
+    batch_tokens: int = HfArg(default=2048, help="Tokens per batch, including padding.")
+    dtype: str = HfArg(default="float32", help="Data type of the weights: float32, bfloat16, float16 or auto.")
     device: str | None = HfArg(default=None, help="Default: an accelerator, if there is one, else cpu.")
     output_file: str = HfArg(default="zero_shot.json", help="The results.")
     plot: str | None = HfArg(default=None, help="A picture of the curves: .png, .svg or .pdf.")
 
     def __post_init__(self):
         if (self.model is None) == (self.checkpoints is None):
-            given = "neither" if self.checkpoints is None else "both"
-            raise ValueError(f"One of --model and --checkpoints is needed; there is {given}.")
+            given = "neither was" if self.checkpoints is None else "both were"
+            raise ValueError(f"Exactly one of --model and --checkpoints is needed, but {given} given.")
         if self.plot is not None and self.checkpoints is None:
             raise ValueError(
-                "--plot draws curves over the checkpoints of a run, and there is none. Give --checkpoints."
+                "--plot draws curves over the checkpoints of a run, but --checkpoints was not given. Pass "
+                "--checkpoints, or leave --plot out."
             )
         if self.device is None:
             self.device = str(default_device())
@@ -102,14 +105,14 @@ class Questions:
 def load_questions(name: str, arguments: ZeroShotArguments) -> Questions:
     heuristic = get_heuristic(name)
     if heuristic.task.hub_path is None and arguments.data_dir is None:
-        raise ValueError(f"Task {name!r} is not on the hub. Pass --data_dir, a folder with a folder {name}.")
+        raise ValueError(f"Task {name!r} is not on the hub. Pass as --data_dir a folder with a subfolder {name}.")
     splits = load_task(heuristic.task, arguments.data_dir)
     split = choose_split(heuristic, splits, arguments.split)
     needs_training = heuristic.has_threshold or arguments.num_shots > 0
     train_split = heuristic.task.train_split if needs_training else split
     if train_split not in splits:
         raise ValueError(
-            f"Task {name!r} needs the split {train_split!r}, for a threshold or for rows to show, but has "
+            f"Task {name!r} needs the split {train_split!r}, for a threshold or for few-shot examples, but has "
             f"{', '.join(splits)}. Add its file."
         )
     return Questions(
@@ -241,9 +244,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(table(results[-1:]), flush=True)
         output = Path(args.output_file)
         output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(
-            json.dumps({"settings": asdict(args), "results": results}, indent=2) + "\n", encoding="utf-8"
-        )
+        write_atomically(output, json.dumps({"settings": asdict(args), "results": results}, indent=2) + "\n")
     parser.write_settings(Path(args.output_file).with_suffix(".yaml"))
     print(f"written to {args.output_file}")
     if args.plot is not None:

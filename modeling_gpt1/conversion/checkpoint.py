@@ -68,7 +68,7 @@ def convert_checkpoint(
         target = "openai-gpt" if given == "gpt1" else "gpt1"
     if target not in ("gpt1", "openai-gpt") or target == given:
         raise ValueError(
-            f"{source} is a folder of the format {given!r} and cannot be converted to {target!r}. Choose "
+            f"{source} is in the format {given!r} and cannot be converted to {target!r}. Choose "
             f"{' or '.join(repr(name) for name in ('gpt1', 'openai-gpt') if name != given)}."
         )
     check_output(source, output_dir, overwrite)
@@ -100,7 +100,7 @@ def find_format(source: Path) -> Format:
     """
     if not source.is_dir():
         raise ValueError(
-            f"{source} is no folder. Give a folder on this machine; `hf download openai-community/openai-gpt "
+            f"{source} is not a folder. Give a folder on this machine; `hf download openai-community/openai-gpt "
             "--local-dir …` fetches one from the hub."
         )
     if not (source / CONFIG_NAME).is_file():
@@ -129,8 +129,8 @@ def check_output(source: Path, output_dir: Path, overwrite: bool) -> None:
         raise ValueError(f"{output_dir} is the source itself. Pass another output folder.")
     if output_dir.resolve() == Path.cwd() or os.path.ismount(output_dir.resolve()):
         raise ValueError(
-            f"{output_dir} is the current folder or the root of a disk, which cannot be replaced by a new folder. "
-            f"Pass a folder in it, such as {output_dir / 'model'}."
+            f"{output_dir} is the current folder or the root of a disk, which cannot be replaced. Pass a folder "
+            f"inside it, such as {output_dir / 'model'}."
         )
     if output_dir.exists() and not output_dir.is_dir():
         raise ValueError(f"{output_dir} is a file. Pass another output folder.")
@@ -139,14 +139,15 @@ def check_output(source: Path, output_dir: Path, overwrite: bool) -> None:
         raise ValueError(f"{output_dir} is not empty. Pass another output folder, or `overwrite=True` to replace it.")
     if entries and not (output_dir / CONFIG_NAME).is_file():
         raise ValueError(
-            f"{output_dir} holds no model ({CONFIG_NAME} is missing), and is not replaced. Pass another output folder."
+            f"{output_dir} contains no model ({CONFIG_NAME} is missing), so it was not replaced. Pass another output "
+            "folder."
         )
     others = find_others(entries)
     if others:
         named = ", ".join(others[:MOST_NAMES]) + (f" and {len(others) - MOST_NAMES} more" * (len(others) > MOST_NAMES))
         raise ValueError(
-            f"{output_dir} holds more than a model ({named}), and is not replaced. Move that away, or pass another "
-            "output folder."
+            f"{output_dir} contains more than a model ({named}), so it was not replaced. Move the rest away, or pass "
+            "another output folder."
         )
 
 

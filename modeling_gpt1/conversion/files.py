@@ -35,5 +35,5 @@ def load_tensors(model_class: type[PreTrainedModel], config, tensors: dict[str, 
     )
     wrong = {name: sorted(keys) for name, keys in report.items() if keys}
     if wrong:
-        raise RuntimeError(f"The tensors do not fill a {model_class.__name__}: {wrong}.")
+        raise RuntimeError(f"The tensors do not match {model_class.__name__}: {wrong}.")
     return model

@@ -75,14 +75,14 @@ def read_folder(folder: Path, given: Format) -> tuple[GPT1PreTrainedModel, GPT1T
     if report["mismatched_keys"]:
         name, in_file, in_model = sorted(report["mismatched_keys"])[0]
         raise ValueError(
-            f"{folder}: {name} has the shape {list(in_file)} in the weights, but {list(in_model)} by {CONFIG_NAME}. "
-            "Give files that belong together."
+            f"{folder}: {name} has the shape {list(in_file)} in the weights, but {list(in_model)} according to "
+            f"{CONFIG_NAME}. Give files of the same model."
         )
     wrong = [f"{kind.replace('_keys', '')}: {', '.join(sorted(keys))}" for kind, keys in report.items() if keys]
     if wrong:
         raise ValueError(
-            f"{folder}: the weights are not those of {architecture}, which {CONFIG_NAME} names ({'; '.join(wrong)}). "
-            "Give files that belong together."
+            f"{folder}: the weights do not match {architecture}, the class that {CONFIG_NAME} names "
+            f"({'; '.join(wrong)}). Give files of the same model."
         )
     return model, read_tokenizer(folder, model.config)
 
@@ -91,7 +91,7 @@ def check_head(config: dict[str, Any], path: Path) -> None:
     for name, needed in DOUBLE_HEADS_NEEDED.items():
         if config.get(name, needed) != needed:
             raise ValueError(
-                f"{path}: `{name}` is {config[name]!r}, but the task head of gpt1 is the one of {needed!r}. Save the "
+                f"{path}: `{name}` is {config[name]!r}, but the task head of gpt1 supports only {needed!r}. Save the "
                 "model as OpenAIGPTLMHeadModel to convert it without its task head."
             )
 
@@ -105,7 +105,7 @@ def find_weights(folder: Path) -> list[Path]:
             shards = sorted(set(read_json(folder / index, dict).get("weight_map", {}).values()))
             missing = [shard for shard in shards if not (folder / shard).is_file()]
             if missing:
-                raise ValueError(f"{folder} lacks {', '.join(missing)}, which {index} names. Fetch them again.")
+                raise ValueError(f"{folder} lacks {', '.join(missing)}, which {index} lists. Fetch them again.")
             return [folder / shard for shard in shards]
     raise ValueError(f"{folder} has no weights: {SAFE_WEIGHTS_NAME} is needed. Fetch it again.")
 
@@ -117,8 +117,8 @@ def read_dtype(paths: list[Path]) -> torch.dtype:
         dtypes |= safetensors_dtypes(path) if path.suffix == ".safetensors" else pickle_dtypes(path)
     if len(dtypes) != 1:
         raise ValueError(
-            f"{paths[0].parent}: the weights are of {len(dtypes)} types ({', '.join(sorted(dtypes))}), but one is "
-            "needed. Save the model again with one `dtype`."
+            f"{paths[0].parent}: the weights have {len(dtypes)} dtypes ({', '.join(sorted(dtypes))}), but all must "
+            "have the same. Save the model again with one `dtype`."
         )
     return next(iter(dtypes.values()))
 
@@ -133,7 +133,7 @@ def safetensors_dtypes(path: Path) -> dict[str, torch.dtype]:
                 if dtype not in dtypes and not MASK_BUFFER.search(name):
                     dtypes[dtype] = tensors.get_tensor(name).dtype
     except SafetensorError as error:
-        raise ValueError(f"{path} is no whole safetensors file ({error}). Fetch it again.") from error
+        raise ValueError(f"{path} is not a complete safetensors file ({error}). Fetch it again.") from error
     return dtypes
 
 
@@ -145,7 +145,8 @@ def pickle_dtypes(path: Path) -> dict[str, torch.dtype]:
         weights = {name: weight for name, weight in tensors.items() if isinstance(weight, torch.Tensor)}
     except Exception as error:  # a damaged pickle can raise any error
         raise ValueError(
-            f"{path} is no whole file of weights, or holds more than weights ({type(error).__name__}). Fetch it again."
+            f"{path} is not a complete file of weights, or contains more than weights ({type(error).__name__}). Fetch "
+            "it again."
         ) from error
     types = {weight.dtype for name, weight in weights.items() if not MASK_BUFFER.search(name)}
     return {str(dtype).removeprefix("torch."): dtype for dtype in types}

@@ -43,7 +43,8 @@ SHARED_FIELDS = (
 # Our own fields, which a folder of openai-gpt keeps for the conversion back.
 KEPT_FIELDS = ("traversal", "lm_coef", "start_token_id", "delimiter_token_id", "extract_token_id")
 WITHOUT_HEAD = (
-    "Open it with GPT1Model or GPT1ForCausalLM, save that and convert it, to leave out what openai-gpt does not have."
+    "To leave out what openai-gpt does not have, open it with GPT1Model or GPT1ForCausalLM, save that and convert the "
+    "result."
 )
 
 
@@ -77,10 +78,12 @@ def find_openai_gpt_class(model: GPT1PreTrainedModel, source: str | os.PathLike)
     is_choice = traversal == "multiple_choice"
     openai_class = OpenAIGPTDoubleHeadsModel if is_choice else OpenAIGPTForSequenceClassification
     if is_choice != has_lm_head and not model.config.tie_word_embeddings:
-        fault = "needs a language-model head" if is_choice else "has no place for the language-model head"
-        raise ValueError(
-            f"{source}: {openai_class.__name__} {fault}, which is not tied to the embeddings. {WITHOUT_HEAD}"
+        fault = (
+            "needs a language-model head, but the model has neither one nor tied embeddings"
+            if is_choice
+            else "has no place for a language-model head that is not tied to the embeddings"
         )
+        raise ValueError(f"{source}: {openai_class.__name__} {fault}. {WITHOUT_HEAD}")
     return openai_class
 
 
@@ -92,14 +95,14 @@ def openai_gpt_config(config: GPT1Config, source: str | os.PathLike) -> OpenAIGP
         )
     if config.intermediate_size != 4 * config.hidden_size:
         raise ValueError(
-            f"{source}: `intermediate_size` is {config.intermediate_size}, but in openai-gpt it is 4 × `hidden_size`, "
-            f"here {4 * config.hidden_size}."
+            f"{source}: `intermediate_size` is {config.intermediate_size}, but openai-gpt needs 4 × `hidden_size`, "
+            f"which is {4 * config.hidden_size} here."
         )
     for name in ("do_layer_norm_before", "sliding_window"):
         if getattr(config, name):
             raise ValueError(
-                f"{source}: `{name}` is {getattr(config, name)}, but the blocks of openai-gpt are GPT-1's own, "
-                "without the changes of GPT-2 and GPT-3."
+                f"{source}: `{name}` is {getattr(config, name)}, but openai-gpt has only the blocks of GPT-1, without "
+                "the changes of GPT-2 and GPT-3."
             )
     kept = {name: getattr(config, name) for name in KEPT_FIELDS if getattr(config, name) is not None}
     return OpenAIGPTConfig(

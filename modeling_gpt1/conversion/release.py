@@ -37,8 +37,9 @@ def read_release(folder: Path, num_attention_heads: int = 12) -> tuple[GPT1ForCa
     config = release_config(shapes, num_attention_heads, folder / SHAPES_NAME)
     if config.vocab_size != len(tokenizer):
         raise ValueError(
-            f"{folder / ENCODER_NAME} has {len(tokenizer)} tokens, but {folder / SHAPES_NAME} embeddings of "
-            f"{config.vocab_size} (its second shape; the first is of the positions). Give the files of one release."
+            f"{folder / ENCODER_NAME} has {len(tokenizer)} tokens, but {folder / SHAPES_NAME} has embeddings for "
+            f"{config.vocab_size} (its second shape; the first is that of the positions). Give the files of one "
+            "release."
         )
     config.pad_token_id = tokenizer.pad_token_id
     tokenizer.model_max_length = config.max_position_embeddings
@@ -58,8 +59,8 @@ def read_release_tokenizer(folder: Path) -> GPT1Tokenizer:
     ]
     if foreign:
         raise ValueError(
-            f"{folder / ENCODER_NAME} has {len(foreign)} tokens that no merge of {folder / MERGES_NAME} makes, the "
-            f"first {foreign[0]!r}. Give the files of one release."
+            f"{folder / ENCODER_NAME} has {len(foreign)} tokens that no merge in {folder / MERGES_NAME} produces, the "
+            f"first being {foreign[0]!r}. Give the files of one release."
         )
     return tokenizer
 
@@ -95,8 +96,8 @@ def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     ]
     if not all(is_shape):
         raise ValueError(
-            f"{path}: entry {is_shape.index(False)} is {shapes[is_shape.index(False)]!r}, but a shape is needed, a "
-            "list of positive sizes. Fetch the file again."
+            f"{path}: entry {is_shape.index(False)} is {shapes[is_shape.index(False)]!r}, but a shape (a list of "
+            "positive sizes) is needed. Fetch the file again."
         )
     num_layers, rest = divmod(len(shapes) - 2, NUM_PER_LAYER)
     if num_layers < 1 or rest != 0:
@@ -172,8 +173,8 @@ def read_array(path: Path) -> np.ndarray:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
-        raise ValueError(f"{path} is no whole NumPy array ({error}). Fetch it again.") from error
+        raise ValueError(f"{path} is not a complete NumPy array ({error}). Fetch it again.") from error
     if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype != np.float32:
         kind = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else "an archive"
-        raise ValueError(f"{path} holds {kind}, but one row of float32 is needed. Fetch it again.")
+        raise ValueError(f"{path} holds {kind}, but a one-dimensional float32 array is needed. Fetch it again.")
     return array

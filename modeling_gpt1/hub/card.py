@@ -44,6 +44,8 @@ HYPER_PARAMETERS = (
 MOST_CLASSES, MOST_RECORDS = 20, 20
 TIMINGS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
 # Names of `evaluate` where ours are shorter.
+# Of an evaluation's record in the log: how many blocks were evaluated, if not every evaluation takes all. No metric.
+NUM_EVALUATED = "eval_blocks"
 METRIC_TYPES = {"pearson": "pearsonr"}
 # The beginning of the card that transformers writes where there is none.
 EMPTY_CARD = "This is the model card of a 🤗 transformers model that has been pushed on the Hub"
@@ -133,7 +135,7 @@ def run_card(
         others: as in [`transformers.Trainer.create_model_card`].
     """
     model = trainer.accelerator.unwrap_model(trainer.model)
-    model = model.get_base_model() if hasattr(model, "get_base_model") else model  # inside PEFT's
+    model = without_adapter(model)
     repo_id = getattr(trainer, "hub_model_id", None) or trainer.args.hub_model_id
     name = model_name or repo_id or Path(trainer.args.output_dir).resolve().name
     results = last_evaluation(trainer.state.log_history, _split_names(trainer.eval_dataset), dataset_split)
@@ -232,6 +234,11 @@ def _render(model, name: str, repo_id: str, tags: list[str], data: dict, facts: 
 
 
 # ---- Facts of the model
+
+
+def without_adapter(model):
+    """The model inside a PEFT adapter, or the model itself."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def is_task_model(model) -> bool:
@@ -339,7 +346,7 @@ def hyper_parameters_of(trainer, model) -> dict[str, Any]:
         **values,
         "mixed_precision": trainer.accelerator.mixed_precision,
         "processes": args.world_size,
-        "batch of an update": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
+        "batch size per update": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
         "updates": state.global_step,
         "epochs": round(state.epoch or 0, 2),
     }
@@ -364,6 +371,7 @@ def last_evaluation(
         if record.get("step") == records[-1].get("step"):
             metrics |= metrics_of(record)
     results = []
+    metrics.pop(NUM_EVALUATED, None)
     for key, value in metrics.items():
         name = key.removeprefix("eval_")
         of_split = next((known for known in split_names if name.startswith(f"{known}_")), None)

@@ -177,12 +177,12 @@ def explain_failure(
     remedy = find_remedy(error, repo_id)
     if not is_trained:
         return (
-            f"{repo_id} cannot be pushed to: {cause}. Nothing is lost, because nothing was trained yet. {remedy} and "
+            f"{repo_id} cannot be pushed to: {cause}. Nothing is lost, because training has not started. {remedy} and "
             "start again, or leave `push_to_hub` out and upload the result later."
         )
     return (
-        f"The push to {repo_id} failed: {cause}. Nothing is lost: the whole result lies in {folder}. {remedy} and run:"
-        f"\n{upload_command(repo_id, folder, revision)}"
+        f"The push to {repo_id} failed: {cause}. Nothing is lost: the complete result is in {folder}. {remedy} and "
+        f"run:\n{upload_command(repo_id, folder, revision)}"
     )
 
 
@@ -194,11 +194,11 @@ def find_remedy(error: Exception, repo_id: str) -> str:
     if status == 401 or isinstance(error, LocalTokenNotFoundError):
         return "Log in with `hf auth login`, or set HF_TOKEN to a token with write permission,"
     if status == 403:
-        return f"Log in with `hf auth login` and a token that may write to {repo_id}"
+        return f"Log in with `hf auth login` and a token with write access to {repo_id}"
     if "Illegal header value" in str(error):  # from httpx, before anything is sent
-        return "Give the token (HF_TOKEN, `token`) without line breaks and without blanks around it"
+        return "Remove line breaks and surrounding spaces from the token (HF_TOKEN, `token`)"
     if isinstance(error, ValueError):  # from the repository's name, or the card's metadata
-        return "Correct that (the card is README.md there)"
+        return "Correct that (the model card is README.md)"
     return "Wait until the hub answers"
 
 

@@ -20,7 +20,7 @@ def saved_checkpoints(run_folder: str | Path) -> list[dict]:
     if not steps:
         raise ValueError(
             f"{folder} has no checkpoint with a model (checkpoint-<updates>/config.json). Give the `--output_dir` of "
-            "a run that saved some, or one model by --model."
+            "a run that saved some, or one model with --model."
         )
     return [
         {"model": str(path), "step": steps[path], "tokens": tokens_seen(path)} for path in sorted(steps, key=steps.get)

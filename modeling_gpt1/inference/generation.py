@@ -37,7 +37,7 @@ class StopAtStrings(StoppingCriteria):
             ids = tokenizer(string, add_special_tokens=False, split_special_tokens=True)["input_ids"]
             if not ids:
                 raise ValueError(
-                    f"The stop string {string!r} has no token. Give a word, or '\\n' alone for a newline."
+                    f"The stop string {string!r} contains no token. Give a word, or '\\n' alone for a newline."
                 )
             self.strings.append(tokenizer.decode(ids, clean_up_tokenization_spaces=False))
         # A string that the last token completes lies within this many tokens, as each has at least one byte.
@@ -128,7 +128,8 @@ def _encode_prompts(
         shown = textwrap.shorten(prompt, SHOWN_CHARACTERS, placeholder="…")
         if not ids:
             raise ValueError(
-                f"The prompt {shown!r} has no token, but the model needs one to go on from. Give it a word."
+                f"The prompt {shown!r} contains no token, but the model needs at least one to continue from. Add a "
+                "word."
             )
         if len(ids) + max_new_tokens > positions:
             raise ValueError(

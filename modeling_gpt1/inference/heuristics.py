@@ -88,8 +88,8 @@ def _pronoun(row: Mapping) -> tuple[ScoringRequest, ...]:
     end = start + len(row["pronoun"])
     if sentence[start:end].lower() != row["pronoun"].lower():
         raise ValueError(
-            f"`pronoun_offset` {start} of the sentence {sentence!r} is the place of {sentence[start:end]!r}, not of "
-            f"the pronoun {row['pronoun']!r}. It counts characters from 0: correct the row."
+            f"`pronoun_offset` {start} of the sentence {sentence!r} points to {sentence[start:end]!r}, not to the "
+            f"pronoun {row['pronoun']!r}. It counts characters from 0: correct the row."
         )
     begins = re.search(r"(^|[.!?]['\"]?\s+)$", sentence[:start]) is not None
     candidates = (_in_place(candidate.strip(), begins) for candidate in row["candidates"])
@@ -137,8 +137,8 @@ def get_heuristic(name: str) -> Heuristic:
     plain = re.sub(r"[\s_-]", "", name.lower())
     if plain not in by_plain_name:
         raise ValueError(
-            f"Task {name!r} has no zero-shot heuristic. Those with one: {', '.join(HEURISTICS)}. For data of your own "
-            "build a Heuristic with its Task and a function from a row to its candidates."
+            f"Task {name!r} has no zero-shot heuristic. Those with one: {', '.join(HEURISTICS)}. For your own data, "
+            "build a Heuristic from a Task and a function that maps a row to its candidates."
         )
     return by_plain_name[plain]
 
@@ -217,19 +217,20 @@ def _check_options(heuristic: Heuristic, rows, train_rows, num_shots: int, calib
     if heuristic.has_threshold and (num_shots or calibrate):
         asked = "`num_shots`" if num_shots else "`calibrate`"
         raise ValueError(
-            f"{asked} was given for task {name!r}, whose heuristic has no answer in words: it compares the "
+            f"{asked} was given for task {name!r}, whose heuristic does not answer in words: it compares the "
             f"probability of a row with a threshold. Leave {asked} out."
         )
     if calibrate and not heuristic.content:
         raise ValueError(
-            f"`calibrate` was given for task {name!r}, whose candidates stand in the context and are followed by the "
-            "same words, so that they have no probability of their own to be calibrated by. Leave `calibrate` out."
+            f"`calibrate` was given for task {name!r}, whose candidates are part of the context and share one "
+            "continuation, so there is no probability of a candidate to calibrate. Leave `calibrate` out."
         )
     needed = 1 if heuristic.has_threshold else num_shots + 1 if num_shots else 0
     if needed > len(train_rows or ()):
         raise ValueError(
-            f"Task {name!r} needs at least {needed} training rows here (for the threshold, or {num_shots} to show and "
-            f"one more in place of the row that is asked for), but got {len(train_rows or ())}. Pass `train_rows`."
+            f"Task {name!r} needs at least {needed} training rows here (to choose the threshold, or {num_shots} to "
+            f"show and one spare in case the row to answer is drawn), but got {len(train_rows or ())}. Pass "
+            "`train_rows`."
         )
 
 

@@ -40,8 +40,8 @@ class GPT1Int8Quantizer(HfQuantizer):
         on_cpu = {"None", "cpu"} if default_device().type != "cpu" else {"None", "cpu", "auto"}
         if any(str(place) not in on_cpu for place in places):
             raise ValueError(
-                f"GPT1Int8Config is for the CPU, but `device_map` is {device_map}. Leave `device_map` out, or open "
-                "the model without `quantization_config`: with `dtype=torch.bfloat16` on a GPU."
+                f"GPT1Int8Config works only on the CPU, but `device_map` is {device_map}. Leave `device_map` out, or, "
+                "on a GPU, open the model with `dtype=torch.bfloat16` instead of `quantization_config`."
             )
 
     def _process_model_after_weight_loading(self, model: PreTrainedModel, **kwargs) -> PreTrainedModel:

@@ -26,6 +26,8 @@ logger = logging.get_logger(__name__)
 
 # Predicted tokens whose logits are normalised at once: 41 MiB of float32 at V = 40 478.
 CHUNK_TOKENS = 256
+# Continuations of a batch that are worth a call of the model of their own.
+ROWS_TO_SPLIT = 8
 
 
 class ScoringRequest(NamedTuple):
@@ -41,6 +43,8 @@ class ContinuationScore:
 
     token_log_probs: tuple[float, ...]
     """Natural logarithm of the probability of each predicted token."""
+    is_greedy: bool = True
+    """Whether each predicted token is the most probable one at its place."""
     num_unpredicted: int = 0
     """1 if the continuation's first token had nothing before it: no model predicts it, so it only serves the
     others as context. 0 otherwise."""
@@ -130,8 +134,8 @@ class CausalLMScorer:
         """
         if self.tokenizer is None:
             raise ValueError(
-                "Texts can only be scored with a tokenizer, and there is none. Pass `tokenizer` to CausalLMScorer, or "
-                "give token ids to `score_ids`."
+                "Scoring texts needs a tokenizer, but none was given. Pass `tokenizer` to CausalLMScorer, or give "
+                "token ids to `score_ids`."
             )
         return self.score_ids(self.encode(requests))
 
@@ -191,13 +195,13 @@ class CausalLMScorer:
         num_cut = [len(request.context) - len(context) for request, context in zip(requests, contexts, strict=True)]
         if any(num_cut):
             logger.warning(
-                f"{sum(map(bool, num_cut))} of {len(requests)} contexts lost their beginning, up to {max(num_cut)} "
-                f"tokens, to fit into {self.max_length}."
+                f"{sum(map(bool, num_cut))} of {len(requests)} contexts were cut at the beginning, by up to "
+                f"{max(num_cut)} tokens, to fit into {self.max_length} tokens."
             )
         groups = self._groups([self.start_ids + context for context in contexts], requests)
-        log_probs = self._compute(groups)
+        found = self._compute(groups)
         scores = iter(
-            ContinuationScore(log_probs.get(place, ()), num_unpredicted, cut)
+            ContinuationScore(*found.get(place, ((), True)), num_unpredicted, cut)
             for place, (cut, num_unpredicted) in enumerate(self._facts(contexts, requests, num_cut))
         )
         return [[next(scores) for _ in request.continuations] for request in requests]
@@ -206,9 +210,9 @@ class CausalLMScorer:
         longest, limit = max(map(len, request.continuations), default=0), self.max_length - len(self.start_ids)
         if longest > limit:
             raise ValueError(
-                f"Request {number} has a continuation of {longest} tokens, but the model reads at most {limit} beside "
-                f"what stands before it (`max_length` {self.max_length}, `start_ids` {len(self.start_ids)}). Shorten "
-                "the continuation, or score it in parts."
+                f"Request {number} has a continuation of {longest} tokens, but at most {limit} fit after the start "
+                f"tokens (`max_length` {self.max_length}, `start_ids` {len(self.start_ids)}). Shorten the "
+                "continuation, or score it in parts."
             )
 
     def _fit(self, request: ScoringRequest) -> list[int]:
@@ -241,9 +245,9 @@ class CausalLMScorer:
 
     # ---- The model
 
-    def _compute(self, groups: list[_Group]) -> dict[int, tuple[float, ...]]:
-        """The log-probabilities of the tokens of the continuation at each place."""
-        log_probs = {}
+    def _compute(self, groups: list[_Group]) -> dict[int, tuple[tuple[float, ...], bool]]:
+        """For the continuation at each place: its tokens' log-probabilities, and whether all are the most probable."""
+        found = {}
         shared = [group for group in groups if len(group.places) > 1]
         whole = [group for group in groups if len(group.places) == 1]
         with torch.no_grad(), _evaluating(self.model):
@@ -252,8 +256,9 @@ class CausalLMScorer:
                     places = [place for group in batch for place in group.places]
                     lengths = [len(ids) for group in batch for ids in group.continuations]
                     values = score_batch(batch).split(lengths)
-                    log_probs.update((place, tuple(v.tolist())) for place, v in zip(places, values, strict=True))
-        return log_probs
+                    for place, of_place in zip(places, values, strict=True):
+                        found[place] = tuple(of_place[:, 0].tolist()), bool(of_place[:, 1].all())
+        return found
 
     def _batches(self, groups: list[_Group]) -> Iterator[list[_Group]]:
         """Batches of groups of similar length, the longest first, so that a lack of memory shows at once."""
@@ -271,14 +276,14 @@ class CausalLMScorer:
             yield batch
 
     def _score_whole(self, batch: list[_Group]) -> torch.Tensor:
-        """Log-probabilities of all continuations' tokens, `[N]`; every row is a context and its continuation."""
+        """Scores of all continuations' tokens, `[N, 2]`; every row is a context and its continuation."""
         rows = [group.context + group.continuations[0] for group in batch]
         starts = [len(group.context) - 1 for group in batch]  # what predicts the first token
         input_ids, mask = _pad([row[:-1] for row in rows], side="right", device=self.model.device)
         first = min(starts)
         logits = self._run(input_ids, mask, keep=input_ids.shape[1] - first).logits
         positions = [range(start - first, len(row) - 1 - first) for start, row in zip(starts, rows, strict=True)]
-        return _target_log_probs(logits, positions, [group.continuations[0] for group in batch])
+        return _score_targets(logits, positions, [group.continuations[0] for group in batch])
 
     def _score_shared(self, batch: list[_Group]) -> torch.Tensor:
         """As `_score_whole`, with several continuations of each context, which is read once."""
@@ -287,7 +292,7 @@ class CausalLMScorer:
         rows = [row for row, group in enumerate(batch) for _ in group.places]
         continuations = [ids for group in batch for ids in group.continuations]
         # A context's last token predicts the first token of its continuations, whose last tokens are not read.
-        firsts = _first_log_probs(outputs.logits[:, -1], rows, continuations)
+        firsts = _score_firsts(outputs.logits[:, -1], rows, continuations)
         parts = [firsts[index : index + 1] for index in range(len(rows))]
         unread = [index for index, ids in enumerate(continuations) if len(ids) > 1]
         for chunk in self._chunks(unread, input_ids.shape[1], continuations):
@@ -302,20 +307,31 @@ class CausalLMScorer:
         return torch.cat(parts)
 
     def _chunks(self, unread: list[int], context_length: int, continuations: list[list[int]]) -> Iterator[list[int]]:
-        """Splits a batch's continuations into parts, to bound the copies of their contexts' keys and values."""
-        longest = max((len(continuations[index]) - 1 for index in unread), default=0)
-        size = max(1, self.batch_tokens // (context_length + longest))
-        return (unread[start : start + size] for start in range(0, len(unread), size))
+        """
+        Splits a batch's continuations into parts, the longest first. `batch_tokens` bounds the copies of their
+        contexts' keys and values. From `ROWS_TO_SPLIT` rows on, one of three quarters of the length begins a part.
+        """
+        chunk = []
+        for index in sorted(unread, key=lambda index: len(continuations[index]), reverse=True):
+            length = len(continuations[index]) - 1
+            longest = len(continuations[chunk[0]]) - 1 if chunk else length
+            is_full = len(chunk) >= max(1, self.batch_tokens // (context_length + longest))
+            if chunk and (is_full or len(chunk) >= ROWS_TO_SPLIT and 4 * length <= 3 * longest):
+                yield chunk
+                chunk = []
+            chunk.append(index)
+        if chunk:
+            yield chunk
 
     def _score_rests(
         self, cache: Cache, context_mask: torch.Tensor, rows: list[int], continuations: list[list[int]]
     ) -> tuple[torch.Tensor, ...]:
-        """Log-probabilities of the tokens after the first of each continuation; `context_mask [R, P]`."""
+        """Scores of the tokens after the first of each continuation; `context_mask [R, P]`."""
         input_ids, mask = _pad([ids[:-1] for ids in continuations], side="right", device=self.model.device)  # [R, S]
         cache = _select_rows(cache, torch.tensor(rows, device=self.model.device))
         logits = self._run(input_ids, torch.cat([context_mask, mask], dim=1), past_key_values=cache).logits
         targets = [ids[1:] for ids in continuations]
-        values = _target_log_probs(logits, [range(len(ids)) for ids in targets], targets)
+        values = _score_targets(logits, [range(len(ids)) for ids in targets], targets)
         return values.split(list(map(len, targets)))
 
     def _run(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, keep: int = 0, **kwargs):
@@ -365,21 +381,27 @@ def _select_rows(cache: Cache, rows: torch.Tensor) -> Cache:
     return selected
 
 
-def _first_log_probs(logits: torch.Tensor, rows: list[int], continuations: list[list[int]]) -> torch.Tensor:
-    """Log-probability of each continuation's first token, `[R]` on the CPU; `logits [B, V]` of the contexts' ends."""
+def _score_firsts(logits: torch.Tensor, rows: list[int], continuations: list[list[int]]) -> torch.Tensor:
+    """Scores of each continuation's first token, `[R, 2]` on the CPU; `logits [B, V]` of the contexts' ends."""
     first_ids = torch.tensor([ids[0] for ids in continuations], device=logits.device)
-    return logits.float().log_softmax(-1)[torch.tensor(rows, device=logits.device), first_ids].cpu()
+    return _scores_at(logits.float().log_softmax(-1), torch.tensor(rows, device=logits.device), first_ids).cpu()
 
 
-def _target_log_probs(
+def _score_targets(
     logits: torch.Tensor, positions: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
 ) -> torch.Tensor:
-    """Log-probabilities of each row's targets at its positions, row by row, `[N]` on the CPU; `logits [B, T, V]`."""
+    """Scores of each row's targets at its positions, row by row, `[N, 2]` on the CPU; `logits [B, T, V]`."""
     rows = torch.tensor([row for row, of_row in enumerate(positions) for _ in of_row], device=logits.device)
     places = torch.tensor([place for of_row in positions for place in of_row], device=logits.device)
     ids = torch.tensor([target for of_row in targets for target in of_row], device=logits.device)
     parts = []
     for chunk in torch.arange(len(ids), device=logits.device).split(CHUNK_TOKENS):
         log_probs = logits[rows[chunk], places[chunk]].float().log_softmax(-1)  # [n, V]
-        parts.append(log_probs.gather(1, ids[chunk, None])[:, 0])
+        parts.append(_scores_at(log_probs, torch.arange(len(chunk), device=logits.device), ids[chunk]))
     return torch.cat(parts).cpu()
+
+
+def _scores_at(log_probs: torch.Tensor, rows: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """Log-probability of each id, and 1 if it is the most probable of its row, `[N, 2]`; `log_probs [n, V]`."""
+    chosen, best = log_probs[rows, ids], log_probs.argmax(-1)[rows]
+    return torch.stack([chosen, (best == ids).to(chosen.dtype)], dim=1)

@@ -25,7 +25,7 @@ class BodyLimit:
             message = await receive()
             left -= len(message.get("body", b""))
             if left < 0:
-                raise HTTPException(413, f"This page takes {MOST_BYTES:,} bytes at most. Shorten the texts.")
+                raise HTTPException(413, f"This page accepts at most {MOST_BYTES:,} bytes. Shorten the texts.")
             return message
 
         await self.app(scope, receive_within, send)

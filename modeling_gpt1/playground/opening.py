@@ -87,15 +87,17 @@ class Models:
             source = self.listed[name]
             return _open_listed(name, source, last_change(source))
         if self.only_listed:
-            raise PlaygroundError(f"“{shorten(name)}” is not among the models of this page. Choose one of the list.")
+            raise PlaygroundError(f"“{shorten(name)}” is not one of this page's models. Choose one from the list.")
         if not name:
-            raise PlaygroundError("No model is named. Choose one of the list, or give the id of one of the hub.")
+            raise PlaygroundError(
+                "No model was given. Choose one from the list, or enter the id of a model on the hub."
+            )
         try:
             validate_repo_id(name)
         except HFValidationError as error:
             raise PlaygroundError(
-                f"“{shorten(name)}” is neither a model of the list nor the id of a model of the hub, which is "
-                "owner/name. Whoever serves this page can list a folder."
+                f"“{shorten(name)}” is neither in the list nor the id of a model on the hub (owner/name). The host of "
+                "this page can add a folder to the list."
             ) from error
         return _open_public(name)
 
@@ -151,14 +153,14 @@ def fetch(repo_id: str, most_weights: float = float("inf"), token: bool | None =
         weights, _ = asked_sizes(repo_id, read_config(str(Path(config).parent), repo_id))
         if weights > most_weights:
             raise PlaygroundError(
-                f"“{repo_id}” has {weights:,} weights or more; this page takes {most_weights:,} at most. Whoever "
-                "serves it can list the model."
+                f"“{repo_id}” has at least {weights:,} weights; this page accepts at most {most_weights:,}. The host "
+                "of this page can add the model to the list."
             )
         return snapshot_download(repo_id, allow_patterns=list(NEEDED_FILES), token=token)
     except PlaygroundError:
         raise
     except RepositoryNotFoundError as error:
-        raise PlaygroundError(f"The hub has no model “{repo_id}” that this page may read. Check the id.") from error
+        raise PlaygroundError(f"The hub has no model “{repo_id}” that this page can access. Check the id.") from error
     except Exception as error:
         logger.warning("%s could not be fetched", repo_id, exc_info=True)
         raise PlaygroundError(
@@ -184,7 +186,7 @@ def open_folder(folder: str, name: str) -> Opened:
     except Exception as error:  # a folder that somebody else made may fail in any way
         logger.warning("%s could not be opened", folder, exc_info=True)
         raise PlaygroundError(
-            f"“{name}” could not be opened ({type(error).__name__}). Whoever serves this page finds more in its log."
+            f"“{name}” could not be opened ({type(error).__name__}). The server's log has the details."
         ) from error
 
 
@@ -199,14 +201,14 @@ def open_heads(folder: str, name: str, config: dict) -> Opened:
         )
     if len(tokenizer) > model.config.vocab_size:
         raise PlaygroundError(
-            f"The tokenizer of “{name}” has {len(tokenizer)} tokens and the model {model.config.vocab_size} "
-            "embeddings. They must belong together: save both into the same folder after a training."
+            f"The tokenizer of “{name}” has {len(tokenizer)} tokens, but the model has {model.config.vocab_size} "
+            "embeddings. They do not belong together: save both to the same folder after training."
         )
     opened = Opened(name, model.eval().to(default_device()), tokenizer, traversal)
     if traversal is not None and None in opened.control_ids:
         raise PlaygroundError(
-            f"“{name}” has a task head, but its tokenizer has no control tokens [s], [$] and [e]. Fine-tune it with "
-            "tokenizer.add_control_tokens(model) and save the tokenizer with the model."
+            f"“{name}” has a task head, but its tokenizer has no control tokens [s], [$] and [e]. Call "
+            "tokenizer.add_control_tokens(model) before fine-tuning, and save the tokenizer with the model."
         )
     return opened
 
@@ -218,8 +220,8 @@ def read_config(folder: str, name: str) -> dict:
     config, _ = GPT1Config.get_config_dict(folder)
     if config.get("model_type") != GPT1Config.model_type:
         given = shorten(str(config.get("model_type")))
-        found = f"is a model of the type “{given}”" if "model_type" in config else "names no model type"
-        raise PlaygroundError(f"“{name}” {found}. This page reads gpt1, openai-gpt and gpt2 models.")
+        found = f"is a model of type “{given}”" if "model_type" in config else "does not name a model type"
+        raise PlaygroundError(f"“{name}” {found}. This page opens gpt1, openai-gpt and gpt2 models.")
     return config
 
 
@@ -229,7 +231,7 @@ def check_fields(name: str, config: dict) -> None:
         GPT1Config.from_dict(config)
     except (StrictDataclassError, ValueError) as error:
         raise PlaygroundError(
-            f"The configuration of “{name}” is none of a GPT-1: {error.__cause__ or error}"
+            f"The configuration of “{name}” is not that of a GPT-1: {error.__cause__ or error}"
         ) from error
 
 
@@ -261,7 +263,7 @@ def check_sizes(folder: str, name: str, config: dict) -> None:
             shapes += [tensors.get_slice(tensor).get_shape() for tensor in tensors.keys()]  # reads shapes only
     if not shapes:
         raise PlaygroundError(
-            f"“{name}” has no weights as safetensors. Save the model again: `save_pretrained` writes them so."
+            f"“{name}” has no safetensors weights. Save the model again: `save_pretrained` writes that format."
         )
     for asked, given, what in (
         (asked_tensors, len(shapes), "tensors"),
@@ -269,8 +271,8 @@ def check_sizes(folder: str, name: str, config: dict) -> None:
     ):
         if asked > given:
             raise PlaygroundError(
-                f"The configuration of “{name}” asks for at least {asked:,} {what}, but its files hold {given:,}. "
-                "They do not belong together: save the model again."
+                f"The configuration of “{name}” needs at least {asked:,} {what}, but its files hold {given:,}. They "
+                "do not belong together: save the model again."
             )
 
 

@@ -15,12 +15,12 @@ logger = logging.getLogger(__name__)
 PLACEHOLDERS = {
     "first": "Type or paste a text …",
     "second": "Type or paste the other text …",
-    "question": "May stay empty.",
+    "question": "Optional",
     "answers": "One answer per line, as many as you like.",
 }
 BOX_LABELS = {"question": "Question", "answers": "Answers"}
 MOST_WAITING = 32
-EMPTY = '<div class="gpt1"><p class="gpt1-faint">What the model makes of it appears here.</p></div>'
+EMPTY = '<div class="gpt1"><p class="gpt1-faint">The result appears here.</p></div>'
 
 
 def boxes_of(traversal: str | None) -> dict[str, str]:
@@ -55,7 +55,7 @@ def build_page(listed_models: list[str], only_listed: bool = False, server_name:
                 listed = gradio.Radio(names, value=names[0], label="Model", elem_id="listed")
                 wanted = gradio.Textbox(
                     label="Another model",
-                    placeholder="A model of the hub: owner/name",
+                    placeholder="A model on the hub: owner/name",
                     visible=not only_listed,
                     elem_id="model",
                 )
@@ -77,14 +77,14 @@ def build_page(listed_models: list[str], only_listed: bool = False, server_name:
                     write_button = gradio.Button("Continue", elem_id="write")
                     stop_button = gradio.Button("Stop", elem_id="stop")
                 with gradio.Accordion("How to continue", open=False):
-                    length = gradio.Slider(1, MOST_NEW_TOKENS, value=40, step=1, label="New tokens at most")
+                    length = gradio.Slider(1, MOST_NEW_TOKENS, value=40, step=1, label="Maximum new tokens")
                     temperature = gradio.Slider(
                         0,
                         MOST_TEMPERATURE,
                         value=0.7,
                         step=0.1,
                         label="Temperature",
-                        info="0: the likeliest token each time",
+                        info="0: always the most likely token",
                     )
             with gradio.Column(scale=3, min_width=320):
                 result = gradio.HTML(EMPTY, elem_id="result")
@@ -138,8 +138,8 @@ def build_page(listed_models: list[str], only_listed: bool = False, server_name:
 
 
 HEADER = """<div class="gpt1 gpt1-plain"><p style="font-size:22px;font-weight:600;margin:0">GPT-1 playground</p>
-<p class="gpt1-faint">See a text as the model reads it: the tokens of its traversal, what they cost the language-model
-head, and what the task head makes of them.</p></div>"""
+<p class="gpt1-faint">See a text as the model reads it: the tokens of its traversal, their losses under the
+language-model head, and the scores of the task head.</p></div>"""
 
 
 def show_model(opened: Opened) -> str:
@@ -204,8 +204,7 @@ def show_failure(error: Exception) -> str:
         return show_error(str(error))
     logger.error("The playground failed", exc_info=error)
     return show_error(
-        f"The model failed ({type(error).__name__}). Try another text or model; whoever serves this page finds more "
-        "in its log."
+        f"The model failed ({type(error).__name__}). Try another text or model. The server's log has the details."
     )
 
 

@@ -71,12 +71,12 @@ def check_texts(opened: Opened, boxes: dict[str, str]) -> dict[str, str | list[s
 def check_characters(part: str, text: str) -> None:
     if len(text) > MOST_CHARACTERS:
         raise PlaygroundError(
-            f"The {part} has {len(text):,} characters; this page takes {MOST_CHARACTERS:,} at most. Shorten it."
+            f"The {part} has {len(text):,} characters; this page accepts at most {MOST_CHARACTERS:,}. Shorten it."
         )
     half = re.search("[\ud800-\udfff]", text)
     if half:
         raise PlaygroundError(
-            f"The {part} holds half of a surrogate pair, {half[0]!a}, which is no character. Remove it."
+            f"The {part} contains a lone surrogate, {half[0]!a}, which is not a valid character. Remove it."
         )
 
 
@@ -95,7 +95,7 @@ def check_answers(opened: Opened, text: str) -> list[str]:
         raise PlaygroundError("There are no answers. Write at least one, each on a line of its own.")
     if len(answers) > MOST_ANSWERS:
         raise PlaygroundError(
-            f"There are {len(answers)} answers; this page takes {MOST_ANSWERS} at most. Remove some."
+            f"There are {len(answers)} answers; this page accepts at most {MOST_ANSWERS}. Remove some."
         )
     for number, answer in enumerate(answers, start=1):
         check_words(opened, f"answer {number}", answer)
@@ -196,12 +196,15 @@ def cut_note(opened: Opened, texts: dict, sequences: list[list[ShownToken]]) -> 
         for index, segment in enumerate(segments):
             kept, whole = sum(token.kind == part for token in sequences[index]), len(encode(opened, segment))
             if kept < whole:
-                name = f"answer {index + 1}" if part == "answer" else part
-                cut.append(f"of the {name} it read the first {kept} of {whole} tokens")
+                name = f"answer {index + 1}" if part == "answer" else f"the {part}"
+                cut.append(f"the first {kept} of {whole} tokens of {name}")
     if not cut:
         return []
     reader = "model" if opened.max_length == opened.model.config.max_position_embeddings else "page"
-    return [f"The {reader} reads {opened.max_length} tokens at most. The input was longer: {', '.join(cut)}."]
+    return [
+        f"The {reader} reads {opened.max_length} tokens at most. The input was longer, so it read only "
+        f"{', '.join(cut)}."
+    ]
 
 
 def titles_of(opened: Opened, num_sequences: int) -> list[str]:

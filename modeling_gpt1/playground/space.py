@@ -17,10 +17,13 @@ def write_space(folder: str, models: list[str]) -> None:
     """
     target = Path(folder)
     if target.exists():
-        raise ValueError(f"{folder} exists already. Give a new folder.")
+        raise ValueError(f"{folder} already exists. Give a new folder.")
     local = [model for model in models if Path(model).is_dir()]
     if local:
-        raise ValueError(f"{', '.join(local)} is a folder of this machine. Push it to the hub first and give its id.")
+        raise ValueError(
+            f"{', '.join(local)} is a local folder, which a Space cannot open. Push it to the hub first and give its "
+            "id."
+        )
     target.mkdir(parents=True)
     for package in (modeling_gpt1, tokenization):
         shutil.copytree(

@@ -38,7 +38,7 @@ def check_settings(max_new_tokens: float, temperature: float) -> None:
         ("temperature", temperature, 0, MOST_TEMPERATURE),
     ):
         if not isinstance(value, int | float) or not least <= value <= most:
-            raise PlaygroundError(f"The {name} must be from {least} to {most}. Set it by the slider.")
+            raise PlaygroundError(f"The {name} must be from {least} to {most}. Set it with the slider.")
 
 
 def make_prompt(opened: Opened, boxes: dict[str, str], max_new_tokens: int) -> tuple[list[int], str]:
@@ -53,7 +53,8 @@ def make_prompt(opened: Opened, boxes: dict[str, str], max_new_tokens: int) -> t
     """
     if not opened.has_lm_head:
         raise PlaygroundError(
-            "This model was saved without its language-model head, so it cannot write on. Open one with double heads."
+            "This model was saved without its language-model head, so it cannot continue a text. Open a model that "
+            "has one."
         )
     given = {box: (boxes.get(box) or "").strip() for box in BOXES[opened.traversal] if box in ("first", "question")}
     parts = {box: BOXES[opened.traversal][box] for box, text in given.items() if text or box == "first"}
@@ -67,7 +68,7 @@ def make_prompt(opened: Opened, boxes: dict[str, str], max_new_tokens: int) -> t
     room = opened.max_length - max_new_tokens - len(before) - len(after)
     words = " ".join([*["[s]"] * len(before), *parts.values(), *["[$]"] * len(after)])
     if len(ids) > room:
-        words += f", of which the last {room} of {len(ids)} tokens"
+        words += f" (only the last {room} of {len(ids)} tokens)"
     return [*before, *ids[-room:], *after], words
 
 

@@ -29,7 +29,8 @@ class ReproduceArguments:
 
     output_dir: str = HfArg(help="Cells, logs and the report; finished cells found here are kept.")
     experiments: list[str] = HfArg(
-        default_factory=lambda: list(EXPERIMENTS), help=f"Of {', '.join(EXPERIMENTS)}. Default: all."
+        default_factory=lambda: list(EXPERIMENTS),
+        help=f"Experiments to run, of {', '.join(EXPERIMENTS)}. Default: all.",
     )
     model: str | None = HfArg(default=None, help="The pre-trained Transformer: folder or hub id.")
     lstm_model: str | None = HfArg(default=None, help="The pre-trained LSTM, for the variant lstm.")
@@ -41,27 +42,29 @@ class ReproduceArguments:
         default=None, help="Folder with a folder per task. Default: the data sets of the hub."
     )
     tasks: list[str] = HfArg(
-        default_factory=lambda: list(PAPER_TASKS), help="For fine_tuning and ablations. Default: all."
+        default_factory=lambda: list(PAPER_TASKS), help="Tasks for fine_tuning and ablations. Default: all."
     )
     variants: list[str] | None = HfArg(
-        default=None, help=f"For ablations, of {', '.join(VARIANTS)}. Default: all, lstm where there is --lstm_model."
+        default=None,
+        help=f"Variants for ablations, of {', '.join(VARIANTS)}. Default: all, lstm only with --lstm_model.",
     )
-    transfer_tasks: list[str] = HfArg(default_factory=lambda: ["mnli", "race"], help="As in figure 2.")
+    transfer_tasks: list[str] = HfArg(default_factory=lambda: ["mnli", "race"], help="Tasks for layer_transfer.")
     transfer_layers: list[int] | None = HfArg(
-        default=None, help="Numbers of layers, -1 for not even the embeddings. Default: 0 to all."
+        default=None,
+        help="Numbers of layers for layer_transfer; -1 transfers nothing, 0 the embeddings. Default: 0 to all.",
     )
-    seeds: list[int] = HfArg(default_factory=lambda: [1, 2, 3], help="Of the fine-tuning runs.")
+    seeds: list[int] = HfArg(default_factory=lambda: [1, 2, 3], help="Seeds of the fine-tuning runs.")
     zero_shot_tasks: list[str] = HfArg(
-        default_factory=lambda: ["cola", "sst2", "race", "story_cloze", "dpr"], help="For zero_shot."
+        default_factory=lambda: ["cola", "sst2", "race", "story_cloze", "dpr"], help="Tasks for zero_shot."
     )
-    zero_shot_max_eval_samples: int | None = HfArg(default=None, help="Rows of each task. Default: all.")
+    zero_shot_max_eval_samples: int | None = HfArg(default=None, help="Rows per task for zero_shot. Default: all.")
     zero_shot_max_train_samples: int | None = HfArg(
-        default=None, help="Training rows that CoLA's threshold is chosen on. Default: all."
+        default=None, help="Training rows to choose CoLA's threshold on. Default: all."
     )
     title: str = HfArg(default="The paper's experiments", help="Heading of the report.")
     only_report: bool = HfArg(default=False, help="Write the report of what is finished; run nothing.")
     finetune_arguments: list[str] = HfArg(
-        default_factory=list, help="Must come last: all that follows goes to `gpt1 finetune`."
+        default_factory=list, help="Must come last: everything after it is passed to `gpt1 finetune`."
     )
 
     def __post_init__(self):
@@ -75,7 +78,7 @@ class ReproduceArguments:
         if "lstm" in self.variants and self.lstm_model is None:
             raise ValueError("The variant lstm needs a model. Pass --lstm_model, or leave lstm out of --variants.")
         if self.model is None and self._needs_model:
-            raise ValueError("There is no model. Pass --model with a pre-trained Transformer: a folder or a hub id.")
+            raise ValueError("No model was given. Pass a pre-trained Transformer as --model: a folder or a hub id.")
 
     @property
     def _needs_model(self) -> bool:
@@ -109,7 +112,7 @@ def as_settings(command_line: list[str]) -> dict[str, str | bool | list[str]]:
         own = next((flag for flag in OWN_FLAGS if flag.startswith(name)), None)  # a prefix is accepted too
         if own is not None:
             raise ValueError(
-                f"{FINETUNE_FLAG} has --{own}, which `gpt1 reproduce` gives to each cell itself. Leave it out; "
-                "`gpt1 reproduce --help` says how tasks, models, data and seeds are chosen."
+                f"{FINETUNE_FLAG} has --{own}, which `gpt1 reproduce` sets for each cell. Leave it out; `gpt1 "
+                "reproduce --help` explains how tasks, models, data and seeds are chosen."
             )
     return {name: (value if len(value) > 1 else value[0] if value else True) for name, value in values.items()}

@@ -103,9 +103,15 @@ class CellStore:
         return content
 
 
-def end_commands_on_termination() -> None:
-    """Makes SIGTERM raise an exception in this process, so that a running command ends with it."""
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+@contextmanager
+def commands_end_on_termination() -> Iterator[None]:
+    """SIGTERM raises an exception in this process, so that a running command ends with it."""
+    usual = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        # A pool of processes that is forked later could miss the signal that ends it, and would be waited for forever.
+        signal.signal(signal.SIGTERM, usual)
 
 
 def make_folder(path: Path) -> Path:
@@ -125,7 +131,7 @@ def describe_failure(error: Exception, log_path: Path) -> str:
         return f"{type(error).__name__}: {error}"
     lines = log_path.read_text(encoding="utf-8", errors="replace").splitlines()
     tail = "\n".join(f"    {line}" for line in lines[-LOG_LINES:])
-    return f"its command ended with status {error.returncode}. The end of {log_path}:\n{tail}"
+    return f"its command exited with status {error.returncode}. The end of {log_path}:\n{tail}"
 
 
 def write_json(path: Path, content: dict) -> None:

@@ -17,15 +17,16 @@ Scores = Mapping[int, float]
 Outcome = Literal["better", "worse", "level"]
 
 RULES = (
-    "Two settings differ on a task where the ranges of their seeds lie apart: the lowest score of the one above the "
-    "highest of the other. Ranges that touch, or a single seed on either side, whose spread nobody knows, are level. "
-    "The seeds tell how training varies, not how far a score on a few hundred rows is from one on other rows.",
-    "A claim holds where every comparison that it makes goes its way. It does not hold where none goes its way and at "
-    "least one goes the other way. Everything else is mixed: above all, differences that are within the seeds' range.",
-    "Zero-shot curves have no seeds. There the mean over the last third of the checkpoints is compared with the mean "
-    "over the first third, or with another model's, and a difference counts from two standard errors of a score on so "
-    "many rows. One curve varies more than another where its mean change from checkpoint to checkpoint is more than a "
-    "quarter larger.",
+    "Two settings differ on a task if the ranges of their seeds do not overlap: the lowest score of one is above the "
+    "highest of the other. Ranges that touch are level, and so is a comparison with a single seed on either side, "
+    "whose spread is unknown. Seeds show how training varies, not how much a score on a few hundred rows would change "
+    "on other rows.",
+    "A claim holds if all of its comparisons support it. It does not hold if none supports it and at least one "
+    "contradicts it. Everything else is mixed, above all differences within the range of the seeds.",
+    "Zero-shot curves have no seeds. Their mean over the last third of the checkpoints is compared with their mean "
+    "over the first third, or with another model's. A difference counts if it is at least two standard errors of a "
+    "score on that many rows. One curve varies more than another if its mean change from checkpoint to checkpoint is "
+    "more than a quarter larger.",
 )
 
 # Approximate number of training rows. Where `max_train_samples` is smaller, that number counts.
@@ -84,7 +85,7 @@ def compare(label: str, first: Scores, second: Scores) -> Comparison:
 
 def outcome_of(first: Scores, second: Scores) -> tuple[Outcome, str]:
     if min(len(first), len(second)) < 2:
-        return "level", "one seed, so of unknown spread"
+        return "level", "one seed, spread unknown"
     if min(first.values()) > max(second.values()):
         return "better", "ranges apart"
     if max(first.values()) < min(second.values()):
@@ -168,7 +169,7 @@ def pretraining_claims(table: Table5) -> list[dict]:
             none,
         ),
         claim(
-            "Without pre-training every task loses (section 5, table 5).",
+            "Without pre-training every task scores lower (section 5, table 5).",
             "Lower on all eight tasks, by 2.2 (RTE) to 51.1 (STS-B).",
             list(table.by_task("full", "without_pretraining").values()),
             none,
@@ -181,11 +182,11 @@ def auxiliary_claims(table: Table5) -> list[dict]:
     in_order = sorted(by_task, key=table.size)
     large = [by_task[column] for column in in_order if table.size(column) > LARGE]
     small = [by_task[column] for column in in_order if table.size(column) <= LARGE]
-    none = "Needs the full model and the one without the auxiliary objective on a data set of {} rows to train on."
+    none = "Needs the full model and the one without the auxiliary objective on a data set of {} training rows."
     return [
         claim(
             "The auxiliary objective helps on the larger data sets (section 5, table 5).",
-            f"Over {LARGE:,} rows to train on: QNLI +1.2, QQP +0.5, MNLI +0.7.".replace(",000", " 000"),
+            f"Over {LARGE:,} training rows: QNLI +1.2, QQP +0.5, MNLI +0.7.".replace(",000", " 000"),
             large,
             none.format("more than 100 000"),
         ),
@@ -253,7 +254,7 @@ def transfer_claims(curves: Mapping[str, Mapping[int, Scores]], num_layers: int)
     return [
         claim(
             "Transferring the embeddings alone already helps (section 5, figure 2 left).",
-            "Said in the text; the figure begins at 0 layers.",
+            "Stated in the text; the figure begins at 0 layers.",
             embeddings,
             none.format("nothing transferred, and with the embeddings alone"),
         ),
@@ -334,7 +335,7 @@ def zero_shot_claims(transformer: Mapping[str, Curve], lstm: Mapping[str, Curve]
         ),
         claim(
             "The LSTM's zero-shot performance varies more (section 5, figure 2 right).",
-            "Said in the text of the LSTM's curves.",
+            "Stated in the text about the LSTM's curves.",
             [
                 steadier(name, transformer[name], lstm[name], common[name])
                 for name in both

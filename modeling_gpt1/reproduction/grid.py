@@ -65,8 +65,8 @@ def write_reports(
     write_atomically(make_folder(store.folder) / "report.html", page(report))
     write_json(store.folder / "report.json", report)
     number = f"{len(finished)} finished cell{'' if len(finished) == 1 else 's'}"
-    others = f"; {num_others} of other settings are left out" if num_others else ""
-    return f"{store.folder / 'report.html'} and report.json tell of {number}{others}."
+    others = f"; {num_others} with other settings are left out" if num_others else ""
+    return f"{store.folder / 'report.html'} and report.json cover {number}{others}."
 
 
 def finished_cells(arguments: ReproduceArguments, cells: list[Cell], store: CellStore) -> tuple[list[dict], int]:

@@ -25,7 +25,9 @@ NO_TRAITS = {"pad_token_id", "start_token_id", "delimiter_token_id", "extract_to
 def load_config(model: str) -> PreTrainedConfig:
     folder = Path(model)
     if folder.exists() and not (folder / "config.json").is_file():
-        raise ValueError(f"{folder} is no folder with a model: it has no config.json. Pass one, or the id of a model.")
+        raise ValueError(
+            f"{folder} is not a model folder: it has no config.json. Pass a folder with one, or a hub id."
+        )
     config = AutoConfig.from_pretrained(model)
     # Opened as `gpt1 finetune` opens it, so that the fields have the names that the report knows.
     return GPT1Config.from_pretrained(model) if config.model_type == "openai-gpt" else config

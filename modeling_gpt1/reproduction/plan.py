@@ -19,10 +19,12 @@ def check_families(arguments: ReproduceArguments) -> None:
     """Raises ValueError if the report would call an LSTM a Transformer, or the reverse."""
     lstm = "gpt1-lstm"
     if arguments.model is not None and family(arguments.model) == lstm:
-        raise ValueError(f"--model {arguments.model} is an LSTM. Pass it by --lstm_model, and a Transformer here.")
+        raise ValueError(
+            f"--model {arguments.model} is an LSTM. Pass it as --lstm_model, and a Transformer as --model."
+        )
     if arguments.lstm_model is not None and family(arguments.lstm_model) != lstm:
         raise ValueError(
-            f"--lstm_model {arguments.lstm_model} is no LSTM: its model type is "
+            f"--lstm_model {arguments.lstm_model} is not an LSTM: its model type is "
             f"{load_config(arguments.lstm_model).model_type}. Pass one that was trained with --model_type {lstm}."
         )
 

@@ -41,7 +41,7 @@ ABLATION_COLUMNS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"
 
 RELEASED_MEDIAN = f"The median of ten Story Cloze runs by the released code is {STORY_CLOZE_RELEASED_MEDIAN}."
 NEEDS_SERVER = "needs a submission to the benchmark's server"
-NOT_ASKED = "not asked for"
+NOT_ASKED = "not requested"
 # ---- Tables
 
 
@@ -98,7 +98,7 @@ def table_of_results(cells: Cells, table: str) -> dict:
     return {
         "id": table,
         "title": title,
-        "caption": "Scores × 100; the paper's are of the test sets, and so are the earlier figures that it prints."
+        "caption": "Scores × 100. The paper's figures, and the earlier ones that it prints, are on the test sets."
         + (f" {RELEASED_MEDIAN}" if table == "table-3" else ""),
         "columns": [describe_column(key) for key in keys],
         "rows": rows,
@@ -160,8 +160,8 @@ def table_5(cells: Cells, table: Table5) -> dict:
         "title": "Table 5: ablations",
         "caption": (
             "Scores × 100. The first average is the paper's own column. The second is over those of its tasks that "
-            "every measured row has; there the paper's figure is the mean of its own figures for them. An average is "
-            "taken seed by seed. Tasks that the paper's table lacks stand last and are in no average."
+            "every measured row has; there the paper's figure is the mean of its own figures for them. Averages are "
+            "taken seed by seed. Tasks that are not in the paper's table come last and count in no average."
         ),
         "columns": [*columns, *(describe_column(key) for key in keys)],
         "rows": rows,
@@ -173,7 +173,7 @@ def average_cells(table: Table5, row: str) -> dict[str, dict]:
     settings = "mean over the tasks, seed by seed" if found else ""
     why = None if found else "no task that every row has" if not table.averaged else "no seed that all its tasks have"
     if row not in table.scores:
-        why = "nothing of this row was measured"
+        why = "nothing was measured in this row"
     if set(table.averaged) == set(ABLATION_COLUMNS):
         return {"average": {"paper": paper["average"], "measured": found, "settings": settings, "missing": why}}
     part = round(statistics.fmean(paper[key] for key in table.averaged), 2) if table.averaged else None
@@ -218,8 +218,8 @@ def figure_2_left(cells: Cells, curves: Mapping[str, Mapping[int, Scores]]) -> d
         "id": "figure-2-left",
         "title": "Figure 2, left: layers transferred from pre-training",
         "caption": (
-            "Score after fine-tuning, over the number of blocks that came from the pre-trained model; the others "
-            "start fresh. 0 is the embeddings alone, “none” nothing at all. The median of the seeds."
+            "Score after fine-tuning against the number of blocks taken from the pre-trained model; the others start "
+            "fresh. 0 is the embeddings alone, “none” nothing at all. The median of the seeds."
         ),
         "x_label": "layers transferred",
         "y_label": "score × 100",
@@ -231,7 +231,7 @@ def figure_2_left(cells: Cells, curves: Mapping[str, Mapping[int, Scores]]) -> d
             "RACE and MultiNLI, 0 to 12 layers, on the validation sets: both rise with every layer; all layers bring "
             "up to 9 points on MultiNLI."
         ),
-        "missing": None if series else "No run transferred only some of the layers: not asked for, or not finished.",
+        "missing": None if series else "No run with only some of the layers transferred was requested and finished.",
     }
 
 
@@ -289,7 +289,7 @@ def figure_2_right(cells: Cells, curves: Mapping[str, Mapping[str, Curve]]) -> d
         "id": "figure-2-right",
         "title": "Figure 2, right: zero-shot performance over pre-training",
         "caption": (
-            "What checkpoints of the language models answer without fine-tuning, by the heuristics of section 5, on a "
+            "How checkpoints of the language models score without fine-tuning, by the heuristics of section 5, on a "
             "scale from 0 (guessing) to 1 (the best model known to the paper)."
             + of_models_themselves(cells)
             + missing_checkpoints(cells)
@@ -303,9 +303,9 @@ def figure_2_right(cells: Cells, curves: Mapping[str, Mapping[str, Curve]]) -> d
         "paper": (
             "Sentiment analysis, Winograd schema resolution, linguistic acceptability and question answering, over "
             "10³ to 10⁶ updates: the Transformer's curves (solid) rise steadily, the LSTM's (dashed) lie lower and "
-            "vary more. It has no Story Cloze."
+            "vary more. The figure has no Story Cloze."
         ),
-        "missing": None if series else "No checkpoint along pre-training was asked: not asked for, or not finished.",
+        "missing": None if series else "No evaluation of a pre-training checkpoint was requested and finished.",
     }
 
 
@@ -346,7 +346,7 @@ def remark_on(cells: Cells, family: str, name: str) -> str:
     scores = [cell["tasks"][name]["normalised"] for cell in checkpoints(cells, family) if name in cell["tasks"]]
     if len(scores) < 2 or len(set(scores)) > 1:
         return ""
-    return f"The {FAMILIES[family]}'s score never changes, as where the same answer is always given."
+    return f"The {FAMILIES[family]}'s score never changes, as when every answer is the same."
 
 
 # ---- The report

@@ -143,8 +143,8 @@ def check_no_twins(cells: Sequence[Mapping], place: Callable[[Mapping], tuple]) 
                 if twin["settings"].get(name) != cell["settings"].get(name)
             )
             raise ValueError(
-                f"Two cells are of {names}; they differ in {', '.join(differ) or 'no setting'}. Pass the cells of one "
-                "set of settings."
+                f"Two cells are for {names}; they differ in {', '.join(differ) or 'no setting'}. Pass the cells of "
+                "one set of settings."
             )
 
 

@@ -65,7 +65,7 @@ def check_can_be_scored(name: str, data_dir: str | None) -> None:
     in_part = data_dir is not None and len(wanted) > 1 and not set(wanted) <= set(load_task(name, data_dir))
     if in_part or not uses_of(name, data_dir):
         raise ValueError(
-            f"A run of {name} could not be scored: there is no labelled data of {' and '.join(wanted)}. Put it into "
+            f"A run of {name} could not be scored: there are no labelled rows in {' and '.join(wanted)}. Add them to "
             "the task's folder."
         )
 

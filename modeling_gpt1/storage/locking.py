@@ -65,14 +65,16 @@ def _take(path: Path, name: str) -> int | None:
             is_ours = lock_descriptor(descriptor, blocking=False)
         except OSError as error:
             os.close(descriptor)
-            logger.warning(f"{path.parent} cannot be locked ({error.strerror}). See that only one run writes to it.")
+            logger.warning(
+                f"{path.parent} cannot be locked ({error.strerror}). Make sure that only one run writes to it."
+            )
             return None
         if not is_ours:
             owner = _read_owner(descriptor)
             os.close(descriptor)
             raise ValueError(
-                f"`{name}` is {os.fspath(path.parent)!r}, where another run is writing ({owner}). Wait for its end or "
-                "end it, or pass another folder."
+                f"`{name}` is {os.fspath(path.parent)!r}, where another run is writing ({owner}). Wait until it "
+                "finishes or stop it, or pass another folder."
             )
         if _is_at(path, descriptor):
             break
@@ -103,4 +105,4 @@ def _read_owner(descriptor: int) -> str:
         owner = json.loads(os.read(descriptor, 10_000))
         return f"process {owner['pid']} on {owner['host']}, since {owner['since']}"
     except (OSError, ValueError, KeyError, TypeError):
-        return "it did not say which"
+        return "unknown process"

@@ -10,17 +10,31 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 from safetensors import SafetensorError
 
 
 def write_atomically(path: str | os.PathLike, text: str) -> None:
     """Write a UTF-8 text file. Readers find the old file or the whole new one, even after a kill."""
-    path = Path(path)
+    with atomic_file(path) as file:
+        file.write(text)
+
+
+@contextmanager
+def atomic_file(path: str | os.PathLike) -> Iterator[TextIO]:
+    """A UTF-8 text file to write to; if no error occurs, one rename gives it the name `path`.
+
+    Raises:
+        ValueError: `path` is a folder or a device, which no file can replace.
+    """
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise ValueError(f"{os.fspath(path)} is not a file, and no file can replace it. Pass the name of a file.")
+    path = Path(os.path.realpath(path))  # a link stays a link
     partial = path.with_name(f"_{path.name}.{os.getpid()}")  # pushes to the hub leave out what begins with "_"
     try:
         with partial.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
@@ -127,8 +141,7 @@ def check_folder(folder: str | os.PathLike, name: str = "output_dir") -> None:
             pass
     except OSError as error:
         raise ValueError(
-            f"`{name}` is {os.fspath(folder)!r}, where nothing can be written ({error.strerror}). Pass a folder that "
-            "can be written."
+            f"`{name}` is {os.fspath(folder)!r}, which is not writable ({error.strerror}). Pass a writable folder."
         ) from error
 
 
@@ -159,5 +172,5 @@ def explain_failed_write(
     free = shutil.disk_usage(folder).free if os.path.isdir(folder) else num_bytes
     if free >= num_bytes:
         return failure, "Make sure that it can be written"
-    needed = f"It needs about {num_bytes / 1e6:,.1f} MB, and {free / 1e6:,.1f} MB are free."
+    needed = f"About {num_bytes / 1e6:,.1f} MB are needed, but only {free / 1e6:,.1f} MB are free."
     return f"{failure} {needed}", f"Make room {tip}".rstrip()

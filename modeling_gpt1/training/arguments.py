@@ -10,6 +10,7 @@ import torch
 from transformers import TrainingArguments
 
 from ..inference.devices import default_device
+from ..versions_gpt1 import without_cpu_index
 from .launch import meet_on_the_cpu
 
 
@@ -38,20 +39,35 @@ class _SharedArguments(TrainingArguments):
     def __post_init__(self):
         meet_on_the_cpu(self)
         super().__post_init__()
-        for name in ("learning_rate", "per_device_train_batch_size", "per_device_eval_batch_size"):
+        batches = ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
+        for name in ("learning_rate", *batches):
             value, least = getattr(self, name), 0 if name == "learning_rate" else 1
             if not least <= value < math.inf:
                 raise ValueError(f"`{name}` is {value}, but must be at least {least} and finite.")
+        if not 0 <= self.seed < 2**32:  # NumPy's range
+            raise ValueError(f"`seed` is {self.seed}, but must be from 0 to {2**32 - 1}.")
+        self._check_forms()
         if default_device().type == "cpu":
             # Otherwise PyTorch pins nothing and warns at every loader; transformers does the same with `use_cpu`.
             self.dataloader_pin_memory = False
 
+    def _check_forms(self) -> None:
+        """Checks values that transformers would take apart only when the training starts."""
+        pairs = (self.optim_args or "").replace(" ", "").split(",")
+        if self.optim_args and not all(pair.count("=") == 1 for pair in pairs):
+            raise ValueError(
+                f"`optim_args` is {self.optim_args!r}, but must be name=value pairs with commas between them."
+            )
+        if not isinstance(self.lr_scheduler_kwargs or {}, dict):
+            raise ValueError(
+                f"`lr_scheduler_kwargs` is {self.lr_scheduler_kwargs!r}, but must be an object, such as "
+                '{"num_cycles": 2}.'
+            )
+
     @property
     def device(self) -> torch.device:
         """The device of this process; the CPU is `"cpu"`, never `"cpu:0"`."""
-        # transformers 5.17 loads an optimizer's state with this as map_location, and torch knows no "cpu:0".
-        device = super().device
-        return torch.device("cpu") if device.type == "cpu" else device
+        return without_cpu_index(super().device)
 
 
 @dataclass
@@ -80,12 +96,12 @@ class GPT1TrainingArguments(_SharedArguments):
     num_train_epochs: float = field(default=3.0, metadata={"help": "Passes over the training set."})
     lr_scheduler_type: str = field(default="linear", metadata={"help": "Learning-rate schedule."})
     warmup_steps: float = field(
-        default=0.002, metadata={"help": "Warm-up: a fraction of all updates below 1, else their number."}
+        default=0.002, metadata={"help": "Warm-up: below 1 a fraction of all updates, otherwise their number."}
     )
     train_sampling_strategy: str = field(
         default="group_by_length",
         metadata={
-            "help": "Order of the training rows; by default rows of like length share a batch, in evaluation too.",
+            "help": "Order of the training rows; by default rows of similar length share a batch, in evaluation too.",
             "choices": ["random", "sequential", "group_by_length", "batch_rebalance"],
         },
     )
@@ -109,7 +125,7 @@ class GPT1PretrainingArguments(_SharedArguments):
     num_train_epochs: float = field(default=100.0, metadata={"help": "Passes over the corpus."})
     lr_scheduler_type: str = field(default="cosine", metadata={"help": "Learning-rate schedule."})
     warmup_steps: float = field(
-        default=2000, metadata={"help": "Warm-up: a fraction of all updates below 1, else their number."}
+        default=2000, metadata={"help": "Warm-up: below 1 a fraction of all updates, otherwise their number."}
     )
     include_num_input_tokens_seen: str = field(
         default="non_padding", metadata={"help": "Count the tokens seen; throughput is logged from it."}
@@ -129,8 +145,8 @@ def check_arguments(args: TrainingArguments) -> None:
         )
     if args.push_to_hub and args.hub_strategy != "end":
         raise ValueError(
-            f"`hub_strategy` is {str(args.hub_strategy.value)!r}, but a checkpoint that is pushed while training "
-            'holds pickles with paths of this machine. Use `hub_strategy="end"`.'
+            f"`hub_strategy` is {str(args.hub_strategy.value)!r}, but a checkpoint pushed during training "
+            'contains pickles with paths of this machine. Use `hub_strategy="end"`.'
         )
 
 

@@ -80,7 +80,7 @@ class LengthGrouping:
         names = trainer.processing_class.model_input_names if trainer.processing_class is not None else ["input_ids"]
         lengths = read_lengths(rows, trainer.data_collator, trainer.args.length_column_name, names[0])
         if lengths is None:
-            logger.info("The rows' lengths are not known, so they are not grouped by length.")
+            logger.info("The lengths of the rows are unknown, so the rows are not grouped by length.")
         return lengths
 
     @contextmanager

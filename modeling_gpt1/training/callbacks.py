@@ -51,8 +51,8 @@ class SampleCallback(TrainerCallback):
         for prompt in self.prompts:
             if not tokenizer(prompt, add_special_tokens=False, split_special_tokens=True)["input_ids"]:
                 raise ValueError(
-                    f"The prompt {prompt!r} has no token, but the model needs one to go on from. Give every prompt a "
-                    "word."
+                    f"The prompt {prompt!r} has no tokens, but the model needs at least one to continue. Put a word "
+                    "into every prompt."
                 )
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
@@ -124,8 +124,8 @@ class TolerantCallbacks(CallbackHandler):
         if not any(callback is told for told in self._told):
             self._told.append(callback)
             logger.warning(
-                f"{type(callback).__name__} failed in {event} ({type(error).__name__}: {error}). Training goes on; "
-                "what this callback records may be incomplete. Further failures of it are not told."
+                f"{type(callback).__name__} failed in {event} ({type(error).__name__}: {error}). Training continues, "
+                "but what this callback records may be incomplete. Its further failures are not reported."
             )
 
 

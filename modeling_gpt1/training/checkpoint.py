@@ -60,8 +60,8 @@ def checkpoint_to_resume(resume: str | bool | None, output_dir: str | os.PathLik
     fault = find_fault(resume)
     if fault is not None:
         raise ValueError(
-            f"`resume_from_checkpoint` is {str(resume)!r}, which is no whole checkpoint: {fault}. Pass the folder of "
-            f"another one, or True for the newest whole one in {output_dir}."
+            f"`resume_from_checkpoint` is {str(resume)!r}, which is not a complete checkpoint: {fault}. Pass the "
+            f"folder of another one, or True for the newest complete one in {output_dir}."
         )
     return str(resume)
 
@@ -74,7 +74,7 @@ def last_whole_checkpoint(output_dir: str | os.PathLike) -> str:
     """
     checkpoint = newest_whole_checkpoint(output_dir)
     if checkpoint is None:
-        raise ValueError(f"There is no whole checkpoint in {output_dir}. Start without `resume_from_checkpoint`.")
+        raise ValueError(f"There is no complete checkpoint in {output_dir}. Start without `resume_from_checkpoint`.")
     return checkpoint
 
 
@@ -84,7 +84,7 @@ def newest_whole_checkpoint(output_dir: str | os.PathLike) -> str | None:
         fault = find_fault(folder)
         if fault is None:
             return str(folder)
-        logger.warning(f"{folder} is no whole checkpoint and is passed over: {fault}.")
+        logger.warning(f"{folder} is not a complete checkpoint and is skipped: {fault}.")
     return None
 
 
@@ -141,7 +141,7 @@ def find_fault(folder: str | os.PathLike) -> str | None:
     """What is wrong with a checkpoint, in words; `None` if every file that was written is intact."""
     folder = Path(folder)
     if not folder.is_dir():
-        return "it is no folder"
+        return "it is not a folder"
     try:
         content = read_content(folder)
         files = {name: (entry["bytes"], entry[CHECKSUM]) for name, entry in content["files"].items()}
@@ -161,7 +161,7 @@ def find_fault(folder: str | os.PathLike) -> str | None:
     for name, (_, checksum) in files.items():
         if checksum_of_file(folder / name) != checksum:
             return f"{name} {damaged}"
-    return "it holds the model alone (`save_only_model`)" if is_model_alone else None
+    return "it holds only the model (`save_only_model`)" if is_model_alone else None
 
 
 def _checksum_of_content(content: dict[str, Any]) -> str:
@@ -172,8 +172,8 @@ def warn_of_other_order(checkpoint: str, before: dict[str, Any], now: dict[str, 
     changes = [f"{name} was {before.get(name)} and is {now[name]}" for name in now if now[name] != before.get(name)]
     if changes:
         logger.warning(
-            f"This run goes on from {checkpoint}, but not as that run would have: {', '.join(changes)}. From here on "
-            "it sees other rows. Give the old values to get the same result."
+            f"This run resumes from {checkpoint}, but not as that run would have continued: {', '.join(changes)}. "
+            "From here on it sees other rows. Pass the old values to get the same result."
         )
 
 
@@ -239,7 +239,7 @@ def delete_old_checkpoints(run_dir: str | os.PathLike, limit: int | None, kept: 
         try:
             delete_checkpoint(folder)
         except OSError as error:
-            logger.warning(f"{folder} is over `save_total_limit`, but could not be deleted: {error}.")
+            logger.warning(f"{folder} exceeds `save_total_limit`, but could not be deleted: {error}.")
 
 
 def delete_checkpoint(folder: Path) -> None:
@@ -306,7 +306,9 @@ def explained(trainer, what: str, folder: str | os.PathLike, staging: Path) -> I
         failure, remedy = explain_failed_write(error, what, folder, count_bytes(trainer), tip)
         checkpoint = newest_whole_checkpoint(folder)
         last = (
-            "There is no whole checkpoint yet" if checkpoint is None else f"The last whole checkpoint is {checkpoint}"
+            "There is no complete checkpoint yet"
+            if checkpoint is None
+            else f"The last complete checkpoint is {checkpoint}"
         )
-        go_on = "start again" if checkpoint is None else "go on with `resume_from_checkpoint=True`"
+        go_on = "start again" if checkpoint is None else "resume with `resume_from_checkpoint=True`"
         raise CheckpointError(f"{failure} {last}. {remedy}, then {go_on}.") from error

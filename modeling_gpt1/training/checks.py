@@ -39,7 +39,8 @@ def check_collator(config: GPT1Config, data_collator) -> None:
         )
     if data_collator.num_labels not in (None, config.num_labels):
         raise ValueError(
-            f"The collator's `num_labels` is {data_collator.num_labels}, but the model's is {config.num_labels}."
+            f"The collator's `num_labels` is {data_collator.num_labels}, but the model's is {config.num_labels}. Give "
+            "both the same number."
         )
     data_collator.num_labels = config.num_labels
 
@@ -57,6 +58,6 @@ def check_rebalanced(num_rows: int, args: TrainingArguments) -> None:
         raise ValueError(
             f"`train_sampling_strategy` is 'batch_rebalance', and {num_rows} rows leave {left} for the last update of "
             f"a pass, fewer than its {num_batches} micro-batches (processes × `gradient_accumulation_steps`): some "
-            "rows would be trained twice. Pass `dataloader_drop_last=True` to leave them out, or take another "
+            "rows would be trained twice. Pass `dataloader_drop_last=True` to leave them out, or choose another "
             "strategy, such as 'group_by_length'."
         )

@@ -40,12 +40,14 @@ def check_logs(trainer, logs: dict[str, float], last_step: int, run_dir: str) ->
 def advice(run_dir: str) -> str:
     checkpoint = newest_whole_checkpoint(run_dir)
     last = (
-        "There is no checkpoint to go on from" if checkpoint is None else f"The last whole checkpoint is {checkpoint}"
+        "There is no checkpoint to resume from"
+        if checkpoint is None
+        else f"The last complete checkpoint is {checkpoint}"
     )
     return (
-        f"The run has diverged. {last}. Look for weights or rows that are not sound, take a lower `learning_rate`, a "
-        "longer warm-up or `bf16` instead of `fp16`, and start again. With `stop_at_divergence=False` a run goes on, "
-        "but writes no checkpoint whose weights are not finite."
+        f"The run has diverged. {last}. Check the weights and the rows for errors, use a lower `learning_rate`, a "
+        "longer warm-up or `bf16` instead of `fp16`, and start again. With `stop_at_divergence=False` a run "
+        "continues, but writes no checkpoint whose weights are not finite."
     )
 
 

@@ -32,7 +32,7 @@ def check_launch(args: TrainingArguments) -> None:
     asked_for_several = "ACCELERATE_USE_CPU" in os.environ and os.environ.get("MASTER_ADDR") == "127.0.0.1"
     if asked_for_several and "WORLD_SIZE" not in os.environ:
         raise ValueError(
-            "`accelerate launch` was asked for several processes, but started one, as it does with --cpu. Use "
+            "`accelerate launch` was given several processes, but started only one, as it does with --cpu. Use "
             "`torchrun --nproc_per_node N` with --use_cpu (`use_cpu=True`) after the script, or --num_processes 1."
         )
 

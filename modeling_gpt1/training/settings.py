@@ -64,7 +64,7 @@ def check_optimizer(checkpoint: str, before: dict[str, Any], now: str) -> None:
     if old != now and not {old, now} <= _SAME_STATE:
         raise ValueError(
             f"`resume_from_checkpoint` is {checkpoint!r}, which was made with the optimizer {old}, but this run's is "
-            f"{now} (`optim`), which cannot read its state. Give the old one, or open the checkpoint as a model and "
+            f"{now} (`optim`), which cannot read its state. Use the old one, or open the checkpoint as a model and "
             "start a new run."
         )
 
@@ -75,13 +75,13 @@ def warn_of_other_settings(checkpoint: str, before: dict[str, Any], now: dict[st
         old = before.get(name, value)
         if old == value or (name in (_ROWS, _TOKENIZER) and None in (old, value)):
             continue
-        effect = "From here on the result is another. Give the old value to get the same."
+        effect = "From here on the result differs. Pass the old value to get the same result."
         if name in _KEPT_BY_STATE:
             effect = (
-                "This run keeps the old value, which the saved optimizer brings. For the new one open the checkpoint "
-                "as a model and start a new run."
+                "This run keeps the old value, which is saved with the optimizer. To use the new one, open the "
+                "checkpoint as a model and start a new run."
             )
-        logger.warning(f"This run goes on from {checkpoint}, but {name} was {old} and is {value}. {effect}")
+        logger.warning(f"This run resumes from {checkpoint}, but {name} was {old} and is {value}. {effect}")
 
 
 def _checksum_of_rows(dataset) -> str | None:

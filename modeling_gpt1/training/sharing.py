@@ -135,7 +135,7 @@ def share_rows(loader: DataLoader) -> None:
     if isinstance(loader, DataLoaderDispatcher):
         raise ValueError(
             "`dispatch_batches` is True (`accelerator_config`), but then the first process gives some rows to two "
-            "processes where they do not divide evenly. Leave it out: each process reads its own rows."
+            "processes if they do not divide evenly. Leave it out: each process reads its own rows."
         )
     shard = loader.dataset if isinstance(loader.dataset, IterableDatasetShard) else loader.batch_sampler
     if not isinstance(shard, (BatchSamplerShard, IterableDatasetShard)) or shard.drop_last:

@@ -18,7 +18,7 @@ from transformers.utils import logging
 
 from tokenization.control_tokens import check_vocabulary
 
-from ..hub.card import write_model_card
+from ..hub.card import without_adapter, write_model_card
 from ..hub.push import explained, push_run
 from .arguments import check_arguments
 from .checks import check_collator
@@ -26,7 +26,7 @@ from .cpu_attention import choose_cpu_attention
 from .launch import check_launch, check_sharding, set_up_fsdp
 from .losses import objective_of, perplexity
 from .throughput import training_flops_per_token
-from .trainer_internals import ResumableTrainer, base_model
+from .trainer_internals import ResumableTrainer
 
 logger = logging.get_logger(__name__)
 
@@ -51,7 +51,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
         if self.args.dataloader_pin_memory and self.args.device.type not in ("cpu", "mps"):
             # Otherwise each copy of a batch waits until the device has finished all earlier work.
             self.accelerator.dataloader_config.non_blocking = True
-        own_model = base_model(self.accelerator.unwrap_model(self.model))
+        own_model = without_adapter(self.accelerator.unwrap_model(self.model))
         self._check_model(own_model)
         set_up_fsdp(self.accelerator, own_model)
         self._is_made = True
@@ -59,7 +59,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
     def call_model_init(self, trial=None):
         model = super().call_model_init(trial)
         if self._is_made:  # __init__ checks its own model
-            self._check_model(base_model(model))
+            self._check_model(without_adapter(model))
         return model
 
     def _check_model(self, model: PreTrainedModel) -> None:
@@ -126,7 +126,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
         has_metrics = compute_objective is None and self.compute_metrics is not None
         direction = direction or ("maximize" if has_metrics else "minimize")
         what = "the sum of the metrics" if has_metrics else "`compute_objective`" if compute_objective else "the loss"
-        logger.warning(f"The search for hyper-parameters is to {direction} {what}.")
+        logger.warning(f"The hyperparameter search will {direction} {what}.")
         objective = compute_objective or objective_of
         return super().hyperparameter_search(hp_space, objective, n_trials, direction, *args, **kwargs)
 

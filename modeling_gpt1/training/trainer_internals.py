@@ -18,6 +18,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy, has_length
 from transformers.utils import logging
 
+from ..hub.card import without_adapter
 from ..storage.locking import one_writer
 from ..storage.writing import check_folder, publish_files
 from .batching import LengthGrouping
@@ -160,7 +161,7 @@ class ResumableTrainer(Trainer):
         loader = super()._get_dataloader(dataset, description, batch_size, sampler_fn, is_training, dataloader_key)
         if is_shared:
             share_rows(loader)
-        plan_batches(loader, base_model(self.accelerator.unwrap_model(self.model)), self.args)
+        plan_batches(loader, without_adapter(self.accelerator.unwrap_model(self.model)), self.args)
         return loader
 
     def training_step(self, model, inputs, num_items_in_batch=None):
@@ -249,8 +250,8 @@ class ResumableTrainer(Trainer):
         loss, self.running_losses.sums = self._losses_of_updates
         tr_loss.copy_(loss)
         logger.warning_once(
-            "The last batches of each pass through the training stream fill no update (`gradient_accumulation_steps` "
-            f"is {self.args.gradient_accumulation_steps}) and are left out."
+            "The last batches of each pass through the training stream do not fill an update "
+            f"(`gradient_accumulation_steps` is {self.args.gradient_accumulation_steps}) and are left out."
         )
 
     def _check_pass(self, num_batches: int) -> None:
@@ -264,7 +265,7 @@ class ResumableTrainer(Trainer):
             raise ValueError(
                 f"A whole pass through the training stream has {num_batches} batches for each process, but an update "
                 f"needs {needed} (`gradient_accumulation_steps`), so no update would ever be made. Lower "
-                "`gradient_accumulation_steps` or `per_device_train_batch_size`, or give more rows."
+                "`gradient_accumulation_steps` or `per_device_train_batch_size`, or add rows."
             )
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -392,11 +393,6 @@ class ResumableTrainer(Trainer):
             write_model(self, staging, state_dict)
             if self.args.should_save:
                 publish_files(staging, Path(output_dir))
-
-
-def base_model(model: torch.nn.Module) -> torch.nn.Module:
-    """The model inside a PEFT adapter, or the model itself."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 class _BeginRun(TrainerCallback):

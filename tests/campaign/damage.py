@@ -241,7 +241,7 @@ def changed(generator: random.Random, folder: Path) -> None:
         message = refusal(lambda: found.update(train(now, folder, True)))
     finally:
         logging.getLogger().removeHandler(messages)
-    said = [text for text in messages.texts if "goes on" in text]
+    said = [text for text in messages.texts if "resumes from" in text]
     if name == "nothing":
         check(message is None and not said, f"Without a change there is {message or said}")
         check_same("Without a change", found, expected)

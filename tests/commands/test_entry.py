@@ -36,6 +36,21 @@ def test_help_imports_the_standard_library_alone(arguments):
     assert dict(described) == entry.COMMANDS
 
 
+def test_the_version_imports_the_standard_library_alone(tmp_path):
+    """`-I` hides the checkout; a folder with metadata stands for what is installed."""
+    (tmp_path / "gpt1_hf-1.2.3.dist-info").mkdir()
+    (tmp_path / "gpt1_hf-1.2.3.dist-info" / "METADATA").write_text("Name: gpt1-hf\nVersion: 1.2.3\n")
+    for start, version in ((START, "(not installed: run from a checkout)"), (installed(tmp_path), "1.2.3")):
+        command = [sys.executable, "-I", "-S", "-c", start, "--version"]
+        first, imported = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
+        assert first == f"gpt1 {version}"
+        assert json.loads(imported) == ["__main__", "entry"]
+
+
+def installed(folder: Path) -> str:
+    return f"import sys; sys.path.append({str(folder)!r})\n{START}"
+
+
 def test_every_command_has_a_module_with_a_main():
     shared = {"__init__", "__main__", "arguments", "models", "runs"}
     modules = {name.replace("-", "_") for name in entry.COMMANDS} - {"completion"}  # a part of the entry
@@ -55,7 +70,7 @@ def test_a_command_gets_its_arguments(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["gpt1"])
     with pytest.raises(SystemExit) as end:
         entry.main(["plot", str(tmp_path / "none")])
-    message = f"gpt1 plot: {tmp_path / 'none'} is no folder. Give the output folders of runs.\n"
+    message = f"gpt1 plot: {tmp_path / 'none'} is not a folder. Pass the output folders of runs.\n"
     assert (end.value.code, capsys.readouterr().err) == (2, message)
     with pytest.raises(SystemExit) as end:
         entry.main(["zero-shot", "--help"])
@@ -71,7 +86,7 @@ def test_an_unknown_command_is_refused_in_a_sentence(name, nearest, capsys):
     with pytest.raises(SystemExit) as end:
         entry.main([name, "--help"])
     assert end.value.code == 2
-    message = f"gpt1: there is no command {name!r}; the nearest is {nearest!r}. See gpt1 --help.\n"
+    message = f"gpt1: unknown command {name!r}; the closest is {nearest!r}. See gpt1 --help.\n"
     assert capsys.readouterr() == ("", message)
 
 

@@ -117,6 +117,27 @@ def training(output: Path, *more: str) -> list[str]:
     ]
 
 
+@pytest.mark.parametrize(
+    ("options", "steps"),
+    [
+        ([], [2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22]),
+        (["--logging_steps", "20"], [20]),
+        (["--logging_strategy", "no"], []),
+        (["--logging_strategy", "epoch"], [20, 22]),
+    ],
+)
+def test_a_short_run_logs_its_losses_and_evaluates_as_before(options, steps, tokenizer_folder, tmp_path):
+    words = training(tmp_path / "out", "--max_steps", "22", "--eval_strategy", "steps", "--report_to", "none")
+    at = words.index("--logging_steps")
+    words = [*words[:at], *words[at + 2 :], *options]
+    data = own_data("classification", tmp_path, repeat=40)
+    finetune.main([*data, *fresh_model(tokenizer_folder), *words])
+    history = read_json(tmp_path / "out" / "trainer_state.json")["log_history"]
+    assert [record["step"] for record in history if "loss" in record] == steps
+    evaluated = [record["step"] for record in history if "eval_loss" in record]
+    assert evaluated == ([20, 22] if "20" in options else [22])  # every `logging_steps`, and at the end
+
+
 def scores_of_saved_model(folder: Path, kind: str, rows: list[dict]) -> list[torch.Tensor]:
     """Each row's logits, by the Auto class that opens the folder."""
     auto_class = AutoModelForMultipleChoice if kind == "multiple_choice" else AutoModelForSequenceClassification
@@ -477,8 +498,8 @@ MODEL = ["--model", "{model}"]
 REFUSALS = {
     "no model": (
         ["--task", "sst2"],
-        "There is neither a model nor a tokenizer. Pass --model to fine-tune a checkpoint, or "
-        "--tokenizer_name (and --config_overrides) to train a fresh model.",
+        "Neither --model nor --tokenizer_name was given. Pass --model to fine-tune a checkpoint, or --tokenizer_name "
+        "(and --config_overrides) to train a fresh model.",
     ),
     "overrides of a trained model": (
         ["--task", "sst2", "--model", "gpt", "--config_overrides", "n_embd=8"],
@@ -491,8 +512,8 @@ REFUSALS = {
     ),
     "layers of no checkpoint": (
         ["--task", "sst2", "--tokenizer_name", "t", "--n_transfer", "3"],
-        "--n_transfer 3 is the number of layers that come from a checkpoint, but there is none. Pass "
-        "--model, or leave it out.",
+        "--n_transfer 3 takes layers from a checkpoint, but --model was not given. Pass --model, or leave "
+        "--n_transfer out.",
     ),
     "more layers than there are": (
         [*OWN, *MODEL, "--n_transfer", "13"],
@@ -501,7 +522,7 @@ REFUSALS = {
     ),
     "no data": (
         MODEL,
-        "There is no data. Pass --task with a task of the paper, or --train_file, --validation_file or --test_file "
+        "No data was given. Pass --task with a task of the paper, or --train_file, --validation_file or --test_file "
         "with --traversal and --columns.",
     ),
     "unknown task": (
@@ -516,7 +537,7 @@ REFUSALS = {
     ),
     "data_dir without task": (
         [*OWN, "--data_dir", "d", *MODEL],
-        "--data_dir d is where --task finds its files. Pass --task, or leave it out.",
+        "--data_dir d holds the files of a task, but --task was not given. Pass --task, or leave --data_dir out.",
     ),
     "no traversal": (
         ["--train_file", "{train}", *MODEL],
@@ -537,7 +558,7 @@ REFUSALS = {
     ),
     "classes of multiple choice": (
         [*OWN[:3], "multiple_choice", *OWN[4:], "--num_labels", "2", *MODEL],
-        "`num_labels` does not go with multiple_choice, whose label is the index of the right choice.",
+        "`num_labels` does not apply to multiple_choice, whose label is the index of the right choice. Leave it out.",
     ),
     "classes of regression": (
         [*OWN, "--num_labels", "2", "--regression", *MODEL],
@@ -549,7 +570,7 @@ REFUSALS = {
     ),
     "file of another kind": (
         ["--train_file", "{text}", *OWN[2:], *MODEL],
-        "--train_file {text} is of an unknown kind. Pass a file that ends in .jsonl, .jsonl.gz, .csv, .parquet.",
+        "--train_file {text} has an unknown file type. Pass a file that ends in .jsonl, .jsonl.gz, .csv, .parquet.",
     ),
     "no validation file": (
         [*OWN, "--do_eval", *MODEL],
@@ -562,7 +583,7 @@ REFUSALS = {
     ),
     "derived field": (
         [*OWN, "--tokenizer_name", "t", "--config_overrides", "n_embd=8,vocab_size=9"],
-        "--config_overrides sets vocab_size, which the tokenizer and the data decide. Leave it out.",
+        "--config_overrides sets vocab_size, which comes from the tokenizer and the data. Leave it out.",
     ),
     "unknown field": (
         [*OWN, "--tokenizer_name", "t", "--config_overrides", "width=8"],
@@ -639,7 +660,8 @@ def test_refuses_to_give_up_layers_without_training(places, tmp_path):
     with pytest.raises(ValueError) as error:
         finetune.main([*arguments, *output])
     assert str(error.value) == (
-        "--n_transfer 0 gives up layers that only training can replace. Pass --do_train, or leave it out."
+        "--n_transfer 0 resets layers that must then be trained, but --do_train was not given. Pass --do_train, or "
+        "leave --n_transfer out."
     )
 
 
@@ -649,8 +671,8 @@ def test_refuses_an_output_folder_in_use(places, tmp_path):
     with pytest.raises(ValueError) as error:
         finetune.main([*arguments, *training(output)])
     assert str(error.value) == (
-        f"--output_dir {output} is not empty. Pass --resume_from_checkpoint auto to go on with the run that wrote it, "
-        "or another folder."
+        f"--output_dir {output} is not empty. Pass --resume_from_checkpoint auto to resume the run that wrote it, or "
+        "pass another folder."
     )
 
 
@@ -673,7 +695,7 @@ def test_a_model_whose_evaluation_is_not_finite_is_told(tokenizer_folder, tmp_pa
     with pytest.raises(FloatingPointError) as error:
         finetune.main([*arguments, *training(tmp_path / "wild", *wild)])
     assert str(error.value).startswith("`eval_loss` is nan and ")
-    assert " is nan. The run has diverged. There is no checkpoint to go on from. " in str(error.value)
+    assert " is nan. The run has diverged. There is no checkpoint to resume from. " in str(error.value)
 
 
 def test_refuses_to_resume_from_nothing(places, tmp_path):
@@ -681,12 +703,14 @@ def test_refuses_to_resume_from_nothing(places, tmp_path):
     output = tmp_path / "task"
     with pytest.raises(ValueError) as error:
         finetune.main([*arguments, *training(output, "--resume_from_checkpoint", "true")])
-    assert str(error.value) == (f"There is no whole checkpoint in {output}. Start without `resume_from_checkpoint`.")
+    assert str(error.value) == (
+        f"There is no complete checkpoint in {output}. Start without `resume_from_checkpoint`."
+    )
     with pytest.raises(ValueError) as error:
         finetune.main([*arguments, *training(output, "--resume_from_checkpoint", "checkpoint-9")])
     assert str(error.value) == (
-        "`resume_from_checkpoint` is 'checkpoint-9', which is no whole checkpoint: it is no folder. Pass the folder "
-        f"of another one, or True for the newest whole one in {output}."
+        "`resume_from_checkpoint` is 'checkpoint-9', which is not a complete checkpoint: it is not a folder. Pass the "
+        f"folder of another one, or True for the newest complete one in {output}."
     )
 
 

@@ -1,5 +1,6 @@
 """Flags of the commands: the table read from the sources, near misses, old and short names, settings in files."""
 
+import ast
 import json
 import subprocess
 import sys
@@ -11,7 +12,10 @@ import pytest
 
 from modeling_gpt1 import commands
 from modeling_gpt1.commands.arguments import CommandParser
-from modeling_gpt1.commands.entry import flags
+from modeling_gpt1.commands.entry import flags, values
+from modeling_gpt1.inference.heuristics import HEURISTICS
+from tokenization import TASKS
+from tokenization.traversal import TRAVERSALS
 
 FOLDER = Path(commands.__file__).parent
 IMPORTED = f"""
@@ -70,11 +74,11 @@ def test_old_names_are_no_flags_and_new_ones_are():
     [
         (
             ["finetune", "--taks", "rte"],
-            "gpt1 finetune: there is no flag --taks; did you mean --task? See gpt1 finetune",
+            "gpt1 finetune: unknown flag --taks; did you mean --task? See gpt1 finetune",
         ),
         (
             ["reproduce", "--model", "m", "--finetune_arguments", "--lerning_rate=1"],
-            "gpt1 reproduce: there is no flag --lerning_rate; did you mean --learning_rate? See gpt1 finetune",
+            "gpt1 reproduce: unknown flag --lerning_rate; did you mean --learning_rate? See gpt1 finetune",
         ),
     ],
 )
@@ -83,13 +87,60 @@ def test_an_unknown_flag_is_told_before_torch_is_imported(words, message):
     assert (run.returncode, run.stdout, run.stderr) == (2, "[]\n", f"{message} --help.\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["finetune", "--learning_rate", "-1e-3"], "gpt1 finetune: --learning_rate is -1e-3, but must be at least 0."),
+        (
+            ["finetune", "--traversal=foo"],
+            f"gpt1 finetune: --traversal has no value 'foo'. It takes {', '.join(TRAVERSALS)}.",
+        ),
+        (
+            ["reproduce", "--model", "m", "--finetune_arguments", "--save_strategy", "epochs"],
+            "gpt1 reproduce: --save_strategy has no value 'epochs'; did you mean epoch? It takes no, steps, epoch, "
+            "best.",
+        ),
+    ],
+)
+def test_a_wrong_value_is_told_before_torch_is_imported(words, message):
+    run = subprocess.run([sys.executable, "-I", "-c", IMPORTED, *words], capture_output=True, text=True)
+    assert (run.returncode, run.stdout, run.stderr) == (2, "[]\n", f"{message}\n")
+
+
+def test_the_known_values_are_those_of_the_packages(parser_of):
+    assert values.TASKS == tuple(TASKS)
+    assert values.ZERO_SHOT_TASKS == tuple(HEURISTICS)
+    assert values.TRAVERSALS == TRAVERSALS
+    for command in ("finetune", "pretrain"):
+        types = {}
+        for source in flags.SOURCES[command]:
+            for name, annotation in flags.fields_of(*source.split(":")):
+                types.setdefault(name, []).append(ast.unparse(annotation))
+        known = {name: values.names_of_enum(annotations) for name, annotations in types.items()}
+        choices = {
+            action.dest: [getattr(choice, "value", choice) for choice in action.choices]
+            for action in parser_of(command)._actions
+            if action.choices is not None and known.get(action.dest)
+        }
+        assert {"eval_strategy", "save_strategy", "logging_strategy", "optim"} <= set(choices)
+        assert choices == {name: known[name] for name in choices}
+
+
+def test_right_values_stay_as_they_were():
+    words = ["--task", "SST-2", "--learning_rate", "1e-3", "--optim", "adafactor", "--columns", "a=b", "c=d"]
+    assert flags.prepare("finetune", words) == words
+    words = ["--tasks", "SST-2", "dpr", "rte", "--seed", "3", "--", "--tasks", "-1"]
+    assert flags.prepare("zero-shot", words) == words
+    assert flags.prepare("finetune", ["--max_steps", "-1", "--seed", "1"]) == ["--max_steps=-1", "--seed", "1"]
+
+
 def test_names_of_version_0_1_work_with_a_warning(capsys):
     words = ["--model_name_or_path", "m", "--max-rows=5", "--output", "o.json"]
     assert flags.prepare("zero-shot", words) == ["--model", "m", "--max_eval_samples=5", "--output_file", "o.json"]
     assert capsys.readouterr().err.splitlines() == [
-        "gpt1 zero-shot: --model_name_or_path is now called --model; the old name will go.",
-        "gpt1 zero-shot: --max_rows is now called --max_eval_samples; the old name will go.",
-        "gpt1 zero-shot: --output is now called --output_file; the old name will go.",
+        "gpt1 zero-shot: --model_name_or_path is now called --model; the old name will be removed.",
+        "gpt1 zero-shot: --max_rows is now called --max_eval_samples; the old name will be removed.",
+        "gpt1 zero-shot: --output is now called --output_file; the old name will be removed.",
     ]
 
 
@@ -97,7 +148,9 @@ def test_the_beginning_of_one_name_will_do():
     assert flags.prepare("finetune", ["--learning", "1"]) == ["--learning_rate", "1"]
     with pytest.raises(ValueError) as error:
         flags.prepare("finetune", ["--test", "1", "--eval_st", "1"])
-    assert str(error.value) == "--eval_st may be --eval_steps or --eval_strategy. Write the whole name."
+    assert (
+        str(error.value) == "--eval_st is ambiguous: it may be --eval_steps or --eval_strategy. Write the full name."
+    )
 
 
 def test_values_are_left_alone():
@@ -157,6 +210,7 @@ def test_settings_of_experiments_have_those_of_fine_tuning_last(write):
 def test_settings_that_a_run_wrote_are_read_as_they_were(command, parser_of, tmp_path, monkeypatch):
     needed = {"generate": ["--model", "a: b"], "pretrain": ["--train_files", "f\ng"]}.get(command, [])
     needed += [] if command in ("generate", "zero-shot") else ["--output_dir", str(tmp_path / "o")]
+    needed += ["--debug", "underflow_overflow"] if command in ("finetune", "pretrain") else []  # a list of an enum
     parser = parser_of(command)
     first = vars(parser.parse_known_args([*needed, "--seed" if command != "reproduce" else "--seeds", "1"])[0])
     parser.settings.update({"hub_token": "hf_secret"} if "hub_token" in first else {})
@@ -165,7 +219,7 @@ def test_settings_that_a_run_wrote_are_read_as_they_were(command, parser_of, tmp
     assert "secret" not in text
     place = "output_dir" if "output_dir" in first else "output_file"
     ending = f"gpt1 {command} --config run.yaml --{place} ANOTHER"
-    assert text.splitlines()[0] == f"# All settings of a run, which is repeated by: {ending}"
+    assert text.splitlines()[0] == f"# All settings of a run. Repeat it with: {ending}"
     words = flags.prepare(command, ["--config", str(tmp_path / "run.yaml")])
     assert vars(parser.parse_known_args(words)[0]) == {
         **first,

@@ -51,6 +51,20 @@ def test_most_likely_texts_line_by_line(run):
     assert output == "".join(json.dumps(record) + "\n" for record in GREEDY)
 
 
+def test_interrupted_texts_leave_the_older_file(run, tmp_path, monkeypatch):
+    def interrupted(*_):
+        yield GREEDY[0]
+        assert output.read_text() == "old\n"
+        raise KeyboardInterrupt
+
+    output = tmp_path / "texts"
+    output.write_text("old\n")
+    monkeypatch.setattr(generate, "records", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run("--prompts", *PROMPTS, "--output_file", str(output))
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir() if path.is_file()] == [("texts", "old\n")]
+
+
 @pytest.mark.parametrize("options", [["--batch_size", "1"], ["--batch_size", "2"], ["--order_weights"]])
 def test_most_likely_texts_are_the_same(run, options):
     assert lines(run("--prompts", *PROMPTS, "--temperature", "0", *options)) == GREEDY
@@ -135,11 +149,11 @@ def typed(monkeypatch):
 def test_a_talk_streams_each_continuation(run, typed):
     typed("the old farmer", "word " * 80, "a", "", "never read")
     assert run("--temperature", "0") == (
-        "Type a text to go on from; an empty line ends.\n"
+        "Type a text to continue; an empty line quits.\n"
         "> new and and new and and and and and en\n"
-        "> The prompt 'word word word word word word word word word word word word…' has "
-        "320 tokens and `max_new_tokens` is 10, but the model has only 80 positions "
-        "(`max_position_embeddings`). Shorten one of the two.\n"
+        "> The prompt 'word word word word word word word word word word word word…' has 320 tokens and "
+        "`max_new_tokens` is 10, but the model has only 80 positions (`max_position_embeddings`). Shorten one of the "
+        "two.\n"
         "> ren en en en new new new new new\n"
         "> "
     )
@@ -148,7 +162,7 @@ def test_a_talk_streams_each_continuation(run, typed):
 def test_a_talk_with_several_continuations_numbers_them(run, typed):
     typed("the old farmer")
     assert run("--temperature", "0", "--num_beams", "3", "--num_return_sequences", "2").splitlines()[:2] == [
-        "Type a text to go on from; an empty line ends.",
+        "Type a text to continue; an empty line quits.",
         "> 1. new and and new and and er and er and",
     ]
 
@@ -195,7 +209,7 @@ def test_a_folder_without_a_tokenizer(tmp_path, tiny_model):
     [
         (
             ["--prompts", "a", "--prompt_file", "prompts.txt"],
-            "Prompts come from --prompts or from --prompt_file, but both are given. Leave one out.",
+            "Both --prompts and --prompt_file were given, but only one can be used. Leave one out.",
         ),
         (
             ["--order_weights", "--dtype", "int8"],
@@ -204,11 +218,11 @@ def test_a_folder_without_a_tokenizer(tmp_path, tiny_model):
         (["--temperature", "-1"], "--temperature is -1.0, but must be at least 0."),
         (
             ["--prompt_file", "nowhere.txt"],
-            "--prompt_file nowhere.txt is no file. Give a file with a prompt a line, or a .jsonl file.",
+            "--prompt_file nowhere.txt is not a file. Pass a text file with one prompt per line, or a .jsonl file.",
         ),
         (
             ["--prompts", "", "--device", "cpu"],
-            "The prompt '' has no token, but the model needs one to go on from. Give it a word.",
+            "The prompt '' contains no token, but the model needs at least one to continue from. Add a word.",
         ),
     ],
 )
@@ -219,14 +233,14 @@ def test_arguments_that_make_no_sense(folder, arguments, text):
 @pytest.mark.parametrize(
     ("name", "content", "text"),
     [
-        ("p.txt", "\n \n", "--prompt_file {path} has no prompt. Write one a line."),
+        ("p.txt", "\n \n", "--prompt_file {path} has no prompts. Write one per line."),
         (
             "p.jsonl",
             '{{"prompt": "a"}}\n{{\n',
             '{path}, line 2 must be an object such as {{"prompt": "it was"}}, but is {{.',
         ),
         ("p.jsonl", '["a"]\n', '{path}, line 1 must be an object such as {{"prompt": "it was"}}, but is ["a"].'),
-        ("p.jsonl", '{{"prompt": 3}}\n', '{path}, line 1: "prompt" must be a text, but is 3.'),
+        ("p.jsonl", '{{"prompt": 3}}\n', '{path}, line 1: "prompt" must be a string, but is 3.'),
     ],
 )
 def test_files_that_hold_no_prompts(folder, tmp_path, name, content, text):

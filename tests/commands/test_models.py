@@ -54,27 +54,37 @@ def hub(monkeypatch):
 ANSWERS = {
     "offline": (
         OfflineModeIsEnabled("offline"),
-        "and HF_HUB_OFFLINE forbids to ask the hub. Pass a folder, or unset it.",
+        "and HF_HUB_OFFLINE blocks access to the hub. Pass a folder, or unset it.",
     ),
     "unreachable": (
         HTTPError("no route"),
-        "and the hub ({endpoint}) cannot be reached: no route. Pass a folder, or connect.",
+        "and the hub ({endpoint}) cannot be reached: no route. Pass a folder, or connect to it.",
     ),
     "unknown": (
         made(RepositoryNotFoundError, 404),
-        "and the hub has no such model for you. Correct the id, or log in with `hf auth login`.",
+        "and the hub has no such model that you can access. Correct the id, or log in with `hf auth login`.",
     ),
     "gated": (
         made(GatedRepoError, 403),
-        "and the model of the hub is gated. Ask for access on its page, and log in with `hf auth login`.",
+        "and the model on the hub is gated. Request access on its page, and log in with `hf auth login`.",
     ),
     "no model": (
         made(EntryNotFoundError, 404),
-        "and the hub's repository has no config.json. Pass a model.",
+        "and the repository on the hub has no config.json. Pass the id of a model.",
+    ),
+    "not logged in": (
+        made(HfHubHTTPError, 401),
+        "and the hub answered with status 401. Log in with `hf auth login` and a token with read access, or pass a "
+        "folder.",
+    ),
+    "forbidden": (
+        made(HfHubHTTPError, 403),
+        "and the hub answered with status 403. Log in with `hf auth login` and a token with read access, or pass a "
+        "folder.",
     ),
     "broken": (
         made(HfHubHTTPError, 503),
-        "and the hub answers with status 503. Try again later, or pass a folder.",
+        "and the hub answered with status 503. Try again later, or pass a folder.",
     ),
 }
 
@@ -109,6 +119,6 @@ def test_folders_of_like_names_are_named(hub, tmp_path, monkeypatch):
         (tmp_path / name).mkdir(parents=True)
     advice = "Pass a folder, or a hub id such as owner/name."
     assert refusal("./nope") == f"--model ./nope does not exist. {advice}"
-    assert refusal("./out/sts2") == f"--model ./out/sts2 does not exist. There is {Path('out/sst2')}. {advice}"
-    offline = "and HF_HUB_OFFLINE forbids to ask the hub. Pass a folder, or unset it."
-    assert refusal("out/sts2") == f"--model out/sts2: {PLACE} (but {Path('out/sst2')}), {offline}"
+    assert refusal("./out/sts2") == f"--model ./out/sts2 does not exist. Did you mean {Path('out/sst2')}? {advice}"
+    offline = "and HF_HUB_OFFLINE blocks access to the hub. Pass a folder, or unset it."
+    assert refusal("out/sts2") == f"--model out/sts2: {PLACE} (did you mean {Path('out/sst2')}?), {offline}"

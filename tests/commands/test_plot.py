@@ -101,15 +101,15 @@ def test_refusals(tmp_path):
             plot.main([*map(str, runs), "--output_file", str(tmp_path / "curves.png"), "--x", x])
         return str(error.value)
 
-    assert message(tmp_path / "none") == f"{tmp_path / 'none'} is no folder. Give the output folders of runs."
+    assert message(tmp_path / "none") == f"{tmp_path / 'none'} is not a folder. Pass the output folders of runs."
     assert message(tmp_path) == (
-        f"{tmp_path} has no log: neither trainer_state.json nor a checkpoint with one. Give the `--output_dir` of a "
+        f"{tmp_path} has no log: neither trainer_state.json nor a checkpoint with one. Pass the `--output_dir` of a "
         "run."
     )
     empty = write_state(tmp_path / "empty", [])
     assert (
         message(empty)
-        == "Nothing has been logged yet by empty. A run logs every --logging_steps updates, 500 unless said."
+        == "Nothing has been logged yet by empty. A run logs every --logging_steps updates, 500 by default."
     )
     uncounted = write_state(tmp_path / "uncounted", [{"step": 1, "loss": 2.0}])
     assert message(uncounted) == (
@@ -118,7 +118,7 @@ def test_refusals(tmp_path):
     broken = write_state(tmp_path / "broken", [])
     (broken / "trainer_state.json").write_text("")
     assert message(broken) == (
-        f"{broken / 'trainer_state.json'} is not JSON: Expecting value: line 1 column 1 (char 0). Remove it, and a "
-        "checkpoint's log is read."
+        f"{broken / 'trainer_state.json'} is not valid JSON: Expecting value: line 1 column 1 (char 0). Remove it to "
+        "use the log of a checkpoint instead."
     )
     assert not (tmp_path / "curves.png").exists()

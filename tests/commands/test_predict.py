@@ -94,6 +94,27 @@ def test_a_csv_file_has_a_line_for_each_row_whatever_it_holds(folders, tmp_path,
     assert float(lines[0]["score_happy"]) + float(lines[0]["score_sad"]) == pytest.approx(1)
 
 
+@pytest.mark.parametrize("ending", predict.ENDINGS)
+def test_an_interrupted_prediction_leaves_the_older_file(ending, folders, tmp_path, monkeypatch):
+    calls, describe = [], predict.Predictor.describe
+
+    def interrupted(self, logits):
+        calls.append(output.read_text())
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return describe(self, logits)
+
+    output = tmp_path / f"out{ending}"
+    output.write_text("old\n")
+    monkeypatch.setattr(predict.Predictor, "describe", interrupted)
+    monkeypatch.setattr(predict, "CHUNK", 1)
+    words = [str(folders / "classification"), "--file", str(folders / "classification.jsonl")]
+    with pytest.raises(KeyboardInterrupt):
+        predict.main([*words, "--output_file", str(output)])
+    assert calls == ["old\n", "old\n"]
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(output.name, "old\n")]
+
+
 @pytest.mark.parametrize(
     ("kind", "columns"),
     [("multiple_choice", ["index", "label", "scores", "error"]), ("regression", ["index", "score", "error"])],
@@ -137,7 +158,7 @@ def test_refusals(folders, tmp_path):
     other = write_rows(tmp_path / "other.jsonl", [{"text": GOOD}])
     GPT1Config(n_embd=8, n_head=2).save_pretrained(tmp_path / "plain")
     GPT1Config(n_embd=8, n_head=2, traversal="classification").save_pretrained(tmp_path / "old")
-    assert refusal("--file", file) == "There is no model. Write its folder or hub id after `gpt1 predict`."
+    assert refusal("--file", file) == "No model was given. Write its folder or hub id after `gpt1 predict`."
     assert refusal(model, "--file", other) == (
         f"{other} has no column 'review' for the role text; its columns are: text. Name its column in `columns` "
         "(text=column)."
@@ -151,7 +172,7 @@ def test_refusals(folders, tmp_path):
         "--columns text=review."
     )
     assert refusal(model, "--file", file, "--output_file", "out.txt") == (
-        "--output_file out.txt is of an unknown kind. Pass a name that ends in .jsonl or .csv."
+        "--output_file out.txt has an unknown file type. Pass a name that ends in .jsonl or .csv."
     )
     assert refusal(model, "--file", file, "--output_file", "nowhere/out.csv") == (
         "--output_file nowhere/out.csv is in a folder that does not exist. Create it first."

@@ -97,11 +97,17 @@ def test_another_folders_checkpoint_brings_its_tokenizer(books):
 
 def test_the_last_evaluation_takes_all_blocks(books):
     output_dir = books / "out"
-    limit = ("--eval_strategy", "steps", "--eval_steps", "6", "--max_eval_blocks", "1")
+    limit = ("--eval_strategy", "steps", "--eval_steps", "3", "--max_eval_blocks", "1")
     pretrain.main(arguments(books, output_dir, "--num_merges", "60", "--config_overrides", SIZES, *limit))
-    few, all_blocks = [record["eval_loss"] for record in figures(output_dir) if "eval_loss" in record]
-    assert few != all_blocks
-    assert json.loads((output_dir / "eval_results.json").read_text())["eval_loss"] == all_blocks
+    *_, few, all_blocks = [record for record in figures(output_dir) if "eval_loss" in record]
+    assert few["eval_loss"] != all_blocks["eval_loss"]
+    results = json.loads((output_dir / "eval_results.json").read_text())
+    assert results["eval_loss"] == all_blocks["eval_loss"]
+    card = (output_dir / "README.md").read_text(encoding="utf-8")
+    table = [line.strip("| ").split(" | ") for line in card.partition("| step |")[2].partition("\n\n")[0].splitlines()]
+    assert table[0][-1] == "eval_blocks"
+    assert [row[-1] for row in table[2:]] == ["1", str(all_blocks["eval_blocks"])] and all_blocks["eval_blocks"] > 1
+    assert card.count("eval_blocks") == 1 and "| blocks |" not in card.partition("# ")[2].partition("| metric |")[2]
 
 
 def test_a_stream_trains_and_stores_no_blocks(books, monkeypatch):
@@ -141,16 +147,16 @@ def test_evenly_spaced():
         ),
         (
             ["--dataset_name", "books"],
-            "One source of text is needed, --train_files or --dataset_name; there is both --train_files and "
-            "--dataset_name books.",
+            "One source of text is needed, --train_files or --dataset_name, but both --train_files and --dataset_name "
+            "books were given.",
         ),
         (
             ["--validation_split", "validation"],
-            "--validation_split belongs to --dataset_name, which is missing. Leave it out.",
+            "--validation_split is used only with --dataset_name, which was not given. Leave it out.",
         ),
         (
             ["--streaming", "--max_steps", "-1"],
-            "--streaming has no end that is known beforehand. Pass the number of updates as --max_steps.",
+            "--streaming reads text of unknown length. Pass the number of updates as --max_steps.",
         ),
         (
             ["--model", "gpt1", "--config_overrides", "hidden_size=8"],
@@ -175,8 +181,8 @@ def test_a_folder_with_files_is_not_overwritten(books):
     with pytest.raises(ValueError) as error:
         pretrain.main(arguments(books, books))
     assert str(error.value) == (
-        f"--output_dir {books} is not empty. Pass --resume_from_checkpoint auto to go on with the run that wrote it, "
-        "or another folder."
+        f"--output_dir {books} is not empty. Pass --resume_from_checkpoint auto to resume the run that wrote it, or "
+        "pass another folder."
     )
 
 

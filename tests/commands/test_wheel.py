@@ -68,5 +68,6 @@ def test_the_script_starts_without_any_other_package(wheel, tmp_path):
         return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
 
     assert gpt1("--help").stdout == entry.HELP + "\n"
+    assert gpt1("--version").stdout == f"gpt1 {wheel.name.split('-')[1]}\n"
     assert gpt1("finetun").returncode == 2
     assert Path(gpt1("--launch-configs").stdout.strip()) == tmp_path / "modeling_gpt1" / "commands" / "accelerate"

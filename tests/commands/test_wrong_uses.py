@@ -16,24 +16,38 @@ TEXT = ["--train_files", "{folder}/book.txt", "--output_dir", "{folder}/out", "-
 WRONG = {
     "command": (
         ["finetun"],
-        ": there is no command 'finetun'; the nearest is 'finetune'. See gpt1 --help.",
+        ": unknown command 'finetun'; the closest is 'finetune'. See gpt1 --help.",
     ),
     "flag": (
         ["finetune", "--taks", "rte"],
-        " finetune: there is no flag --taks; did you mean --task? See gpt1 finetune --help.",
+        " finetune: unknown flag --taks; did you mean --task? See gpt1 finetune --help.",
     ),
     "flag of another command": (
         ["generate", "--max_train_samples", "3"],
-        " generate: there is no flag --max_train_samples. See gpt1 generate --help.",
+        " generate: unknown flag --max_train_samples. See gpt1 generate --help.",
     ),
     "flag that begins several names": (
         ["finetune", "--max_", "3"],
-        " finetune: --max_ may be --max_eval_samples or --max_grad_norm or --max_length or --max_predict_samples "
-        "or --max_steps or --max_train_samples. Write the whole name.",
+        " finetune: --max_ is ambiguous: it may be --max_eval_samples or --max_grad_norm or --max_length or "
+        "--max_predict_samples or --max_steps or --max_train_samples. Write the full name.",
     ),
     "number": (
         ["finetune", "--task", "rte", "--learning_rate", "fast", *START],
-        " finetune: argument --learning_rate/--learning-rate: invalid float value: 'fast'. See gpt1 finetune --help.",
+        " finetune: --learning_rate is 'fast', but must be a number.",
+    ),
+    "negative number": (
+        ["finetune", "--task", "rte", "--learning_rate", "-1e-3", *START],
+        " finetune: --learning_rate is -1e-3, but must be at least 0.",
+    ),
+    "strategy": (
+        ["finetune", "--task", "rte", "--eval_strategy", "step", *START],
+        " finetune: --eval_strategy has no value 'step'; did you mean steps? It takes no, steps, epoch.",
+    ),
+    "schedule": (
+        ["pretrain", *TEXT, "--lr_scheduler_type=slow"],
+        " pretrain: --lr_scheduler_type has no value 'slow'. It takes linear, cosine, cosine_with_restarts, "
+        "polynomial, constant, constant_with_warmup, inverse_sqrt, reduce_lr_on_plateau, cosine_with_min_lr, "
+        "cosine_warmup_with_min_lr, warmup_stable_decay, greedy.",
     ),
     "missing flag": (
         ["generate", "--prompts", "it was"],
@@ -41,16 +55,16 @@ WRONG = {
     ),
     "word without a flag": (
         ["convert", "--source", "a", "--output_dir", "b", "c"],
-        " convert: 'c' belongs to no flag. See gpt1 convert --help.",
+        " convert: Unexpected arguments: 'c'. See gpt1 convert --help.",
     ),
     "no data": (
         ["finetune", *START],
-        " finetune: There is no data. Pass --task with a task of the paper, or --train_file, --validation_file or "
+        " finetune: No data was given. Pass --task with a task of the paper, or --train_file, --validation_file or "
         "--test_file with --traversal and --columns.",
     ),
     "no model": (
         ["finetune", "--task", "rte", "--output_dir", "{folder}/out", "--do_train"],
-        " finetune: There is neither a model nor a tokenizer. Pass --model to fine-tune a checkpoint, or "
+        " finetune: Neither --model nor --tokenizer_name was given. Pass --model to fine-tune a checkpoint, or "
         "--tokenizer_name (and --config_overrides) to train a fresh model.",
     ),
     "nothing to do": (
@@ -59,23 +73,32 @@ WRONG = {
     ),
     "unknown task": (
         ["finetune", "--task", "rtee", *START],
-        " finetune: Unknown task 'rtee'. Known tasks: sst2, cola, mrpc, stsb, qqp, mnli, snli, qnli, rte, scitail, "
-        "race, race-middle, race-high, story_cloze. For data of your own build a Task with its traversal, columns "
-        "and label_names.",
+        " finetune: --task has no value 'rtee'; did you mean rte? It takes sst2, cola, mrpc, stsb, qqp, mnli, snli, "
+        "qnli, rte, scitail, race, race-middle, race-high, story_cloze.",
+    ),
+    "unknown traversal": (
+        ["finetune", *FILES[:3], "entailmnt", *FILES[4:], *START],
+        " finetune: --traversal has no value 'entailmnt'; did you mean entailment? It takes classification, "
+        "entailment, similarity, multiple_choice.",
+    ),
+    "unknown task of zero-shot": (
+        ["zero-shot", "--model", "{folder}/model", "--tasks", "cola", "sst3"],
+        " zero-shot: --tasks has no value 'sst3'; did you mean sst2? It takes cola, sst2, race, race-middle, "
+        "race-high, story_cloze, dpr, mrpc, stsb, qqp, mnli, snli, qnli, rte, scitail.",
     ),
     "no such folder": (
         ["finetune", *FILES, "--model", "{folder}/modle", "--output_dir", "{folder}/out", "--use_cpu", "--do_train"],
-        " finetune: --model {folder}/modle does not exist. There is {folder}/model. Pass a folder, or a hub id "
+        " finetune: --model {folder}/modle does not exist. Did you mean {folder}/model? Pass a folder, or a hub id "
         "such as owner/name.",
     ),
     "folder without a model": (
         ["generate", "--model", "{folder}/run", "--prompts", "it was"],
-        " generate: --model {folder}/run is a folder without config.json. Its folders checkpoint-5 have one. Pass "
+        " generate: --model {folder}/run is a folder without config.json. Its subfolders checkpoint-5 have one. Pass "
         "a folder with one, or a hub id.",
     ),
     "file as a model": (
         ["generate", "--model", "{folder}/words.txt", "--prompts", "it was"],
-        " generate: --model {folder}/words.txt is a file. Pass the folder with a config.json, or a hub id.",
+        " generate: --model {folder}/words.txt is a file. Pass the folder that holds config.json, or a hub id.",
     ),
     "no such settings": (
         ["finetune", "--config", "{folder}/nope.yaml"],
@@ -84,27 +107,27 @@ WRONG = {
     ),
     "settings of no names": (
         ["finetune", "--config", "{folder}/list.yaml"],
-        " finetune: --config {folder}/list.yaml has no settings. A line is `name: value`, such as `seed: 1`.",
+        " finetune: --config {folder}/list.yaml has no settings. Write one per line as `name: value`, such as `seed: "
+        "1`.",
     ),
     "broken settings": (
         ["finetune", "--config", "{folder}/broken.yaml"],
-        " finetune: --config {folder}/broken.yaml is not YAML: expected ',' or ']', but got '<stream end>' at line "
-        "2, column 1. Correct the file.",
+        " finetune: --config {folder}/broken.yaml is not valid YAML: expected ',' or ']', but got '<stream end>' at "
+        "line 2, column 1. Correct the file.",
     ),
     "broken JSON": (
         ["finetune", "--config", "{folder}/broken.json"],
-        " finetune: --config {folder}/broken.json is not JSON: Expecting ',' delimiter: line 1 column 11 (char "
+        " finetune: --config {folder}/broken.json is not valid JSON: Expecting ',' delimiter: line 1 column 11 (char "
         "10). Correct the file.",
     ),
     "unknown setting": (
         ["finetune", "--config", "{folder}/typo.yaml"],
-        " finetune: --config {folder}/typo.yaml: there is no flag --sede; did you mean --seed? See gpt1 finetune "
-        "--help.",
+        " finetune: --config {folder}/typo.yaml: unknown flag --sede; did you mean --seed? See gpt1 finetune --help.",
     ),
     "output folder in use": (
         ["finetune", *FILES, "--model", "{folder}/model", "--output_dir", "{folder}/full", "--use_cpu", "--do_train"],
-        " finetune: --output_dir {folder}/full is not empty. Pass --resume_from_checkpoint auto to go on with the "
-        "run that wrote it, or another folder.",
+        " finetune: --output_dir {folder}/full is not empty. Pass --resume_from_checkpoint auto to resume the run "
+        "that wrote it, or pass another folder.",
     ),
     "word for a number of a config": (
         ["finetune", *FILES, *FRESH, "--config_overrides", "hidden_size=big"],
@@ -130,12 +153,28 @@ WRONG = {
     ),
     "file of another kind": (
         ["finetune", "--train_file", "{folder}/words.txt", *FILES[2:], *START],
-        " finetune: --train_file {folder}/words.txt is of an unknown kind. Pass a file that ends in .jsonl, "
+        " finetune: --train_file {folder}/words.txt has an unknown file type. Pass a file that ends in .jsonl, "
         ".jsonl.gz, .csv, .parquet.",
+    ),
+    "accumulation of nothing": (
+        ["finetune", *FILES[:-1], "text=text", *START, "--gradient_accumulation_steps", "0"],
+        " finetune: --gradient_accumulation_steps is 0, but must be at least 1.",
+    ),
+    "seed out of range": (
+        ["finetune", *FILES[:-1], "text=text", *START, "--seed=-1"],
+        " finetune: `seed` is -1, but must be from 0 to 4294967295.",
+    ),
+    "arguments of an optimizer": (
+        ["finetune", *FILES[:-1], "text=text", *START, "--optim_args", "amsgrad"],
+        " finetune: `optim_args` is 'amsgrad', but must be name=value pairs with commas between them.",
+    ),
+    "arguments of a schedule": (
+        ["finetune", *FILES[:-1], "text=text", *START, "--lr_scheduler_kwargs", "2"],
+        " finetune: `lr_scheduler_kwargs` is '2', but must be an object, such as {{\"num_cycles\": 2}}.",
     ),
     "no text": (
         ["pretrain", "--output_dir", "{folder}/out"],
-        " pretrain: One source of text is needed, --train_files or --dataset_name; there is neither.",
+        " pretrain: One source of text is needed, --train_files or --dataset_name, but neither was given.",
     ),
     "text that is not there": (
         ["pretrain", "--train_files", "{folder}/nope.txt", "--output_dir", "{folder}/out", "--use_cpu"],
@@ -144,11 +183,11 @@ WRONG = {
     ),
     "stream without an end": (
         ["pretrain", *TEXT, "--streaming"],
-        " pretrain: --streaming has no end that is known beforehand. Pass the number of updates as --max_steps.",
+        " pretrain: --streaming reads text of unknown length. Pass the number of updates as --max_steps.",
     ),
     "two sources of prompts": (
         ["generate", "--model", "m", "--prompts", "a", "--prompt_file", "b"],
-        " generate: Prompts come from --prompts or from --prompt_file, but both are given. Leave one out.",
+        " generate: Both --prompts and --prompt_file were given, but only one can be used. Leave one out.",
     ),
     "prompts of another form": (
         ["generate", "--model", "{folder}/model", "--prompt_file", "{folder}/prompts.jsonl"],
@@ -162,26 +201,26 @@ WRONG = {
     ),
     "no model to predict with": (
         ["predict", "--file", "{folder}/train.csv"],
-        " predict: There is no model. Write its folder or hub id after `gpt1 predict`.",
+        " predict: No model was given. Write its folder or hub id after `gpt1 predict`.",
     ),
     "neither model nor run": (
         ["zero-shot", "--tasks", "sst2"],
-        " zero-shot: One of --model and --checkpoints is needed; there is neither.",
+        " zero-shot: Exactly one of --model and --checkpoints is needed, but neither was given.",
     ),
     "task without a heuristic": (
         ["zero-shot", "--model", "{folder}/model", "--tasks", "rte", "--data_dir", "{folder}"],
-        " zero-shot: Task 'rte' has no zero-shot heuristic. Those with one: cola, sst2, race, race-middle, "
-        "race-high, story_cloze, dpr. For data of your own build a Heuristic with its Task and a function from a "
-        "row to its candidates.",
+        " zero-shot: Task 'rte' has no zero-shot heuristic. Those with one: cola, sst2, race, race-middle, race-high, "
+        "story_cloze, dpr. For your own data, build a Heuristic from a Task and a function that maps a row to its "
+        "candidates.",
     ),
     "run without a log": (
         ["plot", "{folder}/model"],
-        " plot: {folder}/model has no log: neither trainer_state.json nor a checkpoint with one. Give the "
+        " plot: {folder}/model has no log: neither trainer_state.json nor a checkpoint with one. Pass the "
         "`--output_dir` of a run.",
     ),
     "no such release": (
         ["convert", "--source", "{folder}/nope", "--output_dir", "{folder}/out"],
-        " convert: {folder}/nope is no folder. Give a folder on this machine; `hf download "
+        " convert: {folder}/nope is not a folder. Give a folder on this machine; `hf download "
         "openai-community/openai-gpt --local-dir …` fetches one from the hub.",
     ),
     "unknown experiment": (
@@ -191,12 +230,12 @@ WRONG = {
     ),
     "seed of a cell": (
         ["reproduce", "--model", "m", "--output_dir", "{folder}/out", "--finetune_arguments", "--seed", "3"],
-        " reproduce: --finetune_arguments has --seed, which `gpt1 reproduce` gives to each cell itself. Leave it "
-        "out; `gpt1 reproduce --help` says how tasks, models, data and seeds are chosen.",
+        " reproduce: --finetune_arguments has --seed, which `gpt1 reproduce` sets for each cell. Leave it out; `gpt1 "
+        "reproduce --help` explains how tasks, models, data and seeds are chosen.",
     ),
     "unknown shell": (
         ["completion", "tcsh"],
-        " completion: the name of a shell is needed, bash, zsh, fish; there is tcsh.",
+        " completion: the name of a shell is needed (bash, zsh, fish), but tcsh was given.",
     ),
 }
 

@@ -136,14 +136,15 @@ def test_rows_are_drawn_by_the_seed(tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({}, "One of --model and --checkpoints is needed; there is neither."),
+        ({}, "Exactly one of --model and --checkpoints is needed, but neither was given."),
         (
             {"model": "a", "checkpoints": "b"},
-            "One of --model and --checkpoints is needed; there is both.",
+            "Exactly one of --model and --checkpoints is needed, but both were given.",
         ),
         (
             {"model": "a", "plot": "a.png"},
-            "--plot draws curves over the checkpoints of a run, and there is none. Give --checkpoints.",
+            "--plot draws curves over the checkpoints of a run, but --checkpoints was not given. Pass --checkpoints, "
+            "or leave --plot out.",
         ),
     ],
 )
@@ -160,7 +161,7 @@ def test_data_and_checkpoints_that_are_not_there(data_dir, tmp_path):
         return str(error.value)
 
     assert error_of(zero_shot.load_questions, "dpr") == (
-        "Task 'dpr' is not on the hub. Pass --data_dir, a folder with a folder dpr."
+        "Task 'dpr' is not on the hub. Pass as --data_dir a folder with a subfolder dpr."
     )
     assert error_of(zero_shot.load_questions, "sst2", data_dir=data_dir, split="test") == (
         "Task 'sst2' has no split 'test'. Its splits: train, validation."
@@ -170,13 +171,14 @@ def test_data_and_checkpoints_that_are_not_there(data_dir, tmp_path):
     )
     write(tmp_path / "story_cloze", "test", [{"context": "a", "ending1": "b", "ending2": "c", "label": 0}])
     assert error_of(zero_shot.load_questions, "story_cloze", data_dir=str(tmp_path), num_shots=1) == (
-        "Task 'story_cloze' needs the split 'train', for a threshold or for rows to show, but has test. Add its file."
+        "Task 'story_cloze' needs the split 'train', for a threshold or for few-shot examples, but has test. Add its "
+        "file."
     )
     with pytest.raises(ValueError) as error:
         zero_shot.main(["--checkpoints", str(tmp_path), "--data_dir", str(tmp_path)])
     assert str(error.value) == (
         f"{tmp_path} has no checkpoint with a model (checkpoint-<updates>/config.json). Give the `--output_dir` of a "
-        "run that saved some, or one model by --model."
+        "run that saved some, or one model with --model."
     )
 
 

@@ -52,7 +52,7 @@ def test_two_processes_write_what_one_writes(data, tmp_path, monkeypatch):
     cache = {"HF_DATASETS_CACHE": str(tmp_path / "cache")}
     data += ["--per_device_train_batch_size", "4"]
     output = launch_well((*TORCHRUN, "-m"), *COMMAND, *data, *batch, tmp_path / "two", **cache)
-    assert output.count("train: 16 examples of train, 0 of them cut to 64 tokens") == 1
+    assert output.count("train: 16 examples of train, 0 of them truncated to 64 tokens") == 1
     one, two = tmp_path / "one", tmp_path / "two"
     assert {path.name for path in one.iterdir()} == {path.name for path in two.iterdir()}
     assert "| processes | 2 |" in (two / "README.md").read_text()

@@ -182,7 +182,7 @@ def test_a_launch_that_starts_one_process_of_two_is_refused(num_processes, tmp_p
     with pytest.raises(ValueError) as error:
         make_trainer(tmp_path / "output", 1)
     assert str(error.value) == (
-        "`accelerate launch` was asked for several processes, but started one, as it does with --cpu. Use `torchrun "
+        "`accelerate launch` was given several processes, but started only one, as it does with --cpu. Use `torchrun "
         "--nproc_per_node N` with --use_cpu (`use_cpu=True`) after the script, or --num_processes 1."
     )
     assert not (tmp_path / "output").exists()

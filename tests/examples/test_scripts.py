@@ -1,7 +1,8 @@
-"""The four scripts that people edit: each runs on tiny data, is short, and uses public names alone."""
+"""The scripts that people edit: each runs on tiny data, is short, and uses public names alone."""
 
 import ast
 import csv
+import importlib
 import importlib.util
 import json
 import re
@@ -18,7 +19,7 @@ from modeling_gpt1 import GPT1ForCausalLM, GPT1ForSequenceClassification
 from tokenization import open_tokenizer
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-SCRIPTS = ("finetune_own_file", "finetune_task", "pretrain", "score")
+SCRIPTS = ("finetune_own_file", "finetune_task", "pretrain", "prompted_generation", "score")
 QUICK = ["--use_cpu", "--disable_tqdm", "true", "--save_strategy", "no", "--report_to", "none", "--max_steps", "2"]
 
 
@@ -58,13 +59,14 @@ def test_a_script_is_short_and_uses_public_names(name):
     source = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
     assert len(source.splitlines()) <= 100
     public = {"modeling_gpt1": modeling_gpt1.__all__, "tokenization": tokenization.__all__}
-    modules = {*sys.stdlib_module_names, *public, "transformers"}
+    modules = {*sys.stdlib_module_names, *public, "transformers", "sacrebleu", "rouge_score.rouge_scorer"}
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             assert {alias.name for alias in node.names} <= modules
         if isinstance(node, ast.ImportFrom):
             assert node.module in modules
-            assert {alias.name for alias in node.names} <= set(public.get(node.module, dir(sys.modules[node.module])))
+            module = importlib.import_module(node.module)
+            assert {alias.name for alias in node.names} <= set(public.get(node.module, dir(module)))
 
 
 def test_fine_tunes_on_a_task(script, language_model, tmp_path, capsys):
@@ -106,3 +108,39 @@ def test_scores(script, language_model, tmp_path, capsys):
     assert len(figures) == 4 and all(figure < 0 for figure in figures)
     assert sentences[0].endswith("  He was hungry, so he ate an apple.")
     assert re.fullmatch(r"sst2 \{'accuracy': (0\.\d+|1\.0), 'normalised': -?\d\.\d+\}", answers)
+
+
+PAIRS = [{"source": text, "target": " ".join(reversed(text.split()))} for text in SENTENCES]
+
+
+def test_prompted_generation(script, language_model, tmp_path, capsys):
+    module, path = script("prompted_generation"), tmp_path / "pairs.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
+    arguments = ["--model", language_model, "--file", str(path), "--max_new_tokens", "2", "--prompt", "{}\\n:"]
+    module.main([*arguments, "--shots", "0"])
+    *answers, _, _, _, _ = capsys.readouterr().out.splitlines()
+    assert [json.loads(line)["source"] for line in answers] == SENTENCES
+    with pytest.raises(ValueError) as error:
+        module.main([*arguments, "--shots", str(len(PAIRS))])
+    count = len(PAIRS)
+    assert str(error.value) == f"{path} has {count} rows, and {count} are shown. Add rows, or lower --shots."
+
+
+def test_prompts_and_scores_of_prompted_generation(script, language_model, tmp_path, capsys, monkeypatch):
+    module, path, seen = script("prompted_generation"), tmp_path / "pairs.jsonl", []
+    path.write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
+    targets = {row["source"]: row["target"] for row in PAIRS}
+
+    def answer(model, tokenizer, prompts, **options):
+        seen.extend(prompts)
+        sources = [prompt.splitlines()[-1].removeprefix("In: ").removesuffix(" Out:") for prompt in prompts]
+        return [[" " + targets[source].upper()] for source in sources]
+
+    monkeypatch.setattr(module, "continue_prompts", answer)
+    module.main(["--model", language_model, "--file", str(path), "--prompt", "In: {} Out:", "--shots", "1"])
+    shown = f"In: {SENTENCES[0]} Out: {PAIRS[0]['target']}\n"
+    assert seen == [f"{shown}In: {sentence} Out:" for sentence in SENTENCES[1:]]
+    bleu, *rouge = capsys.readouterr().out.splitlines()[-4:]
+    assert bleu.startswith("BLEU = 100.00") and rouge == [
+        f"{name} F1 = 1.0000" for name in ("rouge1", "rouge2", "rougeL")
+    ]

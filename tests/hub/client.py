@@ -208,8 +208,7 @@ def run_case(case, folder: Path) -> int:
         case(folder)
         code = 0
     except SystemExit as end:
-        print(end.code if isinstance(end.code, str) else "", file=sys.stderr)
-        code = end.code if isinstance(end.code, int) else 1
+        code = end.code
     except Exception:
         traceback.print_exc()
     finally:

@@ -115,8 +115,8 @@ def visit(package, tmp_path_factory):
         "pre_train": 0,
         "fine_tune": 0,
         "open_from_the_hub": 0,
-        "fine_tune_with_a_failing_upload": 1,
-        "fine_tune_with_a_token_that_may_not_write": 1,
+        "fine_tune_with_a_failing_upload": 2,
+        "fine_tune_with_a_token_that_may_not_write": 2,
         "fail_to_push": 0,
         "fail_to_push_a_model": 0,
     }.items(),
@@ -216,7 +216,7 @@ def test_what_a_failed_push_says(visit):
 
     def expected(name: str, cause: str, remedy: str, folder: Path = result) -> str:
         return (
-            f"The push to me/{name} failed: {cause}. Nothing is lost: the whole result lies in {folder}. {remedy} "
+            f"The push to me/{name} failed: {cause}. Nothing is lost: the complete result is in {folder}. {remedy} "
             f"and run:\nhf upload me/{name} {folder}"
         )
 
@@ -232,7 +232,7 @@ def test_what_a_failed_push_says(visit):
         "cannot-prepare": expected(
             "cannot-prepare",
             "403 Forbidden: Forbidden",
-            "Log in with `hf auth login` and a token that may write to me/cannot-prepare",
+            "Log in with `hf auth login` and a token with write access to me/cannot-prepare",
         ),
         "cannot-upload": expected(
             "cannot-upload",
@@ -245,7 +245,7 @@ def test_what_a_failed_push_says(visit):
         "card": expected(
             "language-model",
             'Invalid metadata in README.md. - "language" English must be an ISO code',
-            "Correct that (the card is README.md there)",
+            "Correct that (the model card is README.md)",
         ),
     }
     refused = f"Client error '401 Unauthorized' for url '{url}"
@@ -255,7 +255,7 @@ def test_what_a_failed_push_says(visit):
     excluded = "".join(f" --exclude '{pattern}'" for pattern in excluded_patterns)
     assert visit.printed("fail_to_push", "no-token") == expected("clean", preupload, LOG_IN) + excluded
     assert visit.printed("fail_to_push", "at-start") == (
-        f"result cannot be pushed to: {refused}/api/repos/create'. Nothing is lost, because nothing was trained yet. "
+        f"result cannot be pushed to: {refused}/api/repos/create'. Nothing is lost, because training has not started. "
         f"{LOG_IN} and start again, or leave `push_to_hub` out and upload the result later."
     )
     message = visit.printed("fail_to_push_a_model", "model")
@@ -268,9 +268,9 @@ def test_a_token_that_cannot_be_sent_is_not_shown(visit):
     message = visit.printed("fail_to_push_a_model", "bad-token")
     folder = Path(message.split()[-1])
     assert message == (
-        f"The push to me/x failed: Illegal header value b'***. Nothing is lost: the whole result lies in {folder}. "
-        "Give the token (HF_TOKEN, `token`) without line breaks and without blanks around it and run:\n"
-        f"hf upload me/x {folder}"
+        f"The push to me/x failed: Illegal header value b'***. Nothing is lost: the complete result is in {folder}. "
+        "Remove line breaks and surrounding spaces from the token (HF_TOKEN, `token`) and run:\nhf upload me/x "
+        f"{folder}"
     )
     assert not any("SECRET" in path.read_text(encoding="utf-8") for path in visit.folder.glob("*.txt"))
 
@@ -288,7 +288,7 @@ def test_a_card_that_cannot_be_read_is_not_replaced(visit):
         message = visit.printed("fail_to_push_a_model", name)
         folder = Path(message.split()[-1])
         assert message == (
-            f"The push to me/{name} failed: {cause}. Nothing is lost: the whole result lies in {folder}. Wait until "
+            f"The push to me/{name} failed: {cause}. Nothing is lost: the complete result is in {folder}. Wait until "
             f"the hub answers and run:\nhf upload me/{name} {folder}"
         )
         assert visit.hub.files(f"me/{name}") == {"README.md": OWN_CARD}
@@ -300,9 +300,9 @@ def test_the_last_words_of_a_failed_script_push_its_result(visit):
     first, command = output.splitlines()[-2:]
     assert "Traceback" not in output
     assert first == (
-        f"The push to me/unlucky failed: Server error '500 Internal Server Error' for url '{visit.hub.url}/api/models/"
-        f"me/unlucky/commit/main'. Nothing is lost: the whole result lies in {folder}. Wait until the hub answers and "
-        "run:"
+        "gpt1 finetune: The push to me/unlucky failed: Server error '500 Internal Server Error' for url "
+        f"'{visit.hub.url}/api/models/me/unlucky/commit/main'. Nothing is lost: the complete result is in {folder}. "
+        "Wait until the hub answers and run:"
     )
     excluded = "--exclude 'checkpoint-*' --exclude '*.pt' --exclude '*.pth' --exclude '*run.yaml'"
     assert command == f"hf upload me/unlucky {folder} {excluded}"
@@ -317,8 +317,8 @@ def test_the_last_words_of_a_failed_script_push_its_result(visit):
 def test_a_script_that_may_not_push_says_so_before_it_trains(visit):
     output = visit.output("fine_tune_with_a_token_that_may_not_write")
     assert output.splitlines()[-1] == (
-        "me/forbidden cannot be pushed to: 403 Forbidden: You don't have the rights to write to me/forbidden. Nothing "
-        "is lost, because nothing was trained yet. Log in with `hf auth login` and a token that may write to "
-        "me/forbidden and start again, or leave `push_to_hub` out and upload the result later."
+        "gpt1 finetune: me/forbidden cannot be pushed to: 403 Forbidden: You don't have the rights to write to "
+        "me/forbidden. Nothing is lost, because training has not started. Log in with `hf auth login` and a token "
+        "with write access to me/forbidden and start again, or leave `push_to_hub` out and upload the result later."
     )
     assert "'loss'" not in output and not list((visit.folder / "forbidden").glob("*.safetensors"))

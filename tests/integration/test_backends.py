@@ -155,7 +155,7 @@ def test_a_sequence_of_a_long_row_that_is_too_long(tiny_model):
     with pytest.raises(ValueError) as error:
         tiny_model(GPT1Model)(input_ids=torch.ones_like(positions), position_ids=positions)
     assert str(error.value) == (
-        "The sequence has 26 tokens, but the model has positions for 24 (`max_position_embeddings`). Shorten the "
+        "The sequence has 26 tokens, but the model has only 24 positions (`max_position_embeddings`). Shorten the "
         "input: pass `truncation=True, max_length=…` to the tokenizer, `max_length` to the collator or a smaller "
         "`max_new_tokens` to `generate`."
     )

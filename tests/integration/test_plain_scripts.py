@@ -18,10 +18,9 @@ from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1ForSequence
 
 PAIRS = {"sentence1": ["the film was slow .", "he paid ."] * 4, "sentence2": ["he paid .", "she read ."] * 4}
 ADVICE = (
-    "The texts were encoded without [s], [$] and [e], so that nothing parts the texts of a pair and the head reads "
-    "the last token. Call `add_control_tokens(tokenizer, model)` (`from modeling_gpt1 import add_control_tokens`) "
-    "when both are loaded and before texts are encoded; in a pipeline `add_control_tokens(pipe.tokenizer, "
-    "pipe.model)`."
+    "The texts were encoded without [s], [$] and [e], so nothing separates the texts of a pair and the head reads the "
+    "last token. Call `add_control_tokens(tokenizer, model)` (`from modeling_gpt1 import add_control_tokens`) after "
+    "loading both and before encoding texts; for a pipeline, call `add_control_tokens(pipe.tokenizer, pipe.model)`."
 )
 HEAD = "The task head reads each sequence at its extract token [e], but "
 WARNING = f"{HEAD}`config.extract_token_id` is None. {ADVICE}"
@@ -101,7 +100,7 @@ def test_a_tokenizer_of_the_base_model(tiny_model, tiny_tokenizer, plain_tokeniz
         model(**batch)
     end = tiny_tokenizer.extract_token_id
     assert warnings() == [
-        f"{HEAD}2 sequences of the first batch have no token {end}, which is `config.extract_token_id`. {ADVICE}"
+        f"{HEAD}2 sequences of the first batch lack token {end} (`config.extract_token_id`). {ADVICE}"
     ]
 
 

@@ -50,7 +50,7 @@ def make(tiny_model):
 def test_a_class_out_of_range(make, model_class, label):
     model = make(model_class, num_labels=3)
     assert message_of(model, IDS, labels=torch.tensor([2, label])) == (
-        f"The label of example 1 is {label}, but there are 3 classes (`num_labels`): a label is one of 0 to 2, or "
+        f"The label of example 1 is {label}, but there are 3 classes (`num_labels`): a label must be from 0 to 2, or "
         "-100 for none."
     )
 
@@ -67,8 +67,8 @@ def test_a_class_out_of_range(make, model_class, label):
 def test_classes_of_another_type(make, labels, example):
     model = make(GPT1ForSequenceClassification, num_labels=3)
     assert message_of(model, IDS, labels=labels) == (
-        f"`labels` are the numbers of classes, torch.int64, but got {labels.dtype}{example}. Pass `labels.long()` if "
-        "they are whole numbers; for regression the model needs `num_labels=1`."
+        f"`labels` must be indices of classes (torch.int64), but got {labels.dtype}{example}. Pass `labels.long()` if "
+        "they are whole numbers, or open the model with `num_labels=1` for regression."
     )
     assert message_of(model, IDS, labels=[0, 1]) == (
         "`labels` is a list, but a tensor is needed: `torch.tensor(labels)`."
@@ -88,14 +88,14 @@ def test_a_label_at_an_absent_choice(tiny_model):
     choice_mask = torch.tensor([[True, True, True], [True, True, False]])
     assert model(CHOICES, choice_mask=choice_mask, labels=torch.tensor([2, 1])).loss.isfinite()
     assert message_of(model, CHOICES, choice_mask=choice_mask, labels=torch.tensor([2, 2])) == (
-        "The label of example 1 is 2, but `choice_mask` says that it has no such choice. Mend the label or the mask."
+        "The label of example 1 is 2, but `choice_mask` marks that choice as absent. Correct the label or the mask."
     )
     assert message_of(model, CHOICES, labels=torch.tensor([2, 3])) == (
-        "The label of example 1 is 3, but there are 3 choices: a label is one of 0 to 2, or -100 for none."
+        "The label of example 1 is 3, but there are 3 choices: a label must be from 0 to 2, or -100 for none."
     )
     choice_mask[0] = False
     assert message_of(model, CHOICES, choice_mask=choice_mask) == (
-        "`choice_mask` says that example 0 has no choice at all. Leave the example out."
+        "`choice_mask` marks every choice of example 0 as absent. Remove the example or correct the mask."
     )
 
 
@@ -104,7 +104,8 @@ def test_several_labels_are_0_or_1(make):
     for number in (2, math.nan):
         labels = torch.tensor([[0, 1, 0], [0.5, 1, number]])
         assert message_of(model, IDS, labels=labels) == (
-            f"Label 2 of example 1 is {labels[1, 2].item()}, but a label says by 0 or 1 whether the class holds."
+            f"Label 2 of example 1 is {labels[1, 2].item()}, but it must be from 0 (the class does not apply) to 1 "
+            "(it applies), or -100 for none."
         )
     assert model(IDS, labels=labels.nan_to_num(1.0)).loss.isfinite()
 
@@ -121,7 +122,7 @@ def test_numbers_are_finite(make, model_class, number):
 
 
 VOCABULARY = (
-    "but the vocabulary has the ids 0 to 100{}. Use the model's own tokenizer; if it has grown, call "
+    "but the vocabulary has ids 0 to 100{}. Use the model's own tokenizer; if tokens were added to it, call "
     "`model.resize_token_embeddings(len(tokenizer))`."
 )
 
@@ -129,18 +130,18 @@ VOCABULARY = (
 @pytest.mark.parametrize("model_class", [GPT1ForCausalLM, GPT1LSTMForCausalLM])
 def test_targets_of_the_language_model(tiny_model, model_class):
     model = tiny_model(model_class)
-    others = VOCABULARY.format(", and -100 for what is no target")
+    others = VOCABULARY.format(", and -100 marks tokens without a target")
     for target in (101, -5):
         labels = IDS.clone()
         labels[1, 3] = target
         assert message_of(model, IDS, labels=labels) == f"`labels` has {target} at [1, 3], {others}"
     assert message_of(model, IDS, labels=IDS.float()) == (
-        "`labels` needs ids, whole numbers of torch.int64, but got torch.float32."
+        "`labels` must contain token ids (torch.int64), but got torch.float32."
     )
     for labels in (IDS[:, 1:], IDS[0]):
         assert message_of(model, IDS, labels=labels) == (
             f"`labels` needs the shape [2, 5], one for each token, but got {list(labels.shape)}. Pass a copy of "
-            "`input_ids`, with -100 for what is no target."
+            "`input_ids`, with -100 at tokens without a target."
         )
 
 
@@ -151,8 +152,8 @@ def test_targets_of_the_language_model(tiny_model, model_class):
 @pytest.mark.parametrize("shape", [[0, 5], [2, 0]])
 def test_a_batch_without_rows_or_tokens(make, model_class, shape):
     assert message_of(make(model_class), torch.ones(shape, dtype=torch.int64)) == (
-        f"`input_ids` has the shape {shape}, but a batch needs at least one row and one token. Leave empty batches "
-        "out, and give an empty text its first token."
+        f"`input_ids` has the shape {shape}, but a batch needs at least one row and one token. Skip empty batches, "
+        "and give every text at least one token."
     )
 
 
@@ -163,18 +164,15 @@ def test_ids_that_have_no_embedding(make, model_class):
         ids = IDS.clone()
         ids[1, 2] = number
         assert message_of(model, ids) == f"`input_ids` has {number} at [1, 2], {VOCABULARY.format('')}"
-    assert (
-        message_of(model, IDS.float()) == "`input_ids` needs ids, whole numbers of torch.int64, but got torch.float32."
-    )
+    assert message_of(model, IDS.float()) == "`input_ids` must contain token ids (torch.int64), but got torch.float32."
 
 
 @pytest.mark.parametrize("model_class", [GPT1Model, GPT1ForCausalLM])
 @pytest.mark.parametrize("shape", [[2, 4], [2, 6], [3, 5], [5], [2, 1, 5, 5]])
 def test_masks_of_another_shape(tiny_model, model_class, shape):
     assert message_of(tiny_model(model_class), IDS, attention_mask=torch.ones(shape, dtype=torch.int64)) == (
-        "`attention_mask` needs the shape [2, 5], a column for each token and for those in the cache before them, but "
-        f"got {shape} of torch.int64. A mask of 4 dimensions is one of booleans, or of numbers that are added to the "
-        "scores."
+        "`attention_mask` needs the shape [2, 5], one column for each token, including those in the cache, but got "
+        f"{shape} of torch.int64. A 4-dimensional mask must be boolean, or hold numbers to add to the scores."
     )
 
 
@@ -195,8 +193,8 @@ def test_a_mask_that_leaves_out_the_cache(tiny_model):
     model = tiny_model(GPT1ForCausalLM)
     cache = model(IDS[:, :3], use_cache=True).past_key_values
     assert message_of(model, IDS[:, 3:], attention_mask=torch.ones(2, 2).long(), past_key_values=cache).startswith(
-        "`attention_mask` needs the shape [2, 5], a column for each token and for those in the cache before them, but "
-        "got [2, 2] "
+        "`attention_mask` needs the shape [2, 5], one column for each token, including those in the cache, but got "
+        "[2, 2] "
     )
 
 
@@ -205,7 +203,7 @@ def test_positions_that_the_model_does_not_have(tiny_model):
     for number in (24, -1):
         positions = torch.tensor([[0, 1, 2, 3, number]])
         assert message_of(model, IDS, position_ids=positions) == (
-            f"`position_ids` has {number}, but the model has the positions 0 to 23 (`max_position_embeddings` is 24)."
+            f"`position_ids` has {number}, but the model has positions 0 to 23 (`max_position_embeddings` is 24)."
         )
     assert message_of(model, IDS, position_ids=torch.arange(4)[None]) == (
         "`position_ids` needs the shape [2, 5], a whole number for each token, but got [1, 4] of torch.int64."
@@ -237,7 +235,7 @@ def test_a_negative_epsilon(config_class, epsilon):
     with pytest.raises(ValueError) as error:
         config_class(layer_norm_epsilon=epsilon)
     assert str(error.value) == (
-        f"`layer_norm_epsilon` is {epsilon}, but it must be a finite number of at least 0. The paper's models have "
+        f"`layer_norm_epsilon` is {epsilon}, but it must be a finite number of at least 0. The paper's models use "
         "1e-05."
     )
 
@@ -248,8 +246,8 @@ def test_a_wrong_path(opener, path):
     with pytest.raises(OSError) as error:
         opener.from_pretrained(path)
     assert str(error.value) == (
-        f"There is no folder {path!r}, and it is no name of a model on the hub, which is `owner/name`. Give the "
-        "folder that `save_pretrained` wrote, with `config.json` in it."
+        f"{path!r} is neither an existing folder nor a model name on the hub (`owner/name`). Give a folder that "
+        "`save_pretrained` wrote, with `config.json` in it."
     )
 
 
@@ -279,8 +277,9 @@ def test_a_configuration_fetches_no_code(tiny_model, tmp_path, fetched, model_cl
     fields = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**fields, "attn_implementation": name}))
     assert message_of(opener.from_pretrained, tmp_path) == (
-        f"The attention implementation of the configuration is {name!r}, code on the hub that would be fetched and "
-        "run. Pass `allow_all_kernels=True` to `from_pretrained` if you trust it, else `attn_implementation='sdpa'`."
+        f"The attention implementation of the configuration is {name!r}, which would download code from the hub and "
+        "run it. Pass `allow_all_kernels=True` to `from_pretrained` if you trust that code, or "
+        "`attn_implementation='sdpa'` if not."
     )
     assert message_of(model_class, GPT1Config(attn_implementation=name)).startswith("The attention implementation of")
     assert fetched == []

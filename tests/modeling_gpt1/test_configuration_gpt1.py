@@ -219,19 +219,19 @@ def test_fields_between_0_and_1(name, value):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"hidden_size": "768"}, "`hidden_size` is '768', but it must be of the type int."),
-        ({"n_embd": "768"}, "`hidden_size` is '768', but it must be of the type int."),
-        ({"n_layer": 2.5}, "`num_hidden_layers` is 2.5, but it must be of the type int."),
+        ({"hidden_size": "768"}, "`hidden_size` is '768', but it must be of type int."),
+        ({"n_embd": "768"}, "`hidden_size` is '768', but it must be of type int."),
+        ({"n_layer": 2.5}, "`num_hidden_layers` is 2.5, but it must be of type int."),
         ({"summary_first_dropout": 7}, "`classifier_dropout` is 7, but it must be a number from 0 to 1."),
-        ({"sliding_window": "8"}, "`sliding_window` is '8', but it must be of the type int | None."),
-        ({"do_layer_norm_before": "true"}, "`do_layer_norm_before` is 'true', but it must be of the type bool."),
+        ({"sliding_window": "8"}, "`sliding_window` is '8', but it must be of type int | None."),
+        ({"do_layer_norm_before": "true"}, "`do_layer_norm_before` is 'true', but it must be of type bool."),
         (
             {"layer_types": 2},
             "`layer_types` is 2, but it must be a list with a name for each layer.",
         ),
         (
             {"id2label": ["no", "yes"]},
-            "`id2label` is ['no', 'yes'], but it must be a dictionary, the name of each class by its id.",
+            "`id2label` is ['no', 'yes'], but it must be a dictionary from class ids to class names.",
         ),
         (
             {"num_labels": None},

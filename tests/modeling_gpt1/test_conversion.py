@@ -329,8 +329,8 @@ def test_weights_of_torch_save_keep_every_bit(make_openai, tmp_path, is_archive)
     half = {name: tensor.half() if name.endswith("ln_1.weight") else tensor for name, tensor in content.items()}
     torch.save(half, path, _use_new_zipfile_serialization=is_archive)
     assert refusal(tmp_path / "openai", tmp_path / "out") == (
-        f"{tmp_path / 'openai'}: the weights are of 2 types (float16, float32), but one is needed. Save the model "
-        "again with one `dtype`."
+        f"{tmp_path / 'openai'}: the weights have 2 dtypes (float16, float32), but all must have the same. Save the "
+        "model again with one `dtype`."
     )
 
 
@@ -424,18 +424,18 @@ def test_what_is_no_model_is_not_replaced(make_openai, tiny_model, tiny_tokenize
     (output / "checkpoint-5").mkdir()
     before = sorted(path.name for path in output.iterdir())
     assert refusal(source, output, overwrite=True) == (
-        f"{output} holds more than a model (checkpoint-5, d, e, f, model-old.safetensors and 2 more), and is not "
-        "replaced. Move that away, or pass another output folder."
+        f"{output} contains more than a model (checkpoint-5, d, e, f, model-old.safetensors and 2 more), so it was "
+        "not replaced. Move the rest away, or pass another output folder."
     )
     for name in ("checkpoint-5", "d", "e", "f", "model-old.safetensors"):
         (output / name).rename(tmp_path / name)
     assert refusal(source, output, overwrite=True) == (
-        f"{output} holds more than a model (my_notes.md, train.csv), and is not replaced. Move that away, or pass "
-        "another output folder."
+        f"{output} contains more than a model (my_notes.md, train.csv), so it was not replaced. Move the rest away, "
+        "or pass another output folder."
     )
     (output / "config.json").unlink()
     assert refusal(source, output, overwrite=True) == (
-        f"{output} holds no model (config.json is missing), and is not replaced. Pass another output folder."
+        f"{output} contains no model (config.json is missing), so it was not replaced. Pass another output folder."
     )
     assert sorted(path.name for path in output.iterdir()) == sorted(
         {*before} - {"checkpoint-5", "d", "e", "f", "model-old.safetensors", "config.json"}
@@ -465,8 +465,8 @@ def test_folders_that_cannot_be_moved(make_openai, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "read_folder", lambda *_: pytest.fail("work was done"))
     for output, inside in ((".", "model"), (tmp_path / "here", None), (tmp_path / "link", None), ("/", "/model")):
         assert refusal(tmp_path / "openai", output) == (
-            f"{output} is the current folder or the root of a disk, which cannot be replaced by a new folder. Pass a "
-            f"folder in it, such as {inside or output / 'model'}."
+            f"{output} is the current folder or the root of a disk, which cannot be replaced. Pass a folder inside "
+            f"it, such as {inside or output / 'model'}."
         )
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path / "here")
@@ -509,7 +509,7 @@ def test_truncated_arrays(broken, tmp_path):
     for size in (len(whole) - 8, 40, 0):
         path.write_bytes(whole[:size])
         message = refusal(broken, tmp_path / "out", num_attention_heads=4)
-        assert message.startswith(f"{path} is no whole NumPy array (") and message.endswith("). Fetch it again.")
+        assert message.startswith(f"{path} is not a complete NumPy array (") and message.endswith("). Fetch it again.")
 
     path.write_bytes(whole)
     array = np.load(path)
@@ -529,7 +529,7 @@ def test_truncated_arrays(broken, tmp_path):
 def test_arrays_of_another_kind(broken, tmp_path, array, kind):
     np.save(broken / "params_0.npy", array)
     assert refusal(broken, tmp_path / "out", num_attention_heads=4) == (
-        f"{broken / 'params_0.npy'} holds {kind}, but one row of float32 is needed. Fetch it again."
+        f"{broken / 'params_0.npy'} holds {kind}, but a one-dimensional float32 array is needed. Fetch it again."
     )
 
 
@@ -544,7 +544,7 @@ def test_pickles_are_never_opened(broken, tmp_path):
     ):
         write(broken / "params_0.npy")
         message = refusal(broken, tmp_path / "out", num_attention_heads=4)
-        assert message.startswith(f"{broken / 'params_0.npy'} is no whole NumPy array (")
+        assert message.startswith(f"{broken / 'params_0.npy'} is not a complete NumPy array (")
     assert not (tmp_path / "harmed").exists()
 
     (tmp_path / "openai").mkdir()
@@ -555,7 +555,7 @@ def test_pickles_are_never_opened(broken, tmp_path):
     for content, kind in contents.items():
         path.write_bytes(content)
         assert refusal(tmp_path / "openai", tmp_path / "out") == (
-            f"{path} is no whole file of weights, or holds more than weights ({kind}). Fetch it again."
+            f"{path} is not a complete file of weights, or contains more than weights ({kind}). Fetch it again."
         )
     assert not (tmp_path / "harmed").exists()
 
@@ -582,8 +582,8 @@ def replace(index, value):
             "entry 1, tokens_embed.weight, has the shape [200, 16], but [200, 32] is needed (width 32 from entry 0, "
             "128 from the feed-forward layer)",
         ),
-        (replace(5, 32), "entry 5 is 32, but a shape is needed, a list of positive sizes"),
-        (replace(5, [-1]), "entry 5 is [-1], but a shape is needed, a list of positive sizes"),
+        (replace(5, 32), "entry 5 is 32, but a shape (a list of positive sizes) is needed"),
+        (replace(5, [-1]), "entry 5 is [-1], but a shape (a list of positive sizes) is needed"),
     ],
 )
 def test_wrong_shapes(broken, tmp_path, change, message):
@@ -616,8 +616,8 @@ def test_foreign_vocabulary(broken, plain_tokenizer, tmp_path):
     whole = encoder.read_text()
     edit_json(encoder, lambda vocab: {**vocab, "ω": size})
     assert refusal(broken, tmp_path / "out", num_attention_heads=4) == (
-        f"{encoder} has {size + 1} tokens, but {broken / 'params_shapes.json'} embeddings of {size} (its second "
-        "shape; the first is of the positions). Give the files of one release."
+        f"{encoder} has {size + 1} tokens, but {broken / 'params_shapes.json'} has embeddings for {size} (its second "
+        "shape; the first is that of the positions). Give the files of one release."
     )
     edit_json(encoder, lambda vocab: {**{t: i for t, i in vocab.items() if i < size - 1}, "foreign</w>": size - 1})
     text = refusal(broken, tmp_path / "out", num_attention_heads=4)
@@ -628,23 +628,23 @@ def test_foreign_vocabulary(broken, plain_tokenizer, tmp_path):
     merges.write_text("\n".join(lines[:-1]) + "\n")
     last = lines[-1].replace(" ", "")
     assert refusal(broken, tmp_path / "out", num_attention_heads=4) == (
-        f"{encoder} has 1 tokens that no merge of {merges} makes, the first {last!r}. Give the files of one release."
+        f"{encoder} has 1 tokens that no merge in {merges} produces, the first being {last!r}. Give the files of one "
+        "release."
     )
 
 
 def test_positions_and_tokens_in_the_wrong_order(broken, plain_tokenizer, tmp_path):
     edit_json(broken / "params_shapes.json", lambda shapes: [shapes[1], shapes[0], *shapes[2:]])
     assert refusal(broken, tmp_path / "out", num_attention_heads=4) == (
-        f"{broken / 'encoder_bpe_40000.json'} has {len(plain_tokenizer)} tokens, but "
-        f"{broken / 'params_shapes.json'} embeddings of 24 (its second shape; the first is of the positions). Give "
-        "the files of one release."
+        f"{broken / 'encoder_bpe_40000.json'} has {len(plain_tokenizer)} tokens, but {broken / 'params_shapes.json'} "
+        "has embeddings for 24 (its second shape; the first is that of the positions). Give the files of one release."
     )
 
 
 def test_sources_that_are_none(release, tmp_path):
     assert refusal(tmp_path / "absent", tmp_path / "out") == (
-        f"{tmp_path / 'absent'} is no folder. Give a folder on this machine; `hf download openai-community/openai-gpt "
-        "--local-dir …` fetches one from the hub."
+        f"{tmp_path / 'absent'} is not a folder. Give a folder on this machine; `hf download "
+        "openai-community/openai-gpt --local-dir …` fetches one from the hub."
     )
     (tmp_path / "empty").mkdir()
     assert refusal(tmp_path / "empty", tmp_path / "out") == (
@@ -658,8 +658,7 @@ def test_sources_that_are_none(release, tmp_path):
     )
     assert refusal(release[0], release[0]) == f"{release[0]} is the source itself. Pass another output folder."
     assert refusal(release[0], release[0], target="gpt2") == (
-        f"{release[0]} is a folder of the format 'openai' and cannot be converted to 'gpt2'. Choose 'gpt1' or "
-        "'openai-gpt'."
+        f"{release[0]} is in the format 'openai' and cannot be converted to 'gpt2'. Choose 'gpt1' or 'openai-gpt'."
     )
     (tmp_path / "file").write_text("")
     assert refusal(release[0], tmp_path / "file") == f"{tmp_path / 'file'} is a file. Pass another output folder."
@@ -677,7 +676,7 @@ def test_weights_that_are_missing_or_cut(openai_folder, tmp_path):
     whole = weights.read_bytes()
     weights.write_bytes(whole[:-8])
     text = refusal(openai_folder, tmp_path / "out")
-    assert text.startswith(f"{weights} is no whole safetensors file (") and text.endswith("). Fetch it again.")
+    assert text.startswith(f"{weights} is not a complete safetensors file (") and text.endswith("). Fetch it again.")
     weights.unlink()
     assert refusal(openai_folder, tmp_path / "out") == (
         f"{openai_folder} has no weights: model.safetensors is needed. Fetch it again."
@@ -685,7 +684,7 @@ def test_weights_that_are_missing_or_cut(openai_folder, tmp_path):
     index = openai_folder / "model.safetensors.index.json"
     index.write_text(json.dumps({"metadata": {}, "weight_map": {"a": "1.safetensors", "b": "2.safetensors"}}))
     assert refusal(openai_folder, tmp_path / "out") == (
-        f"{openai_folder} lacks 1.safetensors, 2.safetensors, which model.safetensors.index.json names. Fetch them "
+        f"{openai_folder} lacks 1.safetensors, 2.safetensors, which model.safetensors.index.json lists. Fetch them "
         "again."
     )
 
@@ -696,18 +695,18 @@ def test_weights_of_another_model(openai_folder, plain_tokenizer, tmp_path):
     name = "transformer.h.0.ln_1.weight"
     save_file({key: weight for key, weight in whole.items() if key != name}, path, metadata={"format": "pt"})
     assert refusal(openai_folder, tmp_path / "out") == (
-        f"{openai_folder}: the weights are not those of OpenAIGPTLMHeadModel, which config.json names (missing: "
-        f"{name}). Give files that belong together."
+        f"{openai_folder}: the weights do not match OpenAIGPTLMHeadModel, the class that config.json names (missing: "
+        f"{name}). Give files of the same model."
     )
     save_file({**whole, name: torch.ones(31)}, path, metadata={"format": "pt"})
     assert refusal(openai_folder, tmp_path / "out") == (
-        f"{openai_folder}: {name} has the shape [31] in the weights, but [32] by config.json. Give files that belong "
-        "together."
+        f"{openai_folder}: {name} has the shape [31] in the weights, but [32] according to config.json. Give files of "
+        "the same model."
     )
     save_file({**whole, name: whole[name].half()}, path, metadata={"format": "pt"})
     assert refusal(openai_folder, tmp_path / "out") == (
-        f"{openai_folder}: the weights are of 2 types (F16, F32), but one is needed. Save the model again with one "
-        "`dtype`."
+        f"{openai_folder}: the weights have 2 dtypes (F16, F32), but all must have the same. Save the model again "
+        "with one `dtype`."
     )
     edit_json(openai_folder / "config.json", lambda config: {**config, "architectures": ["OpenAIGPTForTags"]})
     assert refusal(openai_folder, tmp_path / "out") == (
@@ -736,13 +735,14 @@ def test_a_head_that_gpt1_does_not_have(make_openai, tmp_path, name, value):
     make_openai(OpenAIGPTDoubleHeadsModel, **{name: value}).save_pretrained(tmp_path / "openai")
     needed = {"summary_type": "'cls_index'", "summary_activation": "None"}[name]
     assert refusal(tmp_path / "openai", tmp_path / "out") == (
-        f"{tmp_path / 'openai' / 'config.json'}: `{name}` is {value!r}, but the task head of gpt1 is the one of "
+        f"{tmp_path / 'openai' / 'config.json'}: `{name}` is {value!r}, but the task head of gpt1 supports only "
         f"{needed}. Save the model as OpenAIGPTLMHeadModel to convert it without its task head."
     )
 
 
 WITHOUT_HEAD = (
-    "Open it with GPT1Model or GPT1ForCausalLM, save that and convert it, to leave out what openai-gpt does not have."
+    "To leave out what openai-gpt does not have, open it with GPT1Model or GPT1ForCausalLM, save that and convert the "
+    "result."
 )
 
 
@@ -757,7 +757,7 @@ WITHOUT_HEAD = (
         (
             GPT1ForCausalLM,
             {"intermediate_size": 64},
-            "`intermediate_size` is 64, but in openai-gpt it is 4 × `hidden_size`, here 128.",
+            "`intermediate_size` is 64, but openai-gpt needs 4 × `hidden_size`, which is 128 here.",
         ),
         (
             GPT1ForSequenceClassification,
@@ -773,14 +773,14 @@ WITHOUT_HEAD = (
         (
             GPT1DoubleHeadsModel,
             {"tie_word_embeddings": False},
-            "OpenAIGPTForSequenceClassification has no place for the language-model head, which is not tied to the "
+            "OpenAIGPTForSequenceClassification has no place for a language-model head that is not tied to the "
             f"embeddings. {WITHOUT_HEAD}",
         ),
         (
             GPT1ForMultipleChoice,
             {"tie_word_embeddings": False},
-            "OpenAIGPTDoubleHeadsModel needs a language-model head, which is not tied to the embeddings. "
-            + WITHOUT_HEAD,
+            "OpenAIGPTDoubleHeadsModel needs a language-model head, but the model has neither one nor tied "
+            f"embeddings. {WITHOUT_HEAD}",
         ),
     ],
 )

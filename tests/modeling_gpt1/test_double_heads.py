@@ -448,10 +448,10 @@ def test_the_other_class_refuses(tiny_model, kind, tmp_path):
     with pytest.raises(ValueError) as error:
         other.from_pretrained(tmp_path)
     assert str(error.value) == (
-        "GPT1ForSequenceClassification scores the traversals classification, entailment, similarity, but this "
+        "GPT1ForSequenceClassification supports the traversals classification, entailment, similarity, but this "
         "configuration's `traversal` is 'multiple_choice'. Open it with GPT1ForMultipleChoice or GPT1DoubleHeadsModel."
         if of_choices
-        else f"GPT1ForMultipleChoice scores the traversals multiple_choice, but this configuration's `traversal` is "
+        else "GPT1ForMultipleChoice supports the traversals multiple_choice, but this configuration's `traversal` is "
         f"'{traversal}'. Open it with GPT1ForSequenceClassification or GPT1DoubleHeadsModel."
     )
 
@@ -651,7 +651,7 @@ def test_regression_with_two_labels(tiny_config, model_class):
     with pytest.raises(ValueError) as error:
         model_class(tiny_config(problem_type="regression", num_labels=2))
     assert str(error.value) == (
-        "`problem_type` is 'regression', which has one score, but `num_labels` is 2. Pass `num_labels=1`."
+        "`problem_type` is 'regression', which predicts one number, but `num_labels` is 2. Pass `num_labels=1`."
     )
 
 
@@ -661,8 +661,8 @@ def test_problems_that_multiple_choice_does_not_know(tiny_config, model_class, p
     with pytest.raises(ValueError) as error:
         model_class(tiny_config(problem_type=problem_type, num_labels=1, traversal="multiple_choice"))
     assert str(error.value) == (
-        f"`problem_type` is '{problem_type}', but the task head of the traversal 'multiple_choice' knows "
-        "'single_label_classification'."
+        f"`problem_type` is '{problem_type}', but the traversal 'multiple_choice' supports only "
+        "'single_label_classification'. Leave `problem_type` out."
     )
 
 
@@ -709,8 +709,7 @@ def test_choice_mask_of_another_traversal(tiny_model, kind):
     with pytest.raises(ValueError) as error:
         model(**batch, choice_mask=choice_mask)
     assert str(error.value) == (
-        f"`choice_mask` marks the choices that an example has, but the traversal '{model.config.traversal}' has none. "
-        "Leave it out."
+        f"`choice_mask` was given, but the traversal '{model.config.traversal}' has no choices. Leave it out."
     )
 
 
@@ -722,7 +721,7 @@ def test_a_label_that_points_at_an_absent_choice_is_refused(tiny_model):
     with pytest.raises(ValueError) as error:
         model(**batch)
     assert str(error.value) == (
-        "The label of example 0 is 3, but `choice_mask` says that it has no such choice. Mend the label or the mask."
+        "The label of example 0 is 3, but `choice_mask` marks that choice as absent. Correct the label or the mask."
     )
 
 

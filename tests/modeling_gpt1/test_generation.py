@@ -423,8 +423,8 @@ def test_a_cache_is_made_where_it_is_asked_for(model):
 
 def too_long(asked, prompt, room):
     return (
-        f"Generation up to {asked} tokens (`max_length`, or the prompt and `max_new_tokens`) was asked for, but the "
-        f"model has positions for 24 (`max_position_embeddings`). The prompt has {prompt} tokens: pass "
+        f"Generation of up to {asked} tokens (`max_length`, or the prompt and `max_new_tokens`) was requested, but "
+        f"the model has only 24 positions (`max_position_embeddings`). The prompt has {prompt} tokens: pass "
         f"`max_new_tokens` of at most {room} or shorten the prompt."
     )
 
@@ -459,7 +459,7 @@ def test_forward_past_the_positions_with_a_cache(model, kind):
         with pytest.raises(ValueError) as error:
             model(random_prompt(1)[None], past_key_values=cache)
     assert str(error.value) == (
-        "The sequence has 25 tokens, but the model has positions for 24 (`max_position_embeddings`). Shorten the "
+        "The sequence has 25 tokens, but the model has only 24 positions (`max_position_embeddings`). Shorten the "
         "input: pass `truncation=True, max_length=…` to the tokenizer, `max_length` to the collator or a smaller "
         "`max_new_tokens` to `generate`."
     )
@@ -476,7 +476,7 @@ def test_a_prompt_that_ends_in_the_extract_token_is_told_of(tiny_model, caplog):
         return [record.getMessage() for record in caplog.records if "[e]" in record.getMessage()]
 
     assert told([5, 6, 7]) == [
-        "A prompt ends in the extract token [e], behind which the model has learnt nothing. Encode prompts without "
-        "it: with `add_special_tokens=False`, or by a tokenizer that is opened with `add_bos_token=True`."
+        "A prompt ends with the extract token [e], and the model was not trained on any token after it. Encode "
+        "prompts without it: pass `add_special_tokens=False`, or open the tokenizer with `add_bos_token=True`."
     ]
     assert told([5, 7, 6]) == []

@@ -221,8 +221,8 @@ def test_a_gpt2_that_computes_something_else_is_refused(gpt2_folder, gpt2_class,
     with pytest.raises(ValueError) as error:
         GPT1Model.from_pretrained(folder)
     assert str(error.value) == (
-        f"`{name}` is {value!r} in the configuration of this GPT-2, but only {needed!r} can be read as a GPT-1. Open "
-        "the model with transformers' GPT2 classes."
+        f"`{name}` is {value!r} in the configuration of this GPT-2, but GPT-1 supports only {needed!r}. Open the "
+        "model with transformers' GPT2 classes."
     )
 
 
@@ -237,7 +237,7 @@ def test_fields_that_nobody_translated_are_refused(gpt2_folder):
     with pytest.raises(ValueError) as error:
         GPT1Config.from_dict(fields)
     assert str(error.value) == (
-        "These are the fields of a GPT-2, whose norms stand before the sub-blocks; its names alone would make another "
-        "model of it. Open its folder with `GPT1Config.from_pretrained`, which translates them."
+        "These are the fields of a GPT-2, which places its layer norms before the sub-blocks: renaming the fields "
+        "alone would give a different model. Open its folder with `GPT1Config.from_pretrained`, which translates them."
     )
     assert GPT1Config.from_pretrained(folder).do_layer_norm_before

@@ -20,7 +20,7 @@ CLASSES = [GPT1Model, GPT1ForCausalLM, GPT1DoubleHeadsModel, GPT1ForSequenceClas
 EARLIER = {"attn.o_proj": "attn.c_proj", "mlp.up_proj": "mlp.c_fc", "mlp.down_proj": "mlp.c_proj"}
 REFUSAL = (
     "These weights have both `attn.q_proj` and `attn.c_proj`: they were saved by a development version of this code, "
-    'which named three layers otherwise. Open them once with `from_pretrained(…, key_mapping={"attn.c_proj": '
+    'which named three layers differently. Load them once with `from_pretrained(…, key_mapping={"attn.c_proj": '
     '"attn.o_proj", "mlp.c_fc": "mlp.up_proj", "mlp.c_proj": "mlp.down_proj"})`, and save the model again.'
 )
 
@@ -115,7 +115,7 @@ def test_embeddings_of_an_openai_gpt_with_double_heads(double_heads_folder, capl
     assert torch.equal(ours.get_input_embeddings().weight, theirs.transformer.tokens_embed.weight)
     if hasattr(ours, "lm_head"):
         assert torch.equal(ours.lm_head.weight, theirs.lm_head.weight)
-    left_out = "lm_head.weight was left out: the model that was asked for has no language-model head."
+    left_out = "lm_head.weight was not loaded: the requested model has no language-model head."
     assert (left_out in caplog.messages) == (not tied and not hasattr(ours, "lm_head"))
 
 

@@ -322,17 +322,16 @@ def test_refusals(make):
     ):
         inputs = {"attention_mask": torch.ones(shape), "past_key_values": past}
         assert refusal(partial(model, ids, **inputs)) == (
-            f"`attention_mask` has the shape {shape}, but an LSTM reads every token after all before it: a mask of "
-            f"the shape {needed} is needed, 1 for real tokens and 0 for padding, with a column for each token before "
-            "these too."
+            f"`attention_mask` has the shape {shape}, but an LSTM needs the shape {needed}: 1 for real tokens and 0 "
+            "for padding, with one column for each token, including those already read."
         )
     assert refusal(lambda: model(ids, past_key_values=DynamicCache(config=model.config))) == (
-        "`past_key_values` is a DynamicCache, but an LSTM of 2 layers has a state for each. Pass what an earlier call "
-        "of the model has returned, or nothing."
+        "`past_key_values` is a DynamicCache, but an LSTM of 2 layers needs one state for each. Pass what an earlier "
+        "call of the model returned, or nothing."
     )
     assert refusal(lambda: model(ids, position_ids=torch.tensor([[0, 1, 2, 0, 1]] * 2))) == (
-        "`position_ids` restart within a row, which marks several sequences there, but an LSTM would carry its state "
-        "from one to the next. Give every sequence a row of its own."
+        "`position_ids` restart within a row, so it holds several sequences, but an LSTM would carry its state from "
+        "one to the next. Put each sequence into its own row."
     )
     assert refusal(lambda: model(ids).past_key_values.crop(2)) == (
         "The state of an LSTM cannot go back to an earlier token. Generate without an assistant model."
@@ -342,7 +341,7 @@ def test_refusals(make):
     )
     assert refusal(lambda: model()) == "Exactly one of `input_ids` and `inputs_embeds` is needed."
     assert refusal(lambda: make(GPT1LSTMForMultipleChoice, traversal="similarity")) == (
-        "GPT1LSTMForMultipleChoice scores the traversals multiple_choice, but this configuration's `traversal` is "
+        "GPT1LSTMForMultipleChoice supports the traversals multiple_choice, but this configuration's `traversal` is "
         "'similarity'. Open it with GPT1LSTMForSequenceClassification or GPT1LSTMDoubleHeadsModel."
     )
 

@@ -365,7 +365,7 @@ def test_targets_of_shards_are_already_shifted(tiny_model):
 
 
 TOO_LONG = (
-    "The sequence has {length} tokens, but the model has positions for 24 (`max_position_embeddings`). Shorten the "
+    "The sequence has {length} tokens, but the model has only 24 positions (`max_position_embeddings`). Shorten the "
     "input: pass `truncation=True, max_length=…` to the tokenizer, `max_length` to the collator or a smaller "
     "`max_new_tokens` to `generate`."
 )

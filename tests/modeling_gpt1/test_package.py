@@ -25,6 +25,7 @@ TRAVELLERS = {
     "modeling_gpt1.py",
     "plan_gpt1.py",
     "unpadding_gpt1.py",
+    "versions_gpt1.py",
 }
 TRAVELLERS_OF_LSTM = {*TRAVELLERS, "configuration_gpt1_lstm.py", "modeling_gpt1_lstm.py"}
 

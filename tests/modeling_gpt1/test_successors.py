@@ -98,23 +98,23 @@ def test_a_band_alone_means_dense_and_banded_layers_in_turn(tmp_path):
     [
         (
             {"sliding_window": 0},
-            "`sliding_window` is 0, but it must be at least 1: a token sees itself. Leave it out for dense attention "
-            "in all layers.",
+            "`sliding_window` is 0, but it must be at least 1, because a token attends to itself. Leave it out for "
+            "dense attention in all layers.",
         ),
         (
             {"n_layer": 1, "sliding_window": 3, "layer_types": ["chunked_attention"]},
-            "`layer_types` has 'chunked_attention', but a layer is 'full_attention' (dense) or 'sliding_attention' "
-            "(locally banded).",
+            "`layer_types` has 'chunked_attention', but each layer must be 'full_attention' (dense) or "
+            "'sliding_attention' (locally banded).",
         ),
         (
             {"n_layer": 2, "sliding_window": 3, "layer_types": ["sliding_attention"]},
             "`layer_types` has 1 entries, but `num_hidden_layers` is 2. Give one for each layer, or leave "
-            "`layer_types` out for dense and banded layers in turn.",
+            "`layer_types` out to alternate dense and banded layers.",
         ),
         (
             {"n_layer": 1, "layer_types": ["sliding_attention"]},
             "`layer_types` has 'sliding_attention', but `sliding_window` is None. Pass the number of tokens that a "
-            "query of such a layer sees.",
+            "query in such a layer attends to.",
         ),
     ],
 )
@@ -130,7 +130,7 @@ def test_impossible_values(fields, message):
         ({"num_hidden_layers": 3}, "`layer_types` has 2 entries, but `num_hidden_layers` is 3. "),
         ({"num_hidden_layers": 1}, "`layer_types` has 2 entries, but `num_hidden_layers` is 1. "),
         ({"sliding_window": None}, "`layer_types` has 'sliding_attention', but `sliding_window` is None. "),
-        ({"sliding_window": 0}, "`sliding_window` is 0, but it must be at least 1: "),
+        ({"sliding_window": 0}, "`sliding_window` is 0, but it must be at least 1, because "),
     ],
 )
 def test_impossible_values_given_to_from_pretrained(tiny_model, tmp_path, fields, message):
@@ -167,7 +167,7 @@ def test_the_last_of_2048_positions(tiny_model):
     with torch.no_grad():
         states = model(ids[:, :2048], use_cache=False).last_hidden_state
     assert states.shape == (1, 2048, 8) and not states.isnan().any()
-    with pytest.raises(ValueError, match="The sequence has 2049 tokens, but the model has positions for 2048"):
+    with pytest.raises(ValueError, match="The sequence has 2049 tokens, but the model has only 2048 positions"):
         model(ids)
 
 
@@ -511,5 +511,5 @@ def test_openai_gpt_has_no_such_blocks(tiny_model, fields, start):
     with pytest.raises(ValueError) as error:
         to_openai_gpt(tiny_model(GPT1ForCausalLM, **fields))
     assert str(error.value) == (
-        f"The model: {start}, but the blocks of openai-gpt are GPT-1's own, without the changes of GPT-2 and GPT-3."
+        f"The model: {start}, but openai-gpt has only the blocks of GPT-1, without the changes of GPT-2 and GPT-3."
     )

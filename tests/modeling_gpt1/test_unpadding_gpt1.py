@@ -208,8 +208,8 @@ def test_a_band_is_exact_where_padding_lies_within(tiny_model, gap):
 
 
 POSITION_MESSAGE = (
-    "`mc_token_ids` is {} for sequence 1 of example 0, but it must be {}: that of the extract token. Leave "
-    "`mc_token_ids` out for the last real token of each sequence."
+    "`mc_token_ids` is {} for sequence 1 of example 0, but the position of the extract token must be {}. Leave "
+    "`mc_token_ids` out to read the last real token of each sequence."
 )
 
 
@@ -221,9 +221,9 @@ def test_a_sequence_that_is_read_in_its_padding_is_refused(tiny_model, pack_sequ
     batch = pad([[[START, 5, 6, 7, EXTRACT], [START, 8, EXTRACT]], [[START, 9, EXTRACT]]])
     expected = model(**batch)
     for position, needed in [
-        (3, "a real token, not padding"),
-        (5, "one of the places 0 to 4"),
-        (-1, "one of the places 0 to 4"),
+        (3, "that of a real token, not of padding"),
+        (5, "from 0 to 4"),
+        (-1, "from 0 to 4"),
     ]:
         batch["mc_token_ids"][0, 1] = position
         with pytest.raises(ValueError) as error:
@@ -236,8 +236,8 @@ def test_a_sequence_that_is_read_in_its_padding_is_refused(tiny_model, pack_sequ
         with pytest.raises(ValueError) as error:
             model(**{**batch, "choice_mask": None, "mc_token_ids": mc_token_ids})
         assert str(error.value) == (
-            "The `attention_mask` of sequence 1 of example 1 has no real token, so there is nothing to score. Leave "
-            "the example out, or mark a choice that it does not have by False in `choice_mask`."
+            "The `attention_mask` of sequence 1 of example 1 has no real token, so there is nothing to score. Remove "
+            "the example, or set `choice_mask` to False for a choice that it does not have."
         )
 
 
@@ -255,8 +255,8 @@ def test_masks_are_0_and_1(tiny_model, model_class, value):
     with pytest.raises(ValueError) as error:
         model(ids, attention_mask=mask)
     assert str(error.value) == (
-        f"`attention_mask` has the value {value}, but 1 marks a real token and 0 marks padding. Pass such a mask, or "
-        "none where nothing is padded."
+        f"`attention_mask` has the value {value}, but only 1 (a real token) and 0 (padding) are valid. Correct the "
+        "mask, or leave it out if nothing is padded."
     )
 
 
@@ -347,7 +347,7 @@ def test_choices_longer_than_the_positions_together(tiny_model):
     assert_packed_equals_padded(model, pad(examples))
     with pytest.raises(ValueError) as error:
         model(**pad(examples, extra=1))
-    assert str(error.value).startswith("The sequence has 61 tokens, but the model has positions for 60 ")
+    assert str(error.value).startswith("The sequence has 61 tokens, but the model has only 60 positions ")
 
 
 # ---- What falls back, and dropout

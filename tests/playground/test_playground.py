@@ -126,12 +126,13 @@ def test_what_was_cut_is_said(opened):
         ["control: [s]", "context: the", "question: the", "control: [$]", "answer:" + " he" * 7, "control: [e]"],
     ]
     assert reading.notes == [
-        "The model reads 12 tokens at most. The input was longer: of the context it read the first 1 of 6 tokens, of "
-        "the question it read the first 1 of 3 tokens, of the answer 2 it read the first 7 of 12 tokens."
+        "The model reads 12 tokens at most. The input was longer, so it read only the first 1 of 6 tokens of the "
+        "context, the first 1 of 3 tokens of the question, the first 7 of 12 tokens of answer 2."
     ]
     notes = read(opened(None), {"first": "the " * 30}).notes
     assert notes == [
-        "The model reads 24 tokens at most. The input was longer: of the text it read the first 24 of 30 tokens.",
+        "The model reads 24 tokens at most. The input was longer, so it read only the first 24 of 30 tokens of the "
+        "text.",
         "This model has no task head: it has no classes to choose from.",
     ]
 
@@ -208,7 +209,8 @@ def test_a_model_without_language_model_head_has_no_losses_and_says_so(opened, t
     assert reading.scores == [(name, pytest.approx(value, rel=1e-5)) for name, value in expected]
     assert reading.notes == ["This model was saved without its language-model head: it has no auxiliary loss."]
     assert message(make_prompt, folder, boxes, 5) == (
-        "This model was saved without its language-model head, so it cannot write on. Open one with double heads."
+        "This model was saved without its language-model head, so it cannot continue a text. Open a model that has "
+        "one."
     )
 
 
@@ -238,7 +240,7 @@ def test_prompts(opened):
     assert prompt("multiple_choice", first="the", question=" ")[1] == "[s] context [$]"
     assert prompt("entailment", room=20, first="the he " * 10) == (
         "[s] the he [$]",
-        "[s] premise [$], of which the last 2 of 20 tokens",
+        "[s] premise [$] (only the last 2 of 20 tokens)",
     )
 
 
@@ -301,7 +303,7 @@ def test_leaving_the_stream_ends_the_generation(opened):
 
 
 def test_a_failure_while_writing_is_not_lost(opened):
-    with pytest.raises(ValueError, match="the model has positions for 24"):
+    with pytest.raises(ValueError, match="the model has only 24 positions"):
         list(write_on(opened(None), [1, 2], 30, temperature=0))
 
 
@@ -349,19 +351,19 @@ def test_a_visitor_opens_only_what_the_host_allows(opened, tmp_path, monkeypatch
         (f"{other}-none", "/none", "~none", "./none"),
     )
     assert {words(name) for name in (*there, *absent, "file:///etc", "a b", "nul\0", "<i>", "\ud800")} == {
-        "NAME is neither a model of the list nor the id of a model of the hub, which is owner/name. Whoever serves "
-        "this page can list a folder."
+        "NAME is neither in the list nor the id of a model on the hub (owner/name). The host of this page can add a "
+        "folder to the list."
     }
     # A folder may have the name of a model of the hub: only the hub is asked.
     assert {words(name) for name in ("other/model", "other/none", "other", "none")} == {
         "NAME could not be fetched from the hub (LocalEntryNotFoundError). Check the id, or try again later."
     }
     assert message(models.open, " ") == (
-        "No model is named. Choose one of the list, or give the id of one of the hub."
+        "No model was given. Choose one from the list, or enter the id of a model on the hub."
     )
     assert len(message(models.open, "/" + "a" * 100_000)) < 300
     assert message(Models([str(tmp_path / "listed")], only_listed=True).open, other) == (
-        f"“{other[:96]}{'…' * (len(other) > 96)}” is not among the models of this page. Choose one of the list."
+        f"“{other[:96]}{'…' * (len(other) > 96)}” is not one of this page's models. Choose one from the list."
     )
     opening._open_listed.cache_clear()
 
@@ -375,9 +377,7 @@ def test_visitors_see_no_path(tmp_path):
     assert list(Models(models[:1]).listed) == ["final"]
     with pytest.raises(OSError) as error:
         Models([f"{tmp_path}/none"])
-    assert str(error.value).startswith(
-        f"There is no folder '{tmp_path}/none', and it is no name of a model on the hub"
-    )
+    assert str(error.value).startswith(f"'{tmp_path}/none' is neither an existing folder nor a model name on the hub")
 
 
 def test_models_of_the_hub_are_fetched_as_a_stranger_would(opened, tmp_path, monkeypatch):
@@ -400,8 +400,8 @@ def test_models_of_the_hub_are_fetched_as_a_stranger_would(opened, tmp_path, mon
     asked.clear()
     monkeypatch.setattr(opening, "MOST_WEIGHTS", 20_000)
     assert message(models.open, "somebody/three") == (
-        "“somebody/three” has 28,000 weights or more; this page takes 20,000 at most. Whoever serves it can list the "
-        "model."
+        "“somebody/three” has at least 28,000 weights; this page accepts at most 20,000. The host of this page can "
+        "add the model to the list."
     )
     assert asked == [("somebody/three", "config.json", None, False)]
     opening._open_listed.cache_clear()
@@ -415,12 +415,12 @@ def test_what_cannot_be_opened(opened, tmp_path):
         return message(open_named, tmp_path)
 
     assert refusal() == "“tiny” has no config.json. Save a model there."
-    assert refusal("{}") == "“tiny” names no model type. This page reads gpt1, openai-gpt and gpt2 models."
+    assert refusal("{}") == "“tiny” does not name a model type. This page opens gpt1, openai-gpt and gpt2 models."
     assert refusal('{"model_type": "<i>bert</i>"}') == (
-        "“tiny” is a model of the type “<i>bert</i>”. This page reads gpt1, openai-gpt and gpt2 models."
+        "“tiny” is a model of type “<i>bert</i>”. This page opens gpt1, openai-gpt and gpt2 models."
     )
     assert refusal('{"model_type": "gpt1"}') == (
-        "“tiny” has no weights as safetensors. Save the model again: `save_pretrained` writes them so."
+        "“tiny” has no safetensors weights. Save the model again: `save_pretrained` writes that format."
     )
 
 
@@ -445,7 +445,7 @@ def test_a_folder_that_fails_in_any_way_is_told_in_a_sentence(opened, tmp_path, 
     (tmp_path / "config.json").write_text(text)
     with caplog.at_level(logging.WARNING, opening.logger.name):
         assert message(open_named, tmp_path) == (
-            f"“tiny” could not be opened ({error}). Whoever serves this page finds more in its log."
+            f"“tiny” could not be opened ({error}). The server's log has the details."
         )
     assert f"{tmp_path} could not be opened" in caplog.text and f"{error}" in caplog.text
 
@@ -455,18 +455,18 @@ def test_a_folder_that_fails_in_any_way_is_told_in_a_sentence(opened, tmp_path, 
     [
         (
             {"num_hidden_layers": 300_000},
-            "The configuration of “tiny” asks for at least 3,600,000 tensors, but its files hold 34. They do not "
-            "belong together: save the model again.",
+            "The configuration of “tiny” needs at least 3,600,000 tensors, but its files hold 34. They do not belong "
+            "together: save the model again.",
         ),
         (
             {"max_position_embeddings": 10**9},
-            "The configuration of “tiny” asks for at least 32,000,027,232 weights, but its files hold 28,832. They do "
+            "The configuration of “tiny” needs at least 32,000,027,232 weights, but its files hold 28,832. They do "
             "not belong together: save the model again.",
         ),
         (
             {"num_labels": 10**9},
-            "The configuration of “tiny” asks for at least 1,000,000,000 weights, but its files hold 28,832. They do "
-            "not belong together: save the model again.",
+            "The configuration of “tiny” needs at least 1,000,000,000 weights, but its files hold 28,832. They do not "
+            "belong together: save the model again.",
         ),
         (
             {"num_hidden_layers": -1},
@@ -478,7 +478,7 @@ def test_a_folder_that_fails_in_any_way_is_told_in_a_sentence(opened, tmp_path, 
         ),
         (
             {"num_attention_heads": 5},
-            "The configuration of “tiny” is none of a GPT-1: `hidden_size` (32) is not divisible by "
+            "The configuration of “tiny” is not that of a GPT-1: `hidden_size` (32) is not divisible by "
             "`num_attention_heads` (5). Choose a number of heads that divides the hidden size.",
         ),
     ],
@@ -496,16 +496,16 @@ def test_weights_and_tokenizers_that_do_not_fit(opened, plain_tokenizer, tmp_pat
     name = save(model, tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"torn")
     assert message(open_named, name) == (
-        "“tiny” could not be opened (SafetensorError). Whoever serves this page finds more in its log."
+        "“tiny” could not be opened (SafetensorError). The server's log has the details."
     )
     (tmp_path / "model.safetensors").unlink()
     torch.save(model.model.state_dict(), tmp_path / "pytorch_model.bin")
-    assert message(open_named, name).startswith("“tiny” has no weights as safetensors.")
+    assert message(open_named, name).startswith("“tiny” has no safetensors weights.")
     model.model.save_pretrained(name)
     plain_tokenizer.save_pretrained(name)
     assert message(open_named, name) == (
-        "“tiny” has a task head, but its tokenizer has no control tokens [s], [$] and [e]. Fine-tune it with "
-        "tokenizer.add_control_tokens(model) and save the tokenizer with the model."
+        "“tiny” has a task head, but its tokenizer has no control tokens [s], [$] and [e]. Call "
+        "tokenizer.add_control_tokens(model) before fine-tuning, and save the tokenizer with the model."
     )
     name = save(opened(None), tmp_path / "language")
     config = json.loads((tmp_path / "language" / "config.json").read_text())
@@ -536,26 +536,26 @@ def test_inputs_that_cannot_be_read(opened):
         "There are no answers. Write at least one, each on a line of its own."
     )
     assert refusal("multiple_choice", first="he", answers="he\n" * 51) == (
-        "There are 51 answers; this page takes 50 at most. Remove some."
+        "There are 51 answers; this page accepts at most 50. Remove some."
     )
     assert refusal("classification", first="a" * 100_001) == (
-        "The text has 100,001 characters; this page takes 100,000 at most. Shorten it."
+        "The text has 100,001 characters; this page accepts at most 100,000. Shorten it."
     )
     assert message(make_prompt, opened(None), {"first": " "}, 5) == ("The text is empty. Write at least one word.")
-    half = "The text holds half of a surrogate pair, '\\ud800', which is no character. Remove it."
+    half = "The text contains a lone surrogate, '\\ud800', which is not a valid character. Remove it."
     assert refusal("classification", first="the \ud800 farmer") == half
     assert message(make_prompt, opened(None), {"first": "the \ud800 farmer"}, 5) == half
     assert refusal("multiple_choice", first="he", answers="he\n\udfff") == (
-        "The answer holds half of a surrogate pair, '\\udfff', which is no character. Remove it."
+        "The answer contains a lone surrogate, '\\udfff', which is not a valid character. Remove it."
     )
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, 10**30, None, "many"])
 def test_settings_that_no_slider_gives(value):
     assert message(check_settings, value, 0.7) == (
-        "The number of new tokens must be from 1 to 200. Set it by the slider."
+        "The number of new tokens must be from 1 to 200. Set it with the slider."
     )
-    assert message(check_settings, 40, value) == "The temperature must be from 0 to 1.5. Set it by the slider."
+    assert message(check_settings, 40, value) == "The temperature must be from 0 to 1.5. Set it with the slider."
     check_settings(1, 0), check_settings(200, 1.5)
 
 
@@ -564,7 +564,7 @@ def test_no_model_reads_more_than_the_page_allows(opened, monkeypatch):
     reading = read(opened("classification"), {"first": "the " * 10})
     assert len(reading.sequences[0]) == 6
     assert reading.notes == [
-        "The page reads 6 tokens at most. The input was longer: of the text it read the first 4 of 10 tokens."
+        "The page reads 6 tokens at most. The input was longer, so it read only the first 4 of 10 tokens of the text."
     ]
 
 
@@ -717,7 +717,7 @@ def test_the_page_refuses_kindly(tmp_path):
     models = Models(["me/one"], only_listed=True)
     name, listed, status, *_ = page_module.on_open(models, dict, "me/two")
     assert (name, listed) == ("", {"value": None}) and "".join(Parsed(status).text) == (
-        "“me/two” is not among the models of this page. Choose one of the list."
+        "“me/two” is not one of this page's models. Choose one from the list."
     )
     nothing = look.show_error("No model is open. Choose one and press Open.")
     assert page_module.on_read(models, "", "a", "", "", "") == [nothing, None, ""]
@@ -729,7 +729,7 @@ def test_the_page_refuses_kindly(tmp_path):
 def test_whatever_fails_becomes_a_sentence(opened, tmp_path, monkeypatch, caplog):
     models = Models([save(opened(None), tmp_path / "tiny")])
     failure = look.show_error(
-        "The model failed (KeyError). Try another text or model; whoever serves this page finds more in its log."
+        "The model failed (KeyError). Try another text or model. The server's log has the details."
     )
 
     def fail(*_):
@@ -816,8 +816,8 @@ def test_space_refusals(tmp_path):
             space.write_space(str(folder), list(models))
         return str(error.value)
 
-    assert refusal(tmp_path, "me/one") == f"{tmp_path} exists already. Give a new folder."
+    assert refusal(tmp_path, "me/one") == f"{tmp_path} already exists. Give a new folder."
     assert refusal(tmp_path / "space", str(tmp_path)) == (
-        f"{tmp_path} is a folder of this machine. Push it to the hub first and give its id."
+        f"{tmp_path} is a local folder, which a Space cannot open. Push it to the hub first and give its id."
     )
     assert not (tmp_path / "space").exists()

@@ -187,7 +187,7 @@ def test_hostile_input_is_shown_as_text(visitor):
     visitor.type("second", HOSTILE)
     visitor.press("read", "result", "hypothesis")
     visitor.type("model", "/etc<img src=x onerror=window.harm=1>")
-    visitor.press("open", "status", "is neither a model of the list nor the id of a model of the hub")
+    visitor.press("open", "status", "is neither in the list nor the id of a model on the hub")
     assert visitor.finds("#result script, #result img, #status img, #status script") == []
     assert visitor.driver.execute_script("return window.harm === undefined")
     assert "<img src=x" in visitor.text("status")
@@ -213,10 +213,10 @@ def test_over_long_and_empty_input(visitor):
     visitor.press("read", "result", "The text is empty. Write at least one word.")
     visitor.check_page()
     visitor.type("first", "the " * 10_000)
-    visitor.press("read", "result", "of the text it read the first 254 of 10000 tokens.")
+    visitor.press("read", "result", "the first 254 of 10000 tokens of the text.")
     assert len(tokens(visitor)) == 256
     visitor.type("first", "w" * 300)
-    visitor.press("read", "result", "of the text it read the first 254 of 300 tokens.")
+    visitor.press("read", "result", "the first 254 of 300 tokens of the text.")
     visitor.check_page()
 
 
@@ -248,6 +248,6 @@ def test_nothing_stays_that_is_of_another_text(visitor):
     assert visitor.text("continuation") == ""
     visitor.type("first", "the girl")
     visitor.press("write", "continuation", "after: text")
-    assert visitor.text("result") == "What the model makes of it appears here."
+    assert visitor.text("result") == "The result appears here."
     visitor.find("#stop").click()
     visitor.check_page()

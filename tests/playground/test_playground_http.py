@@ -55,7 +55,7 @@ def test_a_reading(served):
     read = join(client, {"data": [None, "the old farmer", "", "", ""], "fn_index": reading["id"]})
     assert "mean loss" in read["output"]["data"][0]
     long = join(client, {"data": [None, "a" * 1_000_000, "", "", ""], "fn_index": reading["id"]})
-    assert "The text has 1,000,000 characters; this page takes 100,000 at most." in long["output"]["data"][0]
+    assert "The text has 1,000,000 characters; this page accepts at most 100,000." in long["output"]["data"][0]
 
 
 def test_no_answer_names_a_path_of_the_server(served):
@@ -80,7 +80,7 @@ def test_long_bodies_and_uploads_are_refused(served):
     response = client.post("/gradio_api/queue/join", json={"session_hash": "long", **body})
     assert (response.status_code, response.json()) == (
         413,
-        {"detail": "This page takes 2,000,000 bytes at most. Shorten the texts."},
+        {"detail": "This page accepts at most 2,000,000 bytes. Shorten the texts."},
     )
     for size in (1, 3_000_000):
         assert client.post("/gradio_api/upload", files={"files": ("a.txt", b"a" * size)}).status_code == 413

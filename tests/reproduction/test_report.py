@@ -151,7 +151,7 @@ def test_the_zero_shot_scale_ends_at_the_papers_figures():
     ],
 )
 def test_seeds_whose_ranges_meet_are_level(first, second, outcome, text):
-    remarks = {"level": "within the seeds' range"} if len(first) > 1 else {"level": "one seed, so of unknown spread"}
+    remarks = {"level": "within the seeds' range"} if len(first) > 1 else {"level": "one seed, spread unknown"}
     remark = remarks.get(outcome, "ranges apart")
     assert claims.compare("RTE", first, second) == claims.Comparison(outcome, f"{text} ({remark})")
 
@@ -220,7 +220,7 @@ def test_table_5(report):
             "measured": {"median": 21.0, "lowest": 20.0, "highest": 22.0, "seeds": [1, 2]},
             **{"settings": cola, "missing": None},
         },
-        "mnli": {"paper": 81.8, "measured": None, "settings": "", "missing": "not asked for"},
+        "mnli": {"paper": 81.8, "measured": None, "settings": "", "missing": "not requested"},
     }
     assert {key: rows["lstm"]["cells"][key] for key in ("average-common", "cola", "story_cloze")} == {
         "average-common": {
@@ -279,7 +279,7 @@ def test_parts_and_all_tasks():
     assert "average-common" not in row
     # (40 + 90 + 80 + 80 + 70 + 80 + 80 + 60) / 8
     assert (row["average"]["paper"], row["average"]["measured"]["median"]) == (74.7, 72.5)
-    assert tables["table-5"]["rows"][3]["cells"]["average"]["missing"] == "nothing of this row was measured"
+    assert tables["table-5"]["rows"][3]["cells"]["average"]["missing"] == "nothing was measured in this row"
     parts = {**tables["table-2"]["rows"][0]["cells"], **tables["table-3"]["rows"][0]["cells"], "mnli": row["mnli"]}
     found = {key: cell["measured"]["median"] for key, cell in parts.items() if cell["measured"]}
     assert found == {
@@ -352,7 +352,7 @@ def test_seeds_without_a_score_are_told():
 def test_a_score_that_never_changes_is_told():
     cells = [asked("gpt1", step, sst2=0.031, cola=step / 1000) for step in (0, 100)]
     report = build_report([*cells, asked("gpt1-lstm", 0, sst2=0.1)], title="")
-    remark = "The Transformer's score never changes, as where the same answer is always given."
+    remark = "The Transformer's score never changes, as when every answer is the same."
     assert [
         (series["label"], series["panel"].partition(":")[0], series["remark"])
         for series in report["figures"][1]["series"]
@@ -378,8 +378,8 @@ def test_claims(report):
         ),
         (
             "not measured",
-            "Needs the full model and the one without the auxiliary objective on a data set of more than 100 000 rows "
-            "to train on.",
+            "Needs the full model and the one without the auxiliary objective on a data set of more than 100 000 "
+            "training rows.",
         ),
         # By size: CoLA's runs were cut to 1000 rows, RTE has 2490.
         (
@@ -387,11 +387,11 @@ def test_claims(report):
             "CoLA 21.0 [20.0–22.0] against 25.5 [25.0–26.0], −4.5 (ranges apart); RTE 55.0 [54.0–56.0] against 56.0 "
             "[55.0–57.0], −1.0 (within the seeds' range).",
         ),
-        ("mixed", "Average of CoLA, RTE: 38.0 [37.0–39.0] against 33.5, +4.5 (one seed, so of unknown spread)."),
+        ("mixed", "Average of CoLA, RTE: 38.0 [37.0–39.0] against 33.5, +4.5 (one seed, spread unknown)."),
         (
             "does not hold",
-            "CoLA 21.0 [20.0–22.0] against 10.0, +11.0 (one seed, so of unknown spread); RTE 55.0 [54.0–56.0] against "
-            "57.5 [57.0–58.0], −2.5 (ranges apart).",
+            "CoLA 21.0 [20.0–22.0] against 10.0, +11.0 (one seed, spread unknown); RTE 55.0 [54.0–56.0] against 57.5 "
+            "[57.0–58.0], −2.5 (ranges apart).",
         ),
         ("not measured", "Needs the Transformer and the LSTM, both pre-trained, on MRPC."),
         (
@@ -423,7 +423,7 @@ def test_parts_of_race_wait_for_the_whole():
     table = by_key(build_report([], title="", unfinished=[waiting])["tables"])["table-3"]
     missing = {key: cell["missing"] for key, cell in table["rows"][0]["cells"].items()}
     assert missing == {
-        "story_cloze": "not asked for",
+        "story_cloze": "not requested",
         **dict.fromkeys(("race-m", "race-h", "race"), "seed 1: not run yet"),
     }
 
@@ -448,10 +448,10 @@ def test_nothing_finished():
     rows = [row for table in empty["tables"] for row in table["rows"]]
     assert {cell["measured"] for row in rows for cell in row["cells"].values()} == {None}
     assert [figure["missing"] for figure in empty["figures"]] == [
-        "No run transferred only some of the layers: not asked for, or not finished.",
-        "No checkpoint along pre-training was asked: not asked for, or not finished.",
+        "No run with only some of the layers transferred was requested and finished.",
+        "No evaluation of a pre-training checkpoint was requested and finished.",
     ]
-    assert "Left empty: No checkpoint along pre-training was asked" in look.page(empty)
+    assert "Left empty: No evaluation of a pre-training checkpoint was requested" in look.page(empty)
 
 
 def test_cells_of_two_settings_are_refused():
@@ -459,7 +459,7 @@ def test_cells_of_two_settings_are_refused():
     with pytest.raises(ValueError) as error:
         build_report([*CELLS, twin], title="")
     assert str(error.value) == (
-        "Two cells are of rte, full, 2; they differ in num_train_epochs. Pass the cells of one set of settings."
+        "Two cells are for rte, full, 2; they differ in num_train_epochs. Pass the cells of one set of settings."
     )
 
 
@@ -530,7 +530,7 @@ def test_every_cell_is_on_the_page(page):
             "validation; max_train_samples 1000",
         ],
         *(
-            [label, *(text for paper in papers for text in (paper, "not asked for")), ""]
+            [label, *(text for paper in papers for text in (paper, "not requested")), ""]
             for label, papers in {
                 "SST-2 accuracy": ("91.3", "84.0", "92.0", "90.5"),
                 "MRPC F1": ("82.3", "79.4", "84.9", "83.2"),
@@ -546,7 +546,7 @@ def test_every_cell_is_on_the_page(page):
         ],
         [
             *("Story Cloze accuracy", "", "60.5 60.0–61.0, 2 seeds", "", "50.5 50.0–51.0, 2 seeds"),
-            *("", "not asked for", "", "seed 1, 2: not run yet", "test"),
+            *("", "not requested", "", "seed 1, 2: not run yet", "test"),
         ],
         ["layers transferred", "RTE"],
     ]
@@ -592,7 +592,7 @@ def test_the_page_is_for_everyone(page):
     assert len(page.all("details")) == len(pictures)
     text = " ".join(" ".join(page.texts).split())
     assert "holds: 6, does not hold: 1, mixed: 4, not measured: 2" in text
-    assert "How a verdict is reached Two settings differ on a task where the ranges of their seeds lie apart" in text
+    assert "How a verdict is reached Two settings differ on a task if the ranges of their seeds do not overlap" in text
 
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;"

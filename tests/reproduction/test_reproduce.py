@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers_launch import TIMEOUT
 from transformers import OpenAIGPTConfig, OpenAIGPTLMHeadModel
 
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1LSTMConfig, GPT1LSTMForCausalLM
@@ -273,7 +274,7 @@ def test_cells_and_commands(stand_ins, command, models, data_dir, tmp_path, caps
         "[3/5, TIME] rte-without_pretraining-seed3: rte 43.0, TIME\n"
         "[4/5, TIME] rte-lstm-seed3: rte 53.0, TIME\n"
         "[5/5, TIME] story_cloze-transfer-1-seed3: story_cloze 63.0, TIME\n"
-        f"{tmp_path}/out/report.html and report.json tell of 5 finished cells.\n"
+        f"{tmp_path}/out/report.html and report.json cover 5 finished cells.\n"
     )
     cells = finished(tmp_path / "out")
     assert cells["rte-lstm-seed3"]["model"] == "LSTM (1 layer, 24 wide)"
@@ -321,7 +322,7 @@ def test_finished_cells_are_not_run_again(stand_ins, command, tmp_path, capsys):
     assert told(capsys) == (
         "[1/2, TIME] mrpc-full-seed1: mrpc 51.0, TIME\n"
         "[2/2, TIME] rte-full-seed1: finished before\n"
-        f"{tmp_path}/out/report.html and report.json tell of 2 finished cells.\n"
+        f"{tmp_path}/out/report.html and report.json cover 2 finished cells.\n"
     )
     assert before.items() <= {path: path.read_bytes() for path in (tmp_path / "out" / "cells").iterdir()}.items()
 
@@ -337,20 +338,20 @@ def test_a_failing_cell_does_not_stop_the_others(stand_ins, command, tmp_path, c
     assert rest == ["reading the data", "ValueError: row 7 has no label"]
     data = tmp_path / "data"
     assert told(capsys) == (
-        f"[1/3, TIME] mrpc-full-seed1: FAILED, its command ended with status 1. The end of {log}:\n"
+        f"[1/3, TIME] mrpc-full-seed1: FAILED, its command exited with status 1. The end of {log}:\n"
         f"    {first}\n"
         "    reading the data\n"
         "    ValueError: row 7 has no label\n"
         "[2/3, TIME] rte-full-seed1: rte 51.0, TIME\n"
         "[3/3, TIME] story_cloze-full-seed1: FAILED, ValueError: No file of task 'story_cloze' found in "
-        f"{data / 'story_cloze'}, {data}. Needed: files named train, validation, test (those that there are), each "
-        "ending in .jsonl, .jsonl.gz, .csv, .parquet.\n"
-        f"{tmp_path}/out/report.html and report.json tell of 1 finished cell.\n"
+        f"{data / 'story_cloze'}, {data}. Needed: files named train, validation, test (at least one), each ending in "
+        ".jsonl, .jsonl.gz, .csv, .parquet.\n"
+        f"{tmp_path}/out/report.html and report.json cover 1 finished cell.\n"
         "2 of 3 cells failed: mrpc-full-seed1, story_cloze-full-seed1\n"
     )
     assert set(finished(tmp_path / "out")) == {"rte-full-seed1"} and not list((tmp_path / "out" / "work").iterdir())
     rows = json.loads((tmp_path / "out" / "report.json").read_text())["tables"][2]["rows"][0]["cells"]
-    assert rows["mrpc"]["missing"] == f"seed 1: its command ended with status 1. The end of {log}:"
+    assert rows["mrpc"]["missing"] == f"seed 1: its command exited with status 1. The end of {log}:"
 
     (stand_ins.folder / "bad_task").write_text("none")
     stand_ins()
@@ -397,8 +398,10 @@ def test_what_cannot_be_scored_is_not_trained(stand_ins, command, data_dir, monk
     tasks = ["--tasks", "mnli", "story_cloze", "scitail", "rte"]
     assert reproduce(command("--experiments", "fine_tuning", *tasks, "--seeds", "1")) == 1
     assert [call[1] for call in stand_ins()] == ["rte"]
-    unscored = "FAILED, ValueError: A run of {} could not be scored: there is no labelled data of {}. Put it into the "
-    unscored += "task's folder.\n"
+    unscored = (
+        "FAILED, ValueError: A run of {} could not be scored: there are no labelled rows in {}. Add them to the "
+        "task's folder.\n"
+    )
     told_lines = told(capsys)
     assert told_lines.startswith(
         f"[1/4, TIME] mnli-full-seed1: {unscored.format('mnli', 'validation_matched and validation_mismatched')}"
@@ -439,7 +442,7 @@ def test_zero_shot_of_every_checkpoint(stand_ins, command, models, tmp_path, cap
     assert told(capsys) == (
         "[1/2, TIME] zero-shot-gpt1-checkpoint-20: cola 10.0, TIME\n"
         "[2/2, TIME] zero-shot-gpt1-checkpoint-100: cola 10.0, TIME\n"
-        f"{tmp_path}/out/report.html and report.json tell of 2 finished cells.\n"
+        f"{tmp_path}/out/report.html and report.json cover 2 finished cells.\n"
     )
     cell = finished(tmp_path / "out")["zero-shot-gpt1-checkpoint-100"]
     assert (cell["kind"], cell["family"], cell["step"], cell["tokens"]) == ("zero_shot", "gpt1", 100, 6400)
@@ -468,7 +471,7 @@ def test_a_zero_shot_cell_that_is_missing_is_told(stand_ins, command, tmp_path):
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     (log,) = (tmp_path / "out" / "logs").iterdir()
     assert report["figures"][1]["caption"].endswith(
-        f" Missing, by updates: Transformer the model itself: its command ended with status 1. The end of {log}:."
+        f" Missing, by updates: Transformer the model itself: its command exited with status 1. The end of {log}:."
     )
 
 
@@ -484,7 +487,7 @@ def test_the_report_tells_of_these_settings_whoever_ran_them(stand_ins, command,
     assert reproduce(arguments) == 0 and stand_ins() == []
     out = tmp_path / "out"
     assert told(capsys) == (
-        f"{out / 'report.html'} and report.json tell of 6 finished cells; 2 of other settings are left out.\n"
+        f"{out / 'report.html'} and report.json cover 6 finished cells; 2 with other settings are left out.\n"
     )
     report = json.loads((out / "report.json").read_text())
     assert report["title"] == "A small one" and "<title>A small one</title>" in (out / "report.html").read_text()
@@ -523,15 +526,15 @@ DRIVER = f"""
 import sys, time
 sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
-from modeling_gpt1.reproduction.cells import Cell, CellStore, end_commands_on_termination, run_cells
-end_commands_on_termination()
+from modeling_gpt1.reproduction.cells import Cell, CellStore, commands_end_on_termination, run_cells
 script = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(60)"
 
 def run(run_command, work):
     run_command([sys.executable, "-c", script, sys.argv[2]])
     return {{"scores": {{}}}}
 
-run_cells([Cell("slow", {{"seed": 1}}, {{}}, run)], CellStore(Path(sys.argv[1])), {{}}, lambda: None)
+with commands_end_on_termination():
+    run_cells([Cell("slow", {{"seed": 1}}, {{}}, run)], CellStore(Path(sys.argv[1])), {{}}, lambda: None)
 """
 
 
@@ -555,7 +558,7 @@ def slow_runner(tmp_path):
     """A process that runs a cell, and the process that the cell started."""
     pid_file = tmp_path / "pid"
     runner = subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path / "out"), str(pid_file)])
-    child = int(wait_for(lambda: pid_file.exists() and pid_file.read_text()))
+    child = int(wait_for(lambda: pid_file.exists() and pid_file.read_text(), TIMEOUT))
     yield runner, child
     runner.kill()
     runner.wait()
@@ -623,14 +626,15 @@ def test_a_cell_in_earnest(command, plain_tokenizer, tmp_path, monkeypatch):
     assert not list((tmp_path / "out" / "work").iterdir())
 
 
-def test_the_command_ends_with_a_status(stand_ins, command, tmp_path, monkeypatch):
-    monkeypatch.setattr(reproduce_command, "end_commands_on_termination", lambda: None)
+def test_the_command_ends_with_a_status(stand_ins, command, tmp_path):
+    usual = signal.getsignal(signal.SIGTERM)
     (stand_ins.folder / "bad_task").write_text("rte")
     settings = ["--experiments", "fine_tuning", "--seeds", "1", "--tasks"]
     assert reproduce_command.main(command(*settings, "mrpc")) is None
     with pytest.raises(SystemExit) as end:
         reproduce_command.main(command(*settings, "mrpc", "rte"))
     assert end.value.code == 1 and set(finished(tmp_path / "out")) == {"mrpc-full-seed1"}
+    assert signal.getsignal(signal.SIGTERM) is usual
 
 
 # ---- Refusals
@@ -651,7 +655,7 @@ REFUSALS = {
     "task without a heuristic": (
         ["--zero_shot_tasks", "mrpc"],
         "Task 'mrpc' has no zero-shot heuristic. Those with one: cola, sst2, race, race-middle, race-high, "
-        "story_cloze, dpr. For data of your own build a Heuristic with its Task and a function from a row to its "
+        "story_cloze, dpr. For your own data, build a Heuristic from a Task and a function that maps a row to its "
         "candidates.",
     ),
     "layers": (
@@ -661,18 +665,18 @@ REFUSALS = {
     ),
     "seed of a cell": (
         ["--finetune_arguments", "--use_cpu", "--seed", "3"],
-        "--finetune_arguments has --seed, which `gpt1 reproduce` gives to each cell itself. Leave it out; "
-        "`gpt1 reproduce --help` says how tasks, models, data and seeds are chosen.",
+        "--finetune_arguments has --seed, which `gpt1 reproduce` sets for each cell. Leave it out; `gpt1 reproduce "
+        "--help` explains how tasks, models, data and seeds are chosen.",
     ),
     "seed of a cell, as it may be written too": (
         ["--finetune_arguments", "--learning-rate", "1", "--see", "3"],
-        "--finetune_arguments has --seed, which `gpt1 reproduce` gives to each cell itself. Leave it out; "
-        "`gpt1 reproduce --help` says how tasks, models, data and seeds are chosen.",
+        "--finetune_arguments has --seed, which `gpt1 reproduce` sets for each cell. Leave it out; `gpt1 reproduce "
+        "--help` explains how tasks, models, data and seeds are chosen.",
     ),
     "data of a cell with hyphens": (
         ["--finetune_arguments", "--data-dir=elsewhere"],
-        "--finetune_arguments has --data_dir, which `gpt1 reproduce` gives to each cell itself. Leave it out; "
-        "`gpt1 reproduce --help` says how tasks, models, data and seeds are chosen.",
+        "--finetune_arguments has --data_dir, which `gpt1 reproduce` sets for each cell. Leave it out; `gpt1 "
+        "reproduce --help` explains how tasks, models, data and seeds are chosen.",
     ),
     "value without an argument": (
         ["--finetune_arguments", "5e-4"],
@@ -694,10 +698,10 @@ def test_refuses_a_model_of_the_other_family(models, stand_ins, tmp_path):
     for words, message in (
         (
             ["--model", transformer, "--lstm_model", transformer],
-            f"--lstm_model {transformer} is no LSTM: its model type is gpt1. Pass one that was trained with "
+            f"--lstm_model {transformer} is not an LSTM: its model type is gpt1. Pass one that was trained with "
             "--model_type gpt1-lstm.",
         ),
-        (["--model", lstm], f"--model {lstm} is an LSTM. Pass it by --lstm_model, and a Transformer here."),
+        (["--model", lstm], f"--model {lstm} is an LSTM. Pass it as --lstm_model, and a Transformer as --model."),
     ):
         with pytest.raises(ValueError) as error:
             reproduce(["--output_dir", str(tmp_path / "out"), *words])
@@ -707,11 +711,9 @@ def test_refuses_a_model_of_the_other_family(models, stand_ins, tmp_path):
 def test_refuses_what_is_no_model(tmp_path):
     with pytest.raises(ValueError) as error:
         reproduce(["--output_dir", str(tmp_path / "out")])
-    assert str(error.value) == (
-        "There is no model. Pass --model with a pre-trained Transformer: a folder or a hub id."
-    )
+    assert str(error.value) == "No model was given. Pass a pre-trained Transformer as --model: a folder or a hub id."
     with pytest.raises(ValueError) as error:
         reproduce(["--output_dir", str(tmp_path / "out"), "--model", str(tmp_path)])
     assert str(error.value) == (
-        f"{tmp_path} is no folder with a model: it has no config.json. Pass one, or the id of a model."
+        f"{tmp_path} is not a model folder: it has no config.json. Pass a folder with one, or a hub id."
     )

@@ -85,7 +85,7 @@ def test_a_block_of_two_tokens_is_refused():
     with pytest.raises(ValueError) as error:
         pack_documents(DOCUMENTS, block_length=2)
     assert str(error.value) == (
-        "block_length is 2; it must be at least 3, so that every block, also the last of a document, has a token to "
+        "block_length is 2; it must be at least 3, so that every block, even the last of a document, has a token to "
         "read and a token to predict."
     )
 

@@ -98,8 +98,8 @@ def test_no_tokenizer_and_nothing_to_pad_with(tokenizer, tmp_path):
     with pytest.raises(ValueError) as error:
         add_control_tokens(ByT5Tokenizer())
     assert str(error.value) == (
-        "ByT5Tokenizer is a tokenizer in Python, which has no templates for control tokens. Open the fast tokenizer "
-        "of the same model with AutoTokenizer."
+        "ByT5Tokenizer is a Python-based tokenizer, which has no templates for control tokens. Open the fast "
+        "tokenizer of the same model with AutoTokenizer."
     )
 
 

@@ -380,7 +380,7 @@ def test_label_of_several_columns(letters):
 
 def test_regression_of_choices(letters):
     assert error_of(letters, "multiple_choice", CHOICE, regression=True) == (
-        "multiple_choice has no regression: its label is the index of the right choice."
+        "multiple_choice does not support regression: its label is the index of the right choice."
     )
 
 
@@ -439,7 +439,7 @@ def test_text_of_several_columns_that_are_empty(letters):
 def test_text_without_a_token(letters, monkeypatch):
     monkeypatch.setattr(GPT1Tokenizer, "__call__", lambda self, texts, **options: {"input_ids": [[1], []]})
     assert error_of(letters, "classification", TEXT, [{"sentence": "a"}, {"sentence": "\u200b"}]) == (
-        "Row 1 of the batch: the text '\\u200b' becomes no token; it needs at least one. Remove or correct the row."
+        "Row 1 of the batch: the text '\\u200b' has no tokens; at least one is needed. Remove or correct the row."
     )
 
 
@@ -469,8 +469,8 @@ def test_no_choices(letters, endings):
 
 def test_choices_that_are_one_text(letters):
     assert error_of(letters, "multiple_choice", CHOICE, [{"story": "a", "endings": "b"}]) == (
-        "Row 0 of the batch: choices (column 'endings') holds one text, 'b'; it needs a list of texts. Where each "
-        "choice has a column of its own, map choices to the list of these columns."
+        "Row 0 of the batch: choices (column 'endings') holds one text, 'b'; it needs a list of texts. If each choice "
+        "has its own column, map choices to the list of these columns."
     )
 
 
@@ -519,7 +519,7 @@ def test_rows_with_a_label_and_with_a_hidden_label(letters):
     rows = [{"sentence": "a", "label": -1}, {"sentence": "b", "label": 1}]
     assert error_of(letters, "classification", TEXT, rows) == (
         "Row 0 of the batch has no label (column 'label' holds -1), Row 1 of the batch has the label 1; a batch needs "
-        "a label in every row or in none. Label or remove such rows. Where -1 is a real label, set hidden_label=None."
+        "a label in every row or in none. Label or remove such rows. If -1 is a real label, set hidden_label=None."
     )
 
 
@@ -539,11 +539,11 @@ def test_no_rows_no_characters_and_labels_that_are_no_labels(letters):
             [{"sentence": "a", "label": 1}, {"sentence": "b", "label": -1}], "split 'train'", needs_labels=True
         )
     assert str(error.value) == (
-        "Row 1 of split 'train' has no label (column 'label' holds -1); to train and to evaluate, every row needs "
-        "one. Label or remove such rows."
+        "Row 1 of split 'train' has no label (column 'label' holds -1); every row needs one for training and "
+        "evaluation. Label or remove such rows."
     )
     assert refusal(collator, [{"sentence": "a \ud800", "label": 0}]) == (
-        "Row 0 of the batch: text (column 'sentence') holds half of a surrogate pair, '\\ud800', which is no "
+        "Row 0 of the batch: text (column 'sentence') holds the unpaired surrogate '\\ud800', which is not a "
         "character. Remove it, or read the data as UTF-8."
     )
     assert refusal(collator, [{"sentence": "a", "label": torch.tensor([1, 2])}]) == (

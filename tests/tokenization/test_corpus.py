@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from datasets.distributed import split_dataset_by_node
-from helpers_launch import ROOT
+from helpers_launch import ROOT, TIMEOUT
 from torch.utils.data import DataLoader
 
 from tokenization import (
@@ -183,13 +183,13 @@ def test_texts_for_training_a_bpe(tmp_path):
 ERRORS = {
     "book.docx": (
         b"",
-        "{path} is of an unknown kind. The files of a corpus end in .txt, .jsonl, .json, .csv, .parquet, all but "
-        ".parquet also with .gz, .bz2, .xz, .zst after it.",
+        "{path} has an unknown file type. The files of a corpus end in .txt, .jsonl, .json, .csv, .parquet; all but "
+        ".parquet may be compressed (.gz, .bz2, .xz, .zst).",
     ),
     "rows.parquet.gz": (
         b"",
-        "{path} is of an unknown kind. The files of a corpus end in .txt, .jsonl, .json, .csv, .parquet, all but "
-        ".parquet also with .gz, .bz2, .xz, .zst after it.",
+        "{path} has an unknown file type. The files of a corpus end in .txt, .jsonl, .json, .csv, .parquet; all but "
+        ".parquet may be compressed (.gz, .bz2, .xz, .zst).",
     ),
     "latin.txt": (b"caf\xe9 au lait", "{path} is not UTF-8 text (invalid continuation byte). Convert it to UTF-8."),
     "wide.txt.gz": (
@@ -211,7 +211,7 @@ ERRORS = {
     ),
     "number.jsonl": (
         b'{"text": 5}',
-        "{path}, row 0: column text holds 5, which is no text. Name the column of the text.",
+        "{path}, row 0: column text holds 5, which is not text. Name the column of the text.",
     ),
     "blank.txt": (b" \n\n ", "{path} has no text. Give a corpus with text in it."),
     "empty.txt": (b"", "{path} has no text. Give a corpus with text in it."),
@@ -246,7 +246,7 @@ def test_no_data_set(monkeypatch):
     with pytest.raises(ValueError) as error:
         load_documents("anyone/no_such_tales")
     assert str(error.value) == (
-        "anyone/no_such_tales is no file or folder, and as a data set of the hub it cannot be read: Couldn't reach "
+        "anyone/no_such_tales is not a file or folder, and it cannot be read as a data set of the hub: Couldn't reach "
         "'anyone/no_such_tales' on the Hub (OfflineModeIsEnabled)"
     )
 
@@ -255,7 +255,10 @@ def test_a_configuration_of_files(tmp_path):
     books = write_books(tmp_path, [10])
     with pytest.raises(ValueError) as error:
         load_documents(books[0], name="long")
-    assert str(error.value) == f"{books[0]} is no data set of the hub and has no configuration long. Leave name out."
+    assert (
+        str(error.value)
+        == f"{books[0]} is not a data set of the hub, so it has no configuration long. Leave name out."
+    )
 
 
 def test_a_folder_of_two_kinds(tmp_path):
@@ -691,7 +694,7 @@ def test_all_that_was_started_ends_with_a_killed_parent(tmp_path):
     code = "import tokenization.documents as d; d.SHARD_BYTES = 1\n" + KILLED
     parent, children = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], env=environment), []
     try:
-        wait_until(lambda: len([*tmp_path.glob("pid-*")]) == 2)
+        wait_until(lambda: len([*tmp_path.glob("pid-*")]) == 2, TIMEOUT)
         children = children_of(parent.pid)
         assert {int(path.name.removeprefix("pid-")) for path in tmp_path.glob("pid-*")} < {*children}
         time.sleep(1.5)  # and not before it

@@ -54,7 +54,7 @@ def test_classes_of_a_model_name_those_of_a_file_without_training(write):
     with pytest.raises(ValueError) as error:
         load_files(files, "classification", COLUMNS)
     assert str(error.value) == (
-        "There is no train file whose labels would name the classes. Pass one, or `label_names`, such as those of the "
+        "The classes are unknown without the labels of a train file. Pass one, or `label_names`, such as those of the "
         "model's `config.id2label`."
     )
 
@@ -76,8 +76,8 @@ def test_a_blank_label_is_an_error_that_names_its_row(write, tmp_path, split, re
     with pytest.raises(ValueError) as error:
         load_files(files, "classification", {"text": "body"}, regression=regression)
     assert str(error.value) == (
-        f"Row 2 of {path} (the first is 0) has no label: its column 'label' holds ''. To train and to evaluate, every "
-        "row needs one; 1 of 4 have none. Label or remove them."
+        f"Row 2 of {path} (the first is 0) has no label: its column 'label' holds ''. Every row needs one for "
+        "training and evaluation; 1 of 4 have none. Label or remove them."
     )
     task, rows = load_files(
         {"test": path}, "classification", {"text": "body"}, regression=regression, label_names=["0", "1"]
@@ -96,14 +96,15 @@ def test_refusals(write, tmp_path):
         "The train file no.jsonl does not exist. Pass the path of a file."
     )
     assert message({"train": __file__}, "classification", COLUMNS) == (
-        f"The train file {__file__} is of an unknown kind. Pass a file that ends in .jsonl, .jsonl.gz, .csv, .parquet."
+        f"The train file {__file__} has an unknown file type. Pass a file that ends in .jsonl, .jsonl.gz, .csv, "
+        ".parquet."
     )
     assert message(train, "ranking", COLUMNS) == (
         "Task 'train' has the traversal 'ranking'. Choose one of classification, entailment, similarity, "
         "multiple_choice."
     )
     assert message(train, "multiple_choice", COLUMNS, regression=True) == (
-        "`regression` does not go with multiple_choice, whose label is the index of the right choice."
+        "`regression` does not apply to multiple_choice, whose label is the index of the right choice. Leave it out."
     )
 
 
@@ -122,7 +123,7 @@ def test_refusals(write, tmp_path):
         (
             "e.jsonl",
             b'{"body": "a", "label": "x"}\n{"body": "b \\ud800", "label": "y"}\n',
-            "{path}, line 2: half of a surrogate pair, '\\ud800', is no character. A line is one JSON object. Correct "
+            "{path}, line 2: the unpaired surrogate '\\ud800' is not a character. A line is one JSON object. Correct "
             "or remove it.",
         ),
         *(
@@ -147,13 +148,13 @@ def test_refusals(write, tmp_path):
             "i.jsonl.gz",
             # An impossible block of data behind a right header.
             bytes.fromhex("1f8b080000000000020354564aca4fa954b252504a54d251"),
-            "{path} is not the gzip file that its name says (Error -3 while decompressing data: invalid code lengths "
-            "set). Compress it again.",
+            "{path} is not a valid gzip file (Error -3 while decompressing data: invalid code lengths set). Compress "
+            "it again.",
         ),
         (
             "i.jsonl.gz",
             b"body",
-            "{path} is not the gzip file that its name says (Not a gzipped file (b'bo')). Compress it again.",
+            "{path} is not a valid gzip file (Not a gzipped file (b'bo')). Compress it again.",
         ),
         (
             "j.parquet",
@@ -163,13 +164,13 @@ def test_refusals(write, tmp_path):
         ),
         (
             "k[1].jsonl.gz",
-            gzip.compress(b'{"body": "a", "label": "x"}\n'),
-            '{path} has "[" or "]" in its name, where `datasets` reads no compressed file. Rename it.',
+            gzip.compress(b'{"body": "a", "label": "x"}\n', mtime=0),
+            '{path} has "[" or "]" in its name, so `datasets` cannot read it as a compressed file. Rename it.',
         ),
         (
             "k::l.jsonl",
             b'{"body": "a", "label": "x"}\n',
-            '{path} has "::" in its name, by which `datasets` means a file within another. Rename it.',
+            '{path} has "::" in its name, which `datasets` reads as a file within another. Rename it.',
         ),
     ],
 )

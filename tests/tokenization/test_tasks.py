@@ -154,7 +154,7 @@ def test_a_folder_without_files(tmp_path):
         load_task("sst2", tmp_path)
     assert str(e.value) == (
         f"No file of task 'sst2' found in {tmp_path}/sst2, {tmp_path}. Needed: files named train, validation, test "
-        "(those that there are), each ending in .jsonl, .jsonl.gz, .csv, .parquet."
+        "(at least one), each ending in .jsonl, .jsonl.gz, .csv, .parquet."
     )
 
 
@@ -272,8 +272,8 @@ def test_a_blank_label_is_an_error_that_names_its_row(tmp_path, split):
     rows = [{"sentence": "a film", "label": label} for label in ("1", "0", "", "1", " ")]
     write(tmp_path / f"{split}.csv", rows)
     assert refused("sst2", tmp_path) == (
-        f"Row 2 of {tmp_path}/{split}.csv (the first is 0) has no label: its column 'label' holds ''. To train and to "
-        "evaluate, every row needs one; 2 of 5 have none. Label or remove them."
+        f"Row 2 of {tmp_path}/{split}.csv (the first is 0) has no label: its column 'label' holds ''. Every row needs "
+        "one for training and evaluation; 2 of 5 have none. Label or remove them."
     )
 
 
@@ -302,7 +302,7 @@ def test_labels_of_a_wrong_kind_are_errors_that_name_their_row(tmp_path):
     write(tmp_path / "cola" / "train.jsonl", [{"sentence": "a film", "label": [1]}])
     assert refused("cola", tmp_path) == (
         f"Column 'label' of {tmp_path}/cola/train.jsonl holds lists, objects or values of several types, such as [1] "
-        "in row 0; a label is one text or one number. Name another column, or write one value a row."
+        "in row 0; a label is a single text or number. Name another column, or write one value per row."
     )
 
 
@@ -352,7 +352,7 @@ def test_race_in_a_csv_has_no_list_of_choices(tmp_path):
     with pytest.raises(ValueError) as e:
         load_task("race", tmp_path)
     assert str(e.value) == (
-        "Column 'options' of split 'train' of task 'race' holds one text a row; a list of choices is needed. A .csv "
+        "Column 'options' of split 'train' of task 'race' holds one text per row; a list of choices is needed. A .csv "
         "file cannot hold lists: use .jsonl or .parquet, or a Task with one column per choice."
     )
 
@@ -414,8 +414,8 @@ def test_story_cloze_with_too_few_rows_to_split(tmp_path):
     with pytest.raises(ValueError) as e:
         load_task("story_cloze", tmp_path)
     assert str(e.value) == (
-        "Task 'story_cloze' has no train file, and is then trained on what its validation split has beyond 374 rows; "
-        "there are 374. Add a train file."
+        "Task 'story_cloze' has no train file, so it is trained on the rows of its validation split beyond the 374 "
+        "held out, but the split has only 374. Add a train file."
     )
 
 
@@ -448,9 +448,9 @@ def test_a_failure_of_the_hub_is_passed_on_with_the_way_out(monkeypatch):
         load_task("snli")
     assert str(e.value) == (
         "Could not load task 'snli' from the hub (data set 'stanfordnlp/snli', configuration 'plain_text'): "
-        "ConnectionError: Couldn't reach 'stanfordnlp/snli' on the Hub. "
-        "To load it from files, pass data_dir: a folder with files named train, validation, test (those that there "
-        "are), each ending in .jsonl, .jsonl.gz, .csv, .parquet."
+        "ConnectionError: Couldn't reach 'stanfordnlp/snli' on the Hub. To load it from files, pass data_dir: a "
+        "folder with files named train, validation, test (at least one), each ending in .jsonl, .jsonl.gz, .csv, "
+        ".parquet."
     )
     assert isinstance(e.value.__cause__, ConnectionError)
 

@@ -253,6 +253,23 @@ def test_the_beginning_of_a_text_is_the_beginning_of_its_ids(with_control, tmp_p
     assert again.encode("hello") == [start, hello, with_control.extract_token_id]  # as classifying pipelines need
 
 
+@pytest.mark.parametrize("ends", [{"add_bos_token": True}, {"add_bos_token": False}, {"add_eos_token": True}])
+@pytest.mark.parametrize("opened_by", [AutoTokenizer, GPT1Tokenizer])
+def test_the_ends_of_one_opening_are_not_saved(with_control, tmp_path, opened_by, ends):
+    """A classifier's pipeline opens the folder without them and needs [e]."""
+    with_control.save_pretrained(tmp_path)
+    opened = opened_by.from_pretrained(tmp_path, **ends)
+    ids = opened("hello", "do")["input_ids"]
+    assert ids != with_control("hello", "do")["input_ids"]
+    opened.save_pretrained(tmp_path / "again")
+    assert opened("hello", "do")["input_ids"] == ids
+    for reopened_by in (AutoTokenizer, TokenizersBackend, GPT1Tokenizer):
+        again = reopened_by.from_pretrained(tmp_path / "again")
+        assert again("hello")["input_ids"] == with_control("hello")["input_ids"]
+        assert again("hello", "do")["input_ids"] == with_control("hello", "do")["input_ids"]
+        assert reopened_by.from_pretrained(tmp_path / "again", **ends)("hello", "do")["input_ids"] == ids
+
+
 @pytest.mark.parametrize("opened_by", [AutoTokenizer, TokenizersBackend, GPT1Tokenizer])
 def test_a_tokenizer_without_control_tokens_scores_without_a_flag(tokenizer, tmp_path, opened_by):
     tokenizer.save_pretrained(tmp_path)
@@ -278,10 +295,10 @@ def test_texts_that_are_cut_at_their_beginning_are_told_of(with_control, caplog)
         return [record.getMessage() for record in caplog.records]
 
     assert told(with_control, "hello hello,", "hello") == [
-        "The ids of a text end in [e], so that those of its beginning are no beginning of them: a continuation that "
-        "is cut off there lacks its first token and has [e]. To score continuations, open the tokenizer with "
-        "`add_bos_token=True`, which puts [s] before a text and nothing behind it (lm-evaluation-harness: "
-        "`--model_args add_bos_token=True,…`)."
+        "This tokenizer ends every text with [e], so the ids of a context are not a prefix of the ids of the context "
+        "with its continuation: a continuation sliced off at the context's length loses its first token and gains "
+        "[e]. To score continuations, open the tokenizer with `add_bos_token=True`, which puts [s] before a text and "
+        "nothing after it (lm-evaluation-harness: `--model_args add_bos_token=True,…`)."
     ]
     assert told(with_control, "hello", "hello hello,", "hello hello,", "", "do") == []
     assert told(GPT1Tokenizer(vocab=VOCAB, merges=MERGES), "hello hello,", "hello") == []
@@ -300,8 +317,8 @@ def test_text_stays_text_where_special_tokens_are_not_to_be_split(with_control, 
     assert (end in ids) == (opened_by is TokenizersBackend)
     said = [record.message for record in caplog.records if "split_special_tokens" in record.message]
     assert said == (opened_by is not TokenizersBackend) * [
-        "`split_special_tokens=False` is not followed: text that spells a control token, such as [e], stays text. Put "
-        "control tokens into sequences by their ids, as TraversalCollator does."
+        "`split_special_tokens=False` is ignored: text that spells a control token, such as [e], is tokenised as "
+        "plain text. Put control tokens into sequences by their ids, as TraversalCollator does."
     ]
 
 
@@ -316,13 +333,13 @@ def test_zero_bytes_and_colours_of_a_terminal_are_removed(tokenizer, text):
 @pytest.mark.parametrize(
     ("given", "name", "half"),
     [
-        (("he\ud800llo",), "The text", "'\\ud800', at index 2"),
-        (("hello", "do\udfff"), "The text", "'\\udfff', at index 2"),
-        ((["hello", "\udc80"],), "Text 1 of the batch", "'\\udc80', at index 0"),
+        (("he\ud800llo",), "The text", "'\\ud800' at index 2"),
+        (("hello", "do\udfff"), "The text", "'\\udfff' at index 2"),
+        ((["hello", "\udc80"],), "Text 1 of the batch", "'\\udc80' at index 0"),
     ],
 )
 def test_half_of_a_surrogate_pair(tokenizer, given, name, half):
-    message = f"{name} holds half of a surrogate pair, {half}, which is no character. Remove it, or read the data as "
+    message = f"{name} holds the unpaired surrogate {half}, which is not a character. Remove it, or read the data as "
     for options in ({}, {"return_offsets_mapping": True}):
         assert message_of(tokenizer, *given, **options) == message + "UTF-8."
     with pytest.raises(TypeError):
@@ -465,7 +482,7 @@ def test_an_unknown_token_that_the_vocabulary_does_not_have(tokenizer, tmp_path,
     save_with(tokenizer, tmp_path, unk_token=value)
     assert message_of(GPT1Tokenizer.from_pretrained, tmp_path) == (
         f"unk_token is {str(value)!r}, which is not in the vocabulary. Name the token that stands for unknown "
-        "characters, in tokenizer_config.json if it is from there."
+        "characters, in tokenizer_config.json if it comes from there."
     )
 
 
@@ -474,7 +491,7 @@ def test_a_longest_text_that_is_no_number_of_tokens(tokenizer, tmp_path, value):
     save_with(tokenizer, tmp_path, model_max_length=value)
     assert message_of(GPT1Tokenizer.from_pretrained, tmp_path) == (
         f"model_max_length must be a positive number of tokens, not {value!r}. Correct it, in tokenizer_config.json "
-        "if it is from there."
+        "if it comes from there."
     )
 
 
@@ -515,7 +532,7 @@ def test_from_openai_with_merges_that_do_not_fit(tmp_path):
     )
     bpe.write_text("#version: 0.2\nh e\nhel\n")
     assert message_of(GPT1Tokenizer.from_openai, encoder, bpe) == (
-        f"{bpe}, line 3: a merge is two tokens and one space between, not 'hel'."
+        f"{bpe}, line 3: a merge is two tokens with one space between them, not 'hel'."
     )
 
 

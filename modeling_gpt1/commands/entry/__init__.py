@@ -13,8 +13,9 @@ from pathlib import Path
 COMMANDS = {
     "pretrain": "pre-train GPT-1 on books or any other text, with a BPE of its own",
     "finetune": "fine-tune on a task of the paper or on files of your own, evaluate, predict",
-    "predict": "classify, score or choose for each row of a file with a fine-tuned model",
+    "predict": "predict the class, score or choice of each row of a file with a fine-tuned model",
     "generate": "continue texts, at the terminal or in batches",
+    "evaluate": "evaluate with lm-evaluation-harness, on the hub's rows or on files",
     "zero-shot": "answer tasks without fine-tuning, by the paper's heuristics",
     "convert": "convert between OpenAI's release, openai-gpt and gpt1",
     "plot": "draw the curves of training runs",
@@ -32,6 +33,7 @@ HELP = "\n".join(
         "gpt1 COMMAND --help lists the arguments of a command. Each takes --config FILE (.yaml or .json), which flags",
         "override, and --debug, which shows the traceback of an error.",
         "gpt1 --launch-configs prints the folder of the launch configurations for accelerate.",
+        "gpt1 --version prints the version.",
     ]
 )
 
@@ -40,6 +42,8 @@ def main(arguments: list[str] | None = None) -> None:
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if name in ("-h", "--help"):
         print(HELP)
+    elif name == "--version":
+        print(f"gpt1 {installed_version()}")
     elif name == "--launch-configs":
         print(Path(find_spec("modeling_gpt1").origin).parent / "commands" / "accelerate")
     elif name in COMMANDS:
@@ -67,6 +71,15 @@ def run(name: str, words: list[str]) -> None:
         import_module(f"modeling_gpt1.commands.{name.replace('-', '_')}").main(words)
 
 
+def installed_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("gpt1-hf")
+    except PackageNotFoundError:
+        return "(not installed: run from a checkout)"
+
+
 def write_utf8() -> None:
     """Makes piped output UTF-8 on Windows too, where Python would use the system's encoding."""
     if sys.platform == "win32" and "PYTHONIOENCODING" not in os.environ:
@@ -79,5 +92,5 @@ def refuse(name: str) -> None:
     import difflib
 
     nearest = difflib.get_close_matches(name.lower().replace("_", "-"), COMMANDS, n=1, cutoff=0)[0]
-    print(f"gpt1: there is no command {name!r}; the nearest is {nearest!r}. See gpt1 --help.", file=sys.stderr)
+    print(f"gpt1: unknown command {name!r}; the closest is {nearest!r}. See gpt1 --help.", file=sys.stderr)
     sys.exit(2)

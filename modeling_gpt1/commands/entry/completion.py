@@ -59,5 +59,5 @@ SHELLS = {"bash": bash, "zsh": zsh, "fish": fish}
 def print_script(arguments: list[str]) -> None:
     if len(arguments) != 1 or arguments[0] not in SHELLS:
         given = " ".join(arguments) or "none"
-        raise ValueError(f"the name of a shell is needed, {', '.join(SHELLS)}; there is {given}.")
+        raise ValueError(f"the name of a shell is needed ({', '.join(SHELLS)}), but {given} was given.")
     print(SHELLS[arguments[0]](), end="")

@@ -9,9 +9,15 @@ from pathlib import Path
 
 USAGE, INTERRUPTED = 2, 130  # exit codes, as in shells
 # Packages that may be missing, with the extra that installs each.
-EXTRAS = {"matplotlib": "plot"}
+EXTRAS = {"lm_eval": "eval", "matplotlib": "plot"}
 # The packages raise these types with a sentence for the user.
 OF_USERS = (ValueError, ImportError, FloatingPointError)
+# Files of transformers that raise other types with a sentence for the user, each with that type: a package that
+# --report_to needs is missing, and --metric_for_best_model is not among the metrics.
+OF_USERS_IN = {
+    ("transformers", "integrations", "integration_utils.py"): RuntimeError,
+    ("transformers", "trainer.py"): KeyError,
+}
 
 
 @contextmanager
@@ -55,17 +61,36 @@ def sentence_of(error: Exception) -> str | None:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}."
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
-        return f"{error.name} is not installed. Install it, or this package with its extra {EXTRAS[error.name]!r}."
+        extra = EXTRAS[error.name]
+        return f"{error.name} is not installed. Install it, or install this package with the extra {extra!r}."
+    if is_of_network(error):
+        return f"{on_one_line(error)}. Pass --debug to see the traceback."
     if type(error).__name__ == "SafetensorError":
-        return f"The weights cannot be read: {error}. A file is cut or damaged. Copy or download the folder again."
+        return (
+            f"The weights cannot be read: {error}. A file is truncated or damaged. Copy or download the folder again."
+        )
     last = traceback.extract_tb(error.__traceback__)[-1]
-    is_meant = isinstance(error, OF_USERS) and (last.line or "").startswith("raise")
+    is_of_users = isinstance(error, OF_USERS) or any(
+        isinstance(error, kind) and Path(last.filename).parts[-len(file) :] == file
+        for file, kind in OF_USERS_IN.items()
+    )
+    is_meant = is_of_users and (last.line or "").startswith("raise")
     if not (is_meant or isinstance(error, OSError)):
         return None
     if is_ours(last.filename):
         return str(error)
-    sentence = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-    return f"{sentence}. The flag --debug shows where this comes from."
+    return f"{on_one_line(error)}. Pass --debug to see the traceback."
+
+
+def on_one_line(error: Exception) -> str:
+    text = error.args[0] if isinstance(error, KeyError) else error  # a KeyError quotes its text
+    return " ".join(str(text).split()).rstrip(".") or type(error).__name__
+
+
+def is_of_network(error: Exception) -> bool:
+    """Whether the hub, or the way to it, made the error. Such types are no common subclass of OSError."""
+    hub = sys.modules.get("huggingface_hub.errors")  # imported wherever the hub is asked
+    return hub is not None and isinstance(error, hub.HTTPError)
 
 
 def is_ours(filename: str) -> bool:

@@ -30,6 +30,7 @@ SOURCES = {
     ),
     "predict": ("modeling_gpt1.commands.predict:PredictionArguments",),
     "generate": ("modeling_gpt1.commands.generate:GenerationArguments",),
+    "evaluate": ("modeling_gpt1.commands.evaluate:EvaluationArguments",),
     "zero-shot": ("modeling_gpt1.commands.zero_shot:ZeroShotArguments",),
     "convert": ("modeling_gpt1.commands.convert:ConversionArguments",),
     "plot": ("modeling_gpt1.commands.plot:PlotArguments",),
@@ -71,7 +72,9 @@ def prepare(command: str, words: list[str]) -> list[str]:
         # A list from the file would swallow a positional word after it, such as the folder of `gpt1 predict FOLDER`.
         at = next((at for at, word in enumerate(words) if word.startswith("--")), len(words))
         words, rest = [*words[:at], *from_file, *words[at:]], rest or rest_of_file
-    return words + rest[:1] + (prepare("finetune", rest[1:]) if rest else [])
+    from .values import check_values
+
+    return check_values(command, words) + rest[:1] + (prepare("finetune", rest[1:]) if rest else [])
 
 
 def split(command: str, words: list[str]) -> tuple[list[str], list[str]]:
@@ -101,13 +104,16 @@ def find_flag(command: str, flag: str) -> str:
     names = [*known, *(f"no_{name}" for name in known), *old]
     found = [name] if name in names else [other for other in (*known, *old) if other.startswith(name)]
     if len(found) > 1:
-        raise ValueError(f"{flag} may be --{' or --'.join(sorted(found))}. Write the whole name.")
+        raise ValueError(f"{flag} is ambiguous: it may be --{' or --'.join(sorted(found))}. Write the full name.")
     if not found:
         near = difflib.get_close_matches(name, [*known, *old], n=1)
         guess = f"; did you mean --{old.get(near[0], near[0])}?" if near else "."
-        raise ValueError(f"there is no flag {flag}{guess} See gpt1 {command} --help.")
+        raise ValueError(f"unknown flag {flag}{guess} See gpt1 {command} --help.")
     if found[0] in old:
-        print(f"gpt1 {command}: --{found[0]} is now called --{old[found[0]]}; the old name will go.", file=sys.stderr)
+        print(
+            f"gpt1 {command}: --{found[0]} is now called --{old[found[0]]}; the old name will be removed.",
+            file=sys.stderr,
+        )
         return f"--{old[found[0]]}"
     return f"--{found[0]}"
 
@@ -115,19 +121,24 @@ def find_flag(command: str, flag: str) -> str:
 @cache
 def flags_of(command: str) -> tuple[str, ...]:
     """Names of the flags without dashes, in the order of the help."""
-    own = [name for source in SOURCES[command] for name in fields_of(*source.split(":"))]
+    own = [name for source in SOURCES[command] for name, _ in fields_of(*source.split(":"))]
     return tuple(dict.fromkeys([*own, "config", "debug", "help"]))
 
 
-def fields_of(module: str, class_name: str) -> Iterable[str]:
-    """Names of the dataclass's own fields, without importing its module."""
-    package, *parts = module.split(".")
-    path = Path(find_spec(package).origin).parent.joinpath(*parts).with_suffix(".py")
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ClassDef) and node.name == class_name:
+def fields_of(module: str, class_name: str) -> Iterable[tuple[str, ast.expr]]:
+    """Names and types of the dataclass's own fields, without importing its module."""
+    for node in classes_in(module):
+        if node.name == class_name:
             for line in node.body:
                 if isinstance(line, ast.AnnAssign) and not line.target.id.startswith("_"):
-                    yield line.target.id
+                    yield line.target.id, line.annotation
+
+
+@cache
+def classes_in(module: str) -> list[ast.ClassDef]:
+    package, *parts = module.split(".")
+    path = Path(find_spec(package).origin).parent.joinpath(*parts).with_suffix(".py")
+    return [node for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.ClassDef)]
 
 
 def take_value(words: list[str], name: str) -> str | None:

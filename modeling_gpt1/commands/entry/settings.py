@@ -32,12 +32,12 @@ def load(path: Path) -> dict[str, Any]:
         settings = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
         reason = f"{error.problem} at line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}"
-        raise ValueError(f"--config {path} is not YAML: {reason}. Correct the file.") from error
+        raise ValueError(f"--config {path} is not valid YAML: {reason}. Correct the file.") from error
     except (ValueError, yaml.YAMLError) as error:
         kind, reason = ("JSON" if path.suffix == ".json" else "YAML"), " ".join(str(error).split())
-        raise ValueError(f"--config {path} is not {kind}: {reason}. Correct the file.") from error
+        raise ValueError(f"--config {path} is not valid {kind}: {reason}. Correct the file.") from error
     if not isinstance(settings, dict):
-        raise ValueError(f"--config {path} has no settings. A line is `name: value`, such as `seed: 1`.")
+        raise ValueError(f"--config {path} has no settings. Write one per line as `name: value`, such as `seed: 1`.")
     return settings
 
 

@@ -106,7 +106,7 @@ classify = pipeline("text-classification", "me/tiny")
 print(classify({{"text": "the first text", "text_pair": "the second text"}}))
 ```
 
-Without it, the model's own code comes with its weights; `trust_remote_code=True` lets it run, so read it first:
+Without the package, use the code that comes with the weights. `trust_remote_code=True` runs it, so read it first:
 
 ```python
 from transformers import pipeline
@@ -136,7 +136,7 @@ Minimised: L3 = L2 + λ · L1 with λ = 0.5, where L2 is the task's loss and L1 
 | lm_coef (λ) | 0.5 |
 | mixed_precision | no |
 | processes | 1 |
-| batch of an update | 8 |
+| batch size per update | 8 |
 | updates | 3 |
 | epochs | 1.0 |
 
@@ -149,11 +149,11 @@ Minimised: L3 = L2 + λ · L1 with λ = 0.5, where L2 is the task's loss and L1 
 ## Limits and bias
 
 - The model reads at most 96 tokens at a time, and all text in lower case, split into words by rules for English.
-- Its scores are those of a classifier trained on the data above: expect them to be worse, and no less confident, on
-  text of another kind, and do not let them alone decide about people.
+- Its scores are those of a classifier trained on the data above: expect them to be worse, but no less confident, on
+  other kinds of text, and do not base decisions about people on them alone.
 - It repeats the stereotypes and errors of the text that it was trained on, which includes all that
-  [me/base](https://huggingface.co/me/base) was trained on. Measure that on your own cases before others see what it
-  makes.
+  [me/base](https://huggingface.co/me/base) was trained on. Measure this on your own cases before you show its
+  output to others.
 
 {citation}
 """
@@ -180,7 +180,7 @@ A GPT-1 model (GPT1DoubleHeadsModel, 30,209 parameters){about}
 
 ## Results
 
-No evaluation is known to this card.
+This card has no evaluation results.
 
 ## How to use
 
@@ -192,7 +192,7 @@ import modeling_gpt1, tokenization  # makes GPT-1 known to transformers
 {usage}
 ```
 
-Without it, the model's own code comes with its weights; `trust_remote_code=True` lets it run, so read it first:
+Without the package, use the code that comes with the weights. `trust_remote_code=True` runs it, so read it first:
 
 ```python
 {usage_without_package}
@@ -200,16 +200,16 @@ Without it, the model's own code comes with its weights; `trust_remote_code=True
 
 ## Training
 
-This card was written without the run that trained the model, so data and settings are not known to it. The card that
-`GPT1Trainer` and `GPT1PretrainingTrainer` push has them.
+This card was written without the training run, so it lists no data and no settings. The card that `GPT1Trainer` and
+`GPT1PretrainingTrainer` push lists them.
 
 ## Limits and bias
 
 - The model reads at most 96 tokens at a time, and all text in lower case, split into words by rules for English.
-- Its scores are those of a classifier: expect them to be worse, and no less confident, on text unlike its training
-  data, and do not let them alone decide about people.
-- It repeats the stereotypes and errors of the text that it was trained on. Measure that on your own cases before
-  others see what it makes.
+- Its scores are those of a classifier: expect them to be worse, but no less confident, on text unlike its training
+  data, and do not base decisions about people on them alone.
+- It repeats the stereotypes and errors of the text that it was trained on. Measure this on your own cases before you
+  show its output to others.
 
 {citation}
 """
@@ -306,7 +306,7 @@ def test_the_card_of_an_lstm(tiny_model):
             "(GPT1LSTMDoubleHeadsModel, 16,257 parameters): the LSTM that the Transformer is compared with in"
         ),
         "at most 96 tokens": "at most 24 tokens",
-        "heads, width, positions | 2, 4, 32, 96 |": "units, width, tokens of a sequence | 2, 24, 32, 24 |",
+        "heads, width, positions | 2, 4, 32, 96 |": "units, width, tokens per sequence | 2, 24, 32, 24 |",
     }
     for text, replacement in changed.items():
         assert transformer.count(text) == 1
@@ -351,7 +351,7 @@ def test_the_card_of_a_pre_training(tmp_path):
     assert (
         "| step | epoch | loss | perplexity | eval_loss | eval_perplexity |\n|---|---|---|---|---|---|\n| 1 |" in card
     )
-    assert "- What it writes is likely text, not true text" in card and "classifier" not in card
+    assert "- It writes plausible text, which may be false" in card and "classifier" not in card
     assert faults_of_card(card) == []
 
 
@@ -359,7 +359,7 @@ def test_without_data_and_evaluation(tmp_path):
     trainer = make_trainer("multiple_choice", tmp_path / "choices", 8, 1, lm_coef=0.0)
     trainer.create_model_card()
     card = (tmp_path / "choices" / "README.md").read_text(encoding="utf-8")
-    assert "No evaluation is known to this card." in card
+    assert "This card has no evaluation results." in card
     assert "model-index" not in card and "| data |" not in card and "| step |" not in card
     assert "# choices\n" in card and "| lm_coef (λ) | 0.0 |" in card
     assert "Minimised: L2, the task's loss, without the auxiliary language-modelling loss (λ = 0)." in card

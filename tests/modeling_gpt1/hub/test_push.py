@@ -19,12 +19,12 @@ LOG_IN = "Log in with `hf auth login`, or set HF_TOKEN to a token with write per
     [
         (OfflineModeIsEnabled("Cannot reach x.\nSecond line"), "Cannot reach x", "Unset HF_HUB_OFFLINE"),
         (LocalTokenNotFoundError("No token"), "No token", LOG_IN),
-        (HFValidationError("Bad name:\n 'a b'."), "Bad name: 'a b'", "Correct that (the card is README.md there)"),
+        (HFValidationError("Bad name:\n 'a b'."), "Bad name: 'a b'", "Correct that (the model card is README.md)"),
         (ConnectionResetError(), "ConnectionResetError", "Wait until the hub answers"),
         (
             RuntimeError(f"Illegal header value {b'Bearer hf_SECRET of mine' + bytes([10])!r}"),
             "Illegal header value b'***",
-            "Give the token (HF_TOKEN, `token`) without line breaks and without blanks around it",
+            "Remove line breaks and surrounding spaces from the token (HF_TOKEN, `token`)",
         ),
         (OSError("No user hf_oauth_eyJ0.e30.x-Y_z here"), "No user *** here", "Wait until the hub answers"),
     ],
@@ -33,8 +33,8 @@ LOG_IN = "Log in with `hf auth login`, or set HF_TOKEN to a token with write per
 def test_explanation(error, cause, remedy, tmp_path):
     (tmp_path / "model.safetensors").touch()
     assert explain_failure(error, "me/x", str(tmp_path)) == (
-        f"The push to me/x failed: {cause}. Nothing is lost: the whole result lies in {tmp_path}. {remedy} and run:\n"
-        f"hf upload me/x {tmp_path}"
+        f"The push to me/x failed: {cause}. Nothing is lost: the complete result is in {tmp_path}. {remedy} and "
+        f"run:\nhf upload me/x {tmp_path}"
     )
 
 
@@ -50,7 +50,7 @@ def test_before_training_nothing_is_said_of_an_older_result(tmp_path):
     with pytest.raises(PushError) as error, explained("me/x", str(tmp_path), is_trained=False):
         raise LocalTokenNotFoundError("No token")
     assert str(error.value) == (
-        f"me/x cannot be pushed to: No token. Nothing is lost, because nothing was trained yet. {LOG_IN} and start "
+        f"me/x cannot be pushed to: No token. Nothing is lost, because training has not started. {LOG_IN} and start "
         "again, or leave `push_to_hub` out and upload the result later."
     )
 

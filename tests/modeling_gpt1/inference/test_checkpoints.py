@@ -23,5 +23,5 @@ def test_a_run_without_a_model_is_refused(tmp_path):
         saved_checkpoints(str(tmp_path))
     assert str(error.value) == (
         f"{tmp_path} has no checkpoint with a model (checkpoint-<updates>/config.json). Give the `--output_dir` of a "
-        "run that saved some, or one model by --model."
+        "run that saved some, or one model with --model."
     )

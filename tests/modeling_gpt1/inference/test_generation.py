@@ -62,7 +62,9 @@ def test_rows_end_each_for_itself(tiny_tokenizer):
 def test_a_stop_string_without_a_token(tiny_tokenizer, string):
     with pytest.raises(ValueError) as error:
         StopAtStrings(tiny_tokenizer, ["the", string], 0)
-    assert str(error.value) == (f"The stop string {string!r} has no token. Give a word, or '\\n' alone for a newline.")
+    assert str(error.value) == (
+        f"The stop string {string!r} contains no token. Give a word, or '\\n' alone for a newline."
+    )
 
 
 def loop(model, tokenizer, prompt, number):
@@ -183,7 +185,9 @@ def test_a_prompt_never_becomes_a_control_token(model, tiny_tokenizer, tmp_path)
 def test_a_prompt_without_a_token(model, tiny_tokenizer, prompt):
     with pytest.raises(ValueError) as error:
         continue_prompts(model, tiny_tokenizer, ["the", prompt])
-    assert str(error.value) == "The prompt '' has no token, but the model needs one to go on from. Give it a word."
+    assert str(error.value) == (
+        "The prompt '' contains no token, but the model needs at least one to continue from. Add a word."
+    )
 
 
 def test_a_prompt_that_is_too_long(model, tiny_tokenizer):

@@ -81,8 +81,8 @@ def test_a_pronoun_that_is_not_there():
     with pytest.raises(ValueError) as error:
         get_heuristic("dpr").requests({**BEE, "pronoun_offset": 38})
     assert str(error.value) == (
-        "`pronoun_offset` 38 of the sentence 'The bee landed on the flower because it had pollen.' is the place of "
-        "'t ', not of the pronoun 'it'. It counts characters from 0: correct the row."
+        "`pronoun_offset` 38 of the sentence 'The bee landed on the flower because it had pollen.' points to 't ', "
+        "not to the pronoun 'it'. It counts characters from 0: correct the row."
     )
 
 
@@ -93,7 +93,7 @@ def test_names():
         get_heuristic("mnli")
     assert str(error.value) == (
         "Task 'mnli' has no zero-shot heuristic. Those with one: cola, sst2, race, race-middle, race-high, "
-        "story_cloze, dpr. For data of your own build a Heuristic with its Task and a function from a row to its "
+        "story_cloze, dpr. For your own data, build a Heuristic from a Task and a function that maps a row to its "
         "candidates."
     )
 
@@ -242,32 +242,32 @@ def test_what_stands_before_a_row_stands_before_the_text_without_content():
         (
             "cola",
             {"train_rows": COLA, "num_shots": 1},
-            "`num_shots` was given for task 'cola', whose heuristic has no answer in words: it compares the "
+            "`num_shots` was given for task 'cola', whose heuristic does not answer in words: it compares the "
             "probability of a row with a threshold. Leave `num_shots` out.",
         ),
         (
             "cola",
             {"train_rows": COLA, "calibrate": True},
-            "`calibrate` was given for task 'cola', whose heuristic has no answer in words: it compares the "
+            "`calibrate` was given for task 'cola', whose heuristic does not answer in words: it compares the "
             "probability of a row with a threshold. Leave `calibrate` out.",
         ),
         (
             "dpr",
             {"calibrate": True},
-            "`calibrate` was given for task 'dpr', whose candidates stand in the context and are followed by the same "
-            "words, so that they have no probability of their own to be calibrated by. Leave `calibrate` out.",
+            "`calibrate` was given for task 'dpr', whose candidates are part of the context and share one "
+            "continuation, so there is no probability of a candidate to calibrate. Leave `calibrate` out.",
         ),
         (
             "sst2",
             {"train_rows": SST2, "num_shots": 3},
-            "Task 'sst2' needs at least 4 training rows here (for the threshold, or 3 to show and one more in place "
-            "of the row that is asked for), but got 3. Pass `train_rows`.",
+            "Task 'sst2' needs at least 4 training rows here (to choose the threshold, or 3 to show and one spare in "
+            "case the row to answer is drawn), but got 3. Pass `train_rows`.",
         ),
         (
             "cola",
             {},
-            "Task 'cola' needs at least 1 training rows here (for the threshold, or 0 to show and one more in place "
-            "of the row that is asked for), but got 0. Pass `train_rows`.",
+            "Task 'cola' needs at least 1 training rows here (to choose the threshold, or 0 to show and one spare in "
+            "case the row to answer is drawn), but got 0. Pass `train_rows`.",
         ),
     ],
 )

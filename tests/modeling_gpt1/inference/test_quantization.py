@@ -129,10 +129,10 @@ def test_int8_model_is_not_saved(folder, tmp_path):
 def test_int8_is_for_the_cpu(folder, device_map):
     with pytest.raises(ValueError) as error:
         open_int8(folder, device_map=device_map)
-    assert str(error.value).startswith("GPT1Int8Config is for the CPU, but `device_map` is ")
+    assert str(error.value).startswith("GPT1Int8Config works only on the CPU, but `device_map` is ")
     assert str(error.value).endswith(
-        ". Leave `device_map` out, or open the model without `quantization_config`: with `dtype=torch.bfloat16` on a "
-        "GPU."
+        ". Leave `device_map` out, or, on a GPU, open the model with `dtype=torch.bfloat16` instead of "
+        "`quantization_config`."
     )
 
 

@@ -100,7 +100,7 @@ def test_the_comparison_sees_a_mix_up(our_model, monkeypatch, change):
         changed = [ScoringRequest([*context[:-1], 100] if context else [], rest) for context, rest in requests]
         scores = scorer.score_ids(changed)
     else:
-        name = {"cached rows": "_select_rows", "first token": "_first_log_probs"}[change]
+        name = {"cached rows": "_select_rows", "first token": "_score_firsts"}[change]
         exact, place = getattr(scoring, name), 1
 
         def reversed_rows(*args):
@@ -126,7 +126,7 @@ def read_tokens(model, scorer, requests):
 def test_a_context_is_read_once(our_model):
     requests = [ScoringRequest(list(range(15)), [[20 + choice] * (2 + choice) for choice in range(4)])]
     assert read_tokens(our_model, CausalLMScorer(our_model), requests) == [(1, 15), (4, 4)]
-    assert read_tokens(our_model, CausalLMScorer(our_model, batch_tokens=38), requests) == [(1, 15), (2, 2), (2, 4)]
+    assert read_tokens(our_model, CausalLMScorer(our_model, batch_tokens=38), requests) == [(1, 15), (2, 4), (2, 2)]
     assert read_tokens(our_model, CausalLMScorer(our_model, share_contexts=False), requests) == [(4, 19)]
     labels = [ScoringRequest([1, 2, 3], [[4], [5]]), ScoringRequest([6], [[4], [5]])]
     assert read_tokens(our_model, CausalLMScorer(our_model), labels) == [(2, 3)]
@@ -186,7 +186,7 @@ def test_a_long_context_loses_its_beginning(our_model, warnings):
     assert long.token_log_probs == pytest.approx(alone(our_model, context[9:], [50, 51, 52, 53]), abs=1e-5)
     assert short.token_log_probs == pytest.approx(alone(our_model, context[9:], [60]), abs=1e-5)
     assert fitting.token_log_probs == pytest.approx(alone(our_model, range(24), [70]), abs=1e-5)
-    assert warnings == ["1 of 2 contexts lost their beginning, up to 9 tokens, to fit into 24."]
+    assert warnings == ["1 of 2 contexts were cut at the beginning, by up to 9 tokens, to fit into 24 tokens."]
 
 
 def test_start_ids_are_not_cut(our_model, warnings):
@@ -207,8 +207,8 @@ def test_a_continuation_that_is_too_long(our_model):
     with pytest.raises(ValueError) as error:
         scorer.score_ids([([5], [[2]]), ([5], [[2], [2] * 24])])
     assert str(error.value) == (
-        "Request 1 has a continuation of 24 tokens, but the model reads at most 23 beside what stands before it "
-        "(`max_length` 24, `start_ids` 1). Shorten the continuation, or score it in parts."
+        "Request 1 has a continuation of 24 tokens, but at most 23 fit after the start tokens (`max_length` 24, "
+        "`start_ids` 1). Shorten the continuation, or score it in parts."
     )
 
 
@@ -266,8 +266,8 @@ def test_texts_are_scored_as_their_ids(tiny_tokenizer, tiny_model):
     with pytest.raises(ValueError) as error:
         CausalLMScorer(scorer.model).score(requests)
     assert str(error.value) == (
-        "Texts can only be scored with a tokenizer, and there is none. Pass `tokenizer` to CausalLMScorer, or give "
-        "token ids to `score_ids`."
+        "Scoring texts needs a tokenizer, but none was given. Pass `tokenizer` to CausalLMScorer, or give token ids "
+        "to `score_ids`."
     )
 
 
@@ -289,3 +289,19 @@ def test_nothing_is_said_of_long_texts(tiny_tokenizer, tiny_model, warnings):
     level = logging.get_verbosity()
     scorer.score([("the film was slow . " * 10, [" he", " she"])])
     assert logging.get_verbosity() == level and len(warnings) == 1
+
+
+# ---- Greedy decoding
+
+
+@torch.no_grad()
+def test_greedy_continuations_are_known(model):
+    """The model's own choices are greedy; with any token changed, or after another context, they are not."""
+    context, greedy = [3, 1, 4], []
+    for _ in range(4):
+        greedy.append(model(torch.tensor([context + greedy])).logits[0, -1].argmax().item())
+    changed = [[*greedy[:at], (token + 1) % 101, *greedy[at + 1 :]] for at, token in enumerate(greedy)]
+    for share_contexts in (True, False):
+        scorer = CausalLMScorer(model, share_contexts=share_contexts)
+        ((first, *others),) = scorer.score_ids([ScoringRequest(context, [greedy, *changed])])
+        assert first.is_greedy and not any(score.is_greedy for score in others)

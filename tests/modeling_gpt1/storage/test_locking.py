@@ -70,8 +70,8 @@ def test_without_a_name_it_still_holds(tmp_path):
         with pytest.raises(ValueError) as error, one_writer(tmp_path, "output"):
             pass
     assert str(error.value) == (
-        f"`output` is '{tmp_path}', where another run is writing (it did not say which). Wait for its end or end it, "
-        "or pass another folder."
+        f"`output` is '{tmp_path}', where another run is writing (unknown process). Wait until it finishes or stop "
+        "it, or pass another folder."
     )
 
 
@@ -84,4 +84,4 @@ def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(locking, "lock_descriptor", refuse)
     with one_writer(tmp_path):
         pass
-    assert said == [f"{tmp_path} cannot be locked (No locks available). See that only one run writes to it."]
+    assert said == [f"{tmp_path} cannot be locked (No locks available). Make sure that only one run writes to it."]

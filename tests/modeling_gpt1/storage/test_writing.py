@@ -7,6 +7,7 @@ import pytest
 
 from modeling_gpt1.storage import writing
 from modeling_gpt1.storage.writing import (
+    atomic_file,
     check_folder,
     explain_failed_write,
     is_write_failure,
@@ -47,6 +48,30 @@ class TestText:
             monkeypatch.setattr(os, name, lambda *args, name=name, call=call: calls.append(name) or call(*args))
         write_atomically(tmp_path / "x.txt", "new")
         assert calls == ["fsync", "replace", "fsync"]
+
+    def test_an_interrupted_writer_leaves_the_old_text(self, tmp_path):
+        (tmp_path / "x.txt").write_text("old")
+        with pytest.raises(KeyboardInterrupt), atomic_file(tmp_path / "x.txt") as file:
+            file.write("half")
+            file.flush()
+            assert (tmp_path / "x.txt").read_text() == "old"
+            raise KeyboardInterrupt
+        assert contents(tmp_path) == {"x.txt": "old"}
+
+    @pytest.mark.skipif(os.name == "nt", reason="links need rights")
+    def test_a_link_is_followed(self, tmp_path):
+        (tmp_path / "other").mkdir()
+        (tmp_path / "x.txt").symlink_to(tmp_path / "other" / "y.txt")
+        write_atomically(tmp_path / "x.txt", "new")
+        assert (tmp_path / "x.txt").is_symlink() and contents(tmp_path / "other") == {"y.txt": "new"}
+
+    @pytest.mark.parametrize("name", ["folder", os.devnull])
+    def test_what_no_file_can_replace_is_refused(self, name, tmp_path):
+        (tmp_path / "folder").mkdir()
+        path = tmp_path / name  # a device's name is absolute
+        with pytest.raises(ValueError) as error, atomic_file(path):
+            pytest.fail("it was opened")
+        assert str(error.value) == f"{path} is not a file, and no file can replace it. Pass the name of a file."
 
 
 class TestFolders:
@@ -100,8 +125,7 @@ class TestFailures:
         with pytest.raises(ValueError) as error:
             check_folder(tmp_path / "file", "to")
         assert str(error.value) == (
-            f"`to` is '{tmp_path}/file', where nothing can be written (File exists). Pass a folder that can be "
-            "written."
+            f"`to` is '{tmp_path}/file', which is not writable (File exists). Pass a writable folder."
         )
         check_folder(tmp_path / "new" / "one")
         assert list((tmp_path / "new" / "one").iterdir()) == []
@@ -113,7 +137,7 @@ class TestFailures:
         assert explain_failed_write(error, "The model", tmp_path, 1000) == (failure, remedy)
         usage = shutil.disk_usage(tmp_path)
         monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=400_000))
-        failure += " It needs about 5.0 MB, and 0.4 MB are free."
+        failure += " About 5.0 MB are needed, but only 0.4 MB are free."
         assert explain_failed_write(error, "The model", tmp_path, 5_000_000) == (failure, "Make room")
         assert explain_failed_write(error, "The model", tmp_path, 5_000_000, "(x)") == (failure, "Make room (x)")
 

@@ -124,7 +124,10 @@ class TestCallbacksThatFailToWrite:
         trainer.train()
         assert trainer.state.global_step == 8
         assert without_times(trainer.state.log_history) == without_times(expected.state.log_history)
-        end = "Training goes on; what this callback records may be incomplete. Further failures of it are not told."
+        end = (
+            "Training continues, but what this callback records may be incomplete. Its further failures are not "
+            "reported."
+        )
         assert sorted(line.replace(str(tmp_path), "…") for line in said) == [
             f"Full failed in on_log (OSError: [Errno 28] No space left on device: 'metrics.csv'). {end}",
             "TensorBoardCallback failed in on_train_begin (NotADirectoryError: [Errno 20] Not a directory: "
@@ -256,7 +259,7 @@ class TestSamples:
         with pytest.raises(ValueError) as error:
             SampleCallback(make_tokenizer(), ["the", " "])
         assert str(error.value) == (
-            "The prompt ' ' has no token, but the model needs one to go on from. Give every prompt a word."
+            "The prompt ' ' has no tokens, but the model needs at least one to continue. Put a word into every prompt."
         )
 
     def test_prompts_that_leave_no_room(self, tmp_path):

@@ -267,18 +267,18 @@ class TestExactResume:
         trainer.train_dataset = datasets.Dataset.from_list(ROWS[:9])
         trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
         assert said == [
-            f"This run goes on from {tmp_path}/checkpoint-3, but not as that run would have: "
+            f"This run resumes from {tmp_path}/checkpoint-3, but not as that run would have continued: "
             "per_device_train_batch_size was 3 and is 2, gradient_accumulation_steps was 3 and is 4, seed was 42 and "
-            "is 1, training examples was 10 and is 9. From here on it sees other rows. Give the old values to get the "
+            "is 1, training examples was 10 and is 9. From here on it sees other rows. Pass the old values to get the "
             "same result."
         ]
 
 
-RESULT = "From here on the result is another. Give the old value to get the same."
+RESULT = "From here on the result differs. Pass the old value to get the same result."
 KEPT = (
-    "This run keeps the old value, which the saved optimizer brings. For the new one open the checkpoint as a model "
+    "This run keeps the old value, which is saved with the optimizer. To use the new one, open the checkpoint as a "
+    "model and start a new run."
 )
-KEPT += "and start a new run."
 
 
 @pytest.mark.parametrize("make", [make_pretraining, make_fine_tuning])
@@ -324,7 +324,7 @@ class TestWhatACheckpointWasMadeWith:
         trainer = make_pretraining(tmp_path, **{"save_steps": 6, name: change})
         train(trainer, str(tmp_path / "checkpoint-6"))
         assert said == [
-            f"This run goes on from {tmp_path}/checkpoint-6, but {name} was {before} and is {now}. {effect}"
+            f"This run resumes from {tmp_path}/checkpoint-6, but {name} was {before} and is {now}. {effect}"
         ]
         if name == "weight_decay":
             assert trainer.optimizer.param_groups[0]["weight_decay"] == before
@@ -348,7 +348,7 @@ class TestWhatACheckpointWasMadeWith:
             *("classifier_dropout was 0.1 and is 0.2", "lm_coef was 0.5 and is 0.25"),
             *("the training rows (checksum of a sample) was # and is #", "the tokenizer (checksum) was # and is #"),
         ]
-        begin = f"This run goes on from {tmp_path}/checkpoint-3, but "
+        begin = f"This run resumes from {tmp_path}/checkpoint-3, but "
         assert {f"{begin}{change}. {RESULT}" for change in changes} <= set(said)
         names = {line.removeprefix(begin).partition(" was ")[0] for line in said}
         dropouts = {"attn_pdrop", "classifier_dropout", "embd_pdrop", "resid_pdrop"}
@@ -362,7 +362,7 @@ class TestWhatACheckpointWasMadeWith:
             trainer.train(resume_from_checkpoint=True)
         assert str(error.value) == (
             f"`resume_from_checkpoint` is '{tmp_path}/checkpoint-3', which was made with the optimizer "
-            "adamw_torch_fused, but this run's is adafactor (`optim`), which cannot read its state. Give the old one, "
+            "adamw_torch_fused, but this run's is adafactor (`optim`), which cannot read its state. Use the old one, "
             "or open the checkpoint as a model and start a new run."
         )
         assert trainer.state.global_step == 0
@@ -533,8 +533,8 @@ class TestAtomicCheckpoints:
             make_pretraining(tmp_path, callbacks=[CutAt(4, foreign.mkdir)]).train()
         assert str(error.value) == (
             f"checkpoint-6 could not be written to {tmp_path}: [Errno 17] Something that this trainer did not write "
-            f"is there: '{foreign}'. The last whole checkpoint is {tmp_path}/checkpoint-3. Make sure that it can be "
-            "written, then go on with `resume_from_checkpoint=True`."
+            f"is there: '{foreign}'. The last complete checkpoint is {tmp_path}/checkpoint-3. Make sure that it can "
+            "be written, then resume with `resume_from_checkpoint=True`."
         )
         assert list(foreign.iterdir()) == []
 
@@ -553,7 +553,7 @@ class TestAtomicCheckpoints:
         since = re.search(r"since ([-\d]{10} [:\d]{8}) UTC", said[0])[1]
         assert said == [
             f"`output_dir` is '{tmp_path}', where another run is writing (process {os.getpid()} on "
-            f"{socket.gethostname()}, since {since} UTC). Wait for its end or end it, or pass another folder."
+            f"{socket.gethostname()}, since {since} UTC). Wait until it finishes or stop it, or pass another folder."
         ]
         train(make_pretraining(tmp_path))
         assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-3", "checkpoint-6", "checkpoint-9"}
@@ -628,7 +628,7 @@ class TestRefusals:
                 lambda folder: (folder / "checkpoint.json").write_text('{"files": {}}'),
                 UNREADABLE,
             ),
-            (lambda folder: shutil.rmtree(folder), "it is no folder"),
+            (lambda folder: shutil.rmtree(folder), "it is not a folder"),
         ],
     )
     def test_a_broken_checkpoint(self, damage, fault, tmp_path):
@@ -640,13 +640,13 @@ class TestRefusals:
         with pytest.raises(ValueError) as error:
             trainer.train(resume_from_checkpoint=str(folder))
         assert str(error.value) == (
-            f"`resume_from_checkpoint` is '{folder}', which is no whole checkpoint: {fault.format(size=size)}. Pass "
-            f"the folder of another one, or True for the newest whole one in {tmp_path}."
+            f"`resume_from_checkpoint` is '{folder}', which is not a complete checkpoint: {fault.format(size=size)}. "
+            f"Pass the folder of another one, or True for the newest complete one in {tmp_path}."
         )
         with pytest.raises(ValueError) as error:
             trainer.train(resume_from_checkpoint=True)
         assert str(error.value) == (
-            f"There is no whole checkpoint in {tmp_path}. Start without `resume_from_checkpoint`."
+            f"There is no complete checkpoint in {tmp_path}. Start without `resume_from_checkpoint`."
         )
         assert trainer.state.global_step == 0
 
@@ -664,11 +664,11 @@ class TestRefusals:
             trainer.train(resume_from_checkpoint=str(folder))
         fault = f"{name} is damaged: its content is not what was written (xxh3_128)"
         assert str(error.value) == (
-            f"`resume_from_checkpoint` is '{folder}', which is no whole checkpoint: {fault}. Pass the folder of "
-            f"another one, or True for the newest whole one in {tmp_path}."
+            f"`resume_from_checkpoint` is '{folder}', which is not a complete checkpoint: {fault}. Pass the folder of "
+            f"another one, or True for the newest complete one in {tmp_path}."
         )
         assert newest_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-3")
-        assert said == [f"{folder} is no whole checkpoint and is passed over: {fault}."]
+        assert said == [f"{folder} is not a complete checkpoint and is skipped: {fault}."]
 
     @pytest.mark.parametrize(
         "change, fault",
@@ -689,7 +689,7 @@ class TestRefusals:
         train(make_pretraining(tmp_path, max_steps=3, save_only_model=True))
         with pytest.raises(ValueError) as error:
             make_pretraining(tmp_path).train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
-        assert "no whole checkpoint: it holds the model alone (`save_only_model`). Pass" in str(error.value)
+        assert "not a complete checkpoint: it holds only the model (`save_only_model`). Pass" in str(error.value)
 
     @pytest.mark.parametrize(
         "place, reason",
@@ -705,7 +705,7 @@ class TestRefusals:
         with pytest.raises(ValueError) as error:
             make_pretraining(place)
         assert str(error.value) == (
-            f"`output_dir` is '{place}', where nothing can be written ({reason}). Pass a folder that can be written."
+            f"`output_dir` is '{place}', which is not writable ({reason}). Pass a writable folder."
         )
         assert (tmp_path / "file").read_text() == "in the way"
 
@@ -725,9 +725,9 @@ class TestRefusals:
         num_bytes += 4 * len(list(trainer.model.parameters()))
         assert str(error.value) == (
             f"checkpoint-6 could not be written to {tmp_path}: [Errno 28] No space left on device: "
-            f"'{tmp_path}/_incomplete/checkpoint-6'. It needs about {num_bytes / 1e6:.1f} MB, and 0.0 MB are free. "
-            f"The last whole checkpoint is {tmp_path}/checkpoint-3. Make room (`save_total_limit` keeps fewer "
-            "checkpoints), then go on with `resume_from_checkpoint=True`."
+            f"'{tmp_path}/_incomplete/checkpoint-6'. About {num_bytes / 1e6:.1f} MB are needed, but only 0.0 MB are "
+            f"free. The last complete checkpoint is {tmp_path}/checkpoint-3. Make room (`save_total_limit` keeps "
+            "fewer checkpoints), then resume with `resume_from_checkpoint=True`."
         )
         assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-3"]
 
@@ -829,8 +829,10 @@ def test_a_file_that_the_system_refuses(tmp_path):
     run = run_script("write_too_much", tmp_path)
     assert run.returncode == 0, run.stderr[-3000:]
     checkpoint, model = [line for line in run.stdout.splitlines() if "could not be written" in line]
-    last = f"The last whole checkpoint is {tmp_path}/checkpoint-3. Make sure that it can be written, then go on with "
-    last += "`resume_from_checkpoint=True`."
+    last = (
+        f"The last complete checkpoint is {tmp_path}/checkpoint-3. Make sure that it can be written, then resume with "
+        "`resume_from_checkpoint=True`."
+    )
     assert checkpoint.startswith(f"checkpoint-6 could not be written to {tmp_path}: ")
     assert "inline_container.cc" in checkpoint and checkpoint.endswith(last)
     assert model.startswith(f"The model could not be written to {tmp_path}: ")

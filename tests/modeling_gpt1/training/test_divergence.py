@@ -10,11 +10,11 @@ import torch
 from transformers import TrainerCallback, TrainingArguments
 
 ADVICE = (
-    "Look for weights or rows that are not sound, take a lower `learning_rate`, a longer warm-up or `bf16` instead of "
-    "`fp16`, and start again. With `stop_at_divergence=False` a run goes on, but writes no checkpoint whose weights "
+    "Check the weights and the rows for errors, use a lower `learning_rate`, a longer warm-up or `bf16` instead of "
+    "`fp16`, and start again. With `stop_at_divergence=False` a run continues, but writes no checkpoint whose weights "
     "are not finite."
 )
-NO_CHECKPOINT = "The run has diverged. There is no checkpoint to go on from."
+NO_CHECKPOINT = "The run has diverged. There is no checkpoint to resume from."
 
 
 class Spoil(TrainerCallback):
@@ -60,7 +60,7 @@ def test_a_loss_that_is_nan_is_logged_and_stops_the_run(kind, tmp_path):
         trainer.train()
     assert str(error.value) == (
         "`loss` is nan and `grad_norm` is nan after update 4 (the log before, of update 3, was finite). The run has "
-        f"diverged. The last whole checkpoint is {tmp_path}/checkpoint-3. {ADVICE}"
+        f"diverged. The last complete checkpoint is {tmp_path}/checkpoint-3. {ADVICE}"
     )
     losses = [log["loss"] for log in logged(trainer)]
     assert len(losses) == 4 and all(map(math.isfinite, losses[:3])) and math.isnan(losses[3])
@@ -97,7 +97,7 @@ def test_weights_are_looked_at_where_nothing_is_logged(save_strategy, tmp_path):
     trainer = make_trainer("fine-tuning", tmp_path, SpoilGradient(5), logging_steps=100, save_strategy=save_strategy)
     with pytest.raises(FloatingPointError) as error:
         trainer.train()
-    last = f"The run has diverged. The last whole checkpoint is {tmp_path}/checkpoint-5."
+    last = f"The run has diverged. The last complete checkpoint is {tmp_path}/checkpoint-5."
     last = last if save_strategy == "steps" else NO_CHECKPOINT
     assert str(error.value) == f"Weights are not finite after update 6. {last} {ADVICE}"
 

@@ -58,7 +58,7 @@ def test_the_best_run_is_that_of_the_best_metric_or_loss(kind, direction, name, 
     trainer.evaluate = lambda *args, **kwargs: evaluations.append(evaluate(*args, **kwargs)) or evaluations[-1]
     grid = optuna.samplers.GridSampler({"learning_rate": [1e-6, 0.05]})
     best = trainer.hyperparameter_search(learning_rates, n_trials=2, backend="optuna", sampler=grid)
-    assert told == [f"The search for hyper-parameters is to {direction} {said}."]
+    assert told == [f"The hyperparameter search will {direction} {said}."]
     values = [evaluation[name] for evaluation in evaluations]
     assert len(values) == 2 and values[0] != values[1]
     assert best.objective == {"maximize": max, "minimize": min}[direction](values)

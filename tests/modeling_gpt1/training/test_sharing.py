@@ -118,7 +118,7 @@ def test_rows_that_the_first_process_would_give_out_are_refused():
         share_rows(loader)
     assert str(error.value) == (
         "`dispatch_batches` is True (`accelerator_config`), but then the first process gives some rows to two "
-        "processes where they do not divide evenly. Leave it out: each process reads its own rows."
+        "processes if they do not divide evenly. Leave it out: each process reads its own rows."
     )
 
 

@@ -28,7 +28,7 @@ def test_a_stream_with_fewer_batches_than_an_update_is_refused(num_rows, tmp_pat
     assert str(error.value) == (
         f"A whole pass through the training stream has {(num_rows + 3) // 4} batches for each process, but an update "
         "needs 4 (`gradient_accumulation_steps`), so no update would ever be made. Lower "
-        "`gradient_accumulation_steps` or `per_device_train_batch_size`, or give more rows."
+        "`gradient_accumulation_steps` or `per_device_train_batch_size`, or add rows."
     )
 
 

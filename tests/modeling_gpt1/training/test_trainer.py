@@ -257,7 +257,7 @@ class TestFit:
     def test_another_number_of_labels(self, tmp_path):
         with pytest.raises(ValueError) as error:
             self._trainer(tmp_path, lambda collator: setattr(collator, "num_labels", 5))
-        assert str(error.value) == "The collator's `num_labels` is 5, but the model's is 3."
+        assert str(error.value) == "The collator's `num_labels` is 5, but the model's is 3. Give both the same number."
 
     def test_a_model_without_a_task_head(self, tmp_path):
         config = GPT1Config(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)
@@ -376,7 +376,7 @@ class TestPretraining:
         assert str(error.value) == (
             f"`train_sampling_strategy` is 'batch_rebalance', and 6 rows leave {left} for the last update of a pass, "
             f"fewer than its {accumulation} micro-batches (processes × `gradient_accumulation_steps`): some rows "
-            "would be trained twice. Pass `dataloader_drop_last=True` to leave them out, or take another strategy, "
+            "would be trained twice. Pass `dataloader_drop_last=True` to leave them out, or choose another strategy, "
             "such as 'group_by_length'."
         )
 
@@ -473,7 +473,7 @@ class TestRunsAsUsersMakeThem:
         with pytest.raises(ValueError) as error:
             make_trainer("classification", tmp_path, 4, 1).train(resume_from_checkpoint=True)
         assert str(error.value) == (
-            f"There is no whole checkpoint in {tmp_path}. Start without `resume_from_checkpoint`."
+            f"There is no complete checkpoint in {tmp_path}. Start without `resume_from_checkpoint`."
         )
 
     def test_label_smoothing(self, tmp_path):
@@ -495,7 +495,7 @@ class TestRunsAsUsersMakeThem:
                 hub_strategy="every_save",
             )
         assert str(error.value) == (
-            "`hub_strategy` is 'every_save', but a checkpoint that is pushed while training holds pickles with paths "
+            "`hub_strategy` is 'every_save', but a checkpoint pushed during training contains pickles with paths "
             'of this machine. Use `hub_strategy="end"`.'
         )
         assert GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True).hub_strategy == "end"

@@ -1,0 +1,157 @@
+"""The model `gpt1` of lm-evaluation-harness: any causal language model of transformers, each context read once.
+
+The harness scores every answer of a question as a text of its own. Here the answers of a question share its context,
+by `CausalLMScorer`; requests, numbers and generation are otherwise those of the harness's model `hf`.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import torch
+from lm_eval.api.instance import Instance
+from lm_eval.api.registry import register_model
+from lm_eval.models.huggingface import HFLM
+from tqdm import tqdm
+from transformers.utils import logging
+
+from tokenization import GPT1Tokenizer, join_words
+
+from ..inference.scoring import CausalLMScorer, ContinuationScore, ScoringRequest
+
+logger = logging.get_logger(__name__)
+
+# Contexts between two steps of the progress bar.
+CONTEXTS_AT_ONCE = 256
+
+
+@register_model("gpt1")
+class SharedContextLM(HFLM):
+    """
+    A causal language model for lm-evaluation-harness whose answers to a question share the question's context.
+
+    Args:
+        pretrained (`str` or [`PreTrainedModel`]): folder, hub id or model.
+        batch_tokens (`int`, defaults to 2048): maximum tokens of a batch while scoring; see [`CausalLMScorer`].
+        share_contexts (`bool`, defaults to `True`): `False` reads a context once for each answer, as `hf` does.
+        batch_size (`int` or `str`, defaults to 8): prompts, or windows of a long text, that are read at once.
+        add_bos_token (`bool`, *optional*): as in `hf`. Default: what the tokenizer does, but never `[s]` and `[e]`
+            around a text, as the tokenizer of a fine-tuned GPT-1 writes them for its classifier.
+        kwargs: all other arguments of `hf`.
+
+    Raises:
+        ValueError: the model is no causal language model: it has an encoder, or reads the tokens that it predicts.
+    """
+
+    def __init__(
+        self,
+        pretrained,
+        batch_tokens: int = 2048,
+        share_contexts: bool = True,
+        batch_size: int | str = 8,
+        add_bos_token: bool | None = None,
+        **kwargs,
+    ):
+        super().__init__(pretrained, batch_size=batch_size, add_bos_token=add_bos_token, **kwargs)
+        if self.backend != "causal":
+            raise ValueError(
+                f"{self._name()} has an encoder, whose model is not a causal language model. Evaluate it with the "
+                "harness's model `hf`."
+            )
+        if add_bos_token is None and getattr(self.tokenizer, "has_control_tokens", False):
+            self.add_bos_token = False
+        self._check_causality()
+        self.scorer = CausalLMScorer(
+            self.model,
+            batch_tokens=int(batch_tokens),
+            max_length=self.max_length,
+            start_ids=[],
+            share_contexts=share_contexts,
+        )
+
+    def _name(self) -> str:
+        return self.pretrained if isinstance(self.pretrained, str) else self.pretrained.name_or_path
+
+    def _check_causality(self) -> None:
+        ids = torch.arange(1, 9, device=self.device).repeat(2, 1)
+        ids[1, -1] = 9
+        with torch.no_grad():
+            first, other = self.model(ids).logits[:, :-1].float()
+        if not torch.allclose(first, other, rtol=1e-2, atol=1e-2):
+            raise ValueError(
+                f"{self._name()} is not a causal language model: its predictions depend on tokens that come after "
+                "them, as in BERT. Give a model that was trained to continue texts."
+            )
+
+    def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
+        context_ids, continuation_ids = super()._encode_pair(context, continuation)
+        if not continuation_ids:  # a token spans the boundary, or there is only white space
+            continuation_ids = self.tok_encode(continuation, add_special_tokens=False)
+        if not continuation_ids:
+            raise ValueError(
+                f"The continuation {continuation!r} of the context that ends in {context[-40:]!r} has no token, so it "
+                "has no probability. Correct the row or the task's prompt."
+            )
+        return context_ids, continuation_ids
+
+    def _loglikelihood_tokens(
+        self,
+        requests: Sequence[tuple[tuple[str, str] | None, list[int], list[int]]],
+        disable_tqdm: bool = False,
+        override_bs: int | None = None,
+    ) -> list[tuple[float, bool]]:
+        """Total log-probability of each request's continuation, and whether greedy decoding would write it."""
+        places, num_cut = defaultdict(list), 0
+        for place, (_, context, continuation) in enumerate(requests):
+            # A context that is too long is cut for each continuation on its own, as `hf` does.
+            room = self.max_length + 1 - len(continuation)
+            num_cut += len(context) > room
+            places[tuple(context[-room:])].append(place)
+        if num_cut:
+            logger.warning(
+                f"{num_cut} of {len(requests)} requests are longer than the model reads ({self.max_length} tokens). "
+                "Their contexts lost their beginning."
+            )
+        contexts = sorted(places, key=len, reverse=True)
+        found: dict[int, ContinuationScore] = {}
+        with tqdm(total=len(requests), disable=disable_tqdm or self.rank != 0, desc="Scoring continuations") as bar:
+            for first in range(0, len(contexts), CONTEXTS_AT_ONCE):
+                chunk = contexts[first : first + CONTEXTS_AT_ONCE]
+                scores = self.scorer.score_ids(
+                    ScoringRequest(context, [requests[place][2] for place in places[context]]) for context in chunk
+                )
+                for context, of_context in zip(chunk, scores, strict=True):
+                    found.update(zip(places[context], of_context, strict=True))
+                    for place, score in zip(places[context], of_context, strict=True):
+                        if requests[place][0] is not None:  # None: a window of a long text
+                            answer = (score.total, score.is_greedy)
+                            self.cache_hook.add_partial("loglikelihood", requests[place][0], answer)
+                    bar.update(len(of_context))
+        return [(found[place].total, found[place].is_greedy) for place in range(len(requests))]
+
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+        """
+        Continuations up to a stop string. GPT-1's tokenizer writes lower case and spaces around punctuation, so that a
+        stop string is compared as the tokenizer writes it, and the answer is joined to text.
+        """
+        if not isinstance(self.tokenizer, GPT1Tokenizer):
+            return super().generate_until(requests, disable_tqdm=disable_tqdm)
+        written = []
+        for request in requests:
+            context, options = request.args
+            until = options.get("until") or []
+            until = [self._as_written(text) for text in ([until] if isinstance(until, str) else until)]
+            written.append(
+                Instance(
+                    request_type=request.request_type,
+                    doc=request.doc,
+                    arguments=(context, {**options, "until": [text for text in until if text]}),
+                    idx=request.idx,
+                    metadata=request.metadata,
+                )
+            )
+        return [join_words(text).strip() for text in super().generate_until(written, disable_tqdm=disable_tqdm)]
+
+    def _as_written(self, text: str) -> str:
+        ids = self.tok_encode(text, add_special_tokens=False)
+        # White space has no token, but for a newline among words.
+        return self.tokenizer.decode(ids, clean_up_tokenization_spaces=False) if ids else "\n" * ("\n" in text)

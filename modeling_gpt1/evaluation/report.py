@@ -1,0 +1,157 @@
+"""Results of lm-evaluation-harness as a table, as curves over a run, and in a model card."""
+
+import math
+from pathlib import Path
+
+from ..storage.writing import write_atomically
+from .published import PUBLISHED
+
+ROLLING = "loglikelihood_rolling"
+FLATTERED = (
+    "The tokenizer does not give back case and spaces, which the model therefore need not predict: perplexities per "
+    "word and byte are lower than those of a model that predicts them."
+)
+
+
+def add_facts(results: dict, language_model, calibrated: bool = False) -> dict:
+    """
+    The results, with what the harness leaves out: chance, `token_perplexity` of rolling tasks, the split that was
+    read, and whether the tokenizer flatters perplexities.
+
+    Args:
+        results: of `simple_evaluate`, with samples.
+        language_model ([`SharedContextLM`]): which gave them.
+        calibrated: whether tasks have each answer also without its question.
+    """
+    for task, samples in results.get("samples", {}).items():
+        config, counts = results["configs"][task], results["n-samples"][task]
+        if config["output_type"] == "multiple_choice":
+            times = 2 if calibrated else 1
+            counts["chance"] = sum(times / len(sample["arguments"]) for sample in samples) / len(samples)
+        if config["output_type"] == ROLLING:
+            texts = [sample["arguments"][0][0] for sample in samples]
+            total = sum(sample["resps"][0][0] for sample in samples)
+            tokens = sum(len(language_model.tok_encode(text)) for text in texts)
+            results["results"][task]["token_perplexity,none"] = math.exp(-total / tokens)
+        counts["split"] = config.get("test_split") or config.get("validation_split")
+    text = 'He said: "No  ÄB".'
+    tokenizer = language_model.tokenizer
+    ids = language_model.tok_encode(text, add_special_tokens=False)
+    results["flattered"] = tokenizer.decode(ids, clean_up_tokenization_spaces=False).strip() != text
+    return results
+
+
+def without_samples(results: dict) -> dict:
+    return {key: value for key, value in results.items() if key != "samples"}
+
+
+def figures(results: dict, task: str) -> dict[str, tuple[float, float | None]]:
+    """Value and standard error of a task's or group's metrics."""
+    of_task = results["results"].get(task) or results.get("groups", {}).get(task, {})
+    found = {}
+    for key, value in of_task.items():
+        name, _, filter_name = key.partition(",")
+        if filter_name and not name.endswith("_stderr"):
+            error = of_task.get(f"{name}_stderr,{filter_name}")
+            found[name] = (float(value), error if isinstance(error, float) else None)
+    return found
+
+
+def chance_of(results: dict, task: str) -> float | None:
+    """The accuracy of guessing: the mean over the tasks of a group."""
+    leaves = results.get("group_subtasks", {}).get(task) or [task]
+    chances = [results["n-samples"].get(leaf, {}).get("chance") for leaf in leaves]
+    return None if None in chances else sum(chances) / len(chances)
+
+
+def table(results: dict, model: dict) -> str:
+    """A Markdown table with a line per metric of each task that was asked for."""
+    title = model["model"] if model.get("step") is None else f"{model['model']}, {model['step']} updates"
+    lines = [f"**{title}**", "", "| task | split | rows | shots | metric | value | chance | published |"]
+    lines.append("|---|---|---|---|---|---|---|---|")
+    for task in results["asked"]:
+        counts, chance = results["n-samples"].get(task, {}), chance_of(results, task)
+        rows = counts.get("effective", "")
+        if counts and counts["effective"] < counts["original"]:
+            rows = f"{rows} of {counts['original']}"
+        for metric, (value, error) in figures(results, task).items():
+            guess = "" if chance is None or not metric.startswith("acc") else f"{chance:.3f}"
+            known = "; ".join(
+                f"{one.model} {one.value:g} ({one.source})" for one in PUBLISHED.get(task, ()) if one.metric == metric
+            )
+            shown = f"{value:.4g}" if error is None else f"{value:.4g} ± {error:.2g}"
+            shots = results["n-shot"].get(task, "")
+            lines.append(
+                f"| {task} | {counts.get('split', '')} | {rows} | {shots} | {metric} | {shown} | {guess} | {known} |"
+            )
+    if results["flattered"] and any("perplexity" in line for line in lines):
+        lines += ["", FLATTERED]
+    return "\n".join(lines)
+
+
+def curves(rows: list[dict]) -> list[dict]:
+    """For each task and its first metric, the values of all checkpoints over updates and tokens."""
+    found = []
+    for task in rows[0]["results"]["asked"]:
+        metric = next(iter(figures(rows[0]["results"], task)))
+        points = [
+            {"step": row["step"], "tokens": row["tokens"], "value": value, "stderr": error}
+            for row in rows
+            for value, error in [figures(row["results"], task)[metric]]
+        ]
+        found.append({"task": task, "metric": metric, "chance": chance_of(rows[0]["results"], task), "points": points})
+    return found
+
+
+def draw(found: list[dict], path: Path) -> None:
+    """One panel per task: the metric over the tokens seen, two standard errors, and chance."""
+    from matplotlib.figure import Figure  # imported only to draw
+
+    columns = min(3, len(found))
+    size = -(-len(found) // columns)
+    figure = Figure(figsize=(4 * columns, 2.8 * size), layout="constrained")
+    for number, curve in enumerate(found, start=1):
+        axes = figure.add_subplot(size, columns, number)
+        over = "tokens" if all(point["tokens"] for point in curve["points"]) else "step"
+        at = [point[over] for point in curve["points"]]
+        values = [point["value"] for point in curve["points"]]
+        axes.plot(at, values, marker="o", ms=3, lw=1.2)
+        if all(point["stderr"] is not None for point in curve["points"]):
+            errors = [2 * point["stderr"] for point in curve["points"]]
+            low = [value - error for value, error in zip(values, errors, strict=True)]
+            high = [value + error for value, error in zip(values, errors, strict=True)]
+            axes.fill_between(at, low, high, alpha=0.2)
+        if curve["chance"] is not None:
+            axes.axhline(curve["chance"], color="grey", lw=0.8, ls="--")
+        axes.set(
+            title=f"{curve['task']}, {curve['metric']}", xlabel={"tokens": "tokens seen", "step": "updates"}[over]
+        )
+        axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=150)
+
+
+def update_card(card_file: Path, results: dict) -> None:
+    """Adds the results to the `model-index` of a card, in place of earlier ones of the same task and metric."""
+    from huggingface_hub import EvalResult, ModelCard
+
+    card = ModelCard.load(card_file)
+    found = [
+        EvalResult(
+            task_type="text-generation",
+            dataset_type=str(results.get("configs", {}).get(task, {}).get("dataset_path") or task),
+            dataset_name=task,
+            dataset_split=results["n-samples"].get(task, {}).get("split"),
+            metric_type=metric,
+            metric_name=f"{metric}, {results['n-shot'].get(task, 0)}-shot",
+            metric_value=round(value, 6),
+            source_name="lm-evaluation-harness",
+            source_url="https://github.com/EleutherAI/lm-evaluation-harness",
+        )
+        for task in results["asked"]
+        for metric, (value, _) in figures(results, task).items()
+    ]
+    new = {(one.dataset_name, one.metric_name) for one in found}
+    kept = [one for one in card.data.eval_results or [] if (one.dataset_name, one.metric_name) not in new]
+    card.data.eval_results = kept + found
+    card.data.model_name = card.data.model_name or card_file.parent.name
+    write_atomically(card_file, str(card))

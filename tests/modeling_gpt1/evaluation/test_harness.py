@@ -1,0 +1,312 @@
+"""The harness's model `gpt1` beside its model `hf`: numbers, shared contexts, stopping, and what is refused."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from helpers_evaluation import ROWS, STORY, TEXTS, few_tasks, write_rows
+from lm_eval.api.instance import Instance
+from lm_eval.evaluator import simple_evaluate
+from lm_eval.models.huggingface import HFLM
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import BertConfig, BertLMHeadModel, GPT2Config, GPT2LMHeadModel, TokenizersBackend
+
+from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1LSTMForCausalLM
+from modeling_gpt1.evaluation import harness, local_rows
+from modeling_gpt1.evaluation.published import PUBLISHED
+from modeling_gpt1.evaluation.report import add_facts, chance_of, figures, table
+from modeling_gpt1.reproduction.published import PUBLISHED as OF_PAPER
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_definitions():
+    manager = few_tasks()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local_rows, "all_tasks", lambda: manager)
+        yield
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    return write_rows(tmp_path_factory.mktemp("data"))
+
+
+def byte_level_tokenizer():
+    backend = Tokenizer(models.BPE(unk_token=None))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    backend.train_from_iterator(STORY, trainers.BpeTrainer(initial_alphabet=alphabet, special_tokens=["<|end|>"]))
+    return TokenizersBackend(tokenizer_object=backend, bos_token="<|end|>", eos_token="<|end|>")
+
+
+def save(folder, model, tokenizer):
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module", params=["gpt1", "fine-tuned", "lstm", "gpt2's options", "gpt2"])
+def folder(request, tmp_path_factory, tiny_model, randomise, plain_tokenizer, tiny_tokenizer):
+    path, kind = tmp_path_factory.mktemp("model"), request.param
+    if kind == "gpt2":
+        tokenizer = byte_level_tokenizer()
+        model = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), n_embd=32, n_layer=2, n_head=4, n_positions=64))
+        return save(path, randomise(model).eval(), tokenizer)
+    tokenizer = tiny_tokenizer if kind == "fine-tuned" else plain_tokenizer
+    model_class = {"fine-tuned": GPT1DoubleHeadsModel, "lstm": GPT1LSTMForCausalLM}.get(kind, GPT1ForCausalLM)
+    fields = {"layout": "gpt2"} if kind == "gpt2's options" else {}
+    return save(
+        path, tiny_model(model_class, vocab_size=len(tokenizer), max_position_embeddings=64, **fields), tokenizer
+    )
+
+
+def answers(results):
+    """Every request's log-probability and greediness."""
+    return {
+        (task, sample["doc_id"], number): response[0]
+        for task, samples in results["samples"].items()
+        for sample in samples
+        for number, response in enumerate(sample["resps"])
+    }
+
+
+def ask(model, data_dir, tmp_path, **options):
+    tasks = [*ROWS, "wikitext"]
+    specified, names = local_rows.specify_tasks(tasks, data_dir, tmp_path)
+    assert names == tasks
+    return simple_evaluate(
+        model, tasks=specified, task_manager=local_rows.all_tasks(), bootstrap_iters=0, confirm_run_unsafe_code=True
+    )
+
+
+def test_numbers_equal_those_of_hf(folder, data_dir, tmp_path):
+    """14 tasks: several answers, last words, minimal pairs, whole texts."""
+    ours = answers(ask(harness.SharedContextLM(folder, device="cpu"), data_dir, tmp_path))
+    tokens = {"add_bos_token": False} if "[e]" in (Path(folder) / "tokenizer.json").read_text() else {}
+    theirs = answers(ask(HFLM(folder, device="cpu", batch_size=4, **tokens), data_dir, tmp_path))
+    assert ours.keys() == theirs.keys() and len(ours) == 70
+    for key, theirs_of_key in theirs.items():
+        if key[0] == "wikitext":
+            assert ours[key] == pytest.approx(theirs_of_key, rel=1e-5)
+        else:
+            assert ours[key][0] == pytest.approx(theirs_of_key[0], rel=1e-5) and ours[key][1] == theirs_of_key[1]
+
+
+def test_a_changed_weight_is_seen(tmp_path, data_dir, tiny_model, plain_tokenizer):
+    """Negative control of the comparison."""
+    folders = [
+        save(
+            tmp_path / str(seed),
+            tiny_model(GPT1ForCausalLM, seed, vocab_size=len(plain_tokenizer), max_position_embeddings=64),
+            plain_tokenizer,
+        )
+        for seed in (0, 1)
+    ]
+    request = Instance("loglikelihood", {}, ("the old farmer", " smiled"), 0)
+    first, other = (harness.SharedContextLM(folder, device="cpu").loglikelihood([request]) for folder in folders)
+    assert abs(first[0][0] - other[0][0]) > 0.1
+
+
+@pytest.fixture(scope="module")
+def one_folder(tmp_path_factory, tiny_model, plain_tokenizer):
+    model = tiny_model(GPT1ForCausalLM, vocab_size=len(plain_tokenizer), max_position_embeddings=64)
+    return save(tmp_path_factory.mktemp("one"), model, plain_tokenizer)
+
+
+@pytest.fixture(scope="module")
+def ours(one_folder):
+    return harness.SharedContextLM(one_folder, device="cpu")
+
+
+def test_a_context_is_read_once(ours):
+    contexts = [TEXTS[0] + " " + text for text in TEXTS]
+    requests = [
+        Instance("loglikelihood", {}, (context, f" {text}"), number)
+        for number, (context, text) in enumerate((context, text) for text in TEXTS[:4] for context in contexts)
+    ]
+    seen = []
+    handle = ours.model.get_input_embeddings().register_forward_hook(lambda *args: seen.append(args[1][0].numel()))
+    found = ours.loglikelihood(requests, disable_tqdm=True)
+    handle.remove()
+    alone = [ours.loglikelihood([request], disable_tqdm=True)[0] for request in requests]
+    for together, by_itself in zip(found, alone, strict=True):
+        assert together == pytest.approx(by_itself, rel=1e-5)
+    pairs = [ours._encode_pair(*request.args) for request in requests]
+    assert sum(seen) < 0.6 * sum(len(context) + len(rest) - 1 for context, rest in pairs)
+
+
+def test_a_context_that_is_too_long_is_cut_as_by_hf(one_folder, ours, caplog):
+    context = " ".join(STORY * 8)
+    requests = [Instance("loglikelihood", {}, (context, f" {text}"), 0) for text in TEXTS]
+    theirs = HFLM(one_folder, device="cpu").loglikelihood(requests, disable_tqdm=True)
+    messages = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(harness.logger, "warning", messages.append)
+        found = ours.loglikelihood(requests, disable_tqdm=True)
+    for one, other in zip(found, theirs, strict=True):
+        assert one[0] == pytest.approx(other[0], rel=1e-5)
+    assert messages == [
+        "6 of 6 requests are longer than the model reads (64 tokens). Their contexts lost their beginning."
+    ]
+
+
+def test_a_boundary_inside_a_word(ours):
+    """`hf` has no token for such a continuation, and crashes."""
+    ((inside, _),) = ours.loglikelihood([Instance("loglikelihood", {}, ("she smil", "ed"), 0)], disable_tqdm=True)
+    assert math.isfinite(inside) and inside < 0
+
+
+def test_a_continuation_without_a_token_is_refused(ours):
+    with pytest.raises(ValueError) as error:
+        ours.loglikelihood([Instance("loglikelihood", {}, ("the old farmer", "  "), 0)], disable_tqdm=True)
+    assert str(error.value) == (
+        "The continuation '  ' of the context that ends in 'the old farmer' has no token, so it has no probability. "
+        "Correct the row or the task's prompt."
+    )
+
+
+def test_an_encoder_is_refused(tmp_path):
+    tokenizer = byte_level_tokenizer()
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    torch.manual_seed(0)
+    model = BertLMHeadModel(config)
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=0.5)
+    folder = save(tmp_path, model, tokenizer)
+    with pytest.raises(ValueError) as error:
+        harness.SharedContextLM(folder, device="cpu")
+    assert str(error.value) == (
+        f"{folder} is not a causal language model: its predictions depend on tokens that come after them, as in BERT. "
+        "Give a model that was trained to continue texts."
+    )
+
+
+def test_generation_stops_at_strings_as_the_tokenizer_writes_them(ours, monkeypatch):
+    """The model's text is lower case with spaces around punctuation; the stop string is as in a prompt."""
+    written = ["she walked home .", "no one knew"]
+    ids = [token for text in written for token in ours.tok_encode(text)]
+    monkeypatch.setattr(
+        ours.model, "generate", lambda input_ids, **kwargs: torch.cat([input_ids, torch.tensor([ids])], dim=1)
+    )
+    request = Instance("generate_until", {}, (TEXTS[0], {"until": ["No  one", "\n\n"], "max_gen_toks": 40}), 0)
+    assert ours.generate_until([request], disable_tqdm=True) == ["she walked home."]
+
+
+# ---- Tasks and tables
+
+
+def test_chance_splits_and_published_figures(ours, data_dir, tmp_path):
+    results = ask(ours, data_dir, tmp_path)
+    results["asked"] = ["arc_easy", "wikitext", "storycloze_2016"]
+    results = add_facts(results, ours)
+    assert chance_of(results, "arc_easy") == 0.25 and chance_of(results, "storycloze_2016") == 0.5
+    tokens = sum(len(ours.tok_encode(sample["arguments"][0][0])) for sample in results["samples"]["wikitext"])
+    total = sum(sample["resps"][0][0] for sample in results["samples"]["wikitext"])
+    values = figures(results, "wikitext")
+    assert values["token_perplexity"][0] == pytest.approx(math.exp(-total / tokens))
+    text = table(results, {"model": "a model"})
+    assert "| arc_easy | test | 2 | 0 | acc |" in text and "| 0.250 | GPT-3 175B 0.688 (" in text
+    assert "The tokenizer does not give back case and spaces" in text
+
+
+def test_calibration_asks_for_the_answers_alone(ours, data_dir, tmp_path):
+    specified, _ = local_rows.specify_tasks(["copa"], data_dir, tmp_path, calibrate=True)
+    results = simple_evaluate(ours, tasks=specified, task_manager=local_rows.all_tasks(), bootstrap_iters=0)
+    results["asked"] = ["copa"]
+    assert list(figures(add_facts(results, ours, calibrated=True), "copa")) == ["acc", "acc_mutual_info"]
+    assert chance_of(results, "copa") == 0.5
+    (sample, _) = results["samples"]["copa"]
+    with_question, alone = (
+        [value[0][0] for value in sample["resps"][:2]],
+        [value[0][0] for value in sample["resps"][2:]],
+    )
+    gains = [one - other for one, other in zip(with_question, alone, strict=True)]
+    assert sample["acc_mutual_info"] == float(gains[0] > gains[1])
+
+
+def test_each_task_is_asked_once(data_dir, tmp_path):
+    """The pattern also matches the group's tasks, and the tag's tasks are asked by name."""
+    leaves = local_rows._leaves("blimp")
+    assert len(leaves) == 67
+    specified, names = local_rows.specify_tasks(["blimp*", "ai2_arc", "arc_easy"], None, tmp_path)
+    assert names == specified == ["blimp", "arc_challenge", "arc_easy"]
+
+
+def test_a_group_reads_local_rows(ours, tmp_path, monkeypatch):
+    names = [leaf.removeprefix("blimp_") for leaf in local_rows._leaves("blimp")]
+    rows = [{"UID": uid, "sentence_good": STORY[1], "sentence_bad": "No paid he."} for uid in names]
+    (tmp_path / "blimp").mkdir()
+    (tmp_path / "blimp" / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.setattr(local_rows, "_leaves", lambda name: [f"blimp_{uid}" for uid in names[:2]])
+    specified, found = local_rows.specify_tasks(["blimp"], tmp_path, tmp_path / "made")
+    results = simple_evaluate(ours, tasks=specified, task_manager=local_rows.all_tasks(), bootstrap_iters=0)
+    leaves = [results["results"][f"blimp_{uid}"]["acc,none"] for uid in names[:2]]
+    assert found == ["blimp"] and figures(results, "blimp")["acc"][0] == sum(leaves) / 2
+
+
+def test_race_keeps_the_questions_of_an_article_together():
+    rows = [
+        {"article": "A.", "question": "One?", "options": TEXTS[:4], "label": 0},
+        {"article": "A.", "question": "Two?", "options": TEXTS[1:5], "label": 2},
+        {"article": "B.", "question": "Three?", "options": TEXTS[:4], "label": 3},
+    ]
+    first, second = local_rows.CONVERTERS["race"](rows)
+    assert first["article"] == "A." and second["article"] == "B."
+    assert eval(first["problems"]) == [
+        {"question": "One?", "options": TEXTS[:4], "answer": "A"},
+        {"question": "Two?", "options": TEXTS[1:5], "answer": "C"},
+    ]
+
+
+def test_cbt_is_asked_with_the_rest_of_the_sentence():
+    """The task of this package: ten words, each with the sentence's end."""
+    config = local_rows.all_tasks().task_index["cbt_cn"].cfg
+    assert config["dataset_path"] == "cam-cst/cbt" and config["dataset_name"] == "CN"
+    from modeling_gpt1.evaluation.tasks import cbt_utils
+
+    doc = {
+        "sentences": ["One .", "Two ."],
+        "question": "She paid XXXXX dollars .",
+        "options": ["five", "green"],
+        "answer": "green",
+    }
+    assert cbt_utils.doc_to_text(doc) == "One . Two ."
+    assert cbt_utils.doc_to_choice(doc) == ["She paid five dollars .", "She paid green dollars ."]
+    assert cbt_utils.doc_to_target(doc) == 1
+
+
+def test_published_figures_of_gpt1_are_those_of_the_reproduction():
+    theirs = {name: value for of_table in OF_PAPER.values() for name, value in of_table["full"].items()}
+    theirs |= {"storycloze_2016": theirs["story_cloze"], "race": theirs["race-h"]}
+    ours = {task: one.value for task, found in PUBLISHED.items() for one in found if one.model == "GPT-1"}
+    assert len(ours) == 9
+    for task, value in ours.items():
+        expected = theirs["mnli-m" if task == "mnli" else task]
+        assert value == pytest.approx(expected / 100)
+
+
+# ---- Wrong uses
+
+
+def test_an_unknown_task(tmp_path):
+    with pytest.raises(ValueError) as error:
+        local_rows.specify_tasks(["pika"], None, tmp_path)
+    assert str(error.value) == (
+        "lm-evaluation-harness has no task 'pika'. Similar ones: piqa, copa. `lm_eval ls tasks` lists all."
+    )
+
+
+def test_a_missing_split(data_dir, tmp_path):
+    (tmp_path / "piqa").mkdir()
+    (tmp_path / "piqa" / "train.jsonl").write_text(json.dumps(ROWS["piqa"][1]) + "\n")
+    with pytest.raises(ValueError) as error:
+        local_rows.specify_tasks(["piqa"], tmp_path, tmp_path / "made")
+    assert str(error.value) == (
+        f"Task 'piqa' needs a file validation (.jsonl, .jsonl.gz, .csv or .parquet) in {tmp_path / 'piqa'}, which has "
+        "train. Add it, or leave out --data_dir to take the hub's rows."
+    )
