@@ -281,7 +281,7 @@ def check_restart(folder: Path) -> list[dict]:
     return [{"was killed": (killed / "ended").exists(), **differences(killed, whole, "restart", "restart")}]
 
 
-CHECKS = {"fsdp": check_fsdp, "streams": check_streams, "ends": check_ends, "restart": check_restart}
+CHECKS = {"restart": check_restart, "fsdp": check_fsdp, "streams": check_streams, "ends": check_ends}
 
 
 def main() -> None:
