@@ -20,7 +20,7 @@ from transformers.utils import logging
 
 logger = logging.get_logger(__name__)
 
-TOLD_AFTER, REPORTED_AFTER = 0.7, 0.85  # of `ddp_timeout`
+TOLD_AFTER, REPORTED_AFTER, ENDED_AFTER = 0.7, 0.85, 1.1  # of `ddp_timeout`
 
 
 class StallWatch:
@@ -66,6 +66,10 @@ class StallWatch:
                 if stall > REPORTED_AFTER and not self._is_reported:
                     self._is_reported = True
                     self._report()
+                if stall > ENDED_AFTER and self._store.check([self._key("late")]):
+                    if str(self.process) in json.loads(self._store.get(self._key("late"))):
+                        logger.error(f"Process {self.process} ends, because the others have waited too long for it.")
+                        os._exit(1)  # the launcher of another machine cannot end it
             except DistError as error:
                 logger.error(f"{self._end} The launcher's store on {os.environ['MASTER_ADDR']} fails: {error}")
                 return
@@ -81,6 +85,7 @@ class StallWatch:
         if len(ranks) > 1 and self.process == reporter:
             named = f"The others wait for process {', '.join(late)}." if late else "The processes wait for each other."
             listed = "; ".join(f"{process}: {place}" for process, (_, _, place) in enumerate(states))
+            self._store.set(self._key("late"), json.dumps(late))
             logger.error(f"{named} {self._end} They are at {listed}.")
 
     @property
@@ -92,7 +97,7 @@ class StallWatch:
         key = self._key(process)
         return tuple(json.loads(self._store.get(key))) if self._store.check([key]) else (0, False, "no answer")
 
-    def _key(self, process: int) -> str:
+    def _key(self, process: int | str) -> str:
         return f"stalls/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}/{process}"
 
 
