@@ -140,7 +140,7 @@ def run(
     last = json.loads(kept.read_text(encoding="utf-8")) if is_again else {"results": {}, "again": []}
     failed = [test for test, (outcome, _) in last["results"].items() if outcome == "failed"]
     if is_again and not failed:
-        return {**line, **last["versions"], **summary(last["results"]), "again": last["again"]}
+        return kept_line(name, line["tests"])
     try:
         python = python or make_environment(name, versions, is_offline)
         line |= installed(python)
@@ -155,9 +155,18 @@ def run(
     done = [test for test in failed if any(ran == test or ran.startswith(f"{test}::") for ran in new)]
     results = {test: result for test, result in last["results"].items() if test not in done} | new
     again = [*last["again"], *failed]
-    there = {key: value for key, value in line.items() if key not in ("set", "tests")}
-    kept.write_text(json.dumps({"versions": there, "results": results, "again": again}), encoding="utf-8")
-    return {**line, **summary(results), "again": again}
+    line["date"] = date.today().isoformat()
+    kept.write_text(json.dumps({"line": line, "results": results, "again": again}), encoding="utf-8")
+    return kept_line(name, line["tests"])
+
+
+def kept_line(name: str, tests: str) -> dict | None:
+    """The line of the last run of these tests, if there was one."""
+    path = ENVIRONMENTS / f"{name}.{tests}.json"
+    if not path.exists():
+        return None
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    return {**kept["line"], **summary(kept["results"]), "again": kept["again"]}
 
 
 def run_tests(python: Path, tests: Iterable[str], report: Path, workers: int) -> int:
@@ -244,7 +253,7 @@ def main() -> int:
     parser.add_argument("--core", action="store_true", help="run the core of the tests")
     parser.add_argument("--offline", action="store_true", help="install nothing; run where an environment is made")
     parser.add_argument("--again", action="store_true", help="run what failed last time, keep the other results")
-    parser.add_argument("--save", action="store_true", help="write the table as a dated result")
+    parser.add_argument("--save", action="store_true", help="write the last result of every set as a dated file")
     args = parser.parse_args()
     if unknown := [name for name in args.sets if name not in SETS]:
         parser.error(f"there is no set {', '.join(unknown)}; known are {', '.join(SETS)}")
@@ -256,8 +265,12 @@ def main() -> int:
     print(table(lines))
     if args.save:
         path = RESULTS / f"{date.today().isoformat()}-versions.json"
-        others = [{"set": name, "not run": "it was not asked for"} for name in SETS if name not in (args.sets or SETS)]
-        result = {"machine": {"cores": os.cpu_count()}, "workers": args.workers, "sets": lines + others}
+        ran = {line["set"]: line for line in lines}
+        none = {"not run": "there is no result of it"}
+        last = [
+            kept_line(name, "all") or kept_line(name, "core") or ran.get(name, {"set": name, **none}) for name in SETS
+        ]
+        result = {"machine": {"cores": os.cpu_count()}, "sets": last}
         path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     return int(any(line.get("failed", 0) for line in lines))
 

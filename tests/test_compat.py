@@ -1,5 +1,6 @@
 """The sets of versions that `make compat` tests with, and its table; tests/test_publication.py compares setup.py."""
 
+import json
 import os
 import re
 import sys
@@ -100,7 +101,7 @@ def test_a_run_and_what_failed_again(tmp_path, monkeypatch):
 
     def results(**kwargs) -> dict:
         line = run("small", VersionSet(()), workers=1, python=Path(sys.executable), **kwargs)
-        return {name: value for name, value in line.items() if name not in ("python", *SHOWN, "seconds")}
+        return {name: value for name, value in line.items() if name not in ("python", *SHOWN, "seconds", "date")}
 
     line = {"set": "small", "tests": "all"}
     assert results(is_again=True) == {**line, "not run": "there is no result whose failures could be run again"}
@@ -119,6 +120,15 @@ def test_a_run_and_what_failed_again(tmp_path, monkeypatch):
     assert results(is_again=True) == good
     monkeypatch.setattr(compat, "run_tests", None)
     assert results(is_again=True) == good
+
+    monkeypatch.setattr(compat, "RESULTS", tmp_path)
+    monkeypatch.setattr(compat, "SETS", {"small": VersionSet(()), "other": VersionSet(())})
+    monkeypatch.setattr(sys, "argv", ["compat.py", "small", "--again", "--save"])
+    assert compat.main() == 0
+    (path,) = tmp_path.glob("*-versions.json")
+    small, other = json.loads(path.read_text(encoding="utf-8"))["sets"]
+    assert small.items() >= good.items()
+    assert other == {"set": "other", "not run": "there is no result of it"}
 
 
 def test_the_table():
