@@ -58,10 +58,12 @@ class StallWatch:
     def _watch(self) -> None:
         while not self._over.wait(self.timeout / 20):
             stall = (time.monotonic() - self._last_progress) / self.timeout
-            if stall < TOLD_AFTER:
-                self._is_reported = False
-                continue
             try:
+                if stall < TOLD_AFTER:
+                    if self._is_reported:  # all go on
+                        self._store.delete_key(self._key("late"))
+                        self._is_reported = False
+                    continue
                 self._store.set(self._key(self.process), json.dumps([self._num_batches, *place_of_main_thread()]))
                 if stall > REPORTED_AFTER and not self._is_reported:
                     self._is_reported = True
