@@ -69,6 +69,7 @@ def test_every_missing_weight_is_initialised(tiny_model, quiet, model_class, tmp
     name = f"{prefix}positions_embed.weight"
     given = model.state_dict()[name]
     save_file({name: given.clone()}, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    torch.manual_seed(0)  # of 32 draws, the deviation below is above 0.03 once in a great while
     loaded, report = model_class.from_pretrained(tmp_path, output_loading_info=True)
     assert set(report["missing_keys"]) == set(model.state_dict()) - {name}
     for weight_name, weight in loaded.state_dict().items():
