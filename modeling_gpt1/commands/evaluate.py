@@ -117,11 +117,11 @@ def evaluate(model: str, tokenizer: str, tasks: list, names: list[str], argument
                 fewshot_random_seed=arguments.seed,
             )
         except ValueError as error:
-            if "Sample larger than population" not in str(error):
+            if arguments.num_fewshot is None or "Sample larger than population" not in str(error):
                 raise
             raise ValueError(
-                f"--num_fewshot {arguments.num_fewshot} needs {arguments.num_fewshot + 1} different rows to draw "
-                "from, and a task has fewer. Add a train split to --data_dir, or pass a smaller number."
+                f"--num_fewshot {arguments.num_fewshot} needs as many rows and one more to draw from, all different, "
+                "and a task has fewer. Add a train split to --data_dir, or pass a smaller number."
             ) from error
     if results is None:
         return None

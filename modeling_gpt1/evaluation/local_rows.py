@@ -31,15 +31,13 @@ class LocalRows:
     prefix: str = ""
     """Beginning of the files' names, before the split: `high_` of `high_validation.jsonl`."""
     convert: str | None = None
-    """A name of `CONVERTERS`; None if the columns are the hub's."""
-    note: str = ""
-    """What differs from the hub's rows, for the report."""
+    """`wikitext` or a name of `CONVERTERS`; None if the columns are the hub's."""
 
 
 # Tasks whose folder is not called as the task, or whose columns differ. All others: a folder of the task's name.
 LOCAL_ROWS = {
     "race": LocalRows("race", prefix="high_", convert="race"),
-    "hellaswag": LocalRows("hellaswag", convert="hellaswag", note="contexts as one text, already cleaned"),
+    "hellaswag": LocalRows("hellaswag", convert="hellaswag"),
     "storycloze_2016": LocalRows("story_cloze", convert="story_cloze"),
     "lambada_standard": LocalRows("lambada"),
     "wikitext": LocalRows("wikitext2_raw", convert="wikitext"),
@@ -211,13 +209,18 @@ def _find_files(folder: Path, prefix: str) -> dict[str, Path]:
 def _convert(name: str, local: LocalRows, path: Path, folder: Path) -> Path:
     """The file itself, or one of converted rows."""
     if name.startswith(BLIMP):
-        rows = _rows_by_uid(path)[name.removeprefix(BLIMP)]
+        uid = name.removeprefix(BLIMP)
+        rows = _rows_by_uid(path).get(uid)
+        if rows is None:
+            raise ValueError(f"{path} has no row whose UID is {uid!r}, for task {name!r}. Add rows, or leave it out.")
     elif local.convert == "wikitext":
         rows = _pages(path)
     elif local.convert is not None:
         rows = CONVERTERS[local.convert](read_file(path).to_list())
-    else:
+    elif path.name.endswith((".jsonl", ".jsonl.gz")):
         return path.resolve()
+    else:  # the harness is told to read JSON
+        rows = read_file(path).to_list()
     target = folder / "rows" / name / f"{path.name.split('.')[0] if path.suffix != '.raw' else path.stem}.jsonl"
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("w", encoding="utf-8") as file:
@@ -231,7 +234,7 @@ def _rows_by_uid(path: Path) -> dict[str, list[dict]]:
     found = defaultdict(list)
     for row in read_file(path).to_list():
         found[row["UID"]].append(row)
-    return found
+    return dict(found)
 
 
 def _pages(path: Path) -> Iterator[dict]:

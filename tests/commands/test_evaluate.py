@@ -144,6 +144,6 @@ def test_more_shots_than_rows(save_model, data_dir, tmp_path):
     with pytest.raises(ValueError) as error:
         evaluate.main([*arguments, "--num_fewshot", "2", "--output_dir", str(tmp_path / "out"), "--device", "cpu"])
     assert str(error.value) == (
-        "--num_fewshot 2 needs 3 different rows to draw from, and a task has fewer. Add a train split to --data_dir, "
-        "or pass a smaller number."
+        "--num_fewshot 2 needs as many rows and one more to draw from, all different, and a task has fewer. Add a "
+        "train split to --data_dir, or pass a smaller number."
     )

@@ -1,5 +1,6 @@
 """The harness's model `gpt1` beside its model `hf`: numbers, shared contexts, stopping, and what is refused."""
 
+import csv
 import json
 import math
 from pathlib import Path
@@ -309,4 +310,28 @@ def test_a_missing_split(data_dir, tmp_path):
     assert str(error.value) == (
         f"Task 'piqa' needs a file validation (.jsonl, .jsonl.gz, .csv or .parquet) in {tmp_path / 'piqa'}, which has "
         "train. Add it, or leave out --data_dir to take the hub's rows."
+    )
+
+
+def test_a_csv_file_is_read_as_jsonl_is(ours, data_dir, tmp_path):
+    rows = [json.loads(line) for line in (data_dir / "piqa" / "validation.jsonl").read_text().splitlines()]
+    (tmp_path / "piqa").mkdir()
+    with (tmp_path / "piqa" / "validation.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    found = []
+    for number, folder in enumerate((data_dir, tmp_path)):
+        specified, _ = local_rows.specify_tasks(["piqa"], folder, tmp_path / f"made{number}")
+        results = simple_evaluate(ours, tasks=specified, task_manager=local_rows.all_tasks(), bootstrap_iters=0)
+        found.append(answers(results))
+    assert found[0] == found[1] and len(found[0]) == 4
+
+
+def test_a_paradigm_without_rows(data_dir, tmp_path):
+    with pytest.raises(ValueError) as error:
+        local_rows.specify_tasks(["blimp_causative"], data_dir, tmp_path)
+    path = data_dir / "blimp" / "train.jsonl"
+    assert str(error.value) == (
+        f"{path} has no row whose UID is 'causative', for task 'blimp_causative'. Add rows, or leave it out."
     )
