@@ -1,9 +1,12 @@
 """Rows of a few tasks of lm-evaluation-harness, and their definitions alone."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import lm_eval
+import pytest
 from lm_eval.tasks import TaskManager
 
 from modeling_gpt1.evaluation import local_rows
@@ -54,6 +57,15 @@ def few_tasks() -> TaskManager:
     tasks = Path(lm_eval.__file__).parent / "tasks"
     folders = [str(local_rows.OWN_TASKS), *(str(tasks / name) for name in DEFINITIONS)]
     return TaskManager(include_defaults=False, include_path=folders)
+
+
+@contextmanager
+def only_few_tasks() -> Iterator[None]:
+    """The harness knows these tasks alone."""
+    manager = few_tasks()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local_rows, "all_tasks", lambda: manager)
+        yield
 
 
 def write_rows(folder: Path) -> Path:

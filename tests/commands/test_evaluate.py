@@ -3,19 +3,16 @@
 import json
 
 import pytest
-from helpers_evaluation import few_tasks, write_rows
+from helpers_evaluation import only_few_tasks, write_rows
 from huggingface_hub import ModelCard
 
 from modeling_gpt1 import GPT1ForCausalLM
 from modeling_gpt1.commands import evaluate
-from modeling_gpt1.evaluation import local_rows
 
 
 @pytest.fixture(scope="module", autouse=True)
 def few_definitions():
-    manager = few_tasks()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local_rows, "all_tasks", lambda: manager)
+    with only_few_tasks():
         yield
 
 

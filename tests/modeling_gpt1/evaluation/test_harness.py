@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers_evaluation import ROWS, STORY, TEXTS, few_tasks, write_rows
+from helpers_evaluation import ROWS, STORY, TEXTS, only_few_tasks, write_rows
 from lm_eval.api.instance import Instance
 from lm_eval.evaluator import simple_evaluate
 from lm_eval.models.huggingface import HFLM
@@ -23,9 +23,7 @@ from modeling_gpt1.reproduction.published import PUBLISHED as OF_PAPER
 
 @pytest.fixture(scope="module", autouse=True)
 def few_definitions():
-    manager = few_tasks()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local_rows, "all_tasks", lambda: manager)
+    with only_few_tasks():
         yield
 
 
