@@ -77,7 +77,11 @@ class _GPT1BaseTrainer(ResumableTrainer):
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         if model.training:
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+            loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+            if self.args.n_gpu > 1 and num_items_in_batch is not None:
+                # Trainer takes the mean over the replicas, but scales as if a small batch, too, had a part for each.
+                loss = loss * (loss.numel() / self.args.n_gpu)
+            return (loss, outputs) if return_outputs else loss
         # The model returns the losses of each example, so `num_items_in_batch` is not needed.
         loss, outputs = super().compute_loss(model, inputs, True)
         if outputs.get("example_losses") is not None:
@@ -204,7 +208,9 @@ class GPT1Trainer(_GPT1BaseTrainer):
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         if model.training and outputs.get("task_loss") is not None:
-            self.running_losses.add(outputs["task_loss"], outputs.get("lm_loss"))
+            # A replica divides its sum by the examples of the update, or by that number over `n_gpu`.
+            num_parts = 1 if self.args.average_tokens_across_devices else max(self.args.n_gpu, 1)
+            self.running_losses.add(outputs["task_loss"], outputs.get("lm_loss"), num_parts)
         return (loss, outputs) if return_outputs else loss
 
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
