@@ -12,6 +12,10 @@ The paper's own, with the released weights and the data sets of the hub, on a GP
 
     gpt1 reproduce --model openai-community/openai-gpt --experiments fine_tuning --output_dir runs/paper
 
+What each run of it would need, and whether all data can be read, in a few minutes:
+
+    gpt1 reproduce --model openai-community/openai-gpt --experiments fine_tuning --output_dir runs/paper --rehearse 3
+
 Everything after `--finetune_arguments` goes to `gpt1 finetune`, whose defaults are the paper's. Experiments:
 
     fine_tuning     tables 2 to 4: every task
@@ -39,6 +43,7 @@ from datasets import disable_progress_bars
 from ..reproduction.arguments import FINETUNE_FLAG, ReproduceArguments, as_settings
 from ..reproduction.cells import commands_end_on_termination
 from ..reproduction.grid import run_grid
+from ..reproduction.rehearsal import REHEARSAL, rehearse
 from .arguments import CommandParser
 from .models import check_model
 
@@ -61,8 +66,10 @@ def main(arguments: list[str] | None = None) -> None:
     if not args.only_report:
         check_model("--model", args.model)
         check_model("--lstm_model", args.lstm_model)
-        parser.write_settings(Path(args.output_dir, "run.yaml"))
+        folder = Path(args.output_dir) if args.rehearse is None else Path(args.output_dir, REHEARSAL)
+        parser.write_settings(folder / "run.yaml")
     with commands_end_on_termination():
-        status = run_grid(args, ["gpt1", "reproduce", *command_line])
+        act = run_grid if args.rehearse is None else rehearse
+        status = act(args, ["gpt1", "reproduce", *command_line])
     if status:
         sys.exit(status)

@@ -62,12 +62,18 @@ class ReproduceArguments:
         default=None, help="Training rows to choose CoLA's threshold on. Default: all."
     )
     title: str = HfArg(default="The paper's experiments", help="Heading of the report.")
+    rehearse: int | None = HfArg(
+        default=None,
+        help="Rehearse: run every cell for this many updates, tell its memory and time, and write no report.",
+    )
+    rehearse_rows: int = HfArg(default=16, help="Rows per split that a rehearsal evaluates.")
     only_report: bool = HfArg(default=False, help="Write the report of what is finished; run nothing.")
     finetune_arguments: list[str] = HfArg(
         default_factory=list, help="Must come last: everything after it is passed to `gpt1 finetune`."
     )
 
     def __post_init__(self):
+        self._check_rehearsal()
         self._check_names("experiments", self.experiments, EXPERIMENTS)
         self._check_names("variants", self.variants or (), VARIANTS)
         self.tasks = [get_task(name).name for name in self.tasks]
@@ -79,6 +85,13 @@ class ReproduceArguments:
             raise ValueError("The variant lstm needs a model. Pass --lstm_model, or leave lstm out of --variants.")
         if self.model is None and self._needs_model:
             raise ValueError("No model was given. Pass a pre-trained Transformer as --model: a folder or a hub id.")
+
+    def _check_rehearsal(self) -> None:
+        for flag, value in (("rehearse", self.rehearse), ("rehearse_rows", self.rehearse_rows)):
+            if value is not None and value < 1:
+                raise ValueError(f"--{flag} is {value}, but a rehearsal needs at least 1.")
+        if self.rehearse is not None and self.only_report:
+            raise ValueError("--rehearse writes no report, and --only_report runs nothing. Leave one of them out.")
 
     @property
     def _needs_model(self) -> bool:
