@@ -20,7 +20,7 @@ PAPER_TASKS = "cola sst2 mrpc stsb qqp mnli qnli rte snli scitail story_cloze ra
 FINETUNE_FLAG = "--finetune_arguments"
 # Flags of `gpt1 finetune` that every cell sets itself.
 OWN_FLAGS = "task model tokenizer_name data_dir output_dir seed n_transfer resume_from_checkpoint".split()
-OWN_FLAGS += "push_to_hub do_train do_eval do_predict".split()
+OWN_FLAGS += "push_to_hub do_train do_eval do_predict eval_predictions".split()
 
 
 @dataclass

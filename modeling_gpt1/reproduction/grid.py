@@ -88,7 +88,7 @@ def with_parts(finished: list[dict]) -> list[dict]:
 
     own = {place(cell) for cell in finished if cell["kind"] == "fine_tuning"}
     parts = [
-        {**cell, "task": task, "metrics": metrics, "seconds": 0}
+        {**cell, "task": task, "metrics": metrics, "answers": {}, "seconds": 0}
         for cell in finished
         for task, metrics in cell.get("parts", {}).items()
     ]

@@ -32,6 +32,7 @@ VERDICTS = {
     "holds": ("✓", "holds"),
     "does not hold": ("✗", "fails"),
     "mixed": ("±", "mixed"),
+    "undecided": ("?", "mixed"),
     "not measured": ("–", "faint"),
 }
 OUTCOMES = {"better": "▲", "worse": "▼", "level": "="}

@@ -5,9 +5,11 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from tokenization import get_task
 
-from .claims import Scores
+from .bootstrap import Scores, constant_answer, guessing, resample
 from .page import plain
 
 
@@ -35,6 +37,10 @@ class Column:
         if not self.parts:
             return [f"{prefix}_{self.metric}"]
         return [f"{prefix}_{split}_{part}_{self.metric}" for part in self.parts]
+
+    def splits(self, split: str) -> list[str]:
+        """Names of the splits that a score is the mean of."""
+        return [f"{split}_{part}" for part in self.parts] or [split]
 
 
 COLUMNS = {
@@ -102,12 +108,34 @@ class Cells:
 
     def scores(self, key: str, place: str | int) -> Scores:
         """The scores of a column × 100, by seed. Runs without a finite score are left out."""
-        column, found = COLUMNS[key], {}
-        for cell in self.of(column.task, place):
-            values = [cell["metrics"].get(name, math.nan) for name in column.metric_keys(self.split(column))]
+        column = COLUMNS[key]
+        return self.scores_of(self.of(column.task, place), column)
+
+    def scores_of(self, cells: Sequence[Mapping], column: Column) -> Scores:
+        split, found, resampled = self.split(column), {}, {}
+        for cell in cells:
+            values = [cell["metrics"].get(name, math.nan) for name in column.metric_keys(split)]
             if all(math.isfinite(value) for value in values):
                 found[cell["seed"]] = 100 * statistics.fmean(values)
-        return found
+                if answers := answers_of(cell, column.splits(split)):
+                    resampled[cell["seed"]] = np.mean(
+                        [resample(rows["labels"], rows["predictions"], column.metric) for rows in answers], axis=0
+                    )
+        return Scores(found, resampled if len(resampled) == len(found) else None)
+
+    def baselines(self, key: str) -> dict[str, float] | None:
+        """What guessing and always the same answer score × 100 on a column's rows, or None if these are unknown."""
+        column = COLUMNS[key]
+        task, splits = get_task(column.task), column.splits(self.split(column))
+        for cell in self.fine_tuning:
+            if cell["task"] == column.task and (answers := answers_of(cell, splits)):
+                labels = [rows["labels"] for rows in answers]
+                num_answers = len(task.label_names) or len(set(labels[0].split()))
+                return {
+                    "chance": statistics.fmean(guessing(of_split, column.metric, num_answers) for of_split in labels),
+                    "majority": statistics.fmean(constant_answer(of_split, column.metric) for of_split in labels),
+                }
+        return None
 
     def why_missing(self, task: str, place: str | int) -> str:
         """Why scores are missing, seed by seed. Empty if none is missing."""
@@ -124,6 +152,12 @@ class Cells:
         own = common_settings([cell["settings"] for cell in runs])
         own = {name: value for name, value in own.items() if name not in self.common}
         return "; ".join([self.split(column), *(f"{name} {plain(value)}" for name, value in own.items())])
+
+
+def answers_of(cell: Mapping, splits: Sequence[str]) -> list[Mapping[str, str]]:
+    """Labels and predictions of these splits, or nothing if the cell lacks one."""
+    kept = cell.get("answers", {})
+    return [kept[split] for split in splits] if all(split in kept for split in splits) else []
 
 
 def place_of(cell: Mapping) -> str | int:

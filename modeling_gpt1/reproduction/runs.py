@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from tokenization import get_task, load_task
+from tokenization import Task, get_task, load_task
 
 from .arguments import ReproduceArguments
 
@@ -25,16 +25,16 @@ def fine_tune(
 ) -> dict:
     """Trains and evaluates in the folder `work`. Returns the metrics, and the scores × 100 by the paper's column."""
     check_can_be_scored(task, arguments.data_dir)
-    result = {"metrics": finetune(arguments, task, [*model, "--do_train"], seed, run, work / "model")}
+    result = finetune(arguments, task, [*model, "--do_train"], seed, run, work / "model")
     scores = scores_of(task, result["metrics"])
     for column, part in PARTS.get(task, {}).items():
         if not has_files(part, arguments.data_dir):
             result.setdefault("parts", {})[part] = {}
             continue
         trained = ["--model", str(work / "model")]
-        metrics = finetune(arguments, part, trained, seed, run, work / part)
-        result.setdefault("parts", {})[part] = metrics
-        scores[column] = scores_of(part, metrics)[part]
+        of_part = finetune(arguments, part, trained, seed, run, work / part)
+        result.setdefault("parts", {})[part] = of_part["metrics"]
+        scores[column] = scores_of(part, of_part["metrics"])[part]
     return {**result, "scores": scores}
 
 
@@ -50,12 +50,36 @@ def finetune(
             *(*arguments.finetune_arguments, *flags, *uses),
         ]
     )
-    return json.loads((output_dir / "all_results.json").read_text(encoding="utf-8"))
+    metrics = json.loads((output_dir / "all_results.json").read_text(encoding="utf-8"))
+    answers = read_answers(task, arguments.data_dir, output_dir)
+    return {"metrics": metrics, **({"answers": answers} if answers else {})}
 
 
 def uses_of(task: str, data_dir: str | None) -> list[str]:
-    flags = {"--do_eval": "validation", "--do_predict": "test"}
-    return [flag for flag, kind in flags.items() if has_split(task, data_dir, kind)]
+    flags = {("--do_eval", "--eval_predictions"): "validation", ("--do_predict",): "test"}
+    return [flag for of_kind, kind in flags.items() if has_split(task, data_dir, kind) for flag in of_kind]
+
+
+def read_answers(name: str, data_dir: str | None, output_dir: Path) -> dict[str, dict[str, str]]:
+    """Labels and predictions of the scored rows by split, as numbers with spaces between them."""
+    task, found = get_task(name), {}
+    for prefix, splits in (("eval_", task.validation_splits), ("", task.test_splits)):
+        for split in splits:
+            path = output_dir / f"{prefix}predictions{'' if len(splits) == 1 else f'_{split}'}.jsonl"
+            if path.is_file():
+                rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+                labels = load_task(task, data_dir)[split][task.columns["label"]][:]
+                found[split] = {
+                    "labels": " ".join(f"{labels[row['index']]:g}" for row in rows),
+                    "predictions": " ".join(prediction_of(task, row) for row in rows),
+                }
+    return found
+
+
+def prediction_of(task: Task, row: dict) -> str:
+    if task.regression:
+        return f"{row['score']:.5g}"
+    return str(task.label_names.index(row["label"]) if task.label_names else row["label"])
 
 
 def check_can_be_scored(name: str, data_dir: str | None) -> None:

@@ -12,6 +12,7 @@ from modeling_gpt1 import GPT1Config, GPT1ForCausalLM
 from modeling_gpt1.inference.heuristics import HEURISTICS
 from modeling_gpt1.reproduction import claims, figures
 from modeling_gpt1.reproduction import page as look
+from modeling_gpt1.reproduction.bootstrap import Scores
 from modeling_gpt1.reproduction.published import BEST_BEFORE, PAPER_MODEL, PAPER_URL, PUBLISHED
 from modeling_gpt1.reproduction.report import build_report
 from modeling_gpt1.reproduction.results import common_settings
@@ -153,7 +154,7 @@ def test_the_zero_shot_scale_ends_at_the_papers_figures():
 def test_seeds_whose_ranges_meet_are_level(first, second, outcome, text):
     remarks = {"level": "within the seeds' range"} if len(first) > 1 else {"level": "one seed, spread unknown"}
     remark = remarks.get(outcome, "ranges apart")
-    assert claims.compare("RTE", first, second) == claims.Comparison(outcome, f"{text} ({remark})")
+    assert claims.compare("RTE", Scores(first), Scores(second)) == claims.Comparison(outcome, f"{text} ({remark})")
 
 
 @pytest.mark.parametrize(
@@ -164,8 +165,9 @@ def test_seeds_whose_ranges_meet_are_level(first, second, outcome, text):
         ("worse", "does not hold"),
         ("worse level", "does not hold"),
         ("better worse", "mixed"),
-        ("better level", "mixed"),
-        ("level level", "mixed"),
+        ("better worse level", "mixed"),
+        ("better level", "undecided"),
+        ("level level", "undecided"),
     ],
 )
 def test_verdicts(outcomes, verdict):
@@ -177,7 +179,7 @@ def test_verdicts_of_a_claim_that_something_harms():
     def verdict(*outcomes):
         return claims.verdict([claims.Comparison(outcome, "") for outcome in outcomes], "worse")
 
-    assert verdict("worse") == "holds" and verdict("worse", "level") == verdict("level") == "mixed"
+    assert verdict("worse") == "holds" and verdict("worse", "level") == verdict("level") == "undecided"
     assert verdict("worse", "better") == "mixed" and verdict("better", "level") == "does not hold"
 
 
@@ -324,8 +326,8 @@ def test_figures(report):
 
 
 def test_the_ends_say_nothing_of_the_layers_between():
-    ends = {0: {1: 50.0, 2: 51.0}, 12: {1: 60.0, 2: 61.0}}
-    between = {**ends, 6: {1: 55.0, 2: 56.0}}
+    ends = {0: Scores({1: 50.0, 2: 51.0}), 12: Scores({1: 60.0, 2: 61.0})}
+    between = {**ends, 6: Scores({1: 55.0, 2: 56.0})}
     verdicts = [[of["verdict"] for of in claims.transfer_claims({"RTE": curve}, 12)] for curve in (ends, between)]
     assert verdicts == [["not measured", "not measured", "holds"], ["not measured", "holds", "holds"]]
 
@@ -383,11 +385,11 @@ def test_claims(report):
         ),
         # By size: CoLA's runs were cut to 1000 rows, RTE has 2490.
         (
-            "mixed",
+            "undecided",
             "CoLA 21.0 [20.0–22.0] against 25.5 [25.0–26.0], −4.5 (ranges apart); RTE 55.0 [54.0–56.0] against 56.0 "
             "[55.0–57.0], −1.0 (within the seeds' range).",
         ),
-        ("mixed", "Average of CoLA, RTE: 38.0 [37.0–39.0] against 33.5, +4.5 (one seed, spread unknown)."),
+        ("undecided", "Average of CoLA, RTE: 38.0 [37.0–39.0] against 33.5, +4.5 (one seed, spread unknown)."),
         (
             "does not hold",
             "CoLA 21.0 [20.0–22.0] against 10.0, +11.0 (one seed, spread unknown); RTE 55.0 [54.0–56.0] against 57.5 "
@@ -399,12 +401,12 @@ def test_claims(report):
             "RTE: embeddings alone, against nothing, 54.2 [53.5–55.0] against 52.5 [52.0–53.0], +1.8 (ranges apart).",
         ),
         (
-            "mixed",
+            "undecided",
             "RTE: 1 layer, against 0, 53.8 [53.0–54.5] against 54.2 [53.5–55.0], −0.5 (within the seeds' range); RTE: "
             "2 layers, against 1, 55.0 [54.0–56.0] against 53.8 [53.0–54.5], +1.2 (within the seeds' range).",
         ),
         (
-            "mixed",
+            "undecided",
             "RTE: all 2 layers, against embeddings alone, 55.0 [54.0–56.0] against 54.2 [53.5–55.0], +0.8 (within the "
             "seeds' range).",
         ),
@@ -591,8 +593,11 @@ def test_the_page_is_for_everyone(page):
     # Each picture has its numbers, and each verdict its word.
     assert len(page.all("details")) == len(pictures)
     text = " ".join(" ".join(page.texts).split())
-    assert "holds: 6, does not hold: 1, mixed: 4, not measured: 2" in text
-    assert "How a verdict is reached Two settings differ on a task if the ranges of their seeds do not overlap" in text
+    assert "holds: 6, does not hold: 1, mixed: 0, undecided: 4, not measured: 2" in text
+    assert (
+        "How a verdict is reached Two settings are compared by the difference of their mean scores over the seeds"
+        in text
+    )
 
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;"

@@ -209,13 +209,13 @@ def test_cells_and_commands(stand_ins, command, models, data_dir, tmp_path, caps
     common = ["--data_dir", str(data_dir), "--seed", "3", "--output_dir", "--save_strategy", "no"]
     common += ["--disable_tqdm", "true", "--learning_rate", "5e-4", "--use_cpu"]
     assert calls == [
-        ["--task", "rte", *common, *model, "--do_eval"],
-        ["--task", "rte", *common, *model[:2], "--lm_coef", "0", "--do_train", "--do_eval"],
-        ["--task", "rte", *common, *model[:2], "--n_transfer", "-1", "--do_train", "--do_eval"],
-        ["--task", "rte", *common, *lstm, "--do_eval"],
+        ["--task", "rte", *common, *model, "--do_eval", "--eval_predictions"],
+        ["--task", "rte", *common, *model[:2], "--lm_coef", "0", "--do_train", "--do_eval", "--eval_predictions"],
+        ["--task", "rte", *common, *model[:2], "--n_transfer", "-1", "--do_train", "--do_eval", "--eval_predictions"],
+        ["--task", "rte", *common, *lstm, "--do_eval", "--eval_predictions"],
         [
             *("--task", "story_cloze", *common, *model[:2], "--n_transfer", "1"),
-            *("--do_train", "--do_eval", "--do_predict"),
+            *("--do_train", "--do_eval", "--eval_predictions", "--do_predict"),
         ],
     ]
     assert len(set(work)) == 5 and not any(folder.exists() for folder in work)
@@ -574,6 +574,10 @@ def test_a_cell_in_earnest(command, plain_tokenizer, tmp_path, monkeypatch):
     (cell,) = finished(tmp_path / "out").values()
     assert cell["metrics"]["epoch"] == 1.0 and cell["metrics"]["train_loss"] > 0
     assert cell["scores"] == {"rte": 100 * cell["metrics"]["eval_accuracy"]}
+    labels, predictions = (cell["answers"]["validation"][name].split() for name in ("labels", "predictions"))
+    assert labels == ["0"] * 4 + ["1"] * 4
+    right = sum(label == prediction for label, prediction in zip(labels, predictions, strict=True))
+    assert right / 8 == cell["metrics"]["eval_accuracy"]
     assert not list((tmp_path / "out" / "work").iterdir())
 
 

@@ -18,9 +18,9 @@ LABELS = torch.arange(8).repeat(1000).view(8, -1).clone()
 LABELS[:, -1] = -100
 WARNING = (
     "The training loss is 2.09 at update 240 and has stopped falling. It is no better than 2.08, the entropy of "
-    "single tokens, so the model has learnt only how frequent each token is. It may stay there for long. Start again with a "
-    "longer warm-up or a smaller learning rate: this run has `warmup_steps` 40 and `learning_rate` 0.001; try 200 or "
-    "0.00025."
+    "single tokens, so the model has learnt only how frequent each token is. It may stay there for long. Start again "
+    "with a longer warm-up or a smaller learning rate: this run has `warmup_steps` 40 and `learning_rate` 0.001; try "
+    "200 or 0.00025."
 )
 
 
