@@ -95,14 +95,18 @@ SUMS = {
 }
 
 
-def interval(first: Mapping[int, np.ndarray], second: Mapping[int, np.ndarray]) -> tuple[float, float]:
-    """95 % of the resampled differences of the mean over seeds. Seeds that both have are drawn in pairs.
+def interval(
+    first: Mapping[int, np.ndarray], second: Mapping[int, np.ndarray] = MappingProxyType({})
+) -> tuple[float, float]:
+    """95 % of the resampled mean over seeds, or of its difference from a second one.
 
     Args:
-        first, second: resampled scores by seed.
+        first, second: resampled scores by seed. Seeds that both have are drawn in pairs.
     """
     generator, common = np.random.default_rng(0), sorted(set(first) & set(second))
-    if common == sorted(first) == sorted(second):
+    if not second:
+        means = _mean_of_drawn(np.stack(list(first.values())), generator)
+    elif common == sorted(first) == sorted(second):
         means = _mean_of_drawn(np.stack([first[seed] - second[seed] for seed in common]), generator)
     else:
         ours, theirs = (np.stack([scores[seed] for seed in sorted(scores)]) for scores in (first, second))

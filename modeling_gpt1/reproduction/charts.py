@@ -3,10 +3,12 @@
 Source: figure 2 of "Improving Language Understanding by Generative Pre-Training" (Radford et al. 2018).
 """
 
-from collections.abc import Mapping
+import math
+import statistics
+from collections.abc import Mapping, Sequence
 
-from .bootstrap import Scores
-from .claims import STANDARD_ERRORS, Curve, decimal, standard_error
+from .bootstrap import Scores, interval
+from .claims import STANDARD_ERRORS, Curve, compare, decimal, standard_error
 from .results import COLUMNS, METRIC_NAMES, PARTS, Cells, place_of
 from .tables import measured
 
@@ -169,3 +171,78 @@ def remark_on(cells: Cells, family: str, name: str) -> str:
     if len(scores) < 2 or len(set(scores)) > 1:
         return ""
     return f"The {FAMILIES[family]}'s score never changes, as when every answer is the same."
+
+
+# ---- Beyond the paper's figure 2
+
+
+def auxiliary_sizes(cells: Cells) -> dict:
+    """What the auxiliary objective adds, against the number of training rows."""
+    series = []
+    for key, column in COLUMNS.items():
+        sizes = sorted({cell["size"] for cell in cells.sizes if cell["task"] == column.task})
+        points, remarks = [], []
+        for size in sizes if key not in PARTS else ():
+            with_it, without = (cells.of_size(key, variant, size) for variant in ("full", "without_auxiliary"))
+            if with_it and without:
+                points.append({"x": size, **difference(with_it, without)})
+                remarks.append(compare(f"{size} rows:", with_it, without).text)
+        if points:
+            note = f"{cells.split(column)} split; {'; '.join(remarks)}"
+            series.append(
+                {
+                    "label": column.label,
+                    "panel": column.label,
+                    "dashed": False,
+                    "note": note,
+                    "remark": "",
+                    "points": points,
+                }
+            )
+    return {
+        "id": "auxiliary-sizes",
+        "title": "The auxiliary objective against the size of the training set",
+        "caption": (
+            "Score with the auxiliary objective minus the score without it, on the same rows. Bars are 95 % intervals "
+            "over rows and seeds."
+        ),
+        **{"x_label": "training rows", "y_label": "difference of scores × 100"},
+        **{"x_scale": "log", "x_names": {}, "shared_y": False},
+        "series": series,
+        "paper": "No such figure. From table 5 it concludes that larger data sets gain and smaller ones do not.",
+        "missing": None if series else "No run of the experiment auxiliary_sizes was requested and finished.",
+    }
+
+
+def difference(first: Scores, second: Scores) -> dict:
+    mean = statistics.fmean(first.values()) - statistics.fmean(second.values())
+    low, high = interval(first.resampled, second.resampled) if first.resampled and second.resampled else (None, None)
+    return {
+        name: None if value is None else round(value, 4)
+        for name, value in zip(("y", "lowest", "highest"), (mean, low, high), strict=True)
+    }
+
+
+def learning_curves(models: Sequence[Mapping]) -> dict:
+    """The held-out loss of each model over the tokens of its pre-training."""
+    series = [
+        {
+            **{"label": model["name"], "panel": "Held-out loss", "dashed": model.get("family") == "gpt1-lstm"},
+            **{"note": "e to this loss is the perplexity", "remark": ""},
+            "points": [
+                {"x": tokens, "y": round(math.log(perplexity), 4), "lowest": None, "highest": None}
+                for tokens, perplexity in model["pretraining"]["curve"]
+            ],
+        }
+        for model in models
+        if (model.get("pretraining") or {}).get("curve")
+    ]
+    return {
+        "id": "learning-curves",
+        "title": "Learning curves of pre-training",
+        "caption": "Loss on held-out text over the tokens that were read in training.",
+        **{"x_label": "tokens", "y_label": "nats per token", "x_scale": "log", "x_names": {}, "shared_y": True},
+        "series": series,
+        "paper": "No such figure. It tells a final perplexity of 18.4 for the Transformer.",
+        "missing": None if series else "No folder of a pre-training with evaluations was given.",
+    }

@@ -76,7 +76,8 @@ def finished_cells(arguments: ReproduceArguments, cells: list[Cell], store: Cell
     for content in found.values():
         if content["kind"] == "fine_tuning" and model_of(arguments, content["variant"]) is not None:
             variant = f"transfer-{content['n_transfer']}" if content["variant"] == "transfer" else content["variant"]
-            wanted.add(store.result_path(fine_tuning_cell(arguments, content["task"], variant, content["seed"])))
+            place = content["task"], variant, content["seed"], content.get("size")
+            wanted.add(store.result_path(fine_tuning_cell(arguments, *place)))
     return [content for path, content in found.items() if path in wanted], len(set(found) - wanted)
 
 
@@ -84,7 +85,7 @@ def with_parts(finished: list[dict]) -> list[dict]:
     """Adds a cell that took no time for each part of a task that a model of the whole task was scored on."""
 
     def place(cell: dict) -> tuple:
-        return cell["task"], cell["variant"], cell["n_transfer"], cell["seed"]
+        return cell["task"], cell["variant"], cell["n_transfer"], cell["seed"], cell.get("size")
 
     own = {place(cell) for cell in finished if cell["kind"] == "fine_tuning"}
     parts = [

@@ -95,7 +95,7 @@ def plan_rehearsal(arguments: ReproduceArguments) -> Iterator[Rehearsed]:
         )
     ):
         name, variant = cell.facts["task"], cell.facts["variant"]
-        measure = partial(measure_fine_tuning, arguments, name, model_of(arguments, variant))
+        measure = partial(measure_fine_tuning, arguments, name, model_of(arguments, variant), cell.facts.get("size"))
         absent = why_absent(name, arguments.data_dir, for_training=True)
         yield Rehearsed(with_measures(cell, measure), len(arguments.seeds), absent)
     if "zero_shot" in arguments.experiments:
@@ -163,7 +163,13 @@ def run_measured(
 
 
 def measure_fine_tuning(
-    arguments: ReproduceArguments, name: str, model: str, result: dict, work: Path, seconds: float
+    arguments: ReproduceArguments,
+    name: str,
+    model: str,
+    size: int | None,
+    result: dict,
+    work: Path,
+    seconds: float,
 ) -> dict:
     """What the whole run of a task would take, from one of a few updates and rows.
 
@@ -173,7 +179,7 @@ def measure_fine_tuning(
     settings = yaml.safe_load((work / "model" / "run.yaml").read_text(encoding="utf-8"))
     history = json.loads((work / "model" / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
     logs = [record for record in history if "loss" in record]
-    num_rows = count_rows(name, arguments.data_dir, task_of(name).train_split, given.get("max_train_samples"))
+    num_rows = count_rows(name, arguments.data_dir, task_of(name).train_split, size or given.get("max_train_samples"))
     updates_per_pass = logs[-1]["step"] / logs[-1]["epoch"]
     tokens_per_update = (
         num_rows / updates_per_pass * tokens_per_row(name, arguments.data_dir, model, settings["max_length"])
@@ -258,7 +264,9 @@ def describe(rehearsed: Rehearsed, store: CellStore, failures: dict[str, str]) -
     result = store.read(cell) if rehearsed.absent is None else None
     reason = rehearsed.absent or failures.get(cell.key)
     status = "not at hand" if rehearsed.absent else "failed" if reason else "not run" if result is None else "ran"
-    facts = {name: cell.facts[name] for name in ("kind", "task", "variant", "n_transfer") if name in cell.facts}
+    facts = {
+        name: cell.facts[name] for name in ("kind", "task", "variant", "n_transfer", "size") if name in cell.facts
+    }
     line = {"name": cell.name, **facts, "status": status, "reason": reason, "runs": rehearsed.runs}
     if result is None:
         return line

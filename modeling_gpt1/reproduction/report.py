@@ -6,10 +6,26 @@ Source: "Improving Language Understanding by Generative Pre-Training" (Radford e
 from collections.abc import Mapping, Sequence
 from datetime import date as calendar_date
 
-from .charts import ZERO_SHOT_NAMES, figure_2_left, figure_2_right, transfer_curves, zero_shot_curves
-from .claims import RULES, ablation_claims, transfer_claims, zero_shot_claims
+from .charts import (
+    ZERO_SHOT_NAMES,
+    auxiliary_sizes,
+    difference,
+    figure_2_left,
+    figure_2_right,
+    learning_curves,
+    transfer_curves,
+    zero_shot_curves,
+)
+from .claims import RULES, Table5, ablation_claims, signed, transfer_claims, zero_shot_claims
 from .results import Cells
 from .tables import TABLES_OF_RESULTS, gather_table_5, table_5, table_of_results
+
+# What the full method is compared with in table 5.
+GAINS = {
+    "without_pretraining": "points by pre-training",
+    "without_auxiliary": "points by the auxiliary objective",
+    "lstm": "points by the Transformer in an LSTM's place",
+}
 
 
 def build_report(
@@ -42,38 +58,77 @@ def build_report(
     num_layers = models[0]["config"].get("num_hidden_layers", 12) if models else 12
     ablations = gather_table_5(found)
     transfer, zero_shot = transfer_curves(found, num_layers), zero_shot_curves(found)
+    claims = [
+        *ablation_claims(ablations),
+        *transfer_claims(transfer, num_layers),
+        *zero_shot_claims(
+            {ZERO_SHOT_NAMES.get(name, name): curve for name, curve in zero_shot.get("gpt1", {}).items()},
+            {ZERO_SHOT_NAMES.get(name, name): curve for name, curve in zero_shot.get("gpt1-lstm", {}).items()},
+        ),
+    ]
     return {
         "title": title,
         "date": date or calendar_date.today().isoformat(),
         "environment": dict(environment or {}),
         "models": [dict(model) for model in models],
         "settings": {
-            "seeds": sorted({cell["seed"] for cell in found.fine_tuning}),
+            "seeds": sorted({cell["seed"] for cell in (*found.fine_tuning, *found.sizes)}),
             "fine_tuning": found.common,
         },
         "commands": list(commands),
+        "headline": headline(ablations, models, claims),
         "measured": what_was_measured(found),
         "tables": [*(table_of_results(found, table) for table in TABLES_OF_RESULTS), table_5(found, ablations)],
-        "figures": [figure_2_left(found, transfer), figure_2_right(found, zero_shot)],
-        "rules": list(RULES),
-        "claims": [
-            *ablation_claims(ablations),
-            *transfer_claims(transfer, num_layers),
-            *zero_shot_claims(
-                {ZERO_SHOT_NAMES.get(name, name): curve for name, curve in zero_shot.get("gpt1", {}).items()},
-                {ZERO_SHOT_NAMES.get(name, name): curve for name, curve in zero_shot.get("gpt1-lstm", {}).items()},
-            ),
+        "figures": [
+            figure_2_left(found, transfer),
+            figure_2_right(found, zero_shot),
+            auxiliary_sizes(found),
+            learning_curves(models),
         ],
+        "rules": list(RULES),
+        "claims": claims,
     }
 
 
+def headline(table: Table5, models: Sequence[Mapping], claims: Sequence[Mapping]) -> list[dict]:
+    """The report in a few numbers: `value`, `label` and `note` of each."""
+    tasks = ", ".join(table.labels[column] for column in table.averaged)
+    found = []
+    for row, label in GAINS.items():
+        if table.averages.get("full") and table.averages.get(row):
+            gain = difference(table.averages["full"], table.averages[row])
+            ends = (
+                ""
+                if gain["lowest"] is None
+                else f"95 % interval {signed(gain['lowest'])} to {signed(gain['highest'])}; "
+            )
+            found.append({"value": signed(gain["y"]), "label": label, "note": f"{ends}average of {tasks}"})
+    for model in models:
+        perplexity = (model.get("pretraining") or {}).get("perplexity")
+        if perplexity is not None:
+            tokens = model["pretraining"].get("tokens")
+            note = "" if tokens is None else f"after {tokens / 1e6:,.1f} M tokens"
+            found.append(
+                {"value": f"{perplexity:.1f}", "label": f"held-out perplexity, {model['name']}", "note": note}
+            )
+    holding = sum(claim["verdict"] == "holds" for claim in claims)
+    return [
+        *found,
+        {"value": f"{holding} of {len(claims)}", "label": "claims of the paper hold at this size", "note": ""},
+    ]
+
+
 def what_was_measured(cells: Cells) -> dict:
+    runs = [*cells.fine_tuning, *cells.sizes]
     return {
         # A part of a task that was scored by the run of the whole task took no time of its own.
-        "fine_tuning_runs": sum(cell["seconds"] > 0 for cell in cells.fine_tuning),
-        "fine_tuning_seconds": round(sum(cell["seconds"] for cell in cells.fine_tuning)),
-        "tasks": sorted({cell["task"] for cell in cells.fine_tuning}),
+        "fine_tuning_runs": sum(cell["seconds"] > 0 for cell in runs),
+        "fine_tuning_seconds": round(sum(cell["seconds"] for cell in runs)),
+        "fine_tuning_processor_seconds": round(
+            sum(cell.get("processor_seconds", 0) for cell in runs if cell["seconds"] > 0)
+        ),
+        "tasks": sorted({cell["task"] for cell in runs}),
         "zero_shot_checkpoints": len(cells.zero_shot),
         "zero_shot_tasks": sorted({name for cell in cells.zero_shot for name in cell["tasks"]}),
-        "unfinished": len(cells.unfinished) + len(cells.unfinished_zero_shot),
+        "unfinished": sum(map(len, (cells.unfinished, cells.unfinished_sizes, cells.unfinished_zero_shot))),
     }

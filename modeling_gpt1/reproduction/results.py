@@ -88,11 +88,15 @@ class Cells:
     """
 
     def __init__(self, cells: Sequence[Mapping], unfinished: Sequence[Mapping] = ()):
-        self.fine_tuning = [cell for cell in cells if cell["kind"] == "fine_tuning"]
+        fine_tuning = [cell for cell in cells if cell["kind"] == "fine_tuning"]
+        self.fine_tuning = [cell for cell in fine_tuning if "size" not in cell]
+        self.sizes = [cell for cell in fine_tuning if "size" in cell]
         self.zero_shot = [cell for cell in cells if cell["kind"] == "zero_shot"]
-        self.unfinished = [cell for cell in unfinished if cell.get("kind") != "zero_shot"]
+        self.unfinished = [cell for cell in unfinished if cell.get("kind") != "zero_shot" and "size" not in cell]
+        self.unfinished_sizes = [cell for cell in unfinished if "size" in cell]
         self.unfinished_zero_shot = [cell for cell in unfinished if cell.get("kind") == "zero_shot"]
         check_no_twins(self.fine_tuning, lambda cell: (cell["task"], place_of(cell), cell["seed"]))
+        check_no_twins(self.sizes, lambda cell: (cell["task"], place_of(cell), cell["size"], cell["seed"]))
         check_no_twins(self.zero_shot, lambda cell: (cell["family"], cell["model"], cell["step"]))
         self.common = common_settings([cell["settings"] for cell in self.fine_tuning])
 
@@ -103,7 +107,7 @@ class Cells:
 
     def split(self, column: Column) -> str:
         """The split that a task is scored on: "test" if every run has test scores, else "validation"."""
-        runs = [cell["metrics"] for cell in self.fine_tuning if cell["task"] == column.task]
+        runs = [cell["metrics"] for cell in (*self.fine_tuning, *self.sizes) if cell["task"] == column.task]
         return "test" if all(key in run for run in runs for key in column.metric_keys("test")) else "validation"
 
     def scores(self, key: str, place: str | int) -> Scores:
@@ -123,11 +127,19 @@ class Cells:
                     )
         return Scores(found, resampled if len(resampled) == len(found) else None)
 
+    def of_size(self, key: str, variant: str, size: int) -> Scores:
+        """The scores of a variant trained on that many rows."""
+        column = COLUMNS[key]
+        place = (column.task, variant, size)
+        return self.scores_of(
+            [cell for cell in self.sizes if (cell["task"], cell["variant"], cell["size"]) == place], column
+        )
+
     def baselines(self, key: str) -> dict[str, float] | None:
         """What guessing and always the same answer score × 100 on a column's rows, or None if these are unknown."""
         column = COLUMNS[key]
         task, splits = get_task(column.task), column.splits(self.split(column))
-        for cell in self.fine_tuning:
+        for cell in (*self.fine_tuning, *self.sizes):
             if cell["task"] == column.task and (answers := answers_of(cell, splits)):
                 labels = [rows["labels"] for rows in answers]
                 num_answers = len(task.label_names) or len(set(labels[0].split()))

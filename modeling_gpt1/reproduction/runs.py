@@ -18,20 +18,29 @@ PARTS = {"race": {"race-m": "race-middle", "race-h": "race-high"}}
 def fine_tune(
     arguments: ReproduceArguments,
     task: str,
+    given: list[str],
     model: list[str],
     seed: int,
     run: Callable[[list[str]], None],
     work: Path,
 ) -> dict:
-    """Trains and evaluates in the folder `work`. Returns the metrics, and the scores × 100 by the paper's column."""
+    """Trains and evaluates in the folder `work`.
+
+    Args:
+        given: arguments of `gpt1 finetune` as the user gave them.
+        model: arguments for the model and the variant, which override those.
+
+    Returns:
+        The metrics, the answers to each row, and the scores × 100 by the paper's column.
+    """
     check_can_be_scored(task, arguments.data_dir)
-    result = finetune(arguments, task, [*model, "--do_train"], seed, run, work / "model")
+    result = finetune(arguments, task, [*given, *model, "--do_train"], seed, run, work / "model")
     scores = scores_of(task, result["metrics"])
     for column, part in PARTS.get(task, {}).items():
         if not has_files(part, arguments.data_dir):
             result.setdefault("parts", {})[part] = {}
             continue
-        trained = ["--model", str(work / "model")]
+        trained = [*given, "--model", str(work / "model")]
         of_part = finetune(arguments, part, trained, seed, run, work / part)
         result.setdefault("parts", {})[part] = of_part["metrics"]
         scores[column] = scores_of(part, of_part["metrics"])[part]
@@ -47,7 +56,7 @@ def finetune(
         [
             *(*COMMAND, "finetune", "--task", task, *data, "--seed", str(seed)),
             *("--output_dir", str(output_dir), "--save_strategy", "no", "--disable_tqdm", "true"),
-            *(*arguments.finetune_arguments, *flags, *uses),
+            *(*flags, *uses),
         ]
     )
     metrics = json.loads((output_dir / "all_results.json").read_text(encoding="utf-8"))

@@ -6,7 +6,7 @@ Source: "Improving Language Understanding by Generative Pre-Training" (Radford e
 import statistics
 from collections.abc import Mapping, Sequence
 
-from .bootstrap import Scores, average
+from .bootstrap import Scores, average, interval
 from .claims import Table5
 from .published import BEST_BEFORE, PUBLISHED, STORY_CLOZE_RELEASED_MEDIAN
 from .results import COLUMNS, METRIC_NAMES, PARTS, Cells
@@ -37,12 +37,15 @@ def measured(scores: Scores) -> dict | None:
     if not scores:
         return None
     values = scores.values()
-    return {
+    found = {
         "median": round(statistics.median(values), 4),
         "lowest": round(min(values), 4),
         "highest": round(max(values), 4),
         "seeds": sorted(scores),
     }
+    if scores.resampled:
+        found["interval"] = [round(end, 4) for end in interval(scores.resampled)]
+    return found
 
 
 def cell_of(cells: Cells, table: str, row: str, key: str) -> dict:
@@ -63,10 +66,19 @@ def cell_of(cells: Cells, table: str, row: str, key: str) -> dict:
     return {"paper": paper, "measured": values, "settings": settings, "missing": missing or None}
 
 
-def describe_column(key: str) -> dict:
+def describe_column(cells: Cells, key: str) -> dict:
     if key == "glue":
-        return {"key": key, "label": "GLUE", "metric": "the benchmark's average"}
-    return {"key": key, "label": COLUMNS[key].label, "metric": METRIC_NAMES[COLUMNS[key].metric]}
+        return {"key": key, "label": "GLUE", "metric": "the benchmark's average", "baselines": None}
+    column = COLUMNS[key]
+    named = {"key": key, "label": column.label, "metric": METRIC_NAMES[column.metric]}
+    return {**named, "baselines": cells.baselines(key)}
+
+
+def average_baselines(cells: Cells, keys: Sequence[str]) -> dict[str, float] | None:
+    found = [cells.baselines(key) for key in keys]
+    if not found or None in found:
+        return None
+    return {name: statistics.fmean(of_task[name] for of_task in found) for name in ("chance", "majority")}
 
 
 def table_of_results(cells: Cells, table: str) -> dict:
@@ -88,7 +100,7 @@ def table_of_results(cells: Cells, table: str) -> dict:
         "title": title,
         "caption": "Scores × 100. The paper's figures, and the earlier ones that it prints, are on the test sets."
         + (f" {RELEASED_MEDIAN}" if table == "table-3" else ""),
-        "columns": [describe_column(key) for key in keys],
+        "columns": [describe_column(cells, key) for key in keys],
         "rows": rows,
     }
 
@@ -139,10 +151,14 @@ def table_5(cells: Cells, table: Table5) -> dict:
         of_row = {key: cell_of(cells, "table-5", row, key) for key in keys}
         rows.append({"key": row, "label": label, "cells": {**average_cells(table, row), **of_row}})
     every = set(table.averaged) == set(ABLATION_COLUMNS)
-    columns = [{"key": "average", "label": "Average", "metric": "of the paper's eight tasks"}]
-    if not every:
+    baselines = average_baselines(cells, table.averaged)
+    columns = [{"key": "average", "label": "Average", "metric": "of the paper's eight tasks", "baselines": None}]
+    if every:
+        columns[0]["baselines"] = baselines
+    else:
         names = ", ".join(table.labels[key] for key in table.averaged) or "no task"
-        columns.append({"key": "average-common", "label": "Average", "metric": f"of {names}"})
+        common = {"key": "average-common", "label": "Average", "metric": f"of {names}"}
+        columns.append({**common, "baselines": baselines})
     return {
         "id": "table-5",
         "title": "Table 5: ablations",
@@ -151,7 +167,7 @@ def table_5(cells: Cells, table: Table5) -> dict:
             "every measured row has; there the paper's figure is the mean of its own figures for them. Averages are "
             "taken seed by seed. Tasks that are not in the paper's table come last and count in no average."
         ),
-        "columns": [*columns, *(describe_column(key) for key in keys)],
+        "columns": [*columns, *(describe_column(cells, key) for key in keys)],
         "rows": rows,
     }
 

@@ -157,6 +157,21 @@ def test_a_part_of_the_experiments(command):
     assert every == [f"{task}-full-seed1" for task in PAPER_TASKS] and len(every) == 12
 
 
+def test_sizes_of_the_training_set(command):
+    """Pairs of cells with the auxiliary objective and without it, for the sizes that the files have."""
+    sizes = ["--experiments", "auxiliary_sizes", "--auxiliary_tasks", "RTE", "--auxiliary_sizes", "4", "8", "16"]
+    arguments = command(*sizes, "--seeds", "7")
+    assert names_of(arguments) == [
+        "rte-full-4-rows-seed7",
+        "rte-without_auxiliary-4-rows-seed7",
+        "rte-full-8-rows-seed7",
+        "rte-without_auxiliary-8-rows-seed7",
+    ]
+    with_it, without, *_ = plan(reproduce_command.parse_arguments(arguments)[0])
+    assert (with_it.facts["size"], with_it.facts["settings"]["max_train_samples"]) == (4, "4")
+    assert (with_it.facts["lm_coef"], without.facts["lm_coef"]) == (None, 0.0)
+
+
 def keys_of(arguments: list[str]) -> set[str]:
     return {cell.key for cell in plan(reproduce_command.parse_arguments(arguments)[0])}
 
@@ -239,13 +254,54 @@ def test_cells_and_commands(stand_ins, command, models, data_dir, tmp_path, caps
         ("transfer", 1, None, fingerprints[0]),
     ]
     cell = cells["rte-full-seed3"]
-    assert cell.pop("seconds") < 60 and cell.pop("metrics")["eval_accuracy"] == 0.53
+    assert (
+        cell.pop("seconds") < 60
+        and cell.pop("processor_seconds") < 60
+        and cell.pop("metrics")["eval_accuracy"] == 0.53
+    )
     files = {"test.jsonl": 632, "train.jsonl": 624, "validation.jsonl": 624}
     assert cell == {
         **{"kind": "fine_tuning", "task": "rte", "variant": "full", "n_transfer": None, "lm_coef": None, "seed": 3},
         **{"settings": {"learning_rate": "5e-4", "use_cpu": True}, "model_fingerprint": fingerprints[0]},
         **{"data": files, "model": "GPT-1 (2 layers, 16 wide)", "scores": {"rte": 53.0}},
     }
+
+
+def test_sizes_are_reported_beside_the_tables(stand_ins, command, tmp_path):
+    sizes = ["--auxiliary_tasks", "rte", "--auxiliary_sizes", "4", "--tasks", "rte", "--seeds", "1", "2"]
+    assert reproduce(command("--experiments", "auxiliary_sizes", "fine_tuning", *sizes)) == 0
+    limits = [call[call.index("--max_train_samples") + 1] for call in stand_ins() if "--max_train_samples" in call]
+    assert limits == ["4"] * 4
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    (series,) = report["figures"][2]["series"]
+    assert series["points"] == [{"x": 4, "y": -10.0, "lowest": None, "highest": None}]
+    assert report["tables"][0]["rows"][0]["cells"]["rte"]["measured"]["seeds"] == [1, 2]
+    assert report["measured"]["fine_tuning_runs"] == 6
+
+
+def test_the_lstm_has_arguments_of_its_own(stand_ins, command, models, tmp_path):
+    words = ["--lstm_model", str(models[1]), "--experiments", "ablations", "--tasks", "rte", "--seeds", "1"]
+    arguments = command(*words, "--variants", "full", "lstm", finetune=("--use_cpu", "--learning_rate", "5e-4"))
+    before = keys_of(arguments)
+    assert reproduce([*arguments, "--lstm_finetune_arguments", "--learning_rate", "2e-3"]) == 0
+    rates = [[call[at + 1] for at, word in enumerate(call) if word == "--learning_rate"] for call in stand_ins()]
+    assert rates == [["5e-4"], ["5e-4", "2e-3"]]  # the last one counts
+    cells = finished(tmp_path / "out")
+    assert [cells[f"rte-{variant}-seed1"]["settings"] for variant in ("full", "lstm")] == [
+        {"use_cpu": True, "learning_rate": rate} for rate in ("5e-4", "2e-3")
+    ]
+    assert len(before & {path.stem for path in (tmp_path / "out" / "cells").iterdir()}) == 1
+    rows = json.loads((tmp_path / "out" / "report.json").read_text())["tables"][3]["rows"]
+    assert [rows[at]["cells"]["rte"]["settings"] for at in (0, 3)] == [
+        "validation; learning_rate 5e-4",
+        "validation; learning_rate 2e-3",
+    ]
+    with pytest.raises(ValueError) as error:
+        reproduce([*arguments, "--lstm_finetune_arguments", "--seed", "2"])
+    assert str(error.value) == (
+        "--lstm_finetune_arguments has --seed, which `gpt1 reproduce` sets for each cell. Leave it out; `gpt1 "
+        "reproduce --help` explains how tasks, models, data and seeds are chosen."
+    )
 
 
 def test_the_weight_of_the_auxiliary_objective_is_told(stand_ins, command, tmp_path):
@@ -404,7 +460,9 @@ def test_zero_shot_of_every_checkpoint(stand_ins, command, models, tmp_path, cap
         (20, 0.3),
         (100, 0.3),
     ]
-    assert report["models"][0]["pretraining"] == {"tokens": 6400, "updates": 100, "perplexity": None}
+    assert report["models"][0]["pretraining"] == {
+        **{"tokens": 6400, "updates": 100, "perplexity": None, "processor_hours": None, "curve": []},
+    }
     of_one = describe_model(str(run / "checkpoint-20"), str(run))
     assert of_one["pretraining"]["updates"] == 20  # and not of the whole run
 
@@ -597,7 +655,8 @@ def test_the_command_ends_with_a_status(stand_ins, command, tmp_path):
 REFUSALS = {
     "experiment": (
         ["--experiments", "figure_3"],
-        "--experiments has 'figure_3'. Known experiments: fine_tuning, ablations, layer_transfer, zero_shot.",
+        "--experiments has 'figure_3'. Known experiments: fine_tuning, ablations, layer_transfer, zero_shot, "
+        "auxiliary_sizes.",
     ),
     "variant": (
         ["--variants", "full", "half"],
