@@ -26,8 +26,10 @@ Everything after `--finetune_arguments` goes to `gpt1 finetune`, whose defaults 
     zero_shot       figure 2, right: `gpt1 zero-shot` on every checkpoint of --checkpoints and --lstm_checkpoints, or
                     on the model itself
 
-    auxiliary_sizes with the auxiliary objective and without it, on --auxiliary_sizes training rows of each of
-                    --auxiliary_tasks; not run by default, since the paper has no such experiment
+Two more, which are not the paper's and not run by default:
+
+    auxiliary_sizes   with and without the auxiliary objective, on --auxiliary_sizes training rows of --auxiliary_tasks
+    loss_by_position  the loss of both models after 1, 2, 4, … tokens of --validation_files
 
 A run of a task with a seed is one cell, kept in <output_dir>/cells; what is finished is never run again, experiments
 share what they have in common, and cells of other settings stay apart. So the same command goes on where a run

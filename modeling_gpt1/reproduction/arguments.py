@@ -9,7 +9,7 @@ from tokenization import get_task
 from ..inference.heuristics import get_heuristic
 
 PAPER_EXPERIMENTS = ("fine_tuning", "ablations", "layer_transfer", "zero_shot")
-EXPERIMENTS = (*PAPER_EXPERIMENTS, "auxiliary_sizes")
+EXPERIMENTS = (*PAPER_EXPERIMENTS, "auxiliary_sizes", "loss_by_position")
 # Columns of table 5, and the flags that `gpt1 finetune` gets for each.
 VARIANTS: dict[str, list[str]] = {
     "full": [],
@@ -60,6 +60,10 @@ class ReproduceArguments:
     auxiliary_sizes: list[int] = HfArg(
         default_factory=lambda: [500, 2000, 10_000], help="Numbers of training rows for auxiliary_sizes."
     )
+    validation_files: list[str] = HfArg(
+        default_factory=list, help="Held-out text for loss_by_position: files, folders or patterns."
+    )
+    num_blocks: int = HfArg(default=256, help="Evenly spaced blocks of that text for loss_by_position.")
     seeds: list[int] = HfArg(default_factory=lambda: [1, 2, 3], help="Seeds of the fine-tuning runs.")
     zero_shot_tasks: list[str] = HfArg(
         default_factory=lambda: ["cola", "sst2", "race", "story_cloze", "dpr"], help="Tasks for zero_shot."
@@ -94,6 +98,11 @@ class ReproduceArguments:
             self.variants = [name for name in VARIANTS if name != "lstm" or self.lstm_model is not None]
         if "lstm" in self.variants and self.lstm_model is None:
             raise ValueError("The variant lstm needs a model. Pass --lstm_model, or leave lstm out of --variants.")
+        if "loss_by_position" in self.experiments and not self.validation_files:
+            raise ValueError(
+                "The experiment loss_by_position needs held-out text. Pass --validation_files, or leave it out of "
+                "--experiments."
+            )
         if self.model is None and self._needs_model:
             raise ValueError("No model was given. Pass a pre-trained Transformer as --model: a folder or a hub id.")
 
@@ -106,7 +115,7 @@ class ReproduceArguments:
 
     @property
     def _needs_model(self) -> bool:
-        if {"fine_tuning", "layer_transfer", "auxiliary_sizes"} & set(self.experiments):
+        if {"fine_tuning", "layer_transfer", "auxiliary_sizes", "loss_by_position"} & set(self.experiments):
             return True
         if "ablations" in self.experiments and set(self.variants) != {"lstm"}:
             return True

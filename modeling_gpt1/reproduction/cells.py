@@ -176,6 +176,9 @@ def run_unless_finished(cell: Cell, store: CellStore, failures: dict[str, str]) 
 
 
 def describe_result(result: dict) -> str:
+    if "ranges" in result:
+        first, *_, last = result["ranges"]
+        return f"loss {first['loss']:.2f} to {last['loss']:.2f}"
     scores = result.get("scores") or {
         name: of_task[of_task["metric"]] * 100 for name, of_task in result.get("tasks", {}).items()
     }

@@ -246,3 +246,38 @@ def learning_curves(models: Sequence[Mapping]) -> dict:
         "paper": "No such figure. It tells a final perplexity of 18.4 for the Transformer.",
         "missing": None if series else "No folder of a pre-training with evaluations was given.",
     }
+
+
+def loss_by_position(cells: Cells) -> dict:
+    """The held-out loss of each model by the number of tokens that it has read."""
+    series = [
+        {
+            **{"label": FAMILIES[cell["family"]], "panel": "Held-out loss", "dashed": cell["family"] == "gpt1-lstm"},
+            **{"note": f"{cell['num_blocks']} blocks; bars are two standard errors", "remark": ""},
+            "points": [
+                {"x": part["first"], "y": round(part["loss"], 4), **error_bar(part["loss"], part["error"])}
+                for part in cell["ranges"]
+            ],
+        }
+        for cell in cells.positions
+    ]
+    reasons = "; ".join(f"{FAMILIES[cell['family']]}: {cell['reason']}" for cell in cells.unfinished_positions)
+    return {
+        "id": "loss-by-position",
+        "title": "Loss by the number of tokens read",
+        "caption": (
+            "Mean loss of the next token after 1 token, 2 to 3, 4 to 7, and so on: how much a model gains from a "
+            f"longer context.{f' Missing: {reasons}.' if reasons else ''}"
+        ),
+        **{"x_label": "tokens read, at least", "y_label": "nats per token"},
+        **{"x_scale": "log", "x_names": {}, "shared_y": True},
+        "series": series,
+        "paper": "No such figure. It gives the Transformer's structured memory as the reason for its lead.",
+        "missing": None if series else "No run of the experiment loss_by_position was requested and finished.",
+    }
+
+
+def error_bar(value: float, error: float | None) -> dict:
+    if error is None:
+        return {"lowest": None, "highest": None}
+    return {"lowest": round(value - 2 * error, 4), "highest": round(value + 2 * error, 4)}

@@ -10,7 +10,7 @@ from .arguments import ReproduceArguments
 from .cells import Cell, CellStore, make_folder, run_cells, write_json
 from .models import describe_model, environment
 from .page import page
-from .plan import check_families, fine_tuning_cell, model_of, plan, zero_shot_cells
+from .plan import WITHOUT_SEEDS, check_families, fine_tuning_cell, model_of, plan
 from .report import build_report
 
 
@@ -72,7 +72,8 @@ def write_reports(
 def finished_cells(arguments: ReproduceArguments, cells: list[Cell], store: CellStore) -> tuple[list[dict], int]:
     """The finished cells with these settings, from any command, and the number of other cells in the folder."""
     found = store.read_all()
-    wanted = {store.result_path(cell) for cell in (*cells, *zero_shot_cells(arguments))}
+    others = [cell for cells_of in WITHOUT_SEEDS.values() for cell in cells_of(arguments)]
+    wanted = {store.result_path(cell) for cell in (*cells, *others)}
     for content in found.values():
         if content["kind"] == "fine_tuning" and model_of(arguments, content["variant"]) is not None:
             variant = f"transfer-{content['n_transfer']}" if content["variant"] == "transfer" else content["variant"]

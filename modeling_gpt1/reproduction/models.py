@@ -1,6 +1,7 @@
 """The models, data and machine of the experiments: their fingerprints, and their description in the report."""
 
 import dataclasses
+import glob
 import hashlib
 import json
 import os
@@ -71,6 +72,16 @@ def data_fingerprint(data_dir: str | None, folders: tuple[str, ...]) -> dict[str
     candidates = [*(Path(data_dir, folder) for folder in folders), Path(data_dir)]
     folder = next((path for path in candidates if path.is_dir()), Path(data_dir))
     return {path.name: path.stat().st_size for path in sorted(folder.glob("*")) if path.is_file()}
+
+
+@cache
+def text_fingerprint(sources: tuple[str, ...]) -> dict[str, int]:
+    """Name and size of each file of a text. Contents are not read."""
+    found: set[Path] = set()
+    for source in sources:
+        path = Path(source)
+        found |= set(path.rglob("*") if path.is_dir() else map(Path, glob.glob(source, recursive=True)))
+    return {path.name: path.stat().st_size for path in sorted(found) if path.is_file()}
 
 
 # ---- What the report says

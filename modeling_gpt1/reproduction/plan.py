@@ -12,8 +12,8 @@ from ..training.transfer import check_n_transfer
 from .arguments import VARIANTS, ReproduceArguments, as_settings
 from .cells import Cell
 from .claims import TRAINING_ROWS
-from .models import data_fingerprint, family, load_config, model_fingerprint, model_name
-from .runs import ask_zero_shot, fine_tune
+from .models import data_fingerprint, family, load_config, model_fingerprint, model_name, text_fingerprint
+from .runs import ask_zero_shot, fine_tune, measure_positions
 
 
 def check_families(arguments: ReproduceArguments) -> None:
@@ -35,8 +35,8 @@ def plan(arguments: ReproduceArguments) -> list[Cell]:
     cells = []
     for seed in arguments.seeds:
         for experiment in arguments.experiments:
-            if experiment == "zero_shot":
-                cells += zero_shot_cells(arguments) if seed == arguments.seeds[0] else []
+            if experiment in WITHOUT_SEEDS:
+                cells += WITHOUT_SEEDS[experiment](arguments) if seed == arguments.seeds[0] else []
             elif experiment == "auxiliary_sizes":
                 cells += [fine_tuning_cell(arguments, *of, seed, size) for *of, size in auxiliary_runs(arguments)]
             else:
@@ -170,3 +170,27 @@ def zero_shot_cell(
     place = "final" if step is None else f"checkpoint-{step}"
     about = {"model": model_name(model), "family": family(model)}
     return Cell(f"zero-shot-{family(model)}-{place}", facts, about, run)
+
+
+def position_cells(arguments: ReproduceArguments) -> list[Cell]:
+    """One cell for each model, on blocks of one length, if there is held-out text."""
+    models = [model for model in (arguments.model, arguments.lstm_model) if model is not None]
+    if not arguments.validation_files:
+        return []
+    length = min(load_config(model).max_position_embeddings for model in models)
+    cells = []
+    for model in models:
+        facts = {
+            "kind": "positions",
+            "settings": {"num_blocks": arguments.num_blocks, "block_length": length},
+            "model_fingerprint": model_fingerprint(model),
+            "data": text_fingerprint(tuple(arguments.validation_files)),
+        }
+        about = {"model": model_name(model), "family": family(model)}
+        run = partial(measure_positions, arguments, model, length)
+        cells.append(Cell(f"positions-{family(model)}", facts, about, run))
+    return cells
+
+
+# Experiments on the models as they are.
+WITHOUT_SEEDS = {"zero_shot": zero_shot_cells, "loss_by_position": position_cells}

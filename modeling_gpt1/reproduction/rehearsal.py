@@ -25,7 +25,7 @@ from .arguments import ReproduceArguments, as_settings
 from .cells import Cell, CellStore, make_folder, run_cells, write_json
 from .models import environment
 from .page import page
-from .plan import check_families, model_of, plan, zero_shot_cells
+from .plan import WITHOUT_SEEDS, check_families, model_of, plan, zero_shot_cells
 from .report import build_report
 
 REHEARSAL = "rehearsal"  # its folder in the output folder
@@ -85,7 +85,7 @@ def plan_rehearsal(arguments: ReproduceArguments) -> Iterator[Rehearsed]:
     updates, rows = str(arguments.rehearse), str(arguments.rehearse_rows)
     short = ["--max_steps", updates, "--logging_steps", "1", "--include_num_input_tokens_seen", "non_padding"]
     short += ["--max_eval_samples", rows, "--max_predict_samples", rows]
-    others = [name for name in arguments.experiments if name != "zero_shot"]
+    others = [name for name in arguments.experiments if name not in WITHOUT_SEEDS]
     for cell in plan(
         replace(
             arguments,

@@ -13,6 +13,7 @@ from .charts import (
     figure_2_left,
     figure_2_right,
     learning_curves,
+    loss_by_position,
     transfer_curves,
     zero_shot_curves,
 )
@@ -84,6 +85,7 @@ def build_report(
             figure_2_right(found, zero_shot),
             auxiliary_sizes(found),
             learning_curves(models),
+            loss_by_position(found),
         ],
         "rules": list(RULES),
         "claims": claims,
@@ -130,5 +132,10 @@ def what_was_measured(cells: Cells) -> dict:
         "tasks": sorted({cell["task"] for cell in runs}),
         "zero_shot_checkpoints": len(cells.zero_shot),
         "zero_shot_tasks": sorted({name for cell in cells.zero_shot for name in cell["tasks"]}),
-        "unfinished": sum(map(len, (cells.unfinished, cells.unfinished_sizes, cells.unfinished_zero_shot))),
+        "unfinished": sum(
+            map(
+                len,
+                (cells.unfinished, cells.unfinished_sizes, cells.unfinished_zero_shot, cells.unfinished_positions),
+            )
+        ),
     }

@@ -92,7 +92,10 @@ class Cells:
         self.fine_tuning = [cell for cell in fine_tuning if "size" not in cell]
         self.sizes = [cell for cell in fine_tuning if "size" in cell]
         self.zero_shot = [cell for cell in cells if cell["kind"] == "zero_shot"]
-        self.unfinished = [cell for cell in unfinished if cell.get("kind") != "zero_shot" and "size" not in cell]
+        self.positions = [cell for cell in cells if cell["kind"] == "positions"]
+        self.unfinished_positions = [cell for cell in unfinished if cell.get("kind") == "positions"]
+        kinds = ("zero_shot", "positions")
+        self.unfinished = [cell for cell in unfinished if cell.get("kind") not in kinds and "size" not in cell]
         self.unfinished_sizes = [cell for cell in unfinished if "size" in cell]
         self.unfinished_zero_shot = [cell for cell in unfinished if cell.get("kind") == "zero_shot"]
         check_no_twins(self.fine_tuning, lambda cell: (cell["task"], place_of(cell), cell["seed"]))

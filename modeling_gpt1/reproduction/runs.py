@@ -163,3 +163,13 @@ def ask_zero_shot(
         ]
     )
     return {"tasks": json.loads(output.read_text(encoding="utf-8"))["results"][0]["tasks"]}
+
+
+def measure_positions(
+    arguments: ReproduceArguments, model: str, length: int, run: Callable[[list[str]], None], work: Path
+) -> dict:
+    """Runs `positions.py`. Returns the losses by the number of tokens read."""
+    output = work / "positions.json"
+    module = [sys.executable, "-m", "modeling_gpt1.reproduction.positions"]
+    run([*module, model, str(output), str(length), str(arguments.num_blocks), *arguments.validation_files])
+    return json.loads(output.read_text(encoding="utf-8"))

@@ -533,6 +533,7 @@ def test_nothing_finished():
         "No evaluation of a pre-training checkpoint was requested and finished.",
         "No run of the experiment auxiliary_sizes was requested and finished.",
         "No folder of a pre-training with evaluations was given.",
+        "No run of the experiment loss_by_position was requested and finished.",
     ]
     assert "Left empty: No evaluation of a pre-training checkpoint was requested" in look.page(empty)
 

@@ -656,7 +656,7 @@ REFUSALS = {
     "experiment": (
         ["--experiments", "figure_3"],
         "--experiments has 'figure_3'. Known experiments: fine_tuning, ablations, layer_transfer, zero_shot, "
-        "auxiliary_sizes.",
+        "auxiliary_sizes, loss_by_position.",
     ),
     "variant": (
         ["--variants", "full", "half"],
@@ -671,6 +671,11 @@ REFUSALS = {
         "Task 'mrpc' has no zero-shot heuristic. Those with one: cola, sst2, race, race-middle, race-high, "
         "story_cloze, dpr. For your own data, build a Heuristic from a Task and a function that maps a row to its "
         "candidates.",
+    ),
+    "no held-out text": (
+        ["--experiments", "loss_by_position"],
+        "The experiment loss_by_position needs held-out text. Pass --validation_files, or leave it out of "
+        "--experiments.",
     ),
     "layers": (
         ["--experiments", "layer_transfer", "--transfer_tasks", "rte", "--transfer_layers", "0", "3"],
