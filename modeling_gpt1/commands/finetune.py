@@ -321,6 +321,8 @@ def predict(
         if trainer.is_world_process_zero():
             name_of_file = f"{'eval_' if use == 'eval' else ''}predictions{suffix}.jsonl"
             write_predictions(Path(trainer.args.output_dir, name_of_file), places[name], predictions)
+    if use == "eval":
+        trainer.log(metrics)  # as `evaluate` does; the card reads the log
     runs.keep_metrics(trainer, use, metrics)
 
 
@@ -399,9 +401,10 @@ def main(arguments: list[str] | None = None) -> None:
     if training_args.do_train:
         runs.train(trainer)
     if training_args.do_eval:
-        runs.keep_metrics(trainer, "eval", trainer.evaluate())
         if data_args.eval_predictions:
             predict(trainer, parts["data_collator"], task, chosen["eval"], places["eval"], "eval")
+        else:
+            runs.keep_metrics(trainer, "eval", trainer.evaluate())
     if training_args.do_predict:
         predict(trainer, parts["data_collator"], task, chosen["predict"], places["predict"])
     if training_args.do_train:
