@@ -106,10 +106,9 @@ def fine_tuning_cell(
         n_transfer = int(variant.removeprefix("transfer-"))
         flags = ["--n_transfer", str(n_transfer)]
     given = [*arguments.finetune_arguments, *(arguments.lstm_finetune_arguments if variant == "lstm" else [])]
-    settings = as_settings(given)
     if size is not None:
-        flags = [*flags, "--max_train_samples", str(size)]
-        settings["max_train_samples"] = str(size)
+        given += ["--max_train_samples", str(size)]
+    settings = as_settings(given)
     if variant == "without_auxiliary":
         settings.pop("lm_coef", None)  # this variant sets its own λ
     facts = {

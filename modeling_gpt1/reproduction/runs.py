@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tokenization import Task, get_task, load_task
 
-from .arguments import ReproduceArguments
+from .arguments import ReproduceArguments, as_settings
 
 COMMAND = (sys.executable, "-m", "modeling_gpt1.commands")
 # Columns of table 3 for parts of a task, on which the model of the whole task is scored too.
@@ -35,6 +35,8 @@ def fine_tune(
     """
     check_can_be_scored(task, arguments.data_dir)
     result = finetune(arguments, task, [*given, *model, "--do_train"], seed, run, work / "model")
+    if "answers" in result:  # a sample of a data set may have fewer rows than the data set
+        result["train_rows"] = num_training_rows(task, arguments.data_dir, as_settings(given))
     scores = scores_of(task, result["metrics"])
     for column, part in PARTS.get(task, {}).items():
         if not has_files(part, arguments.data_dir):
@@ -67,6 +69,11 @@ def finetune(
 def uses_of(task: str, data_dir: str | None) -> list[str]:
     flags = {("--do_eval", "--eval_predictions"): "validation", ("--do_predict",): "test"}
     return [flag for of_kind, kind in flags.items() if has_split(task, data_dir, kind) for flag in of_kind]
+
+
+def num_training_rows(name: str, data_dir: str | None, settings: dict) -> int:
+    num_rows = len(load_task(name, data_dir)[get_task(name).train_split])
+    return min(num_rows, int(settings.get("max_train_samples", num_rows)))
 
 
 def read_answers(name: str, data_dir: str | None, output_dir: Path) -> dict[str, dict[str, str]]:

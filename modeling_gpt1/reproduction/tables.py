@@ -132,10 +132,11 @@ def averages(of_row: Mapping[str, Scores], columns: Sequence[str]) -> Scores:
 
 
 def cut_rows(cells: Cells) -> dict[str, int]:
-    """The largest `max_train_samples` of each column whose runs all had one."""
+    """The largest number of training rows of each column whose runs all tell it, by a limit or by what they read."""
     found: dict[str, int] = {}
     for key, column in COLUMNS.items():
-        limits = [c["settings"].get("max_train_samples") for c in cells.fine_tuning if c["task"] == column.task]
+        runs = [cell for cell in cells.fine_tuning if cell["task"] == column.task]
+        limits = [cell.get("train_rows", cell["settings"].get("max_train_samples")) for cell in runs]
         if limits and None not in limits:
             found[key] = max(map(int, limits))
     return found

@@ -202,6 +202,16 @@ def test_the_auxiliary_objective_by_size(answered_report):
     assert answered_report["measured"]["fine_tuning_runs"] == 21
 
 
+def test_a_sample_of_a_large_data_set_is_a_small_one():
+    cells = [
+        {**answered("qqp", variant, seed, 0.7), "train_rows": 10_000}
+        for variant in ("full", "without_auxiliary")
+        for seed in (1, 2)
+    ]
+    large, small = build_report(cells, title="")["claims"][2:4]
+    assert large["verdict"] == "not measured" and small["evidence"].startswith("QQP ")
+
+
 def test_the_headline(answered_report):
     pretraining, auxiliary, perplexity, claimed = answered_report["headline"]
     assert pretraining["label"] == "points by pre-training" and pretraining["note"].endswith("; average of RTE")

@@ -632,6 +632,7 @@ def test_a_cell_in_earnest(command, plain_tokenizer, tmp_path, monkeypatch):
     (cell,) = finished(tmp_path / "out").values()
     assert cell["metrics"]["epoch"] == 1.0 and cell["metrics"]["train_loss"] > 0
     assert cell["scores"] == {"rte": 100 * cell["metrics"]["eval_accuracy"]}
+    assert cell["train_rows"] == 4  # --max_train_samples
     labels, predictions = (cell["answers"]["validation"][name].split() for name in ("labels", "predictions"))
     assert labels == ["0"] * 4 + ["1"] * 4
     right = sum(label == prediction for label, prediction in zip(labels, predictions, strict=True))
