@@ -669,6 +669,14 @@ def test_the_page_needs_nothing_else(page):
     assert policy["content"] == "default-src 'none'; style-src 'unsafe-inline'"
 
 
+def test_no_column_is_lost_on_a_narrow_screen(report, answered_report):
+    """A line of a wide table becomes a card there, in which every figure has the name of its column."""
+    for content in (report, answered_report):
+        tables = re.findall(r'<table class="cards".*?</table>', look.page(content), flags=re.DOTALL)
+        cells = [cell for table in tables for cell in re.findall(r"<td[^>]*>", table)]
+        assert len(tables) == 5 and len(cells) > 100 and all("data-label=" in cell for cell in cells)
+
+
 def test_the_page_is_for_everyone(page):
     assert page.all("html") == [{"lang": "en"}]
     ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
