@@ -21,6 +21,7 @@ from tokenization.control_tokens import check_vocabulary
 from ..hub.card import without_adapter, write_model_card
 from ..hub.push import explained, push_run
 from .arguments import check_arguments
+from .callbacks import PlateauCallback
 from .checks import check_collator
 from .cpu_attention import choose_cpu_attention
 from .launch import check_launch, check_sharding, set_up_fsdp
@@ -241,13 +242,21 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
     - Both need the default value of `include_num_input_tokens_seen`.
 
     Evaluation reports the exact mean loss over all target tokens and its perplexity, whatever the batch size.
+
+    A warning tells once if the run sits at the plateau of token frequencies, see [`PlateauCallback`].
     """
 
-    def training_step(self, *args, **kwargs):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._plateau = PlateauCallback()
+        self.add_callback(self._plateau)
+
+    def training_step(self, model, inputs, *args, **kwargs):
+        self._plateau.see(inputs)
         if not self.throughput.is_running:
             precision = self.accelerator.mixed_precision  # a launch configuration can set it, too
             self.throughput.start(self.state.num_input_tokens_seen, self.args.device, precision)
-        return super().training_step(*args, **kwargs)
+        return super().training_step(model, inputs, *args, **kwargs)
 
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
         # Without `compute_metrics` nobody needs the [B, T, V] logits of a whole evaluation set.
