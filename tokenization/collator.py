@@ -191,6 +191,10 @@ class TraversalCollator:
         """Whether the row has a label that is not hidden."""
         return self._label(row) is not None
 
+    def describe(self) -> str:
+        """The sequences of an example in another family's form, for a reader: "`[CLS] text [SEP]`"."""
+        return self._family.describe(self.traversal, self.both_orders)
+
     def lengths(self, rows: Iterable[Mapping]) -> list[int]:
         """Tokens of each row's longest sequence, so that rows of similar length can be batched together.
 

@@ -15,6 +15,14 @@ from transformers import PreTrainedTokenizerBase
 
 from .traversal import Traversed, cut_choices, cut_pair, is_cut
 
+# Names of an example's texts in descriptions.
+PLACES = {
+    "classification": ("text",),
+    "entailment": ("premise", "hypothesis"),
+    "similarity": ("a", "b"),
+    "multiple_choice": ("context", "question answer"),
+}
+
 
 @dataclass(frozen=True)
 class Template:
@@ -51,6 +59,12 @@ class Template:
         runs = [(next(remaining) if token_id is None else [token_id], segment) for token_id, segment in self.places]
         ids = list(chain.from_iterable(run for run, _ in runs))
         return ids, list(chain.from_iterable([segment] * len(run) for run, segment in runs))
+
+    def describe(self, tokenizer: PreTrainedTokenizerBase, names: Sequence[str]) -> str:
+        """The special tokens, with names in place of the texts."""
+        remaining = iter(names)
+        ids = [token_id for token_id, _ in self.places]
+        return " ".join(next(remaining) if i is None else tokenizer.convert_ids_to_tokens(i) for i in ids)
 
 
 class FamilyForm:
@@ -99,6 +113,13 @@ class FamilyForm:
             return self._write([(context, choice) for choice in choices], truncated)
         pair = cut_pair(*texts, budget)
         return self._write([pair, pair[::-1]] if both_orders else [pair], is_cut(pair, texts))
+
+    def describe(self, traversal: str, both_orders: bool = False) -> str:
+        """The sequences of an example, with names in place of the texts."""
+        names = PLACES[traversal]
+        orders = [names, names[::-1]] if both_orders else [names]
+        written = " and ".join(f"`{self.templates[len(names)].describe(self.tokenizer, order)}`" for order in orders)
+        return f"{written}, one per answer" if traversal == "multiple_choice" else written
 
     def _write(self, examples: Sequence[Sequence[list[int]]], truncated: bool) -> Traversed:
         written = [self.templates[len(texts)].fill(*texts) for texts in examples]

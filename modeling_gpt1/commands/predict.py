@@ -40,11 +40,12 @@ from tokenization.files import read_file
 from tokenization.own_files import check_columns, check_file
 
 from .. import GPT1Config, GPT1LSTMConfig
+from ..hub.other_families import is_regression
 from ..inference.devices import check_device, default_device
 from ..inference.task_scores import TaskScores
 from ..storage.writing import atomic_file
 from ..training.preparation import open_task_config
-from ..training.task_models import DEFAULT_LENGTH, is_regression, longest_sequence, open_family_tokenizer
+from ..training.task_models import DEFAULT_LENGTH, longest_sequence, open_family_tokenizer
 from .arguments import CommandParser
 from .finetune import parse_columns
 from .models import TOKENIZER, check_model

@@ -19,6 +19,7 @@ from tokenization.control_tokens import keep_text_as_text
 
 from ..configuration_gpt1 import GPT1Config
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
+from ..hub.other_families import is_regression
 from .checks import check_labels, check_length
 
 logger = logging.get_logger(__name__)
@@ -123,7 +124,9 @@ def check_lm_coef(lm_coef: float | None, config: PreTrainedConfig) -> None:
 
 
 def match_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Checks that the model has an embedding for every token, and tells it which one is padding.
+    """Checks that the model has an embedding for every token, and completes each from the other.
+
+    The configuration gets the id of padding; the tokenizer's maximum length is limited to the model's positions.
 
     Raises:
         ValueError: the tokenizer has more tokens than the model.
@@ -137,6 +140,9 @@ def match_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
     text_config = model.config.get_text_config()
     if text_config.pad_token_id is None:
         text_config.pad_token_id = tokenizer.pad_token_id
+    longest = longest_sequence(model, tokenizer)
+    if longest is not None:
+        tokenizer.model_max_length = longest
 
 
 def longest_sequence(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None) -> int | None:
@@ -175,10 +181,3 @@ def check_collator_of_family(model: PreTrainedModel, data_collator) -> None:
         setattr(config, name, getattr(data_collator, name))
     if data_collator.traversal != "multiple_choice":
         check_labels(data_collator, is_regression(config), config.num_labels)
-
-
-def is_regression(config: PreTrainedConfig) -> bool:
-    """Whether labels are numbers, not classes: as `problem_type` says, or by default if `num_labels` is 1."""
-    if config.problem_type is not None:
-        return config.problem_type == "regression"
-    return config.num_labels == 1 and getattr(config, "traversal", None) != "multiple_choice"

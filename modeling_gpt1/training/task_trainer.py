@@ -12,9 +12,10 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel, TrainingArguments
 
 from ..hub.card import without_adapter
+from ..hub.other_families import is_regression
 from ..inference.task_scores import TaskScores
 from ..loss_gpt1 import count_items, labels_are_counted, task_losses
-from .task_models import check_collator_of_family, check_has_head, check_lm_coef, is_regression, match_vocabulary
+from .task_models import check_collator_of_family, check_has_head, check_lm_coef, match_vocabulary
 from .trainer import _GPT1BaseTrainer
 
 
