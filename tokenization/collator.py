@@ -255,9 +255,10 @@ class TraversalCollator:
         return examples, self._labels(rows, names, num_sequences, needs_labels)
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
-        return self.tokenizer(
+        encoded = self.tokenizer(
             texts, add_special_tokens=False, split_special_tokens=True, return_attention_mask=False, verbose=False
         )["input_ids"]
+        return encoded if self._family is None else list(map(self._family.as_text, encoded))
 
     def _traverse(self, texts: list[str], name: str, encoded: Iterator[list[int]]) -> Traversed:
         segments = list(islice(encoded, len(texts)))

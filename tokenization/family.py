@@ -85,7 +85,12 @@ class FamilyForm:
             )
         self.tokenizer = tokenizer
         self.has_segments = "token_type_ids" in tokenizer.model_input_names
+        self._not_text = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
         self.templates = {num_texts: Template.from_tokenizer(tokenizer, num_texts) for num_texts in (1, 2)}
+
+    def as_text(self, ids: list[int]) -> list[int]:
+        """The ids of a text without special tokens: T5's vocabulary has `</s>` as a piece of text, too."""
+        return ids if self._not_text.isdisjoint(ids) else [i for i in ids if i not in self._not_text]
 
     def num_special(self, traversal: str) -> int:
         """Number of special tokens in each sequence."""
