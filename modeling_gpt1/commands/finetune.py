@@ -70,7 +70,7 @@ from ..hub.other_families import is_regression
 from ..storage.writing import atomic_file
 from ..training.launch import check_launch, end_processes
 from ..training.preparation import open_task_config
-from ..training.task_models import check_lm_coef
+from ..training.task_models import auto_class_of, check_lm_coef
 from . import runs
 from .arguments import CommandParser
 
@@ -393,6 +393,8 @@ def main(arguments: list[str] | None = None) -> None:
     trainer_class = GPT1Trainer if isinstance(config, (GPT1Config, GPT1LSTMConfig)) else TaskTrainer
     if trainer_class is TaskTrainer:
         check_lm_coef(training_args.lm_coef, config)
+        if data_args.traversal is not None:
+            auto_class_of(config, data_args.traversal, start, model_args.trust_remote_code)
     if not training_args.do_train:
         check_is_trained(config, data_args, model_args)
     task, splits = load_data(data_args, config, training_args)

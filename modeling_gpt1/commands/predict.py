@@ -96,10 +96,8 @@ class Predictor:
         self.config = open_task_config(args.model, trust_remote_code=args.trust_remote_code)
         is_of_gpt1 = isinstance(self.config, (GPT1Config, GPT1LSTMConfig))
         if self.config.traversal is None:
-            raise ValueError(
-                f"--model {args.model} has no task head: it is a language model. Pass a folder that `gpt1 finetune` "
-                "wrote."
-            )
+            has = "has no task head: it is a language model" if is_of_gpt1 else "names no task"
+            raise ValueError(f"--model {args.model} {has}. Pass a folder that `gpt1 finetune` wrote.")
         self.columns = parse_columns(args.columns) or self.config.columns
         if not self.columns:
             raise ValueError(
