@@ -170,8 +170,8 @@ def _any_word(tokenizer: PreTrainedTokenizerBase) -> tuple[str, list[int]]:
         if ids and specials.isdisjoint(ids):
             return text, ids
     raise ValueError(
-        f"{type(tokenizer).__name__} has no ordinary tokens among its {len(tokenizer)}. Open the tokenizer of the "
-        "model."
+        f"{type(tokenizer).__name__} has no tokens for text, only {len(tokenizer)} special ones: transformers makes "
+        "such a tokenizer where a folder has no files of one. Pass the tokenizer that belongs to the model."
     )
 
 

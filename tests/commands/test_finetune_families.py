@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 from pathlib import Path
 
 import datasets
@@ -17,10 +18,11 @@ from transformers import (
     GPT2ForSequenceClassification,
     ViTConfig,
     ViTModel,
+    dynamic_module_utils,
     pipeline,
 )
 
-from modeling_gpt1 import GPT1DoubleHeadsModel, TaskTrainer, prepare_finetuning
+from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1Trainer, TaskTrainer, prepare_finetuning
 from modeling_gpt1.commands import finetune, predict
 from tokenization import Task, load_files
 
@@ -228,6 +230,7 @@ def wrong_folders(folders, tmp_path_factory):
     root = tmp_path_factory.mktemp("wrong")
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
     ViTModel(ViTConfig(**sizes, image_size=4, patch_size=2)).save_pretrained(root / "vit")
+    make_family_model("bert", make_family_tokenizer("bert"), "Model").save_pretrained(root / "no tokenizer")
     write_family("llama", root / "no padding")
     tokenizer = make_family_tokenizer("llama")
     tokenizer.eos_token = None
@@ -259,6 +262,12 @@ WRONG = {
         ["--model", "{wrong}/no padding"],
         "LlamaTokenizer has neither a padding nor an end-of-text token, but batches are padded. Set its `pad_token` "
         "to a token of its vocabulary, and save it.",
+    ),
+    "no tokenizer": (
+        "entailment",
+        ["--model", "{wrong}/no tokenizer"],
+        "BertTokenizer has no tokens for text, only 5 special ones: transformers makes such a tokenizer where a "
+        "folder has no files of one. Pass the tokenizer that belongs to the model.",
     ),
     "layers to take": (
         "entailment",
@@ -306,6 +315,35 @@ def test_a_vocabulary_beyond_the_embeddings(folders):
         "The tokenizer has 54 tokens, but the model has embeddings for 53. Open the tokenizer saved with the model, "
         "or call `model.resize_token_embeddings(len(tokenizer))` and save it."
     )
+
+
+def test_gpt1s_trainer_names_the_other(folders):
+    with pytest.raises(ValueError) as caught:
+        GPT1Trainer(make_family_model("bert", make_family_tokenizer("bert"), "ForSequenceClassification"))
+    assert str(caught.value) == (
+        "GPT1Trainer fine-tunes models with GPT-1's task head, but BertForSequenceClassification is a classifier of "
+        "another family. Pass it to TaskTrainer."
+    )
+
+
+def test_code_of_a_model_runs_with_consent_alone(folders, tmp_path, monkeypatch):
+    monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
+    shutil.copytree(folders / "bert", tmp_path / "own")
+    marker, config = tmp_path / "ran", json.loads((tmp_path / "own" / "config.json").read_text(encoding="utf-8"))
+    names = {"AutoConfig": "own.OwnConfig", "AutoModelForSequenceClassification": "own.OwnForSequenceClassification"}
+    (tmp_path / "own" / "config.json").write_text(json.dumps(config | {"model_type": "own", "auto_map": names}))
+    (tmp_path / "own" / "own.py").write_text(
+        "from pathlib import Path\n"
+        "from transformers import BertConfig, BertForSequenceClassification\n"
+        f"Path({str(marker)!r}).touch()\n"
+        "class OwnConfig(BertConfig):\n    model_type = 'own'\n"
+        "class OwnForSequenceClassification(BertForSequenceClassification):\n    config_class = OwnConfig\n"
+    )
+    with pytest.raises(ValueError, match="trust_remote_code=True"):
+        run("entailment", folders, tmp_path / "own", tmp_path / "out")
+    assert not marker.exists()
+    run("entailment", folders, tmp_path / "own", tmp_path / "out", "--trust_remote_code")
+    assert marker.exists()
 
 
 def test_a_model_without_a_head(folders):
