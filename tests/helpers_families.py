@@ -105,7 +105,8 @@ def make_family_tokenizer(family: str) -> PreTrainedTokenizerBase:
     if family == "gpt2":
         return transformers.GPT2Tokenizer(vocab=_ids(["<|endoftext|>", "Ġ", *letters]), merges=[])
     if family == "llama":
-        return transformers.LlamaTokenizer(vocab=_ids(["<unk>", "<s>", "</s>", "▁", *letters]), merges=[])
+        vocab = _ids(["<unk>", "<s>", "</s>", "▁", *letters])
+        return transformers.LlamaTokenizer(vocab=vocab, merges=[], add_bos_token=True)
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "Ġ", *letters]  # ModernBERT's has no class of its own
     backend = Tokenizer(models.BPE(vocab=_ids(tokens), merges=[], unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -18,6 +18,7 @@ from helpers_families import (
 from helpers_training import Rows
 from transformers import DataCollatorForMultipleChoice, DataCollatorWithPadding, Trainer, TrainingArguments
 
+from modeling_gpt1.training import task_trainer
 from modeling_gpt1.training.task_models import pad_with_end
 
 
@@ -78,3 +79,10 @@ def test_loss_gradient_and_weights_do_not_depend_on_micro_batches(case, tmp_path
         assert log == pytest.approx(expected, rel=1e-5)
     assert cut["eval_loss"] == pytest.approx(whole["eval_loss"], rel=1e-5)
     assert cut["weights"] == pytest.approx(whole["weights"], abs=1e-4)
+
+
+def test_negative_control_without_the_count_the_loss_moves(tmp_path, monkeypatch):
+    monkeypatch.setattr(task_trainer, "count_items", lambda is_counted, num_items: is_counted.sum())
+    whole = whole_record("bert pair")["log"]
+    cut = record_of(make_family_trainer("bert pair", tmp_path, 2, 4, num_rows=19))["log"]
+    assert abs(cut[0]["loss"] - whole[0]["loss"]) > 1e-2
