@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .training.arguments import GPT1PretrainingArguments, GPT1TrainingArguments
     from .training.callbacks import SampleCallback
     from .training.preparation import prepare_finetuning
+    from .training.task_trainer import TaskTrainer
     from .training.trainer import GPT1PretrainingTrainer, GPT1Trainer
     from .training.transfer import keep_first_layers
 
@@ -87,6 +88,7 @@ _ON_DEMAND = {
     ".training.arguments": ("GPT1PretrainingArguments", "GPT1TrainingArguments"),
     ".training.callbacks": ("SampleCallback",),
     ".training.preparation": ("prepare_finetuning",),
+    ".training.task_trainer": ("TaskTrainer",),
     ".training.trainer": ("GPT1PretrainingTrainer", "GPT1Trainer"),
     ".training.transfer": ("keep_first_layers",),
 }
@@ -133,6 +135,7 @@ __all__ = [
     "Heuristic",
     "SampleCallback",
     "ScoringRequest",
+    "TaskTrainer",
     "StopAtStrings",
     "TraversalCollator",
     "add_control_tokens",

@@ -26,6 +26,7 @@ from .checks import check_collator
 from .cpu_attention import choose_cpu_attention
 from .launch import check_launch, check_sharding, set_up_fsdp
 from .losses import objective_of, perplexity
+from .task_models import HEADS
 from .throughput import training_flops_per_token
 from .trainer_internals import ResumableTrainer
 
@@ -187,6 +188,11 @@ class GPT1Trainer(_GPT1BaseTrainer):
     """
 
     def _check_model(self, model: PreTrainedModel) -> None:
+        if not hasattr(model, "task_head") and type(model).__name__.endswith(HEADS):
+            raise ValueError(
+                f"GPT1Trainer fine-tunes models with GPT-1's task head, but {type(model).__name__} is a classifier of "
+                "another family. Pass it to TaskTrainer."
+            )
         if not hasattr(model, "task_head"):
             raise ValueError(
                 f"GPT1Trainer fine-tunes models with a task head, but {type(model).__name__} has none. Open the "
