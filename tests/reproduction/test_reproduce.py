@@ -699,7 +699,7 @@ def test_refuses_a_model_of_the_other_family(models, stand_ins, tmp_path):
         (
             ["--model", transformer, "--lstm_model", transformer],
             f"--lstm_model {transformer} is not an LSTM: its model type is gpt1. Pass one that was trained with "
-            "--model_type gpt1-lstm.",
+            "--family gpt1-lstm.",
         ),
         (["--model", lstm], f"--model {lstm} is an LSTM. Pass it as --lstm_model, and a Transformer as --model."),
     ):
