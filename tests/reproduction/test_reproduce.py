@@ -655,8 +655,8 @@ REFUSALS = {
     "task without a heuristic": (
         ["--zero_shot_tasks", "mrpc"],
         "Task 'mrpc' has no zero-shot heuristic. Those with one: cola, sst2, race, race-middle, race-high, "
-        "story_cloze, dpr. For your own data, build a Heuristic from a Task and a function that maps a row to its "
-        "candidates.",
+        "story_cloze, dpr, blimp. For your own data, build a Heuristic from a Task and a function that maps a row to "
+        "its candidates.",
     ),
     "layers": (
         ["--experiments", "layer_transfer", "--transfer_tasks", "rte", "--transfer_layers", "0", "3"],
