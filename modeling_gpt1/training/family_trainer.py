@@ -11,9 +11,10 @@ import inspect
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel, Trainer
+from transformers import PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from ..hub.family_card import write_family_card
 from .launch import check_sharding
 from .losses import perplexity
 from .trainer import GPT1PretrainingTrainer
@@ -40,9 +41,9 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
     """
 
     def __init__(self, model=None, args=None, *others, **kwargs):
-        # Facts of the model, known when it is checked: without cache, causal, parts of its loss.
+        # Facts of the model, known when it is checked: without cache, objective, parts of its loss.
         self._without_cache: dict[str, bool] = {}
-        self._is_causal, self._num_parts = False, 1
+        self._kind, self._num_parts = "causal", 1
         self._num_targets = torch.ones(2)  # tokens and pairs of the current update
         super().__init__(model, args, *others, **kwargs)
         self.model_accepts_loss_kwargs = True  # Trainer leaves the loss as it is: an update's targets divide it
@@ -59,7 +60,8 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
         arguments = inspect.signature(model.forward).parameters
         self._without_cache = {"use_cache": False} if "use_cache" in arguments else {}
         self._num_parts = 2 if any(name in arguments for name in SENTENCE_LOGITS) else 1
-        self._is_causal = type(model).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+        is_causal = type(model).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+        self._kind = "denoising" if model.config.is_encoder_decoder else "causal" if is_causal else "masked"
 
     # ---- Data
 
@@ -94,7 +96,7 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
 
     def _targets(self, labels: torch.Tensor) -> torch.Tensor:
         """What the logits at each place predict, `[B, T]`."""
-        return nn.functional.pad(labels[:, 1:], (0, 1), value=-100) if self._is_causal else labels
+        return nn.functional.pad(labels[:, 1:], (0, 1), value=-100) if self._kind == "causal" else labels
 
     # ---- Loss
 
@@ -139,9 +141,9 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
     # ---- Figures
 
     def _named(self, means: list[float]) -> dict[str, float]:
-        if self._is_causal:
+        if self._kind == "causal":
             return {"perplexity": perplexity(means[0])}
-        name = "denoising_loss" if self.accelerator.unwrap_model(self.model).config.is_encoder_decoder else "mlm_loss"
+        name = "denoising_loss" if self._kind == "denoising" else "mlm_loss"
         return dict(zip((name, "sentence_loss"), means, strict=False))
 
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
@@ -164,9 +166,10 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
 
     # ---- Hub
 
-    def create_model_card(self, dataset_split: str | None = None, **card_data) -> None:
-        """As in transformers, whose card suits any model; `dataset_split` is not part of it."""
-        Trainer.create_model_card(self, **card_data)
+    def create_model_card(self, **card_data) -> None:
+        """As in [`GPT1PretrainingTrainer`], with a card that suits any model."""
+        if self.is_world_process_zero():
+            write_family_card(self, self._kind, self._num_parts > 1, **card_data)
 
 
 __all__ = ["FamilyPretrainingTrainer"]

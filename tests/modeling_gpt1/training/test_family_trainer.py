@@ -163,6 +163,60 @@ def test_the_loss_falls(make_trainer, family):
     assert logged == {"loss", "grad_norm", "learning_rate", "epoch", "step", "num_input_tokens_seen", *NAMES[family]}
 
 
+CARD = """---
+language: en
+library_name: transformers
+license: mit
+pipeline_tag: fill-mask
+tags:
+- bert
+---
+
+# tiny
+
+A BertForPreTraining of transformers (5,938 parameters), pre-trained with gpt1-hf.
+
+| | |
+|---|---|
+| data | novels |
+| blocks | 12 for training, 12 for evaluation |
+| layers, heads, width, positions | 2, 2, 16, 17 |
+| vocabulary | 32 |
+
+## Results
+
+This card has no evaluation results.
+
+## How to use
+
+```python
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("tiny")
+model = AutoModelForMaskedLM.from_pretrained("tiny")
+print(model(**tokenizer("the text to read", return_tensors="pt")).logits.shape)
+```
+
+## Training
+
+Minimised: the mean −log P of the masked tokens, plus the mean −log P of the relation between two segments.
+"""
+
+
+def test_the_card_says_what_was_trained(make_trainer, tmp_path):
+    make_trainer("bert", "tiny").create_model_card(dataset="novels", license="mit", dataset_split="validation")
+    text = (tmp_path / "tiny" / "README.md").read_text(encoding="utf-8")
+    head, table = text.split("\n| hyper-parameter | value |\n")
+    assert head == CARD
+    assert "| learning_rate | 0.01 |\n" in table and "GPT-1" not in text
+
+    make_trainer("bart", "tiny").create_model_card()
+    text = (tmp_path / "tiny" / "README.md").read_text(encoding="utf-8")
+    assert "| layers, heads, width, positions | 1 + 1, 2, 16, 16 |\n" in text
+    loss = "the mean −log P of each token of a text, given its damaged form and the tokens before it."
+    assert f"Minimised: {loss}\n" in text and "pipeline_tag" not in text
+
+
 def test_a_tokenizer_of_another_model_is_refused(make_trainer, plain):
     trainer = make_trainer("roberta")
     trainer.model.config.vocab_size = 20
