@@ -161,8 +161,15 @@ FAMILIES = {
             fields={"do_layer_norm_before": True, "rescale_prenorm_residual": True, "sliding_window": 128},
         ),
         Family("bert", BertConfig, BertForPreTraining, NextSentenceCollator, _with_positions(3), 3),
-        # RoBERTa counts positions from the id of padding, 0, and leaves that position out.
-        Family("roberta", RobertaConfig, RobertaForMaskedLM, MaskedCollator, _with_positions(3), 3),
+        # RoBERTa counts positions from the id of padding, 0, and leaves that position out. It has no segments.
+        Family(
+            "roberta",
+            RobertaConfig,
+            RobertaForMaskedLM,
+            MaskedCollator,
+            {**_with_positions(3), "type_vocab_size": 1},
+            3,
+        ),
         Family("albert", AlbertConfig, AlbertForPreTraining, SentenceOrderCollator, _with_positions(3), 3),
         Family("bart", BartConfig, BartForConditionalGeneration, InfillingCollator, _with_positions(2), 2),
     )
