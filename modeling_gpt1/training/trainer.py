@@ -277,14 +277,23 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs:
-            logs["perplexity"] = perplexity(logs["loss"])
+            logs.update(self._logged_figures(logs["loss"]))
             if self.throughput.is_running and self.args.include_num_input_tokens_seen == "non_padding":
                 tokens_per_second = self.throughput.tokens_per_second(self.state.num_input_tokens_seen)
-                peak_flops = self.throughput.peak_flops * self.args.world_size * max(self.args.n_gpu, 1)
-                flops_per_token = training_flops_per_token(self.accelerator.unwrap_model(self.model))
                 logs["tokens_per_second"] = tokens_per_second
-                logs["mfu"] = tokens_per_second * flops_per_token / peak_flops
+                flops_per_token = self._flops_per_token()
+                if flops_per_token is not None:
+                    peak_flops = self.throughput.peak_flops * self.args.world_size * max(self.args.n_gpu, 1)
+                    logs["mfu"] = tokens_per_second * flops_per_token / peak_flops
         super().log(logs, start_time)
+
+    def _logged_figures(self, loss: float) -> dict[str, float]:
+        """What the log says beside the mean loss since the last log."""
+        return {"perplexity": perplexity(loss)}
+
+    def _flops_per_token(self) -> float | None:
+        """Floating-point operations per token; `None` if they are not known."""
+        return training_flops_per_token(self.accelerator.unwrap_model(self.model))
 
 
 __all__ = ["GPT1PretrainingTrainer", "GPT1Trainer"]
