@@ -2,7 +2,7 @@
 
 The zero-shot heuristics in section 5 of "Improving Language Understanding by Generative Pre-Training" (Radford et al.,
 2018) and of later GPT models need these scores; see `heuristics.py`. A context with several continuations is encoded
-once, and all of them read its keys and values.
+once: with them as a tree of tokens (`token_trees.py`), or before them, and all of them read its keys and values.
 
 Shapes: B contexts, R continuations, P tokens of a padded context, S tokens of a padded continuation, T tokens of
 both, V vocabulary, N predicted tokens.
@@ -11,7 +11,7 @@ both, V vocabulary, N predicted tokens.
 import copy
 import inspect
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -22,10 +22,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import Cache
 from transformers.utils import logging
 
+from .token_trees import is_worthwhile, reads_trees, trees
+
 logger = logging.get_logger(__name__)
 
 # Predicted tokens whose logits are normalised at once: 41 MiB of float32 at V = 40 478.
 CHUNK_TOKENS = 256
+# Positions of a batch of trees that get logits: 166 MB of float32 at V = 40 478.
+TREE_LOGITS = 1024
 # Continuations of a batch that are worth a call of the model of their own.
 ROWS_TO_SPLIT = 8
 
@@ -73,6 +77,16 @@ class _Group(NamedTuple):
     def longest(self) -> int:
         return max(map(len, self.continuations))
 
+    @property
+    def num_read(self) -> int:
+        """Tokens of the continuations that the model reads: the last of each is only predicted."""
+        return sum(map(len, self.continuations)) - len(self.continuations)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the context and all continuations that the model reads."""
+        return len(self.context) + self.num_read
+
 
 class CausalLMScorer:
     """
@@ -82,13 +96,17 @@ class CausalLMScorer:
         model ([`PreTrainedModel`]): any causal language model whose output has `logits`. A model without a
             key-value cache, or with a state in its place, reads every context once for each continuation.
         tokenizer ([`PreTrainedTokenizerBase`], *optional*): for [`~CausalLMScorer.score`].
-        batch_tokens (`int`, defaults to 2048): maximum tokens of a batch, padding included. A context counts once for
-            each continuation, because that is the memory it takes. A batch has at least one continuation.
+        batch_tokens (`int`, defaults to 2048): maximum tokens of a batch, padding included. Where continuations read
+            the keys and values of their context, it counts once for each, because that is the memory it takes. A batch
+            has at least one continuation.
         max_length (`int`, *optional*): maximum tokens that the model reads at once. Default: its positions.
         start_ids (`list[int]`, *optional*): ids that stand before every context and are never cut. Default: the
             beginning-of-text id if the tokenizer puts one before a text by itself, otherwise none.
         share_contexts (`bool`, defaults to `True`): `False` reads every context once for each continuation.
     """
+
+    method = "log-probability"
+    """What `total` of a score is; [`MaskedLMScorer`] and [`DenoisingLMScorer`] have others."""
 
     def __init__(
         self,
@@ -105,6 +123,7 @@ class CausalLMScorer:
         positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self.max_length = min(length for length in (max_length, positions, 1 << 31) if length is not None)
         self.start_ids = list(_usual_start(tokenizer) if start_ids is None else start_ids)
+        self._reads_trees: bool | None = None  # not known before the first shared context
 
     def _has_cache(self) -> bool:
         # A recurrent state cannot skip the padding before a context, except that of this package's LSTM.
@@ -248,17 +267,30 @@ class CausalLMScorer:
     def _compute(self, groups: list[_Group]) -> dict[int, tuple[tuple[float, ...], bool]]:
         """For the continuation at each place: its tokens' log-probabilities, and whether all are the most probable."""
         found = {}
-        shared = [group for group in groups if len(group.places) > 1]
-        whole = [group for group in groups if len(group.places) == 1]
         with torch.no_grad(), _evaluating(self.model):
-            for score_batch, of_kind in ((self._score_shared, shared), (self._score_whole, whole)):
-                for batch in self._batches(of_kind):
+            ways = {
+                self._score_trees: self._batches_of_trees,
+                self._score_shared: self._batches,
+                self._score_whole: self._batches,
+            }
+            for score_batch, batches in ways.items():
+                for batch in batches([group for group in groups if self._way(group) == score_batch]):
                     places = [place for group in batch for place in group.places]
                     lengths = [len(ids) for group in batch for ids in group.continuations]
                     values = score_batch(batch).split(lengths)
                     for place, of_place in zip(places, values, strict=True):
                         found[place] = tuple(of_place[:, 0].tolist()), bool(of_place[:, 1].all())
         return found
+
+    def _way(self, group: _Group) -> Callable[[list[_Group]], torch.Tensor]:
+        if len(group.places) == 1:
+            return self._score_whole
+        # The mask of a tree grows with the square of its length.
+        if group.num_tokens > self.batch_tokens or not is_worthwhile(len(group.context), group.num_read):
+            return self._score_shared
+        if self._reads_trees is None:
+            self._reads_trees = reads_trees(self.model)
+        return self._score_trees if self._reads_trees else self._score_shared
 
     def _batches(self, groups: list[_Group]) -> Iterator[list[_Group]]:
         """Batches of groups of similar length, the longest first, so that a lack of memory shows at once."""
@@ -274,6 +306,37 @@ class CausalLMScorer:
             longest = most
         if batch:
             yield batch
+
+    def _batches_of_trees(self, groups: list[_Group]) -> Iterator[list[_Group]]:
+        """As `_batches`; a tree has its context once. The logits of a batch are bounded too."""
+        batch, longest, most_read = [], 0, 0
+        for group in sorted(groups, key=lambda group: group.num_tokens, reverse=True):
+            longest = longest or group.num_tokens
+            most_read = max(most_read, group.num_read)
+            num_rows = len(batch) + 1
+            if batch and (num_rows * longest > self.batch_tokens or num_rows * (most_read + 1) > TREE_LOGITS):
+                yield batch
+                batch, longest, most_read = [], group.num_tokens, group.num_read
+            batch.append(group)
+        if batch:
+            yield batch
+
+    def _score_trees(self, batch: list[_Group]) -> torch.Tensor:
+        """As `_score_shared`, with a context and its continuations in one row."""
+        read = [[ids[:-1] for ids in group.continuations] for group in batch]
+        inputs = trees([group.context for group in batch], read, self.model.device, self.model.dtype)
+        keep = 1 + max(group.num_read for group in batch)
+        logits = self._run(**inputs, keep=keep).logits
+        positions, targets = [], []
+        for group, of_group in zip(batch, read, strict=True):
+            end = place = keep - 1 - group.num_read  # of the context
+            of_row = []
+            for ids in of_group:
+                of_row += [end, *range(place + 1, place + 1 + len(ids))]
+                place += len(ids)
+            positions.append(of_row)
+            targets.append([token for ids in group.continuations for token in ids])
+        return _score_targets(logits, positions, targets)
 
     def _score_whole(self, batch: list[_Group]) -> torch.Tensor:
         """Scores of all continuations' tokens, `[N, 2]`; every row is a context and its continuation."""
@@ -337,8 +400,9 @@ class CausalLMScorer:
     def _run(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, keep: int = 0, **kwargs):
         """The model's output, with the logits of the last `keep` positions only; 0 keeps all."""
         num_new = input_ids.shape[1]
-        position_ids = (attention_mask.cumsum(1) - 1).clamp(min=0)[:, -num_new:]
-        optional = {"position_ids": position_ids, "logits_to_keep": keep}
+        optional = {"logits_to_keep": keep}
+        if "position_ids" not in kwargs:
+            optional["position_ids"] = (attention_mask.cumsum(1) - 1).clamp(min=0)[:, -num_new:]
         optional["use_cache"] = kwargs.pop("use_cache", "past_key_values" in kwargs)
         kwargs |= {name: value for name, value in optional.items() if name in self._arguments}
         outputs = self.model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True, **kwargs)

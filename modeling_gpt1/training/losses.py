@@ -31,14 +31,14 @@ class RunningLosses:
 
 
 # Suffixes of evaluation entries that are not the user's metrics.
-_NO_METRIC = ("_loss", "_perplexity", "_runtime", "_per_second", "_time")
+_NO_METRIC = ("_loss", "_perplexity", "_sentence_accuracy", "_runtime", "_per_second", "_time")
 
 
 def objective_of(evaluation: dict[str, float]) -> float:
     """Sum of an evaluation's metrics, or its loss if there are none; summed over several data sets."""
     evaluation = {name: value for name, value in evaluation.items() if name.startswith("eval_")}  # no epoch, no tokens
     metrics = [value for name, value in evaluation.items() if not name.endswith(_NO_METRIC)]
-    parts = ("_task_loss", "_lm_loss")
+    parts = ("_task_loss", "_lm_loss", "_mlm_loss", "_sentence_loss", "_denoising_loss")
     losses = [value for name, value in evaluation.items() if name.endswith("_loss") and not name.endswith(parts)]
     return sum(metrics or losses)
 

@@ -1,5 +1,6 @@
 """Scoring beside each sequence's own softmax: batches, shared contexts, lengths, texts, and what is refused."""
 
+import functools
 import math
 import random
 
@@ -19,8 +20,8 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from modeling_gpt1 import CausalLMScorer, ContinuationScore, GPT1ForCausalLM, ScoringRequest
-from modeling_gpt1.inference import scoring
+from modeling_gpt1 import CausalLMScorer, ContinuationScore, GPT1ForCausalLM, GPT1LSTMForCausalLM, ScoringRequest
+from modeling_gpt1.inference import scoring, token_trees
 
 SIZES = {"vocab_size": 101, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 24}
 LLAMA = {**SIZES, "hidden_size": 32, "intermediate_size": 48}
@@ -83,20 +84,73 @@ def largest_difference(model, requests, scores):
 # ---- Exactness
 
 
-@pytest.mark.parametrize("share_contexts", [True, False])
+@pytest.fixture
+def without_trees(monkeypatch):
+    monkeypatch.setattr(scoring, "reads_trees", lambda model: False)
+
+
+@pytest.mark.parametrize("way", ["trees", "cache", "whole"])
 @pytest.mark.parametrize("batch_tokens", [4096, 60, 1])
-def test_batches_are_exact(model, share_contexts, batch_tokens):
+def test_batches_are_exact(model, request, way, batch_tokens):
+    if way == "cache":
+        request.getfixturevalue("without_trees")
     requests = make_requests()
-    scorer = CausalLMScorer(model, batch_tokens=batch_tokens, share_contexts=share_contexts)
+    scorer = CausalLMScorer(model, batch_tokens=batch_tokens, share_contexts=way != "whole")
     assert largest_difference(model, requests, scorer.score_ids(requests)) < 1e-5
 
 
-@pytest.mark.parametrize("change", ["context", "cached rows", "first token"])
-def test_the_comparison_sees_a_mix_up(our_model, monkeypatch, change):
-    """Negative control: another context, keys of another row, or the wrong place for a first token."""
+def test_what_reads_trees(model, tiny_model):
+    """Neither a model without a cache nor one with a window does; nor an LSTM, nor another attention."""
+    scorer = CausalLMScorer(model)
+    scorer.score_ids([ScoringRequest([1, 2, 3], [[4, 5], [6, 7]])])
+    expected = {GPT1ForCausalLM: True, GPT2LMHeadModel: True, LlamaForCausalLM: True, MistralForCausalLM: False}
+    assert scorer._reads_trees is expected.get(type(model))
+    assert not token_trees.reads_trees(tiny_model(GPT1LSTMForCausalLM))
+    assert not token_trees.reads_trees(tiny_model(GPT1ForCausalLM, attn_implementation="flex_attention"))
+    assert not token_trees.reads_trees(
+        tiny_model(GPT1ForCausalLM, layer_types=["full_attention", "sliding_attention"], sliding_window=4)
+    )
+
+
+@pytest.mark.parametrize("argument", ["position_ids", "attention_mask"])
+def test_a_model_that_ignores_positions_or_masks_reads_no_trees(tiny_model, monkeypatch, argument):
+    model = tiny_model(GPT1ForCausalLM, seed=3)
+    assert token_trees.reads_trees(model)
+    forward = model.forward
+
+    @functools.wraps(forward)
+    def deaf(**kwargs):
+        return forward(**{name: value for name, value in kwargs.items() if name != argument})
+
+    monkeypatch.setattr(model, "forward", deaf)
+    assert not token_trees.reads_trees(model)
+
+
+def test_a_tree_in_numbers():
+    found = token_trees.trees([[7, 8], [9]], [[[1, 2], [3]], [[4], []]], torch.device("cpu"), torch.float32)
+    assert found["input_ids"].tolist() == [[7, 8, 1, 2, 3], [0, 0, 0, 9, 4]]
+    assert found["position_ids"].tolist() == [[0, 1, 2, 3, 2], [0, 0, 0, 0, 1]]
+    assert (found["attention_mask"] == 0)[:, 0].int().tolist() == [
+        [[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [1, 1, 1, 1, 0], [1, 1, 0, 0, 1]],
+        [[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [0, 0, 0, 1, 0], [0, 0, 0, 1, 1]],
+    ]
+    assert found["attention_mask"].min() == torch.finfo(torch.float32).min
+
+
+@pytest.mark.parametrize("change", ["context", "branches", "cached rows", "first token"])
+def test_the_comparison_sees_a_mix_up(our_model, request, monkeypatch, change):
+    """Negative control: another context, mixed branches, keys of another row, the wrong place for a first token."""
+    if change in ("cached rows", "first token"):
+        request.getfixturevalue("without_trees")
     requests = make_requests()
     scorer = CausalLMScorer(our_model)
-    if change == "context":
+    if change == "branches":
+        exact = scoring.trees
+        monkeypatch.setattr(
+            scoring, "trees", lambda contexts, branches, *rest: exact(contexts, [of[::-1] for of in branches], *rest)
+        )
+        scores = scorer.score_ids(requests)
+    elif change == "context":
         changed = [ScoringRequest([*context[:-1], 100] if context else [], rest) for context, rest in requests]
         scores = scorer.score_ids(changed)
     else:
@@ -124,6 +178,16 @@ def read_tokens(model, scorer, requests):
 
 
 def test_a_context_is_read_once(our_model):
+    requests = [ScoringRequest(list(range(15)), [[20 + choice] * (2 + choice) for choice in range(4)])]
+    assert read_tokens(our_model, CausalLMScorer(our_model), requests)[-1:] == [(1, 25)]
+    scorer = CausalLMScorer(our_model, batch_tokens=60)
+    assert read_tokens(our_model, scorer, [*requests, ScoringRequest([1, 2], [[3, 4]] * 9), *requests])[-2:] == [
+        (2, 25),
+        (1, 11),
+    ]
+
+
+def test_a_cached_context_is_read_once(our_model, without_trees):
     requests = [ScoringRequest(list(range(15)), [[20 + choice] * (2 + choice) for choice in range(4)])]
     assert read_tokens(our_model, CausalLMScorer(our_model), requests) == [(1, 15), (4, 4)]
     assert read_tokens(our_model, CausalLMScorer(our_model, batch_tokens=38), requests) == [(1, 15), (2, 4), (2, 2)]

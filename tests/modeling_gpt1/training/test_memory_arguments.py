@@ -1,4 +1,4 @@
-"""Each argument of docs/scale.md, "Less memory, or more speed": numbers of a plain run, and the bytes it is for."""
+"""Each argument of docs/scale.md, "Less memory, or more speed": the numbers of a plain run, and its bytes."""
 
 from dataclasses import fields
 
