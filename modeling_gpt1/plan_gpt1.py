@@ -120,8 +120,9 @@ def _plan_collated(config: GPT1Config, way_of_packing: str, has_targets: bool, b
     real = count_to(length) < lengths[:, None]
     if length > config.max_position_embeddings or lengths.min() < 1 or lengths.max() > length or (mask != real).any():
         return None
-    can_share = shares_beginnings(config, way_of_packing)
-    packed, sequences = pack_arrays(ids, real, lengths, True, num_choices, config.hidden_size, can_share)
+    can_share = num_choices > 1 and shares_beginnings(config, way_of_packing)
+    ids = ids if can_share else None
+    packed, sequences = pack_arrays(ids, real, lengths, True, num_choices, config.hidden_size)
     if packed is None:
         return None
     targets = _place_targets(packed, sequences, lengths, num_choices) if has_targets else None

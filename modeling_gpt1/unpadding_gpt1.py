@@ -252,36 +252,44 @@ def pack_sequences(
     Returns:
         The packed batch; `None` if it would have as many tokens as the padded one, or none.
     """
-    real = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
-    ids, real = input_ids.numpy(force=True), real.numpy(force=True)
+    real = torch.ones(input_ids.shape, dtype=torch.bool) if attention_mask is None else attention_mask.bool().cpu()
+    ids = input_ids.cpu().numpy() if num_choices > 1 and can_share else None
+    real = real.numpy()
     is_aligned = not (real[:, 1:] > real[:, :-1]).any()
-    packed, _ = pack_arrays(ids, real, real.sum(1), is_aligned, num_choices, hidden_size, can_share)
+    packed, _ = pack_arrays(ids, real, real.sum(1), is_aligned, num_choices, hidden_size)
     if packed is None:
         return None
-    return each(packed, lambda part: torch.from_numpy(part).to(input_ids.device)).with_ids(input_ids)
+    packed, device = each(packed, torch.from_numpy), input_ids.device
+    if device.type != "cpu":  # in one copy, as the host waits for each
+        parts = [part for part in packed if part is not None]
+        moved = torch.cat([part.flatten() for part in parts]).to(device).split([part.numel() for part in parts])
+        moved = iter(moved)
+        packed = each(packed, lambda part: next(moved).view(part.shape).to(part.dtype))
+    return packed.with_ids(input_ids)
 
 
 def pack_arrays(
-    ids: Any, real: Any, lengths: Any, is_aligned: bool, num_choices: int, hidden_size: int, can_share: bool
+    ids: Any | None, real: Any, lengths: Any, is_aligned: bool, num_choices: int, hidden_size: int
 ) -> tuple[PackedSequences | None, Any]:
     """As [`pack_sequences`], but arrays of numpy without ids, as short ones take a third of the time of tensors.
 
     The sequence of each token `[N]` is returned too.
 
     Args:
-        ids, real (`[S, T]`): the sequences, and True for their real tokens.
+        ids (`[S, T]`, *optional*): the sequences; `None` if they share nothing.
+        real (`[S, T]`): True for their real tokens.
         lengths (`[S]`): numbers of real tokens.
         is_aligned: whether all padding lies on the right.
-        num_choices, hidden_size, can_share: as in [`pack_sequences`].
+        num_choices, hidden_size: as in [`pack_sequences`].
     """
-    num_sequences, length = ids.shape
-    numbers = count_to(ids.size)  # every range below is the beginning of this one
+    num_sequences, length = real.shape
+    numbers = count_to(real.size)  # every range below is the beginning of this one
     ranks = numbers[:length]  # a token's rank is its place among the real ones of its sequence
-    if not is_aligned:
-        ids = ids[numbers[:num_sequences, None], (~real).argsort(1, kind="stable")]  # real tokens first
     prefixes, left_out = None, 0  # [B] tokens to compute once; [S] those that another sequence computes
     examples = numbers[: num_sequences // num_choices].repeat(num_choices)  # [S]
-    if num_choices > 1 and can_share:
+    if ids is not None:
+        if not is_aligned:
+            ids = ids[numbers[:num_sequences, None], (~real).argsort(1, kind="stable")]  # real tokens first
         of_examples = ids.reshape(-1, num_choices, length), lengths.reshape(-1, num_choices)
         prefixes = _shared_lengths(*of_examples, ranks, hidden_size)
         prefixes = prefixes if prefixes.any() else None
@@ -291,7 +299,7 @@ def pack_arrays(
     counts = lengths - left_out
     ends = counts.cumsum()
     num_tokens = int(ends[-1])  # N
-    if num_tokens in (0, ids.size):
+    if num_tokens in (0, real.size):
         return None, None
 
     starts = ends - counts
