@@ -118,14 +118,14 @@ def with_measures(cell: Cell, measure: Callable[[dict, Path, float], dict]) -> C
 
 def why_absent(name: str, data_dir: str | None, for_training: bool) -> str | None:
     """Why a data set is not at hand, or None if it is or comes from the hub."""
+    task = task_of(name)
     if data_dir is None:
-        return None
+        return None if task.hub_path else f"{name} is not on the hub. Pass --data_dir, a folder with a folder {name}."
     try:
         found = splits_of(name, data_dir)
     except ValueError as error:
         # Files that are there but cannot be read are a failure of the cell.
         return str(error) if str(error).startswith("No file of task") else None
-    task = task_of(name)
     missing = [split for split in (task.train_split, *task.validation_splits) if split not in found]
     return f"{data_dir} has no rows of {', '.join(missing)} for {name}." if for_training and missing else None
 

@@ -99,6 +99,13 @@ def test_every_cell_is_rehearsed(rehearse, data_dir, tmp_path, capsys):
     assert not list((tmp_path / "out" / "rehearsal" / "work").iterdir())
 
 
+def test_what_the_hub_does_not_have():
+    assert rehearsal.why_absent("cola", None, for_training=False) is None
+    assert rehearsal.why_absent("dpr", None, for_training=False) == (
+        "dpr is not on the hub. Pass --data_dir, a folder with a folder dpr."
+    )
+
+
 def test_a_rehearsal_goes_on(rehearse, tmp_path, capsys):
     settings = ["--experiments", "fine_tuning", "--tasks", "rte", "--seeds", "1"]
     assert rehearse(*settings) == rehearse(*settings) == 0
