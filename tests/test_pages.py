@@ -15,6 +15,7 @@ import pytest
 import torch
 from conftest import SENTENCES
 from helpers_evaluation import few_tasks
+from helpers_families import write_family
 from helpers_pages import PAGES, PROGRAMS, ROOT, SHOWN, SMALLER, arguments_of_gpt1, blocks_of, commands_in, parse, run
 from tokenizers import ByteLevelBPETokenizer
 from transformers import GPT2Config, GPT2LMHeadModel, GPT2Tokenizer, OpenAIGPTConfig, OpenAIGPTLMHeadModel
@@ -61,6 +62,7 @@ def stand_ins(tmp_path_factory):
     tokenizer = GPT1Tokenizer.train(iter([*SENTENCES, *(row["sentence"] for row in reviews)]), num_merges=200)
     write_openai_gpt(folder / "openai-community" / "openai-gpt", tokenizer)
     write_gpt2(folder / "openai-community" / "gpt2")
+    write_family("bert", folder / "google-bert" / "bert-base-uncased")
     write_tasks(folder / "data", reviews)
     shutil.copytree(folder / "data", folder / "nyu-mll" / "glue")  # as the data sets of the hub
     names = [path.name for path in (folder / "data").iterdir()]

@@ -27,7 +27,7 @@ def check_families(arguments: ReproduceArguments) -> None:
     if arguments.lstm_model is not None and family(arguments.lstm_model) != lstm:
         raise ValueError(
             f"--lstm_model {arguments.lstm_model} is not an LSTM: its model type is "
-            f"{load_config(arguments.lstm_model).model_type}. Pass one that was trained with --model_type {lstm}."
+            f"{load_config(arguments.lstm_model).model_type}. Pass one that was trained with --family {lstm}."
         )
 
 

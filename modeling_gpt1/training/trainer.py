@@ -26,6 +26,7 @@ from .checks import check_collator
 from .cpu_attention import choose_cpu_attention
 from .launch import check_launch, check_sharding, set_up_fsdp
 from .losses import objective_of, perplexity
+from .task_models import HEADS
 from .throughput import training_flops_per_token
 from .trainer_internals import ResumableTrainer
 
@@ -78,7 +79,11 @@ class _GPT1BaseTrainer(ResumableTrainer):
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         if model.training:
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+            loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+            if self.args.n_gpu > 1 and num_items_in_batch is not None:
+                # Trainer takes the mean over the replicas, but scales as if a small batch, too, had a part for each.
+                loss = loss * (loss.numel() / self.args.n_gpu)
+            return (loss, outputs) if return_outputs else loss
         # The model returns the losses of each example, so `num_items_in_batch` is not needed.
         loss, outputs = super().compute_loss(model, inputs, True)
         if outputs.get("example_losses") is not None:
@@ -183,6 +188,11 @@ class GPT1Trainer(_GPT1BaseTrainer):
     """
 
     def _check_model(self, model: PreTrainedModel) -> None:
+        if not hasattr(model, "task_head") and type(model).__name__.endswith(HEADS):
+            raise ValueError(
+                f"GPT1Trainer fine-tunes models with GPT-1's task head, but {type(model).__name__} is a classifier of "
+                "another family. Pass it to TaskTrainer."
+            )
         if not hasattr(model, "task_head"):
             raise ValueError(
                 f"GPT1Trainer fine-tunes models with a task head, but {type(model).__name__} has none. Open the "
@@ -205,7 +215,9 @@ class GPT1Trainer(_GPT1BaseTrainer):
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         if model.training and outputs.get("task_loss") is not None:
-            self.running_losses.add(outputs["task_loss"], outputs.get("lm_loss"))
+            # A replica divides its sum by the examples of the update, or by that number over `n_gpu`.
+            num_parts = 1 if self.args.average_tokens_across_devices else max(self.args.n_gpu, 1)
+            self.running_losses.add(outputs["task_loss"], outputs.get("lm_loss"), num_parts)
         return (loss, outputs) if return_outputs else loss
 
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
@@ -265,14 +277,23 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs:
-            logs["perplexity"] = perplexity(logs["loss"])
+            logs.update(self._logged_figures(logs["loss"]))
             if self.throughput.is_running and self.args.include_num_input_tokens_seen == "non_padding":
                 tokens_per_second = self.throughput.tokens_per_second(self.state.num_input_tokens_seen)
-                peak_flops = self.throughput.peak_flops * self.args.world_size * max(self.args.n_gpu, 1)
-                flops_per_token = training_flops_per_token(self.accelerator.unwrap_model(self.model))
                 logs["tokens_per_second"] = tokens_per_second
-                logs["mfu"] = tokens_per_second * flops_per_token / peak_flops
+                flops_per_token = self._flops_per_token()
+                if flops_per_token is not None:
+                    peak_flops = self.throughput.peak_flops * self.args.world_size * max(self.args.n_gpu, 1)
+                    logs["mfu"] = tokens_per_second * flops_per_token / peak_flops
         super().log(logs, start_time)
+
+    def _logged_figures(self, loss: float) -> dict[str, float]:
+        """What the log says beside the mean loss since the last log."""
+        return {"perplexity": perplexity(loss)}
+
+    def _flops_per_token(self) -> float | None:
+        """Floating-point operations per token; `None` if they are not known."""
+        return training_flops_per_token(self.accelerator.unwrap_model(self.model))
 
 
 __all__ = ["GPT1PretrainingTrainer", "GPT1Trainer"]

@@ -135,7 +135,12 @@ def test_the_papers_model_has_the_parameters_of_our_default():
 def test_the_zero_shot_scale_ends_at_the_papers_figures():
     best = {key: figure for of in BEST_BEFORE.values() for key, (figure, _) in of.items()}
     names = {"race-middle": "race-m", "race-high": "race-h"}
-    found = {names.get(name, name): 100 * of_task.best_known for name, of_task in HEURISTICS.items() if name != "dpr"}
+    elsewhere = ("dpr", "blimp")  # no tasks of its tables
+    found = {
+        names.get(name, name): 100 * of_task.best_known
+        for name, of_task in HEURISTICS.items()
+        if name not in elsewhere
+    }
     assert found == {name: pytest.approx(best[name]) for name in found} and len(found) == 6
 
 

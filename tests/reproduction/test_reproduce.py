@@ -673,8 +673,8 @@ REFUSALS = {
     "task without a heuristic": (
         ["--zero_shot_tasks", "mrpc"],
         "Task 'mrpc' has no zero-shot heuristic. Those with one: cola, sst2, race, race-middle, race-high, "
-        "story_cloze, dpr. For your own data, build a Heuristic from a Task and a function that maps a row to its "
-        "candidates.",
+        "story_cloze, dpr, blimp. For your own data, build a Heuristic from a Task and a function that maps a row to "
+        "its candidates.",
     ),
     "no held-out text": (
         ["--experiments", "loss_by_position"],
@@ -722,7 +722,7 @@ def test_refuses_a_model_of_the_other_family(models, stand_ins, tmp_path):
         (
             ["--model", transformer, "--lstm_model", transformer],
             f"--lstm_model {transformer} is not an LSTM: its model type is gpt1. Pass one that was trained with "
-            "--model_type gpt1-lstm.",
+            "--family gpt1-lstm.",
         ),
         (["--model", lstm], f"--model {lstm} is an LSTM. Pass it as --lstm_model, and a Transformer as --model."),
     ):

@@ -42,8 +42,8 @@ SOURCES = {
 FINETUNE_FLAGS = ("--finetune_arguments", "--lstm_finetune_arguments")
 # Spellings of version 0.1, each with its current spelling.
 OLD_NAMES = {
-    "pretrain": {"model_name_or_path": "model"},
-    "finetune": {"model_name_or_path": "model"},
+    "pretrain": {"model_name_or_path": "model", "model_type": "family"},
+    "finetune": {"model_name_or_path": "model", "model_type": "family"},
     "zero-shot": {
         "model_name_or_path": "model",
         "max_rows": "max_eval_samples",
