@@ -154,8 +154,10 @@ def test_the_peak_of_a_process(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--rehearse", "0"], "--rehearse is 0, but a rehearsal needs at least 1."),
-        (["--rehearse", "2", "--rehearse_rows", "0"], "--rehearse_rows is 0, but a rehearsal needs at least 1."),
+        (["--rehearse", "0"], "--rehearse is 0, but at least 1 is needed."),
+        (["--rehearse", "2", "--rehearse_rows", "0"], "--rehearse_rows is 0, but at least 1 is needed."),
+        (["--auxiliary_sizes", "500", "0"], "--auxiliary_sizes is 0, but at least 1 is needed."),
+        (["--num_blocks", "0"], "--num_blocks is 0, but at least 1 is needed."),
         (
             ["--rehearse", "2", "--only_report"],
             "--rehearse writes no report, and --only_report runs nothing. Leave one of them out.",
