@@ -87,7 +87,7 @@ class ReproduceArguments:
     )
 
     def __post_init__(self):
-        self._check_rehearsal()
+        self._check_numbers()
         self._check_names("experiments", self.experiments, EXPERIMENTS)
         self._check_names("variants", self.variants or (), VARIANTS)
         self.tasks = [get_task(name).name for name in self.tasks]
@@ -106,10 +106,12 @@ class ReproduceArguments:
         if self.model is None and self._needs_model:
             raise ValueError("No model was given. Pass a pre-trained Transformer as --model: a folder or a hub id.")
 
-    def _check_rehearsal(self) -> None:
-        for flag, value in (("rehearse", self.rehearse), ("rehearse_rows", self.rehearse_rows)):
-            if value is not None and value < 1:
-                raise ValueError(f"--{flag} is {value}, but a rehearsal needs at least 1.")
+    def _check_numbers(self) -> None:
+        for flag in ("rehearse", "rehearse_rows", "num_blocks", "auxiliary_sizes"):
+            given = getattr(self, flag)
+            for value in given if isinstance(given, list) else [given]:
+                if value is not None and value < 1:
+                    raise ValueError(f"--{flag} is {value}, but at least 1 is needed.")
         if self.rehearse is not None and self.only_report:
             raise ValueError("--rehearse writes no report, and --only_report runs nothing. Leave one of them out.")
 

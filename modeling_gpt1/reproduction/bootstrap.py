@@ -59,7 +59,8 @@ def resample(labels: str, predictions: str, metric: str) -> np.ndarray:
     columns = np.stack([np.ones_like(gold), *parts(gold, given)], axis=1)  # [rows, sums]
     sums = np.stack([weights @ columns for weights in weights_of(len(gold))], axis=1)  # [sums, NUM_RESAMPLES]
     with np.errstate(divide="ignore", invalid="ignore"):
-        return 100 * np.nan_to_num(score(*(sums[1:] / sums[0])))
+        scores = score(*(sums[1:] / sums[0]))
+    return 100 * np.where(np.isfinite(scores), scores, 0.0)  # without any variance there is no correlation
 
 
 def _agreement(gold: np.ndarray, given: np.ndarray) -> list[np.ndarray]:
@@ -71,6 +72,7 @@ def _confusion(gold: np.ndarray, given: np.ndarray) -> list[np.ndarray]:
 
 
 def _moments(gold: np.ndarray, given: np.ndarray) -> list[np.ndarray]:
+    gold, given = gold - gold.mean(), given - given.mean()  # fewer digits are lost in the variances
     return [gold, given, gold * given, gold**2, given**2]
 
 
@@ -83,7 +85,8 @@ def _matthews(both: np.ndarray, gold: np.ndarray, given: np.ndarray) -> np.ndarr
 
 
 def _pearson(gold, given, product, gold_square, given_square) -> np.ndarray:
-    return (product - gold * given) / np.sqrt((gold_square - gold**2) * (given_square - given**2))
+    variances = (gold_square - gold**2) * (given_square - given**2)
+    return (product - gold * given) / np.sqrt(np.where(variances > 1e-12, variances, 0.0))
 
 
 # The means that a score needs of every row, and the score of the means.

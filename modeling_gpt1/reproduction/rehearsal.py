@@ -118,14 +118,14 @@ def with_measures(cell: Cell, measure: Callable[[dict, Path, float], dict]) -> C
 
 def why_absent(name: str, data_dir: str | None, for_training: bool) -> str | None:
     """Why a data set is not at hand, or None if it is or comes from the hub."""
+    task = task_of(name)
     if data_dir is None:
-        return None
+        return None if task.hub_path else f"{name} is not on the hub. Pass --data_dir, a folder with a folder {name}."
     try:
         found = splits_of(name, data_dir)
     except ValueError as error:
         # Files that are there but cannot be read are a failure of the cell.
         return str(error) if str(error).startswith("No file of task") else None
-    task = task_of(name)
     missing = [split for split in (task.train_split, *task.validation_splits) if split not in found]
     return f"{data_dir} has no rows of {', '.join(missing)} for {name}." if for_training and missing else None
 
@@ -173,7 +173,8 @@ def measure_fine_tuning(
 ) -> dict:
     """What the whole run of a task would take, from one of a few updates and rows.
 
-    The first batch has the longest rows and the next ones are long too, so the time of an update is scaled by tokens.
+    The first batch has the longest rows and the next ones are long too. So their time is the most that an update takes
+    on average. Scaled by tokens it is the least, since some of the work does not depend on them.
     """
     given = as_settings(arguments.finetune_arguments)
     settings = yaml.safe_load((work / "model" / "run.yaml").read_text(encoding="utf-8"))
@@ -185,15 +186,16 @@ def measure_fine_tuning(
         num_rows / updates_per_pass * tokens_per_row(name, arguments.data_dir, model, settings["max_length"])
     )
     updates = int(given.get("max_steps", math.ceil(settings["num_train_epochs"] * updates_per_pass)))
-    seconds_per_update = seconds_per_token(logs) * tokens_per_update
+    least = seconds_per_token(logs) * tokens_per_update
     evaluation, evaluated = evaluation_seconds(arguments, name, result)
     trained = next(record["train_runtime"] for record in reversed(history) if "train_loss" in record)
+    most = max(least, trained / len(logs))
     rest = seconds - trained - evaluated  # start, reading the rows, writing the model
     return {
         "updates": updates,
-        "seconds_per_update": round(seconds_per_update, 4),
+        "seconds_per_update": [round(least, 4), round(most, 4)],
         "tokens_per_update": round(tokens_per_update),
-        "hours": round((updates * seconds_per_update + evaluation + rest) / 3600, 4),
+        "hours": [round((updates * value + evaluation + rest) / 3600, 4) for value in (least, most)],
     }
 
 
@@ -251,7 +253,7 @@ def measure_zero_shot(arguments: ReproduceArguments, name: str, result: dict, wo
     whole = found["seconds"] * num_rows / (found["num_rows"] + found["num_train_rows"])
     return {
         **{"updates": None, "seconds_per_update": None, "tokens_per_update": None},
-        "hours": round((seconds - found["seconds"] + whole) / 3600, 4),
+        "hours": [round((seconds - found["seconds"] + whole) / 3600, 4)] * 2,
     }
 
 
@@ -276,14 +278,22 @@ def describe(rehearsed: Rehearsed, store: CellStore, failures: dict[str, str]) -
         "seconds": result["seconds"],
         **{f"{place}_memory_gib": size and round(size / GIB, 2) for place, size in result["memory"].items()},
         **whole,
-        "hours_of_all_runs": round(whole["hours"] * rehearsed.runs, 3),
+        "hours_of_all_runs": [round(hours * rehearsed.runs, 3) for hours in whole["hours"]],
     }
+
+
+def show(value: float | list[float] | None, form: str) -> str:
+    """A number, or a range if its ends differ."""
+    if value is None:
+        return "-"
+    ends = dict.fromkeys(format(end, form) for end in (value if isinstance(value, list) else [value]))
+    return " to ".join(ends)
 
 
 def table(found: dict) -> str:
     """The rehearsal at a terminal."""
     has_device = found["environment"]["accelerator"] != "none"
-    lines = [f"{'cell':38} {'GiB':>6} {'device GiB':>10} {'s/update':>9} {'updates':>8} {'hours':>8} runs".rstrip()]
+    lines = [f"{'cell':38} {'GiB':>6} {'device GiB':>10} {'s/update':>15} {'updates':>8} {'hours':>18} runs"]
     for cell in found["cells"]:
         if cell["status"] != "ran":
             lines.append(f"{cell['name']:38} {cell['status'].upper()}")
@@ -291,18 +301,17 @@ def table(found: dict) -> str:
         figures = (
             (cell["host_memory_gib"], 6, ".2f"),
             (cell["device_memory_gib"], 10, ".2f"),
-            (cell["seconds_per_update"], 9, ".3f"),
+            (cell["seconds_per_update"], 15, ".2f"),
             (cell["updates"], 8, "d"),
-            (cell["hours"], 8, ".2f"),
+            (cell["hours"], 18, ".2f"),
         )
-        words = (f"{'-' if value is None else format(value, form):>{width}}" for value, width, form in figures)
+        words = (f"{show(value, form):>{width}}" for value, width, form in figures)
         lines.append(f"{cell['name']:38} {' '.join(words)} {cell['runs']}")
     ran = [cell for cell in found["cells"] if cell["status"] == "ran"]
-    hours = sum(cell["hours_of_all_runs"] for cell in ran)
+    hours = [sum(cell["hours_of_all_runs"][end] for cell in ran) for end in (0, 1)]
     device = found["environment"]["accelerator"] if has_device else found["environment"]["processor"]
-    lines.append(
-        f"The whole would take {hours:.1f} hours on this device ({device}): {sum(cell['runs'] for cell in ran)} runs."
-    )
+    num_runs = sum(cell["runs"] for cell in ran)
+    lines.append(f"The whole would take {show(hours, '.1f')} hours on this device ({device}): {num_runs} runs.")
     absent: dict[str, list[str]] = {}
     for cell in found["cells"]:
         if cell["status"] == "not at hand":

@@ -50,6 +50,15 @@ def test_resampled_scores_lie_around_the_score(metric, score):
 
 def test_a_constant_prediction_has_no_correlation():
     assert set(resample(text(GOLD), text(np.ones(len(GOLD))), "matthews_correlation")) == {0.0}
+    assert set(resample(text(GOLD), text(np.full(len(GOLD), 0.1)), "pearson")) == {0.0}
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "f1", "matthews_correlation", "pearson"])
+def test_few_rows_give_finite_scores(metric):
+    """Among resamples of three rows are some without a row, and some whose rows are all alike."""
+    with np.errstate(over="raise"):
+        found = resample("0 1 1", "1 1 0" if metric != "pearson" else "0.3 0.1 0.7", metric)
+    assert np.isfinite(found).all() and np.abs(found).max() <= 100.001
 
 
 def scores_of(*shares: float) -> Scores:

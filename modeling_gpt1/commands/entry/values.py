@@ -20,6 +20,7 @@ NAMES = {
     ("zero-shot", "tasks"): tuple(dict.fromkeys((*ZERO_SHOT_TASKS, *TASKS))),  # the command tells the two apart
     ("reproduce", "tasks"): TASKS,
     ("reproduce", "transfer_tasks"): TASKS,
+    ("reproduce", "auxiliary_tasks"): TASKS,
     ("reproduce", "zero_shot_tasks"): tuple(dict.fromkeys((*ZERO_SHOT_TASKS, *TASKS))),
 }
 ENUMS = ("transformers.training_args", "transformers.trainer_utils")
