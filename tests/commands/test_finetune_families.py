@@ -305,6 +305,22 @@ def test_wrong_uses(case, folders, wrong_folders, tmp_path):
     assert str(caught.value) == message.format(**places)
 
 
+def test_a_classifier_whose_task_is_unknown_is_not_evaluated(folders, tmp_path):
+    write_family("bert", tmp_path / "bert", "ForSequenceClassification")
+    words = [*data_of("entailment", folders), "--do_eval", "--output_dir", str(tmp_path / "out"), "--use_cpu"]
+    with pytest.raises(ValueError) as caught:
+        finetune.main([*words, "--model", str(tmp_path / "bert")])
+    assert str(caught.value) == (
+        f"Without --do_train the model must have a task head for entailment, but {tmp_path / 'bert'} has one for a "
+        "task that its config.json does not name. Pass --do_train, or a fine-tuned model as --model."
+    )
+    with pytest.raises(ValueError) as caught:
+        predict.main([str(tmp_path / "bert"), "--file", rows_file("entailment", folders)])
+    assert str(caught.value) == (
+        f"--model {tmp_path / 'bert'} names no task. Pass a folder that `gpt1 finetune` wrote."
+    )
+
+
 def test_a_vocabulary_beyond_the_embeddings(folders):
     task = entailment_task(folders)
     tokenizer = make_family_tokenizer("bert")
