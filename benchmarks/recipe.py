@@ -122,7 +122,7 @@ def pretraining_flags(arguments: argparse.Namespace, settings: dict, output_dir:
         "train_files": arguments.train_files,
         "validation_files": arguments.validation_files,
         "tokenizer_name": arguments.text_folder,
-        "model_type": model_type,
+        "family": model_type,
         "config_overrides": ",".join([sizes, f"initializer_range={settings['initializer_range']}", *dropouts]),
         "max_eval_blocks": HELD_OUT_BLOCKS,
         "max_steps": updates,

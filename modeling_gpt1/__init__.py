@@ -36,12 +36,14 @@ from .modeling_gpt1_lstm import (
 )
 
 if TYPE_CHECKING:
+    from .inference.family_scoring import DenoisingLMScorer, MaskedLMScorer
     from .inference.generation import StopAtStrings, continue_prompts
     from .inference.heuristics import HEURISTICS, Heuristic, evaluate_zero_shot, get_heuristic
     from .inference.quantization import GPT1Int8Config, order_weights_for_generation
     from .inference.scoring import CausalLMScorer, ContinuationScore, ScoringRequest
     from .training.arguments import GPT1PretrainingArguments, GPT1TrainingArguments
     from .training.callbacks import SampleCallback
+    from .training.family_trainer import FamilyPretrainingTrainer
     from .training.preparation import prepare_finetuning
     from .training.task_trainer import TaskTrainer
     from .training.trainer import GPT1PretrainingTrainer, GPT1Trainer
@@ -81,12 +83,14 @@ def _push_model(model: GPT1PreTrainedModel, repo_id: str, **kwargs):
 GPT1PreTrainedModel.push_model = _push_model
 
 _ON_DEMAND = {
+    ".inference.family_scoring": ("DenoisingLMScorer", "MaskedLMScorer"),
     ".inference.generation": ("StopAtStrings", "continue_prompts"),
     ".inference.heuristics": ("HEURISTICS", "Heuristic", "evaluate_zero_shot", "get_heuristic"),
     ".inference.quantization": ("GPT1Int8Config", "order_weights_for_generation"),
     ".inference.scoring": ("CausalLMScorer", "ContinuationScore", "ScoringRequest"),
     ".training.arguments": ("GPT1PretrainingArguments", "GPT1TrainingArguments"),
     ".training.callbacks": ("SampleCallback",),
+    ".training.family_trainer": ("FamilyPretrainingTrainer",),
     ".training.preparation": ("prepare_finetuning",),
     ".training.task_trainer": ("TaskTrainer",),
     ".training.trainer": ("GPT1PretrainingTrainer", "GPT1Trainer"),
@@ -110,6 +114,8 @@ __all__ = [
     "HEURISTICS",
     "CausalLMScorer",
     "ContinuationScore",
+    "DenoisingLMScorer",
+    "FamilyPretrainingTrainer",
     "GPT1CausalLMOutput",
     "GPT1Config",
     "GPT1DoubleHeadsModel",
@@ -133,6 +139,7 @@ __all__ = [
     "GPT1Trainer",
     "GPT1TrainingArguments",
     "Heuristic",
+    "MaskedLMScorer",
     "SampleCallback",
     "ScoringRequest",
     "TaskTrainer",

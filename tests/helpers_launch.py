@@ -1,13 +1,20 @@
 """Starts the processes of a multi-process test and shows what they printed when something goes wrong."""
 
 import faulthandler
+import multiprocessing.connection
 import os
+import runpy
 import signal
 import subprocess
 import sys
+import tempfile
+import time
+from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import pytest
+import torch
 import transformers
 from packaging import version
 
@@ -53,6 +60,64 @@ def launch_well(*args, **kwargs) -> str:
     code, output = launch(*args, **kwargs)
     assert code == 0, output[-10000:]
     return output
+
+
+def run_together(num_processes: int, program: Path | str, *arguments: str | Path, **environment: str) -> str:
+    """The output of processes that train together and must succeed; see `fork_together`."""
+    codes, output = fork_together(num_processes, program, *arguments, **environment)
+    assert codes == [0] * num_processes, output[-10000:]
+    return output
+
+
+def fork_together(
+    num_processes: int, program: Path | str, *arguments: str | Path, **environment: str
+) -> tuple[list[int], str]:
+    """
+    Exit codes and output of processes that run a script, or a module by its name, as `torchrun` starts several.
+
+    They are forked from a server that has imported torch, transformers and the package: the imports of fresh
+    interpreters take longer than most tests. If one fails, the others are ended.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["modeling_gpt1.training.trainer"])
+    settings = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
+    ranks = [{}]
+    if num_processes > 1:
+        store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        settings |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
+        settings |= {"WORLD_SIZE": str(num_processes), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+        ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(num_processes)]
+    settings |= environment
+    words = [str(program), *map(str, arguments)]
+    with tempfile.NamedTemporaryFile() as output, mock.patch.dict(os.environ, settings):
+        processes = [
+            context.Process(target=_become, args=(dict(os.environ, **of_rank), words, output.name))
+            for of_rank in ranks
+        ]
+        for process in processes:
+            process.start()
+        end = time.monotonic() + TIMEOUT
+        while any(process.exitcode is None for process in processes):
+            if time.monotonic() > end or any(process.exitcode for process in processes):
+                for process in processes:
+                    process.join(5)  # one may be about to say what happened to another
+                    process.kill()
+            multiprocessing.connection.wait([process.sentinel for process in processes], timeout=1)
+            for process in processes:
+                process.join(0)
+        return [process.exitcode for process in processes], Path(output.name).read_text(encoding="utf-8")
+
+
+def _become(environment: dict[str, str], words: list[str], output: str) -> None:
+    """Runs a program in this process, which is new, with its output at the end of a file."""
+    os.environ.clear()
+    os.environ.update(environment)
+    stream = os.open(output, os.O_WRONLY | os.O_APPEND)
+    os.dup2(stream, 1)
+    os.dup2(stream, 2)
+    sys.argv[:] = words
+    run = runpy.run_path if words[0].endswith(".py") else partial(runpy.run_module, alter_sys=True)
+    run(words[0], run_name="__main__")
 
 
 def show_where_it_hangs() -> None:

@@ -12,15 +12,22 @@ from .tokenization_gpt1 import GPT1Tokenizer, open_tokenizer
 if TYPE_CHECKING:
     from .corpus import BlockCounts, count_blocks, load_blocks
     from .documents import load_documents, training_texts
+    from .family_tokens import family_tokenizer
+    from .noise import InfillingCollator, MaskedCollator, NextSentenceCollator, SentenceOrderCollator
     from .own_files import load_files
     from .tasks import TASKS, Task, compute_metrics_for, get_task, load_task
 
 _DATA = {
     "TASKS": ".tasks",
     "BlockCounts": ".corpus",
+    "InfillingCollator": ".noise",
+    "MaskedCollator": ".noise",
+    "NextSentenceCollator": ".noise",
+    "SentenceOrderCollator": ".noise",
     "Task": ".tasks",
     "compute_metrics_for": ".tasks",
     "count_blocks": ".corpus",
+    "family_tokenizer": ".family_tokens",
     "get_task": ".tasks",
     "load_blocks": ".corpus",
     "load_documents": ".documents",
@@ -42,12 +49,17 @@ __all__ = [
     "BlockCollator",
     "BlockCounts",
     "GPT1Tokenizer",
+    "InfillingCollator",
+    "MaskedCollator",
+    "NextSentenceCollator",
+    "SentenceOrderCollator",
     "Task",
     "TraversalCollator",
     "add_control_tokens",
     "capitalise",
     "compute_metrics_for",
     "count_blocks",
+    "family_tokenizer",
     "get_task",
     "join_continuation",
     "join_words",

@@ -44,7 +44,7 @@ Written to the output folder: model, tokenizer and card (README.md) of a trainin
 eval_results.json, predict_results.json, all_results.json and predictions.jsonl. The last has a line per row of the
 test split: `index`; `label`, the name of the class or the index of the choice, with `scores`, the probabilities of all
 of them; or `score`, the number that regression predicts. A task with two test splits gets predictions_<split>.jsonl
-each.
+each. `--eval_predictions` writes eval_predictions.jsonl of the validation split too.
 """
 
 import json
@@ -153,6 +153,9 @@ class DataArguments:
     )
     max_eval_samples: int | None = HfArg(
         default=None, help="Evaluate on this many rows of each split only, drawn in the same way."
+    )
+    eval_predictions: bool = HfArg(
+        default=False, help="Also write the predictions of the evaluated rows: eval_predictions.jsonl."
     )
     max_predict_samples: int | None = HfArg(
         default=None, help="Predict this many rows of each split only, drawn in the same way."
@@ -331,16 +334,20 @@ def predict(
     task: Task,
     splits: dict[str, Dataset],
     places: dict[str, np.ndarray],
+    use: str = "predict",
 ) -> None:
     """Writes one file of predictions per split, one line per row, and the metrics of the rows that have labels."""
     metrics = {}
     for name, rows in splits.items():
         suffix = "" if len(splits) == 1 else f"_{name}"
-        predictions, of_split = predict_rows(trainer, collator, task, rows, f"predict{suffix}")
+        predictions, of_split = predict_rows(trainer, collator, task, rows, f"{use}{suffix}")
         metrics.update(of_split)
         if trainer.is_world_process_zero():
-            write_predictions(Path(trainer.args.output_dir, f"predictions{suffix}.jsonl"), places[name], predictions)
-    runs.keep_metrics(trainer, "predict", metrics)
+            name_of_file = f"{'eval_' if use == 'eval' else ''}predictions{suffix}.jsonl"
+            write_predictions(Path(trainer.args.output_dir, name_of_file), places[name], predictions)
+    if use == "eval":
+        trainer.log(metrics)  # as `evaluate` does; the card reads the log
+    runs.keep_metrics(trainer, use, metrics)
 
 
 def predict_rows(
@@ -428,7 +435,10 @@ def main(arguments: list[str] | None = None) -> None:
     if training_args.do_train:
         runs.train(trainer)
     if training_args.do_eval:
-        runs.keep_metrics(trainer, "eval", trainer.evaluate())
+        if data_args.eval_predictions:
+            predict(trainer, parts["data_collator"], task, chosen["eval"], places["eval"], "eval")
+        else:
+            runs.keep_metrics(trainer, "eval", trainer.evaluate())
     if training_args.do_predict:
         predict(trainer, parts["data_collator"], task, chosen["predict"], places["predict"])
     if training_args.do_train:

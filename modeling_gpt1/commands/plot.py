@@ -37,6 +37,8 @@ class Panel:
 PANELS = (
     Panel("training loss", "loss"),
     Panel("held-out perplexity", "eval_perplexity", log_scale=True),
+    Panel("held-out loss of masked tokens", "eval_mlm_loss"),
+    Panel("held-out loss of restored tokens", "eval_denoising_loss"),
     Panel("learning rate", "learning_rate"),
     Panel("gradient norm", "grad_norm", log_scale=True),
     Panel("tokens per second", "tokens_per_second"),

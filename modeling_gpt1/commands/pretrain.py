@@ -13,8 +13,14 @@ The paper's 117 M parameters and 40 000 merges on several GPUs:
 
 The LSTM that the paper compares with, on the same text:
 
-    gpt1 pretrain --train_files "books/train/*.txt" --model_type gpt1-lstm \
+    gpt1 pretrain --train_files "books/train/*.txt" --family gpt1-lstm \
         --config_overrides hidden_size=256,lstm_hidden_size=512 --tokenizer_name out/books --output_dir out/lstm
+
+Another family on the same tokens, blocks and sizes: gpt2, gpt3, bert, roberta, albert or bart:
+
+    gpt1 pretrain --train_files "books/train/*.txt" --family roberta --tokenizer_name out/books \
+        --config_overrides hidden_size=256,num_hidden_layers=4,num_attention_heads=4,intermediate_size=1024 \
+        --output_dir out/roberta
 
 A data set of the hub, read as a stream; only the held-out blocks are stored:
 
@@ -39,24 +45,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from datasets import Dataset, IterableDataset
-from transformers import PreTrainedModel, set_seed
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.hf_argparser import HfArg
 
-from tokenization import BlockCollator, GPT1Tokenizer, count_blocks, load_blocks, open_tokenizer, training_texts
+from tokenization import GPT1Tokenizer, count_blocks, load_blocks, open_tokenizer, training_texts
 
-from .. import (
-    GPT1ForCausalLM,
-    GPT1LSTMConfig,
-    GPT1LSTMForCausalLM,
-    GPT1PretrainingArguments,
-    GPT1PretrainingTrainer,
-    SampleCallback,
-)
+from .. import GPT1PretrainingArguments, GPT1PretrainingTrainer, SampleCallback
 from ..hub.card import NUM_EVALUATED
 from ..storage.writing import publish_files
 from ..training.checkpoint import INCOMPLETE_DIR
+from ..training.families import FAMILIES, Family, family_of
 from ..training.launch import check_launch, end_processes
-from ..training.preparation import open_config
 from . import runs
 from .arguments import CommandParser
 
@@ -125,17 +124,29 @@ class CorpusArguments:
 class StartArguments(runs.ModelArguments):
     """What training starts from, and what the card says of it."""
 
+    family: str | None = HfArg(
+        default=None,
+        help=f"Family of a fresh model: {', '.join(FAMILIES)}. Default: the first.",
+        metadata={"choices": list(FAMILIES)},
+    )
     num_merges: int = HfArg(default=40_000, help="Number of merges, if a BPE is trained.")
-    prompts: list[str] = HfArg(default_factory=lambda: ["it was"], help="Texts to continue at each evaluation.")
+    prompts: list[str] = HfArg(
+        default_factory=lambda: ["it was"], help="Texts to continue at each evaluation, by causal models."
+    )
     language: str = HfArg(default="en", help="Language of the text, for the model card.")
 
 
-def check_run(corpus_args: CorpusArguments, training_args: GPT1PretrainingArguments) -> None:
+def check_run(corpus_args: CorpusArguments, training_args: GPT1PretrainingArguments, family: Family) -> None:
     """Checks early what would otherwise fail only after the corpus is prepared."""
     check_launch(training_args)
     runs.check_output_folder(training_args)
     if corpus_args.streaming and training_args.max_steps <= 0:
         raise ValueError("--streaming reads text of unknown length. Pass the number of updates as --max_steps.")
+    if corpus_args.streaming and family.draws_blocks:
+        raise ValueError(
+            f"--streaming stores no blocks, but {family.name} draws other blocks for its next-sentence task. Leave it "
+            "out."
+        )
     if corpus_args.validation_source is None and training_args.eval_strategy != "no":
         raise ValueError(
             f"--eval_strategy {training_args.eval_strategy.value} needs held-out text. Pass --validation_files or "
@@ -147,14 +158,14 @@ def check_run(corpus_args: CorpusArguments, training_args: GPT1PretrainingArgume
 
 def load_tokenizer(
     model_args: StartArguments, corpus_args: CorpusArguments, training_args: GPT1PretrainingArguments
-) -> GPT1Tokenizer:
+) -> PreTrainedTokenizerBase:
     """The given tokenizer, or a BPE that the main process learns from the training text and the others load."""
     given = model_args.tokenizer_name or model_args.model
     if given is not None:
         return open_tokenizer(given)
     resume = runs.where_to_resume(training_args)
     if resume is not None:  # the weights fit only the BPE that was saved with them
-        return GPT1Tokenizer.from_pretrained(resume)
+        return open_tokenizer(resume)
     output_dir = Path(training_args.output_dir)
     with training_args.main_process_first(local=False, desc="learning the BPE"):
         if training_args.process_index == 0:
@@ -164,18 +175,17 @@ def load_tokenizer(
         return GPT1Tokenizer.from_pretrained(output_dir)
 
 
-def load_model(model_args: StartArguments, tokenizer: GPT1Tokenizer) -> PreTrainedModel:
-    path = model_args.model
-    config = model_args.fresh_config(vocab_size=len(tokenizer)) if path is None else open_config(path)
-    model_class = GPT1LSTMForCausalLM if isinstance(config, GPT1LSTMConfig) else GPT1ForCausalLM
-    return model_class(config) if path is None else model_class.from_pretrained(path)
+def load_model(model_args: StartArguments, family: Family, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    if model_args.model is not None:
+        return family.model_class.from_pretrained(model_args.model)
+    return family.model_class(model_args.fresh_config(tokenizer))
 
 
 def prepare_blocks(
     split: str,
     source: dict,
     corpus_args: CorpusArguments,
-    tokenizer: GPT1Tokenizer,
+    tokenizer: PreTrainedTokenizerBase,
     length: int,
     seed: int | None = None,
 ) -> Dataset | IterableDataset:
@@ -212,7 +222,7 @@ def note_blocks(trainer: GPT1PretrainingTrainer, num_blocks: int) -> None:
             record.setdefault(NUM_EVALUATED, num_blocks)
 
 
-def make_samples(prompts: list[str], tokenizer: GPT1Tokenizer, model: PreTrainedModel) -> SampleCallback:
+def make_samples(prompts: list[str], tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> SampleCallback:
     longest = max(map(len, tokenizer(prompts, add_special_tokens=False)["input_ids"]))
     return SampleCallback(tokenizer, prompts, max_new_tokens=min(40, model.config.max_position_embeddings - longest))
 
@@ -220,28 +230,30 @@ def make_samples(prompts: list[str], tokenizer: GPT1Tokenizer, model: PreTrained
 def main(arguments: list[str] | None = None) -> None:
     parser = CommandParser("pretrain", StartArguments, CorpusArguments, GPT1PretrainingArguments)
     model_args, corpus_args, training_args = parser.read(arguments)
-    check_run(corpus_args, training_args)
+    model_args.check_places()
+    family = FAMILIES[model_args.family or "gpt1"] if model_args.model is None else family_of(model_args.model)
+    check_run(corpus_args, training_args, family)
     runs.set_up_logging(training_args, logger, logging.getLogger(SampleCallback.__module__))
     set_seed(training_args.seed)
 
-    model_args.check_places()
-    tokenizer = load_tokenizer(model_args, corpus_args, training_args)
-    model = load_model(model_args, tokenizer)
-    block_length = corpus_args.block_length or model.config.max_position_embeddings
+    tokenizer = family.tokenizer_of(load_tokenizer(model_args, corpus_args, training_args))
+    model = load_model(model_args, family, tokenizer)
+    tokenizer.model_max_length = min(tokenizer.model_max_length, family.longest_sequence(model.config))
+    block_length = family.block_length(model.config, corpus_args.block_length)
     with training_args.main_process_first(desc="preparing the corpus"):
         rest = (corpus_args, tokenizer, block_length)
         train_blocks = prepare_blocks("train", corpus_args.train_source, *rest, seed=training_args.seed)
         held_out = corpus_args.validation_source
         validation_blocks = held_out and prepare_blocks("validation", held_out, *rest)
 
-    trainer = GPT1PretrainingTrainer(
+    trainer = family.trainer_class(
         model,
         training_args,
-        data_collator=BlockCollator(tokenizer),
+        data_collator=family.collator(tokenizer, training_args.seed, train_blocks),
         train_dataset=train_blocks,
         eval_dataset=validation_blocks and evenly_spaced(validation_blocks, corpus_args.max_eval_blocks),
         processing_class=tokenizer,
-        callbacks=[make_samples(model_args.prompts, tokenizer, model)],
+        callbacks=[make_samples(model_args.prompts, tokenizer, model)] if family.is_causal else None,
     )
     runs.keep_settings(parser, training_args)
     runs.train(trainer)

@@ -4,22 +4,26 @@ import ast
 import dataclasses
 import logging
 import math
+import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import transformers
 from huggingface_hub.errors import StrictDataclassError
-from transformers import PreTrainedConfig, Trainer, TrainerCallback, TrainingArguments
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainingArguments
 from transformers.hf_argparser import HfArg
 
-from .. import GPT1Config, GPT1LSTMConfig
+from .. import GPT1Config
 from ..training.checkpoint import checkpoint_to_resume
 from ..training.divergence import DivergenceError, advice
+from ..training.families import FAMILIES
 from .arguments import CommandParser
 from .models import TOKENIZER, check_model
 
-CONFIG_CLASSES = {GPT1Config.model_type: GPT1Config, GPT1LSTMConfig.model_type: GPT1LSTMConfig}
+logger = logging.getLogger(__name__)
 WORDS = {"true": True, "false": False, "none": None}
 # Fields of the configuration that follow from the tokenizer and the data.
 DERIVED_FIELDS = ("vocab_size", "traversal", "columns", "num_labels", "id2label", "label2id", "problem_type")
@@ -35,10 +39,10 @@ class ModelArguments:
     config_overrides: str | None = HfArg(
         default=None, help="Fields of a fresh model: hidden_size=256,num_hidden_layers=4. Default: the paper's size."
     )
-    model_type: str | None = HfArg(
+    family: str | None = HfArg(
         default=None,
-        help=f"Model type of a fresh model: {' or '.join(CONFIG_CLASSES)}. Default: the first.",
-        metadata={"choices": list(CONFIG_CLASSES)},
+        help="Family of a fresh model: gpt1 or gpt1-lstm. Default: the first.",
+        metadata={"choices": ["gpt1", "gpt1-lstm"]},
     )
     tokenizer_name: str | None = HfArg(
         default=None, help="Tokenizer: folder or hub id. Default: the one beside the model."
@@ -49,7 +53,7 @@ class ModelArguments:
     )
 
     def __post_init__(self):
-        for flag, value in (("--config_overrides", self.config_overrides), ("--model_type", self.model_type)):
+        for flag, value in (("--config_overrides", self.config_overrides), ("--family", self.family)):
             if self.model is not None and value is not None:
                 raise ValueError(
                     f"{flag} {value} describes a fresh model, but --model {self.model} is a "
@@ -63,20 +67,23 @@ class ModelArguments:
         check_model("--model", self.model)
         check_model("--tokenizer_name", self.tokenizer_name, TOKENIZER)
 
-    def fresh_config(self, **fields) -> GPT1Config | GPT1LSTMConfig:
-        """The configuration given by --model_type and --config_overrides."""
-        config_class = CONFIG_CLASSES[self.model_type or GPT1Config.model_type]
-        overrides = parse_overrides(self.config_overrides or "", config_class)
+    def fresh_config(self, tokenizer: PreTrainedTokenizerBase | None = None) -> PreTrainedConfig:
+        """The configuration given by --family and --config_overrides."""
+        family = FAMILIES[self.family or "gpt1"]
+        overrides = parse_overrides(self.config_overrides or "", family.config_class, family.common_names)
         try:
-            return config_class(**fields, **overrides)
+            return family.make_config(tokenizer, **overrides)
         except StrictDataclassError as error:
             reason = str(error.__cause__ or error).rstrip(".")
             raise ValueError(f"--config_overrides {self.config_overrides}: {reason}.") from error
 
 
-def parse_overrides(text: str, config_class: type[PreTrainedConfig] = GPT1Config) -> dict[str, Any]:
-    """`"hidden_size=256,resid_pdrop=0.0"` as keyword arguments of the configuration."""
-    known = {config_field.name for config_field in dataclasses.fields(config_class)} | set(config_class.attribute_map)
+def parse_overrides(
+    text: str, config_class: type[PreTrainedConfig] = GPT1Config, more: Collection[str] = ()
+) -> dict[str, Any]:
+    """`"hidden_size=256,resid_pdrop=0.0"` as keyword arguments of the configuration; `more` are names it has not."""
+    known = {config_field.name for config_field in dataclasses.fields(config_class)}
+    known |= {*config_class.attribute_map, *more}
     overrides = {}
     for pair in filter(None, text.split(",")):
         name, _, value = pair.partition("=")
@@ -114,8 +121,27 @@ def where_to_resume(args: TrainingArguments) -> str | None:
 SETTINGS, OF_A_START = "run.yaml", {"run.yaml", "tokenizer.json", "tokenizer_config.json"}
 
 
+def resume_after_restart(args: TrainingArguments) -> None:
+    """Sets --resume_from_checkpoint auto where torch's launcher has started the job again, unless another was given.
+
+    The launcher also restarts a job that was refused because the folder is another run's, and wrote nothing there. It
+    stays refused.
+    """
+    num_restarts, folder = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)), Path(args.output_dir)
+    if num_restarts == 0 or args.resume_from_checkpoint is not None or not folder.is_dir():
+        return
+    launched = psutil.Process().parent().create_time()
+    if any(path.stat().st_mtime >= launched for path in folder.iterdir()):
+        args.resume_from_checkpoint = "auto"
+        if args.should_log:
+            resume = where_to_resume(args)
+            goes_on = "begins anew, as there is no complete checkpoint" if resume is None else f"resumes from {resume}"
+            logger.warning(f"The launcher started this job again (restart {num_restarts}), which {goes_on}.")
+
+
 def check_output_folder(args: TrainingArguments) -> None:
     """Checks that the run may write to the output folder and that the checkpoint it resumes from is complete."""
+    resume_after_restart(args)
     folder = Path(args.output_dir)
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     is_of_a_start = SETTINGS in names and names <= OF_A_START

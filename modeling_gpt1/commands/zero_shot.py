@@ -1,6 +1,6 @@
 r"""Answers tasks with a language model that was not fine-tuned, by the heuristics of the paper's section 5.
 
-Any causal language model of transformers, on files (a folder with a folder per task) or on data sets of the hub:
+Any language model of transformers, on files (a folder with a folder per task) or on data sets of the hub:
 
     gpt1 zero-shot --model out/books --data_dir data --tasks cola sst2 story_cloze dpr
 
@@ -11,10 +11,16 @@ Every checkpoint of a pre-training run, and the curves of the paper's figure 2, 
     gpt1 zero-shot --checkpoints out/books --data_dir data --max_eval_samples 500 \
         --output_file out/books/zero_shot.json --plot out/books/zero_shot.png
 
-Tasks: cola, sst2, race, race-middle, race-high, story_cloze and dpr (the paper's DPRD), which has to be in
-`--data_dir` with the columns sentence, pronoun, pronoun_offset, candidates and label. A task is asked on its test
+Tasks: cola, sst2, race, race-middle, race-high, story_cloze, dpr and blimp. The last two have to be in `--data_dir`:
+dpr (the paper's DPRD) with the columns sentence, pronoun, pronoun_offset, candidates and label; blimp with all its
+paradigms in one file and the hub's columns. A task is asked on its test
 split where that has labels, else on validation, else on train. `normalised` is 0 for guessing and 1 for the best model
 that was known to the paper.
+
+The architecture decides how a model scores a text. Causal models: log-probability. Masked models, such as BERT:
+pseudo-log-likelihood, each token given all others. Encoder-decoders, such as BART: log-probability by the decoder,
+where the encoder reads the context and a mask. The output names the method. Scores of different methods answer the
+same questions, but their sizes do not compare.
 
 The output is a JSON file: the settings, and for every model (with `--checkpoints` its updates and the tokens seen) the
 metrics of every task. It is written after each model. The picture needs matplotlib: `pip install -e ".[plot]"`.
@@ -22,17 +28,19 @@ metrics of every task. It is written after each model. The picture needs matplot
 
 import json
 import statistics
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from datasets import Dataset, DatasetDict
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoTokenizer
 from transformers.hf_argparser import HfArg
 
 from tokenization import load_task
 
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.devices import check_device, default_device
+from ..inference.family_scoring import DenoisingLMScorer, MaskedLMScorer, scorer_class_of
 from ..inference.heuristics import Heuristic, evaluate_zero_shot, get_heuristic
 from ..inference.scoring import CausalLMScorer
 from ..storage.writing import write_atomically
@@ -44,9 +52,7 @@ from .models import TOKENIZER, check_model
 class ZeroShotArguments:
     """What to ask which models, and how."""
 
-    model: str | None = HfArg(
-        default=None, help="A causal language model: folder or hub id. Instead of --checkpoints."
-    )
+    model: str | None = HfArg(default=None, help="A language model: folder or hub id. Instead of --checkpoints.")
     checkpoints: str | None = HfArg(default=None, help="Output folder of a run whose checkpoints are all evaluated.")
     tokenizer_name: str | None = HfArg(
         default=None, help="Tokenizer: folder or hub id. Default: that of the model or run."
@@ -105,7 +111,9 @@ class Questions:
 def load_questions(name: str, arguments: ZeroShotArguments) -> Questions:
     heuristic = get_heuristic(name)
     if heuristic.task.hub_path is None and arguments.data_dir is None:
-        raise ValueError(f"Task {name!r} is not on the hub. Pass as --data_dir a folder with a subfolder {name}.")
+        raise ValueError(
+            f"Task {name!r} is not on the hub as one data set. Pass as --data_dir a folder with a subfolder {name}."
+        )
     splits = load_task(heuristic.task, arguments.data_dir)
     split = choose_split(heuristic, splits, arguments.split)
     needs_training = heuristic.has_threshold or arguments.num_shots > 0
@@ -129,7 +137,7 @@ def choose_split(heuristic: Heuristic, splits: DatasetDict, wanted: str | None) 
         raise ValueError(f"Task {task.name!r} has no split {wanted!r}. Its splits: {', '.join(splits)}.")
     order = [wanted] if wanted else [*task.test_splits, *task.validation_splits, task.train_split]
     for split in order:
-        if split in splits and is_labelled(splits[split], task.columns["label"]):
+        if split in splits and (heuristic.right is not None or is_labelled(splits[split], task.columns["label"])):
             return split
     raise ValueError(
         f"The labels of task {task.name!r} are hidden in {', '.join(s for s in order if s in splits)}. Choose another "
@@ -149,17 +157,24 @@ def draw_rows(rows: Dataset, number: int | None, seed: int) -> list[dict]:
 
 # ---- Models
 
+AUTO_CLASSES = {
+    CausalLMScorer: AutoModelForCausalLM,
+    MaskedLMScorer: AutoModelForMaskedLM,
+    DenoisingLMScorer: AutoModelForSeq2SeqLM,
+}
+
 
 def load_scorer(model: str, arguments: ZeroShotArguments) -> CausalLMScorer:
     places = [arguments.tokenizer_name] if arguments.tokenizer_name else [model, arguments.checkpoints]
     with_files = (place for place in places if place and (Path(place) / "tokenizer_config.json").exists())
     tokenizer = AutoTokenizer.from_pretrained(next(with_files, places[0]))
-    loaded = AutoModelForCausalLM.from_pretrained(model, dtype=arguments.dtype).to(arguments.device)
-    return CausalLMScorer(loaded, tokenizer, batch_tokens=arguments.batch_tokens)
+    scorer_class = scorer_class_of(AutoConfig.from_pretrained(model))
+    loaded = AUTO_CLASSES[scorer_class].from_pretrained(model, dtype=arguments.dtype).to(arguments.device)
+    return scorer_class(loaded, tokenizer, batch_tokens=arguments.batch_tokens)
 
 
 def ask(scorer: CausalLMScorer, questions: Questions, arguments: ZeroShotArguments) -> dict:
-    heuristic = questions.heuristic
+    heuristic, start = questions.heuristic, time.perf_counter()
     result = evaluate_zero_shot(
         scorer,
         heuristic,
@@ -180,6 +195,7 @@ def ask(scorer: CausalLMScorer, questions: Questions, arguments: ZeroShotArgumen
         "threshold": result.threshold,
         "mean_num_shots": statistics.fmean(result.num_shots),
         "num_cut": result.num_cut,
+        "seconds": round(time.perf_counter() - start, 3),
     }
 
 
@@ -191,6 +207,7 @@ def table(results: list[dict]) -> str:
     lines = []
     for result in results:
         where = result["model"] if result.get("step") is None else f"{result['step']} updates"
+        where += f" ({result['method']})"
         figures = (
             f"{name} {of_task[of_task['metric']]:.3f} ({of_task['normalised']:+.2f})"
             for name, of_task in result["tasks"].items()
@@ -240,7 +257,13 @@ def main(arguments: list[str] | None = None) -> None:
     results = []
     for model in models:
         scorer = load_scorer(model["model"], args)
-        results.append({**model, "tasks": {name: ask(scorer, of_task, args) for name, of_task in tasks.items()}})
+        results.append(
+            {
+                **model,
+                "method": scorer.method,
+                "tasks": {name: ask(scorer, of_task, args) for name, of_task in tasks.items()},
+            }
+        )
         print(table(results[-1:]), flush=True)
         output = Path(args.output_file)
         output.parent.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,10 @@
 """Zero-shot heuristics: how a language model answers the rows of a task without fine-tuning.
 
 Source: section 5, "Zero-shot Behaviors", of "Improving Language Understanding by Generative Pre-Training" (Radford et
-al. 2018). Few-shot answering follows "Language Models are Few-Shot Learners" (Brown et al. 2020,
-https://arxiv.org/abs/2005.14165), contextual calibration follows "Calibrate Before Use" (Zhao et al. 2021,
-https://arxiv.org/abs/2102.09690).
+al. 2018). BLiMP follows "BLiMP: The Benchmark of Linguistic Minimal Pairs for English" (Warstadt et al. 2020,
+https://arxiv.org/abs/1912.00582): of two sentences the more probable one is the acceptable one. Few-shot answering
+follows "Language Models are Few-Shot Learners" (Brown et al. 2020, https://arxiv.org/abs/2005.14165), contextual
+calibration follows "Calibrate Before Use" (Zhao et al. 2021, https://arxiv.org/abs/2102.09690).
 """
 
 import random
@@ -34,6 +35,15 @@ DPR = Task(
     },
 )
 
+# The data set has one split, which is for evaluation, and no labels: every row names its acceptable sentence.
+BLIMP = Task(
+    name="blimp",
+    traversal="multiple_choice",
+    columns={"choices": ["sentence_bad", "sentence_good"], "group": "linguistics_term", "label": "label"},
+    validation_splits=(),
+    test_splits=("train",),
+)
+
 
 @dataclass(frozen=True)
 class Heuristic:
@@ -49,6 +59,8 @@ class Heuristic:
     """Columns that contextual calibration replaces by a content-free text; empty if calibration is impossible."""
     has_threshold: bool = False
     """Whether a row has one candidate and is of class 1 if its score exceeds a threshold chosen on training rows."""
+    right: int | None = None
+    """The candidate that is right in every row, if rows have no labels."""
     chance: float = 0.5
     """The metric of guessing: 0 on the paper's normalised scale."""
     best_known: float = 1.0
@@ -57,6 +69,9 @@ class Heuristic:
     @property
     def metric(self) -> str:
         return self.task.metrics[0]
+
+    def label_of(self, row: Mapping) -> int:
+        return row[self.task.columns["label"]] if self.right is None else self.right
 
     def normalise(self, value: float) -> float:
         """The metric on the scale of figure 2, right: 0 for guessing, 1 for the best model known then."""
@@ -103,6 +118,11 @@ def _in_place(candidate: str, begins_sentence: bool) -> str:
     return re.sub(r"^(The|An?)\b", lambda article: article[0].lower(), candidate)
 
 
+def _minimal_pair(row: Mapping) -> tuple[ScoringRequest, ...]:
+    # Sentences of equal scores count as a wrong answer: the first of several best candidates is chosen.
+    return tuple(ScoringRequest("", (row[name].strip(),)) for name in ("sentence_bad", "sentence_good"))
+
+
 def _race(name: str, best_known: float) -> Heuristic:
     content = ("article", "question")
     return Heuristic(get_task(name), _reading, content=content, chance=0.25, best_known=best_known)
@@ -112,7 +132,8 @@ def _race(name: str, best_known: float) -> Heuristic:
 # model" and prints no figures for it, so these are the best earlier rows of its tables 3 (RACE, Story Cloze) and 4
 # (CoLA, SST-2). Only RACE's figure is an ensemble's, of nine models (Tay et al. 2018): its curves lie lower here than
 # the paper's. DPR is in no table of the paper: its figure is that of Peng et al. 2015, "Solving Hard Coreference
-# Problems", and the only one that could not be checked against a second source.
+# Problems", and the only one that could not be checked against a second source. BLiMP is later than the paper: its
+# figure is the agreement of individual people with its labels.
 HEURISTICS: dict[str, Heuristic] = {
     heuristic.task.name: heuristic
     for heuristic in (
@@ -123,6 +144,7 @@ HEURISTICS: dict[str, Heuristic] = {
         _race("race-high", 0.503),
         Heuristic(get_task("story_cloze"), _story, content=("context",), best_known=0.776),
         Heuristic(DPR, _pronoun, best_known=0.764),
+        Heuristic(BLIMP, _minimal_pair, score="total", right=1, best_known=0.886),
     )
 }
 
@@ -151,7 +173,8 @@ class ZeroShotResult:
     """The results of a model with a heuristic."""
 
     metrics: dict[str, float]
-    """All metrics of the task, and `normalised`: the first one on the scale of figure 2, right."""
+    """All metrics of the task, and `normalised`: the first one on the scale of figure 2, right. Where the task has
+    groups, such as BLiMP's phenomena, also the first metric of each: `accuracy_island_effects`."""
     predictions: list[int]
     """Class or choice of each row."""
     scores: list[list[float]]
@@ -201,7 +224,7 @@ def evaluate_zero_shot(
     threshold = _threshold(scorer, heuristic, train_rows) if heuristic.has_threshold else None
     predictions = [int(score[0] > threshold if heuristic.has_threshold else score.argmax()) for score in scores]
     return ZeroShotResult(
-        metrics=_metrics(heuristic, predictions, [row[heuristic.task.columns["label"]] for row in rows]),
+        metrics=_metrics(heuristic, predictions, rows),
         predictions=predictions,
         scores=[score.tolist() for score in scores],
         threshold=threshold,
@@ -250,7 +273,7 @@ class _Prompter:
         self.lengths = [_num_tokens(scorer, ScoringRequest(text, ())) for text in self.shown]
 
     def _answered(self, row: Mapping) -> str:
-        requests, label = self.heuristic.requests(row), row[self.heuristic.task.columns["label"]]
+        requests, label = self.heuristic.requests(row), self.heuristic.label_of(row)
         if len(requests) > 1:
             return requests[label].context + requests[label].continuations[0] + "\n"
         return requests[0].context + requests[0].continuations[label] + "\n"
@@ -322,8 +345,17 @@ def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:
     return float(np.maximum(scores[best], np.finfo(np.float64).min) / 2 + scores[best + 1] / 2)
 
 
-def _metrics(heuristic: Heuristic, predictions: list[int], labels: list[int]) -> dict[str, float]:
-    scores = {}
+def _metrics(heuristic: Heuristic, predictions: list[int], rows: Sequence[Mapping]) -> dict[str, float]:
+    scores, labels = {}, [heuristic.label_of(row) for row in rows]
     for name in heuristic.task.metrics:
         scores |= metrics.METRICS[name](keep_in_memory=True).compute(predictions=predictions, references=labels)
-    return scores | {"normalised": heuristic.normalise(scores[heuristic.metric])}
+    scores["normalised"] = heuristic.normalise(scores[heuristic.metric])
+    column = heuristic.task.columns.get("group")
+    for group in sorted({row[column] for row in rows}) if column else ():
+        answers = [
+            (found, label) for found, label, row in zip(predictions, labels, rows, strict=True) if row[column] == group
+        ]
+        found, right = map(list, zip(*answers, strict=True))
+        of_group = metrics.METRICS[heuristic.metric](keep_in_memory=True).compute(predictions=found, references=right)
+        scores[f"{heuristic.metric}_{group}"] = of_group[heuristic.metric]
+    return scores

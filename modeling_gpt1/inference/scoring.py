@@ -105,6 +105,9 @@ class CausalLMScorer:
         share_contexts (`bool`, defaults to `True`): `False` reads every context once for each continuation.
     """
 
+    method = "log-probability"
+    """What `total` of a score is; [`MaskedLMScorer`] and [`DenoisingLMScorer`] have others."""
+
     def __init__(
         self,
         model: PreTrainedModel,

@@ -16,10 +16,11 @@ class RunningLosses:
         """Continues from `sums`, accumulated since the update `step`, or from zero."""
         self.sums, self.since = sums, step
 
-    def add(self, task_loss: torch.Tensor, lm_loss: torch.Tensor | None) -> None:
-        task_loss = task_loss.detach().float().mean()
-        lm_loss = torch.zeros_like(task_loss) if lm_loss is None else lm_loss.detach().float().mean()
-        losses = torch.stack([task_loss, lm_loss])
+    def add(self, task_loss: torch.Tensor, lm_loss: torch.Tensor | None, num_parts: int = 1) -> None:
+        """Adds the losses of a micro-batch, of all its replicas if there are several, over `num_parts`."""
+        task_loss = task_loss.detach().float().sum()
+        lm_loss = torch.zeros_like(task_loss) if lm_loss is None else lm_loss.detach().float().sum()
+        losses = torch.stack([task_loss, lm_loss]) / num_parts
         self.sums = losses if self.sums is None else self.sums + losses
 
     def means(self, step: int, reduce: Callable[[torch.Tensor], torch.Tensor]) -> list[float]:
@@ -30,14 +31,14 @@ class RunningLosses:
 
 
 # Suffixes of evaluation entries that are not the user's metrics.
-_NO_METRIC = ("_loss", "_perplexity", "_runtime", "_per_second", "_time")
+_NO_METRIC = ("_loss", "_perplexity", "_sentence_accuracy", "_runtime", "_per_second", "_time")
 
 
 def objective_of(evaluation: dict[str, float]) -> float:
     """Sum of an evaluation's metrics, or its loss if there are none; summed over several data sets."""
     evaluation = {name: value for name, value in evaluation.items() if name.startswith("eval_")}  # no epoch, no tokens
     metrics = [value for name, value in evaluation.items() if not name.endswith(_NO_METRIC)]
-    parts = ("_task_loss", "_lm_loss")
+    parts = ("_task_loss", "_lm_loss", "_mlm_loss", "_sentence_loss", "_denoising_loss")
     losses = [value for name, value in evaluation.items() if name.endswith("_loss") and not name.endswith(parts)]
     return sum(metrics or losses)
 

@@ -121,7 +121,8 @@ class CollatorOfRows:
         if own:
             return self.collator(own)
         batch = self.collator([rows[0].example])
-        return UncountedBatch({**batch, "labels": torch.full_like(batch["labels"], -100)})
+        labels = {name: torch.full_like(batch[name], -100) for name in batch if "label" in name}
+        return UncountedBatch({**batch, **labels})
 
 
 def share_rows(loader: DataLoader) -> None:

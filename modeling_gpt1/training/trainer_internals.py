@@ -195,6 +195,8 @@ class ResumableTrainer(Trainer):
         if hasattr(train_dataloader, "set_epoch"):
             # With several processes, the loader that skips batches knows only accelerate's own sampler.
             train_dataloader.set_epoch(epoch)
+        if hasattr(self.data_collator, "set_epoch"):  # its noise depends on the pass
+            self.data_collator.set_epoch(epoch)
         self._keep_losses()
         num_updates, self._num_batches = self.state.global_step, 0
         super()._run_epoch(

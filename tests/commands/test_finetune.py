@@ -507,8 +507,8 @@ REFUSALS = {
         "Leave one of them out.",
     ),
     "type of a trained model": (
-        ["--task", "sst2", "--model", "gpt", "--model_type", "gpt1-lstm"],
-        "--model_type gpt1-lstm describes a fresh model, but --model gpt is a trained one. Leave one of them out.",
+        ["--task", "sst2", "--model", "gpt", "--family", "gpt1-lstm"],
+        "--family gpt1-lstm describes a fresh model, but --model gpt is a trained one. Leave one of them out.",
     ),
     "layers of no checkpoint": (
         ["--task", "sst2", "--tokenizer_name", "t", "--n_transfer", "3"],

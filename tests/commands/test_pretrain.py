@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 from datasets import Dataset
 from helpers_hub_code import HUB_CODE
-from transformers import AutoModelForSequenceClassification
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
 
 from modeling_gpt1 import GPT1ForCausalLM, GPT1LSTMForSequenceClassification
 from modeling_gpt1.commands import finetune, pretrain
@@ -164,9 +170,8 @@ def test_evenly_spaced():
             "one. Leave one of them out.",
         ),
         (
-            ["--model", "gpt1", "--model_type", "gpt1-lstm"],
-            "--model_type gpt1-lstm describes a fresh model, but --model gpt1 is a trained one. Leave "
-            "one of them out.",
+            ["--model", "gpt1", "--family", "gpt1-lstm"],
+            "--family gpt1-lstm describes a fresh model, but --model gpt1 is a trained one. Leave one of them out.",
         ),
     ],
 )
@@ -199,7 +204,7 @@ def test_evaluations_need_held_out_text(books):
 
 def test_an_lstm_is_pretrained_and_fine_tuned_by_the_same_scripts(books):
     sizes = "hidden_size=16,lstm_hidden_size=20,max_position_embeddings=32"
-    lstm = ("--num_merges", "60", "--model_type", "gpt1-lstm", "--config_overrides", sizes)
+    lstm = ("--num_merges", "60", "--family", "gpt1-lstm", "--config_overrides", sizes)
     pretrain.main(arguments(books, books / "lstm", *lstm))
     pretrain.main(arguments(books, books / "further", "--model", str(books / "lstm")))
     losses = [
@@ -234,4 +239,90 @@ def test_an_lstm_is_pretrained_and_fine_tuned_by_the_same_scripts(books):
     assert str(error.value) == (
         "--config_overrides has 'num_attention_heads=2'; field=value is needed, with a field of GPT1LSTMConfig such "
         "as hidden_size=256."
+    )
+
+
+# ---- Other families
+
+AUTO_CLASSES = {
+    "gpt2": AutoModelForCausalLM,
+    "gpt3": AutoModelForCausalLM,
+    "bert": AutoModelForMaskedLM,
+    "roberta": AutoModelForMaskedLM,
+    "albert": AutoModelForMaskedLM,
+    "bart": AutoModelForSeq2SeqLM,
+}
+SMALL = "hidden_size=16,num_hidden_layers=2,num_attention_heads=2,intermediate_size=32"
+
+
+@pytest.fixture(scope="module")
+def bpe(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bpe")
+    GPT1Tokenizer.train(iter(SENTENCES), num_merges=60, show_progress=False).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("family", AUTO_CLASSES)
+def test_each_family_opens_with_the_auto_classes(books, bpe, family):
+    output_dir = books / family
+    flags = ("--family", family, "--tokenizer_name", str(bpe), "--block_length", "24", "--config_overrides", SMALL)
+    pretrain.main(arguments(books, output_dir, *flags))
+    model, tokenizer = AUTO_CLASSES[family].from_pretrained(output_dir), AutoTokenizer.from_pretrained(output_dir)
+    config = model.config
+    layers = (config.encoder_layers, config.decoder_layers) if family == "bart" else config.num_hidden_layers
+    assert (config.hidden_size, layers, config.num_attention_heads) == (16, (1, 1) if family == "bart" else 2, 2)
+    assert config.vocab_size == len(tokenizer) and tokenizer.model_max_length >= 512
+    batch = tokenizer(["the cat", "a dog"], ["sat", "ran home"], padding=True, return_tensors="pt")
+    assert model(**batch).logits.shape[2] == len(tokenizer)
+    classifier = AutoModelForSequenceClassification.from_pretrained(output_dir, num_labels=2)
+    assert classifier(**batch).logits.shape == (2, 2)
+    results = json.loads((output_dir / "all_results.json").read_text())
+    assert ("eval_perplexity" in results) == (family in ("gpt2", "gpt3"))
+    assert f"# {family}" in (output_dir / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_masked_model_goes_on_where_it_was_and_is_trained_further(books, bpe):
+    flags = ("--family", "roberta", "--tokenizer_name", str(bpe), "--block_length", "24", "--config_overrides", SMALL)
+    flags += ("--save_strategy", "steps", "--save_steps", "3", "--resume_from_checkpoint", "auto")
+    pretrain.main(arguments(books, books / "out", *flags))
+    expected = (books / "out" / "model.safetensors").read_bytes()
+    shutil.rmtree(books / "out" / "checkpoint-6")
+    (books / "out" / "model.safetensors").unlink()
+    pretrain.main(arguments(books, books / "out", *flags))
+    assert (books / "out" / "model.safetensors").read_bytes() == expected
+
+    pretrain.main(arguments(books, books / "further", "--model", str(books / "out"), "--block_length", "24"))
+    losses = [
+        json.loads((books / name / "eval_results.json").read_text())["eval_mlm_loss"] for name in ("out", "further")
+    ]
+    assert losses[1] < losses[0]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (
+            ["--family", "bert", "--streaming"],
+            "--streaming stores no blocks, but bert draws other blocks for its next-sentence task. Leave it out.",
+        ),
+        (
+            ["--family", "roberta", "--config_overrides", "embd_pdrop=0"],
+            "--config_overrides has 'embd_pdrop=0'; field=value is needed, with a field of RobertaConfig such as "
+            "hidden_size=256.",
+        ),
+    ],
+)
+def test_wrong_uses_of_a_family(books, more, message):
+    with pytest.raises(ValueError) as error:
+        pretrain.main(arguments(books, books / "out", *more))
+    assert str(error.value) == message
+
+
+def test_blocks_that_do_not_fit_are_refused(books, bpe):
+    flags = ("--family", "roberta", "--tokenizer_name", str(bpe), "--block_length", "513")
+    with pytest.raises(ValueError) as error:
+        pretrain.main(arguments(books, books / "out", *flags, "--config_overrides", SMALL))
+    assert str(error.value) == (
+        "Blocks of 513 tokens need 516 positions with roberta, but the model has 515. Give it "
+        "max_position_embeddings=516, or make the blocks shorter."
     )

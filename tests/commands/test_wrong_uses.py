@@ -84,7 +84,7 @@ WRONG = {
     "unknown task of zero-shot": (
         ["zero-shot", "--model", "{folder}/model", "--tasks", "cola", "sst3"],
         " zero-shot: --tasks has no value 'sst3'; did you mean sst2? It takes cola, sst2, race, race-middle, "
-        "race-high, story_cloze, dpr, mrpc, stsb, qqp, mnli, snli, qnli, rte, scitail.",
+        "race-high, story_cloze, dpr, blimp, mrpc, stsb, qqp, mnli, snli, qnli, rte, scitail.",
     ),
     "no such folder": (
         ["finetune", *FILES, "--model", "{folder}/modle", "--output_dir", "{folder}/out", "--use_cpu", "--do_train"],
@@ -210,8 +210,8 @@ WRONG = {
     "task without a heuristic": (
         ["zero-shot", "--model", "{folder}/model", "--tasks", "rte", "--data_dir", "{folder}"],
         " zero-shot: Task 'rte' has no zero-shot heuristic. Those with one: cola, sst2, race, race-middle, race-high, "
-        "story_cloze, dpr. For your own data, build a Heuristic from a Task and a function that maps a row to its "
-        "candidates.",
+        "story_cloze, dpr, blimp. For your own data, build a Heuristic from a Task and a function that maps a row to "
+        "its candidates.",
     ),
     "run without a log": (
         ["plot", "{folder}/model"],
@@ -226,7 +226,7 @@ WRONG = {
     "unknown experiment": (
         ["reproduce", "--experiments", "tuning", "--model", "m", "--output_dir", "{folder}/out"],
         " reproduce: --experiments has 'tuning'. Known experiments: fine_tuning, ablations, layer_transfer, "
-        "zero_shot.",
+        "zero_shot, auxiliary_sizes, loss_by_position.",
     ),
     "seed of a cell": (
         ["reproduce", "--model", "m", "--output_dir", "{folder}/out", "--finetune_arguments", "--seed", "3"],

@@ -8,6 +8,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from modeling_gpt1 import GPT1ForCausalLM
 from modeling_gpt1.commands import zero_shot
+from modeling_gpt1.training.families import FAMILIES
 from tokenization import GPT1Tokenizer
 
 PAIRS = [("the old farmer smiled", "smiled old the farmer the"), ("he paid for it", "paid it he for for")]
@@ -57,11 +58,12 @@ def test_one_model(save_model, data_dir, tmp_path, capsys):
         "normalised": pytest.approx(cola["matthews_correlation"] / 0.35),
         **{"metric": "matthews_correlation", "chance": 0.0, "best_known": 0.35, "split": "validation"},
         **{"num_rows": 3, "num_train_rows": 4, "threshold": cola["threshold"], "mean_num_shots": 0.0, "num_cut": 0},
+        "seconds": cola["seconds"],
     }
     assert cola["threshold"] < -0.1
     assert sst2["accuracy"] in (0.0, 1.0) and sst2["threshold"] is None and sst2["num_train_rows"] == 0
     assert capsys.readouterr().out == (
-        f"{model}: cola {cola['matthews_correlation']:.3f} ({cola['normalised']:+.2f}), "
+        f"{model} (log-probability): cola {cola['matthews_correlation']:.3f} ({cola['normalised']:+.2f}), "
         f"sst2 {sst2['accuracy']:.3f} ({sst2['normalised']:+.2f})\nwritten to {output}\n"
     )
     zero_shot.main([*arguments, "--tasks", "sst2", "--num_shots", "1", "--calibrate"])
@@ -84,7 +86,7 @@ def test_every_checkpoint_of_a_run(save_model, data_dir, tmp_path, capsys):
     assert [(result["step"], result["tokens"]) for result in results] == [(3, 30), (20, 200), (100, 1000)]
     assert len({result["tasks"]["cola"]["threshold"] for result in results}) == 3
     assert plot.stat().st_size > 10_000
-    assert capsys.readouterr().out.startswith("3 updates: cola ")
+    assert capsys.readouterr().out.startswith("3 updates (log-probability): cola ")
 
     (axes,) = zero_shot.draw(results).axes
     lines = {line.get_label(): line for line in axes.get_lines()}
@@ -119,6 +121,35 @@ def test_a_built_in_model_with_our_tokenizer(plain_tokenizer, data_dir, tmp_path
         ]
     )
     assert json.loads(output.read_text())["results"][0]["tasks"]["sst2"]["num_rows"] == 1
+
+
+@pytest.mark.parametrize(
+    ("family", "method"),
+    [("albert", "pseudo-log-likelihood"), ("bart", "decoder log-probability"), ("gpt2", "log-probability")],
+)
+def test_the_method_follows_from_the_architecture(plain_tokenizer, data_dir, tmp_path, capsys, family, method):
+    family, output = FAMILIES[family], tmp_path / "results.json"
+    tokenizer = family.tokenizer_of(plain_tokenizer)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    family.model_class(family.make_config(tokenizer, **sizes)).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    arguments = ["--model", str(tmp_path / "model"), "--data_dir", data_dir, "--output_file", str(output)]
+    zero_shot.main([*arguments, "--tasks", "cola", "sst2", "--device", "cpu"])
+    (result,) = json.loads(output.read_text())["results"]
+    assert result["method"] == method and result["tasks"]["cola"]["num_rows"] == 3
+    assert capsys.readouterr().out.startswith(f"{tmp_path / 'model'} ({method}): cola ")
+
+
+def test_minimal_pairs_have_one_split_and_no_labels(save_model, tmp_path):
+    pair = {"sentence_good": "the old farmer walked", "sentence_bad": "the old farmer walk", "UID": "a", "field": "b"}
+    write(tmp_path / "data" / "blimp", "train", [{**pair, "linguistics_term": term} for term in ("x", "y", "y")])
+    model, output = save_model(tmp_path / "model"), tmp_path / "results.json"
+    arguments = ["--model", model, "--data_dir", str(tmp_path / "data"), "--output_file", str(output)]
+    zero_shot.main([*arguments, "--tasks", "blimp", "--device", "cpu"])
+    (result,) = json.loads(output.read_text())["results"]
+    found = result["tasks"]["blimp"]
+    assert (found["split"], found["num_rows"], found["best_known"]) == ("train", 3, 0.886)
+    assert found["accuracy"] == found["accuracy_x"] == found["accuracy_y"]
 
 
 def test_rows_are_drawn_by_the_seed(tmp_path):
@@ -161,7 +192,7 @@ def test_data_and_checkpoints_that_are_not_there(data_dir, tmp_path):
         return str(error.value)
 
     assert error_of(zero_shot.load_questions, "dpr") == (
-        "Task 'dpr' is not on the hub. Pass as --data_dir a folder with a subfolder dpr."
+        "Task 'dpr' is not on the hub as one data set. Pass as --data_dir a folder with a subfolder dpr."
     )
     assert error_of(zero_shot.load_questions, "sst2", data_dir=data_dir, split="test") == (
         "Task 'sst2' has no split 'test'. Its splits: train, validation."

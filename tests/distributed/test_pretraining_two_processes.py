@@ -11,7 +11,7 @@ import pytest
 import torch
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils.launch import prepare_simple_launcher_cmd_env
-from helpers_launch import ACCELERATE, IS_AFTER_5_17, TORCHRUN, launch, launch_well
+from helpers_launch import ACCELERATE, IS_AFTER_5_17, TORCHRUN, launch, launch_well, run_together
 from helpers_pretraining import (
     NUM_ROWS,
     NUM_UPDATES,
@@ -40,7 +40,7 @@ def folder(tmp_path_factory):
     trainer.save_model()
     (folder / "one-0.json").write_text(json.dumps(record), encoding="utf-8")
     newer = ["sharded", "resumed"] if IS_AFTER_5_17 else []
-    launch_well(TORCHRUN, SCRIPT, folder, *newer, "map", "stream")
+    run_together(2, SCRIPT, folder, *newer, "map", "stream")
     return folder
 
 

@@ -4,13 +4,12 @@ Also run as a script by each of the processes: `torchrun --nproc_per_node 2 test
 """
 
 import json
-import os
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from helpers_launch import ROOT, TORCHRUN, launch_well, show_where_it_hangs
+from helpers_launch import run_together, show_where_it_hangs
 from torch.distributed.tensor import DTensor
 from transformers.distributed import DistributedConfig
 
@@ -66,7 +65,7 @@ def folder(tmp_path_factory, tiny_model):
     folder = tmp_path_factory.mktemp("tensor-parallel")
     for name, model_class in CLASSES.items():
         tiny_model(model_class, vocab_size=102, traversal="multiple_choice").save_pretrained(folder / name)
-    launch_well(TORCHRUN, __file__, folder, PYTHONPATH=os.pathsep.join([str(ROOT), str(ROOT / "tests")]))
+    run_together(2, __file__, folder)
     return folder
 
 

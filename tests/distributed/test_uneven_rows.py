@@ -3,7 +3,7 @@
 import helpers_uneven
 import pytest
 import torch
-from helpers_launch import TORCHRUN, launch_well
+from helpers_launch import run_together
 from helpers_uneven import RESUMED, RUNS, make_trainer, record_of
 
 
@@ -11,7 +11,7 @@ from helpers_uneven import RESUMED, RUNS, make_trainer, record_of
 def several(request, tmp_path_factory):
     """Number of processes, and where they left their records."""
     folder = tmp_path_factory.mktemp(f"uneven-{request.param}")
-    launch_well((*TORCHRUN[:-1], str(request.param)), helpers_uneven.__file__, folder)
+    run_together(request.param, helpers_uneven.__file__, folder)
     return request.param, folder
 
 

@@ -12,7 +12,7 @@ TASKS = (
     *("sst2", "cola", "mrpc", "stsb", "qqp", "mnli", "snli", "qnli", "rte", "scitail"),
     *("race", "race-middle", "race-high", "story_cloze"),
 )
-ZERO_SHOT_TASKS = ("cola", "sst2", "race", "race-middle", "race-high", "story_cloze", "dpr")
+ZERO_SHOT_TASKS = ("cola", "sst2", "race", "race-middle", "race-high", "story_cloze", "dpr", "blimp")
 TRAVERSALS = ("classification", "entailment", "similarity", "multiple_choice")
 NAMES = {
     ("finetune", "task"): TASKS,

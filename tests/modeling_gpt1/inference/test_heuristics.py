@@ -47,6 +47,17 @@ class ScorerByRule:
         return [[self.rule(context, rest) for rest in continuations] for context, continuations in requests]
 
 
+PAIRS = [
+    {"sentence_good": good, "sentence_bad": bad, "linguistics_term": term}
+    for good, bad, term in (
+        ("they eat .", " they eats .", "agreement"),
+        ("he saw it", "he seen it", "irregular_forms"),
+        ("she sees him", "she sees herself", "binding"),
+        ("he saw it", "he sawed it", "irregular_forms"),
+    )
+]
+
+
 def by_words(**values):
     """Every word has the log-probability given for it, else −1."""
     return lambda context, rest: ContinuationScore(tuple(values.get(word, -1.0) for word in rest.split()))
@@ -60,6 +71,7 @@ def test_what_is_asked_of_each_task():
     assert asked["sst2"](SST2[0]) == (("a charming journey . very", (" negative", " positive")),)
     assert asked["cola"](COLA[0]) == (("", ("he paid for it .",)),)
     assert asked["story_cloze"](STORY) == (("He ran. He fell.", (" He cried.", " He was a plough.")),)
+    assert asked["blimp"](PAIRS[0]) == (("", ("they eats .",)), ("", ("they eat .",)))
     for name in ("race", "race-middle", "race-high"):
         assert asked[name](RACE) == (("He ran.\nHe fell. What did he do?", (" Run", " Fly", " Sit")),)
     assert asked["dpr"](BEE) == (
@@ -93,8 +105,8 @@ def test_names():
         get_heuristic("mnli")
     assert str(error.value) == (
         "Task 'mnli' has no zero-shot heuristic. Those with one: cola, sst2, race, race-middle, race-high, "
-        "story_cloze, dpr. For your own data, build a Heuristic from a Task and a function that maps a row to its "
-        "candidates."
+        "story_cloze, dpr, blimp. For your own data, build a Heuristic from a Task and a function that maps a row to "
+        "its candidates."
     )
 
 
@@ -111,6 +123,22 @@ def test_the_mean_decides_between_answers_and_the_whole_between_labels():
     assert result.scores == [[-2.0, -1.5]] * 3 and result.predictions == [1, 1, 1]
     assert result.metrics == pytest.approx({"accuracy": 2 / 3, "normalised": (2 / 3 - 0.5) / (0.932 - 0.5)})
     assert (result.threshold, result.num_shots, result.num_cut) == (None, [0, 0, 0], 0)
+
+
+def test_minimal_pairs_by_phenomenon():
+    scorer = ScorerByRule(by_words(eats=-3.0, seen=-3.0, him=-3.0))
+    result = evaluate_zero_shot(scorer, "blimp", PAIRS)
+    assert result.scores == [[-5.0, -3.0], [-5.0, -3.0], [-3.0, -5.0], [-3.0, -3.0]]
+    assert result.predictions == [1, 1, 0, 0]  # equal scores are no right answer
+    assert result.metrics == pytest.approx(
+        {
+            "accuracy": 0.5,
+            "normalised": 0.0,
+            "accuracy_agreement": 1.0,
+            "accuracy_binding": 0.0,
+            "accuracy_irregular_forms": 0.5,
+        }
+    )
 
 
 def test_an_empty_answer_is_never_chosen():

@@ -6,9 +6,7 @@ As a script, `torchrun --nproc_per_node 2 … OUTPUT_DIR` trains with samples in
 import json
 import logging
 import math
-import os
 import random
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +14,7 @@ import helpers_training
 import numpy as np
 import pytest
 import torch
+from helpers_launch import run_together
 from helpers_training import WORDS, make_tokenizer
 from transformers import DataCollatorForLanguageModeling, TrainerCallback, TrainerState
 
@@ -321,12 +320,7 @@ class TestTensorBoard:
 
 
 def test_two_processes_log_and_sample_once(tmp_path):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    command += [__file__, str(tmp_path / "two")]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-    assert run.returncode == 0, run.stderr[-3000:]
+    run_together(2, __file__, tmp_path / "two")
     make_trainer(tmp_path / "one", [make_samples()], batch_size=4, **TWO_PROCESSES).train()
     together, alone = (strict_records(tmp_path / name / "checkpoint-4") for name in ("two", "one"))
     assert [record.keys() for record in together] == [record.keys() for record in alone]

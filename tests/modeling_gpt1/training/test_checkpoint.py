@@ -21,6 +21,7 @@ import pytest
 import torch
 import transformers
 from helpers_hub_code import HUB_CODE
+from helpers_launch import fork_together
 from helpers_training import make_trainer
 from safetensors import safe_open
 from tokenizers import Tokenizer
@@ -744,14 +745,14 @@ class TestRefusals:
 # ---- Processes of their own
 
 
-def run_script(case: str, folder: Path, launcher: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
+def run_script(case: str, folder: Path) -> subprocess.CompletedProcess:
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
     }
-    command = [sys.executable, *launcher, __file__, case, str(folder)]
+    command = [sys.executable, __file__, case, str(folder)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
 
 
@@ -816,8 +817,8 @@ def run_two_processes(folder: str) -> None:
 
 def test_killed_for_real(tmp_path):
     for case in ("kill_in_the_middle_of_a_file", "kill_in_the_middle_of_an_update"):
-        run = run_script(case, tmp_path / "cut")
-        assert run.returncode == -signal.SIGKILL, run.stderr[-3000:]
+        codes, output = fork_together(1, __file__, case, tmp_path / "cut")
+        assert codes == [-signal.SIGKILL], output[-3000:]
         if case == "kill_in_the_middle_of_a_file":
             assert (tmp_path / "cut" / "_incomplete" / "checkpoint-6" / "optimizer.pt").exists()
             assert newest_whole_checkpoint(tmp_path / "cut") == str(tmp_path / "cut" / "checkpoint-3")
@@ -843,17 +844,15 @@ def test_a_file_that_the_system_refuses(tmp_path):
 
 
 def test_two_processes(tmp_path):
-    run = run_script(
-        "run_two_processes", tmp_path, ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
-    )
-    assert run.returncode == 1, run.stderr[-3000:]
-    assert sorted(line for line in run.stdout.splitlines() if line.startswith("rank")) == [
+    codes, output = fork_together(2, __file__, "run_two_processes", tmp_path)
+    assert codes[0] == 1, output[-3000:]
+    assert sorted(line for line in output.splitlines() if line.startswith("rank")) == [
         "rank 0 group_by_length: []",
         "rank 0 random: []",
         "rank 1 group_by_length: []",
         "rank 1 random: []",
-    ], run.stderr[-3000:]
-    assert f"CheckpointError: checkpoint-6 could not be written to {tmp_path}/full: " in run.stderr
+    ], output[-3000:]
+    assert f"CheckpointError: checkpoint-6 could not be written to {tmp_path}/full: " in output
     # The other process may write its part after the first has cleared away: the next run clears it.
     assert {path.name for path in (tmp_path / "full").iterdir()} - {"_incomplete"} == {"checkpoint-3"}
     assert newest_whole_checkpoint(tmp_path / "full") == str(tmp_path / "full" / "checkpoint-3")

@@ -78,6 +78,8 @@ def test_an_objective_and_a_direction_of_the_user_stay(tmp_path):
         ({"eval_loss": 2.0, "eval_task_loss": 1.0, "eval_lm_loss": 2.0, "eval_accuracy": 0.5, "eval_f1": 0.25}, 0.75),
         ({"eval_loss": 2.0, "eval_task_loss": 1.0, "eval_lm_loss": 2.0}, 2.0),
         ({"eval_loss": 2.0, "eval_perplexity": 7.4}, 2.0),
+        ({"eval_loss": 2.0, "eval_mlm_loss": 1.5, "eval_sentence_loss": 0.5, "eval_sentence_accuracy": 0.7}, 2.0),
+        ({"eval_loss": 2.0, "eval_denoising_loss": 2.0}, 2.0),
         ({"eval_a_loss": 2.0, "eval_b_loss": 3.0, "eval_a_task_loss": 5.0}, 5.0),
     ],
 )

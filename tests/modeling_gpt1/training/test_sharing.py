@@ -11,7 +11,14 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1ForMultipleChoice, GPT1ForSequenceClassification
 from modeling_gpt1.training.batching import EpochSeededSampler
-from modeling_gpt1.training.sharing import SharedRows, SharedStream, UncountedBatch, share_rows
+from modeling_gpt1.training.sharing import (
+    CollatorOfRows,
+    NoRow,
+    SharedRows,
+    SharedStream,
+    UncountedBatch,
+    share_rows,
+)
 
 
 def batched(items, size):
@@ -165,3 +172,11 @@ def test_multi_label_rows_and_targets_that_count_for_nothing():
     model = GPT1ForSequenceClassification(GPT1Config(**config, **problem)).eval()
     labels = torch.tensor([[0.0, 1.0, 1.0], [-100.0] * 3])
     assert model(ids, labels=labels).loss == model(ids[:1], labels=labels[:1]).loss
+
+
+def test_no_label_of_an_empty_place_counts():
+    batch = {"input_ids": torch.tensor([[5, 6]]), "labels": torch.tensor([[5, -100]])}
+    batch["next_sentence_label"] = torch.tensor([1])
+    made = CollatorOfRows(lambda rows: batch)([NoRow({})])
+    assert isinstance(made, UncountedBatch) and made["input_ids"].tolist() == [[5, 6]]
+    assert (made["labels"].tolist(), made["next_sentence_label"].tolist()) == ([[-100, -100]], [-100])

@@ -1,0 +1,322 @@
+"""Pre-trains every family on the same novels, asks and fine-tunes each alike, and writes one page of tables.
+
+    python benchmarks/families.py --books books --data_dir data --work_dir runs/families --list  # what is left to do
+    python benchmarks/families.py --books books --data_dir data --work_dir runs/families         # hours
+    python benchmarks/families.py --books books --data_dir data --work_dir runs/families --page  # the tables so far
+    python benchmarks/families.py --books books --data_dir data --work_dir runs/families --save  # as a dated file
+
+`books` has novels in train/*.txt and validation/*.txt, `data` a folder per task. Every family has the same tokenizer,
+blocks of 512 tokens, 4 layers of 256 and number of tokens. Its learning rate is the best of three short runs by its
+own held-out loss: those of two families do not compare. Fine-tuning has one recipe for all, with several seeds.
+
+A step is one command of `gpt1` in a folder of its own. A finished step is never repeated, and a killed one goes on
+from its last checkpoint. The processor time of all attempts counts, and the largest resident memory of any.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from harness import machine, save_result
+from torch import nn
+
+from modeling_gpt1.storage.writing import write_atomically
+from modeling_gpt1.training.families import FAMILIES
+from tokenization import GPT1Tokenizer, get_task, training_texts
+
+SIZES = "hidden_size=256,num_hidden_layers=4,num_attention_heads=4,intermediate_size=1024"
+LSTM_SIZES = "hidden_size=256,lstm_hidden_size=768"
+NUM_MERGES, BLOCK_LENGTH, BATCH = 8000, 512, 8
+LEARNING_RATES = (5e-4, 1e-3, 2e-3)
+# Rows to train on; `None` takes all.
+TASKS = {
+    **dict.fromkeys(("sst2", "cola", "stsb", "rte", "story_cloze")),
+    "snli": 20_000,
+    "mnli": 10_000,
+    "qqp": 10_000,
+}
+FINE_TUNING = "--num_train_epochs 3 --per_device_train_batch_size 32 --learning_rate 1e-4 --save_strategy epoch"
+FINE_TUNING += " --save_total_limit 1"
+ZERO_SHOT_TASKS = ("blimp", "story_cloze")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command of `gpt1`, without the name of its output."""
+
+    folder: Path
+    words: tuple[str, ...]
+    output: str
+    """The flag that names the output."""
+    result: str
+    """The file that the finished command leaves."""
+
+    @property
+    def is_done(self) -> bool:
+        return (self.folder / "done.json").is_file()
+
+
+@dataclass
+class Row:
+    """What the tables say of a family."""
+
+    parameters: int
+    without_embeddings: int
+    cost: dict
+    learning_rate: float
+    loss: dict[str, float]
+    zero_shot: dict[str, dict] = field(default_factory=dict)
+    method: str = ""
+    scores: dict[str, list[float]] = field(default_factory=dict)
+
+
+# ---- Steps
+
+
+def pretraining(arguments: argparse.Namespace, family: str, tokens: float, learning_rate: float) -> Step:
+    updates = max(1, round(tokens / (BATCH * BLOCK_LENGTH)))
+    part = max(1, updates // 20)
+    flags = {
+        "train_files": f"{arguments.books}/train",
+        "validation_files": f"{arguments.books}/validation",
+        "family": family,
+        "tokenizer_name": arguments.work_dir / "tokenizer",
+        "block_length": BLOCK_LENGTH,
+        "config_overrides": LSTM_SIZES if family == "gpt1-lstm" else SIZES,
+        "per_device_train_batch_size": BATCH,
+        "per_device_eval_batch_size": BATCH,
+        "max_steps": updates,
+        "learning_rate": learning_rate,
+        "warmup_steps": 0.05,
+        "logging_steps": part,
+        "eval_strategy": "steps",
+        "eval_steps": part,
+        "max_eval_blocks": 256,
+        "save_steps": part,
+        "save_total_limit": 1,
+        "resume_from_checkpoint": "auto",
+        "bf16": True,
+        "use_cpu": not torch.cuda.is_available(),  # bf16 on a CPU needs this flag
+        "report_to": "none",
+        "disable_tqdm": True,
+    }
+    folder = arguments.work_dir / family / f"pretrain-{tokens:g}-{learning_rate:g}"
+    return Step(folder, words_of("pretrain", flags), "--output_dir", "all_results.json")
+
+
+def fine_tuning(arguments: argparse.Namespace, model: Step, task: str, seed: int) -> Step:
+    flags = {"task": task, "data_dir": arguments.data_dir, "model": model.folder / "out", "seed": seed}
+    if TASKS[task] is not None:
+        flags["max_train_samples"] = TASKS[task]
+    words = (*words_of("finetune", flags), "--do_train", "--do_eval", *FINE_TUNING.split())
+    words += ("--resume_from_checkpoint", "auto")
+    return Step(model.folder.parent / f"{task}-{seed}", words, "--output_dir", "eval_results.json")
+
+
+def asking(arguments: argparse.Namespace, model: Step) -> Step:
+    flags = {"model": model.folder / "out", "data_dir": arguments.data_dir}
+    words = (*words_of("zero-shot", flags), "--tasks", *ZERO_SHOT_TASKS)
+    return Step(model.folder.parent / "zero-shot", words, "--output_file", "")
+
+
+def words_of(command: str, flags: dict) -> tuple[str, ...]:
+    return command, *(word for name, value in flags.items() for word in (f"--{name}", str(value)))
+
+
+def sweep(arguments: argparse.Namespace, family: str) -> list[Step]:
+    return [pretraining(arguments, family, arguments.sweep_tokens, rate) for rate in LEARNING_RATES]
+
+
+def best_rate(arguments: argparse.Namespace, family: str) -> float | None:
+    """The learning rate whose run ended with the lowest held-out loss; `None` while one is missing."""
+    steps = sweep(arguments, family)
+    if not all(step.is_done for step in steps):
+        return None
+    losses = [read(step.folder / "out" / step.result)["eval_loss"] for step in steps]
+    return LEARNING_RATES[losses.index(min(losses))]
+
+
+def steps_of(arguments: argparse.Namespace, family: str) -> list[Step]:
+    """All steps of a family that are known yet, in their order."""
+    rate = best_rate(arguments, family)
+    if rate is None:
+        return sweep(arguments, family)
+    model = pretraining(arguments, family, arguments.tokens, rate)
+    tuned = [fine_tuning(arguments, model, task, seed) for task in TASKS for seed in range(arguments.seeds)]
+    return [*sweep(arguments, family), model, asking(arguments, model), *tuned]
+
+
+def run(step: Step) -> None:
+    """Runs a step to its end, and counts the processor time of all its attempts."""
+    step.folder.mkdir(parents=True, exist_ok=True)
+    before = read(step.folder / "attempts.json") if (step.folder / "attempts.json").is_file() else {}
+    command = [sys.executable, "-m", "modeling_gpt1.commands", *step.words, step.output, str(step.folder / "out")]
+    with (step.folder / "output.txt").open("a", encoding="utf-8") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+        _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    attempts = {
+        "processor_seconds": round(before.get("processor_seconds", 0) + usage.ru_utime + usage.ru_stime, 1),
+        "peak_bytes": max(before.get("peak_bytes", 0), usage.ru_maxrss * 1024),
+    }
+    write(step.folder / "attempts.json", attempts)
+    if process.returncode != 0:
+        raise SystemExit(f"{step.folder}: status {process.returncode}. Its output.txt ends with the reason.")
+    write(step.folder / "done.json", attempts)
+
+
+def read(path: Path) -> dict:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def write(path: Path, content: dict) -> None:
+    write_atomically(path, json.dumps(content, indent=2) + "\n")
+
+
+# ---- Tables
+
+
+def read_row(arguments: argparse.Namespace, family: str) -> Row | None:
+    """What is known of a family; `None` before its long run is done."""
+    rate = best_rate(arguments, family)
+    model = None if rate is None else pretraining(arguments, family, arguments.tokens, rate)
+    if model is None or not model.is_done:
+        return None
+    opened = FAMILIES[family].model_class.from_pretrained(model.folder / "out")
+    results, records = read(model.folder / "out" / model.result), read(model.folder / "out" / "trainer_state.json")
+    speeds = [record["tokens_per_second"] for record in records["log_history"] if "tokens_per_second" in record]
+    cost = {**read(model.folder / "done.json"), "tokens": results["num_input_tokens_seen"]}
+    cost["tokens_per_second"] = statistics.median(speeds)
+    losses = {name.removeprefix("eval_"): value for name, value in results.items() if name.endswith("_loss")}
+    losses = {name: value for name, value in losses.items() if name != "train_loss"}
+    row = Row(opened.num_parameters(), count_without_embeddings(opened), cost, rate, losses)
+    asked = asking(arguments, model)
+    if asked.is_done:
+        (answers,) = read(asked.folder / "out")["results"]
+        row.zero_shot, row.method = answers["tasks"], answers["method"]
+    for task in TASKS:
+        steps = [fine_tuning(arguments, model, task, seed) for seed in range(arguments.seeds)]
+        row.scores[task] = [score_of(task, read(step.folder / "out" / step.result)) for step in steps if step.is_done]
+    return row
+
+
+def score_of(task: str, results: dict) -> float:
+    """The paper's metric; of MNLI the mean of both validation sets."""
+    metric = get_task(task).metrics[0]
+    return statistics.fmean(value for name, value in results.items() if name.endswith(f"_{metric}"))
+
+
+def count_without_embeddings(model: nn.Module) -> int:
+    """Parameters but those of embeddings, and of a head that shares them."""
+    tables = [module.weight for module in model.modules() if isinstance(module, nn.Embedding)]
+    embedded = {id(weight): weight.numel() for weight in tables}
+    return sum(weight.numel() for weight in model.parameters() if id(weight) not in embedded)
+
+
+def tables(rows: dict[str, Row]) -> str:
+    """Markdown: costs, fine-tuned scores as mean and range over the seeds, and answers without fine-tuning."""
+    costs = [
+        [
+            family,
+            f"{row.parameters / 1e6:.2f}",
+            f"{row.without_embeddings / 1e6:.2f}",
+            f"{row.learning_rate:g}",
+            f"{row.cost['tokens'] / 1e6:.1f}",
+            f"{row.cost['processor_seconds'] / 3600:.2f}",
+            f"{row.cost['tokens_per_second']:.0f}",
+            f"{row.cost['peak_bytes'] / 2**30:.2f}",
+            ", ".join(f"{name} {value:.3f}" for name, value in row.loss.items()),
+        ]
+        for family, row in rows.items()
+    ]
+    scores = [[family, *(spread(row.scores.get(task, [])) for task in TASKS)] for family, row in rows.items()]
+    asked = {family: row for family, row in rows.items() if row.zero_shot}
+    answers = [
+        [family, row.method, *(percent(row.zero_shot[task]["accuracy"]) for task in ZERO_SHOT_TASKS)]
+        for family, row in asked.items()
+    ]
+    prefix = "accuracy_"
+    phenomena = sorted({name for row in asked.values() for name in row.zero_shot["blimp"] if name.startswith(prefix)})
+    by_phenomenon = [
+        [name.removeprefix(prefix), *(percent(row.zero_shot["blimp"][name]) for row in asked.values())]
+        for name in phenomena
+    ]
+    measured = ["M parameters", "M without embeddings", "learning rate", "M tokens read", "processor hours"]
+    return "\n".join(
+        [
+            "## Cost\n",
+            table(["family", *measured, "tokens per second", "peak GiB", "held-out losses"], costs),
+            "\n## Fine-tuned\n",
+            table(["family", *TASKS], scores),
+            "\n## Without fine-tuning\n",
+            table(["family", "method", *ZERO_SHOT_TASKS], answers),
+            "\n## BLiMP by phenomenon\n",
+            table(["phenomenon", *asked], by_phenomenon),
+        ]
+    )
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def spread(scores: list[float]) -> str:
+    """Mean and range over the seeds, in percent."""
+    if not scores:
+        return "–"
+    ends = f" [{percent(min(scores))}–{percent(max(scores))}]" if len(scores) > 1 else ""
+    return percent(statistics.fmean(scores)) + ends
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f}"
+
+
+# ---- The script
+
+
+def parse(words: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--books", type=Path, required=True, help="folder with train/*.txt and validation/*.txt")
+    parser.add_argument("--data_dir", type=Path, required=True, help="folder with a folder per task")
+    parser.add_argument("--work_dir", type=Path, required=True)
+    parser.add_argument("--families", nargs="+", choices=list(FAMILIES), default=list(FAMILIES))
+    parser.add_argument("--tokens", type=float, default=15e6, help="tokens of text of the long run")
+    parser.add_argument("--sweep_tokens", type=float, default=1.5e6, help="tokens of text of each run of the sweep")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds of fine-tuning")
+    parser.add_argument("--list", action="store_true", help="print the steps that are left, and run nothing")
+    parser.add_argument("--page", action="store_true", help="print the tables so far, and run nothing")
+    parser.add_argument("--save", action="store_true", help="also write the tables' figures as a dated file")
+    return parser.parse_args(words)
+
+
+def main(words: list[str] | None = None) -> None:
+    arguments = parse(words)
+    if arguments.list:
+        left = [step for family in arguments.families for step in steps_of(arguments, family) if not step.is_done]
+        print("\n".join(str(step.folder) for step in left))
+        return
+    if not (arguments.page or arguments.save):
+        if not (arguments.work_dir / "tokenizer").is_dir():
+            texts = training_texts(f"{arguments.books}/train")
+            GPT1Tokenizer.train(texts, NUM_MERGES).save_pretrained(arguments.work_dir / "tokenizer")
+        for family in arguments.families:
+            while left := [step for step in steps_of(arguments, family) if not step.is_done]:
+                print(left[0].folder, flush=True)
+                run(left[0])
+    found = {family: read_row(arguments, family) for family in arguments.families}
+    rows = {family: row for family, row in found.items() if row is not None}
+    print(tables(rows))
+    if arguments.save:
+        save_result("families", machine(), {family: vars(row) for family, row in rows.items()})
+
+
+if __name__ == "__main__":
+    main()

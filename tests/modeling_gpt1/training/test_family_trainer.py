@@ -1,0 +1,240 @@
+"""Pre-training of transformers' own models: exact resume, losses of whole updates, evaluation, and what is logged."""
+
+import pytest
+import torch
+from datasets import Dataset
+
+from modeling_gpt1 import GPT1PretrainingArguments
+from modeling_gpt1.training.families import FAMILIES
+from modeling_gpt1.training.family_trainer import FamilyPretrainingTrainer
+from tokenization import GPT1Tokenizer
+
+OTHERS = ("gpt2", "bert", "roberta", "albert", "bart")
+DROPOUTS = {
+    "gpt2": ("resid_pdrop", "embd_pdrop", "attn_pdrop"),
+    "bart": ("dropout", "attention_dropout"),
+    "albert": ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob"),
+    **dict.fromkeys(("bert", "roberta"), ("hidden_dropout_prob", "attention_probs_dropout_prob")),
+}
+LENGTH = 14
+NAMES = {
+    "gpt2": {"perplexity"},
+    "bert": {"mlm_loss", "sentence_loss"},
+    "roberta": {"mlm_loss"},
+    "albert": {"mlm_loss", "sentence_loss"},
+    "bart": {"denoising_loss"},
+}
+
+
+def make_rows(number=12):
+    """Blocks of six letters in turn, some of them short, so that masks differ in number."""
+    rows = []
+    for index in range(number):
+        length = LENGTH if index % 3 else 4 + index % 5
+        rows.append({"input_ids": [2 + (5 * index + place) % 6 for place in range(length)]})
+    return Dataset.from_list(rows)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    tokens = ["<unk>", *(f"{letter}</w>" for letter in ".abcdefghijklmnopqrstuvwxyz")]
+    return GPT1Tokenizer(vocab={token: index for index, token in enumerate(tokens)}, merges=[])
+
+
+@pytest.fixture
+def make_trainer(plain, tmp_path, monkeypatch):
+    monkeypatch.setattr("modeling_gpt1.training.throughput.measure_peak_flops", lambda *arguments: 1e9)  # takes time
+
+    def make(family, folder="out", dropout=0.0, rows=None, collator=None, **arguments):
+        family = FAMILIES[family]
+        tokenizer, rows = family.tokenizer_of(plain), make_rows() if rows is None else rows
+        sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+        config = family.make_config(
+            tokenizer,
+            **sizes,
+            max_position_embeddings=LENGTH + family.num_added_positions,
+            **dict.fromkeys(DROPOUTS[family.name], dropout),
+        )
+        torch.manual_seed(3)
+        arguments = {
+            "per_device_train_batch_size": 4,
+            "max_steps": 6,
+            "learning_rate": 0.01,
+            "warmup_steps": 0,
+            "logging_steps": 1,
+            "save_strategy": "no",
+            "use_cpu": True,
+            "disable_tqdm": True,
+            "report_to": "none",
+            **arguments,
+        }
+        return FamilyPretrainingTrainer(
+            family.model_class(config),
+            GPT1PretrainingArguments(str(tmp_path / folder), **arguments),
+            data_collator=collator or family.collator(tokenizer, 0, rows),
+            train_dataset=rows,
+            eval_dataset=rows,
+            processing_class=tokenizer,
+        )
+
+    return make
+
+
+def weights_of(trainer):
+    return {name: weight.detach().clone() for name, weight in trainer.model.named_parameters()}
+
+
+def log_of(trainer):
+    timed = ("second", "runtime")
+    return [
+        {key: value for key, value in record.items() if not any(word in key for word in timed)}
+        for record in trainer.state.log_history
+    ]
+
+
+@pytest.mark.parametrize("family", OTHERS)
+def test_a_resumed_run_is_the_whole_run_to_the_bit(make_trainer, tmp_path, family):
+    settings = {"save_strategy": "steps", "save_steps": 4, "eval_strategy": "steps", "eval_steps": 4, "max_steps": 6}
+    whole = make_trainer(family, dropout=0.1, **settings)
+    whole.train()
+    resumed = make_trainer(family, "resumed", dropout=0.1, **settings)
+    torch.rand(7)  # another random state than that of the whole run
+    # Three updates are a pass: the run goes on within its second one.
+    resumed.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-4"))
+    for name, weight in weights_of(whole).items():
+        assert torch.equal(weight, resumed.model.get_parameter(name)), name
+    assert log_of(resumed) == log_of(whole)
+    noise_of = getattr(resumed.data_collator, "_pass", None)
+    assert noise_of is None or noise_of.item() == 1
+
+
+def test_a_resumed_stream_has_the_noise_of_its_pass(make_trainer, tmp_path):
+    settings = {"save_strategy": "steps", "save_steps": 4, "max_steps": 8, "rows": make_rows().to_iterable_dataset()}
+    whole = make_trainer("roberta", **settings)
+    whole.train()
+    resumed = make_trainer("roberta", "resumed", **settings)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-4"))
+    assert [int(trainer.data_collator._pass) for trainer in (whole, resumed)] == [2, 2]
+    for name, weight in weights_of(whole).items():
+        assert torch.equal(weight, resumed.model.get_parameter(name)), name
+    assert log_of(resumed) == log_of(whole)
+
+
+@pytest.mark.parametrize("family", OTHERS)
+def test_an_update_is_the_same_however_it_is_cut(make_trainer, family):
+    records, weights = [], []
+    for size, steps in ((8, 1), (2, 4)):
+        trainer = make_trainer(
+            family, per_device_train_batch_size=size, gradient_accumulation_steps=steps, max_steps=2, adam_epsilon=1e-3
+        )
+        trainer.train()
+        names = ("loss", "grad_norm", *NAMES[family])
+        records.append([[record[name] for name in names] for record in log_of(trainer) if "loss" in record])
+        weights.append(weights_of(trainer))
+    torch.testing.assert_close(torch.tensor(records[1]), torch.tensor(records[0]), rtol=1e-6, atol=1e-6)
+    for name, weight in weights[0].items():
+        torch.testing.assert_close(weights[1][name], weight, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", OTHERS)
+def test_the_loss_of_one_batch_is_that_of_transformers(make_trainer, family):
+    trainer = make_trainer(family)
+    rows = list(trainer.train_dataset)
+    batch, model = trainer.data_collator(rows), trainer.model.train()
+    trainer.get_batch_samples(iter([batch]), 1, torch.device("cpu"))
+    ours = trainer.compute_loss(model, dict(batch))
+    assert torch.isclose(ours, model(**batch).loss, rtol=1e-6, atol=0)
+    # Batches of other rows have other numbers of targets, so a mean of their means is another loss.
+    halves = [trainer.data_collator(rows[:3]), trainer.data_collator(rows[3:])]
+    assert not torch.isclose(sum(model(**half).loss for half in halves) / 2, ours, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("family", OTHERS)
+def test_the_evaluation_is_exact_and_the_same_each_time(make_trainer, family):
+    found = []
+    for size in (1, 5, 12):
+        trainer = make_trainer(family, per_device_eval_batch_size=size)
+        if hasattr(trainer.data_collator, "set_epoch"):
+            trainer.data_collator.set_epoch(size)
+        metrics = trainer.evaluate().items()
+        timed = ("second", "time", "epoch", "tokens_seen")
+        found.append({name: value for name, value in metrics if not any(word in name for word in timed)})
+    expected = {f"eval_{name}" for name in ("loss", *NAMES[family])}
+    assert found[0].keys() == expected | ({"eval_sentence_accuracy"} if "sentence_loss" in NAMES[family] else set())
+    assert found[0] == pytest.approx(found[1], rel=1e-6) and found[0] == pytest.approx(found[2], rel=1e-6)
+
+
+@pytest.mark.parametrize("family", OTHERS)
+def test_the_loss_falls(make_trainer, family):
+    trainer = make_trainer(family, max_steps=40, learning_rate=0.02, logging_steps=10)
+    before = trainer.evaluate()["eval_loss"]
+    trainer.train()
+    first, *_, last = [record["loss"] for record in trainer.state.log_history if "loss" in record]
+    assert last < first - 0.3 and trainer.evaluate()["eval_loss"] < before - 1
+    logged = {name for record in log_of(trainer) if "loss" in record for name in record}
+    assert logged == {"loss", "grad_norm", "learning_rate", "epoch", "step", "num_input_tokens_seen", *NAMES[family]}
+
+
+CARD = """---
+language: en
+library_name: transformers
+license: mit
+pipeline_tag: fill-mask
+tags:
+- bert
+---
+
+# tiny
+
+A BertForPreTraining of transformers (5,938 parameters), pre-trained with gpt1-hf.
+
+| | |
+|---|---|
+| data | novels |
+| blocks | 12 for training, 12 for evaluation |
+| layers, heads, width, positions | 2, 2, 16, 17 |
+| vocabulary | 32 |
+
+## Results
+
+This card has no evaluation results.
+
+## How to use
+
+```python
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("tiny")
+model = AutoModelForMaskedLM.from_pretrained("tiny")
+print(model(**tokenizer("the text to read", return_tensors="pt")).logits.shape)
+```
+
+## Training
+
+Minimised: the mean −log P of the masked tokens, plus the mean −log P of the relation between two segments.
+"""
+
+
+def test_the_card_says_what_was_trained(make_trainer, tmp_path):
+    make_trainer("bert", "tiny").create_model_card(dataset="novels", license="mit", dataset_split="validation")
+    text = (tmp_path / "tiny" / "README.md").read_text(encoding="utf-8")
+    head, table = text.split("\n| hyper-parameter | value |\n")
+    assert head == CARD
+    assert "| learning_rate | 0.01 |\n" in table and "GPT-1" not in text
+
+    make_trainer("bart", "tiny").create_model_card()
+    text = (tmp_path / "tiny" / "README.md").read_text(encoding="utf-8")
+    assert "| layers, heads, width, positions | 1 + 1, 2, 16, 16 |\n" in text
+    loss = "the mean −log P of each token of a text, given its damaged form and the tokens before it."
+    assert f"Minimised: {loss}\n" in text and "pipeline_tag" not in text
+
+
+def test_a_tokenizer_of_another_model_is_refused(make_trainer, plain):
+    trainer = make_trainer("roberta")
+    trainer.model.config.vocab_size = 20
+    with pytest.raises(ValueError) as refused:
+        trainer._check_model(trainer.model)
+    assert str(refused.value) == (
+        "The tokenizer has 32 tokens, but the model's vocabulary has 20. Open the tokenizer saved with the model, or "
+        "make the model with the tokenizer's size."
+    )
