@@ -70,7 +70,7 @@ from ..hub.other_families import is_regression
 from ..storage.writing import atomic_file
 from ..training.launch import check_launch, end_processes
 from ..training.preparation import open_task_config
-from ..training.task_models import auto_class_of, check_lm_coef
+from ..training.task_models import HEADS, auto_class_of, check_lm_coef
 from . import runs
 from .arguments import CommandParser
 
@@ -284,7 +284,9 @@ def check_is_trained(config: PreTrainedConfig, data_args: DataArguments, model_a
             "given. Pass --do_train, or leave --n_transfer out."
         )
     if config.traversal is None or config.traversal != (data_args.traversal or config.traversal):
-        has = "none" if config.traversal is None else f"one for {config.traversal}"
+        has_head = any(name.endswith(HEADS) for name in config.architectures or ())
+        has = "one for a task that its config.json does not name" if has_head else "none"
+        has = has if config.traversal is None else f"one for {config.traversal}"
         raise ValueError(
             f"Without --do_train the model must have a task head for {data_args.traversal or 'your files'}, but "
             f"{model_args.model or 'a fresh model'} has {has}. Pass --do_train, or a fine-tuned model as "

@@ -136,12 +136,20 @@ def match_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
             f"The tokenizer has {len(tokenizer)} tokens, but the model has embeddings for {num_embeddings}. Open the "
             "tokenizer saved with the model, or call `model.resize_token_embeddings(len(tokenizer))` and save it."
         )
-    text_config = model.config.get_text_config()
-    if text_config.pad_token_id is None:
-        text_config.pad_token_id = tokenizer.pad_token_id
+    _agree_on_padding(model.config.get_text_config(), tokenizer)
     longest = longest_sequence(model, tokenizer)
     if longest is not None:
         tokenizer.model_max_length = longest
+
+
+def _agree_on_padding(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Decoders score the last token that their configuration does not call padding."""
+    before, config.pad_token_id = config.pad_token_id, tokenizer.pad_token_id
+    if before not in (None, tokenizer.pad_token_id):
+        logger.warning(
+            f"The model's configuration called the token {before} padding, but the tokenizer pads with "
+            f"{tokenizer.pad_token_id}. The configuration was corrected."
+        )
 
 
 def longest_sequence(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None) -> int | None:

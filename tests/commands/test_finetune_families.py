@@ -209,6 +209,22 @@ def test_what_the_tokenizer_pads_with_and_what_is_cut_are_said(folders, tmp_path
     assert AutoConfig.from_pretrained(tmp_path / "out").pad_token_id == 2
 
 
+def test_scores_do_not_depend_on_padding_whatever_the_configuration_calls_padding(folders, tmp_path, caplog):
+    """A decoder scores the last token that its configuration does not call padding."""
+    write_family("gpt2", tmp_path / "gpt2")
+    content = json.loads((tmp_path / "gpt2" / "config.json").read_text(encoding="utf-8"))
+    (tmp_path / "gpt2" / "config.json").write_text(json.dumps(content | {"pad_token_id": 1}), encoding="utf-8")
+    parts = prepare_finetuning(tmp_path / "gpt2", entailment_task(folders), auto_model=True)
+    model, collator = parts["model"].eval(), parts["data_collator"]
+    with torch.no_grad():
+        alone = torch.cat([model(**collator([row])).logits for row in ROWS["entailment"]])
+        torch.testing.assert_close(model(**collator(ROWS["entailment"])).logits, alone, rtol=0, atol=1e-5)
+    assert (
+        "The model's configuration called the token 1 padding, but the tokenizer pads with 0. The configuration was "
+        "corrected." in caplog.messages
+    )
+
+
 def test_a_resumed_run_repeats(folders, tmp_path):
     """With dropout, whose random state a checkpoint keeps."""
     config = BertConfig.from_pretrained(folders / "bert", hidden_dropout_prob=0.1)
@@ -303,6 +319,22 @@ def test_wrong_uses(case, folders, wrong_folders, tmp_path):
     with pytest.raises(ValueError) as caught:
         finetune.main([*data_of(kind, folders), *words, "--do_train", "--use_cpu", "--output_dir", str(tmp_path)])
     assert str(caught.value) == message.format(**places)
+
+
+def test_a_classifier_whose_task_is_unknown_is_not_evaluated(folders, tmp_path):
+    write_family("bert", tmp_path / "bert", "ForSequenceClassification")
+    words = [*data_of("entailment", folders), "--do_eval", "--output_dir", str(tmp_path / "out"), "--use_cpu"]
+    with pytest.raises(ValueError) as caught:
+        finetune.main([*words, "--model", str(tmp_path / "bert")])
+    assert str(caught.value) == (
+        f"Without --do_train the model must have a task head for entailment, but {tmp_path / 'bert'} has one for a "
+        "task that its config.json does not name. Pass --do_train, or a fine-tuned model as --model."
+    )
+    with pytest.raises(ValueError) as caught:
+        predict.main([str(tmp_path / "bert"), "--file", rows_file("entailment", folders)])
+    assert str(caught.value) == (
+        f"--model {tmp_path / 'bert'} names no task. Pass a folder that `gpt1 finetune` wrote."
+    )
 
 
 def test_a_vocabulary_beyond_the_embeddings(folders):
