@@ -98,6 +98,7 @@ setup(
         "huggingface-hub>=1",
         "jinja2>=3.1",
         "numpy>=1.26",
+        "psutil>=5.9",
         "safetensors>=0.6",
         "tokenizers>=0.22",
         "torch>=2.11,<2.16",

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .training.callbacks import SampleCallback
     from .training.family_trainer import FamilyPretrainingTrainer
     from .training.preparation import prepare_finetuning
+    from .training.task_trainer import TaskTrainer
     from .training.trainer import GPT1PretrainingTrainer, GPT1Trainer
     from .training.transfer import keep_first_layers
 
@@ -91,6 +92,7 @@ _ON_DEMAND = {
     ".training.callbacks": ("SampleCallback",),
     ".training.family_trainer": ("FamilyPretrainingTrainer",),
     ".training.preparation": ("prepare_finetuning",),
+    ".training.task_trainer": ("TaskTrainer",),
     ".training.trainer": ("GPT1PretrainingTrainer", "GPT1Trainer"),
     ".training.transfer": ("keep_first_layers",),
 }
@@ -140,6 +142,7 @@ __all__ = [
     "MaskedLMScorer",
     "SampleCallback",
     "ScoringRequest",
+    "TaskTrainer",
     "StopAtStrings",
     "TraversalCollator",
     "add_control_tokens",

@@ -242,14 +242,21 @@ def without_padding(config: GPT1Config, padded: PaddedSequences, way: str) -> Pa
     # A band counts padding within a sequence too, which packed sequences lack.
     if config.sliding_window is not None and has_holes(padded.attention_mask):
         return None
-    can_share = way != VARIABLE_LENGTH
-    if not can_share and config.traversal == "multiple_choice":
+    can_share = shares_beginnings(config, way)
+    return pack_sequences(padded.input_ids, padded.attention_mask, padded.num_choices, config.hidden_size, can_share)
+
+
+def shares_beginnings(config: GPT1Config, way: str) -> bool:
+    """Whether attention can read a beginning that the choices of an example share; a warning says so if not."""
+    if way != VARIABLE_LENGTH:
+        return True
+    if config.traversal == "multiple_choice":
         logger.warning_once(
             f"The attention {config._attn_implementation!r} computes the context of an example once for each choice, "
             "as it takes no mask by which the choices could share it. Pass attn_implementation='flex_attention' or "
             "'sdpa' to compute it once."
         )
-    return pack_sequences(padded.input_ids, padded.attention_mask, padded.num_choices, config.hidden_size, can_share)
+    return False
 
 
 def has_holes(attention_mask: torch.BoolTensor | None) -> bool:

@@ -28,8 +28,8 @@ R rows of attention of at most L tokens; M targets.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -222,10 +222,13 @@ class BatchPlan:
         return self._with(torch.Tensor.pin_memory)
 
     def _with(self, change: Callable[[torch.Tensor], torch.Tensor]) -> "BatchPlan":
-        def changed(part: PackedSequences | Targets | None) -> PackedSequences | Targets | None:
-            return None if part is None else type(part)(*(None if field is None else change(field) for field in part))
+        parts = {"packing": self.packing, "targets": self.targets}
+        return replace(self, **{name: part and each(part, change) for name, part in parts.items()})
 
-        return replace(self, packing=changed(self.packing), targets=changed(self.targets))
+
+def each(parts: tuple, change: Callable) -> tuple:
+    """The same [`PackedSequences`] or [`Targets`] with changed fields."""
+    return type(parts)(*[None if part is None else change(part) for part in parts])
 
 
 def pack_sequences(
@@ -249,135 +252,115 @@ def pack_sequences(
     Returns:
         The packed batch; `None` if it would have as many tokens as the padded one, or none.
     """
-    device, (num_sequences, length) = input_ids.device, input_ids.shape
     real = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
-    is_aligned = not (real[:, 1:] > real[:, :-1]).any()  # all padding lies on the right
-    lengths, prefixes = real.sum(1).tolist(), [0] * (num_sequences // num_choices)
-    if num_choices > 1 and can_share:
-        prefixes = _shared_lengths(input_ids, real, is_aligned, lengths, num_choices, hidden_size)
-    layout = _lay_out(lengths, prefixes)
-    num_tokens = layout.num_tokens  # N
-    if num_tokens in (0, input_ids.numel()):
+    ids, real = input_ids.numpy(force=True), real.numpy(force=True)
+    is_aligned = not (real[:, 1:] > real[:, :-1]).any()
+    packed, _ = pack_arrays(ids, real, real.sum(1), is_aligned, num_choices, hidden_size, can_share)
+    if packed is None:
         return None
-
-    numbers = [*layout.counts, *layout.left_out, *layout.shifts, *layout.first_shifts, *layout.row_shifts]
-    counts, left_out, shifts, first_shifts, row_shifts = torch.tensor(numbers, device=device).view(5, -1).unbind()
-    sequences = torch.arange(num_sequences, device=device)
-    examples = sequences // num_choices
-    sequences = sequences.repeat_interleave(counts, output_size=num_tokens)  # [N]
-    tokens = torch.arange(num_tokens, device=device)
-    positions = tokens - shifts.index_select(0, sequences)
-    if is_aligned:
-        ranks = torch.arange(length, device=device)
-        places = sequences * length + positions
-    else:
-        ranks = real.cumsum(1) - 1  # [S, T]
-        places = (real & (ranks >= left_out[:, None])).flatten().nonzero()[:, 0]
-    shifts = shifts[:, None]
-    if any(prefixes):
-        shifts = torch.where(ranks < left_out[:, None], first_shifts[:, None], shifts)
-    packed_index = (shifts + ranks).masked_fill_(~real, 0)
-    if is_aligned and not any(prefixes) and min(lengths) > 0 and max(lengths) == length:
-        attention_rows = packed_index, places, None, None  # the attention rows are the batch's rows
-    else:
-        row_place = tokens + row_shifts.index_select(0, sequences)
-        attention_rows = _attention_rows(layout, row_place, sequences)
-    examples = sequences if num_choices == 1 else examples.index_select(0, sequences)
-    packed = PackedSequences(None, positions[None], packed_index, places, examples, *attention_rows)
-    return packed.with_ids(input_ids)
+    return each(packed, lambda part: torch.from_numpy(part).to(input_ids.device)).with_ids(input_ids)
 
 
-def _shared_lengths(
-    input_ids: torch.LongTensor,
-    real: torch.BoolTensor,
-    is_aligned: bool,
-    lengths: list[int],
-    num_choices: int,
-    hidden_size: int,
-) -> list[int]:
-    """How many leading tokens of an example's sequences to compute once, for each of the B examples.
+def pack_arrays(
+    ids: Any, real: Any, lengths: Any, is_aligned: bool, num_choices: int, hidden_size: int, can_share: bool
+) -> tuple[PackedSequences | None, Any]:
+    """As [`pack_sequences`], but arrays of numpy without ids, as short ones take a third of the time of tensors.
+
+    The sequence of each token `[N]` is returned too.
 
     Args:
-        input_ids, real (`[S, T]`): the sequences and their real tokens.
-        lengths: number of real tokens of each of the S sequences.
+        ids, real (`[S, T]`): the sequences, and True for their real tokens.
+        lengths (`[S]`): numbers of real tokens.
+        is_aligned: whether all padding lies on the right.
+        num_choices, hidden_size, can_share: as in [`pack_sequences`].
     """
+    num_sequences, length = ids.shape
+    numbers = count_to(ids.size)  # every range below is the beginning of this one
+    ranks = numbers[:length]  # a token's rank is its place among the real ones of its sequence
     if not is_aligned:
-        order = (~real).long().argsort(dim=1, stable=True)  # real tokens first in each sequence
-        input_ids = input_ids.gather(1, order)
-    length = input_ids.shape[1]
-    aligned_ids = input_ids.view(-1, num_choices, length)  # [B, C, T]
-    is_other = aligned_ids[:, 1:] != aligned_ids[:, :1]
-    if min(lengths) == 0:
-        is_present = torch.tensor(lengths, device=input_ids.device).view(-1, num_choices, 1) > 0
-        is_other &= is_present[:, 1:]
-    places = torch.arange(length, device=input_ids.device)
-    num_equal = torch.where(is_other.any(1), places, length).amin(1).tolist()
-    examples = zip(*[iter(lengths)] * num_choices, strict=True)
-    return [_worth_sharing(equal, example, hidden_size) for equal, example in zip(num_equal, examples, strict=True)]
+        ids = ids[numbers[:num_sequences, None], (~real).argsort(1, kind="stable")]  # real tokens first
+    prefixes, left_out = None, 0  # [B] tokens to compute once; [S] those that another sequence computes
+    examples = numbers[: num_sequences // num_choices].repeat(num_choices)  # [S]
+    if num_choices > 1 and can_share:
+        of_examples = ids.reshape(-1, num_choices, length), lengths.reshape(-1, num_choices)
+        prefixes = _shared_lengths(*of_examples, ranks, hidden_size)
+        prefixes = prefixes if prefixes.any() else None
+    if prefixes is not None:
+        left_out = prefixes.take(examples) * (lengths > 0)
+        left_out[::num_choices] = 0
+    counts = lengths - left_out
+    ends = counts.cumsum()
+    num_tokens = int(ends[-1])  # N
+    if num_tokens in (0, ids.size):
+        return None, None
+
+    starts = ends - counts
+    shifts = starts - left_out  # what added to a token's rank gives its index among the N tokens
+    sequences = numbers[:num_sequences].repeat(counts)  # [N]
+    positions = numbers[:num_tokens] - shifts.take(sequences)
+    ranks = ranks if is_aligned else real.cumsum(1) - 1  # [T] or [S, T]
+    packed_index, is_computed = shifts[:, None] + ranks, real
+    if prefixes is not None:
+        is_left_out = ranks < left_out[:, None]
+        packed_index -= is_left_out * (shifts - starts[::num_choices].take(examples))[:, None]
+        is_computed = real > is_left_out
+    packed_index *= real
+    token_index = is_computed.reshape(-1).nonzero()[0]
+    if is_aligned and prefixes is None and lengths.min() > 0 and lengths.max() == length:
+        attention_rows = packed_index, token_index, None, None  # the attention rows are the batch's rows
+    else:
+        heads = ((lengths > 0) & (left_out == 0)).nonzero()[0]  # [R]; the first sequence of each row
+        row_prefixes = None if prefixes is None else prefixes.take(examples.take(heads))
+        attention_rows = _attention_rows(starts.take(heads), row_prefixes, sequences, numbers)
+    examples = sequences if num_choices == 1 else examples.take(sequences)
+    return PackedSequences(None, positions[None], packed_index, token_index, examples, *attention_rows), sequences
 
 
-def _worth_sharing(num_equal: int, lengths: tuple[int, ...], hidden_size: int) -> int:
-    """How many of an example's equal leading tokens to compute once; 0 if one long row would be more work."""
-    present = [length for length in lengths if length]
-    if len(present) < 2 or not lengths[0]:
-        return 0
-    num_shared = min(num_equal, min(present) - 1)
-    num_tokens = sum(present)
-    row_length = num_tokens - (len(present) - 1) * num_shared
+def count_to(size: int) -> Any:
+    """The array 0, 1, 2, … of this size, for reading only."""
+    return _count_to(1 << size.bit_length())[:size]
+
+
+@lru_cache(maxsize=4)
+def _count_to(size: int) -> Any:
+    return torch.arange(size).numpy()
+
+
+def _shared_lengths(ids: Any, lengths: Any, ranks: Any, hidden_size: int) -> Any:
+    """How many leading tokens of an example's sequences to compute once, `[B]`; 0 if one long row would be more work.
+
+    Args:
+        ids, lengths (`[B, C, T]`, `[B, C]`): the sequences with their real tokens first, and how many these are.
+        ranks (`[T]`): 0, 1, 2, …
+    """
+    is_other = ids[:, 1:] != ids[:, :1]
+    num_present, shortest = (lengths > 0).sum(1), lengths.min(1)
+    if not shortest.all():  # the shortest of the choices that are there; the first must be, and another
+        is_other &= lengths[:, 1:, None] > 0
+        shortest = (lengths + (lengths == 0) * len(ranks)).min(1) * (lengths[:, 0] > 0) * (num_present > 1)
+    num_shared = (is_other.any(1) | (ranks >= shortest[:, None] - 1)).argmax(1)
+    num_tokens = lengths.sum(1)
+    row_lengths = num_tokens - (num_present - 1) * num_shared
     # In units of 4 · D operations: 24 · D² for each token in matrices, 4 · D for each pair in attention.
-    cost = 6 * hidden_size * num_tokens + sum(length * length for length in present)
-    return num_shared if row_length * (6 * hidden_size + row_length) < cost else 0
+    cost = 6 * hidden_size * num_tokens + (lengths * lengths).sum(1)
+    return num_shared * (row_lengths * (6 * hidden_size + row_lengths) < cost)
 
 
-class _Layout(NamedTuple):
-    """Where sequences and attention rows lie among the N tokens, in numbers, which are faster than short tensors."""
+def _attention_rows(starts: Any, prefixes: Any | None, sequences: Any, numbers: Any) -> tuple:
+    """The `row_…` fields of [`PackedSequences`].
 
-    num_tokens: int  # N
-    counts: list[int]  # [S]; tokens of each sequence, without those that the first one of its example computes for it
-    left_out: list[int]  # [S]; those tokens
-    shifts: list[int]  # [S]; what added to a token's rank in its sequence gives its index among the N tokens
-    first_shifts: list[int]  # [S]; the same for the tokens left out
-    row_shifts: list[int]  # [S]; what added to that index gives the index into the flat R · L places
-    row_starts: list[int]  # [R]; index of each row's first token
-    row_lengths: list[int]  # [R]
-    row_prefixes: list[int]  # [R]; shared tokens of each row
-
-
-def _lay_out(lengths: list[int], prefixes: list[int]) -> _Layout:
-    """Lays out sequences of these `lengths`; those of an example share as many tokens as `prefixes` says."""
-    num_choices, num_tokens = len(lengths) // len(prefixes), 0
-    counts, left_out, shifts, first_shifts, rows, row_starts, row_prefixes = [], [], [], [], [], [], []
-    for sequence, length in enumerate(lengths):
-        example, choice = divmod(sequence, num_choices)
-        if choice == 0:
-            first_shift = num_tokens
-        num_left_out = prefixes[example] if choice and length else 0
-        if length and not num_left_out:
-            row_starts.append(num_tokens)
-            row_prefixes.append(prefixes[example])
-        counts.append(length - num_left_out)
-        left_out.append(num_left_out)
-        shifts.append(num_tokens - num_left_out)
-        first_shifts.append(first_shift)
-        rows.append(len(row_starts) - 1)
-        num_tokens += length - num_left_out
-    row_lengths = [end - start for start, end in pairwise([*row_starts, num_tokens])]
-    row_shifts = [row * max(row_lengths) - row_starts[row] for row in rows] if row_starts else rows
-    return _Layout(
-        num_tokens, counts, left_out, shifts, first_shifts, row_shifts, row_starts, row_lengths, row_prefixes
-    )
-
-
-def _attention_rows(
-    layout: _Layout, row_place: torch.LongTensor, sequences: torch.LongTensor
-) -> tuple[torch.LongTensor, torch.LongTensor, torch.LongTensor | None, torch.BoolTensor | None]:
-    """The `row_…` fields of [`PackedSequences`]; `row_place` and `sequences` of the tokens are `[N]`."""
-    rows = torch.tensor([layout.row_starts, layout.row_lengths, layout.row_prefixes], device=sequences.device)
-    starts, lengths, prefixes = rows.unsqueeze(-1).unbind()  # [R, 1]
-    places = torch.arange(max(layout.row_lengths), device=sequences.device)
-    is_padding = places >= lengths
-    row_index = (starts + places).masked_fill_(is_padding, 0)  # [R, L]
-    if not any(layout.row_prefixes):
+    Args:
+        starts, prefixes (`[R]`): index of each row's first token; its shared tokens, `None` if no row has any.
+        sequences (`[N]`): sequence of each token.
+        numbers: 0, 1, 2, …
+    """
+    lengths = -starts
+    lengths[:-1] += starts[1:]
+    lengths[-1] += len(sequences)
+    places = numbers[: lengths.max()]
+    is_filled = places < lengths[:, None]
+    row_index = (starts[:, None] + places) * is_filled  # [R, L]
+    row_place = is_filled.reshape(-1).nonzero()[0]
+    if prefixes is None:
         return row_index, row_place, None, None
-    row_sequence = sequences.index_select(0, row_index.flatten()).view_as(row_index).masked_fill_(is_padding, -1)
-    return row_index, row_place, row_sequence, places < prefixes
+    return row_index, row_place, (sequences.take(row_index) + 1) * is_filled - 1, places < prefixes[:, None]

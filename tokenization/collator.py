@@ -1,4 +1,4 @@
-"""Collators: blocks of a corpus become batches for pre-training, task rows become batches for the double-heads model.
+"""Collators: blocks of a corpus become batches for pre-training, rows of a task become batches for a task's head.
 
 Source: sections 3.1 and 3.3 of "Improving Language Understanding by Generative Pre-Training" (Radford et al., 2018).
 Shape legend: B examples, C sequences per example, T tokens.
@@ -11,9 +11,13 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from .control_tokens import CONTROL_TOKENS
+from .family import FamilyForm
+from .tokenization_gpt1 import GPT1Tokenizer
 from .traversal import (
     TRAVERSALS,
     ControlIds,
@@ -65,8 +69,13 @@ class TraversalCollator:
     Pass the collator to Trainer as `data_collator` with `remove_unused_columns=False`. `check(dataset)` finds rows
     that would stop a training run.
 
+    With the tokenizer of another family, such as BERT's or Llama's, the sequences have the form that this tokenizer
+    gives to one text or a pair, with its special tokens and segments: a text; premise and hypothesis; text_a and
+    text_b; the context and each choice, which begins with the question if there is one.
+
     Args:
-        tokenizer: a fast tokenizer with control tokens (`add_control_tokens(tokenizer, model)`).
+        tokenizer: a fast tokenizer with control tokens (`add_control_tokens(tokenizer, model)`) for GPT-1; without
+            them any other, for models of its family.
         traversal: "classification", "entailment", "similarity" or "multiple_choice".
         columns: the column of each role, for example `{"text": "sentence", "label": "label"}`. The roles are `text`;
             `premise`, `hypothesis`; `text_a`, `text_b`; `context`, `choices` and, if there is one, `question`;
@@ -77,9 +86,10 @@ class TraversalCollator:
         pad_to_multiple_of: the padded length is rounded up to a multiple of this.
         num_labels: the number of classes. If it is given, labels are checked against it.
         regression: whether labels are real numbers.
-        padding_side: "right" or "left".
+        padding_side: "right" or "left". Default: right for GPT-1, otherwise the tokenizer's own.
         hidden_label: the value that marks an unlabelled row, -1 in the test sets of GLUE; a batch of such rows has no
             labels. Set None where -1 is a real value, as it may be in regression.
+        both_orders: whether models of other families read a similarity pair in both orders, as GPT-1 always does.
 
     Attributes:
         num_examples: how many examples this collator has put into batches.
@@ -94,8 +104,9 @@ class TraversalCollator:
     pad_to_multiple_of: int | None = None
     num_labels: int | None = None
     regression: bool = False
-    padding_side: str = "right"
+    padding_side: str | None = None
     hidden_label: int | None = -1
+    both_orders: bool = False
     num_examples: int = field(default=0, init=False)
     num_truncated: int = field(default=0, init=False)
 
@@ -106,20 +117,37 @@ class TraversalCollator:
             raise ValueError(
                 "multiple_choice does not support regression: its label is the index of the right choice."
             )
-        if self.padding_side not in ("right", "left"):
+        if self.padding_side not in ("right", "left", None):
             raise ValueError(f'padding_side is "{self.padding_side}"; it must be "right" or "left".')
         self._check_roles()
-        check_max_length(self.traversal, self.max_length, with_question="question" in self.columns)
-        self._control = ControlIds.from_tokenizer(self.tokenizer)
+        if self.both_orders and self.traversal != "similarity":
+            raise ValueError(
+                f"both_orders is for the pairs of similarity, but the traversal is {self.traversal}. Leave it out."
+            )
+        self._control = self._family = None
+        if reads_control_tokens(self.tokenizer):
+            check_max_length(self.traversal, self.max_length, with_question="question" in self.columns)
+            self._control = ControlIds.from_tokenizer(self.tokenizer)
+        else:
+            self._family = FamilyForm(self.tokenizer)
+            self._family.check_max_length(self.traversal, self.max_length)
+        self.padding_side = self.padding_side or (self.tokenizer.padding_side if self._family else "right")
+
+    @property
+    def is_of_gpt1(self) -> bool:
+        """Whether the batches are in GPT-1's form, not in that of another family's tokenizer."""
+        return self._family is None
 
     def __call__(self, rows: Sequence[Mapping]) -> dict[str, torch.Tensor]:
         """Makes the batch of `rows`.
 
         Returns:
-            `input_ids` and `attention_mask`, `[B, T]` for classification and entailment, `[B, C, T]` otherwise;
-            `mc_token_ids`, `[B]` or `[B, C]`, the position of `[e]`;
+            `input_ids` and `attention_mask`, `[B, T]` for classification and entailment, `[B, C, T]` otherwise; of
+            other families also `[B, T]` for similarity without `both_orders`;
+            `mc_token_ids`, `[B]` or `[B, C]`, the position of `[e]`; of other families none, but `token_type_ids` if
+            the tokenizer has them;
             `choice_mask`, bool `[B, C]`, only where the numbers of choices differ: False at an absent choice, whose
-            tokens are all padding and whose `mc_token_ids` is 0;
+            tokens are all padding and whose `mc_token_ids` is 0; of other families, they repeat the first choice;
             `labels`, `[B]`, int64, or float32 for regression, only where the rows have labels.
 
         Raises:
@@ -131,7 +159,7 @@ class TraversalCollator:
         examples, labels = self._read(rows, names)
         self.num_examples += len(examples)
         self.num_truncated += sum(example.truncated for example in examples)
-        batch = self._pad([example.sequences for example in examples])
+        batch = self._pad(examples)
         return batch if labels is None else batch | {"labels": labels}
 
     def check(
@@ -164,6 +192,10 @@ class TraversalCollator:
         """Whether the row has a label that is not hidden."""
         return self._label(row) is not None
 
+    def describe(self) -> str:
+        """The sequences of an example in another family's form, for a reader: "`[CLS] text [SEP]`"."""
+        return self._family.describe(self.traversal, self.both_orders)
+
     def lengths(self, rows: Iterable[Mapping]) -> list[int]:
         """Tokens of each row's longest sequence, so that rows of similar length can be batched together.
 
@@ -188,10 +220,13 @@ class TraversalCollator:
 
     def _longest(self, counts: list[int]) -> int:
         """Length of the longest sequence of a row whose segments have these numbers of tokens."""
-        if self.traversal == "classification":
-            return min(counts[0] + 2, self.max_length)
-        num_shared = len(counts) if self.traversal != "multiple_choice" else 1 + ("question" in self.columns)
-        return min(sum(counts[:num_shared]) + max(counts[num_shared:], default=0) + 3, self.max_length)
+        if self._family is not None:
+            num_special, num_shared = self._family.num_special(self.traversal), 1
+        else:
+            num_special = 2 if self.traversal == "classification" else 3
+            num_shared = 1 + ("question" in self.columns)
+        num_shared = num_shared if self.traversal == "multiple_choice" else len(counts)
+        return min(sum(counts[:num_shared]) + max(counts[num_shared:], default=0) + num_special, self.max_length)
 
     def _check_roles(self) -> None:
         needed = ROLES[self.traversal]
@@ -221,9 +256,10 @@ class TraversalCollator:
         return examples, self._labels(rows, names, num_sequences, needs_labels)
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
-        return self.tokenizer(
+        encoded = self.tokenizer(
             texts, add_special_tokens=False, split_special_tokens=True, return_attention_mask=False, verbose=False
         )["input_ids"]
+        return encoded if self._family is None else list(map(self._family.as_text, encoded))
 
     def _traverse(self, texts: list[str], name: str, encoded: Iterator[list[int]]) -> Traversed:
         segments = list(islice(encoded, len(texts)))
@@ -232,6 +268,8 @@ class TraversalCollator:
                 raise ValueError(
                     f"{name}: the text {text!r} has no tokens; at least one is needed. Remove or correct the row."
                 )
+        if self._family is not None:
+            return self._family.traverse(self.traversal, segments, self.max_length, self.both_orders)
         if self.traversal != "multiple_choice":
             return TRAVERSE[self.traversal](*segments, self._control, self.max_length)
         context, *choices = segments
@@ -242,7 +280,11 @@ class TraversalCollator:
         if self.traversal != "multiple_choice":
             return [self._text(row, role, name) for role in ROLES[self.traversal]]
         roles = ("context", "question") if "question" in self.columns else ("context",)
-        return [self._text(row, role, name) for role in roles] + self._choices(row, name)
+        texts, choices = [self._text(row, role, name) for role in roles], self._choices(row, name)
+        if self._family is None:
+            return texts + choices
+        context, *question = texts
+        return [context, *(" ".join([*question, choice]) for choice in choices)]
 
     def _text(self, row: Mapping, role: str, name: str) -> str:
         values = self._values(row, role, name)
@@ -367,28 +409,45 @@ class TraversalCollator:
             raise ValueError(f"{name}: the label is {label}, but {has}; it needs {needed}.")
         return int(label)
 
-    def _pad(self, examples: list[list[list[int]]]) -> dict[str, torch.Tensor]:
-        counts = torch.tensor([len(sequences) for sequences in examples])
-        is_present = torch.arange(int(counts.max())) < counts[:, None]  # [B, C]
+    def _pad(self, examples: list[Traversed]) -> dict[str, torch.Tensor]:
+        if self._family is None:
+            batch = self._pad_control_tokens([example.sequences for example in examples])
+        else:
+            batch = self._family.pad(examples, self.padding_side, self.pad_to_multiple_of)
+        reads_pair_twice = self.traversal == "similarity" and (self._family is None or self.both_orders)
+        if self.traversal == "multiple_choice" or reads_pair_twice:
+            return batch
+        return {name: tensor.squeeze(1) for name, tensor in batch.items()}  # [B, 1, T] -> [B, T]
+
+    def _pad_control_tokens(self, examples: list[list[list[int]]]) -> dict[str, torch.Tensor]:
+        # numpy needs a fraction of torch's time for short arrays and lists.
+        counts = np.array([len(sequences) for sequences in examples])
+        is_present = np.arange(counts.max()) < counts[:, None]  # [B, C]
         all_ids = list(chain.from_iterable(examples))
-        lengths = torch.zeros(is_present.shape, dtype=torch.int64)
-        lengths = lengths.masked_scatter(is_present, torch.tensor([len(ids) for ids in all_ids]))
+        lengths = np.zeros(is_present.shape, dtype=np.int64)
+        lengths[is_present] = [len(ids) for ids in all_ids]
         multiple = self.pad_to_multiple_of or 1
         length = math.ceil(int(lengths.max()) / multiple) * multiple
-        starts = length - lengths if self.padding_side == "left" else torch.zeros_like(lengths)
-        places = torch.arange(length)
+        starts = length - lengths if self.padding_side == "left" else np.zeros_like(lengths)
+        places = np.arange(length)
         is_real = (places >= starts[..., None]) & (places < (starts + lengths)[..., None])  # [B, C, T]
-        input_ids = torch.full(is_real.shape, self.tokenizer.pad_token_id)
-        batch = {
-            "input_ids": input_ids.masked_scatter(is_real, torch.tensor(list(chain.from_iterable(all_ids)))),
-            "attention_mask": is_real.long(),
+        input_ids = np.full(is_real.shape, self.tokenizer.pad_token_id)
+        input_ids[is_real] = np.fromiter(chain.from_iterable(all_ids), np.int64, int(lengths.sum()))
+        arrays = {
+            "input_ids": input_ids,
+            "attention_mask": is_real.astype(np.int64),
             "mc_token_ids": (starts + lengths - 1) * is_present,
         }
-        if self.traversal in ("classification", "entailment"):
-            return {name: tensor.squeeze(1) for name, tensor in batch.items()}  # [B, 1, T] -> [B, T]
+        batch = {name: torch.from_numpy(values) for name, values in arrays.items()}
         if not is_present.all():
-            batch["choice_mask"] = is_present
+            batch["choice_mask"] = torch.from_numpy(is_present)
         return batch
+
+
+def reads_control_tokens(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether a tokenizer is GPT-1's or has any of its control tokens; all others have a form of their own."""
+    has_some = any(getattr(tokenizer, f"{name}_id", None) is not None for name in CONTROL_TOKENS)
+    return has_some or isinstance(tokenizer, GPT1Tokenizer)
 
 
 def _name_row(position: int, row: Mapping, source: str) -> str:

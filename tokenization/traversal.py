@@ -39,10 +39,11 @@ class ControlIds:
 
 @dataclass(frozen=True)
 class Traversed:
-    """The sequences of one example, and whether any segment was cut to fit."""
+    """The sequences of one example, whether any text was cut to fit, and for some models the segment of each token."""
 
     sequences: list[list[int]]
     truncated: bool
+    segment_ids: list[list[int]] | None = None
 
 
 def classification(text: Sequence[int], control: ControlIds, max_length: int) -> Traversed:
@@ -56,7 +57,7 @@ def entailment(premise: Sequence[int], hypothesis: Sequence[int], control: Contr
     """`[s] premise [$] hypothesis [e]`; a pair that is too long is cut as in `cut_pair`."""
     _check("entailment", max_length, {"premise": premise, "hypothesis": hypothesis})
     pair = cut_pair(premise, hypothesis, max_length - 3)
-    return Traversed([_join(*pair, control)], truncated=_is_cut(pair, (premise, hypothesis)))
+    return Traversed([_join(*pair, control)], truncated=is_cut(pair, (premise, hypothesis)))
 
 
 def similarity(text_a: Sequence[int], text_b: Sequence[int], control: ControlIds, max_length: int) -> Traversed:
@@ -64,7 +65,7 @@ def similarity(text_a: Sequence[int], text_b: Sequence[int], control: ControlIds
     _check("similarity", max_length, {"text_a": text_a, "text_b": text_b})
     kept_a, kept_b = cut_pair(text_a, text_b, max_length - 3)
     sequences = [_join(kept_a, kept_b, control), _join(kept_b, kept_a, control)]
-    return Traversed(sequences, truncated=_is_cut((kept_a, kept_b), (text_a, text_b)))
+    return Traversed(sequences, truncated=is_cut((kept_a, kept_b), (text_a, text_b)))
 
 
 def multiple_choice(
@@ -81,16 +82,8 @@ def multiple_choice(
     """
     segments = {"context": context, **({"question": question} if question else {})}
     _check("multiple_choice", max_length, segments | {f"choice {k}": choice for k, choice in enumerate(choices)})
-    budget = max_length - 3
-    room = budget - max(len(choice) for choice in choices)
-    kept_context = list(context[: max(1, room - len(question))])
-    kept_question = list(question[: max(1, room - len(kept_context))])
-    head = kept_context + kept_question
-    kept_choices = [list(choice[: budget - len(head)]) for choice in choices]
-    return Traversed(
-        [_join(head, choice, control) for choice in kept_choices],
-        truncated=_is_cut((kept_context, kept_question, *kept_choices), (context, question, *choices)),
-    )
+    head, kept_choices, truncated = cut_choices(context, question, choices, max_length - 3)
+    return Traversed([_join(head, choice, control) for choice in kept_choices], truncated)
 
 
 def check_max_length(traversal: str, max_length: int, with_question: bool = False) -> None:
@@ -114,12 +107,29 @@ def cut_pair(first: Sequence[int], second: Sequence[int], budget: int) -> tuple[
     return list(first[:keep_first]), list(second[:keep_second])
 
 
+def cut_choices(
+    context: Sequence[int], question: Sequence[int], choices: Sequence[Sequence[int]], budget: int
+) -> tuple[list[int], list[list[int]], bool]:
+    """Cuts context, question and choices so that context, question and any one choice have `budget` tokens in total.
+
+    Returns the context with the question, the choices, and whether anything was cut; see `multiple_choice`.
+    """
+    room = budget - max(len(choice) for choice in choices)
+    kept_context = list(context[: max(1, room - len(question))])
+    kept_question = list(question[: max(1, room - len(kept_context))])
+    head = kept_context + kept_question
+    kept_choices = [list(choice[: budget - len(head)]) for choice in choices]
+    truncated = is_cut((kept_context, kept_question, *kept_choices), (context, question, *choices))
+    return head, kept_choices, truncated
+
+
+def is_cut(kept: Sequence[Sequence[int]], given: Sequence[Sequence[int]]) -> bool:
+    """Whether any segment lost tokens."""
+    return any(len(short) < len(whole) for short, whole in zip(kept, given, strict=True))
+
+
 def _join(first: list[int], second: list[int], control: ControlIds) -> list[int]:
     return [control.start, *first, control.delimiter, *second, control.extract]
-
-
-def _is_cut(kept: Sequence[Sequence[int]], given: Sequence[Sequence[int]]) -> bool:
-    return any(len(short) < len(whole) for short, whole in zip(kept, given, strict=True))
 
 
 def _check(traversal: str, max_length: int, segments: dict[str, Sequence[int]]) -> None:

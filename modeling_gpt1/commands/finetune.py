@@ -1,4 +1,5 @@
 r"""Fine-tunes GPT-1 on a task of the paper or on data of your own, with language modelling as auxiliary objective.
+Models of other families, such as BERT, BART or Llama, are fine-tuned with transformers' own classifiers.
 
 A task of the paper, from the hub, starting from the released weights:
 
@@ -16,6 +17,11 @@ Files of your own (.jsonl, .jsonl.gz, .csv or .parquet): say which column plays 
     gpt1 finetune --train_file train.csv --validation_file dev.csv --traversal entailment \
         --columns premise=text hypothesis=claim label=verdict --model my-gpt1 \
         --do_train --do_eval --output_dir out/own
+
+Another model on the same task, in the form of its own tokenizer:
+
+    gpt1 finetune --task mrpc --both_orders --model google-bert/bert-base-uncased \
+        --do_train --do_eval --output_dir out/mrpc-bert
 
 Predictions for a new file by a model that is already fine-tuned:
 
@@ -38,7 +44,7 @@ Written to the output folder: model, tokenizer and card (README.md) of a trainin
 eval_results.json, predict_results.json, all_results.json and predictions.jsonl. The last has a line per row of the
 test split: `index`; `label`, the name of the class or the index of the choice, with `scores`, the probabilities of all
 of them; or `score`, the number that regression predicts. A task with two test splits gets predictions_<split>.jsonl
-each.
+each. `--eval_predictions` writes eval_predictions.jsonl of the validation split too.
 """
 
 import json
@@ -51,7 +57,7 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import Dataset, DatasetDict
-from transformers import set_seed
+from transformers import PreTrainedConfig, set_seed
 from transformers.hf_argparser import HfArg
 
 from tokenization import TASKS, Task, TraversalCollator, get_task, load_files, load_task
@@ -59,10 +65,12 @@ from tokenization.own_files import check_file
 from tokenization.tasks import TRAINER_PADDING, predictions_from_logits
 from tokenization.traversal import TRAVERSALS
 
-from .. import GPT1Config, GPT1Trainer, GPT1TrainingArguments, prepare_finetuning
+from .. import GPT1Config, GPT1LSTMConfig, GPT1Trainer, GPT1TrainingArguments, TaskTrainer, prepare_finetuning
+from ..hub.other_families import is_regression
 from ..storage.writing import atomic_file
 from ..training.launch import check_launch, end_processes
-from ..training.preparation import open_config
+from ..training.preparation import open_task_config
+from ..training.task_models import auto_class_of, check_lm_coef
 from . import runs
 from .arguments import CommandParser
 
@@ -76,6 +84,15 @@ OWN_SPLITS = {"do_train": ("train",), "do_eval": ("validation",), "do_predict": 
 class StartArguments(runs.ModelArguments):
     """What training starts from."""
 
+    model: str | None = HfArg(
+        default=None,
+        help="A checkpoint of gpt1, openai-gpt, GPT-2 or of another family that transformers can classify with: "
+        "folder or hub id. Default: a fresh GPT-1.",
+    )
+    auto_model: bool = HfArg(
+        default=False, help="Open openai-gpt and GPT-2 with transformers' own classifiers, not as GPT-1."
+    )
+    trust_remote_code: bool = HfArg(default=False, help="Run the code that a model of another family brings.")
     n_transfer: int | None = HfArg(
         default=None,
         help="Layers to take from the checkpoint, with the embeddings: 0 takes only the embeddings, -1 nothing. "
@@ -123,6 +140,11 @@ class DataArguments:
     max_length: int | None = HfArg(
         default=None, help="Maximum number of tokens per sequence. Default: the model's number of positions."
     )
+    both_orders: bool = HfArg(
+        default=False,
+        help="Let a model of another family read a similarity pair in both orders and average the scores. GPT-1 "
+        "always does.",
+    )
     pad_to_multiple_of: int | None = HfArg(
         default=None, help="Pad batches to a multiple of this length, such as 8 for half precision."
     )
@@ -131,6 +153,9 @@ class DataArguments:
     )
     max_eval_samples: int | None = HfArg(
         default=None, help="Evaluate on this many rows of each split only, drawn in the same way."
+    )
+    eval_predictions: bool = HfArg(
+        default=False, help="Also write the predictions of the evaluated rows: eval_predictions.jsonl."
     )
     max_predict_samples: int | None = HfArg(
         default=None, help="Predict this many rows of each split only, drawn in the same way."
@@ -179,13 +204,13 @@ class DataArguments:
     def _refuse_traversal(given: str) -> None:
         raise ValueError(f"--traversal {given}; your own files need one of {', '.join(TRAVERSALS)}.")
 
-    def complete(self, config: GPT1Config, is_training: bool) -> dict[str, str | list[str]]:
+    def complete(self, config: PreTrainedConfig, is_training: bool) -> dict[str, str | list[str]]:
         """Column by role of the user's own files. A fine-tuned model supplies roles that the arguments leave out."""
         self.traversal = self.traversal or config.traversal
         if self.traversal is None:
             self._refuse_traversal("is missing")
         is_same = self.traversal == config.traversal
-        if is_same and not is_training and config.is_regression:
+        if is_same and not is_training and is_regression(config):
             self.regression = True
         columns = parse_columns(self.columns) or (is_same and config.columns)
         if not columns:
@@ -221,7 +246,7 @@ def check_run(training_args: GPT1TrainingArguments) -> None:
         runs.check_output_folder(training_args)
 
 
-def load_data(data_args: DataArguments, config: GPT1Config, training_args: GPT1TrainingArguments):
+def load_data(data_args: DataArguments, config: PreTrainedConfig, training_args: GPT1TrainingArguments):
     """Loads the task and its splits. The main process of each machine reads first; the others use its cache."""
     columns = data_args.complete(config, training_args.do_train) if data_args.task is None else None
     with training_args.main_process_first(desc="reading the data"):
@@ -252,7 +277,7 @@ def check_splits(training_args: GPT1TrainingArguments, needed: dict, available: 
             )
 
 
-def check_is_trained(config: GPT1Config, data_args: DataArguments, model_args: StartArguments) -> None:
+def check_is_trained(config: PreTrainedConfig, data_args: DataArguments, model_args: StartArguments) -> None:
     if model_args.n_transfer is not None:
         raise ValueError(
             f"--n_transfer {model_args.n_transfer} resets layers that must then be trained, but --do_train was not "
@@ -302,24 +327,30 @@ def check_rows(collator: TraversalCollator, chosen: dict[str, dict[str, Dataset]
 
 
 def predict(
-    trainer: GPT1Trainer,
+    trainer: GPT1Trainer | TaskTrainer,
     collator: TraversalCollator,
     task: Task,
     splits: dict[str, Dataset],
     places: dict[str, np.ndarray],
+    use: str = "predict",
 ) -> None:
     """Writes one file of predictions per split, one line per row, and the metrics of the rows that have labels."""
     metrics = {}
     for name, rows in splits.items():
         suffix = "" if len(splits) == 1 else f"_{name}"
-        predictions, of_split = predict_rows(trainer, collator, task, rows, f"predict{suffix}")
+        predictions, of_split = predict_rows(trainer, collator, task, rows, f"{use}{suffix}")
         metrics.update(of_split)
         if trainer.is_world_process_zero():
-            write_predictions(Path(trainer.args.output_dir, f"predictions{suffix}.jsonl"), places[name], predictions)
-    runs.keep_metrics(trainer, "predict", metrics)
+            name_of_file = f"{'eval_' if use == 'eval' else ''}predictions{suffix}.jsonl"
+            write_predictions(Path(trainer.args.output_dir, name_of_file), places[name], predictions)
+    if use == "eval":
+        trainer.log(metrics)  # as `evaluate` does; the card reads the log
+    runs.keep_metrics(trainer, use, metrics)
 
 
-def predict_rows(trainer: GPT1Trainer, collator: TraversalCollator, task: Task, rows: Dataset, prefix: str):
+def predict_rows(
+    trainer: GPT1Trainer | TaskTrainer, collator: TraversalCollator, task: Task, rows: Dataset, prefix: str
+):
     """The prediction for each row, and the metrics. Rows without a label are predicted first, then those with one."""
     label = task.columns["label"]
     labels = rows.select_columns([label]) if label in rows.column_names else [{}] * len(rows)
@@ -364,7 +395,13 @@ def main(arguments: list[str] | None = None) -> None:
 
     start = model_args.model
     model_args.check_places()
-    config = model_args.fresh_config() if start is None else open_config(start)
+    opening = {"auto_model": model_args.auto_model, "trust_remote_code": model_args.trust_remote_code}
+    config = model_args.fresh_config() if start is None else open_task_config(start, **opening)
+    trainer_class = GPT1Trainer if isinstance(config, (GPT1Config, GPT1LSTMConfig)) else TaskTrainer
+    if trainer_class is TaskTrainer:
+        check_lm_coef(training_args.lm_coef, config)
+        if data_args.traversal is not None:
+            auto_class_of(config, data_args.traversal, start, model_args.trust_remote_code)
     if not training_args.do_train:
         check_is_trained(config, data_args, model_args)
     task, splits = load_data(data_args, config, training_args)
@@ -376,13 +413,15 @@ def main(arguments: list[str] | None = None) -> None:
         pad_to_multiple_of=data_args.pad_to_multiple_of,
         n_transfer=model_args.n_transfer,
         ignore_mismatched_sizes=model_args.ignore_mismatched_sizes and training_args.do_train,
+        both_orders=data_args.both_orders or (not training_args.do_train and getattr(config, "both_orders", False)),
+        **opening,
     )
     places = choose_rows(data_args, training_args, task, splits)
     chosen = {use: take(splits, of_use) for use, of_use in places.items()}
     if training_args.process_index == 0:
         check_rows(parts["data_collator"], chosen)
 
-    trainer = GPT1Trainer(
+    trainer = trainer_class(
         args=training_args,
         train_dataset=chosen["train"].get(task.train_split),
         # The metrics are named `eval_…` for one split and `eval_<split>_…` for several.
@@ -394,7 +433,10 @@ def main(arguments: list[str] | None = None) -> None:
     if training_args.do_train:
         runs.train(trainer)
     if training_args.do_eval:
-        runs.keep_metrics(trainer, "eval", trainer.evaluate())
+        if data_args.eval_predictions:
+            predict(trainer, parts["data_collator"], task, chosen["eval"], places["eval"], "eval")
+        else:
+            runs.keep_metrics(trainer, "eval", trainer.evaluate())
     if training_args.do_predict:
         predict(trainer, parts["data_collator"], task, chosen["predict"], places["predict"])
     if training_args.do_train:

@@ -39,9 +39,13 @@ from tokenization import TraversalCollator, open_tokenizer
 from tokenization.files import read_file
 from tokenization.own_files import check_columns, check_file
 
+from .. import GPT1Config, GPT1LSTMConfig
+from ..hub.other_families import is_regression
 from ..inference.devices import check_device, default_device
+from ..inference.task_scores import TaskScores
 from ..storage.writing import atomic_file
-from ..training.preparation import open_config
+from ..training.preparation import open_task_config
+from ..training.task_models import DEFAULT_LENGTH, longest_sequence, open_family_tokenizer
 from .arguments import CommandParser
 from .finetune import parse_columns
 from .models import TOKENIZER, check_model
@@ -67,6 +71,7 @@ class PredictionArguments:
     tokenizer_name: str | None = HfArg(
         default=None, help="Tokenizer: folder or hub id. Default: the one beside the model."
     )
+    trust_remote_code: bool = HfArg(default=False, help="Run the code that a model of another family brings.")
     device: str | None = HfArg(default=None, help="Default: an accelerator, if there is one, else cpu.")
 
     def __post_init__(self):
@@ -88,12 +93,11 @@ class Predictor:
     """A fine-tuned model with the task settings that its folder stores."""
 
     def __init__(self, args: PredictionArguments):
-        self.config = open_config(args.model)
+        self.config = open_task_config(args.model, trust_remote_code=args.trust_remote_code)
+        is_of_gpt1 = isinstance(self.config, (GPT1Config, GPT1LSTMConfig))
         if self.config.traversal is None:
-            raise ValueError(
-                f"--model {args.model} has no task head: it is a language model. Pass a folder that `gpt1 finetune` "
-                "wrote."
-            )
+            has = "has no task head: it is a language model" if is_of_gpt1 else "names no task"
+            raise ValueError(f"--model {args.model} {has}. Pass a folder that `gpt1 finetune` wrote.")
         self.columns = parse_columns(args.columns) or self.config.columns
         if not self.columns:
             raise ValueError(
@@ -102,18 +106,27 @@ class Predictor:
             )
         self.columns = {role: column for role, column in self.columns.items() if role != "label"}
         self.batch_size = args.batch_size
+        self.model = open_model(args, self.config)
+        tokenizer_name = args.tokenizer_name or args.model
+        if is_of_gpt1:
+            tokenizer, longest = open_tokenizer(tokenizer_name), self.config.max_position_embeddings
+            self.scores = self.model
+        else:
+            tokenizer = open_family_tokenizer(tokenizer_name, args.trust_remote_code)
+            longest = longest_sequence(self.model, tokenizer) or DEFAULT_LENGTH
+            self.scores = TaskScores(self.model)
         self.collator = TraversalCollator(
-            open_tokenizer(args.tokenizer_name or args.model),
+            tokenizer,
             self.config.traversal,
             self.columns,
-            max_length=args.max_length or self.config.max_position_embeddings,
+            max_length=args.max_length or longest,
+            both_orders=getattr(self.config, "both_orders", False),
         )
-        self.model = open_model(args, self.config)
 
     @property
     def class_names(self) -> list[str] | None:
         """Class names in the order of their ids. None for multiple choice and regression."""
-        is_class = self.config.traversal != "multiple_choice" and not self.config.is_regression
+        is_class = self.config.traversal != "multiple_choice" and not is_regression(self.config)
         return list(self.config.id2label.values()) if is_class else None
 
     def predict(self, rows: Dataset) -> Iterator[dict]:
@@ -137,10 +150,10 @@ class Predictor:
     @torch.inference_mode()
     def logits(self, rows: list[dict]) -> torch.Tensor:
         batch = {name: tensor.to(self.model.device) for name, tensor in self.collator(rows).items()}
-        return self.model(**batch).logits.cpu().double()
+        return self.scores(**batch)["logits"].cpu().double()
 
     def describe(self, logits: torch.Tensor) -> dict:
-        if self.config.is_regression:
+        if is_regression(self.config):
             return {"score": logits.item()}
         logits = logits[logits.isfinite()]  # choices that this row does not have are not finite
         best, scores = int(logits.argmax()), logits.softmax(-1).tolist()
@@ -153,7 +166,11 @@ def open_model(args: PredictionArguments, config: PreTrainedConfig) -> PreTraine
     is_choice = config.traversal == "multiple_choice"
     auto_class = AutoModelForMultipleChoice if is_choice else AutoModelForSequenceClassification
     model, loading = auto_class.from_pretrained(
-        args.model, config=config, dtype=torch.float32, output_loading_info=True
+        args.model,
+        config=config,
+        dtype=torch.float32,
+        output_loading_info=True,
+        trust_remote_code=args.trust_remote_code,
     )
     if loading["missing_keys"]:
         missing = ", ".join(sorted(loading["missing_keys"]))
@@ -200,7 +217,7 @@ def main(arguments: list[str] | None = None) -> None:
         return
     with atomic_file(args.output_file) as file:
         if args.output_file.endswith(".csv"):
-            write_csv(records, file, predictor.class_names, predictor.config.is_regression)
+            write_csv(records, file, predictor.class_names, is_regression(predictor.config))
         else:
             write_jsonl(records, file)
     print(f"{len(rows)} rows predicted, written to {args.output_file}")

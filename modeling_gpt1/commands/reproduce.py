@@ -12,7 +12,12 @@ The paper's own, with the released weights and the data sets of the hub, on a GP
 
     gpt1 reproduce --model openai-community/openai-gpt --experiments fine_tuning --output_dir runs/paper
 
-Everything after `--finetune_arguments` goes to `gpt1 finetune`, whose defaults are the paper's. Experiments:
+What each run of it would need, and whether all data can be read, in a few minutes:
+
+    gpt1 reproduce --model openai-community/openai-gpt --experiments fine_tuning --output_dir runs/paper --rehearse 3
+
+Everything after `--finetune_arguments` goes to `gpt1 finetune`, whose defaults are the paper's. What stands after
+`--lstm_finetune_arguments` behind it overrides that for the LSTM, such as another learning rate. Experiments:
 
     fine_tuning     tables 2 to 4: every task
     ablations       table 5: the full method (full), λ = 0 (without_auxiliary), all weights new (without_pretraining),
@@ -20,6 +25,11 @@ Everything after `--finetune_arguments` goes to `gpt1 finetune`, whose defaults 
     layer_transfer  figure 2, left: the embeddings and the first k layers of the checkpoint (--transfer_layers)
     zero_shot       figure 2, right: `gpt1 zero-shot` on every checkpoint of --checkpoints and --lstm_checkpoints, or
                     on the model itself
+
+Two more, which are not the paper's and not run by default:
+
+    auxiliary_sizes   with and without the auxiliary objective, on --auxiliary_sizes training rows of --auxiliary_tasks
+    loss_by_position  the loss of both models after 1, 2, 4, … tokens of --validation_files
 
 A run of a task with a seed is one cell, kept in <output_dir>/cells; what is finished is never run again, experiments
 share what they have in common, and cells of other settings stay apart. So the same command goes on where a run
@@ -36,21 +46,30 @@ from pathlib import Path
 
 from datasets import disable_progress_bars
 
-from ..reproduction.arguments import FINETUNE_FLAG, ReproduceArguments, as_settings
+from ..reproduction.arguments import FINETUNE_FLAG, LSTM_FLAG, ReproduceArguments, as_settings
 from ..reproduction.cells import commands_end_on_termination
 from ..reproduction.grid import run_grid
+from ..reproduction.rehearsal import REHEARSAL, rehearse
 from .arguments import CommandParser
 from .models import check_model
 
 
 def parse_arguments(command_line: list[str]) -> tuple[ReproduceArguments, CommandParser]:
     parser = CommandParser("reproduce", ReproduceArguments)
-    at = command_line.index(FINETUNE_FLAG) if FINETUNE_FLAG in command_line else len(command_line)
-    (arguments,) = parser.read(command_line[:at])
-    arguments.finetune_arguments = command_line[at + 1 :]
-    as_settings(arguments.finetune_arguments)  # refuses flags that each cell sets itself
-    parser.settings["finetune_arguments"] = arguments.finetune_arguments
+    words, of_lstm = split_at(LSTM_FLAG, command_line)
+    words, of_all = split_at(FINETUNE_FLAG, words)
+    (arguments,) = parser.read(words)
+    for flag, given in ((FINETUNE_FLAG, of_all), (LSTM_FLAG, of_lstm)):
+        as_settings(given, flag)  # refuses flags that each cell sets itself
+        setattr(arguments, flag.removeprefix("--"), given)
+        parser.settings[flag.removeprefix("--")] = given
     return arguments, parser
+
+
+def split_at(flag: str, words: list[str]) -> tuple[list[str], list[str]]:
+    """The words before a flag, and those after it."""
+    at = words.index(flag) if flag in words else len(words)
+    return words[:at], words[at + 1 :]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -61,8 +80,10 @@ def main(arguments: list[str] | None = None) -> None:
     if not args.only_report:
         check_model("--model", args.model)
         check_model("--lstm_model", args.lstm_model)
-        parser.write_settings(Path(args.output_dir, "run.yaml"))
+        folder = Path(args.output_dir) if args.rehearse is None else Path(args.output_dir, REHEARSAL)
+        parser.write_settings(folder / "run.yaml")
     with commands_end_on_termination():
-        status = run_grid(args, ["gpt1", "reproduce", *command_line])
+        act = run_grid if args.rehearse is None else rehearse
+        status = act(args, ["gpt1", "reproduce", *command_line])
     if status:
         sys.exit(status)

@@ -28,6 +28,7 @@ metrics of every task. It is written after each model. The picture needs matplot
 
 import json
 import statistics
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -173,7 +174,7 @@ def load_scorer(model: str, arguments: ZeroShotArguments) -> CausalLMScorer:
 
 
 def ask(scorer: CausalLMScorer, questions: Questions, arguments: ZeroShotArguments) -> dict:
-    heuristic = questions.heuristic
+    heuristic, start = questions.heuristic, time.perf_counter()
     result = evaluate_zero_shot(
         scorer,
         heuristic,
@@ -194,6 +195,7 @@ def ask(scorer: CausalLMScorer, questions: Questions, arguments: ZeroShotArgumen
         "threshold": result.threshold,
         "mean_num_shots": statistics.fmean(result.num_shots),
         "num_cut": result.num_cut,
+        "seconds": round(time.perf_counter() - start, 3),
     }
 
 

@@ -24,6 +24,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import validate_repo_id
 
 from ..storage.writing import write_atomically
+from .other_families import is_of_gpt1, is_regression, sequences_of
 
 TEMPLATE_NAME = "hub_card.md"
 PACKAGE = "gpt1-hf"
@@ -150,6 +151,8 @@ def run_card(
         "history": history_table(trainer.state.log_history),
         "versions": ", ".join(f"{package} {version}" for package, version in versions().items()),
     }
+    if not is_of_gpt1(model):
+        facts |= sequences_of(trainer.data_collator)
     pipeline_tag = _as_list(tasks)[0] if tasks else pipeline_tag_of(model)
     data = {
         "language": language,
@@ -210,7 +213,7 @@ def download_card(repo_id: str, token: bool | str | None, revision: str | None =
 
 def _render(model, name: str, repo_id: str, tags: list[str], data: dict, facts: dict) -> ModelCard:
     pipeline_tag = pipeline_tag_of(model)
-    tags = list(dict.fromkeys(["gpt1", *tags]))
+    tags = list(dict.fromkeys(["gpt1" if is_of_gpt1(model) else model.config.model_type, *tags]))
     index_name = name if data.get("eval_results") else None  # names the entry of the model-index
     data = ModelCardData(**data, library_name="transformers", model_name=index_name, tags=tags)
     facts = {
@@ -219,10 +222,12 @@ def _render(model, name: str, repo_id: str, tags: list[str], data: dict, facts: 
         "num_parameters": f"{model.num_parameters():,}",
         "config": model.config,
         "base_model": data.base_model,
+        "is_of_gpt1": is_of_gpt1(model),
         "is_finetuned": is_task_model(model),
         "is_generative": pipeline_tag == "text-generation",
         "task": task_of(model),
-        "traversal": SEQUENCES.get(model.config.traversal) if is_task_model(model) else None,
+        "traversal": SEQUENCES.get(model.config.traversal) if hasattr(model, "task_head") else None,
+        "reads_both_orders": getattr(model.config, "both_orders", False),
         "classes": classes_of(model),
         "usage": usage_of(model, repo_id),
         "usage_without_package": usage_of(model, repo_id, trust=", trust_remote_code=True"),
@@ -242,8 +247,8 @@ def without_adapter(model):
 
 
 def is_task_model(model) -> bool:
-    """Whether the model has the task head."""
-    return hasattr(model, "task_head")
+    """Whether the model has a task head."""
+    return hasattr(model, "task_head") or not is_of_gpt1(model)
 
 
 def pipeline_tag_of(model) -> str:
@@ -259,7 +264,7 @@ def task_of(model) -> str:
         return {"text-generation": "language modelling", "feature-extraction": "text representation"}[
             pipeline_tag_of(model)
         ]
-    if model.config.is_regression:
+    if is_regression(model.config):
         return f"{model.config.traversal} (regression: one number)"
     return model.config.traversal.replace("_", " ")
 
@@ -267,7 +272,7 @@ def task_of(model) -> str:
 def classes_of(model) -> str | None:
     """The names of the classes, if the task has any."""
     config = model.config
-    if not is_task_model(model) or config.is_regression or config.traversal == "multiple_choice":
+    if not is_task_model(model) or is_regression(config) or config.traversal == "multiple_choice":
         return None
     names = [_cell(config.id2label[index]) for index in range(min(config.num_labels, MOST_CLASSES))]
     more = config.num_labels - len(names)

@@ -8,7 +8,8 @@ from tokenization import get_task
 
 from ..inference.heuristics import get_heuristic
 
-EXPERIMENTS = ("fine_tuning", "ablations", "layer_transfer", "zero_shot")
+PAPER_EXPERIMENTS = ("fine_tuning", "ablations", "layer_transfer", "zero_shot")
+EXPERIMENTS = (*PAPER_EXPERIMENTS, "auxiliary_sizes", "loss_by_position")
 # Columns of table 5, and the flags that `gpt1 finetune` gets for each.
 VARIANTS: dict[str, list[str]] = {
     "full": [],
@@ -17,10 +18,10 @@ VARIANTS: dict[str, list[str]] = {
     "lstm": [],
 }
 PAPER_TASKS = "cola sst2 mrpc stsb qqp mnli qnli rte snli scitail story_cloze race".split()
-FINETUNE_FLAG = "--finetune_arguments"
+FINETUNE_FLAG, LSTM_FLAG = "--finetune_arguments", "--lstm_finetune_arguments"
 # Flags of `gpt1 finetune` that every cell sets itself.
 OWN_FLAGS = "task model tokenizer_name data_dir output_dir seed n_transfer resume_from_checkpoint".split()
-OWN_FLAGS += "push_to_hub do_train do_eval do_predict".split()
+OWN_FLAGS += "push_to_hub do_train do_eval do_predict eval_predictions".split()
 
 
 @dataclass
@@ -29,8 +30,8 @@ class ReproduceArguments:
 
     output_dir: str = HfArg(help="Cells, logs and the report; finished cells found here are kept.")
     experiments: list[str] = HfArg(
-        default_factory=lambda: list(EXPERIMENTS),
-        help=f"Experiments to run, of {', '.join(EXPERIMENTS)}. Default: all.",
+        default_factory=lambda: list(PAPER_EXPERIMENTS),
+        help=f"Experiments to run, of {', '.join(EXPERIMENTS)}. Default: the first {len(PAPER_EXPERIMENTS)}.",
     )
     model: str | None = HfArg(default=None, help="The pre-trained Transformer: folder or hub id.")
     lstm_model: str | None = HfArg(default=None, help="The pre-trained LSTM, for the variant lstm.")
@@ -53,6 +54,16 @@ class ReproduceArguments:
         default=None,
         help="Numbers of layers for layer_transfer; -1 transfers nothing, 0 the embeddings. Default: 0 to all.",
     )
+    auxiliary_tasks: list[str] = HfArg(
+        default_factory=lambda: ["sst2", "qqp", "mnli", "snli"], help="Tasks for auxiliary_sizes."
+    )
+    auxiliary_sizes: list[int] = HfArg(
+        default_factory=lambda: [500, 2000, 10_000], help="Numbers of training rows for auxiliary_sizes."
+    )
+    validation_files: list[str] = HfArg(
+        default_factory=list, help="Held-out text for loss_by_position: files, folders or patterns."
+    )
+    num_blocks: int = HfArg(default=256, help="Evenly spaced blocks of that text for loss_by_position.")
     seeds: list[int] = HfArg(default_factory=lambda: [1, 2, 3], help="Seeds of the fine-tuning runs.")
     zero_shot_tasks: list[str] = HfArg(
         default_factory=lambda: ["cola", "sst2", "race", "story_cloze", "dpr"], help="Tasks for zero_shot."
@@ -62,27 +73,49 @@ class ReproduceArguments:
         default=None, help="Training rows to choose CoLA's threshold on. Default: all."
     )
     title: str = HfArg(default="The paper's experiments", help="Heading of the report.")
+    rehearse: int | None = HfArg(
+        default=None,
+        help="Rehearse: run every cell for this many updates, tell its memory and time, and write no report.",
+    )
+    rehearse_rows: int = HfArg(default=16, help="Rows per split that a rehearsal evaluates.")
     only_report: bool = HfArg(default=False, help="Write the report of what is finished; run nothing.")
     finetune_arguments: list[str] = HfArg(
         default_factory=list, help="Must come last: everything after it is passed to `gpt1 finetune`."
     )
+    lstm_finetune_arguments: list[str] = HfArg(
+        default_factory=list, help="After those: arguments of `gpt1 finetune` for the LSTM alone, which override them."
+    )
 
     def __post_init__(self):
+        self._check_rehearsal()
         self._check_names("experiments", self.experiments, EXPERIMENTS)
         self._check_names("variants", self.variants or (), VARIANTS)
         self.tasks = [get_task(name).name for name in self.tasks]
+        self.auxiliary_tasks = [get_task(name).name for name in self.auxiliary_tasks]
         self.transfer_tasks = [get_task(name).name for name in self.transfer_tasks]
         self.zero_shot_tasks = [get_heuristic(name).task.name for name in self.zero_shot_tasks]
         if self.variants is None:
             self.variants = [name for name in VARIANTS if name != "lstm" or self.lstm_model is not None]
         if "lstm" in self.variants and self.lstm_model is None:
             raise ValueError("The variant lstm needs a model. Pass --lstm_model, or leave lstm out of --variants.")
+        if "loss_by_position" in self.experiments and not self.validation_files:
+            raise ValueError(
+                "The experiment loss_by_position needs held-out text. Pass --validation_files, or leave it out of "
+                "--experiments."
+            )
         if self.model is None and self._needs_model:
             raise ValueError("No model was given. Pass a pre-trained Transformer as --model: a folder or a hub id.")
 
+    def _check_rehearsal(self) -> None:
+        for flag, value in (("rehearse", self.rehearse), ("rehearse_rows", self.rehearse_rows)):
+            if value is not None and value < 1:
+                raise ValueError(f"--{flag} is {value}, but a rehearsal needs at least 1.")
+        if self.rehearse is not None and self.only_report:
+            raise ValueError("--rehearse writes no report, and --only_report runs nothing. Leave one of them out.")
+
     @property
     def _needs_model(self) -> bool:
-        if {"fine_tuning", "layer_transfer"} & set(self.experiments):
+        if {"fine_tuning", "layer_transfer", "auxiliary_sizes", "loss_by_position"} & set(self.experiments):
             return True
         if "ablations" in self.experiments and set(self.variants) != {"lstm"}:
             return True
@@ -95,7 +128,7 @@ class ReproduceArguments:
                 raise ValueError(f"--{flag} has {name!r}. Known {flag}: {', '.join(known)}.")
 
 
-def as_settings(command_line: list[str]) -> dict[str, str | bool | list[str]]:
+def as_settings(command_line: list[str], flag: str = FINETUNE_FLAG) -> dict[str, str | bool | list[str]]:
     """Turns `["--learning_rate", "5e-4", "--bf16"]` into `{"learning_rate": "5e-4", "bf16": True}`."""
     values: dict[str, list[str]] = {}
     name = None
@@ -105,14 +138,14 @@ def as_settings(command_line: list[str]) -> dict[str, str | bool | list[str]]:
             name = name.replace("-", "_")  # both spellings are accepted
             values[name] = [value] if has_value else []
         elif name is None:
-            raise ValueError(f"{FINETUNE_FLAG} begins with {word!r}. Begin with an argument such as --learning_rate.")
+            raise ValueError(f"{flag} begins with {word!r}. Begin with an argument such as --learning_rate.")
         else:
             values[name].append(word)
     for name in values:
-        own = next((flag for flag in OWN_FLAGS if flag.startswith(name)), None)  # a prefix is accepted too
+        own = next((known for known in OWN_FLAGS if known.startswith(name)), None)  # a prefix is accepted too
         if own is not None:
             raise ValueError(
-                f"{FINETUNE_FLAG} has --{own}, which `gpt1 reproduce` sets for each cell. Leave it out; `gpt1 "
+                f"{flag} has --{own}, which `gpt1 reproduce` sets for each cell. Leave it out; `gpt1 "
                 "reproduce --help` explains how tasks, models, data and seeds are chosen."
             )
     return {name: (value if len(value) > 1 else value[0] if value else True) for name, value in values.items()}

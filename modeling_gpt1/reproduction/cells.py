@@ -87,7 +87,7 @@ class CellStore:
         Raises:
             CellError: a command of the cell failed. The text has the end of its log.
         """
-        start = time.monotonic()
+        start, processor_start = time.monotonic(), processor_seconds()
         # Every attempt has its own folder: processes of a killed attempt may still be writing into theirs.
         work = Path(tempfile.mkdtemp(prefix=f"{cell.key}-", dir=make_folder(self.folder / "work")))
         log_path = make_folder(self.folder / "logs") / self.log_path(cell).name
@@ -98,7 +98,8 @@ class CellStore:
             raise CellError(describe_failure(error, log_path)) from error
         finally:
             shutil.rmtree(work, ignore_errors=True)
-        content = {**cell.facts, **cell.about, **result, "seconds": round(time.monotonic() - start, 1)}
+        times = {"seconds": time.monotonic() - start, "processor_seconds": processor_seconds() - processor_start}
+        content = {**cell.facts, **cell.about, **result, **{name: round(value, 1) for name, value in times.items()}}
         write_json(make_folder(self.folder / "cells") / self.result_path(cell).name, content)
         return content
 
@@ -112,6 +113,12 @@ def commands_end_on_termination() -> Iterator[None]:
     finally:
         # A pool of processes that is forked later could miss the signal that ends it, and would be waited for forever.
         signal.signal(signal.SIGTERM, usual)
+
+
+def processor_seconds() -> float:
+    """Of this process's finished commands; always 0 on Windows."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def make_folder(path: Path) -> Path:
@@ -169,6 +176,9 @@ def run_unless_finished(cell: Cell, store: CellStore, failures: dict[str, str]) 
 
 
 def describe_result(result: dict) -> str:
+    if "ranges" in result:
+        first, *_, last = result["ranges"]
+        return f"loss {first['loss']:.2f} to {last['loss']:.2f}"
     scores = result.get("scores") or {
         name: of_task[of_task["metric"]] * 100 for name, of_task in result.get("tasks", {}).items()
     }

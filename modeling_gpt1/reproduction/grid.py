@@ -10,7 +10,7 @@ from .arguments import ReproduceArguments
 from .cells import Cell, CellStore, make_folder, run_cells, write_json
 from .models import describe_model, environment
 from .page import page
-from .plan import check_families, fine_tuning_cell, model_of, plan, zero_shot_cells
+from .plan import WITHOUT_SEEDS, check_families, fine_tuning_cell, model_of, plan
 from .report import build_report
 
 
@@ -72,11 +72,13 @@ def write_reports(
 def finished_cells(arguments: ReproduceArguments, cells: list[Cell], store: CellStore) -> tuple[list[dict], int]:
     """The finished cells with these settings, from any command, and the number of other cells in the folder."""
     found = store.read_all()
-    wanted = {store.result_path(cell) for cell in (*cells, *zero_shot_cells(arguments))}
+    others = [cell for cells_of in WITHOUT_SEEDS.values() for cell in cells_of(arguments)]
+    wanted = {store.result_path(cell) for cell in (*cells, *others)}
     for content in found.values():
         if content["kind"] == "fine_tuning" and model_of(arguments, content["variant"]) is not None:
             variant = f"transfer-{content['n_transfer']}" if content["variant"] == "transfer" else content["variant"]
-            wanted.add(store.result_path(fine_tuning_cell(arguments, content["task"], variant, content["seed"])))
+            place = content["task"], variant, content["seed"], content.get("size")
+            wanted.add(store.result_path(fine_tuning_cell(arguments, *place)))
     return [content for path, content in found.items() if path in wanted], len(set(found) - wanted)
 
 
@@ -84,11 +86,11 @@ def with_parts(finished: list[dict]) -> list[dict]:
     """Adds a cell that took no time for each part of a task that a model of the whole task was scored on."""
 
     def place(cell: dict) -> tuple:
-        return cell["task"], cell["variant"], cell["n_transfer"], cell["seed"]
+        return cell["task"], cell["variant"], cell["n_transfer"], cell["seed"], cell.get("size")
 
     own = {place(cell) for cell in finished if cell["kind"] == "fine_tuning"}
     parts = [
-        {**cell, "task": task, "metrics": metrics, "seconds": 0}
+        {**cell, "task": task, "metrics": metrics, "answers": {}, "seconds": 0}
         for cell in finished
         for task, metrics in cell.get("parts", {}).items()
     ]

@@ -1,6 +1,7 @@
 """The models, data and machine of the experiments: their fingerprints, and their description in the report."""
 
 import dataclasses
+import glob
 import hashlib
 import json
 import os
@@ -73,16 +74,26 @@ def data_fingerprint(data_dir: str | None, folders: tuple[str, ...]) -> dict[str
     return {path.name: path.stat().st_size for path in sorted(folder.glob("*")) if path.is_file()}
 
 
+@cache
+def text_fingerprint(sources: tuple[str, ...]) -> dict[str, int]:
+    """Name and size of each file of a text. Contents are not read."""
+    found: set[Path] = set()
+    for source in sources:
+        path = Path(source)
+        found |= set(path.rglob("*") if path.is_dir() else map(Path, glob.glob(source, recursive=True)))
+    return {path.name: path.stat().st_size for path in sorted(found) if path.is_file()}
+
+
 # ---- What the report says
 
 
 def describe_model(model: str, run_folder: str | None) -> dict:
     """Name, number of parameters, fields that differ from the paper's model, and what is known of the pre-training."""
     with torch.device("meta"):
-        parameters = AutoModelForCausalLM.from_config(load_config(model)).num_parameters()
+        empty = AutoModelForCausalLM.from_config(load_config(model))
     return {
-        "name": model_name(model),
-        "parameters": parameters,
+        **{"name": model_name(model), "family": family(model), "parameters": empty.num_parameters()},
+        "parameters_without_embeddings": empty.num_parameters(exclude_embeddings=True),
         "config": changed_fields(load_config(model)),
         "pretraining": describe_pretraining(Path(run_folder or model) if not is_checkpoint(model) else Path(model)),
     }
@@ -110,10 +121,16 @@ def describe_pretraining(run_folder: Path) -> dict:
     last = max(states, key=lambda state: state["global_step"], default={})
     evaluated = [record["eval_perplexity"] for record in last.get("log_history", ()) if "eval_perplexity" in record]
     results = read_json(run_folder / "all_results.json")
+    seen = [(record.get("num_input_tokens_seen"), record) for record in last.get("log_history", ())]
+    curve = {tokens: record["eval_perplexity"] for tokens, record in seen if tokens and "eval_perplexity" in record}
+    # benchmarks/recipe.py counts the processor time of its runs, over all their attempts.
+    processor = read_json(run_folder.parent / "processor_seconds.json").get("seconds")
     return {
         "tokens": results.get("num_input_tokens_seen", last.get("num_input_tokens_seen")),
         "updates": last.get("global_step"),
         "perplexity": results.get("eval_perplexity", evaluated[-1] if evaluated else None),
+        "processor_hours": processor and round(processor / 3600, 2),
+        "curve": sorted(curve.items()),
     }
 
 

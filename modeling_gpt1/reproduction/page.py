@@ -32,6 +32,7 @@ VERDICTS = {
     "holds": ("✓", "holds"),
     "does not hold": ("✗", "fails"),
     "mixed": ("±", "mixed"),
+    "undecided": ("?", "mixed"),
     "not measured": ("–", "faint"),
 }
 OUTCOMES = {"better": "▲", "worse": "▼", "level": "="}
@@ -55,7 +56,7 @@ def plain(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def spaced(number: int | None) -> str:
+def spaced(number: float | None) -> str:
     return "unknown" if number is None else f"{number:,}".replace(",", " ")
 
 

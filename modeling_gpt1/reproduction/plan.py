@@ -1,18 +1,20 @@
 """Plans the cells of the experiments: which runs there are, their order, and what decides the result of each."""
 
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from tokenization import Task, get_task
+from tokenization import Task, get_task, load_task
 
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.heuristics import get_heuristic
 from ..training.transfer import check_n_transfer
 from .arguments import VARIANTS, ReproduceArguments, as_settings
 from .cells import Cell
-from .models import data_fingerprint, family, load_config, model_fingerprint, model_name
-from .runs import ask_zero_shot, fine_tune
+from .claims import TRAINING_ROWS
+from .models import data_fingerprint, family, load_config, model_fingerprint, model_name, text_fingerprint
+from .runs import ask_zero_shot, fine_tune, measure_positions
 
 
 def check_families(arguments: ReproduceArguments) -> None:
@@ -34,8 +36,10 @@ def plan(arguments: ReproduceArguments) -> list[Cell]:
     cells = []
     for seed in arguments.seeds:
         for experiment in arguments.experiments:
-            if experiment == "zero_shot":
-                cells += zero_shot_cells(arguments) if seed == arguments.seeds[0] else []
+            if experiment in WITHOUT_SEEDS:
+                cells += WITHOUT_SEEDS[experiment](arguments) if seed == arguments.seeds[0] else []
+            elif experiment == "auxiliary_sizes":
+                cells += [fine_tuning_cell(arguments, *of, seed, size) for *of, size in auxiliary_runs(arguments)]
             else:
                 cells += [fine_tuning_cell(arguments, *of, seed) for of in runs_of(arguments, experiment)]
     return list({cell.key: cell for cell in cells}.values())
@@ -54,6 +58,26 @@ def runs_of(arguments: ReproduceArguments, experiment: str) -> Iterator[tuple[st
             yield task, variant
 
 
+def auxiliary_runs(arguments: ReproduceArguments) -> Iterator[tuple[str, str, int]]:
+    """Task, variant and number of training rows. Sizes that a data set at hand does not have are left out."""
+    for task in arguments.auxiliary_tasks:
+        most = num_training_rows(task, arguments.data_dir)
+        for size in arguments.auxiliary_sizes:
+            if size <= most:
+                yield from ((task, variant, size) for variant in ("full", "without_auxiliary"))
+
+
+def num_training_rows(task: str, data_dir: str | None) -> int:
+    """The rows of the files; of the hub's data sets about as many."""
+    if data_dir is None:
+        return TRAINING_ROWS[task]
+    try:
+        splits = load_task(task, data_dir)
+    except ValueError:
+        return sys.maxsize  # its cells tell what is wrong
+    return len(splits[get_task(task).train_split]) if get_task(task).train_split in splits else 0
+
+
 def transfer_layers(arguments: ReproduceArguments) -> list[int]:
     config = load_config(arguments.model)
     for number in arguments.transfer_layers or ():
@@ -70,15 +94,25 @@ def transfer_variant(arguments: ReproduceArguments, number: int) -> str:
 # ---- Cells
 
 
-def fine_tuning_cell(arguments: ReproduceArguments, task: str, variant: str, seed: int) -> Cell:
-    """A fine-tuning run. The variant is one of `VARIANTS`, or `transfer-<k>` for the checkpoint's first k layers."""
+def fine_tuning_cell(
+    arguments: ReproduceArguments, task: str, variant: str, seed: int, size: int | None = None
+) -> Cell:
+    """A fine-tuning run.
+
+    Args:
+        variant: one of `VARIANTS`, or `transfer-<k>` for the checkpoint's first k layers.
+        size: number of training rows of a cell of auxiliary_sizes.
+    """
     model = model_of(arguments, variant)
     n_transfer = -1 if variant == "without_pretraining" else None
     flags = VARIANTS.get(variant)
     if flags is None:
         n_transfer = int(variant.removeprefix("transfer-"))
         flags = ["--n_transfer", str(n_transfer)]
-    settings = as_settings(arguments.finetune_arguments)
+    given = [*arguments.finetune_arguments, *(arguments.lstm_finetune_arguments if variant == "lstm" else [])]
+    if size is not None:
+        given += ["--max_train_samples", str(size)]
+    settings = as_settings(given)
     if variant == "without_auxiliary":
         settings.pop("lm_coef", None)  # this variant sets its own λ
     facts = {
@@ -92,8 +126,11 @@ def fine_tuning_cell(arguments: ReproduceArguments, task: str, variant: str, see
         "model_fingerprint": model_fingerprint(model),
         "data": data_of(arguments, get_task(task)),
     }
-    run = partial(fine_tune, arguments, task, ["--model", model, *flags], seed)
-    return Cell(f"{task}-{variant}-seed{seed}", facts, {"model": model_name(model)}, run)
+    name = f"{task}-{variant}-seed{seed}"
+    if size is not None:  # absent from other cells, whose names must stay
+        name, facts["size"] = f"{task}-{variant}-{size}-rows-seed{seed}", size
+    run = partial(fine_tune, arguments, task, given, ["--model", model, *flags], seed)
+    return Cell(name, facts, {"model": model_name(model)}, run)
 
 
 def model_of(arguments: ReproduceArguments, variant: str) -> str | None:
@@ -136,3 +173,27 @@ def zero_shot_cell(
     place = "final" if step is None else f"checkpoint-{step}"
     about = {"model": model_name(model), "family": family(model)}
     return Cell(f"zero-shot-{family(model)}-{place}", facts, about, run)
+
+
+def position_cells(arguments: ReproduceArguments) -> list[Cell]:
+    """One cell for each model, on blocks of one length, if there is held-out text."""
+    models = [model for model in (arguments.model, arguments.lstm_model) if model is not None]
+    if not arguments.validation_files:
+        return []
+    length = min(load_config(model).max_position_embeddings for model in models)
+    cells = []
+    for model in models:
+        facts = {
+            "kind": "positions",
+            "settings": {"num_blocks": arguments.num_blocks, "block_length": length},
+            "model_fingerprint": model_fingerprint(model),
+            "data": text_fingerprint(tuple(arguments.validation_files)),
+        }
+        about = {"model": model_name(model), "family": family(model)}
+        run = partial(measure_positions, arguments, model, length)
+        cells.append(Cell(f"positions-{family(model)}", facts, about, run))
+    return cells
+
+
+# Experiments on the models as they are.
+WITHOUT_SEEDS = {"zero_shot": zero_shot_cells, "loss_by_position": position_cells}

@@ -71,6 +71,7 @@ STORY_CLOZE_RELEASED_MEDIAN = 85.8
 PAPER_MODEL = {
     "name": "The paper's Transformer",
     "parameters": 116_534_784,
+    "parameters_without_embeddings": 85_054_464,
     "config": {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12},
     "pretraining": {"tokens": None, "updates": None, "perplexity": 18.4},
 }

@@ -5,9 +5,11 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from tokenization import get_task
 
-from .claims import Scores
+from .bootstrap import Scores, constant_answer, guessing, resample
 from .page import plain
 
 
@@ -35,6 +37,10 @@ class Column:
         if not self.parts:
             return [f"{prefix}_{self.metric}"]
         return [f"{prefix}_{split}_{part}_{self.metric}" for part in self.parts]
+
+    def splits(self, split: str) -> list[str]:
+        """Names of the splits that a score is the mean of."""
+        return [f"{split}_{part}" for part in self.parts] or [split]
 
 
 COLUMNS = {
@@ -82,11 +88,18 @@ class Cells:
     """
 
     def __init__(self, cells: Sequence[Mapping], unfinished: Sequence[Mapping] = ()):
-        self.fine_tuning = [cell for cell in cells if cell["kind"] == "fine_tuning"]
+        fine_tuning = [cell for cell in cells if cell["kind"] == "fine_tuning"]
+        self.fine_tuning = [cell for cell in fine_tuning if "size" not in cell]
+        self.sizes = [cell for cell in fine_tuning if "size" in cell]
         self.zero_shot = [cell for cell in cells if cell["kind"] == "zero_shot"]
-        self.unfinished = [cell for cell in unfinished if cell.get("kind") != "zero_shot"]
+        self.positions = [cell for cell in cells if cell["kind"] == "positions"]
+        self.unfinished_positions = [cell for cell in unfinished if cell.get("kind") == "positions"]
+        kinds = ("zero_shot", "positions")
+        self.unfinished = [cell for cell in unfinished if cell.get("kind") not in kinds and "size" not in cell]
+        self.unfinished_sizes = [cell for cell in unfinished if "size" in cell]
         self.unfinished_zero_shot = [cell for cell in unfinished if cell.get("kind") == "zero_shot"]
         check_no_twins(self.fine_tuning, lambda cell: (cell["task"], place_of(cell), cell["seed"]))
+        check_no_twins(self.sizes, lambda cell: (cell["task"], place_of(cell), cell["size"], cell["seed"]))
         check_no_twins(self.zero_shot, lambda cell: (cell["family"], cell["model"], cell["step"]))
         self.common = common_settings([cell["settings"] for cell in self.fine_tuning])
 
@@ -97,17 +110,47 @@ class Cells:
 
     def split(self, column: Column) -> str:
         """The split that a task is scored on: "test" if every run has test scores, else "validation"."""
-        runs = [cell["metrics"] for cell in self.fine_tuning if cell["task"] == column.task]
+        runs = [cell["metrics"] for cell in (*self.fine_tuning, *self.sizes) if cell["task"] == column.task]
         return "test" if all(key in run for run in runs for key in column.metric_keys("test")) else "validation"
 
     def scores(self, key: str, place: str | int) -> Scores:
         """The scores of a column × 100, by seed. Runs without a finite score are left out."""
-        column, found = COLUMNS[key], {}
-        for cell in self.of(column.task, place):
-            values = [cell["metrics"].get(name, math.nan) for name in column.metric_keys(self.split(column))]
+        column = COLUMNS[key]
+        return self.scores_of(self.of(column.task, place), column)
+
+    def scores_of(self, cells: Sequence[Mapping], column: Column) -> Scores:
+        split, found, resampled = self.split(column), {}, {}
+        for cell in cells:
+            values = [cell["metrics"].get(name, math.nan) for name in column.metric_keys(split)]
             if all(math.isfinite(value) for value in values):
                 found[cell["seed"]] = 100 * statistics.fmean(values)
-        return found
+                if answers := answers_of(cell, column.splits(split)):
+                    resampled[cell["seed"]] = np.mean(
+                        [resample(rows["labels"], rows["predictions"], column.metric) for rows in answers], axis=0
+                    )
+        return Scores(found, resampled if len(resampled) == len(found) else None)
+
+    def of_size(self, key: str, variant: str, size: int) -> Scores:
+        """The scores of a variant trained on that many rows."""
+        column = COLUMNS[key]
+        place = (column.task, variant, size)
+        return self.scores_of(
+            [cell for cell in self.sizes if (cell["task"], cell["variant"], cell["size"]) == place], column
+        )
+
+    def baselines(self, key: str) -> dict[str, float] | None:
+        """What guessing and always the same answer score × 100 on a column's rows, or None if these are unknown."""
+        column = COLUMNS[key]
+        task, splits = get_task(column.task), column.splits(self.split(column))
+        for cell in (*self.fine_tuning, *self.sizes):
+            if cell["task"] == column.task and (answers := answers_of(cell, splits)):
+                labels = [rows["labels"] for rows in answers]
+                num_answers = len(task.label_names) or len(set(labels[0].split()))
+                return {
+                    "chance": statistics.fmean(guessing(of_split, column.metric, num_answers) for of_split in labels),
+                    "majority": statistics.fmean(constant_answer(of_split, column.metric) for of_split in labels),
+                }
+        return None
 
     def why_missing(self, task: str, place: str | int) -> str:
         """Why scores are missing, seed by seed. Empty if none is missing."""
@@ -124,6 +167,12 @@ class Cells:
         own = common_settings([cell["settings"] for cell in runs])
         own = {name: value for name, value in own.items() if name not in self.common}
         return "; ".join([self.split(column), *(f"{name} {plain(value)}" for name, value in own.items())])
+
+
+def answers_of(cell: Mapping, splits: Sequence[str]) -> list[Mapping[str, str]]:
+    """Labels and predictions of these splits, or nothing if the cell lacks one."""
+    kept = cell.get("answers", {})
+    return [kept[split] for split in splits] if all(split in kept for split in splits) else []
 
 
 def place_of(cell: Mapping) -> str | int:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from tokenization import get_task, load_task
+from tokenization import Task, get_task, load_task
 
-from .arguments import ReproduceArguments
+from .arguments import ReproduceArguments, as_settings
 
 COMMAND = (sys.executable, "-m", "modeling_gpt1.commands")
 # Columns of table 3 for parts of a task, on which the model of the whole task is scored too.
@@ -18,23 +18,34 @@ PARTS = {"race": {"race-m": "race-middle", "race-h": "race-high"}}
 def fine_tune(
     arguments: ReproduceArguments,
     task: str,
+    given: list[str],
     model: list[str],
     seed: int,
     run: Callable[[list[str]], None],
     work: Path,
 ) -> dict:
-    """Trains and evaluates in the folder `work`. Returns the metrics, and the scores × 100 by the paper's column."""
+    """Trains and evaluates in the folder `work`.
+
+    Args:
+        given: arguments of `gpt1 finetune` as the user gave them.
+        model: arguments for the model and the variant, which override those.
+
+    Returns:
+        The metrics, the answers to each row, and the scores × 100 by the paper's column.
+    """
     check_can_be_scored(task, arguments.data_dir)
-    result = {"metrics": finetune(arguments, task, [*model, "--do_train"], seed, run, work / "model")}
+    result = finetune(arguments, task, [*given, *model, "--do_train"], seed, run, work / "model")
+    if "answers" in result:  # a sample of a data set may have fewer rows than the data set
+        result["train_rows"] = num_training_rows(task, arguments.data_dir, as_settings(given))
     scores = scores_of(task, result["metrics"])
     for column, part in PARTS.get(task, {}).items():
         if not has_files(part, arguments.data_dir):
             result.setdefault("parts", {})[part] = {}
             continue
-        trained = ["--model", str(work / "model")]
-        metrics = finetune(arguments, part, trained, seed, run, work / part)
-        result.setdefault("parts", {})[part] = metrics
-        scores[column] = scores_of(part, metrics)[part]
+        trained = [*given, "--model", str(work / "model")]
+        of_part = finetune(arguments, part, trained, seed, run, work / part)
+        result.setdefault("parts", {})[part] = of_part["metrics"]
+        scores[column] = scores_of(part, of_part["metrics"])[part]
     return {**result, "scores": scores}
 
 
@@ -47,15 +58,44 @@ def finetune(
         [
             *(*COMMAND, "finetune", "--task", task, *data, "--seed", str(seed)),
             *("--output_dir", str(output_dir), "--save_strategy", "no", "--disable_tqdm", "true"),
-            *(*arguments.finetune_arguments, *flags, *uses),
+            *(*flags, *uses),
         ]
     )
-    return json.loads((output_dir / "all_results.json").read_text(encoding="utf-8"))
+    metrics = json.loads((output_dir / "all_results.json").read_text(encoding="utf-8"))
+    answers = read_answers(task, arguments.data_dir, output_dir)
+    return {"metrics": metrics, **({"answers": answers} if answers else {})}
 
 
 def uses_of(task: str, data_dir: str | None) -> list[str]:
-    flags = {"--do_eval": "validation", "--do_predict": "test"}
-    return [flag for flag, kind in flags.items() if has_split(task, data_dir, kind)]
+    flags = {("--do_eval", "--eval_predictions"): "validation", ("--do_predict",): "test"}
+    return [flag for of_kind, kind in flags.items() if has_split(task, data_dir, kind) for flag in of_kind]
+
+
+def num_training_rows(name: str, data_dir: str | None, settings: dict) -> int:
+    num_rows = len(load_task(name, data_dir)[get_task(name).train_split])
+    return min(num_rows, int(settings.get("max_train_samples", num_rows)))
+
+
+def read_answers(name: str, data_dir: str | None, output_dir: Path) -> dict[str, dict[str, str]]:
+    """Labels and predictions of the scored rows by split, as numbers with spaces between them."""
+    task, found = get_task(name), {}
+    for prefix, splits in (("eval_", task.validation_splits), ("", task.test_splits)):
+        for split in splits:
+            path = output_dir / f"{prefix}predictions{'' if len(splits) == 1 else f'_{split}'}.jsonl"
+            if path.is_file():
+                rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+                labels = load_task(task, data_dir)[split][task.columns["label"]][:]
+                found[split] = {
+                    "labels": " ".join(f"{labels[row['index']]:g}" for row in rows),
+                    "predictions": " ".join(prediction_of(task, row) for row in rows),
+                }
+    return found
+
+
+def prediction_of(task: Task, row: dict) -> str:
+    if task.regression:
+        return f"{row['score']:.5g}"
+    return str(task.label_names.index(row["label"]) if task.label_names else row["label"])
 
 
 def check_can_be_scored(name: str, data_dir: str | None) -> None:
@@ -130,3 +170,13 @@ def ask_zero_shot(
         ]
     )
     return {"tasks": json.loads(output.read_text(encoding="utf-8"))["results"][0]["tasks"]}
+
+
+def measure_positions(
+    arguments: ReproduceArguments, model: str, length: int, run: Callable[[list[str]], None], work: Path
+) -> dict:
+    """Runs `positions.py`. Returns the losses by the number of tokens read."""
+    output = work / "positions.json"
+    module = [sys.executable, "-m", "modeling_gpt1.reproduction.positions"]
+    run([*module, model, str(output), str(length), str(arguments.num_blocks), *arguments.validation_files])
+    return json.loads(output.read_text(encoding="utf-8"))

@@ -105,6 +105,10 @@ class GPT1TrainingArguments(_SharedArguments):
             "choices": ["random", "sequential", "group_by_length", "batch_rebalance"],
         },
     )
+    # The type of transformers' own field keeps the command line from taking "non_padding".
+    include_num_input_tokens_seen: str = field(
+        default="no", metadata={"help": "Count the tokens seen: no, all, or non_padding."}
+    )
     # The collator reads columns that are not arguments of the model.
     remove_unused_columns: bool = field(
         default=False, metadata={"help": "Drop the columns that the model's forward does not name."}

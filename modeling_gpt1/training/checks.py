@@ -20,29 +20,50 @@ def check_collator(config: GPT1Config, data_collator) -> None:
             f"The collator makes {data_collator.traversal!r} batches, but the model scores {config.traversal!r}. Give "
             "both the same `traversal`."
         )
+    if not getattr(data_collator, "is_of_gpt1", True):
+        raise ValueError(
+            "The collator's tokenizer has no control tokens, so its sequences have the form of another family. Call "
+            "`tokenization.add_control_tokens(tokenizer, model)` before making the collator."
+        )
+    check_length(data_collator, config.max_position_embeddings, " (`max_position_embeddings`)")
+    if config.traversal != "multiple_choice":
+        check_labels(data_collator, config.is_regression, config.num_labels)
+
+
+def check_length(data_collator, num_positions: int | None, source: str = "") -> None:
+    """Checks that a model has positions for the longest sequences of a TraversalCollator; None is no limit.
+
+    Raises:
+        ValueError: it has too few.
+    """
     multiple = data_collator.pad_to_multiple_of or 1
     longest = math.ceil(data_collator.max_length / multiple) * multiple
-    if longest > config.max_position_embeddings:
+    if num_positions is not None and longest > num_positions:
         raise ValueError(
             f"The collator makes sequences of up to {longest} tokens (`max_length`, `pad_to_multiple_of`), but the "
-            f"model has positions for {config.max_position_embeddings} (`max_position_embeddings`). Pass the collator "
-            "a smaller `max_length`."
+            f"model has positions for {num_positions}{source}. Pass the collator a smaller `max_length`."
         )
-    if config.traversal == "multiple_choice":
-        return
-    if data_collator.regression != config.is_regression:
+
+
+def check_labels(data_collator, is_regression: bool, num_labels: int) -> None:
+    """Checks the kind and number of labels, and tells a TraversalCollator the model's number.
+
+    Raises:
+        ValueError: they differ.
+    """
+    if data_collator.regression != is_regression:
         kinds = {True: "numbers (regression)", False: "classes"}
         raise ValueError(
             f"The collator's labels are {kinds[data_collator.regression]}, but the model predicts "
-            f"{kinds[config.is_regression]}. Pass the collator `regression={config.is_regression}`, or the model "
+            f"{kinds[is_regression]}. Pass the collator `regression={is_regression}`, or the model "
             "`num_labels` and `problem_type`."
         )
-    if data_collator.num_labels not in (None, config.num_labels):
+    if data_collator.num_labels not in (None, num_labels):
         raise ValueError(
-            f"The collator's `num_labels` is {data_collator.num_labels}, but the model's is {config.num_labels}. Give "
+            f"The collator's `num_labels` is {data_collator.num_labels}, but the model's is {num_labels}. Give "
             "both the same number."
         )
-    data_collator.num_labels = config.num_labels
+    data_collator.num_labels = num_labels
 
 
 def check_rebalanced(num_rows: int, args: TrainingArguments) -> None:

@@ -54,7 +54,8 @@ def set_up_fsdp(accelerator: Accelerator, model: PreTrainedModel) -> None:
     if not accelerator.is_fsdp2:
         return
     plugin, config = accelerator.state.fsdp_plugin, model.config
-    if plugin.activation_checkpointing and (config.resid_pdrop or getattr(config, "attn_pdrop", 0)):
+    # Other families have other names for their dropouts.
+    if plugin.activation_checkpointing and (getattr(config, "resid_pdrop", 0.1) or getattr(config, "attn_pdrop", 0)):
         raise ValueError(
             "The launch configuration sets `fsdp_activation_checkpointing`, which computes activations again with "
             "other dropout masks, so the gradients would be wrong. Set it to false and pass --gradient_checkpointing "

@@ -13,6 +13,16 @@ from ..configuration_gpt1 import GPT1Config
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
 from ..modeling_gpt1 import GPT1DoubleHeadsModel
 from ..modeling_gpt1_lstm import GPT1LSTMDoubleHeadsModel
+from .task_models import (
+    DEFAULT_LENGTH,
+    auto_class_of,
+    check_collator_of_family,
+    is_of_other_family,
+    longest_sequence,
+    match_vocabulary,
+    open_family_config,
+    open_family_tokenizer,
+)
 from .transfer import check_n_transfer, keep_first_layers
 
 
@@ -25,14 +35,20 @@ def prepare_finetuning(
     pad_to_multiple_of: int | None = None,
     n_transfer: int | None = None,
     ignore_mismatched_sizes: bool = False,
+    auto_model: bool = False,
+    both_orders: bool = False,
+    trust_remote_code: bool = False,
 ) -> dict[str, Any]:
-    """Prepares model, tokenizer, collator and metrics for a task, as keyword arguments of [`GPT1Trainer`].
+    """Prepares model, tokenizer, collator and metrics for a task, as keyword arguments of [`GPT1Trainer`], or of
+    [`TaskTrainer`] where the model is of another family.
 
-    Model and tokenizer get the control tokens. The model's configuration gets the task's traversal and class names.
+    GPT-1's model and tokenizer get the control tokens. A model of another family is opened by
+    `AutoModelForMultipleChoice` for multiple choice, otherwise by `AutoModelForSequenceClassification`, and reads what
+    its own tokenizer writes around texts. The model's configuration gets the task's traversal and class names.
 
     Args:
-        model (`str` or `PreTrainedConfig`): a gpt1, openai-gpt or GPT-2 checkpoint, folder or hub id; or the
-            configuration of a fresh model, whose vocabulary size is taken from the tokenizer.
+        model (`str` or `PreTrainedConfig`): a checkpoint of gpt1, openai-gpt, GPT-2 or another family, folder or hub
+            id; or the configuration of a fresh GPT-1, whose vocabulary size is taken from the tokenizer.
         task (`str` or `Task`): name of one of the paper's tasks, or the result of `tokenization.load_files`.
         tokenizer (`str` or `PreTrainedTokenizerBase`, *optional*): folder, hub id or tokenizer. Default: the
             checkpoint's own.
@@ -40,41 +56,36 @@ def prepare_finetuning(
         pad_to_multiple_of (`int`, *optional*): pad the length of a batch to a multiple of this.
         n_transfer (`int`, *optional*): number of layers kept from the checkpoint, see [`keep_first_layers`].
         ignore_mismatched_sizes (`bool`): start a new task head if the checkpoint's has another number of scores.
+        auto_model (`bool`): open openai-gpt and GPT-2 as models of another family, not as GPT-1.
+        both_orders (`bool`): let a model of another family read a similarity pair in both orders and average the
+            scores; GPT-1 always reads both.
+        trust_remote_code (`bool`): run the code that a model of another family brings.
 
     Returns:
         `dict`: `model`, `processing_class`, `data_collator` and `compute_metrics`.
 
     Raises:
-        ValueError: a fresh model without a tokenizer; a task head of another size; `n_transfer` out of range.
+        ValueError: a fresh model without a tokenizer; a task head of another size; `n_transfer` out of range; a model
+            of another family that has no head for the task, or positions for fewer than `max_length` tokens.
     """
     task = get_task(task) if isinstance(task, str) else task
+    if not isinstance(model, PreTrainedConfig) and is_of_other_family(_config_dict(model), auto_model):
+        options = {"max_length": max_length, "pad_to_multiple_of": pad_to_multiple_of, "both_orders": both_orders}
+        options |= {"ignore_mismatched_sizes": ignore_mismatched_sizes, "trust_remote_code": trust_remote_code}
+        return _prepare_family(os.fspath(model), task, tokenizer, n_transfer=n_transfer, **options)
     checkpoint = None if isinstance(model, PreTrainedConfig) else os.fspath(model)
     config = model if checkpoint is None else open_config(checkpoint)
     if checkpoint is None and tokenizer is None:
         raise ValueError("A fresh model has no tokenizer beside it. Pass one as `tokenizer`.")
     if n_transfer is not None:
         check_n_transfer(config, n_transfer)
-    has_head = checkpoint is not None and config.traversal is not None
-    if has_head and config.num_labels != task.num_labels and not ignore_mismatched_sizes:
-        raise ValueError(
-            f"The task head of {checkpoint} has {config.num_labels} scores, but {task.name} needs {task.num_labels}. "
-            "Pass `ignore_mismatched_sizes` to train a new head."
-        )
+    if checkpoint is not None and config.traversal is not None and not ignore_mismatched_sizes:
+        _check_scores(checkpoint, config, task)
     set_task(config, task)
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         tokenizer = open_tokenizer(tokenizer or checkpoint)
     add_control_tokens(tokenizer)
-    collator = TraversalCollator(
-        tokenizer,
-        task.traversal,
-        task.columns,
-        max_length=max_length or config.max_position_embeddings,
-        pad_to_multiple_of=pad_to_multiple_of,
-        num_labels=len(task.label_names) or None,
-        regression=task.regression,
-        # In the user's own regression data −1 is an ordinary label.
-        hidden_label=None if task.regression and task.hub_path is None else -1,
-    )
+    collator = _collator_of(task, tokenizer, max_length or config.max_position_embeddings, pad_to_multiple_of)
     return {
         "model": _open_model(checkpoint, config, tokenizer, n_transfer, ignore_mismatched_sizes),
         "processing_class": tokenizer,
@@ -83,10 +94,93 @@ def prepare_finetuning(
     }
 
 
+def _prepare_family(
+    checkpoint: str,
+    task: Task,
+    tokenizer: str | os.PathLike | PreTrainedTokenizerBase | None,
+    *,
+    max_length: int | None,
+    pad_to_multiple_of: int | None,
+    n_transfer: int | None,
+    ignore_mismatched_sizes: bool,
+    both_orders: bool,
+    trust_remote_code: bool,
+) -> dict[str, Any]:
+    config = open_family_config(checkpoint, trust_remote_code)
+    auto_class = auto_class_of(config, task.traversal, checkpoint, trust_remote_code)
+    if n_transfer is not None:
+        raise ValueError(
+            f"`n_transfer` is {n_transfer}, but only layers of GPT-1 can be reset, and {checkpoint} is a model of "
+            f"type {config.model_type!r}. Leave it out."
+        )
+    has_head = any(name.endswith("ForSequenceClassification") for name in config.architectures or ())
+    if has_head and task.traversal != "multiple_choice" and not ignore_mismatched_sizes:
+        _check_scores(checkpoint, config, task)
+    set_task(config, task)
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        tokenizer = open_family_tokenizer(tokenizer or checkpoint, trust_remote_code)
+    model = auto_class.from_pretrained(
+        checkpoint,
+        config=config,
+        dtype=torch.float32,  # dtype of the weights; the trainer's `bf16` computes in half precision
+        ignore_mismatched_sizes=ignore_mismatched_sizes,
+        trust_remote_code=trust_remote_code,
+    )
+    match_vocabulary(model, tokenizer)
+    longest = max_length or longest_sequence(model, tokenizer) or DEFAULT_LENGTH
+    collator = _collator_of(task, tokenizer, longest, pad_to_multiple_of, both_orders)
+    check_collator_of_family(model, collator)
+    return {
+        "model": model,
+        "processing_class": tokenizer,
+        "data_collator": collator,
+        "compute_metrics": compute_metrics_for(task),
+    }
+
+
+def _collator_of(
+    task: Task,
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int,
+    pad_to_multiple_of: int | None,
+    both_orders: bool = False,
+) -> TraversalCollator:
+    return TraversalCollator(
+        tokenizer,
+        task.traversal,
+        task.columns,
+        max_length=max_length,
+        pad_to_multiple_of=pad_to_multiple_of,
+        num_labels=len(task.label_names) or None,
+        regression=task.regression,
+        # In the user's own regression data −1 is an ordinary label.
+        hidden_label=None if task.regression and task.hub_path is None else -1,
+        both_orders=both_orders,
+    )
+
+
+def _check_scores(checkpoint: str, config: PreTrainedConfig, task: Task) -> None:
+    if config.num_labels != task.num_labels:
+        raise ValueError(
+            f"The task head of {checkpoint} has {config.num_labels} scores, but {task.name} needs {task.num_labels}. "
+            "Pass `ignore_mismatched_sizes` to train a new head."
+        )
+
+
+def _config_dict(checkpoint: str | os.PathLike) -> dict[str, Any]:
+    return PreTrainedConfig.get_config_dict(os.fspath(checkpoint))[0]
+
+
+def open_task_config(checkpoint: str, auto_model: bool = False, trust_remote_code: bool = False) -> PreTrainedConfig:
+    """The configuration of a folder or hub id, as the class that `prepare_finetuning` fine-tunes has it."""
+    if is_of_other_family(_config_dict(checkpoint), auto_model):
+        return open_family_config(checkpoint, trust_remote_code)
+    return open_config(checkpoint)
+
+
 def open_config(checkpoint: str) -> GPT1Config | GPT1LSTMConfig:
     """Opens the configuration of a folder or hub id. All but the LSTM open as GPT-1, such as openai-gpt."""
-    config_dict, _ = PreTrainedConfig.get_config_dict(checkpoint)
-    is_lstm = config_dict.get("model_type") == GPT1LSTMConfig.model_type
+    is_lstm = _config_dict(checkpoint).get("model_type") == GPT1LSTMConfig.model_type
     return (GPT1LSTMConfig if is_lstm else GPT1Config).from_pretrained(checkpoint)
 
 

@@ -21,10 +21,12 @@ from tokenization.control_tokens import check_vocabulary
 from ..hub.card import without_adapter, write_model_card
 from ..hub.push import explained, push_run
 from .arguments import check_arguments
+from .callbacks import PlateauCallback
 from .checks import check_collator
 from .cpu_attention import choose_cpu_attention
 from .launch import check_launch, check_sharding, set_up_fsdp
 from .losses import objective_of, perplexity
+from .task_models import HEADS
 from .throughput import training_flops_per_token
 from .trainer_internals import ResumableTrainer
 
@@ -77,7 +79,11 @@ class _GPT1BaseTrainer(ResumableTrainer):
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         if model.training:
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+            loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+            if self.args.n_gpu > 1 and num_items_in_batch is not None:
+                # Trainer takes the mean over the replicas, but scales as if a small batch, too, had a part for each.
+                loss = loss * (loss.numel() / self.args.n_gpu)
+            return (loss, outputs) if return_outputs else loss
         # The model returns the losses of each example, so `num_items_in_batch` is not needed.
         loss, outputs = super().compute_loss(model, inputs, True)
         if outputs.get("example_losses") is not None:
@@ -182,6 +188,11 @@ class GPT1Trainer(_GPT1BaseTrainer):
     """
 
     def _check_model(self, model: PreTrainedModel) -> None:
+        if not hasattr(model, "task_head") and type(model).__name__.endswith(HEADS):
+            raise ValueError(
+                f"GPT1Trainer fine-tunes models with GPT-1's task head, but {type(model).__name__} is a classifier of "
+                "another family. Pass it to TaskTrainer."
+            )
         if not hasattr(model, "task_head"):
             raise ValueError(
                 f"GPT1Trainer fine-tunes models with a task head, but {type(model).__name__} has none. Open the "
@@ -204,7 +215,9 @@ class GPT1Trainer(_GPT1BaseTrainer):
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         if model.training and outputs.get("task_loss") is not None:
-            self.running_losses.add(outputs["task_loss"], outputs.get("lm_loss"))
+            # A replica divides its sum by the examples of the update, or by that number over `n_gpu`.
+            num_parts = 1 if self.args.average_tokens_across_devices else max(self.args.n_gpu, 1)
+            self.running_losses.add(outputs["task_loss"], outputs.get("lm_loss"), num_parts)
         return (loss, outputs) if return_outputs else loss
 
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
@@ -235,13 +248,21 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
     - Both need the default value of `include_num_input_tokens_seen`.
 
     Evaluation reports the exact mean loss over all target tokens and its perplexity, whatever the batch size.
+
+    A warning tells once if the run sits at the plateau of token frequencies, see [`PlateauCallback`].
     """
 
-    def training_step(self, *args, **kwargs):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._plateau = PlateauCallback()
+        self.add_callback(self._plateau)
+
+    def training_step(self, model, inputs, *args, **kwargs):
+        self._plateau.see(inputs)
         if not self.throughput.is_running:
             precision = self.accelerator.mixed_precision  # a launch configuration can set it, too
             self.throughput.start(self.state.num_input_tokens_seen, self.args.device, precision)
-        return super().training_step(*args, **kwargs)
+        return super().training_step(model, inputs, *args, **kwargs)
 
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
         # Without `compute_metrics` nobody needs the [B, T, V] logits of a whole evaluation set.

@@ -204,6 +204,11 @@ def test_settings_of_experiments_have_those_of_fine_tuning_last(write):
     assert flags.prepare("reproduce", ["--config", file, "--finetune_arguments", "--max_steps", "4"]) == [
         *("--seeds", "1", "2", "--finetune_arguments", "--max_steps", "4")
     ]
+    both = ["--finetune_arguments", "--max-steps", "4", "--lstm_finetune_arguments", "--learning-rate", "1e-3"]
+    expected = [word.replace("max-s", "max_s").replace("learning-r", "learning_r") for word in both]
+    assert flags.prepare("reproduce", both) == expected
+    file = write("finetune_arguments: [--max_steps, 4]\nlstm_finetune_arguments: [--learning_rate, 1e-3]\n")
+    assert flags.prepare("reproduce", ["--config", file]) == expected
 
 
 @pytest.mark.parametrize("command", ["finetune", "pretrain", "reproduce", "zero-shot", "generate"])

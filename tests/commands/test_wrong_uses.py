@@ -226,7 +226,7 @@ WRONG = {
     "unknown experiment": (
         ["reproduce", "--experiments", "tuning", "--model", "m", "--output_dir", "{folder}/out"],
         " reproduce: --experiments has 'tuning'. Known experiments: fine_tuning, ablations, layer_transfer, "
-        "zero_shot.",
+        "zero_shot, auxiliary_sizes, loss_by_position.",
     ),
     "seed of a cell": (
         ["reproduce", "--model", "m", "--output_dir", "{folder}/out", "--finetune_arguments", "--seed", "3"],

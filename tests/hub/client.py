@@ -17,6 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import torch
+from helpers_families import write_family
 from helpers_launch import IS_AFTER_5_17
 from helpers_training import make_model, make_tokenizer, make_trainer
 from huggingface_hub import ModelCard, upload_file
@@ -89,6 +90,14 @@ def fine_tune(folder: Path, name: str = "moods", *more: str) -> None:
         *("--output_dir", f"{folder}/{name}", "--hub_model_id", f"me/{name}", "--save_steps", "1"),
         *(*run_arguments(), *more),
     )
+
+
+def fine_tune_another_family(folder: Path) -> None:
+    """Then open it as its card says."""
+    write_family("bert", folder / "bert")
+    fine_tune(folder, "bert-moods", "--model", f"{folder}/bert")
+    own_code = ModelCard.load("me/bert-moods").text.split("```python\n")[1].split("```")[0]
+    exec(compile(own_code, "me/bert-moods", "exec"), {})
 
 
 def fine_tune_with_a_failing_upload(folder: Path) -> None:
@@ -186,6 +195,7 @@ CASES = (
     push_tokenizer_and_model,
     pre_train,
     fine_tune,
+    fine_tune_another_family,
     open_from_the_hub,
     fine_tune_with_a_failing_upload,
     fine_tune_with_a_token_that_may_not_write,

@@ -114,6 +114,7 @@ def visit(package, tmp_path_factory):
         "push_tokenizer_and_model": 0,
         "pre_train": 0,
         "fine_tune": 0,
+        "fine_tune_another_family": 0,
         "open_from_the_hub": 0,
         "fine_tune_with_a_failing_upload": 2,
         "fine_tune_with_a_token_that_may_not_write": 2,
@@ -148,6 +149,7 @@ def test_what_is_pushed(visit):
     assert visit.commits("me/books") == [("End of training", pre_trained)]
     fine_tuned = sorted(["README.md", "trainer_state.json", *SAVED, *RESULTS])
     assert visit.commits("me/moods") == [("End of training", fine_tuned)]
+    assert visit.commits("me/bert-moods") == [("End of training", fine_tuned)]
     beside_pickles = sorted(["README.md", "events/readable.log", *SAVED])
     assert visit.commits("me/clean") == [("End of training", beside_pickles), ("Model save", beside_pickles)]
     failed = [name for name in FAULTS if name != "me/unlucky"]
@@ -197,6 +199,9 @@ def test_cards_of_the_repositories(visit):
     assert (fine_tuned.data.base_model, fine_tuned.data.license) == ("me/books", "mit")
     assert "It was fine-tuned from [me/books](https://huggingface.co/me/books)." in fine_tuned.text
     assert "| classes | happy, sad |" in fine_tuned.text
+    of_bert = ModelCard(visit.hub.files("me/bert-moods")["README.md"].decode())
+    assert (of_bert.data.tags, of_bert.data.base_model) == (["bert"], None)
+    assert "| sequences (traversal `classification`) | `[CLS] text [SEP]` |" in of_bert.text
     pre_trained = ModelCard(visit.hub.files("me/books")["README.md"].decode())
     (result,) = pre_trained.data.eval_results
     place = f"{visit.folder.name}/train.txt"

@@ -9,7 +9,8 @@ from torch.utils.data import DataLoader
 from torch.utils.data._utils.pin_memory import pin_memory
 from transformers import BatchEncoding
 
-from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1ForMultipleChoice, batch_gpt1
+from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1ForMultipleChoice, batch_gpt1, plan_gpt1
+from modeling_gpt1.attention_gpt1 import MASKED_ROWS
 from modeling_gpt1.plan_gpt1 import planner_of
 from modeling_gpt1.training.planning import PlanningCollator
 from tokenization import BlockCollator
@@ -67,6 +68,44 @@ def test_what_is_planned_of_blocks():
     plan = collate([{"input_ids": [5, 6, 7]}, {"input_ids": [8, 9]}])["plan"]
     assert (plan.shape, plan.num_tokens, plan.is_right_padded, plan.packing) == ((2, 3), 5, True, None)
     assert [part.tolist() for part in plan.targets] == [[0, 1, 3], [1, 2, 4], [1, 1, 1], [0, 0, 1]]
+
+
+def test_the_quick_way_plans_what_the_general_one_does(monkeypatch):
+    """Batches of the collator take the quick way, unless choices are missing or padding is on the left."""
+    for case in CASES:
+        model = make_model(case, tokenizer := make_tokenizer())
+        collator, rows = make_collator(model, tokenizer), list(Rows(case, 24))
+        rows = rows[2::3] if case == "multiple_choice" else rows  # four options each
+        with monkeypatch.context() as patch:
+            patch.setattr(batch_gpt1, "pack_sequences", None)
+            plans = [planner_of(model)(collator(rows[start : start + 4])) for start in range(0, len(rows), 4)]
+        monkeypatch.setattr(plan_gpt1, "_plan_collated", lambda *given: None)
+        for start, plan in zip(range(0, len(rows), 4), plans, strict=True):
+            expected = planner_of(model)(collator(rows[start : start + 4]))
+            assert (plan.shape, plan.is_right_padded) == (expected.shape, expected.is_right_padded)
+            torch.testing.assert_close(plan.packing[1:], expected.packing[1:], atol=0, rtol=0)
+            torch.testing.assert_close(plan.targets, expected.targets, atol=0, rtol=0)
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda batch: batch["attention_mask"][0, 1].copy_(batch["attention_mask"][0, 1].flip(0)),
+        lambda batch: batch["attention_mask"][0, 0, 1].zero_(),
+        lambda batch: batch["mc_token_ids"].sub_(1),
+        lambda batch: batch.update(choice_mask=torch.ones(2, 2, dtype=torch.bool)),
+        lambda batch: batch.update(mc_token_ids=batch["mc_token_ids"].tolist()),
+    ],
+    ids=["left", "within", "other places", "choices", "no tensor"],
+)
+def test_what_the_quick_way_leaves_to_the_general_one(change):
+    config = make_model("multiple_choice", make_tokenizer()).config
+    ids = torch.tensor([[[10, 11, 12, 20, 21], [10, 11, 12, 30, 0]], [[10, 11, 40, 20, 21], [10, 11, 40, 30, 31]]])
+    batch = {"input_ids": ids, "attention_mask": (ids > 0).long(), "mc_token_ids": (ids > 0).sum(-1) - 1}
+    assert plan_gpt1._plan_collated(config, MASKED_ROWS, True, batch) is not None
+    change(batch)
+    assert plan_gpt1._plan_collated(config, MASKED_ROWS, True, batch) is None
 
 
 # ---- The same result

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import random
 import re
 from html.parser import HTMLParser
 
@@ -12,6 +13,7 @@ from modeling_gpt1 import GPT1Config, GPT1ForCausalLM
 from modeling_gpt1.inference.heuristics import HEURISTICS
 from modeling_gpt1.reproduction import claims, figures
 from modeling_gpt1.reproduction import page as look
+from modeling_gpt1.reproduction.bootstrap import Scores
 from modeling_gpt1.reproduction.published import BEST_BEFORE, PAPER_MODEL, PAPER_URL, PUBLISHED
 from modeling_gpt1.reproduction.report import build_report
 from modeling_gpt1.reproduction.results import common_settings
@@ -142,6 +144,93 @@ def test_the_zero_shot_scale_ends_at_the_papers_figures():
     assert found == {name: pytest.approx(best[name]) for name in found} and len(found) == 6
 
 
+# ---- Rows, their answers, and sizes of the training set
+
+
+def answered(task, variant, seed, share, size=None):
+    """A cell that kept its answers to 400 rows, of which a share is right."""
+    draw = random.Random(f"{variant}{seed}{size}")
+    labels = [1] * 240 + [0] * 160
+    predictions = [label if draw.random() < share else 1 - label for label in labels]
+    right = sum(map(int.__eq__, labels, predictions)) / 4
+    cell = fine_tuned(task, variant, seed, right)
+    rows = {"labels": " ".join(map(str, labels)), "predictions": " ".join(map(str, predictions))}
+    return {**cell, "answers": {"validation": rows}, **({"size": size} if size else {})}
+
+
+@pytest.fixture(scope="module")
+def answered_report():
+    variants = {"full": 0.75, "without_pretraining": 0.6, "without_auxiliary": 0.75}
+    cells = [answered("rte", variant, seed, share) for variant, share in variants.items() for seed in (1, 2, 3)]
+    cells += [
+        answered("sst2", variant, seed, share, size)
+        for (variant, size), share in {
+            **{("full", 500): 0.6, ("without_auxiliary", 500): 0.75},
+            **{("full", 2000): 0.8, ("without_auxiliary", 2000): 0.65},
+        }.items()
+        for seed in (1, 2, 3)
+    ]
+    curve = [(1000, 200.0), (4000, 50.0)]
+    model = {**ABOUT["models"][0], "pretraining": {"tokens": 4000, "updates": 9, "perplexity": 50.0, "curve": curve}}
+    return build_report(cells, title="Answers", models=[model], date="2018-06-11")
+
+
+def test_intervals_and_baselines(answered_report):
+    table = by_key(answered_report["tables"])["table-5"]
+    columns, rows = by_key(table["columns"], "key"), by_key(table["rows"], "key")
+    assert columns["rte"]["baselines"] == columns["average-common"]["baselines"] == {"chance": 50.0, "majority": 60.0}
+    assert columns["cola"]["baselines"] is columns["average"]["baselines"] is None
+    measured = rows["full"]["cells"]["rte"]["measured"]
+    assert measured["interval"][0] < measured["median"] < measured["interval"][1]
+    claims_of = {claim["claim"]: claim for claim in answered_report["claims"]}
+    gain = claims_of["Without pre-training every task scores lower (section 5, table 5)."]
+    assert gain["verdict"] == "holds" and "95 % interval +" in gain["evidence"]
+    small = claims_of["The smaller data sets do better without the auxiliary objective (section 5, table 5)."]
+    assert small["verdict"] == "undecided"
+    assert [row[:3] for row in Page(look.page(answered_report)).rows if row and row[0].startswith("RTE")][-1] == [
+        "RTE accuracy",
+        "50.0",
+        "60.0",
+    ]
+
+
+def test_the_auxiliary_objective_by_size(answered_report):
+    figure = by_key(answered_report["figures"])["auxiliary-sizes"]
+    (series,) = figure["series"]
+    small, large = series["points"]
+    assert (small["x"], large["x"], series["label"]) == (500, 2000, "SST-2")
+    assert small["highest"] < 0 < large["lowest"] and figure["missing"] is None
+    assert series["note"].startswith("validation split; 500 rows: ") and "; 2000 rows: " in series["note"]
+    # These runs are no rows of table 5.
+    table = by_key(answered_report["tables"])["table-5"]
+    assert {row["cells"]["sst2"]["missing"] for row in table["rows"]} == {"not requested"}
+    assert answered_report["measured"]["fine_tuning_runs"] == 21
+
+
+def test_a_sample_of_a_large_data_set_is_a_small_one():
+    cells = [
+        {**answered("qqp", variant, seed, 0.7), "train_rows": 10_000}
+        for variant in ("full", "without_auxiliary")
+        for seed in (1, 2)
+    ]
+    large, small = build_report(cells, title="")["claims"][2:4]
+    assert large["verdict"] == "not measured" and small["evidence"].startswith("QQP ")
+
+
+def test_the_headline(answered_report):
+    pretraining, auxiliary, perplexity, claimed = answered_report["headline"]
+    assert pretraining["label"] == "points by pre-training" and pretraining["note"].endswith("; average of RTE")
+    assert pretraining["note"].startswith("95 % interval +") and pretraining["value"].startswith("+")
+    assert auxiliary["label"] == "points by the auxiliary objective"
+    assert perplexity == {
+        **{"value": "50.0", "label": "held-out perplexity, GPT-1 (2 layers, 32 wide)"},
+        "note": "after 0.0 M tokens",
+    }
+    assert claimed == {"value": "2 of 13", "label": "claims of the paper hold at this size", "note": ""}
+    curve = by_key(answered_report["figures"])["learning-curves"]["series"][0]["points"]
+    assert [(point["x"], point["y"]) for point in curve] == [(1000, 5.2983), (4000, 3.912)]
+
+
 # ---- Comparisons and verdicts
 
 
@@ -158,7 +247,7 @@ def test_the_zero_shot_scale_ends_at_the_papers_figures():
 def test_seeds_whose_ranges_meet_are_level(first, second, outcome, text):
     remarks = {"level": "within the seeds' range"} if len(first) > 1 else {"level": "one seed, spread unknown"}
     remark = remarks.get(outcome, "ranges apart")
-    assert claims.compare("RTE", first, second) == claims.Comparison(outcome, f"{text} ({remark})")
+    assert claims.compare("RTE", Scores(first), Scores(second)) == claims.Comparison(outcome, f"{text} ({remark})")
 
 
 @pytest.mark.parametrize(
@@ -169,8 +258,9 @@ def test_seeds_whose_ranges_meet_are_level(first, second, outcome, text):
         ("worse", "does not hold"),
         ("worse level", "does not hold"),
         ("better worse", "mixed"),
-        ("better level", "mixed"),
-        ("level level", "mixed"),
+        ("better worse level", "mixed"),
+        ("better level", "undecided"),
+        ("level level", "undecided"),
     ],
 )
 def test_verdicts(outcomes, verdict):
@@ -182,7 +272,7 @@ def test_verdicts_of_a_claim_that_something_harms():
     def verdict(*outcomes):
         return claims.verdict([claims.Comparison(outcome, "") for outcome in outcomes], "worse")
 
-    assert verdict("worse") == "holds" and verdict("worse", "level") == verdict("level") == "mixed"
+    assert verdict("worse") == "holds" and verdict("worse", "level") == verdict("level") == "undecided"
     assert verdict("worse", "better") == "mixed" and verdict("better", "level") == "does not hold"
 
 
@@ -295,7 +385,7 @@ def test_parts_and_all_tasks():
 
 
 def test_figures(report):
-    left, right = report["figures"]
+    left, right, *_ = report["figures"]
     assert left["series"] == [
         {
             **{"label": "RTE", "panel": "RTE", "dashed": False},
@@ -329,8 +419,8 @@ def test_figures(report):
 
 
 def test_the_ends_say_nothing_of_the_layers_between():
-    ends = {0: {1: 50.0, 2: 51.0}, 12: {1: 60.0, 2: 61.0}}
-    between = {**ends, 6: {1: 55.0, 2: 56.0}}
+    ends = {0: Scores({1: 50.0, 2: 51.0}), 12: Scores({1: 60.0, 2: 61.0})}
+    between = {**ends, 6: Scores({1: 55.0, 2: 56.0})}
     verdicts = [[of["verdict"] for of in claims.transfer_claims({"RTE": curve}, 12)] for curve in (ends, between)]
     assert verdicts == [["not measured", "not measured", "holds"], ["not measured", "holds", "holds"]]
 
@@ -388,11 +478,11 @@ def test_claims(report):
         ),
         # By size: CoLA's runs were cut to 1000 rows, RTE has 2490.
         (
-            "mixed",
+            "undecided",
             "CoLA 21.0 [20.0–22.0] against 25.5 [25.0–26.0], −4.5 (ranges apart); RTE 55.0 [54.0–56.0] against 56.0 "
             "[55.0–57.0], −1.0 (within the seeds' range).",
         ),
-        ("mixed", "Average of CoLA, RTE: 38.0 [37.0–39.0] against 33.5, +4.5 (one seed, spread unknown)."),
+        ("undecided", "Average of CoLA, RTE: 38.0 [37.0–39.0] against 33.5, +4.5 (one seed, spread unknown)."),
         (
             "does not hold",
             "CoLA 21.0 [20.0–22.0] against 10.0, +11.0 (one seed, spread unknown); RTE 55.0 [54.0–56.0] against 57.5 "
@@ -404,12 +494,12 @@ def test_claims(report):
             "RTE: embeddings alone, against nothing, 54.2 [53.5–55.0] against 52.5 [52.0–53.0], +1.8 (ranges apart).",
         ),
         (
-            "mixed",
+            "undecided",
             "RTE: 1 layer, against 0, 53.8 [53.0–54.5] against 54.2 [53.5–55.0], −0.5 (within the seeds' range); RTE: "
             "2 layers, against 1, 55.0 [54.0–56.0] against 53.8 [53.0–54.5], +1.2 (within the seeds' range).",
         ),
         (
-            "mixed",
+            "undecided",
             "RTE: all 2 layers, against embeddings alone, 55.0 [54.0–56.0] against 54.2 [53.5–55.0], +0.8 (within the "
             "seeds' range).",
         ),
@@ -437,6 +527,7 @@ def test_what_was_measured_and_how(report):
     assert report["settings"] == {"seeds": [1, 2], "fine_tuning": {"num_train_epochs": "3"}}
     assert report["measured"] == {
         **{"fine_tuning_runs": 23, "fine_tuning_seconds": 690, "tasks": ["cola", "rte", "story_cloze"]},
+        "fine_tuning_processor_seconds": 0,
         **{"zero_shot_checkpoints": 9, "zero_shot_tasks": ["cola", "sst2"], "unfinished": 3},
     }
     assert (report["title"], report["date"]) == ("A small reproduction", "2018-06-11")
@@ -455,6 +546,9 @@ def test_nothing_finished():
     assert [figure["missing"] for figure in empty["figures"]] == [
         "No run with only some of the layers transferred was requested and finished.",
         "No evaluation of a pre-training checkpoint was requested and finished.",
+        "No run of the experiment auxiliary_sizes was requested and finished.",
+        "No folder of a pre-training with evaluations was given.",
+        "No run of the experiment loss_by_position was requested and finished.",
     ]
     assert "Left empty: No evaluation of a pre-training checkpoint was requested" in look.page(empty)
 
@@ -558,10 +652,12 @@ def test_every_cell_is_on_the_page(page):
     assert ["GLUE the benchmark's average", "72.8", "needs a submission to the benchmark's server", "",
             "68.9 multi-task BiLSTM + ELMo + attention"] in rows  # fmt: skip
     assert ["2", "55.0 (54.0–56.0)"] in rows and ["400", "0.50", "0.10"] in rows
-    assert ["GPT-1 (2 layers, 32 wide)", "1 234 567", "num_hidden_layers 2", "51 200 tokens", "400", "71.2"] in rows
+    ours = ["GPT-1 (2 layers, 32 wide)", "1 234 567", "unknown", "num_hidden_layers 2"]
+    assert [*ours, "51 200 tokens", "400", "unknown", "71.2"] in rows
     sizes = "num_hidden_layers 12, hidden_size 768, num_attention_heads 12"
-    assert ["The paper's Transformer", "116 534 784", sizes, "unknown", "unknown", "18.4"] in rows
-    assert ["LSTM (1 layer, 64 wide)", "1 000 000", "", "unknown", "unknown", "unknown"] in rows
+    paper = ["The paper's Transformer", "116 534 784", "85 054 464", sizes]
+    assert [*paper, "unknown", "unknown", "unknown", "18.4"] in rows
+    assert ["LSTM (1 layer, 64 wide)", "1 000 000", "unknown", "", *["unknown"] * 4] in rows
 
 
 def test_the_page_needs_nothing_else(page):
@@ -576,6 +672,14 @@ def test_the_page_needs_nothing_else(page):
     assert "url(" not in style and "@import" not in style and "http" not in style
     policy = next(attrs for attrs in page.all("meta") if "http-equiv" in attrs)
     assert policy["content"] == "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def test_no_column_is_lost_on_a_narrow_screen(report, answered_report):
+    """A line of a wide table becomes a card there, in which every figure has the name of its column."""
+    for content in (report, answered_report):
+        tables = re.findall(r'<table class="cards".*?</table>', look.page(content), flags=re.DOTALL)
+        cells = [cell for table in tables for cell in re.findall(r"<td[^>]*>", table)]
+        assert len(tables) == 5 and len(cells) > 100 and all("data-label=" in cell for cell in cells)
 
 
 def test_the_page_is_for_everyone(page):
@@ -596,8 +700,11 @@ def test_the_page_is_for_everyone(page):
     # Each picture has its numbers, and each verdict its word.
     assert len(page.all("details")) == len(pictures)
     text = " ".join(" ".join(page.texts).split())
-    assert "holds: 6, does not hold: 1, mixed: 4, not measured: 2" in text
-    assert "How a verdict is reached Two settings differ on a task if the ranges of their seeds do not overlap" in text
+    assert "holds: 6, does not hold: 1, mixed: 0, undecided: 4, not measured: 2" in text
+    assert (
+        "How a verdict is reached Two settings are compared by the difference of their mean scores over the seeds"
+        in text
+    )
 
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;"
@@ -656,7 +763,7 @@ def test_ticks():
 
 def test_places(report):
     """The first and the last point of a curve, and the points before the first update left of all others."""
-    left, right = report["figures"]
+    left, right, *_ = report["figures"]
     points = left["series"][0]["points"]
     x, y = figures.scale_x(left, points), figures.scale_y(points)
     assert [round(y(value)) for value in (52, 54, 56)] == [192, 101, 10]  # from the axis to the top

@@ -15,11 +15,10 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 from helpers_launch import TIMEOUT
 from transformers import OpenAIGPTConfig, OpenAIGPTLMHeadModel
 
-from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1LSTMConfig, GPT1LSTMForCausalLM
+from modeling_gpt1 import GPT1Config, GPT1ForCausalLM
 from modeling_gpt1.commands import finetune
 from modeling_gpt1.commands import reproduce as reproduce_command
 from modeling_gpt1.reproduction import cells as cells_module
@@ -76,20 +75,6 @@ def reproduce(words: list[str]) -> int:
     return grid.run_grid(reproduce_command.parse_arguments(words)[0], ["gpt1", "reproduce", *words])
 
 
-@pytest.fixture(scope="module")
-def models(plain_tokenizer, tmp_path_factory):
-    """A Transformer of two layers and an LSTM of one, as pre-trained models are saved."""
-    torch.manual_seed(0)
-    size = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64, "vocab_size": len(plain_tokenizer)}
-    lstm_size = {"hidden_size": 16, "lstm_hidden_size": 24, "vocab_size": len(plain_tokenizer)}
-    made = [GPT1ForCausalLM(GPT1Config(**size)), GPT1LSTMForCausalLM(GPT1LSTMConfig(**lstm_size))]
-    folders = [tmp_path_factory.mktemp("model") for _ in made]
-    for folder, model in zip(folders, made, strict=True):
-        model.save_pretrained(folder)
-        plain_tokenizer.save_pretrained(folder)
-    return folders
-
-
 @pytest.fixture
 def stand_ins(tmp_path, monkeypatch):
     """Gives a function that tells how the commands were called since it was last asked."""
@@ -110,40 +95,6 @@ def stand_ins(tmp_path, monkeypatch):
 
     calls.folder = folder
     return calls
-
-
-@pytest.fixture
-def data_dir(tmp_path):
-    """Story Cloze with labels in its test split, RTE without, RACE with validation splits alone."""
-
-    def write(name: str, rows: list[dict]) -> None:
-        path = tmp_path / "data" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-    story = {"context": "he paid .", "ending1": "he left .", "ending2": "green .", "label": 0}
-    for split in ("train", "validation", "test"):
-        write(f"story_cloze/{split}.jsonl", [story, {**story, "label": 1}])
-        pair = {"sentence1": "he paid five dollars .", "sentence2": "he paid .", "label": -1 if split == "test" else 0}
-        write(f"rte/{split}.jsonl", [pair] * 4 + [{**pair, "label": -1 if split == "test" else 1}] * 4)
-    question = {"article": "he paid .", "question": "who ?", "options": ["he", "she", "it", "we"], "label": 0}
-    for part in ("matched", "mismatched"):
-        write(f"mnli/validation_{part}.jsonl", [{"premise": "he paid .", "hypothesis": "he left .", "label": 1}])
-    for part in ("middle", "high"):
-        write(f"race/{part}_train.jsonl", [question])
-        write(f"race/{part}_validation.jsonl", [question])
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def command(models, data_dir, tmp_path):
-    """Makes a command line; what `finetune` has goes to the command of that name."""
-
-    def make(*words: str, finetune: tuple[str, ...] = ("--learning_rate", "5e-4", "--use_cpu")) -> list[str]:
-        places = ["--model", str(models[0]), "--data_dir", str(data_dir), "--output_dir", str(tmp_path / "out")]
-        return [*places, *words, "--finetune_arguments", *finetune]
-
-    return make
 
 
 def finished(folder: Path) -> dict[str, dict]:
@@ -206,6 +157,24 @@ def test_a_part_of_the_experiments(command):
     assert every == [f"{task}-full-seed1" for task in PAPER_TASKS] and len(every) == 12
 
 
+def test_sizes_of_the_training_set(command):
+    """Pairs of cells with the auxiliary objective and without it, for the sizes that the files have."""
+    sizes = ["--experiments", "auxiliary_sizes", "--auxiliary_tasks", "RTE", "--auxiliary_sizes", "4", "8", "16"]
+    arguments = command(*sizes, "--seeds", "7")
+    assert names_of(arguments) == [
+        "rte-full-4-rows-seed7",
+        "rte-without_auxiliary-4-rows-seed7",
+        "rte-full-8-rows-seed7",
+        "rte-without_auxiliary-8-rows-seed7",
+    ]
+    with_it, without, *_ = plan(reproduce_command.parse_arguments(arguments)[0])
+    assert (with_it.facts["size"], with_it.facts["settings"]["max_train_samples"]) == (4, "4")
+    assert (with_it.facts["lm_coef"], without.facts["lm_coef"]) == (None, 0.0)
+    # A data set that is absent does not keep the others from being run.
+    absent = ["--experiments", "auxiliary_sizes", "--auxiliary_tasks", "qqp", "rte", "--auxiliary_sizes", "4"]
+    assert len(names_of(command(*absent, "--seeds", "7"))) == 4
+
+
 def keys_of(arguments: list[str]) -> set[str]:
     return {cell.key for cell in plan(reproduce_command.parse_arguments(arguments)[0])}
 
@@ -258,13 +227,13 @@ def test_cells_and_commands(stand_ins, command, models, data_dir, tmp_path, caps
     common = ["--data_dir", str(data_dir), "--seed", "3", "--output_dir", "--save_strategy", "no"]
     common += ["--disable_tqdm", "true", "--learning_rate", "5e-4", "--use_cpu"]
     assert calls == [
-        ["--task", "rte", *common, *model, "--do_eval"],
-        ["--task", "rte", *common, *model[:2], "--lm_coef", "0", "--do_train", "--do_eval"],
-        ["--task", "rte", *common, *model[:2], "--n_transfer", "-1", "--do_train", "--do_eval"],
-        ["--task", "rte", *common, *lstm, "--do_eval"],
+        ["--task", "rte", *common, *model, "--do_eval", "--eval_predictions"],
+        ["--task", "rte", *common, *model[:2], "--lm_coef", "0", "--do_train", "--do_eval", "--eval_predictions"],
+        ["--task", "rte", *common, *model[:2], "--n_transfer", "-1", "--do_train", "--do_eval", "--eval_predictions"],
+        ["--task", "rte", *common, *lstm, "--do_eval", "--eval_predictions"],
         [
             *("--task", "story_cloze", *common, *model[:2], "--n_transfer", "1"),
-            *("--do_train", "--do_eval", "--do_predict"),
+            *("--do_train", "--do_eval", "--eval_predictions", "--do_predict"),
         ],
     ]
     assert len(set(work)) == 5 and not any(folder.exists() for folder in work)
@@ -288,13 +257,54 @@ def test_cells_and_commands(stand_ins, command, models, data_dir, tmp_path, caps
         ("transfer", 1, None, fingerprints[0]),
     ]
     cell = cells["rte-full-seed3"]
-    assert cell.pop("seconds") < 60 and cell.pop("metrics")["eval_accuracy"] == 0.53
+    assert (
+        cell.pop("seconds") < 60
+        and cell.pop("processor_seconds") < 60
+        and cell.pop("metrics")["eval_accuracy"] == 0.53
+    )
     files = {"test.jsonl": 632, "train.jsonl": 624, "validation.jsonl": 624}
     assert cell == {
         **{"kind": "fine_tuning", "task": "rte", "variant": "full", "n_transfer": None, "lm_coef": None, "seed": 3},
         **{"settings": {"learning_rate": "5e-4", "use_cpu": True}, "model_fingerprint": fingerprints[0]},
         **{"data": files, "model": "GPT-1 (2 layers, 16 wide)", "scores": {"rte": 53.0}},
     }
+
+
+def test_sizes_are_reported_beside_the_tables(stand_ins, command, tmp_path):
+    sizes = ["--auxiliary_tasks", "rte", "--auxiliary_sizes", "4", "--tasks", "rte", "--seeds", "1", "2"]
+    assert reproduce(command("--experiments", "auxiliary_sizes", "fine_tuning", *sizes)) == 0
+    limits = [call[call.index("--max_train_samples") + 1] for call in stand_ins() if "--max_train_samples" in call]
+    assert limits == ["4"] * 4
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    (series,) = report["figures"][2]["series"]
+    assert series["points"] == [{"x": 4, "y": -10.0, "lowest": None, "highest": None}]
+    assert report["tables"][0]["rows"][0]["cells"]["rte"]["measured"]["seeds"] == [1, 2]
+    assert report["measured"]["fine_tuning_runs"] == 6
+
+
+def test_the_lstm_has_arguments_of_its_own(stand_ins, command, models, tmp_path):
+    words = ["--lstm_model", str(models[1]), "--experiments", "ablations", "--tasks", "rte", "--seeds", "1"]
+    arguments = command(*words, "--variants", "full", "lstm", finetune=("--use_cpu", "--learning_rate", "5e-4"))
+    before = keys_of(arguments)
+    assert reproduce([*arguments, "--lstm_finetune_arguments", "--learning_rate", "2e-3"]) == 0
+    rates = [[call[at + 1] for at, word in enumerate(call) if word == "--learning_rate"] for call in stand_ins()]
+    assert rates == [["5e-4"], ["5e-4", "2e-3"]]  # the last one counts
+    cells = finished(tmp_path / "out")
+    assert [cells[f"rte-{variant}-seed1"]["settings"] for variant in ("full", "lstm")] == [
+        {"use_cpu": True, "learning_rate": rate} for rate in ("5e-4", "2e-3")
+    ]
+    assert len(before & {path.stem for path in (tmp_path / "out" / "cells").iterdir()}) == 1
+    rows = json.loads((tmp_path / "out" / "report.json").read_text())["tables"][3]["rows"]
+    assert [rows[at]["cells"]["rte"]["settings"] for at in (0, 3)] == [
+        "validation; learning_rate 5e-4",
+        "validation; learning_rate 2e-3",
+    ]
+    with pytest.raises(ValueError) as error:
+        reproduce([*arguments, "--lstm_finetune_arguments", "--seed", "2"])
+    assert str(error.value) == (
+        "--lstm_finetune_arguments has --seed, which `gpt1 reproduce` sets for each cell. Leave it out; `gpt1 "
+        "reproduce --help` explains how tasks, models, data and seeds are chosen."
+    )
 
 
 def test_the_weight_of_the_auxiliary_objective_is_told(stand_ins, command, tmp_path):
@@ -453,7 +463,9 @@ def test_zero_shot_of_every_checkpoint(stand_ins, command, models, tmp_path, cap
         (20, 0.3),
         (100, 0.3),
     ]
-    assert report["models"][0]["pretraining"] == {"tokens": 6400, "updates": 100, "perplexity": None}
+    assert report["models"][0]["pretraining"] == {
+        **{"tokens": 6400, "updates": 100, "perplexity": None, "processor_hours": None, "curve": []},
+    }
     of_one = describe_model(str(run / "checkpoint-20"), str(run))
     assert of_one["pretraining"]["updates"] == 20  # and not of the whole run
 
@@ -623,6 +635,11 @@ def test_a_cell_in_earnest(command, plain_tokenizer, tmp_path, monkeypatch):
     (cell,) = finished(tmp_path / "out").values()
     assert cell["metrics"]["epoch"] == 1.0 and cell["metrics"]["train_loss"] > 0
     assert cell["scores"] == {"rte": 100 * cell["metrics"]["eval_accuracy"]}
+    assert cell["train_rows"] == 4  # --max_train_samples
+    labels, predictions = (cell["answers"]["validation"][name].split() for name in ("labels", "predictions"))
+    assert labels == ["0"] * 4 + ["1"] * 4
+    right = sum(label == prediction for label, prediction in zip(labels, predictions, strict=True))
+    assert right / 8 == cell["metrics"]["eval_accuracy"]
     assert not list((tmp_path / "out" / "work").iterdir())
 
 
@@ -642,7 +659,8 @@ def test_the_command_ends_with_a_status(stand_ins, command, tmp_path):
 REFUSALS = {
     "experiment": (
         ["--experiments", "figure_3"],
-        "--experiments has 'figure_3'. Known experiments: fine_tuning, ablations, layer_transfer, zero_shot.",
+        "--experiments has 'figure_3'. Known experiments: fine_tuning, ablations, layer_transfer, zero_shot, "
+        "auxiliary_sizes, loss_by_position.",
     ),
     "variant": (
         ["--variants", "full", "half"],
@@ -657,6 +675,11 @@ REFUSALS = {
         "Task 'mrpc' has no zero-shot heuristic. Those with one: cola, sst2, race, race-middle, race-high, "
         "story_cloze, dpr, blimp. For your own data, build a Heuristic from a Task and a function that maps a row to "
         "its candidates.",
+    ),
+    "no held-out text": (
+        ["--experiments", "loss_by_position"],
+        "The experiment loss_by_position needs held-out text. Pass --validation_files, or leave it out of "
+        "--experiments.",
     ),
     "layers": (
         ["--experiments", "layer_transfer", "--transfer_tasks", "rte", "--transfer_layers", "0", "3"],

@@ -38,7 +38,8 @@ SOURCES = {
     "playground": ("modeling_gpt1.commands.playground:PlaygroundArguments",),
     "env": (),
 }
-FINETUNE_FLAG = "--finetune_arguments"  # of `gpt1 reproduce`; all words after it belong to `gpt1 finetune`
+# Of `gpt1 reproduce`, in this order; all words after one of them belong to `gpt1 finetune`.
+FINETUNE_FLAGS = ("--finetune_arguments", "--lstm_finetune_arguments")
 # Spellings of version 0.1, each with its current spelling.
 OLD_NAMES = {
     "pretrain": {"model_name_or_path": "model", "model_type": "family"},
@@ -69,19 +70,26 @@ def prepare(command: str, words: list[str]) -> list[str]:
         from .settings import read_settings
 
         from_file, rest_of_file = split(command, read_settings(command, file))
+        rest = {**rest_of_file, **rest}
         # A list from the file would swallow a positional word after it, such as the folder of `gpt1 predict FOLDER`.
         at = next((at for at, word in enumerate(words) if word.startswith("--")), len(words))
-        words, rest = [*words[:at], *from_file, *words[at:]], rest or rest_of_file
+        words = [*words[:at], *from_file, *words[at:]]
     from .values import check_values
 
-    return check_values(command, words) + rest[:1] + (prepare("finetune", rest[1:]) if rest else [])
+    words = check_values(command, words)
+    for flag in filter(rest.__contains__, FINETUNE_FLAGS):
+        words += [flag, *prepare("finetune", rest[flag])]
+    return words
 
 
-def split(command: str, words: list[str]) -> tuple[list[str], list[str]]:
-    """Splits the words into the command's own and those from --finetune_arguments on."""
-    is_split = command == "reproduce" and FINETUNE_FLAG in words
-    at = words.index(FINETUNE_FLAG) if is_split else len(words)
-    return words[:at], words[at:]
+def split(command: str, words: list[str]) -> tuple[list[str], dict[str, list[str]]]:
+    """Splits the words into the command's own and those of `gpt1 finetune`, by the flag before them."""
+    rest: dict[str, list[str]] = {}
+    for flag in reversed(FINETUNE_FLAGS) if command == "reproduce" else ():
+        if flag in words:
+            at = words.index(flag)
+            words, rest[flag] = words[:at], words[at + 1 :]
+    return words, rest
 
 
 def rename(command: str, words: list[str]) -> list[str]:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .flags import FINETUNE_FLAG, rename
+from .flags import FINETUNE_FLAGS, rename
 
 
 def read_settings(command: str, file: str) -> list[str]:
@@ -14,10 +14,12 @@ def read_settings(command: str, file: str) -> list[str]:
         ValueError: the file does not exist, has no settings, or has a name that is not a flag of the command.
     """
     settings = load(Path(file))
-    rest = settings.pop(FINETUNE_FLAG.removeprefix("--"), None) if command == "reproduce" else None
+    flags = FINETUNE_FLAGS if command == "reproduce" else ()
+    rest = {flag: settings.pop(flag.removeprefix("--"), None) for flag in flags}
     words = [word for name, value in settings.items() for word in as_words(str(name), value)]
     try:
-        return [*rename(command, words), *([FINETUNE_FLAG, *map(str, rest)] if rest else ())]
+        of_finetune = [word for flag, given in rest.items() if given for word in (flag, *map(str, given))]
+        return [*rename(command, words), *of_finetune]
     except ValueError as error:
         raise ValueError(f"--config {file}: {error}") from error
 

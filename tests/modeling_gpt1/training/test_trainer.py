@@ -25,9 +25,9 @@ from modeling_gpt1 import (
     GPT1PretrainingTrainer,
     GPT1Trainer,
     GPT1TrainingArguments,
-    batch_gpt1,
 )
 from modeling_gpt1.training.throughput import training_flops_per_token
+from modeling_gpt1.unpadding_gpt1 import PackedSequences
 
 
 def assert_same_log(log, expected, relative=1e-5):
@@ -113,8 +113,8 @@ class TestLogs:
     def test_packed_and_padded_training_are_the_same(self, case, tmp_path, monkeypatch):
         """Log and weights; `pack_sequences=False` switches packing off."""
         packs = []
-        pack = batch_gpt1.pack_sequences
-        monkeypatch.setattr(batch_gpt1, "pack_sequences", lambda *given: packs.append(1) or pack(*given))
+        read = PackedSequences.decoder_inputs
+        monkeypatch.setattr(PackedSequences, "decoder_inputs", lambda *given: packs.append(1) or read(*given))
         packed = make_trainer(case, tmp_path, batch_size=4, accumulation=2)
         expected = training_log(packed)
         assert len(packs) == 6

@@ -1,0 +1,90 @@
+"""Fine-tuning of other families: transformers' own classifiers on the task's loss, under the contract of GPT-1's.
+
+The loss is L2 / N, where N is the number of examples in the whole optimizer step, of all processes. Many classifiers
+of transformers take the mean over a micro-batch instead: there an example's weight depends on how the step is cut.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from transformers import PreTrainedConfig, PreTrainedModel, TrainingArguments
+
+from ..hub.card import without_adapter
+from ..hub.other_families import is_regression
+from ..inference.task_scores import TaskScores
+from ..loss_gpt1 import count_items, labels_are_counted, task_losses
+from .task_models import check_collator_of_family, check_has_head, check_lm_coef, match_vocabulary
+from .trainer import _GPT1BaseTrainer
+
+
+class TaskTrainer(_GPT1BaseTrainer):
+    """Fine-tunes a model of `AutoModelForSequenceClassification` or `AutoModelForMultipleChoice` on L2.
+
+    Checkpoints, resume, evaluation, order of the rows, card and pushes are those of [`GPT1Trainer`]. Loss, gradient
+    and weights do not depend on micro-batches, padding or the number of processes, whatever the model's own loss does.
+
+    Raises:
+        ValueError: before training starts, if model, tokenizer, collator and arguments do not fit together.
+    """
+
+    def __init__(self, model=None, args: TrainingArguments | None = None, *others, **kwargs):
+        if args is not None:
+            args.use_cache = False  # a classifier generates nothing
+            # The base of some classifiers has weights that no score depends on. None: as transformers chooses.
+            args.ddp_find_unused_parameters = args.ddp_find_unused_parameters or None
+        super().__init__(model, args, *others, **kwargs)
+
+    def _check_model(self, model: PreTrainedModel) -> None:
+        check_has_head(model)
+        check_lm_coef(getattr(self.args, "lm_coef", None), model.config)
+        tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
+        if tokenizer is not None:
+            match_vocabulary(model, tokenizer)
+        check_collator_of_family(model, self.data_collator)
+        self.model_accepts_loss_kwargs = False  # the model is called without labels
+        self.compute_loss_func = partial(mean_loss, _LossSettings.of(model.config))
+
+    def _scores(self, model: torch.nn.Module) -> TaskScores:
+        return TaskScores(model, without_adapter(self.accelerator.unwrap_model(self.model)))
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        loss, outputs = super().compute_loss(self._scores(model), inputs, True, num_items_in_batch)
+        del outputs["example_losses"]
+        return (loss, outputs) if return_outputs else loss
+
+    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
+        scores = model if "labels" in inputs else self._scores(model)  # with labels, `compute_loss` is called
+        return super().prediction_step(scores, inputs, prediction_loss_only, ignore_keys)
+
+    def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
+        return {"loss": example_losses.mean().item()}
+
+
+@dataclass(frozen=True)
+class _LossSettings:
+    """The fields of GPT-1's configuration that its task loss reads."""
+
+    problem_type: str | None
+    is_regression: bool
+    traversal: str | None
+
+    @classmethod
+    def of(cls, config: PreTrainedConfig) -> "_LossSettings":
+        return cls(config.problem_type, is_regression(config), getattr(config, "traversal", None))
+
+
+def mean_loss(
+    settings: _LossSettings,
+    outputs: dict[str, Any],
+    labels: torch.Tensor,
+    num_items_in_batch: torch.Tensor | int | None = None,
+) -> torch.Tensor:
+    """L2 / N of a batch; the losses of its examples are added to `outputs`, as `example_losses [B]`."""
+    losses = task_losses(outputs["logits"], labels, settings)
+    outputs["example_losses"] = losses.detach()
+    return losses.sum() / count_items(labels_are_counted(labels), num_items_in_batch)
+
+
+__all__ = ["TaskTrainer"]

@@ -1,0 +1,356 @@
+"""`gpt1 finetune` and `gpt1 predict` with models of other families, in this process on made-up rows."""
+
+import json
+import logging
+import shutil
+from pathlib import Path
+
+import datasets
+import pytest
+import torch
+from helpers_families import make_family_model, make_family_tokenizer, write_family
+from transformers import (
+    AutoConfig,
+    AutoModelForMultipleChoice,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    GPT2ForSequenceClassification,
+    ViTConfig,
+    ViTModel,
+    dynamic_module_utils,
+    pipeline,
+)
+
+from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1Trainer, TaskTrainer, prepare_finetuning
+from modeling_gpt1.commands import finetune, predict
+from tokenization import Task, load_files
+
+PAIRS = [("ann sees the fish", "she is old"), ("the cat is new", "fish"), ("ben goes home", "a lazy dog eats")]
+ROWS = {
+    "classification": [{"one": one, "label": ["sad", "happy"][index % 2]} for index, (one, _) in enumerate(PAIRS)],
+    "entailment": [{"one": one, "two": two, "label": index % 2} for index, (one, two) in enumerate(PAIRS)],
+    "regression": [{"one": one, "two": two, "label": 0.5 * index - 1} for index, (one, two) in enumerate(PAIRS)],
+    "multiple_choice": [
+        {"one": "ann sees", "ask": "what", "ends": ["the dog", "old ben"], "label": 0},
+        {"one": "the cat", "ask": "where", "ends": ["home", "a park", "very lazy"], "label": 2},
+    ],
+}
+ROWS["similarity"] = ROWS["entailment"]
+COLUMNS = {
+    "classification": ["text=one"],
+    "entailment": ["premise=one", "hypothesis=two"],
+    "similarity": ["text_a=one", "text_b=two"],
+    "regression": ["text_a=one", "text_b=two"],
+    "multiple_choice": ["context=one", "question=ask", "choices=ends"],
+}
+FAMILIES = {
+    "classification": ("gpt2", "--auto_model"),
+    "entailment": ("bart",),
+    "similarity": ("bert", "--both_orders"),
+    "regression": ("t5",),
+    "multiple_choice": ("roberta",),
+}
+WRITTEN = {
+    *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"),
+    *("train_results.json", "eval_results.json", "predict_results.json", "all_results.json"),
+    *("trainer_state.json", "predictions.jsonl", "run.yaml"),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def private_cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("datasets"))
+        yield
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A folder of each family that is used here, as after pre-training, and one that `gpt1 finetune` made of it."""
+    root = tmp_path_factory.mktemp("families")
+    for kind, (family, *flags) in FAMILIES.items():
+        write_family(family, root / family)
+        more = [*flags, "--do_eval", "--do_predict", "--test_file", rows_file(kind, root)]
+        run(kind, root, root / family, root / f"{kind}-tuned", *more)
+    return root
+
+
+def rows_file(kind: str, folder: Path, times: int = 1) -> str:
+    path = folder / f"{kind}-{times}.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS[kind] * times), encoding="utf-8")
+    return str(path)
+
+
+def data_of(kind: str, folder: Path) -> list[str]:
+    files = ["--train_file", rows_file(kind, folder, 4), "--validation_file", rows_file(kind, folder)]
+    traversal = ["similarity", "--regression"] if kind == "regression" else [kind]
+    return [*files, "--traversal", *traversal, "--columns", *COLUMNS[kind]]
+
+
+def entailment_task(folder: Path) -> Task:
+    columns = {"premise": "one", "hypothesis": "two"}
+    return load_files({"train": rows_file("entailment", folder)}, "entailment", columns)[0]
+
+
+def run(kind: str, folder: Path, model: Path, output: Path, *more: str) -> None:
+    finetune.main(
+        [
+            *data_of(kind, folder),
+            *("--model", str(model), "--output_dir", str(output), "--use_cpu", "--disable_tqdm", "true"),
+            *("--do_train", "--per_device_train_batch_size", "4", "--max_steps", "2", "--save_strategy", "no"),
+            *("--learning_rate", "1e-2", "--seed", "3", *more),
+        ]
+    )
+
+
+def read_lines(text: str) -> list[dict]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def by_hand(kind: str, folder: Path) -> list[list[float]]:
+    """Scores of each row by transformers alone."""
+    auto_class = AutoModelForMultipleChoice if kind == "multiple_choice" else AutoModelForSequenceClassification
+    model, tokenizer = auto_class.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    scores = []
+    for row in ROWS[kind]:
+        if kind == "multiple_choice":
+            ends = [f"{row['ask']} {end}" for end in row["ends"]]
+            batch = tokenizer([row["one"]] * len(ends), ends, padding=True, return_tensors="pt")
+            batches = [{name: tensor[None] for name, tensor in batch.items()}]
+        else:
+            texts = [row["one"], row["two"]] if "two" in row else [row["one"]]
+            orders = [texts, texts[::-1]] if kind == "similarity" else [texts]
+            batches = [tokenizer(*order, return_tensors="pt") for order in orders]
+        with torch.no_grad():
+            logits = torch.stack([model(**batch).logits[0] for batch in batches]).mean(0)
+        scores.append([logits.item()] if kind == "regression" else logits.softmax(-1).tolist())
+    return scores
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_a_fine_tuned_folder_predicts_as_transformers_does(kind, folders, capsys):
+    output = folders / f"{kind}-tuned"
+    assert {path.name for path in output.iterdir()} == WRITTEN
+    results = json.loads((output / "eval_results.json").read_text(encoding="utf-8"))
+    metrics = {"eval_pearson", "eval_spearmanr"} if kind == "regression" else {"eval_accuracy"}
+    assert {"eval_loss", *metrics} <= results.keys()
+    assert not {"eval_lm_loss", "eval_task_loss"} & results.keys()
+
+    predictions = read_lines((output / "predictions.jsonl").read_text(encoding="utf-8"))
+    capsys.readouterr()
+    predict.main([str(output), "--file", rows_file(kind, folders), "--device", "cpu"])
+    records = read_lines(capsys.readouterr().out)
+    for prediction, record, scores in zip(predictions, records, by_hand(kind, output), strict=True):
+        if kind == "regression":
+            assert [prediction["score"], record["score"]] == pytest.approx(scores * 2, abs=1e-5)
+            continue
+        of_record = record["scores"] if kind == "multiple_choice" else list(record["scores"].values())
+        assert prediction["scores"] == pytest.approx(scores, abs=1e-5)
+        assert of_record == pytest.approx(scores, abs=1e-5)
+        assert prediction["label"] == record["label"]
+
+
+def test_a_pipeline_opens_a_fine_tuned_folder(folders):
+    output = folders / "classification-tuned"
+    assert type(AutoModelForSequenceClassification.from_pretrained(output)) is GPT2ForSequenceClassification
+    answers = pipeline("text-classification", str(output))([row["one"] for row in ROWS["classification"]])
+    predictions = read_lines((output / "predictions.jsonl").read_text(encoding="utf-8"))
+    assert [answer["label"] for answer in answers] == [prediction["label"] for prediction in predictions]
+
+
+def test_a_fine_tuned_folder_is_evaluated_without_training(folders, tmp_path):
+    output = folders / "similarity-tuned"
+    evaluating = ["--do_eval", "--use_cpu", "--output_dir", str(tmp_path / "out"), "--disable_tqdm", "true"]
+    files = ["--validation_file", rows_file("similarity", folders)]
+    finetune.main([*files, "--model", str(output), *evaluating])
+    results, before = (
+        json.loads((folder / "eval_results.json").read_text(encoding="utf-8")) for folder in (tmp_path / "out", output)
+    )
+    assert results["eval_loss"] == pytest.approx(before["eval_loss"], abs=1e-6)
+
+
+def test_the_card_speaks_of_the_family(folders):
+    card = (folders / "similarity-tuned" / "README.md").read_text(encoding="utf-8")
+    begin, end = card.index("# similarity-tuned"), card.index("## Results")
+    assert card[begin:end] == (
+        "# similarity-tuned\n\n"
+        "A model of transformers' type `bert` (BertForSequenceClassification, 23,106 parameters), fine-tuned with "
+        "gpt1-hf.\n\n"
+        "| | |\n|---|---|\n"
+        "| task | similarity |\n"
+        "| sequences (traversal `similarity`) | `[CLS] a [SEP] b [SEP]` and `[CLS] b [SEP] a [SEP]` |\n"
+        "| classes | 0, 1 |\n"
+        "| data | similarity-4 |\n"
+        "| examples | 12 for training, 3 for evaluation |\n"
+        "| vocabulary | 53 |\n\n"
+    )
+    assert "GPT-1" not in card and "lower case" not in card and "Citation" not in card
+    assert "- Texts longer than 96 tokens were cut.\n" in card
+    assert "the model read each pair in both orders" in card
+    assert "Minimised: L2, the task's loss" in card
+
+
+def test_gpt2_is_gpt1s_unless_it_is_asked_for(folders, tmp_path):
+    task = entailment_task(folders)
+    assert type(prepare_finetuning(folders / "gpt2", task)["model"]) is GPT1DoubleHeadsModel
+    parts = prepare_finetuning(folders / "gpt2", task, auto_model=True)
+    assert type(parts["model"]) is GPT2ForSequenceClassification
+    assert parts["model"].config.pad_token_id == parts["processing_class"].eos_token_id == 0
+
+
+def test_what_the_tokenizer_pads_with_and_what_is_cut_are_said(folders, tmp_path, caplog):
+    write_family("llama", tmp_path / "llama")
+    with caplog.at_level(logging.INFO):
+        run("entailment", folders, tmp_path / "llama", tmp_path / "out", "--max_length", "12")
+    said = caplog.messages
+    assert "The tokenizer has no padding token, so it pads with its end-of-text token, </s>." in said
+    assert "train: 12 examples of train, 12 of them truncated to 12 tokens" in said
+    assert AutoConfig.from_pretrained(tmp_path / "out").pad_token_id == 2
+
+
+def test_a_resumed_run_repeats(folders, tmp_path):
+    """With dropout, whose random state a checkpoint keeps."""
+    config = BertConfig.from_pretrained(folders / "bert", hidden_dropout_prob=0.1)
+    model = make_family_model("bert", make_family_tokenizer("bert"), "Model")
+    model.config = config
+    model.save_pretrained(tmp_path / "start")
+    make_family_tokenizer("bert").save_pretrained(tmp_path / "start")
+    steps = ["--save_strategy", "steps", "--save_steps", "1", "--max_steps", "3"]
+    run("entailment", folders, tmp_path / "start", tmp_path / "out", *steps)
+    weights = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").state_dict()
+    checkpoint = ["--resume_from_checkpoint", str(tmp_path / "out" / "checkpoint-1")]
+    run("entailment", folders, tmp_path / "start", tmp_path / "again", *steps, *checkpoint)
+    again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "again").state_dict()
+    torch.testing.assert_close(again, weights, rtol=0, atol=0)
+
+
+@pytest.fixture(scope="module")
+def wrong_folders(folders, tmp_path_factory):
+    root = tmp_path_factory.mktemp("wrong")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    ViTModel(ViTConfig(**sizes, image_size=4, patch_size=2)).save_pretrained(root / "vit")
+    make_family_model("bert", make_family_tokenizer("bert"), "Model").save_pretrained(root / "no tokenizer")
+    write_family("llama", root / "no padding")
+    tokenizer = make_family_tokenizer("llama")
+    tokenizer.eos_token = None
+    tokenizer.save_pretrained(root / "no padding")
+    return root
+
+
+WRONG = {
+    "an image model": (
+        "entailment",
+        ["--model", "{wrong}/vit"],
+        "{wrong}/vit is a model of type 'vit', for which transformers has no AutoModelForSequenceClassification, the "
+        "head of entailment. Pass a model of a type that has one, such as 'bert'.",
+    ),
+    "no such head": (
+        "multiple_choice",
+        ["--model", "{made}/bart"],
+        "{made}/bart is a model of type 'bart', for which transformers has no AutoModelForMultipleChoice, the head of "
+        "multiple_choice. Pass a model of a type that has one, such as 'bert'.",
+    ),
+    "an auxiliary objective": (
+        "entailment",
+        ["--model", "{made}/bert", "--lm_coef", "0.5"],
+        "`lm_coef` is 0.5, but the classifiers of type 'bert' have no language-modelling head beside the task's: only "
+        "GPT-1's double heads have the auxiliary objective. Leave it out, or pass 0.",
+    ),
+    "no padding token": (
+        "entailment",
+        ["--model", "{wrong}/no padding"],
+        "LlamaTokenizer has neither a padding nor an end-of-text token, but batches are padded. Set its `pad_token` "
+        "to a token of its vocabulary, and save it.",
+    ),
+    "no tokenizer": (
+        "entailment",
+        ["--model", "{wrong}/no tokenizer"],
+        "BertTokenizer has no tokens for text, only 5 special ones: transformers makes such a tokenizer where a "
+        "folder has no files of one. Pass the tokenizer that belongs to the model.",
+    ),
+    "layers to take": (
+        "entailment",
+        ["--model", "{made}/bert", "--n_transfer", "1"],
+        "`n_transfer` is 1, but only layers of GPT-1 can be reset, and {made}/bert is a model of type 'bert'. Leave "
+        "it out.",
+    ),
+    "too few positions": (
+        "entailment",
+        ["--model", "{made}/bert", "--max_length", "128"],
+        "The collator makes sequences of up to 128 tokens (`max_length`, `pad_to_multiple_of`), but the model has "
+        "positions for 96. Pass the collator a smaller `max_length`.",
+    ),
+    "a head of other classes": (
+        "regression",
+        ["--model", "{made}/similarity-tuned"],
+        "The task head of {made}/similarity-tuned has 2 scores, but regression-4 needs 1. Pass "
+        "`ignore_mismatched_sizes` to train a new head.",
+    ),
+    "both orders of one text": (
+        "classification",
+        ["--model", "{made}/bert", "--both_orders"],
+        "both_orders is for the pairs of similarity, but the traversal is classification. Leave it out.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_uses(case, folders, wrong_folders, tmp_path):
+    kind, words, message = WRONG[case]
+    places = {"made": folders, "wrong": wrong_folders}
+    words = [word.format(**places) for word in words]
+    with pytest.raises(ValueError) as caught:
+        finetune.main([*data_of(kind, folders), *words, "--do_train", "--use_cpu", "--output_dir", str(tmp_path)])
+    assert str(caught.value) == message.format(**places)
+
+
+def test_a_vocabulary_beyond_the_embeddings(folders):
+    task = entailment_task(folders)
+    tokenizer = make_family_tokenizer("bert")
+    tokenizer.add_tokens(["Paris"])
+    with pytest.raises(ValueError) as caught:
+        prepare_finetuning(folders / "bert", task, tokenizer)
+    assert str(caught.value) == (
+        "The tokenizer has 54 tokens, but the model has embeddings for 53. Open the tokenizer saved with the model, "
+        "or call `model.resize_token_embeddings(len(tokenizer))` and save it."
+    )
+
+
+def test_gpt1s_trainer_names_the_other(folders):
+    with pytest.raises(ValueError) as caught:
+        GPT1Trainer(make_family_model("bert", make_family_tokenizer("bert"), "ForSequenceClassification"))
+    assert str(caught.value) == (
+        "GPT1Trainer fine-tunes models with GPT-1's task head, but BertForSequenceClassification is a classifier of "
+        "another family. Pass it to TaskTrainer."
+    )
+
+
+def test_code_of_a_model_runs_with_consent_alone(folders, tmp_path, monkeypatch):
+    monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
+    shutil.copytree(folders / "bert", tmp_path / "own")
+    marker, config = tmp_path / "ran", json.loads((tmp_path / "own" / "config.json").read_text(encoding="utf-8"))
+    names = {"AutoConfig": "own.OwnConfig", "AutoModelForSequenceClassification": "own.OwnForSequenceClassification"}
+    (tmp_path / "own" / "config.json").write_text(json.dumps(config | {"model_type": "own", "auto_map": names}))
+    (tmp_path / "own" / "own.py").write_text(
+        "from pathlib import Path\n"
+        "from transformers import BertConfig, BertForSequenceClassification\n"
+        f"Path({str(marker)!r}).touch()\n"
+        "class OwnConfig(BertConfig):\n    model_type = 'own'\n"
+        "class OwnForSequenceClassification(BertForSequenceClassification):\n    config_class = OwnConfig\n"
+    )
+    with pytest.raises(ValueError, match="trust_remote_code=True"):
+        run("entailment", folders, tmp_path / "own", tmp_path / "out")
+    assert not marker.exists()
+    run("entailment", folders, tmp_path / "own", tmp_path / "out", "--trust_remote_code")
+    assert marker.exists()
+
+
+def test_a_model_without_a_head(folders):
+    tokenizer = make_family_tokenizer("bert")
+    with pytest.raises(ValueError) as caught:
+        TaskTrainer(make_family_model("bert", tokenizer, "Model"), processing_class=tokenizer)
+    assert str(caught.value) == (
+        "TaskTrainer fine-tunes models of other families that AutoModelForSequenceClassification or "
+        "AutoModelForMultipleChoice opens, but was given BertModel. Use `prepare_finetuning`."
+    )

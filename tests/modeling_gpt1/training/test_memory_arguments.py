@@ -1,0 +1,170 @@
+"""Each argument of docs/scale.md, "Less memory, or more speed": the numbers of a plain run, and its bytes."""
+
+from dataclasses import fields
+
+import pytest
+import torch
+from helpers_training import make_tokenizer
+from torch._dynamo import OptimizedModule
+from torch.autograd.graph import saved_tensors_hooks
+from transformers import TrainerCallback
+
+from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1PretrainingArguments, GPT1PretrainingTrainer
+from tokenization import BlockCollator
+
+ROWS, LENGTH, WIDTH = 8, 16, 32
+NAMES = {field.name for field in fields(GPT1PretrainingArguments)}
+CHECKPOINTING = "activation_checkpointing" if "activation_checkpointing" in NAMES else "gradient_checkpointing"
+
+
+class Watch(TrainerCallback):
+    """Gradients of the first update, and the bytes that the optimizer keeps."""
+
+    def on_pre_optimizer_step(self, args, state, control, model, **kwargs):
+        if state.global_step == 0:
+            self.gradients = {name: weight.grad.clone() for name, weight in model.named_parameters()}
+
+    def on_step_end(self, args, state, control, optimizer, **kwargs):
+        states = getattr(optimizer, "optimizer", optimizer).state.values()
+        self.kept = [tensor for state in states for name, tensor in state.items() if name != "step"]
+
+
+def run(folder, dropout=0.1, num_layers=2, **arguments):
+    """A trained trainer, its losses, the gradients of its first update and its weights."""
+    torch.manual_seed(0)
+    tokenizer = make_tokenizer()
+    config = GPT1Config(
+        vocab_size=len(tokenizer),
+        hidden_size=WIDTH,
+        num_hidden_layers=num_layers,
+        num_attention_heads=2,
+        max_position_embeddings=LENGTH,
+        embd_pdrop=dropout,
+        resid_pdrop=dropout,
+        attn_pdrop=dropout,
+        initializer_range=0.1,
+    )
+    settings = {"max_steps": 2, "per_device_train_batch_size": ROWS, "warmup_steps": 0, "logging_steps": 1}
+    settings |= {"save_strategy": "no", "report_to": "none", "disable_tqdm": True, "use_cpu": True, **arguments}
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(1, len(tokenizer), (2 * ROWS, LENGTH), generator=generator).tolist()
+    trainer = GPT1PretrainingTrainer(
+        GPT1ForCausalLM(config),
+        GPT1PretrainingArguments(str(folder), **settings),
+        data_collator=BlockCollator(tokenizer),
+        train_dataset=[{"input_ids": row} for row in ids],
+        callbacks=[watch := Watch()],
+    )
+    trainer.train()
+    losses = [record["loss"] for record in trainer.state.log_history if "loss" in record]
+    return trainer, watch, {"losses": losses, "gradients": watch.gradients, "weights": trainer.model.state_dict()}
+
+
+def num_bytes(tensors):
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def kept_for_the_backward_pass(model):
+    """Bytes of the tensors, other than weights, that a forward pass in training keeps."""
+    kept, weights = {}, {weight.untyped_storage().data_ptr() for weight in model.parameters()}
+
+    def keep(tensor):
+        kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    ids = torch.ones(ROWS, LENGTH, dtype=torch.int64)
+    with saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = model.train()(ids, labels=ids).loss
+    assert loss.requires_grad
+    return num_bytes(tensor for address, tensor in kept.items() if address not in weights)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """The run without arguments: float32, the default optimizer, one batch for each update."""
+    return run(tmp_path_factory.mktemp("plain"))
+
+
+def test_weights_gradients_and_optimizer_state_are_float32(plain):
+    trainer, watch, _ = plain
+    weights = list(trainer.model.parameters())
+    assert num_bytes(weights) == 4 * trainer.model.num_parameters()
+    assert num_bytes(watch.gradients.values()) == num_bytes(weights)
+    assert num_bytes(watch.kept) == 2 * num_bytes(weights)  # AdamW's two moments
+
+
+def test_checkpointing_keeps_nothing_of_a_block_but_its_input(plain, tmp_path):
+    _, _, expected = plain
+    trainer, _, found = run(tmp_path, **{CHECKPOINTING: True})
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)  # with dropout
+    deeper, _, _ = run(tmp_path, num_layers=4, max_steps=1, **{CHECKPOINTING: True})
+    hidden_states = ROWS * LENGTH * WIDTH * 4
+    assert kept_for_the_backward_pass(deeper.model) - kept_for_the_backward_pass(trainer.model) == 2 * hidden_states
+    whole = []
+    for model in (trainer.model, deeper.model):
+        getattr(model, f"{CHECKPOINTING}_disable")()
+        whole.append(kept_for_the_backward_pass(model))
+    assert whole[1] - whole[0] > 2 * 14 * hidden_states  # of which a block has at least 14
+
+
+def test_bf16_multiplies_in_half_precision_and_keeps_float32(plain, tmp_path):
+    _, _, expected = plain
+    trainer, watch, found = run(tmp_path, bf16=True)
+    tensors = [*trainer.model.parameters(), *watch.gradients.values(), *watch.kept]
+    assert {tensor.dtype for tensor in tensors} == {torch.float32}
+    assert num_bytes(tensors) == 16 * trainer.model.num_parameters()
+    torch.testing.assert_close(found["losses"], expected["losses"], atol=0, rtol=0.01)
+    assert found["losses"] != expected["losses"]
+    products = set()
+    layer = trainer.model.transformer.h[0].mlp.up_proj
+    hook = layer.register_forward_hook(lambda module, inputs, output: products.add(output.dtype))
+    with trainer.compute_loss_context_manager(), trainer.accelerator.autocast():
+        trainer.model(torch.ones(1, 4, dtype=torch.int64))
+    hook.remove()
+    assert products == {torch.bfloat16}
+
+
+def test_the_fused_optimizer_is_the_default_and_computes_the_same(plain, tmp_path):
+    trainer, watch, _ = plain
+    assert trainer.args.optim == "adamw_torch_fused" and trainer.optimizer.defaults["fused"] is True
+    # After one update: AdamW blows up rounding errors of gradients that are zero in exact arithmetic.
+    _, _, expected = run(tmp_path, max_steps=1)
+    single, kept, found = run(tmp_path, max_steps=1, optim="adamw_torch")
+    assert not single.optimizer.defaults["fused"]
+    assert num_bytes(kept.kept) == num_bytes(watch.kept)
+    torch.testing.assert_close(found, expected, atol=1e-7, rtol=1e-6)
+
+
+@pytest.mark.parametrize("each_batch", [False, True])
+def test_accumulation_is_the_whole_batch(each_batch, tmp_path, monkeypatch):
+    _, _, expected = run(tmp_path, dropout=0.0)
+    exchanges, step = [], GPT1PretrainingTrainer.training_step
+
+    def training_step(self, *args):
+        loss = step(self, *args)
+        state = self.accelerator.gradient_state
+        exchanges.append(state.sync_gradients or state.plugin_kwargs.get("sync_each_batch", False))
+        return loss
+
+    monkeypatch.setattr(GPT1PretrainingTrainer, "training_step", training_step)
+    arguments = (
+        {"accelerator_config": {"gradient_accumulation_kwargs": {"sync_each_batch": True}}} if each_batch else {}
+    )
+    _, _, found = run(
+        tmp_path, dropout=0.0, per_device_train_batch_size=ROWS // 4, gradient_accumulation_steps=4, **arguments
+    )
+    assert exchanges == [each_batch, each_batch, each_batch, True] * 2
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("by_block", [False, True])
+def test_compilation_computes_the_same(by_block, tmp_path, monkeypatch):
+    """What dynamo traces; `eager` is a backend that needs no compiler."""
+    _, _, expected = run(tmp_path, dropout=0.0, max_steps=1)
+    if by_block:
+        monkeypatch.setenv("ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION", "true")
+    compiled = {"torch_compile": True, "torch_compile_backend": "eager"}
+    trainer, _, found = run(tmp_path, dropout=0.0, max_steps=1, **compiled)
+    parts = {name for name, part in trainer.model_wrapped.named_modules() if isinstance(part, OptimizedModule)}
+    assert ("" in parts) is not by_block and ({"transformer.h.0", "transformer.h.1"} <= parts) is by_block
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)

@@ -1,0 +1,88 @@
+"""Models of other families: TaskTrainer beside transformers' Trainer, and what its loss must not depend on."""
+
+import inspect
+
+import pytest
+import torch
+from helpers_families import (
+    CASES,
+    EXAMPLES_PER_UPDATE,
+    POSITIONS,
+    arguments,
+    make_family_model,
+    make_family_tokenizer,
+    make_family_trainer,
+    record_of,
+    whole_record,
+)
+from helpers_training import Rows
+from transformers import DataCollatorForMultipleChoice, DataCollatorWithPadding, Trainer, TrainingArguments
+
+from modeling_gpt1.training import task_trainer
+from modeling_gpt1.training.task_models import pad_with_end
+
+
+def weights_of(trainer) -> dict[str, torch.Tensor]:
+    return {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
+
+
+def losses_of(trainer) -> list[float]:
+    trainer.train()
+    return [record["loss"] for record in trainer.state.log_history if "loss" in record]
+
+
+def rows_of(case: str) -> list[dict]:
+    """Rows with the same number of choices."""
+    is_choice = CASES[case][1] == "multiple_choice"
+    rows = Rows("multiple_choice" if is_choice else "classification", 24).rows
+    return [{**row, "options": row["options"][:2]} for row in rows]
+
+
+def plain_trainer(case: str, folder) -> Trainer:
+    """transformers' way: rows encoded by the tokenizer as single texts and pairs, and a padding collator."""
+    family, traversal, _ = CASES[case]
+    tokenizer = make_family_tokenizer(family)
+    pad_with_end(tokenizer)
+    is_choice = traversal == "multiple_choice"
+    model = make_family_model(family, tokenizer, "ForMultipleChoice" if is_choice else "ForSequenceClassification")
+    encoded = []
+    for row in rows_of(case):
+        texts = ([row["a"]] * 2, row["options"]) if is_choice else (row["a"], row["b"])
+        encoded.append({**tokenizer(*texts, truncation=True, max_length=POSITIONS), "label": row["label"]})
+    known = inspect.signature(model.forward).parameters
+    encoded = [{name: ids for name, ids in row.items() if name in known or name == "label"} for row in encoded]
+    return Trainer(
+        model=model,
+        args=TrainingArguments(**arguments(folder, EXAMPLES_PER_UPDATE, 1)),
+        data_collator=(DataCollatorForMultipleChoice if is_choice else DataCollatorWithPadding)(tokenizer),
+        train_dataset=encoded,
+    )
+
+
+@pytest.mark.parametrize("case", [case for case, (*_, both_orders) in CASES.items() if not both_orders])
+def test_training_is_that_of_a_plain_trainer(case, tmp_path):
+    ours, plain = make_family_trainer(case, tmp_path, EXAMPLES_PER_UPDATE, 1), plain_trainer(case, tmp_path)
+    ours.train_dataset = rows_of(case)
+    before = weights_of(plain)
+    torch.testing.assert_close(weights_of(ours), before, rtol=0, atol=0)
+    assert losses_of(ours) == pytest.approx(losses_of(plain), rel=0, abs=1e-6)
+    torch.testing.assert_close(weights_of(ours), weights_of(plain), rtol=0, atol=1e-5)
+    moved = max((weights_of(plain)[name] - weight).abs().max() for name, weight in before.items())
+    assert moved > 1e-3  # else the comparison would say nothing
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_loss_gradient_and_weights_do_not_depend_on_micro_batches(case, tmp_path):
+    """19 rows: the last update of a pass has three."""
+    whole, cut = whole_record(case), record_of(make_family_trainer(case, tmp_path, 2, 4, num_rows=19))
+    for log, expected in zip(cut["log"], whole["log"], strict=True):
+        assert log == pytest.approx(expected, rel=1e-5)
+    assert cut["eval_loss"] == pytest.approx(whole["eval_loss"], rel=1e-5)
+    assert cut["weights"] == pytest.approx(whole["weights"], abs=1e-4)
+
+
+def test_negative_control_without_the_count_the_loss_moves(tmp_path, monkeypatch):
+    monkeypatch.setattr(task_trainer, "count_items", lambda is_counted, num_items: is_counted.sum())
+    whole = whole_record("bert pair")["log"]
+    cut = record_of(make_family_trainer("bert pair", tmp_path, 2, 4, num_rows=19))["log"]
+    assert abs(cut[0]["loss"] - whole[0]["loss"]) > 1e-2

@@ -1,0 +1,59 @@
+"""`gpt1 finetune --eval_predictions`: the evaluation stays what it is, and the answer to each row is kept."""
+
+import json
+
+import pytest
+
+from modeling_gpt1.commands import finetune
+from modeling_gpt1.reproduction import runs
+from modeling_gpt1.reproduction.bootstrap import resample
+
+
+@pytest.fixture
+def train(models, data_dir, tmp_path, monkeypatch):
+    monkeypatch.setattr(finetune, "end_processes", lambda trainer: None)
+    runs.has_split.cache_clear()
+
+    def run(task: str, name: str, *words: str):
+        finetune.main(
+            [
+                *("--task", task, "--data_dir", str(data_dir), "--model", str(models[0]), "--do_train", "--do_eval"),
+                *("--max_steps", "2", "--use_cpu", "--report_to", "none", "--save_strategy", "no"),
+                *("--output_dir", str(tmp_path / name), *words),
+            ]
+        )
+        return tmp_path / name
+
+    return run
+
+
+def test_the_evaluation_stays_the_same(train, data_dir):
+    plain, kept = train("rte", "plain"), train("rte", "kept", "--eval_predictions")
+    results = [json.loads((folder / "eval_results.json").read_text()) for folder in (plain, kept)]
+    times = ("runtime", "per_second", "preparation_time")
+    found = [{key: value for key, value in of.items() if not key.endswith(times)} for of in results]
+    assert found[0] == found[1] and {"eval_accuracy", "eval_loss", "eval_task_loss", "epoch"} <= set(found[0])
+    cards = [(folder / "README.md").read_text().replace(folder.name, "NAME") for folder in (plain, kept)]
+    assert cards[0] == cards[1]
+    assert not (plain / "eval_predictions.jsonl").exists() and not (kept / "predictions.jsonl").exists()
+
+    answers = runs.read_answers("rte", str(data_dir), kept)
+    assert list(answers) == ["validation"] and answers["validation"]["labels"] == "0 0 0 0 1 1 1 1"
+    assert resample(**answers["validation"], metric="accuracy").mean() == pytest.approx(
+        100 * found[1]["eval_accuracy"], abs=3
+    )
+
+
+def test_choices_are_kept_as_their_places(train, data_dir):
+    folder = train("story_cloze", "choices", "--eval_predictions", "--do_predict")
+    answers = runs.read_answers("story_cloze", str(data_dir), folder)
+    assert {split: of["labels"] for split, of in answers.items()} == {"validation": "0 1", "test": "0 1"}
+    assert all(set(of["predictions"].split()) <= {"0", "1"} for of in answers.values())
+
+
+def test_splits_in_parts_have_files_of_their_own(tmp_path, data_dir):
+    line = json.dumps({"index": 0, "label": "contradiction", "scores": []})
+    (tmp_path / "eval_predictions_validation_matched.jsonl").write_text(line + "\n")
+    assert runs.read_answers("mnli", str(data_dir), tmp_path) == {
+        "validation_matched": {"labels": "1", "predictions": "2"}
+    }

@@ -1,0 +1,152 @@
+"""`gpt1 reproduce --rehearse`: which cells it runs, what it says of each, and that nothing of it enters the report."""
+
+import json
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from modeling_gpt1.commands import finetune, zero_shot
+from modeling_gpt1.commands import reproduce as reproduce_command
+from modeling_gpt1.reproduction import cells as cells_module
+from modeling_gpt1.reproduction import measuring, rehearsal
+
+
+@pytest.fixture
+def rehearse(command, data_dir, monkeypatch):
+    """Runs the rehearsal with the commands of its cells in this process. Gives the exit status."""
+    rehearsal.splits_of.cache_clear()
+    rehearsal.tokens_per_row.cache_clear()
+    monkeypatch.setattr(finetune, "end_processes", lambda trainer: None)
+    names = {"finetune": finetune.main, "zero-shot": zero_shot.main}
+
+    def run_here(line, stdout, **_):
+        python, *start, file, module, name = line[:6]
+        assert (python, *start) == (sys.executable, "-m", "modeling_gpt1.reproduction.measuring")
+        assert module == "modeling_gpt1.commands"
+        Path(file).write_text(json.dumps({"host": 3 * 2**29, "device": None}))
+        try:
+            names[name](line[6:])
+        except ValueError as error:
+            stdout.write(f"gpt1 {name}: {error}\n")
+            stdout.flush()
+            raise subprocess.CalledProcessError(2, line) from error
+
+    monkeypatch.setattr(cells_module.subprocess, "run", run_here)
+
+    def run(*words: str, finetune: tuple[str, ...] = ()) -> int:
+        line = command("--rehearse", "3", "--rehearse_rows", "4", *words, finetune=("--use_cpu", *finetune))
+        return rehearsal.rehearse(reproduce_command.parse_arguments(line)[0], ["gpt1", "reproduce", *line])
+
+    return run
+
+
+def found_in(folder: Path) -> dict:
+    return json.loads((folder / "rehearsal" / "rehearsal.json").read_text())
+
+
+def test_every_cell_is_rehearsed(rehearse, data_dir, tmp_path, capsys):
+    """Cells that run, one whose rows are bad, and two whose rows are absent."""
+    (data_dir / "story_cloze" / "train.jsonl").write_text(
+        json.dumps({"context": "he paid .", "ending1": "", "ending2": "green .", "label": 0}) + "\n"
+    )
+    (data_dir / "dpr").mkdir()
+    row = {"sentence": "he paid because it left .", "pronoun": "it", "pronoun_offset": 16}
+    (data_dir / "dpr" / "train.jsonl").write_text(
+        (json.dumps({**row, "candidates": ["he", "five"], "label": 0}) + "\n") * 8
+    )
+    experiments = ["--experiments", "fine_tuning", "ablations", "zero_shot", "--variants", "without_auxiliary"]
+    tasks = ["--tasks", "story_cloze", "rte", "snli", "mnli", "--zero_shot_tasks", "dpr", "cola"]
+    batch = ("--per_device_train_batch_size", "2", "--num_train_epochs", "5", "--report_to", "none")
+    assert rehearse(*experiments, *tasks, "--seeds", "1", "2", finetune=batch) == 1
+
+    found = found_in(tmp_path / "out")
+    assert {cell["name"]: (cell["status"], cell["runs"]) for cell in found["cells"]} == {
+        "story_cloze-full-seed1": ("failed", 2),
+        "rte-full-seed1": ("ran", 2),
+        "snli-full-seed1": ("not at hand", 2),
+        "mnli-full-seed1": ("not at hand", 2),
+        "story_cloze-without_auxiliary-seed1": ("failed", 2),
+        "rte-without_auxiliary-seed1": ("ran", 2),
+        "snli-without_auxiliary-seed1": ("not at hand", 2),
+        "mnli-without_auxiliary-seed1": ("not at hand", 2),
+        "dpr-zero-shot-gpt1": ("ran", 1),
+        "cola-zero-shot-gpt1": ("not at hand", 1),
+    }
+    cells = {cell["name"]: cell for cell in found["cells"]}
+    rte = cells["rte-full-seed1"]
+    # 8 rows in batches of 2, five times over.
+    assert (rte["updates"], rte["host_memory_gib"], rte["device_memory_gib"]) == (20, 1.5, None)
+    assert rte["seconds_per_update"] > 0 and rte["hours"] * 3600 > 20 * rte["seconds_per_update"]
+    assert rte["hours_of_all_runs"] == pytest.approx(2 * rte["hours"], abs=1e-3)
+    assert cells["mnli-full-seed1"]["reason"] == f"{data_dir} has no rows of train for mnli."
+    assert cells["cola-zero-shot-gpt1"]["reason"].startswith(f"No file of task 'cola' found in {data_dir / 'cola'}")
+    assert cells["story_cloze-full-seed1"]["reason"].splitlines()[-1] == (
+        "    gpt1 finetune: Row 0 of split 'train': choices (column ['ending1', 'ending2']) holds the empty text ''; "
+        "it needs at least one word. Remove or correct the row."
+    )
+
+    lines = capsys.readouterr().out.splitlines()
+    assert "snli-full-seed1                        NOT AT HAND" in lines
+    assert any(line.startswith("The whole would take ") and line.endswith(": 5 runs.") for line in lines)
+    mnli = "mnli-full-seed1, mnli-without_auxiliary-seed1"
+    assert f"Not at hand: {mnli}. {data_dir} has no rows of train for mnli." in lines
+    assert lines[-2] == "2 of 10 cells failed: story_cloze-full-seed1, story_cloze-without_auxiliary-seed1"
+    # Nothing is where the report looks.
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["rehearsal"]
+    assert not list((tmp_path / "out" / "rehearsal" / "work").iterdir())
+
+
+def test_a_rehearsal_goes_on(rehearse, tmp_path, capsys):
+    settings = ["--experiments", "fine_tuning", "--tasks", "rte", "--seeds", "1"]
+    assert rehearse(*settings) == rehearse(*settings) == 0
+    assert "rte-full-seed1: finished before" in capsys.readouterr().out
+    assert found_in(tmp_path / "out")["cells"][0]["status"] == "ran"
+
+
+def test_a_longer_update_is_scaled_to_the_mean_row():
+    """The first update is warm-up; seconds count by the tokens of the others."""
+    logs = [
+        {"train_runtime": 10.0, "num_input_tokens_seen": 100},
+        {"train_runtime": 13.0, "num_input_tokens_seen": 400},
+    ]
+    assert rehearsal.seconds_per_token(logs) == pytest.approx(0.01)
+    assert rehearsal.seconds_per_token(logs[:1]) == pytest.approx(0.1)
+
+
+def test_the_peak_of_a_process(tmp_path, monkeypatch):
+    path = tmp_path / "memory.json"
+    monkeypatch.setattr(sys, "argv", ["python"])
+    calls = []
+
+    def run_module(name, **fields):
+        calls.append((name, sys.argv[1:], fields["run_name"]))
+        raise SystemExit(3)
+
+    monkeypatch.setattr(runpy, "run_module", run_module)
+    with pytest.raises(SystemExit):
+        measuring.main([str(path), "some.module", "finetune", "--task", "rte"])
+    assert calls == [("some.module", ["finetune", "--task", "rte"], "__main__")]
+    peak = json.loads(path.read_text())
+    assert set(peak) == {"host", "device"}
+    if Path("/proc/self/status").exists():
+        assert 2**26 < peak["host"] < 2**38
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--rehearse", "0"], "--rehearse is 0, but a rehearsal needs at least 1."),
+        (["--rehearse", "2", "--rehearse_rows", "0"], "--rehearse_rows is 0, but a rehearsal needs at least 1."),
+        (
+            ["--rehearse", "2", "--only_report"],
+            "--rehearse writes no report, and --only_report runs nothing. Leave one of them out.",
+        ),
+    ],
+)
+def test_refuses(command, words, message):
+    with pytest.raises(ValueError) as error:
+        reproduce_command.parse_arguments(command(*words))
+    assert str(error.value) == message
