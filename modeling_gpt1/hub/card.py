@@ -24,7 +24,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import validate_repo_id
 
 from ..storage.writing import write_atomically
-from .other_families import is_of_gpt1, is_regression, sequences_of
+from .other_families import HEADS, is_of_gpt1, is_regression, sequences_of
 
 TEMPLATE_NAME = "hub_card.md"
 PACKAGE = "gpt1-hf"
@@ -248,7 +248,7 @@ def without_adapter(model):
 
 def is_task_model(model) -> bool:
     """Whether the model has a task head."""
-    return hasattr(model, "task_head") or not is_of_gpt1(model)
+    return hasattr(model, "task_head") or type(model).__name__.endswith(HEADS)
 
 
 def pipeline_tag_of(model) -> str:

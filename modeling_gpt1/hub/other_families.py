@@ -4,6 +4,9 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
+# Endings of the names of transformers' classifiers.
+HEADS = ("ForSequenceClassification", "ForMultipleChoice")
+
 
 def is_of_gpt1(model) -> bool:
     """Whether the model is this package's own, not a classifier of another family."""

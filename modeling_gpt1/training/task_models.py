@@ -19,7 +19,7 @@ from tokenization.control_tokens import keep_text_as_text
 
 from ..configuration_gpt1 import GPT1Config
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
-from ..hub.other_families import is_regression
+from ..hub.other_families import HEADS, is_regression
 from .checks import check_labels, check_length
 
 logger = logging.get_logger(__name__)
@@ -27,7 +27,6 @@ logger = logging.get_logger(__name__)
 OWN_TYPES = (GPT1Config.model_type, GPT1LSTMConfig.model_type)
 # Folders of transformers that the classes of GPT-1 open.
 OPENED_TYPES = ("openai-gpt", "gpt2")
-HEADS = ("ForSequenceClassification", "ForMultipleChoice")
 DEFAULT_LENGTH = 512  # tokens, where neither model nor tokenizer has a limit
 NO_LIMIT = 10**6  # tokenizers without a limit name a far higher number
 
