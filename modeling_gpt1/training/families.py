@@ -60,8 +60,6 @@ class Family:
     collator_class: type[BlockCollator] | type[NoiseCollator] = BlockCollator
     fields: dict[str, Any] = field(default_factory=dict)
     """Fields of a fresh configuration that differ from the class's defaults."""
-    num_added_positions: int = 0
-    """Positions that the model has beside those of a block's tokens."""
 
     @property
     def is_causal(self) -> bool:
@@ -74,6 +72,11 @@ class Family:
         return self.collator_class is NextSentenceCollator
 
     @property
+    def num_added(self) -> int:
+        """Special tokens that are added to a block."""
+        return 0 if self.is_causal else self.collator_class.num_added
+
+    @property
     def common_names(self) -> tuple[str, ...]:
         """Names of sizes that every Transformer here has, whatever its configuration calls them."""
         return () if self.config_class is GPT1LSTMConfig else tuple(SIZES)
@@ -81,7 +84,10 @@ class Family:
     def make_config(self, tokenizer: PreTrainedTokenizerBase | None = None, **overrides: Any) -> PreTrainedConfig:
         """A fresh configuration; the sizes `SIZES` have the same names for each family."""
         of_tokenizer = {} if tokenizer is None else self._fields_of(tokenizer)
-        return self.config_class(**self._translate({**self.fields, **of_tokenizer, **overrides}))
+        # A size given by the configuration's own name, such as `n_embd`, replaces the default of the common name.
+        given = {common for common, own in self.config_class.attribute_map.items() if own in overrides}
+        defaults = {name: value for name, value in self.fields.items() if name not in given}
+        return self.config_class(**self._translate({**defaults, **of_tokenizer, **overrides}))
 
     def _fields_of(self, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
         fields = {"vocab_size": len(tokenizer)}
@@ -100,11 +106,11 @@ class Family:
             return fields
         fields = dict(fields)
         # Half of the layers each, as its base size has 6 and 6 beside the 12 of the others.
-        num_layers = fields.pop("num_hidden_layers")
+        num_layers = fields.pop("num_hidden_layers", SIZES["num_hidden_layers"])
         half = max(1, num_layers // 2) if isinstance(num_layers, int) else num_layers  # the class refuses the latter
         fields = {"encoder_layers": half, "decoder_layers": half, **fields}
         for own, common in (("attention_heads", "num_attention_heads"), ("ffn_dim", "intermediate_size")):
-            value = fields.pop(common)
+            value = fields.pop(common, SIZES[common])
             fields = {f"encoder_{own}": value, f"decoder_{own}": value, **fields}
         return fields
 
@@ -114,7 +120,7 @@ class Family:
         return GPT1PretrainingTrainer if is_own else FamilyPretrainingTrainer
 
     def longest_sequence(self, config: PreTrainedConfig) -> int:
-        """Tokens that a model can read, special ones included."""
+        """Tokens that a model can read, special ones included. RoBERTa counts positions from the id of padding."""
         return config.max_position_embeddings - (config.pad_token_id + 1 if self.name == "roberta" else 0)
 
     def block_length(self, config: PreTrainedConfig, wanted: int | None = None) -> int:
@@ -123,9 +129,9 @@ class Family:
         Raises:
             ValueError: `wanted` is more.
         """
-        most = config.max_position_embeddings - self.num_added_positions
+        most = self.longest_sequence(config) - self.num_added
         if wanted is not None and wanted > most and self.trainer_class is FamilyPretrainingTrainer:
-            needed = wanted + self.num_added_positions
+            needed = wanted + config.max_position_embeddings - most
             raise ValueError(
                 f"Blocks of {wanted} tokens need {needed} positions with {self.name}, but the model has "
                 f"{config.max_position_embeddings}. Give it max_position_embeddings={needed}, or make the blocks "
@@ -160,18 +166,17 @@ FAMILIES = {
             GPT1ForCausalLM,
             fields={"do_layer_norm_before": True, "rescale_prenorm_residual": True, "sliding_window": 128},
         ),
-        Family("bert", BertConfig, BertForPreTraining, NextSentenceCollator, _with_positions(3), 3),
-        # RoBERTa counts positions from the id of padding, 0, and leaves that position out. It has no segments.
+        Family("bert", BertConfig, BertForPreTraining, NextSentenceCollator, _with_positions(3)),
+        # RoBERTa leaves the position of the padding's id, 0, out. It has no segments.
         Family(
             "roberta",
             RobertaConfig,
             RobertaForMaskedLM,
             MaskedCollator,
             {**_with_positions(3), "type_vocab_size": 1},
-            3,
         ),
-        Family("albert", AlbertConfig, AlbertForPreTraining, SentenceOrderCollator, _with_positions(3), 3),
-        Family("bart", BartConfig, BartForConditionalGeneration, InfillingCollator, _with_positions(2), 2),
+        Family("albert", AlbertConfig, AlbertForPreTraining, SentenceOrderCollator, _with_positions(3)),
+        Family("bart", BartConfig, BartForConditionalGeneration, InfillingCollator, _with_positions(2)),
     )
 }
 

@@ -52,7 +52,7 @@ def make_trainer(plain, tmp_path, monkeypatch):
         config = family.make_config(
             tokenizer,
             **sizes,
-            max_position_embeddings=LENGTH + family.num_added_positions,
+            max_position_embeddings=LENGTH + 3,
             **dict.fromkeys(DROPOUTS[family.name], dropout),
         )
         torch.manual_seed(3)
@@ -224,7 +224,7 @@ def test_the_card_says_what_was_trained(make_trainer, tmp_path):
 
     make_trainer("bart", "tiny").create_model_card()
     text = (tmp_path / "tiny" / "README.md").read_text(encoding="utf-8")
-    assert "| layers, heads, width, positions | 1 + 1, 2, 16, 16 |\n" in text
+    assert "| layers, heads, width, positions | 1 + 1, 2, 16, 17 |\n" in text
     loss = "the mean −log P of each token of a text, given its damaged form and the tokens before it."
     assert f"Minimised: {loss}\n" in text and "pipeline_tag" not in text
 

@@ -1,0 +1,56 @@
+"""Configurations of the families: common names of sizes, own names, and the lengths of blocks."""
+
+import pytest
+from transformers import RobertaConfig
+
+from modeling_gpt1.training.families import FAMILIES, family_of
+
+TRANSFORMERS = [name for name in FAMILIES if name != "gpt1-lstm"]
+
+
+def sizes_of(config):
+    """Width, layers, heads and inner width, by the names of each configuration."""
+    if config.model_type == "bart":
+        sides = [
+            (config.encoder_layers, config.encoder_attention_heads, config.encoder_ffn_dim),
+            (config.decoder_layers, config.decoder_attention_heads, config.decoder_ffn_dim),
+        ]
+        assert sides[0][1:] == sides[1][1:]
+        return config.d_model, sides[0][0] + sides[1][0], *sides[0][1:]
+    inner = config.n_inner if config.model_type == "gpt2" else config.intermediate_size
+    return config.hidden_size, config.num_hidden_layers, config.num_attention_heads, inner
+
+
+@pytest.mark.parametrize("family", TRANSFORMERS)
+def test_sizes_have_common_names(family):
+    family = FAMILIES[family]
+    assert sizes_of(family.make_config()) == (768, 12, 12, 3072)
+    assert family.block_length(family.make_config(pad_token_id=0)) == 512
+    sizes = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 48}
+    config = family.make_config(**sizes, max_position_embeddings=67, pad_token_id=0)
+    assert sizes_of(config) == (32, 4, 2, 48) and config.max_position_embeddings == 67
+    added = {"bert": 3, "albert": 3, "roberta": 3, "bart": 2}
+    assert family.block_length(config) == 67 - added.get(family.name, 0)
+
+
+def test_sizes_have_the_configurations_own_names_too():
+    gpt2 = FAMILIES["gpt2"].make_config(n_embd=24, n_head=2, n_layer=3, n_positions=40, n_inner=50)
+    assert sizes_of(gpt2) == (24, 3, 2, 50) and gpt2.max_position_embeddings == 40
+    bart = FAMILIES["bart"].make_config(d_model=24, encoder_layers=3, decoder_attention_heads=4)
+    assert (bart.d_model, bart.encoder_layers, bart.decoder_layers) == (24, 3, 6)
+    assert (bart.encoder_attention_heads, bart.decoder_attention_heads) == (12, 4)
+
+
+def test_positions_of_robertas_own_padding():
+    config = RobertaConfig(max_position_embeddings=514, pad_token_id=1)
+    family = FAMILIES["roberta"]
+    assert (family.longest_sequence(config), family.block_length(config)) == (512, 510)
+
+
+def test_the_family_of_a_folder(tmp_path):
+    found = {}
+    for name, family in FAMILIES.items():
+        family.config_class().save_pretrained(tmp_path / name)
+        found[name] = family_of(str(tmp_path / name)).name
+    # GPT-2's folders open as GPT-1 with GPT-2's options, GPT-3 is such a configuration.
+    assert found == {**{name: name for name in FAMILIES}, "gpt2": "gpt1", "gpt3": "gpt1"}
