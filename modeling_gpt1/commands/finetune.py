@@ -66,11 +66,11 @@ from tokenization.tasks import TRAINER_PADDING, predictions_from_logits
 from tokenization.traversal import TRAVERSALS
 
 from .. import GPT1Config, GPT1LSTMConfig, GPT1Trainer, GPT1TrainingArguments, TaskTrainer, prepare_finetuning
-from ..hub.other_families import is_regression
+from ..hub.other_families import HEADS, is_regression
 from ..storage.writing import atomic_file
 from ..training.launch import check_launch, end_processes
 from ..training.preparation import open_task_config
-from ..training.task_models import HEADS, auto_class_of, check_lm_coef
+from ..training.task_models import auto_class_of, check_lm_coef
 from . import runs
 from .arguments import CommandParser
 

@@ -19,6 +19,7 @@ from transformers.utils import logging
 from tokenization.control_tokens import check_vocabulary
 
 from ..hub.card import without_adapter, write_model_card
+from ..hub.other_families import HEADS
 from ..hub.push import explained, push_run
 from .arguments import check_arguments
 from .callbacks import PlateauCallback
@@ -26,7 +27,6 @@ from .checks import check_collator
 from .cpu_attention import choose_cpu_attention
 from .launch import check_launch, check_sharding, set_up_fsdp
 from .losses import objective_of, perplexity
-from .task_models import HEADS
 from .throughput import training_flops_per_token
 from .trainer_internals import ResumableTrainer
 
