@@ -83,14 +83,14 @@ def finished_cells(arguments: ReproduceArguments, cells: list[Cell], store: Cell
 
 
 def with_parts(finished: list[dict]) -> list[dict]:
-    """Adds a cell that took no time for each part of a task that a model of the whole task was scored on."""
+    """Adds a cell without a time of its own for each part of a task that a model of the whole task was scored on."""
 
     def place(cell: dict) -> tuple:
         return cell["task"], cell["variant"], cell["n_transfer"], cell["seed"], cell.get("size")
 
     own = {place(cell) for cell in finished if cell["kind"] == "fine_tuning"}
     parts = [
-        {**cell, "task": task, "metrics": metrics, "answers": {}, "seconds": 0}
+        {**cell, "task": task, "metrics": metrics, "answers": {}, "seconds": None}
         for cell in finished
         for task, metrics in cell.get("parts", {}).items()
     ]

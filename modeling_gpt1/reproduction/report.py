@@ -122,13 +122,11 @@ def headline(table: Table5, models: Sequence[Mapping], claims: Sequence[Mapping]
 
 def what_was_measured(cells: Cells) -> dict:
     runs = [*cells.fine_tuning, *cells.sizes]
+    timed = [cell for cell in runs if cell["seconds"] is not None]  # the others are parts of a task that another ran
     return {
-        # A part of a task that was scored by the run of the whole task took no time of its own.
-        "fine_tuning_runs": sum(cell["seconds"] > 0 for cell in runs),
-        "fine_tuning_seconds": round(sum(cell["seconds"] for cell in runs)),
-        "fine_tuning_processor_seconds": round(
-            sum(cell.get("processor_seconds", 0) for cell in runs if cell["seconds"] > 0)
-        ),
+        "fine_tuning_runs": len(timed),
+        "fine_tuning_seconds": round(sum(cell["seconds"] for cell in timed)),
+        "fine_tuning_processor_seconds": round(sum(cell.get("processor_seconds", 0) for cell in timed)),
         "tasks": sorted({cell["task"] for cell in runs}),
         "zero_shot_checkpoints": len(cells.zero_shot),
         "zero_shot_tasks": sorted({name for cell in cells.zero_shot for name in cell["tasks"]}),

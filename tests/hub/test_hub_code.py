@@ -384,16 +384,21 @@ PAIRS = [
 ]
 
 
+def fetched_modules() -> set[str]:
+    return {name for name in sys.modules if name.startswith("transformers_modules.")}
+
+
 @pytest.mark.parametrize("trust", [{}, {"trust_remote_code": True}, {"trust_remote_code": False}])
 def test_the_package_opens_folders_with_its_own_classes(folders, monkeypatch, trust):
     def refuse(*args):
         raise AssertionError("a question was asked")
 
     monkeypatch.setattr("builtins.input", refuse)
+    before = fetched_modules()
     for name, auto_class, model_class in PAIRS:
         assert type(auto_class.from_pretrained(folders / name, **trust)) is model_class
         assert type(AutoConfig.from_pretrained(folders / name, **trust)) is GPT1Config
     assert type(AutoTokenizer.from_pretrained(folders / "classifier", **trust)) is GPT1Tokenizer
     heads = GPT1DoubleHeadsModel.from_pretrained(folders / "heads-choice", **trust)
     assert type(heads) is GPT1DoubleHeadsModel
-    assert [name for name in sys.modules if name.startswith("transformers_modules.")] == []
+    assert fetched_modules() == before

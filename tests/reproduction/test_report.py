@@ -364,7 +364,7 @@ def test_parts_and_all_tasks():
     # The paper trains one model on RACE and scores it on the parts too.
     cells.append(fine_tuned("race", "full", 1, 50.0))
     parts = {"race-middle": 56.0, "race-high": 44.0}
-    cells += [{**fine_tuned(part, "full", 1, score), "seconds": 0} for part, score in parts.items()]
+    cells += [{**fine_tuned(part, "full", 1, score), "seconds": None} for part, score in parts.items()]
     cells.append({**fine_tuned("snli", "full", 1, float("nan")), "metrics": {}})
     report = build_report(cells, title="")
     assert report["measured"]["fine_tuning_runs"] == 10
