@@ -30,6 +30,8 @@ RUNS = {
     "few of a stream": (7, 3, 1, None),
     "three files": (helpers_pretraining.NUM_ROWS, 1, 1, None),  # over two workers of each process
 }
+# The runs of each number of processes.
+RUNS_OF = {2: ("classification", "multiple_choice", "few choices", "blocks", "few of a stream"), 3: tuple(RUNS)}
 TRAVERSALS = {"few choices": "multiple_choice"}
 LOGGED = ("loss", "task_loss", "lm_loss", "grad_norm", "perplexity", "epoch", "learning_rate")
 
@@ -76,7 +78,7 @@ def record_of(trainer, checkpoint: str | None = None) -> dict:
 def main(folder: str) -> None:
     show_where_it_hangs()
     num_processes = int(os.environ["WORLD_SIZE"])
-    for name in RUNS:
+    for name in RUNS_OF[num_processes]:
         saving = {"save_strategy": "steps", "save_steps": 1} if name in RESUMED else {}
         trainer = make_trainer(name, Path(folder, name), num_processes, **saving)
         record = record_of(trainer)

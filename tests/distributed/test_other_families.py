@@ -5,13 +5,13 @@ import json
 import helpers_families
 import pytest
 from helpers_families import IN_PROCESSES, whole_record
-from helpers_launch import TORCHRUN, launch_well
+from helpers_launch import run_together
 
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory):
     folder = tmp_path_factory.mktemp("families")
-    launch_well(TORCHRUN, helpers_families.__file__, folder)
+    run_together(2, helpers_families.__file__, folder)
     return json.loads((folder / "records.json").read_text(encoding="utf-8"))
 
 
