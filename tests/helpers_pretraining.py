@@ -25,7 +25,7 @@ from modeling_gpt1.commands.runs import check_output_folder, where_to_resume
 from modeling_gpt1.training.launch import end_processes
 
 NUM_ROWS, ROWS_PER_UPDATE, NUM_UPDATES, SAVED_UPDATE, LENGTH = 24, 8, 6, 2, 12
-STALL = 8  # seconds after which a wait for another process ends the run
+STALL = 6  # seconds after which a wait for another process ends the run
 # Files of unequal length, so that processes with files of their own would not end a pass together.
 FILES = [list(range(10)), list(range(10, 13)), list(range(13, NUM_ROWS))]
 

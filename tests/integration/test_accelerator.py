@@ -7,13 +7,13 @@ import json
 import re
 
 import pytest
-from helpers_launch import IS_AFTER_5_17, ROOT, launch_well
+from helpers_launch import IS_AFTER_5_17, ROOT, run_together
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     path = tmp_path_factory.mktemp("accelerator") / "runs.json"
-    launch_well((), ROOT / "tests" / "helpers_accelerator_runs.py", path, PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}")
+    run_together(1, ROOT / "tests" / "helpers_accelerator_runs.py", path)
     return json.loads(path.read_text())
 
 
