@@ -1,6 +1,7 @@
 """Fixtures that the tests share: small tokenizers made from a few sentences."""
 
 import copy
+import gc
 import os
 from pathlib import Path
 
@@ -19,6 +20,12 @@ SENTENCES = [
     "the film was slow , but the last scene made the whole room laugh .",
     "he paid five dollars for the ticket and forgot it on the train .",
 ]
+
+
+def pytest_collection_finish(session):
+    """Leaves what is imported out of the collection of garbage that each training starts: a quarter of a second."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import torch
 from torch import nn
@@ -24,7 +25,7 @@ class Throughput:
         return self._window is not None
 
     def start(self, num_tokens: int, device: torch.device, mixed_precision: str) -> None:
-        """Measures the device's matrix products, and starts to count at `num_tokens`."""
+        """Measures the device's matrix products if they are not known, and starts to count at `num_tokens`."""
         dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(mixed_precision, torch.float32)
         self.peak_flops = measure_peak_flops(device, dtype)
         self._window = time.perf_counter(), num_tokens
@@ -72,8 +73,12 @@ def training_flops_per_token(model: PreTrainedModel) -> float:
     return 6 * matrices + 12 * config.hidden_size * sum(min(window, length) for window in windows)
 
 
+@cache
 def measure_peak_flops(device: torch.device, dtype: torch.dtype, size: int = 1024, seconds: float = 0.3) -> float:
-    """Floating-point operations per second of a `size` × `size` matrix product; the best of the rounds that fit."""
+    """Floating-point operations per second of a `size` × `size` matrix product; the best of the rounds that fit.
+
+    A process measures each device once.
+    """
     if device.type != "cpu":
         size *= 8
     # No random numbers: drawing them would change the dropout of the run, also after a resume.
