@@ -112,9 +112,10 @@ def test_what_reads_trees(model, tiny_model):
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("argument", ["position_ids", "attention_mask"])
-def test_a_model_that_ignores_positions_or_masks_reads_no_trees(tiny_model, monkeypatch, argument):
-    model = tiny_model(GPT1ForCausalLM, seed=3)
+def test_a_model_that_ignores_positions_or_masks_reads_no_trees(tiny_model, monkeypatch, argument, dtype):
+    model = tiny_model(GPT1ForCausalLM, seed=3).to(dtype)
     assert token_trees.reads_trees(model)
     forward = model.forward
 
