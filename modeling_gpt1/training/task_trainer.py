@@ -23,7 +23,7 @@ class TaskTrainer(_GPT1BaseTrainer):
     """Fine-tunes a model of `AutoModelForSequenceClassification` or `AutoModelForMultipleChoice` on L2.
 
     Checkpoints, resume, evaluation, order of the rows, card and pushes are those of [`GPT1Trainer`]. Loss, gradient
-    and weights do not depend on micro-batches, padding or the number of processes, whatever the model's own loss does.
+    and weights do not depend on micro-batches or the number of processes, whatever the model's own loss does.
 
     Raises:
         ValueError: before training starts, if model, tokenizer, collator and arguments do not fit together.
