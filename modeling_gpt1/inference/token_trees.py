@@ -17,8 +17,8 @@ from transformers import PreTrainedModel
 TREE_TOKENS = 256
 FULL_ATTENTION = "full_attention"
 MASKED_ATTENTION = ("sdpa", "eager")
-# Allowed difference of a tree's logits from those of its sequences, relative to the largest; 4 roundings of the dtype if
-# that is more. A model that ignores positions or the mask is 0.1 to 0.6 off.
+# Allowed difference of a tree's logits from those of its sequences, relative to the largest; 4 roundings of the dtype
+# if that is more. A model that ignores positions or the mask is 0.1 to 0.6 off.
 TOLERANCE = 1e-4
 
 
