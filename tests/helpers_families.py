@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 import transformers
 from helpers_launch import show_where_it_hangs
-from helpers_training import WORDS, Rows
+from helpers_training import SETTINGS, WORDS, Rows
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -154,19 +154,7 @@ def arguments(output_dir: str | os.PathLike, batch_size: int, accumulation: int,
         "output_dir": str(output_dir),
         "per_device_train_batch_size": batch_size,
         "gradient_accumulation_steps": accumulation,
-        "max_steps": 3,
-        # Adam would blow up rounding errors of gradients that are zero in exact arithmetic, as of the key biases.
-        "optim": "sgd",
-        "learning_rate": 0.05,
-        "warmup_steps": 0,
-        "logging_steps": 1,
-        "save_strategy": "no",
-        "train_sampling_strategy": "sequential",
-        "remove_unused_columns": False,
-        "use_cpu": True,
-        "disable_tqdm": True,
-        "report_to": "none",
-        "weight_decay": 0.01,
+        **SETTINGS,
         **settings,
     }
 

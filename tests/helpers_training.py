@@ -102,6 +102,24 @@ def make_collator(model: GPT1DoubleHeadsModel, tokenizer: GPT1Tokenizer) -> Trav
     )
 
 
+# Of a short training whose numbers are compared.
+SETTINGS = {
+    "max_steps": 3,
+    # Adam would blow up rounding errors of gradients that are zero in exact arithmetic, as of the key biases.
+    "optim": "sgd",
+    "learning_rate": 0.05,
+    "warmup_steps": 0,
+    "logging_steps": 1,
+    "save_strategy": "no",
+    "train_sampling_strategy": "sequential",
+    "remove_unused_columns": False,
+    "use_cpu": True,
+    "disable_tqdm": True,
+    "report_to": "none",
+    "weight_decay": 0.01,
+}
+
+
 def make_trainer(
     case: str,
     output_dir: str | os.PathLike,
@@ -118,19 +136,7 @@ def make_trainer(
     if model is None:
         model = make_model(case, tokenizer, lm_coef, dropout)
     settings = {
-        "max_steps": 3,
-        # Adam would blow up rounding errors of gradients that are zero in exact arithmetic, as of the key biases.
-        "optim": "sgd",
-        "learning_rate": 0.05,
-        "warmup_steps": 0,
-        "logging_steps": 1,
-        "save_strategy": "no",
-        "train_sampling_strategy": "sequential",
-        "remove_unused_columns": False,
-        "use_cpu": True,
-        "disable_tqdm": True,
-        "report_to": "none",
-        "weight_decay": 0.01,
+        **SETTINGS,
         **arguments,
     }
     return trainer_class(

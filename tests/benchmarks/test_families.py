@@ -1,27 +1,11 @@
 """benchmarks/families.py: which steps there are, what a step leaves, and the tables."""
 
-import importlib
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
 from modeling_gpt1.commands.entry import flags
 from modeling_gpt1.training.families import FAMILIES
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
-
-@pytest.fixture(scope="module")
-def families():
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        yield importlib.import_module("families")
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-        for name in ("families", "harness"):
-            sys.modules.pop(name, None)
 
 
 @pytest.fixture

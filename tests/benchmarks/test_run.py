@@ -4,23 +4,8 @@ import importlib
 import json
 import sys
 import types
-from pathlib import Path
 
 import pytest
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
-
-@pytest.fixture(scope="module")
-def run():
-    pytest.importorskip("matplotlib")
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        yield importlib.import_module("run")
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-        for name in ("run", "picture", "harness"):
-            sys.modules.pop(name, None)
 
 
 @pytest.fixture

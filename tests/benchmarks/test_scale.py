@@ -1,10 +1,8 @@
 """benchmarks/scale.py: the formulas beside the papers, torch's own counters and one rank of a simulated group."""
 
-import importlib
 import sys
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,20 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from modeling_gpt1 import GPT1Config
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 GROUPS = {"ddp": (1, 1), "fsdp2": (8, 1), "tensor": (8, 2)}  # ranks, and those of them that share a block
 SIZES = ("117M", "125M", "350M", "760M", "1.3B", "2.7B", "6.7B", "13B", "175B")
-
-
-@pytest.fixture(scope="module")
-def scale():
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        yield importlib.import_module("scale")
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-        for name in ("scale", "simulation", "harness"):
-            sys.modules.pop(name, None)
 
 
 @pytest.fixture(scope="module")

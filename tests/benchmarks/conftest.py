@@ -1,0 +1,44 @@
+"""The scripts of benchmarks/ as modules, which import each other by name."""
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@contextmanager
+def imported(script: str) -> Iterator[ModuleType]:
+    """A script, whose folder and modules are not importable afterwards."""
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        yield importlib.import_module(script)
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+        for name in {path.stem for path in BENCHMARKS.glob("*.py")} & sys.modules.keys():
+            if Path(getattr(sys.modules[name], "__file__", None) or "").parent == BENCHMARKS:
+                del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def run():
+    pytest.importorskip("matplotlib")
+    with imported("run") as module:
+        yield module
+
+
+@pytest.fixture(scope="module")
+def scale():
+    with imported("scale") as module:
+        yield module
+
+
+@pytest.fixture(scope="module")
+def families():
+    with imported("families") as module:
+        yield module
