@@ -9,8 +9,9 @@ Every script of `SCRIPTS` has a function `compare(rounds, threads, quick)` that 
 error is printed and saved with the others' rows, and the exit code is 1.
 
 Written to `--output`, by default `benchmarks/results/`, after each script: `<date>-bench.json` and `<date>-bench.png`.
-Scripts that ran earlier the same day stay there until they run again. A quick run says nothing about speed: it has no
-targets, and writes only where `--output` says so.
+Scripts that ran earlier the same day stay there until they run again. The picture, and the tables of
+docs/benchmarks.md at the end of a run without `--output`, show every script's newest run, as far as its rows have a
+target. A quick run says nothing about speed: it has no targets, and writes only where `--output` says so.
 
 Some scripts are not run here, because they compare behaviour or need a trained checkpoint, books or much time:
 openai_gpt_differences.py, bpe_training.py, corpus_preparation.py and kill_and_resume.py. scale.py plans, and measures
@@ -28,9 +29,19 @@ from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 
-from harness import RESULTS, comparison_table, is_met, machine, save_result
+from harness import RESULTS, comparison_table, is_met, machine, save_result, table_cells
 
-SCRIPTS = ("pretraining", "finetuning", "generation", "scoring", "tokenizer_parity", "loading")
+# Each script, and the kind of work that it measures.
+SCRIPTS = {
+    "pretraining": "Pre-training",
+    "finetuning": "Fine-tuning",
+    "generation": "Generation",
+    "scoring": "Scoring",
+    "tokenizer_parity": "Tokenizer",
+    "loading": "Start",
+}
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+MARKS = ("<!-- Written by `make bench` from here -->", "<!-- to here -->")
 
 
 def run_script(name: str, rounds: int, threads: int, quick: bool) -> dict:
@@ -77,6 +88,43 @@ def report(outcomes: dict[str, dict]) -> str:
 
 def rows_of(outcomes: dict[str, dict]) -> list[dict]:
     return [row for outcome in outcomes.values() for row in outcome["rows"]]
+
+
+# ---- Newest figures
+
+
+def newest(folder: Path) -> dict[str, tuple[str, list[dict]]]:
+    """By the name of a script, the day and the judged rows of its newest run that did not fail."""
+    found = {}
+    for path in sorted(folder.glob("*-bench.json")):
+        for name, script in json.loads(path.read_text(encoding="utf-8"))["results"].items():
+            if script["error"] is None and not script["quick"]:
+                found[name] = path.name.removesuffix("-bench.json"), script["rows"]
+    judged = {name: (day, [row for row in rows if row["target"] is not None]) for name, (day, rows) in found.items()}
+    return {name: judged[name] for name in SCRIPTS if name in judged and judged[name][1]}
+
+
+def write_tables(folder: Path, page: Path) -> None:
+    """Writes the tables of the newest figures between the marks of a page of the documentation."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(MARKS[0])
+    _, end, after = rest.partition(MARKS[1])
+    if not end:
+        raise ValueError(f"{page} lacks the lines {MARKS[0]!r} and {MARKS[1]!r}, between which the tables stand.")
+    tables = "\n\n".join(markdown(name, *found) for name, found in newest(folder).items())
+    page.write_text(f"{before}{MARKS[0]}\n\n{tables}\n\n{MARKS[1]}{after}", encoding="utf-8")
+    print(f"written: {page}")
+
+
+def markdown(name: str, day: str, rows: Sequence[dict]) -> str:
+    lines = [f"### {SCRIPTS[name]}", "", f"`{name}.py`, {day}", ""]
+    lines += ["| work | measure | gpt1-hf | peer | | times better | target |", "|---|---|--:|--:|---|--:|--:|"]
+    for row in rows:
+        work, measure, ours, theirs, peer, ratio, target, met = table_cells(row)
+        met = {"yes": "", "no": ", missed"}[met]
+        lines.append(
+            f"| {work} | {measure} | {ours} | {theirs} | {peer} | {ratio.removeprefix('× ')} | {target}{met} |"
+        )
+    return "\n".join(lines)
 
 
 # ---- Time
@@ -128,6 +176,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder = options.output or (None if options.quick else RESULTS)
     outcomes = run_all(names, options, about, folder)
     print(f"\n{report(outcomes)}", flush=True)
+    if folder == RESULTS:
+        write_tables(folder, PAGE)
     return 1 if any(outcome["error"] for outcome in outcomes.values()) else 0
 
 
@@ -137,11 +187,11 @@ def save(outcomes: dict[str, dict], options: argparse.Namespace, about: dict, fo
     results = json.loads(path.read_text(encoding="utf-8"))["results"] if path.exists() else {}
     results |= {name: {**settings, **outcome} for name, outcome in outcomes.items()}
     save_result("bench", about, results, folder)
-    if rows := rows_of(results):
+    if panels := {SCRIPTS[name]: rows for name, (_, rows) in newest(folder).items()}:
         from picture import draw  # here because the scripts' processes import this file too
 
         picture = path.with_suffix(".png")
-        draw(rows).savefig(picture, dpi=120)
+        draw(panels).savefig(picture)
         print(f"written: {picture}")
 
 

@@ -101,22 +101,88 @@ def test_a_script_that_is_not_there_has_failed(run, monkeypatch, tmp_path, capsy
     assert "\nNo script has given a row.\n\nfinetuning FAILED:\n" in capsys.readouterr().out
 
 
-def test_picture(run, scripts):
+def test_picture(run, scripts, tmp_path):
     options = run.parse_arguments(["--rounds", "3"])
-    rows = run.rows_of(run.run_all(["pretraining", "loading"], options, {}, None))
-    (axes,) = importlib.import_module("picture").draw(rows).axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == [
-        "import — CPU seconds",
-        "long step — tokens/s",
-        "step — CPU seconds",
-    ]
-    bars = [(bar.get_x(), round(bar.get_width(), 6)) for bar in axes.patches]
-    assert bars == [(1, 0.25), (1, -0.25), (1, 1.5)]
-    spreads = [list(line.get_xdata()) for line in axes.lines if line.get_marker() == "None"][:3]
-    assert spreads == [[1.25, 1.25], [0.75, 0.75], [1.0, 3.0]]
-    assert [list(line.get_xdata()) for line in axes.lines if line.get_marker() == "|"] == [[1.0], [2.0]]
-    assert [text.get_text() for text in axes.texts][-1] == "× 2.50 (1.00 … 3.00)  built-in"
-    assert axes.get_xscale() == "log"
+    outcomes = run.run_all(["pretraining", "loading"], options, {}, None)
+    panels = {run.SCRIPTS[name]: outcome["rows"] for name, outcome in outcomes.items()}
+    figure = importlib.import_module("picture").draw(panels)
+    steps, starts = figure.axes
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["Pre-training", "Start"]
+    assert [label.get_text() for label in steps.get_yticklabels()] == ["long step\ntokens/s", "step\nCPU seconds"]
+    assert [label.get_text() for label in starts.get_yticklabels()] == ["import\nCPU seconds"]
+    assert [(bar.get_x(), round(bar.get_width(), 6)) for bar in steps.patches] == [(1, -0.25), (1, 1.5)]
+    spreads = [list(line.get_xdata()) for line in steps.lines if line.get_marker() == "None"][:2]
+    assert spreads == [[0.75, 0.75], [1.0, 3.0]]
+    assert [list(line.get_xdata()) for line in steps.lines if line.get_marker() == "|"] == [[1.0], [2.0]]
+    assert [text.get_text() for text in steps.texts][-1] == "× 2.50 (1.00 … 3.00)\nbuilt-in"
+    assert steps.get_xscale() == "log" and steps.get_xlim() == starts.get_xlim()
+    assert figure.get_size_inches()[0] * figure.dpi == 1000
+
+
+WRITTEN = """\
+# Page
+
+<!-- Written by `make bench` from here -->
+
+### Pre-training
+
+`pretraining.py`, 2026-11-22
+
+| work | measure | gpt1-hf | peer | | times better | target |
+|---|---|--:|--:|---|--:|--:|
+| step | CPU seconds | 1.00 | 2.50 | built-in | 2.50 (1.00 … 3.00) | 2.00 |
+| long step | tokens/s | 225 | 300 | GPT2 | 0.75 (0.75 … 0.75) | 1.00, missed |
+
+### Scoring
+
+`scoring.py`, 2026-11-21
+
+| work | measure | gpt1-hf | peer | | times better | target |
+|---|---|--:|--:|---|--:|--:|
+| rows | seconds | 1.00 | 2.00 | the other | 2.00 (2.00 … 2.00) | 3.00, missed |
+
+<!-- to here -->
+
+The end.
+"""
+
+
+def test_the_tables_of_the_page_are_the_newest_figures(run, scripts, tmp_path):
+    def save(day, **rows):
+        results = {name: {"quick": False, "error": None, "rows": made} for name, made in rows.items()}
+        results["generation"] = {"quick": False, "error": "Traceback …", "rows": []}
+        (tmp_path / f"{day}-bench.json").write_text(json.dumps({"results": results}))
+
+    made = sys.modules["pretraining"].compare(3, threads=1, quick=False)
+    rows = [run_harness().comparison("rows", "seconds", "the other", [1.0], [2.0], 3.0)]
+    save("2026-11-21", scoring=rows, pretraining=rows)
+    save("2026-11-22", pretraining=made, loading=sys.modules["loading"].compare(3, quick=False))
+    page = tmp_path / "page.md"
+    page.write_text("# Page\n\n<!-- Written by `make bench` from here -->\nold\n<!-- to here -->\n\nThe end.\n")
+    run.write_tables(tmp_path, page)
+    assert page.read_text(encoding="utf-8") == WRITTEN
+    run.write_tables(tmp_path, page)
+    assert page.read_text(encoding="utf-8") == WRITTEN
+
+
+def test_a_page_without_marks_is_left_alone(run, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# Page\n")
+    with pytest.raises(ValueError) as raised:
+        run.write_tables(tmp_path, page)
+    assert str(raised.value) == (
+        f"{page} lacks the lines '<!-- Written by `make bench` from here -->' and '<!-- to here -->', between which "
+        "the tables stand."
+    )
+    assert page.read_text() == "# Page\n"
+
+
+def test_the_documentation_has_the_newest_figures(run):
+    found = run.newest(run.RESULTS)
+    assert found
+    page = run.PAGE.read_text(encoding="utf-8")
+    for name, (day, rows) in found.items():
+        assert run.markdown(name, day, rows) in page
 
 
 def test_time_told_beforehand(run, tmp_path):
