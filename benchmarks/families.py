@@ -2,8 +2,8 @@
 
     python benchmarks/families.py --books books --data_dir data --work_dir runs/families --list  # what is left to do
     python benchmarks/families.py --books books --data_dir data --work_dir runs/families         # hours
-    python benchmarks/families.py --books books --data_dir data --work_dir runs/families --page  # the tables so far
-    python benchmarks/families.py --books books --data_dir data --work_dir runs/families --save  # as a dated file
+    python benchmarks/families.py --books books --data_dir data --work_dir runs/families --page  # the page so far
+    python benchmarks/families.py --books books --data_dir data --work_dir runs/families --save  # as dated files
 
 `books` has novels in train/*.txt and validation/*.txt, `data` a folder per task. Every family has the same tokenizer,
 blocks of 512 tokens, 4 layers of 256 and number of tokens. Its learning rate is the best of three short runs by its
@@ -19,10 +19,11 @@ import os
 import statistics
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from families_page import Row, draw, page
 from harness import machine, save_result
 from torch import nn
 
@@ -60,20 +61,6 @@ class Step:
     @property
     def is_done(self) -> bool:
         return (self.folder / "done.json").is_file()
-
-
-@dataclass
-class Row:
-    """What the tables say of a family."""
-
-    parameters: int
-    without_embeddings: int
-    cost: dict
-    learning_rate: float
-    loss: dict[str, float]
-    zero_shot: dict[str, dict] = field(default_factory=dict)
-    method: str = ""
-    scores: dict[str, list[float]] = field(default_factory=dict)
 
 
 # ---- Steps
@@ -121,6 +108,8 @@ def fine_tuning(arguments: argparse.Namespace, model: Step, task: str, seed: int
 
 def asking(arguments: argparse.Namespace, model: Step) -> Step:
     flags = {"model": model.folder / "out", "data_dir": arguments.data_dir}
+    if arguments.zero_shot_rows is not None:
+        flags["max_eval_samples"] = arguments.zero_shot_rows
     words = (*words_of("zero-shot", flags), "--tasks", *ZERO_SHOT_TASKS)
     return Step(model.folder.parent / "zero-shot", words, "--output_file", "")
 
@@ -179,7 +168,7 @@ def write(path: Path, content: dict) -> None:
     write_atomically(path, json.dumps(content, indent=2) + "\n")
 
 
-# ---- Tables
+# ---- What was measured
 
 
 def read_row(arguments: argparse.Namespace, family: str) -> Row | None:
@@ -196,6 +185,7 @@ def read_row(arguments: argparse.Namespace, family: str) -> Row | None:
     losses = {name.removeprefix("eval_"): value for name, value in results.items() if name.endswith("_loss")}
     losses = {name: value for name, value in losses.items() if name != "train_loss"}
     row = Row(opened.num_parameters(), count_without_embeddings(opened), cost, rate, losses)
+    row.curve = curve_of(records["log_history"])
     asked = asking(arguments, model)
     if asked.is_done:
         (answers,) = read(asked.folder / "out")["results"]
@@ -204,6 +194,21 @@ def read_row(arguments: argparse.Namespace, family: str) -> Row | None:
         steps = [fine_tuning(arguments, model, task, seed) for seed in range(arguments.seeds)]
         row.scores[task] = [score_of(task, read(step.folder / "out" / step.result)) for step in steps if step.is_done]
     return row
+
+
+def curve_of(records: list[dict]) -> list[tuple[int, float, float]]:
+    """Tokens read, hours of training and held-out loss at each evaluation.
+
+    The hours are those of the updates by their logged speeds: evaluations, saving and other processes do not count.
+    """
+    points, hours, before = [], 0.0, 0
+    for record in records:
+        tokens = record.get("num_input_tokens_seen", before)
+        if "tokens_per_second" in record:
+            hours, before = hours + (tokens - before) / record["tokens_per_second"] / 3600, tokens
+        elif "eval_loss" in record:
+            points.append((tokens, round(hours, 4), round(record["eval_loss"], 4)))
+    return points
 
 
 def score_of(task: str, results: dict) -> float:
@@ -219,66 +224,6 @@ def count_without_embeddings(model: nn.Module) -> int:
     return sum(weight.numel() for weight in model.parameters() if id(weight) not in embedded)
 
 
-def tables(rows: dict[str, Row]) -> str:
-    """Markdown: costs, fine-tuned scores as mean and range over the seeds, and answers without fine-tuning."""
-    costs = [
-        [
-            family,
-            f"{row.parameters / 1e6:.2f}",
-            f"{row.without_embeddings / 1e6:.2f}",
-            f"{row.learning_rate:g}",
-            f"{row.cost['tokens'] / 1e6:.1f}",
-            f"{row.cost['processor_seconds'] / 3600:.2f}",
-            f"{row.cost['tokens_per_second']:.0f}",
-            f"{row.cost['peak_bytes'] / 2**30:.2f}",
-            ", ".join(f"{name} {value:.3f}" for name, value in row.loss.items()),
-        ]
-        for family, row in rows.items()
-    ]
-    scores = [[family, *(spread(row.scores.get(task, [])) for task in TASKS)] for family, row in rows.items()]
-    asked = {family: row for family, row in rows.items() if row.zero_shot}
-    answers = [
-        [family, row.method, *(percent(row.zero_shot[task]["accuracy"]) for task in ZERO_SHOT_TASKS)]
-        for family, row in asked.items()
-    ]
-    prefix = "accuracy_"
-    phenomena = sorted({name for row in asked.values() for name in row.zero_shot["blimp"] if name.startswith(prefix)})
-    by_phenomenon = [
-        [name.removeprefix(prefix), *(percent(row.zero_shot["blimp"][name]) for row in asked.values())]
-        for name in phenomena
-    ]
-    measured = ["M parameters", "M without embeddings", "learning rate", "M tokens read", "processor hours"]
-    return "\n".join(
-        [
-            "## Cost\n",
-            table(["family", *measured, "tokens per second", "peak GiB", "held-out losses"], costs),
-            "\n## Fine-tuned\n",
-            table(["family", *TASKS], scores),
-            "\n## Without fine-tuning\n",
-            table(["family", "method", *ZERO_SHOT_TASKS], answers),
-            "\n## BLiMP by phenomenon\n",
-            table(["phenomenon", *asked], by_phenomenon),
-        ]
-    )
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def spread(scores: list[float]) -> str:
-    """Mean and range over the seeds, in percent."""
-    if not scores:
-        return "–"
-    ends = f" [{percent(min(scores))}–{percent(max(scores))}]" if len(scores) > 1 else ""
-    return percent(statistics.fmean(scores)) + ends
-
-
-def percent(share: float) -> str:
-    return f"{100 * share:.1f}"
-
-
 # ---- The script
 
 
@@ -291,9 +236,10 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--tokens", type=float, default=15e6, help="tokens of text of the long run")
     parser.add_argument("--sweep_tokens", type=float, default=1.5e6, help="tokens of text of each run of the sweep")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of fine-tuning")
+    parser.add_argument("--zero_shot_rows", type=int, help="of each task without fine-tuning; default: all")
     parser.add_argument("--list", action="store_true", help="print the steps that are left, and run nothing")
-    parser.add_argument("--page", action="store_true", help="print the tables so far, and run nothing")
-    parser.add_argument("--save", action="store_true", help="also write the tables' figures as a dated file")
+    parser.add_argument("--page", action="store_true", help="print the page so far, and run nothing")
+    parser.add_argument("--save", action="store_true", help="write the page, its curves and its figures, all dated")
     return parser.parse_args(words)
 
 
@@ -313,9 +259,12 @@ def main(words: list[str] | None = None) -> None:
                 run(left[0])
     found = {family: read_row(arguments, family) for family in arguments.families}
     rows = {family: row for family, row in found.items() if row is not None}
-    print(tables(rows))
+    text = page(rows, TASKS, sys.argv[1:] if words is None else words)
+    print(text)
     if arguments.save:
-        save_result("families", machine(), {family: vars(row) for family, row in rows.items()})
+        path = save_result("families", machine(), {family: vars(row) for family, row in rows.items()})
+        draw(rows).savefig(path.with_suffix(".png"))
+        path.with_suffix(".md").write_text(f"{text}\n\n![Learning curves]({path.stem}.png)\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
