@@ -66,7 +66,7 @@ from tokenization.tasks import TRAINER_PADDING, predictions_from_logits
 from tokenization.traversal import TRAVERSALS
 
 from .. import GPT1Config, GPT1LSTMConfig, GPT1Trainer, GPT1TrainingArguments, TaskTrainer, prepare_finetuning
-from ..hub.other_families import HEADS, is_regression
+from ..hub.model_kinds import HEADS, is_regression
 from ..storage.writing import atomic_file
 from ..training.launch import check_launch, end_processes
 from ..training.preparation import open_task_config

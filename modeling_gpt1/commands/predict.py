@@ -40,7 +40,7 @@ from tokenization.files import read_file
 from tokenization.own_files import check_columns, check_file
 
 from .. import GPT1Config, GPT1LSTMConfig
-from ..hub.other_families import is_regression
+from ..hub.model_kinds import is_regression
 from ..inference.devices import check_device, default_device
 from ..inference.task_scores import TaskScores
 from ..storage.writing import atomic_file

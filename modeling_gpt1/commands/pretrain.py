@@ -51,7 +51,7 @@ from transformers.hf_argparser import HfArg
 from tokenization import GPT1Tokenizer, count_blocks, load_blocks, open_tokenizer, training_texts
 
 from .. import GPT1PretrainingArguments, GPT1PretrainingTrainer, SampleCallback
-from ..hub.card import NUM_EVALUATED
+from ..hub.run_facts import NUM_EVALUATED
 from ..storage.writing import publish_files
 from ..training.checkpoint import INCOMPLETE_DIR
 from ..training.families import FAMILIES, Family, family_of

@@ -4,18 +4,14 @@ Metadata as in https://huggingface.co/docs/hub/model-cards.
 """
 
 import json
-import platform
-import re
 import tempfile
-from collections.abc import Mapping
-from importlib import metadata, resources
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import EvalResult, ModelCard, ModelCardData, hf_hub_download, model_info
+from huggingface_hub import ModelCard, ModelCardData, hf_hub_download
 from huggingface_hub.errors import (
     HFValidationError,
-    HTTPError,
     LocalEntryNotFoundError,
     RemoteEntryNotFoundError,
     RepositoryNotFoundError,
@@ -23,31 +19,11 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import validate_repo_id
 
-from ..storage.writing import write_atomically
-from .other_families import HEADS, is_of_gpt1, is_regression, sequences_of
+from .model_kinds import is_of_gpt1, is_regression, is_task_model
+from .run_facts import CardArguments, Run, as_list, cell, write_card
 
 TEMPLATE_NAME = "hub_card.md"
-PACKAGE = "gpt1-hf"
-HYPER_PARAMETERS = (
-    "learning_rate",
-    "lr_scheduler_type",
-    "warmup_steps",
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "weight_decay",
-    "max_grad_norm",
-    "adam_beta1",
-    "adam_beta2",
-    "adam_epsilon",
-    "optim",
-    "seed",
-)
-MOST_CLASSES, MOST_RECORDS = 20, 20
-TIMINGS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
-# Names of `evaluate` where ours are shorter.
-# Of an evaluation's record in the log: how many blocks were evaluated, if not every evaluation takes all. No metric.
-NUM_EVALUATED = "eval_blocks"
-METRIC_TYPES = {"pearson": "pearsonr"}
+MOST_CLASSES = 20
 # The beginning of the card that transformers writes where there is none.
 EMPTY_CARD = "This is the model card of a 🤗 transformers model that has been pushed on the Hub"
 
@@ -109,68 +85,36 @@ def read_template() -> str:
 
 def write_model_card(trainer, **card_data: Any) -> Path:
     """Renders the template with the run's facts to `README.md` in the trainer's output folder; returns its path."""
-    path = Path(trainer.args.output_dir) / "README.md"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, str(run_card(trainer, **card_data)))
-    return path
+    return write_card(trainer, run_card(trainer, **card_data))
 
 
-def run_card(
-    trainer,
-    language: str | list[str] | None = "en",
-    license: str | None = None,
-    tags: str | list[str] | None = None,
-    model_name: str | None = None,
-    finetuned_from: str | None = None,
-    tasks: str | list[str] | None = None,
-    dataset_tags: str | list[str] | None = None,
-    dataset: str | list[str] | None = None,
-    dataset_args: str | list[str] | None = None,
-    dataset_split: str | None = None,
-) -> ModelCard:
+def run_card(trainer, **arguments: Any) -> ModelCard:
     """The card of a run: facts of the model, of the data, of the training, and a `model-index` of the last evaluation.
 
     Args:
         trainer ([`transformers.Trainer`]): after training, if there was one.
-        dataset_split (`str`, *optional*): name of the evaluated split, if there is only one.
-        others: as in [`transformers.Trainer.create_model_card`].
+        arguments: fields of [`CardArguments`].
     """
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    model = without_adapter(model)
-    repo_id = getattr(trainer, "hub_model_id", None) or trainer.args.hub_model_id
-    name = model_name or repo_id or Path(trainer.args.output_dir).resolve().name
-    results = last_evaluation(trainer.state.log_history, _split_names(trainer.eval_dataset), dataset_split)
-    base_model = finetuned_from or base_model_of(model)
-    names, hub_names = _as_list(dataset) or _as_list(dataset_tags), _as_list(dataset_tags)
+    run = Run(trainer, CardArguments(**arguments))
+    model = run.model
+    base_model = run.arguments.finetuned_from or base_model_of(model)
     facts = {
-        "data": data_of(trainer, model, names, hub_names, _as_list(dataset_args)),
-        "results": results,
-        "has_splits": any(result["split"] for result in results),
-        "hyper_parameters": hyper_parameters_of(trainer, model),
+        **run.facts(),
+        "has_splits": any(result["split"] for result in run.results),
         "objective": objective_of(model),
-        "history": history_table(trainer.state.log_history),
-        "versions": ", ".join(f"{package} {version}" for package, version in versions().items()),
     }
     if not is_of_gpt1(model):
         facts |= sequences_of(trainer.data_collator)
-    pipeline_tag = _as_list(tasks)[0] if tasks else pipeline_tag_of(model)
-    data = {
-        "language": language,
-        "license": license or license_of(base_model),
-        "base_model": base_model,
-        "datasets": hub_names or None,
-        "metrics": metric_types(results) or None,
-        "pipeline_tag": pipeline_tag,
-        "eval_results": evaluation_results(results, pipeline_tag, names, hub_names, _as_list(dataset_args)) or None,
-    }
-    tags = [*_as_list(tags), *(_as_list(getattr(model, "model_tags", None)))]
-    return _render(model, name, repo_id or name, tags, data, facts)
+    data = run.metadata(pipeline_tag_of(model), base_model)
+    tags = [*as_list(run.arguments.tags), *as_list(getattr(model, "model_tags", None))]
+    return _render(model, run.name, run.repo_id, tags, data, facts)
 
 
 def model_card(model, repo_id: str, tags: str | list[str] | None = None) -> ModelCard:
     """The card of a model alone: what it is and how it is used, without the run that trained it."""
-    data = {"language": "en", "base_model": base_model_of(model), "pipeline_tag": pipeline_tag_of(model)}
-    return _render(model, repo_id, repo_id, _as_list(tags), data, {"data": {}, "results": []})
+    data = {"language": "en", "library_name": "transformers"}
+    data |= {"base_model": base_model_of(model), "pipeline_tag": pipeline_tag_of(model)}
+    return _render(model, repo_id, repo_id, as_list(tags), data, {"data": {}, "results": []})
 
 
 def card_for_push(
@@ -187,10 +131,10 @@ def card_for_push(
     if text is None:
         return model_card(model, repo_id, tags)
     card = ModelCard(text)
-    known = _as_list(card.data.get("tags"))
+    known = as_list(card.data.get("tags"))
     if EMPTY_CARD in card.text:
-        return model_card(model, repo_id, [*known, *_as_list(tags)])
-    card.data.tags = list(dict.fromkeys([*known, *_as_list(tags)])) or None
+        return model_card(model, repo_id, [*known, *as_list(tags)])
+    card.data.tags = list(dict.fromkeys([*known, *as_list(tags)])) or None
     return card
 
 
@@ -214,8 +158,7 @@ def download_card(repo_id: str, token: bool | str | None, revision: str | None =
 def _render(model, name: str, repo_id: str, tags: list[str], data: dict, facts: dict) -> ModelCard:
     pipeline_tag = pipeline_tag_of(model)
     tags = list(dict.fromkeys(["gpt1" if is_of_gpt1(model) else model.config.model_type, *tags]))
-    index_name = name if data.get("eval_results") else None  # names the entry of the model-index
-    data = ModelCardData(**data, library_name="transformers", model_name=index_name, tags=tags)
+    data = ModelCardData(**data, tags=tags)
     facts = {
         "model_name": name,
         "class_name": type(model).__name__,
@@ -233,22 +176,11 @@ def _render(model, name: str, repo_id: str, tags: list[str], data: dict, facts: 
         "usage_without_package": usage_of(model, repo_id, trust=", trust_remote_code=True"),
         **facts,
     }
-    facts |= {key: _cells(facts[key]) for key in ("data", "results", "hyper_parameters") if key in facts}
     template = "---\n{{ card_data }}\n---\n\n" + read_template()
     return ModelCard.from_template(data, template_str=template, **facts)
 
 
 # ---- Facts of the model
-
-
-def without_adapter(model):
-    """The model inside a PEFT adapter, or the model itself."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
-def is_task_model(model) -> bool:
-    """Whether the model has a task head."""
-    return hasattr(model, "task_head") or type(model).__name__.endswith(HEADS)
 
 
 def pipeline_tag_of(model) -> str:
@@ -274,7 +206,7 @@ def classes_of(model) -> str | None:
     config = model.config
     if not is_task_model(model) or is_regression(config) or config.traversal == "multiple_choice":
         return None
-    names = [_cell(config.id2label[index]) for index in range(min(config.num_labels, MOST_CLASSES))]
+    names = [cell(config.id2label[index]) for index in range(min(config.num_labels, MOST_CLASSES))]
     more = config.num_labels - len(names)
     return ", ".join(names) + (f" and {more} more" if more else "")
 
@@ -289,17 +221,6 @@ def base_model_of(model) -> str | None:
     except HFValidationError:  # a folder that is gone
         return None
     return name if name.count("/") <= 1 else None
-
-
-def license_of(base_model: str | None) -> str | None:
-    """The licence of a model on the hub; `None` where the hub does not say, or cannot be reached."""
-    if base_model is None:
-        return None
-    try:
-        tags = model_info(base_model, timeout=10).tags or []
-    except (HTTPError, OSError, HFValidationError):
-        return None
-    return next((tag.removeprefix("license:") for tag in tags if tag.startswith("license:")), None)
 
 
 def usage_of(model, repo_id: str, trust: str = "") -> str:
@@ -321,176 +242,8 @@ def objective_of(model) -> str:
     return "Minimised: L2, the task's loss, without the auxiliary language-modelling loss (λ = 0)."
 
 
-# ---- Facts of the run
-
-
-def data_of(trainer, model, names: list[str], hub_names: list[str], configurations: list[str]) -> dict[str, str]:
-    """The data for training and evaluation, by rows of the card's first table."""
-    facts = {}
-    if names:
-        links = [f"https://huggingface.co/datasets/{hub_name}" for hub_name in hub_names]
-        named = [f"[{name}]({link})" for name, link in zip(names, links, strict=False)]
-        facts["data"] = ", ".join([*named, *names[len(named) :]])
-        facts["data"] += f" ({', '.join(configurations)})" if configurations else ""
-    rows = {"training": trainer.train_dataset, **_named_datasets(trainer.eval_dataset)}
-    counts = [f"{len(dataset):,} for {use}" for use, dataset in rows.items() if hasattr(dataset, "__len__")]
-    if counts:
-        facts["examples" if is_task_model(model) else "blocks"] = ", ".join(counts)
-    if trainer.state.num_input_tokens_seen:
-        facts["tokens seen in training"] = f"{trainer.state.num_input_tokens_seen:,}"
-    return facts
-
-
-def hyper_parameters_of(trainer, model) -> dict[str, Any]:
-    """The run's settings: those of the paper's table, and how long it ran."""
-    args, state = trainer.args, trainer.state
-    values = {name: _plain(getattr(args, name)) for name in HYPER_PARAMETERS}
-    if is_task_model(model):
-        values["lm_coef (λ)"] = model.config.lm_coef if hasattr(model, "lm_head") else 0
-    return {
-        **values,
-        "mixed_precision": trainer.accelerator.mixed_precision,
-        "processes": args.world_size,
-        "batch size per update": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
-        "updates": state.global_step,
-        "epochs": round(state.epoch or 0, 2),
-    }
-
-
-def last_evaluation(
-    log_history: list[dict[str, Any]], split_names: list[str] = (), split: str | None = None
-) -> list[dict[str, Any]]:
-    """Metrics of the last evaluated step, on all its data sets, without prefix and timings.
-
-    Args:
-        log_history (`list[dict]`): of the trainer's state.
-        split_names (`list[str]`): names of the data sets, with which their metrics' names begin.
-        split (`str`, *optional*): name of the data set if there is only one.
-
-    Returns:
-        `list[dict]`: `name`, `value` and `split` of each.
-    """
-    records = [record for record in log_history if any(key.startswith("eval_") for key in record)]
-    metrics: dict[str, float] = {}
-    for record in records:
-        if record.get("step") == records[-1].get("step"):
-            metrics |= metrics_of(record)
-    results = []
-    metrics.pop(NUM_EVALUATED, None)
-    for key, value in metrics.items():
-        name = key.removeprefix("eval_")
-        of_split = next((known for known in split_names if name.startswith(f"{known}_")), None)
-        name = name.removeprefix(f"{of_split}_")
-        results.append({"name": name, "value": value, "split": of_split or split})
-    return results
-
-
-def metrics_of(record: dict[str, Any]) -> dict[str, float]:
-    """The metrics of an evaluation in a record of the log, without its timings."""
-    numbers = {key: value for key, value in record.items() if isinstance(value, (int, float))}
-    return {key: value for key, value in numbers.items() if key.startswith("eval_") and not key.endswith(TIMINGS)}
-
-
-def metric_types(results: list[dict[str, Any]]) -> list[str]:
-    """The hub's names of the metrics, without losses."""
-    names = [METRIC_TYPES.get(result["name"], result["name"]) for result in results]
-    return list(dict.fromkeys(name for name in names if not name.endswith("loss")))
-
-
-def evaluation_results(
-    results: list[dict[str, Any]],
-    task_type: str,
-    names: list[str],
-    hub_names: list[str],
-    configurations: list[str],
-) -> list[EvalResult]:
-    """The metrics as entries of the card's `model-index`; none without the name of a data set."""
-    if not names:
-        return []
-    return [
-        EvalResult(
-            task_type=task_type,
-            dataset_type=(hub_names or [re.sub(r"[^\w.-]+", "-", names[0]).strip("-")])[0],
-            dataset_name=names[0],
-            dataset_config=(configurations or [None])[0],
-            dataset_split=result["split"],
-            metric_type=METRIC_TYPES.get(result["name"], result["name"]),
-            metric_name=result["name"],
-            metric_value=round(result["value"], 4),
-        )
-        for result in results
-        if metric_types([result])
-    ]
-
-
-def history_table(log_history: list[dict[str, Any]]) -> list[list[str]]:
-    """Losses and metrics over the run: a row of names, then one per evaluated step (or the last logged one)."""
-    steps: dict[int, dict[str, Any]] = {}
-    training: dict[str, Any] = {}
-    for record in log_history:
-        losses = {key: value for key, value in record.items() if key in ("loss", "task_loss", "lm_loss", "perplexity")}
-        metrics = metrics_of(record)
-        training = losses or training
-        if metrics:
-            row = {"epoch": record.get("epoch"), **training, **steps.get(record["step"], {}), **metrics}
-            steps[record["step"]] = row
-    if not steps:
-        logged = [record for record in log_history if "loss" in record][-1:]
-        steps = {record["step"]: {"epoch": record.get("epoch"), **training} for record in logged}
-    steps = _thinned(steps)
-    columns = list(dict.fromkeys(key for row in steps.values() for key in row))
-    if not columns:
-        return []
-    rows = [[str(step), *(_number(row.get(key)) for key in columns)] for step, row in steps.items()]
-    return [["step", *columns], *rows]
-
-
-def versions() -> dict[str, str]:
-    """Versions of what the run used."""
-    packages = {}
-    for name in (PACKAGE, "transformers", "torch", "tokenizers", "datasets"):
-        try:
-            packages[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:  # a checkout that was not installed
-            continue
-    return {**packages, "Python": platform.python_version()}
-
-
-def _split_names(eval_dataset: Any) -> list[str]:
-    """Names of the data sets, longest first, so that a name is found before one that it begins with."""
-    return sorted(eval_dataset, key=len, reverse=True) if isinstance(eval_dataset, Mapping) else []
-
-
-def _named_datasets(eval_dataset: Any) -> dict[str, Any]:
-    return dict(eval_dataset) if isinstance(eval_dataset, Mapping) else {"evaluation": eval_dataset}
-
-
-def _thinned(steps: dict[int, dict]) -> dict[int, dict]:
-    """At most `MOST_RECORDS` steps, evenly spaced, including the last one."""
-    kept = list(steps)
-    if len(kept) > MOST_RECORDS:
-        kept = [kept[-1 - index * len(kept) // MOST_RECORDS] for index in reversed(range(MOST_RECORDS))]
-    return {step: steps[step] for step in kept}
-
-
-def _number(value: Any) -> str:
-    return "" if value is None else f"{value:.4f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
-
-
-def _cells(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _cells(item) for key, item in value.items()}
-    return [_cells(item) for item in value] if isinstance(value, list) else _cell(value)
-
-
-def _cell(value: Any) -> Any:
-    """Text that cannot break out of a table's cell."""
-    return re.sub(r"\s+", " ", value).replace("|", "\\|") if isinstance(value, str) else value
-
-
-def _as_list(value: str | list[str] | None) -> list[str]:
-    return [] if value is None else [value] if isinstance(value, str) else list(value)
-
-
-def _plain(value: Any) -> Any:
-    return json.loads(json.dumps(value, default=str)) if not hasattr(value, "value") else value.value
+def sequences_of(data_collator) -> dict[str, Any]:
+    """The form of another family's examples and their length, by the card's names; nothing of a collator not ours."""
+    if not hasattr(data_collator, "describe"):
+        return {}
+    return {"traversal": data_collator.describe(), "longest": data_collator.max_length}

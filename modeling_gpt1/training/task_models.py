@@ -19,7 +19,7 @@ from tokenization.control_tokens import keep_text_as_text
 
 from ..configuration_gpt1 import GPT1Config
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
-from ..hub.other_families import HEADS, is_regression
+from ..hub.model_kinds import HEADS, is_regression
 from .checks import check_labels, check_length
 
 logger = logging.get_logger(__name__)

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, TrainingArguments
 
-from ..hub.card import without_adapter
-from ..hub.other_families import is_regression
+from ..hub.model_kinds import is_regression, without_adapter
 from ..inference.task_scores import TaskScores
 from ..loss_gpt1 import count_items, labels_are_counted, task_losses
 from .task_models import check_collator_of_family, check_has_head, check_lm_coef, match_vocabulary

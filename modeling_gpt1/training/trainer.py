@@ -18,8 +18,8 @@ from transformers.utils import logging
 
 from tokenization.control_tokens import check_vocabulary
 
-from ..hub.card import without_adapter, write_model_card
-from ..hub.other_families import HEADS
+from ..hub.card import write_model_card
+from ..hub.model_kinds import HEADS, without_adapter
 from ..hub.push import explained, push_run
 from .arguments import check_arguments
 from .callbacks import PlateauCallback

@@ -8,19 +8,14 @@ from hub.stand_in import faults_of_card
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from modeling_gpt1 import GPT1ForCausalLM, GPT1LSTMDoubleHeadsModel, GPT1Model
-from modeling_gpt1.hub import card
-from modeling_gpt1.hub.card import (
-    base_model_of,
-    classes_of,
+from modeling_gpt1.hub import card, run_facts
+from modeling_gpt1.hub.card import base_model_of, classes_of, model_card, objective_of, read_template, run_card
+from modeling_gpt1.hub.run_facts import (
     evaluation_results,
     history_table,
     last_evaluation,
     license_of,
     metric_types,
-    model_card,
-    objective_of,
-    read_template,
-    run_card,
     versions,
 )
 
@@ -454,7 +449,7 @@ def test_no_licence_is_made_up_where_the_hub_is_out_of_reach(monkeypatch):
     def refuse(*_, **__):
         raise ConnectionError("out of reach")
 
-    monkeypatch.setattr(card, "model_info", refuse)
+    monkeypatch.setattr(run_facts, "model_info", refuse)
     assert license_of("me/base") is None and license_of(None) is None
 
 
