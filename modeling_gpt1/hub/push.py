@@ -142,6 +142,19 @@ def upload_result(folder: str, repo_id: str, revision: str | None = None, **comm
         )
 
 
+def check_right_to_write(repo_id: str, token: str | None) -> None:
+    """Asks the hub before the work is done: it lets everybody "make" a repository that exists.
+
+    Raises:
+        HfHubHTTPError: the token may not write to it.
+    """
+    try:
+        hf_api().auth_check(repo_id, token=token, write=True)
+    except HfHubHTTPError as error:
+        if error.response.status_code in (401, 403):  # another hub may lack this question
+            raise
+
+
 @contextmanager
 def explained(repo_id: str, folder: str, revision: str | None = None, is_trained: bool = True) -> Iterator[None]:
     """Turns whatever stops an upload into a [`PushError`] that says where the result lies and how to go on.

@@ -7,7 +7,8 @@ import math
 from dataclasses import dataclass, field
 
 import torch
-from transformers import TrainingArguments
+from transformers import TrainingArguments, get_scheduler
+from transformers.training_args import OptimizerNames
 
 from ..inference.devices import default_device
 from ..versions_gpt1 import without_cpu_index
@@ -38,7 +39,12 @@ class _SharedArguments(TrainingArguments):
 
     def __post_init__(self):
         meet_on_the_cpu(self)
-        super().__post_init__()
+        try:
+            super().__post_init__()
+        except TypeError as error:  # of the class that transformers makes of this dict
+            if not isinstance(self.accelerator_config, dict):
+                raise
+            raise ValueError(f"`accelerator_config` is {self.accelerator_config}: {_without_name(error)}.") from None
         batches = ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
         for name in ("learning_rate", *batches):
             value, least = getattr(self, name), 0 if name == "learning_rate" else 1
@@ -58,11 +64,24 @@ class _SharedArguments(TrainingArguments):
             raise ValueError(
                 f"`optim_args` is {self.optim_args!r}, but must be name=value pairs with commas between them."
             )
+        if self.optim_args and self.optim in (OptimizerNames.ADAMW_TORCH, OptimizerNames.ADAMW_TORCH_FUSED):
+            raise ValueError(
+                f"`optim_args` is {self.optim_args!r}, but {self.optim.value} reads none of them. Set `adam_beta1`, "
+                "`adam_beta2`, `adam_epsilon` and `weight_decay`, or another `optim`."
+            )
         if not isinstance(self.lr_scheduler_kwargs or {}, dict):
             raise ValueError(
                 f"`lr_scheduler_kwargs` is {self.lr_scheduler_kwargs!r}, but must be an object, such as "
                 '{"num_cycles": 2}.'
             )
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+        try:
+            get_scheduler(self.lr_scheduler_type, optimizer, 1, 2, dict(self.lr_scheduler_kwargs or {}))
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"`lr_scheduler_kwargs` is {self.lr_scheduler_kwargs}, which `lr_scheduler_type` "
+                f"{self.lr_scheduler_type.value!r} does not accept: {_without_name(error)}."
+            ) from None
 
     @property
     def device(self) -> torch.device:
@@ -134,6 +153,11 @@ class GPT1PretrainingArguments(_SharedArguments):
     include_num_input_tokens_seen: str = field(
         default="non_padding", metadata={"help": "Count the tokens seen; throughput is logged from it."}
     )
+
+
+def _without_name(error: Exception) -> str:
+    """The message without the name of the function, and without its full stop."""
+    return str(error).rpartition("() ")[2].rstrip(".")
 
 
 def check_arguments(args: TrainingArguments) -> None:

@@ -20,7 +20,7 @@ from tokenization.control_tokens import check_vocabulary
 
 from ..hub.card import write_model_card
 from ..hub.model_kinds import HEADS, without_adapter
-from ..hub.push import explained, push_run
+from ..hub.push import check_right_to_write, explained, push_run
 from .arguments import check_arguments
 from .callbacks import PlateauCallback
 from .checks import check_collator
@@ -139,11 +139,13 @@ class _GPT1BaseTrainer(ResumableTrainer):
     # ---- Hub
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None, is_trained: bool = False) -> None:
-        """As in transformers. With `push_to_hub` this runs before training, so a missing token is noticed early."""
+        """As in transformers. With `push_to_hub` this runs before training, so a missing right is noticed early."""
         given = {"token": token, "private": private}
         name = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
         with explained(name, self.args.output_dir, self.args.hub_revision, is_trained):
             super().init_hf_repo(**{key: value for key, value in given.items() if value is not None})
+            if not is_trained and self.is_world_process_zero():
+                check_right_to_write(self.hub_model_id, token or self.args.hub_token)
 
     def create_model_card(self, **card_data: Any) -> None:
         """Writes `README.md` into `args.output_dir` from the `hub_card.md` template and the facts of this run.

@@ -172,6 +172,25 @@ WRONG = {
         ["finetune", *FILES[:-1], "text=text", *START, "--lr_scheduler_kwargs", "2"],
         " finetune: `lr_scheduler_kwargs` is '2', but must be an object, such as {{\"num_cycles\": 2}}.",
     ),
+    "an argument that the optimizer does not read": (
+        ["finetune", *FILES[:-1], "text=text", *START, "--optim", "adamw_torch", "--optim_args", "foo=1"],
+        " finetune: `optim_args` is 'foo=1', but adamw_torch reads none of them. Set `adam_beta1`, `adam_beta2`, "
+        "`adam_epsilon` and `weight_decay`, or another `optim`.",
+    ),
+    "an argument that the schedule does not know": (
+        ["finetune", *FILES[:-1], "text=text", *START, "--lr_scheduler_kwargs", '{{"foo": 1}}'],
+        " finetune: `lr_scheduler_kwargs` is {{'foo': 1}}, which `lr_scheduler_type` 'linear' does not accept: got an "
+        "unexpected keyword argument 'foo'.",
+    ),
+    "an argument that the schedule lacks": (
+        ["finetune", *FILES[:-1], "text=text", *START, "--lr_scheduler_type", "cosine_with_min_lr"],
+        " finetune: `lr_scheduler_kwargs` is None, which `lr_scheduler_type` 'cosine_with_min_lr' does not accept: "
+        "One of min_lr or min_lr_rate should be set through the `lr_scheduler_kwargs`.",
+    ),
+    "an argument that accelerate does not know": (
+        ["finetune", *FILES[:-1], "text=text", *START, "--accelerator_config", '{{"foo": 1}}'],
+        " finetune: `accelerator_config` is {{'foo': 1}}: got an unexpected keyword argument 'foo'.",
+    ),
     "no text": (
         ["pretrain", "--output_dir", "{folder}/out"],
         " pretrain: One source of text is needed, --train_files or --dataset_name, but neither was given.",

@@ -108,6 +108,11 @@ def fine_tune_with_a_token_that_may_not_write(folder: Path) -> None:
     fine_tune(folder, "forbidden", "--hub_token", "hf_read")
 
 
+def fine_tune_for_a_repository_of_others(folder: Path) -> None:
+    """The repository exists, so that making it succeeds without a right to write."""
+    fine_tune(folder, "of-others", "--hub_token", "hf_read", "--hub_model_id", "me/books")
+
+
 def pre_train(folder: Path) -> None:
     for name in ("train.txt", "validation.txt"):
         (folder / name).write_text(TEXT * 20, encoding="utf-8")
@@ -194,6 +199,7 @@ def message_of(push) -> str:
 CASES = (
     push_tokenizer_and_model,
     pre_train,
+    fine_tune_for_a_repository_of_others,
     fine_tune,
     fine_tune_another_family,
     open_from_the_hub,

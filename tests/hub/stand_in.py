@@ -43,7 +43,7 @@ class StandIn:
     commits: dict[str, list[Commit]] = field(default_factory=dict)
     """Repository, or `repository@branch`, to its commits, the oldest first."""
     faults: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """Repository to a step (create, resolve, preupload, lfs, commit) and the status it ends with; 0 is no answer."""
+    """Repository to a step (create, auth-check, resolve, preupload, lfs, commit) and its status; 0 is no answer."""
     requests: list[str] = field(default_factory=list)
     """Method and path of every request."""
     uploads: dict[str, bytes] = field(default_factory=dict)
@@ -265,6 +265,11 @@ class Handler(BaseHTTPRequestHandler):
         self.hub.commits[branch_key(repo_id, name)] = list(self._history(repo_id))
         self._send({})
 
+    def may_write(self, body: bytes, repo_id: str) -> None:
+        self._history(repo_id)
+        self._check_write(repo_id, "auth-check")
+        self._send({})
+
     def info(self, body: bytes, repo_id: str) -> None:
         commit = self._history(repo_id)[-1]
         siblings = [{"rfilename": name} for name in sorted(commit.files)]
@@ -300,6 +305,7 @@ ROUTES = (
     (r"PUT /lfs/(\w+)", "lfs_upload"),
     (rf"POST /api/models/{REPOSITORY}/commit/([^/]+)", "commit"),
     (rf"POST /api/models/{REPOSITORY}/branch/(.+)", "branch"),
+    (rf"GET /api/models/{REPOSITORY}/auth-check/write", "may_write"),
     (rf"GET /api/models/{REPOSITORY}/tree/.*", "tree"),
     (rf"GET /api/models/{REPOSITORY}(?:/revision/[^/]+)?", "info"),
     (rf"(?:GET|HEAD) /{REPOSITORY}/resolve/([^/]+)/(.+)", "resolve"),

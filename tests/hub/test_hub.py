@@ -118,6 +118,7 @@ def visit(package, tmp_path_factory):
         "open_from_the_hub": 0,
         "fine_tune_with_a_failing_upload": 2,
         "fine_tune_with_a_token_that_may_not_write": 2,
+        "fine_tune_for_a_repository_of_others": 2,
         "fail_to_push": 0,
         "fail_to_push_a_model": 0,
     }.items(),
@@ -327,3 +328,10 @@ def test_a_script_that_may_not_push_says_so_before_it_trains(visit):
         "with write access to me/forbidden and start again, or leave `push_to_hub` out and upload the result later."
     )
     assert "'loss'" not in output and not list((visit.folder / "forbidden").glob("*.safetensors"))
+    output = visit.output("fine_tune_for_a_repository_of_others")
+    assert output.splitlines()[-1] == (
+        "gpt1 finetune: me/books cannot be pushed to: 403 Forbidden: You don't have the rights to write to me/books. "
+        "Nothing is lost, because training has not started. Log in with `hf auth login` and a token with write access "
+        "to me/books and start again, or leave `push_to_hub` out and upload the result later."
+    )
+    assert "'loss'" not in output and not list((visit.folder / "of-others").glob("*.safetensors"))
