@@ -10,6 +10,7 @@ import os
 import sys
 from pathlib import Path
 
+import helpers_families
 import helpers_pretraining
 import helpers_training
 import torch
@@ -34,7 +35,13 @@ def make_finetuning(folder: str | os.PathLike, num_processes: int, **others):
     return helpers_training.make_trainer("multiple_choice", folder, *batch, max_steps=5, **ADAM, **others)
 
 
-MAKERS = {"pretraining": make_pretraining, "fine-tuning": make_finetuning}
+def make_other_family(folder: str | os.PathLike, num_processes: int, **others):
+    batch = (8, 1) if num_processes == 1 else (8 // num_processes // 2, 2)
+    return helpers_families.make_family_trainer("bert pair", folder, *batch, max_steps=5, **ADAM, **others)
+
+
+MAKERS = {"pretraining": make_pretraining, "fine-tuning": make_finetuning, "other family": make_other_family}
+BLOCKS = {"other family": "BertLayer"}  # in place of the block that fsdp2.yaml names
 
 
 def record_of(trainer, checkpoint: str | None = None) -> dict:
@@ -56,7 +63,9 @@ def take_processes_for_accelerators() -> None:
 def main(folder: str) -> None:
     show_where_it_hangs()
     take_processes_for_accelerators()
+    own_block = os.environ["FSDP_TRANSFORMER_CLS_TO_WRAP"]
     for name, make_trainer in MAKERS.items():
+        os.environ["FSDP_TRANSFORMER_CLS_TO_WRAP"] = BLOCKS.get(name, own_block)
         checkpoint = None
         for case in (name, f"{name}-resumed"):
             saving = {"save_strategy": "steps", "save_steps": SAVED_UPDATE}

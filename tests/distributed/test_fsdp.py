@@ -12,10 +12,15 @@ import torch
 from helpers_fsdp import MAKERS, record_of
 from helpers_launch import ACCELERATE, launch_well
 from safetensors.torch import load_file
+from transformers import BertForSequenceClassification
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM
 
-CLASSES = {"pretraining": GPT1ForCausalLM, "fine-tuning": GPT1DoubleHeadsModel}
+CLASSES = {
+    "pretraining": GPT1ForCausalLM,
+    "fine-tuning": GPT1DoubleHeadsModel,
+    "other family": BertForSequenceClassification,
+}
 
 
 @pytest.fixture(scope="module")
