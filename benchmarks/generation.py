@@ -8,8 +8,11 @@
 All models have the paper's size. Ours and the built-in read one openai-gpt checkpoint of random weights, and their
 greedy tokens must agree before anything is measured. The built-in has no key-value cache. Its batch of 8 would take a
 quarter of an hour, so it is measured in one round of 48 tokens, at which it is faster than at 192.
-Ours is measured in float32 as opened, in float32 with `order_weights_for_generation`, in bfloat16 and with
-`GPT1Int8Config`.
+Ours is measured in float32 and bfloat16 as opened, and with `GPT1Int8Config`.
+
+Prompt lookup (`prompt_lookup_num_tokens`, one text at a time) is measured on two texts, on which its tokens must be
+those of greedy search: one without repetitions, and one that repeats a single token. The latter comes from weights as
+they are initialised, and shows the most that lookup can gain.
 
 Each model runs in its own process. A round is one call of `generate` by each model while the others are idle, and the
 order changes from round to round. Tokens per second are the new tokens of all rows over the time of the whole call,
@@ -29,17 +32,22 @@ import transformers
 from harness import SMALL, comparison, in_turns, machine, print_comparisons, running_worker, save_result, write_peers
 from transformers import CompileConfig, GPT2LMHeadModel, OpenAIGPTLMHeadModel
 
-from modeling_gpt1 import GPT1ForCausalLM, GPT1Int8Config, order_weights_for_generation
+from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1Int8Config
+from modeling_gpt1.inference.quantization import GPT1Int8Linear
 
 OURS, PEER, GPT2 = "GPT1ForCausalLM", "OpenAIGPTLMHeadModel", "GPT2LMHeadModel"
-ORDERED, BF16, INT8, COMPILED = f"{OURS} ordered", f"{OURS} bfloat16", f"{OURS} int8", f"{OURS} compiled"
+BF16, INT8, COMPILED = f"{OURS} bfloat16", f"{OURS} int8", f"{OURS} compiled"
+REPEATING, LOOKUP = f"{OURS} float32, a text that repeats itself", ", prompt lookup"
+WITH_LOOKUP = {OURS: f"{OURS} float32{LOOKUP}", REPEATING: REPEATING + LOOKUP}
 BATCHES = (1, 8)
 PROMPT = 64
 PEER_BATCHED_TOKENS = 48
+LOOKUP_TOKENS = 10
 # Target ratios of the float32 model to the others, by batch size.
-TARGETS = {PEER: {1: 6.0, 8: 12.0}, GPT2: {1: 1.0, 8: 1.0}}
-# At batch size 1, a token may take 1.5 × the time of reading the weights.
-LEAST_FRACTION = {1: 1 / 1.5}
+TARGETS = {PEER: {1: 6.0, 8: 12.0}, GPT2: {1: 1.15, 8: 1.15}}
+LOOKUP_TARGET = 1.5  # on a text that repeats itself
+# At batch size 1, a token may take so many times as long as reading the weights.
+MOST_READINGS = {OURS: 1.5, INT8: 2.0}
 
 
 def open_model(name: str, folder: str) -> torch.nn.Module:
@@ -49,8 +57,7 @@ def open_model(name: str, folder: str) -> torch.nn.Module:
         return GPT2LMHeadModel.from_pretrained(folder, dtype=torch.float32)
     if name == INT8:
         return GPT1ForCausalLM.from_pretrained(folder, dtype=torch.float32, quantization_config=GPT1Int8Config())
-    model = GPT1ForCausalLM.from_pretrained(folder, dtype=torch.bfloat16 if name == BF16 else torch.float32)
-    return order_weights_for_generation(model) if name == ORDERED else model
+    return GPT1ForCausalLM.from_pretrained(folder, dtype=torch.bfloat16 if name == BF16 else torch.float32)
 
 
 class Worker:
@@ -63,6 +70,8 @@ class Worker:
         self.name, self.num_new = name, num_new
         self.model = open_model(name, folder)
         self.options = {"do_sample": False, "pad_token_id": 0, "eos_token_id": None}
+        if name.endswith(LOOKUP):
+            self.options["prompt_lookup_num_tokens"] = LOOKUP_TOKENS
         if name == COMPILED:
             compile_config = CompileConfig(mode="default")
             compile_config._compile_all_devices = True  # by default, generate compiles only on accelerators
@@ -95,12 +104,13 @@ class Worker:
 
     def weight_bytes(self) -> int:
         """Bytes of the weights that every token reads."""
-        decoder = self.model.transformer
         left_out = ["positions_embed.weight", "wpe.weight"]
         left_out += ["tokens_embed.weight"] if self.name == INT8 else []  # its head has 8-bit weights of its own
-        tensors = [*decoder.named_parameters(), *decoder.named_buffers()]
-        tensors += [*self.model.lm_head.named_buffers()] if self.name == INT8 else []
-        return sum(tensor.nbytes for name, tensor in tensors if name not in left_out)
+        parameters = self.model.transformer.named_parameters()
+        in_8_bits = [module for module in self.model.modules() if isinstance(module, GPT1Int8Linear)]
+        return sum(weight.nbytes for name, weight in parameters if name not in left_out) + sum(
+            layer.in_features * layer.out_features for layer in in_8_bits
+        )
 
     def bandwidth(self, rounds: int = 3) -> float:
         """Memory bandwidth in bytes per second."""
@@ -118,6 +128,12 @@ def check_agreement(ask: dict, num_new: int) -> None:
         raise RuntimeError(f"The models disagree: the greedy tokens are {ours} and {peer}. Nothing was measured.")
     if len(set(ours[0])) < num_new // 2:
         raise RuntimeError(f"The greedy tokens {ours} repeat themselves and show nothing. Nothing was measured.")
+    for name, with_lookup in WITH_LOOKUP.items():
+        greedy, looked_up = (ask[either]("generate", 1, num_new) for either in (name, with_lookup))
+        if greedy != looked_up:
+            raise RuntimeError(
+                f"With prompt lookup the tokens are {looked_up} instead of {greedy}. Nothing was measured."
+            )
 
 
 def measure(names: list[str], folders: dict, num_new: int, rounds: int, threads: int) -> dict[int, dict[str, list]]:
@@ -129,9 +145,10 @@ def measure(names: list[str], folders: dict, num_new: int, rounds: int, threads:
         }
         check_agreement(ask, num_new=12)
         for batch in BATCHES:
-            for name in names:
+            measured = [name for name in names if batch == 1 or name != REPEATING and not name.endswith(LOOKUP)]
+            for name in measured:
                 ask[name]("generate", batch, num_new if name == COMPILED else 2)  # warm-up
-            for name in in_turns(names, rounds):
+            for name in in_turns(measured, rounds):
                 if not (name == PEER and batch > 1 and figures[batch][name]):
                     figures[batch][name].append(ask[name]("measure", batch))
     return figures
@@ -150,27 +167,32 @@ def rows_of_batch(batch: int, figures: dict[str, list[dict]], num_new: int) -> l
         return comparison(work, measure, theirs, column(ours, measure)[: len(of_theirs)], of_theirs, target)
 
     rows = []
-    for ours in (OURS, ORDERED):
-        for theirs in (PEER, GPT2):
-            rows.append(row(ours, theirs, "tokens/s", TARGETS[theirs][batch]))
-            rows.append(row(ours, theirs, "tokens/CPU s"))
-    for ours in (ORDERED, BF16, INT8, COMPILED):
+    for theirs in (PEER, GPT2):
+        rows.append(row(OURS, theirs, "tokens/s", TARGETS[theirs][batch]))
+        rows.append(row(OURS, theirs, "tokens/CPU s"))
+    for ours in (BF16, INT8, COMPILED):
         if ours in figures:
             rows += [row(ours, OURS, measure) for measure in ("tokens/s", "tokens/CPU s")]
-    for ours in (OURS, ORDERED, BF16, INT8):
+    for greedy, with_lookup in WITH_LOOKUP.items():
+        if figures[with_lookup]:
+            rows.append(row(with_lookup, greedy, "tokens/s", LOOKUP_TARGET if greedy == REPEATING else None))
+    for ours in (OURS, BF16, INT8):
         read = column(ours, "ms to read the weights")
         work = row(ours, ours, "tokens/s")["work"]
-        target = None if ours in (BF16, INT8) else LEAST_FRACTION.get(batch)
+        target = 1 / MOST_READINGS[ours] if batch == 1 and ours in MOST_READINGS else None
         rows.append(comparison(work, "ms per token", "reading the weights", column(ours, "ms/token"), read, target))
     return rows
 
 
 def compare(rounds: int, threads: int, quick: bool, compiled: bool = False) -> list[dict]:
     """The rows of `make bench`. `quick` takes tiny models, whose ratios mean nothing."""
-    names = [OURS, ORDERED, BF16, INT8, *([COMPILED] if compiled else []), GPT2, PEER]
+    names = [OURS, BF16, INT8, *([COMPILED] if compiled else []), GPT2, PEER, REPEATING, *WITH_LOOKUP.values()]
     num_new = 16 if quick else 192
     with tempfile.TemporaryDirectory() as folder:
-        folders = write_peers(folder, SMALL if quick else {}, spread_positions, initializer_range=0.2)
+        sizes = SMALL if quick else {}
+        folders = write_peers(folder, sizes, spread_positions, initializer_range=0.2)
+        folders[REPEATING] = folders[REPEATING + LOOKUP] = f"{folder}/repeating"
+        GPT1ForCausalLM(GPT1Config(**sizes)).save_pretrained(folders[REPEATING])
         figures = measure(names, {name: folders.get(name, folders[PEER]) for name in names}, num_new, rounds, threads)
     for batch in BATCHES:
         bandwidths = [figure["GB/s"] for column in figures[batch].values() for figure in column]

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .inference.family_scoring import DenoisingLMScorer, MaskedLMScorer
     from .inference.generation import StopAtStrings, continue_prompts
     from .inference.heuristics import HEURISTICS, Heuristic, evaluate_zero_shot, get_heuristic
-    from .inference.quantization import GPT1Int8Config, order_weights_for_generation
+    from .inference.quantization import GPT1Int8Config
     from .inference.scoring import CausalLMScorer, ContinuationScore, ScoringRequest
     from .training.arguments import GPT1PretrainingArguments, GPT1TrainingArguments
     from .training.callbacks import SampleCallback
@@ -86,7 +86,7 @@ _ON_DEMAND = {
     ".inference.family_scoring": ("DenoisingLMScorer", "MaskedLMScorer"),
     ".inference.generation": ("StopAtStrings", "continue_prompts"),
     ".inference.heuristics": ("HEURISTICS", "Heuristic", "evaluate_zero_shot", "get_heuristic"),
-    ".inference.quantization": ("GPT1Int8Config", "order_weights_for_generation"),
+    ".inference.quantization": ("GPT1Int8Config",),
     ".inference.scoring": ("CausalLMScorer", "ContinuationScore", "ScoringRequest"),
     ".training.arguments": ("GPT1PretrainingArguments", "GPT1TrainingArguments"),
     ".training.callbacks": ("SampleCallback",),
@@ -150,6 +150,5 @@ __all__ = [
     "evaluate_zero_shot",
     "get_heuristic",
     "keep_first_layers",
-    "order_weights_for_generation",
     "prepare_finetuning",
 ]

@@ -129,15 +129,6 @@ def register_foreign_layouts() -> None:
         register_checkpoint_conversion_mapping(class_name, [*conversion, tied], overwrite=True)
 
 
-def contiguous_state_dict(state_dict: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The same tensors, contiguous in memory as safetensors needs them; tied tensors stay tied."""
-    made: dict[int, torch.Tensor] = {}
-    for tensor in state_dict.values():
-        if not tensor.is_contiguous() and tensor.data_ptr() not in made:
-            made[tensor.data_ptr()] = tensor.contiguous()
-    return {name: made.get(tensor.data_ptr(), tensor) for name, tensor in state_dict.items()}
-
-
 class FolderMixin:
     """Additions to transformers' methods for opening, saving and pushing models."""
 
@@ -174,8 +165,6 @@ class FolderMixin:
     def save_pretrained(self, *args, **kwargs):
         """As in transformers. The layout on disk is always this package's own, whatever layout was read."""
         kwargs["save_original_format"] = False
-        if any(not weight.is_contiguous() for weight in self.parameters()):  # see `order_weights_for_generation`
-            kwargs["state_dict"] = contiguous_state_dict(kwargs.get("state_dict") or self.state_dict())
         return super().save_pretrained(*args, **kwargs)
 
     def push_to_hub(self, repo_id: str, **kwargs):

@@ -31,6 +31,7 @@ from transformers.utils import logging
 from .batch_gpt1 import Examples, TaskInputs, every_label, next_label_targets
 from .checks_gpt1 import check_numbers, check_several_labels, checked_classes
 from .configuration_gpt1 import GPT1Config
+from .decoding_gpt1 import GPT1Linear
 from .unpadding_gpt1 import BatchPlan
 
 logger = logging.get_logger(__name__)
@@ -65,7 +66,7 @@ class GPT1TaskHead(nn.Module):
         return self.score(extracted.sum(1))
 
 
-class GPT1LMHead(nn.Linear):
+class GPT1LMHead(GPT1Linear):
     """Language-model head. With targets it returns the summed loss without storing the logits of all tokens.
 
     The loss is computed in `forward`, because FSDP, DeepSpeed ZeRO-3 and accelerate's offloading gather or move

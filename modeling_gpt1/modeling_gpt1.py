@@ -28,7 +28,7 @@ from collections.abc import Callable
 
 import torch
 from torch import nn
-from transformers import GenerationMixin, PreTrainedModel, initialization
+from transformers import PreTrainedModel, initialization
 from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -42,7 +42,6 @@ from transformers.utils.output_capturing import capture_outputs
 from .attention_gpt1 import (
     GPT1Dropout,
     causal_masks,
-    check_generated_length,
     check_length,
     default_position_ids,
     eager_attention_forward,
@@ -50,8 +49,9 @@ from .attention_gpt1 import (
     with_lengths,
 )
 from .batch_gpt1 import Examples, GPT1CausalLMOutput, GPT1DoubleHeadsModelOutput, TaskInputs, read_examples
-from .checks_gpt1 import check_position_ids, check_targets, check_tokens, padding_mask, warn_of_ended_prompts
+from .checks_gpt1 import check_position_ids, check_targets, check_tokens, padding_mask
 from .configuration_gpt1 import TRAVERSALS, GPT1Config, config_for_task
+from .decoding_gpt1 import GPT1GenerationMixin, GPT1Linear
 from .layouts_gpt1 import FolderMixin, register_foreign_layouts
 from .loss_gpt1 import ExtractTokenCheck, FineTuningLosses, GPT1LMHead, GPT1TaskHead, LMHeadMixin, task_loss
 from .plan_gpt1 import plan_to_follow
@@ -71,10 +71,10 @@ class GPT1Attention(nn.Module):
         self.scaling = self.head_dim**-0.5
         self.is_causal = True
         self.sliding_window = config.window_of_layer(layer_idx)
-        self.q_proj = nn.Linear(config.hidden_size, config.hidden_size)
-        self.k_proj = nn.Linear(config.hidden_size, config.hidden_size)
-        self.v_proj = nn.Linear(config.hidden_size, config.hidden_size)
-        self.o_proj = nn.Linear(config.hidden_size, config.hidden_size)
+        self.q_proj = GPT1Linear(config.hidden_size, config.hidden_size)
+        self.k_proj = GPT1Linear(config.hidden_size, config.hidden_size)
+        self.v_proj = GPT1Linear(config.hidden_size, config.hidden_size)
+        self.o_proj = GPT1Linear(config.hidden_size, config.hidden_size)
         self.o_proj.ends_in_residual = True
         self.resid_dropout = GPT1Dropout(config.resid_pdrop)
 
@@ -123,8 +123,8 @@ class GPT1MLP(nn.Module):
 
     def __init__(self, config: GPT1Config):
         super().__init__()
-        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size)
-        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size)
+        self.up_proj = GPT1Linear(config.hidden_size, config.intermediate_size)
+        self.down_proj = GPT1Linear(config.intermediate_size, config.hidden_size)
         self.down_proj.ends_in_residual = True
         self.act = ACT2FN[config.hidden_act]
         self.dropout = GPT1Dropout(config.resid_pdrop)
@@ -271,7 +271,7 @@ class GPT1Model(GPT1PreTrainedModel):
         )
 
 
-class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
+class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GPT1GenerationMixin):
     """GPT-1 with the language-model head of pre-training: equations 1 and 2 of the paper."""
 
     decoder_class = GPT1Model
@@ -281,11 +281,6 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
         self.transformer = self.decoder_class(config)
         self.lm_head = GPT1LMHead(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
-
-    def generate(self, inputs: torch.LongTensor | None = None, *args, **kwargs):
-        """As in transformers; warns once if a prompt ends in the extract token, after which nothing was trained."""
-        warn_of_ended_prompts(self.config, kwargs.get("input_ids") if inputs is None else inputs)
-        return super().generate(inputs, *args, **kwargs)
 
     @can_return_tuple
     def forward(
@@ -349,10 +344,6 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
-
-    def _validate_generated_length(self, generation_config, input_ids_length, has_default_max_length):
-        super()._validate_generated_length(generation_config, input_ids_length, has_default_max_length)
-        check_generated_length(self.config, generation_config.max_length, input_ids_length)
 
 
 class GPT1TaskModel(GPT1PreTrainedModel):

@@ -17,7 +17,7 @@ text. `--stop` ends a text before a string, before "\n", a newline, or before a 
 A continuation begins with the space that it needs behind its prompt: both put together are the text. `--same_word`
 goes on with the last word of a prompt instead of a new one, `--capitals` begins sentences with a capital letter.
 
-On a CPU, `--dtype int8` generates fastest; `--order_weights` speeds up float32 for one text at a time.
+On a CPU, `--dtype int8` generates fastest.
 """
 
 import json
@@ -46,7 +46,6 @@ from .. import (
     GPT1LSTMConfig,
     GPT1LSTMForCausalLM,
     continue_prompts,
-    order_weights_for_generation,
 )
 from ..inference.devices import check_device, default_device
 from ..inference.generation import join_to_prompt
@@ -77,18 +76,11 @@ class GenerationArguments:
     )
     capitals: bool = HfArg(default=False, help="Begin sentences with a capital letter.")
     dtype: Literal["float32", "bfloat16", "int8"] = HfArg(default="float32", help="Data type of the weights.")
-    order_weights: bool = HfArg(
-        default=False, help="Reorder float32 weights to generate one text at a time faster on a CPU."
-    )
     device: str | None = HfArg(default=None, help="Default: an accelerator, if there is one, else cpu.")
 
     def __post_init__(self):
         if self.prompts and self.prompt_file:
             raise ValueError("Both --prompts and --prompt_file were given, but only one can be used. Leave one out.")
-        if self.order_weights and self.dtype != "float32":
-            raise ValueError(
-                f"--order_weights is for float32 weights, but --dtype is {self.dtype}. Leave one of the two out."
-            )
         if self.temperature < 0:
             raise ValueError(f"--temperature is {self.temperature}, but must be at least 0.")
         self.stop = [string.replace(r"\n", "\n") for string in self.stop]
@@ -120,8 +112,6 @@ def open_model(args: GenerationArguments) -> tuple[PreTrainedModel, PreTrainedTo
     is_lstm = config_dict.get("model_type") == GPT1LSTMConfig.model_type
     model_class = GPT1LSTMForCausalLM if is_lstm else GPT1ForCausalLM
     model = model_class.from_pretrained(args.model, device_map=args.device, **options)
-    if args.order_weights:
-        order_weights_for_generation(model)
     return model, open_tokenizer(args.model)
 
 

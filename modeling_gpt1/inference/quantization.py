@@ -1,4 +1,4 @@
-"""Faster generation on CPUs: 8-bit weights, or float32 weights stored in the order that suits a single input row.
+"""Faster generation on CPUs by 8-bit weights.
 
 In small batches, a token takes as long as reading the weights. `GPT1Int8Config` quantises them while a model
 is opened, through transformers' quantizer interface; the scheme is the symmetric one of "LLM.int8(): 8-bit Matrix
@@ -7,6 +7,8 @@ weights and for each row of the input, products summed in 32-bit integers.
 
 Shapes: N rows of input, D input features, F output features.
 """
+
+import warnings
 
 import torch
 from torch import nn
@@ -17,6 +19,7 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 from .devices import default_device
 
 LARGEST = 127  # of symmetric 8-bit integers
+ZERO = 128  # of the unsigned integers that FBGEMM takes as input
 
 
 @register_quantization_config("gpt1_int8")
@@ -66,15 +69,22 @@ class GPT1Int8Linear(nn.Module):
         super().__init__()
         weight, scale = quantize_rows(linear.weight.detach())
         self.in_features, self.out_features = linear.in_features, linear.out_features
-        self.register_buffer("weight", weight)  # [F, D]
-        self.register_buffer("scale", scale[:, 0])  # [F]
+        self.packed = pack_for_fbgemm(weight, scale[:, 0]) if has_fbgemm() else None
+        self.register_buffer("weight", weight if self.packed is None else None)  # [F, D]
+        self.register_buffer("scale", scale[:, 0] if self.packed is None else None)  # [F]
         self.bias = None if linear.bias is None else nn.Parameter(linear.bias.detach(), requires_grad=False)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """`[…, F]` in the dtype of `hidden_states […, D]`."""
-        rows, scale = quantize_rows(hidden_states.reshape(-1, self.in_features))
-        product = torch._int_mm(rows, self.weight.t()) * scale  # [N, F]; exact except for the scale
-        product = product.mul_(self.scale) if self.bias is None else torch.addcmul(self.bias, product, self.scale)
+        rows = hidden_states.reshape(-1, self.in_features).float()
+        if self.packed is None:
+            rows, row_scale = quantize_rows(rows)
+            product = torch._int_mm(rows, self.weight.t()) * self.scale  # [N, F]; exact except for the scale
+        else:
+            row_scale = scale_of_rows(rows)
+            multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
+            product = multiply(rows / row_scale, 1.0, ZERO, self.packed)
+        product = product.mul_(row_scale) if self.bias is None else torch.addcmul(self.bias, product, row_scale)
         return product.to(hidden_states.dtype).view(*hidden_states.shape[:-1], self.out_features)
 
     def extra_repr(self) -> str:
@@ -84,26 +94,25 @@ class GPT1Int8Linear(nn.Module):
 def quantize_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Quantises `rows [N, D]`: int8 values from -127 to 127, `[N, D]`, and each row's float32 scale, `[N, 1]`."""
     rows = rows.float()
-    scale = rows.abs().amax(-1, keepdim=True).div_(LARGEST).clamp_(min=torch.finfo(torch.float32).tiny)
+    scale = scale_of_rows(rows)
     return (rows / scale).round_().to(torch.int8), scale
 
 
-def order_weights_for_generation(model: PreTrainedModel) -> PreTrainedModel:
-    """Stores float32 weights on the CPU column by column, which a product with a single row reads faster.
+def scale_of_rows(rows: torch.Tensor) -> torch.Tensor:
+    """The step `[N, 1]` at which 127 is the largest value of each of `rows [N, D]`."""
+    largest = torch.linalg.vector_norm(rows, torch.inf, dim=-1, keepdim=True)
+    return largest.div_(LARGEST).clamp_(min=torch.finfo(torch.float32).tiny)
 
-    Batches of one row get faster on x86 CPUs; larger batches take as long as before. Shapes, values and saved files
-    stay the same, only `Tensor.stride` changes. Use it on a model that only generates. If you train the model,
-    create the optimizer afterwards.
 
-    Args:
-        model: changed in place.
+def has_fbgemm() -> bool:
+    """Whether FBGEMM multiplies the 8-bit integers: it is fastest, but without VNNI its sums may overflow."""
+    return torch.backends.quantized.engine in ("x86", "fbgemm") and torch.cpu._is_vnni_supported()
 
-    Returns:
-        The same model.
-    """
-    for module in model.modules():
-        if not isinstance(module, nn.Linear) or module.out_features < module.in_features:
-            continue  # torch's product with a wide row is as fast in the usual order
-        if module.weight.dtype == torch.float32 and module.weight.device.type == "cpu":
-            module.weight.data = module.weight.data.t().contiguous().t()
-    return model
+
+def pack_for_fbgemm(weight: torch.Tensor, scale: torch.Tensor) -> torch.ScriptObject:
+    """The int8 `weight [F, D]` and its `scale [F]` in FBGEMM's own order."""
+    zeros = torch.zeros(len(weight), dtype=torch.int64)
+    with warnings.catch_warnings():  # torch will drop these tensors; `_int_mm` remains
+        warnings.filterwarnings("ignore", "torch.quantize_per_tensor", UserWarning)
+        quantized = torch._make_per_channel_quantized_tensor(weight, scale.double(), zeros, 0)
+    return torch.ops.quantized.linear_prepack(quantized, None)
