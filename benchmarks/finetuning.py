@@ -6,6 +6,7 @@
 
 A step is forward in training mode (dropout 0.1), task loss + 0.5 · language-modelling loss, and backward, in float32
 and under bfloat16 autocast. The optimizer is left out: its arithmetic and its state are the same for both models.
+Ours uses the attention that GPT1Trainer chooses on a CPU; the built-in has only its own.
 
 Both models read one openai-gpt checkpoint of random weights. Without dropout their losses and gradient norms must
 agree to 1e-4 before anything is measured. The built-in's language-modelling loss is the mean over all tokens of the
@@ -55,6 +56,7 @@ from transformers import OpenAIGPTConfig, OpenAIGPTDoubleHeadsModel, OpenAIGPTLM
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from modeling_gpt1 import GPT1DoubleHeadsModel
+from modeling_gpt1.training.cpu_attention import choose_cpu_attention
 
 OURS, FLAT, PEER = "GPT1DoubleHeadsModel", "GPT1DoubleHeadsModel flat", "OpenAIGPTDoubleHeadsModel"
 # Name: B examples, C sequences per example, T tokens, number of tokens that the sequences share, and the target ratios
@@ -120,6 +122,7 @@ class Worker:
         self.dtype = DTYPES[dtype]
         if name == FLAT:
             self.model.pack_sequences = False
+        choose_cpu_attention(self.model, "cpu")  # as GPT1Trainer does; it leaves the peer as it is
         out_of_the_file(self.model)
         self.model.train()
 

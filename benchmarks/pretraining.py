@@ -6,9 +6,10 @@
     python benchmarks/pretraining.py --save                 # also benchmarks/results/<date>-pretraining.json
 
 A step is forward in training mode (dropouts 0.1), backward and fused AdamW, in float32 and under bfloat16 autocast.
-All models have the paper's size. Ours and GPT-2 use torch's scaled-dot-product attention; the built-in OpenAIGPT has
-only its own. Ours and the built-in read one openai-gpt checkpoint of random weights, and without dropout their losses
-and gradient norms must agree to 1e-4 before anything is measured.
+All models have the paper's size. Ours uses the attention that GPT1PretrainingTrainer chooses on a CPU, GPT-2 torch's
+scaled-dot-product attention; the built-in OpenAIGPT has only its own. Ours and the built-in read one openai-gpt
+checkpoint of random weights, and without dropout their losses and gradient norms must agree to 1e-4 before anything is
+measured.
 
 Each model runs in its own process. A round is one step of each model while the others are idle, and the order changes
 from round to round. The script measures tokens per wall-clock second, tokens per CPU second of all threads (which
@@ -48,6 +49,7 @@ from harness import (
 from transformers import GPT2LMHeadModel, OpenAIGPTLMHeadModel
 
 from modeling_gpt1 import GPT1ForCausalLM
+from modeling_gpt1.training.cpu_attention import choose_cpu_attention
 from modeling_gpt1.training.throughput import training_flops_per_token
 
 OURS, COMPILED, PEER, GPT2 = "GPT1ForCausalLM", "GPT1ForCausalLM compiled", "OpenAIGPTLMHeadModel", "GPT2LMHeadModel"
@@ -81,6 +83,7 @@ class Worker:
         self.name, self.dtype, self.threads = name, DTYPES[dtype], threads
         self.model = MODEL_CLASSES[name].from_pretrained(folder, dtype=torch.float32)
         out_of_the_file(self.model)
+        choose_cpu_attention(self.model, "cpu")  # as GPT1PretrainingTrainer does; it leaves the peers as they are
         self.input_ids = torch.randint(self.model.config.vocab_size, shape)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, fused=True)
         self.run = torch.compile(self.model) if name == COMPILED else self.model

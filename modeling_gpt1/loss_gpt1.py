@@ -29,18 +29,20 @@ from torch.autograd.function import once_differentiable
 from transformers.utils import logging
 
 from .batch_gpt1 import Examples, TaskInputs, every_label, next_label_targets
-from .checks_gpt1 import check_numbers, check_several_labels, checked_classes
+from .checks_gpt1 import can_read, check_numbers, check_several_labels, checked_classes
 from .configuration_gpt1 import GPT1Config
 from .decoding_gpt1 import GPT1Linear
 from .unpadding_gpt1 import BatchPlan
 
 logger = logging.get_logger(__name__)
 
-# 64 MiB of float32 logits at V = 40 478: large enough for full matrix-product speed, small beside the activations.
-CHUNK_ELEMENTS = 16 * 2**20
+# Bytes of logits: 414 targets in float32 and 828 in half precision at V = 40 478. That is large enough for full
+# matrix-product speed, and small beside the activations.
+CHUNK_BYTES = 64 * 2**20
 # Rows of logits start at multiples of this many elements: with unaligned rows a product takes 1.4 times as long.
 ROW_ALIGNMENT = 64
-# Rows of the weight gradient per step: their half-precision product stays in the CPU cache until it is added.
+# Logits that the CPU normalises at once, and rows of the weight gradient per step: both stay in its cache.
+SOFTMAX_ELEMENTS = 2**19
 GRADIENT_ROWS = 4096
 
 
@@ -78,11 +80,12 @@ class GPT1LMHead(GPT1Linear):
         hidden_states: torch.Tensor,
         target_ids: torch.LongTensor | None = None,
         target_weights: torch.Tensor | None = None,
+        expected_grad: torch.Tensor | float = 1.0,
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         """Logits `[..., V]` of `hidden_states [..., D]`; with targets, see [`linear_cross_entropy`]."""
         if target_ids is None:
             return super().forward(hidden_states)
-        return linear_cross_entropy(hidden_states, self.weight, target_ids, target_weights)
+        return linear_cross_entropy(hidden_states, self.weight, target_ids, target_weights, expected_grad)
 
     @classmethod
     def with_weight_of(cls, linear: nn.Linear) -> "GPT1LMHead":
@@ -136,7 +139,8 @@ class LMHeadMixin:
             targets = plan.targets.read(hidden_states, ids)
         else:
             targets = next_label_targets(ids, shift).read(hidden_states, ids)
-        loss, row_losses = weighted_lm_loss(self.lm_head, *targets, len(ids), self._has_fused_lm_loss)
+        expected_grad = _gradient_of_sum(hidden_states, num_targets)
+        loss, row_losses = weighted_lm_loss(self.lm_head, *targets, len(ids), self._has_fused_lm_loss, expected_grad)
         example_losses = None if self.training else torch.stack([row_losses, is_target.sum(1)], dim=1)
         return loss / num_targets, example_losses
 
@@ -157,14 +161,23 @@ class LMHeadMixin:
         losses.loss = losses.task_loss.clone()  # Trainer scales the loss in place
         if self.config.lm_coef > 0:
             targets = examples.targets(hidden_states, is_counted)
+            expected_grad = _gradient_of_sum(hidden_states, num_items, float(self.config.lm_coef))
             loss_sum, losses_of_lm = weighted_lm_loss(
-                self.lm_head, *targets, len(task_logits), self._has_fused_lm_loss
+                self.lm_head, *targets, len(task_logits), self._has_fused_lm_loss, expected_grad
             )
             losses.lm_loss = loss_sum / num_items
             losses.loss = losses.task_loss + float(self.config.lm_coef) * losses.lm_loss
         if not self.training:
             losses.example_losses = torch.stack([losses_of_task.detach(), losses_of_lm], dim=1)
         return losses
+
+
+def _gradient_of_sum(
+    hidden_states: torch.Tensor, num_items: torch.Tensor | int, coefficient: float = 1.0
+) -> torch.Tensor:
+    """The gradient of `coefficient · sum / num_items` with respect to the sum, as autograd rounds it."""
+    dtype = torch.promote_types(hidden_states.dtype, torch.float32)
+    return hidden_states.new_ones((), dtype=dtype) * coefficient / num_items
 
 
 def weighted_lm_loss(
@@ -175,6 +188,7 @@ def weighted_lm_loss(
     rows: torch.Tensor,
     num_rows: int,
     fused: bool,
+    expected_grad: torch.Tensor | float = 1.0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Weighted sum of −log P(target) over a batch.
 
@@ -185,12 +199,13 @@ def weighted_lm_loss(
         num_rows (`int`): number of rows.
         fused (`bool`): whether the head takes targets. A head that an adapter, a quantiser or tensor parallelism has
             replaced returns only logits; then the logits of all targets are in memory.
+        expected_grad (`[]` or `float`): see [`linear_cross_entropy`].
 
     Returns:
         The weighted sum, `[]`, and the weighted −log P of each row, `[num_rows]`, without a gradient.
     """
     if fused:
-        loss, token_losses = lm_head(hidden_states, target_ids, target_weights)
+        loss, token_losses = lm_head(hidden_states, target_ids, target_weights, expected_grad)
     else:
         logits = lm_head(hidden_states).float()
         token_losses = nn.functional.cross_entropy(logits, target_ids, reduction="none")
@@ -204,6 +219,7 @@ def linear_cross_entropy(
     weight: torch.Tensor,
     target_ids: torch.Tensor,
     target_weights: torch.Tensor,
+    expected_grad: torch.Tensor | float = 1.0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Weighted sum of −log softmax(hidden_states · weightᵀ)[target], computed in chunks of tokens.
 
@@ -215,6 +231,8 @@ def linear_cross_entropy(
         weight (`torch.Tensor` of shape `[V, D]`): the language-model head.
         target_ids (`torch.LongTensor` of shape `[N]`): ids to predict.
         target_weights (`torch.Tensor` of shape `[N]`, float): factor of each token in the sum; 0 leaves a token out.
+        expected_grad (`[]` or `float`): the gradient that the sum will probably get. The weight's gradient is
+            multiplied by it in place; another gradient costs a second tensor of that size.
 
     Returns:
         The weighted sum, `[]`, differentiable once in `hidden_states` and `weight`, and each target's −log P, `[N]`,
@@ -226,60 +244,73 @@ def linear_cross_entropy(
         dtype = hidden_states.dtype
     # Decided outside of the autograd function, so that the compiler sees plain arguments.
     needs_grad = torch.is_grad_enabled() and (hidden_states.requires_grad or weight.requires_grad)
-    return _LinearCrossEntropy.apply(hidden_states, weight, target_ids, target_weights, dtype, needs_grad)
+    return _LinearCrossEntropy.apply(
+        hidden_states, weight, target_ids, target_weights, dtype, needs_grad, expected_grad
+    )
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, hidden_states, weight, target_ids, target_weights, dtype, needs_grad):
+    def forward(ctx, hidden_states, weight, target_ids, target_weights, dtype, needs_grad, expected_grad):
         sum_dtype = torch.promote_types(dtype, torch.float32)
         target_weights = target_weights.to(sum_dtype)
         # Small weights underflow in half precision: products use weights scaled to at most 1, sums the true ones.
         largest = target_weights.abs().amax().clamp(min=torch.finfo(sum_dtype).tiny) if len(target_weights) else 1.0
         token_losses = torch.zeros(hidden_states.shape[:1], dtype=sum_dtype, device=hidden_states.device)
         grad_hidden = torch.empty_like(hidden_states) if needs_grad else None
-        grad_weight = torch.zeros_like(weight, dtype=sum_dtype) if needs_grad else None
+        grad_weight = torch.empty_like(weight, dtype=sum_dtype) if needs_grad else None
         compute_weight = weight.to(dtype)  # [V, D]
-        chunk_size = max(1, CHUNK_ELEMENTS // weight.shape[0])
-        chunks = _chunks(hidden_states.shape[0], chunk_size)
+        chunks = _chunks(hidden_states.shape[0], max(1, CHUNK_BYTES // (dtype.itemsize * weight.shape[0])))
         # Chunks share one buffer: on a CPU, newly allocated memory costs as much time as the softmax.
-        logits_buffer = _logits_buffer(hidden_states[chunks[0]], weight, sum_dtype)
-        product_buffer = logits_buffer if dtype == sum_dtype else torch.empty_like(logits_buffer, dtype=dtype)
+        buffer = _logits_buffer(hidden_states[chunks[0]], weight, dtype)
+        parts = _softmax_parts(buffer)
+        scratch = None if dtype == sum_dtype else torch.empty_like(buffer[parts[0]], dtype=sum_dtype)
         with torch.autocast(hidden_states.device.type, enabled=False):
-            for chunk in chunks:
+            for number, chunk in enumerate(chunks):
                 hidden_chunk = hidden_states[chunk].to(dtype)
-                product = product_buffer[: len(hidden_chunk)].addmm_(hidden_chunk, compute_weight.T, beta=0)  # [n, V]
-                logits = product if dtype == sum_dtype else logits_buffer[: len(hidden_chunk)].copy_(product)
-                targets = target_ids[chunk, None]
-                logits -= logits.amax(-1, keepdim=True)
-                target_logits = logits.gather(1, targets)
-                exponentials = logits.exp_()
-                totals = exponentials.sum(-1, keepdim=True)
-                token_losses[chunk] = (totals.log() - target_logits)[:, 0]
-                if needs_grad:
-                    factors = target_weights[chunk, None] / largest
-                    exponentials.mul_(factors / totals).scatter_add_(1, targets, -factors)
-                    grad_logits = exponentials if dtype == sum_dtype else product.copy_(exponentials)
-                    grad_hidden[chunk] = ((grad_logits @ compute_weight).to(sum_dtype) * largest).to(grad_hidden.dtype)
-                    _add_weight_gradient(grad_weight, grad_logits, hidden_chunk)
+                products = buffer[: len(hidden_chunk)].addmm_(hidden_chunk, compute_weight.T, beta=0)  # [n, V]
+                targets, weights, losses = target_ids[chunk, None], target_weights[chunk, None], token_losses[chunk]
+                for part in parts:
+                    logits = products[part]
+                    if scratch is not None:
+                        logits = scratch[: len(logits)].copy_(logits)
+                    logits -= logits.amax(-1, keepdim=True)
+                    target_logits = logits.gather(1, targets[part])
+                    exponentials = logits.exp_()
+                    totals = exponentials.sum(-1, keepdim=True)
+                    losses[part] = (totals.log() - target_logits)[:, 0]
+                    if needs_grad:
+                        factors = weights[part] / largest
+                        exponentials.mul_(factors / totals).scatter_add_(1, targets[part], -factors)
+                        if scratch is not None:
+                            products[part].copy_(exponentials)
+                if needs_grad:  # the products have become the gradients of the logits
+                    grad_hidden[chunk] = ((products @ compute_weight).to(sum_dtype) * largest).to(grad_hidden.dtype)
+                    _add_weight_gradient(grad_weight, products, hidden_chunk, is_first=number == 0)
             loss = (token_losses * target_weights).sum()
         if needs_grad:
-            ctx.save_for_backward(grad_hidden, grad_weight.mul_(largest).to(weight.dtype))
+            expected_grad = torch.as_tensor(expected_grad, dtype=sum_dtype, device=loss.device)
+            grad_weight = grad_weight.mul_(largest).mul_(expected_grad).to(weight.dtype)
+            ctx.save_for_backward(grad_hidden, grad_weight, expected_grad)
         ctx.mark_non_differentiable(token_losses)
         return loss, token_losses
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_loss, _):
-        grad_hidden, grad_weight = ctx.saved_tensors
-        factor = grad_loss.to(grad_hidden.dtype), grad_loss.to(grad_weight.dtype)
-        return grad_hidden * factor[0], grad_weight * factor[1], None, None, None, None
+        grad_hidden, grad_weight, expected_grad = ctx.saved_tensors
+        grad_hidden = grad_hidden * grad_loss.to(grad_hidden.dtype)
+        # A product with 1 would double the memory of the largest gradient.
+        if not (can_read(grad_loss) and grad_loss == expected_grad):
+            grad_weight = grad_weight * (grad_loss / expected_grad).to(grad_weight.dtype)
+        return grad_hidden, grad_weight, None, None, None, None, None
 
 
 def _chunks(num_rows: int, chunk_size: int) -> list[slice]:
-    """Splits `num_rows` into chunks of about `chunk_size`, none longer than the first."""
+    """Splits `num_rows` into chunks of about `chunk_size` and of like length, none longer than the first."""
     if not torch.compiler.is_compiling():
-        return [slice(start, start + chunk_size) for start in range(0, max(num_rows, 1), chunk_size)]
+        chunk_size = math.ceil(num_rows / max(math.ceil(num_rows / chunk_size), 1))
+        return [slice(start, start + chunk_size) for start in range(0, max(num_rows, 1), max(chunk_size, 1))]
     # A graph has a fixed number of chunks. Powers of two keep the number of graphs below the compiler's limit. A chunk
     # takes every n-th row, because the compiler would guard on the length of a shorter last chunk.
     num_chunks = 1
@@ -288,21 +319,38 @@ def _chunks(num_rows: int, chunk_size: int) -> list[slice]:
     return [slice(first, None, num_chunks) for first in range(num_chunks)]
 
 
+def _softmax_parts(logits: torch.Tensor) -> list[slice]:
+    """Splits the rows of `logits [n, V]` so that the CPU's cache holds a part until its gradient is complete."""
+    if not can_read(logits):
+        return [slice(None)]
+    num_rows = max(1, SOFTMAX_ELEMENTS // logits.shape[1])
+    return [slice(start, start + num_rows) for start in range(0, max(len(logits), 1), num_rows)]
+
+
 def _logits_buffer(hidden_chunk: torch.Tensor, weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Uninitialised logits `[n, V]` for the largest chunk of hidden states, `[n, D]`."""
     stride = math.ceil(weight.shape[0] / ROW_ALIGNMENT) * ROW_ALIGNMENT
     return hidden_chunk.new_empty(len(hidden_chunk), stride, dtype=dtype)[:, : weight.shape[0]]
 
 
-def _add_weight_gradient(grad_weight: torch.Tensor, grad_logits: torch.Tensor, hidden_states: torch.Tensor) -> None:
-    """Adds `grad_logits [n, V]`ᵀ · `hidden_states [n, D]` to `grad_weight [V, D]`, whose dtype may be wider."""
+def _add_weight_gradient(
+    grad_weight: torch.Tensor, grad_logits: torch.Tensor, hidden_states: torch.Tensor, is_first: bool
+) -> None:
+    """Adds `grad_logits [n, V]`ᵀ · `hidden_states [n, D]` to `grad_weight [V, D]`, whose dtype may be wider.
+
+    The first product replaces what the memory held before.
+    """
     if grad_weight.dtype == hidden_states.dtype:
-        grad_weight.addmm_(grad_logits.T, hidden_states)
+        grad_weight.addmm_(grad_logits.T, hidden_states, beta=0 if is_first else 1)
         return
     num_rows = GRADIENT_ROWS if grad_weight.device.type == "cpu" else len(grad_weight)
     for start in range(0, len(grad_weight), num_rows):
         rows = slice(start, start + num_rows)
-        grad_weight[rows] += grad_logits[:, rows].T @ hidden_states
+        product = grad_logits[:, rows].T @ hidden_states
+        if is_first:
+            grad_weight[rows].copy_(product)
+        else:
+            grad_weight[rows].add_(product)
 
 
 def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Config) -> torch.Tensor:

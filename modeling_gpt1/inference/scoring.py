@@ -30,6 +30,8 @@ logger = logging.get_logger(__name__)
 CHUNK_TOKENS = 256
 # Positions of a batch of trees that get logits: 166 MB of float32 at V = 40 478.
 TREE_LOGITS = 1024
+# Trees of so many tokens keep a processor busy. More join them only if they need little padding, as a part of a tree.
+CPU_TOKENS, CPU_PADDING = 256, 1 / 32
 # Continuations of a batch that are worth a call of the model of their own.
 ROWS_TO_SPLIT = 8
 
@@ -308,13 +310,16 @@ class CausalLMScorer:
             yield batch
 
     def _batches_of_trees(self, groups: list[_Group]) -> Iterator[list[_Group]]:
-        """As `_batches`; a tree has its context once. The logits of a batch are bounded too."""
+        """As `_batches`; a tree has its context once. A batch's logits are bounded too, and on a CPU its padding."""
         batch, longest, most_read = [], 0, 0
+        is_on_cpu = self.model.device.type == "cpu"
         for group in sorted(groups, key=lambda group: group.num_tokens, reverse=True):
             longest = longest or group.num_tokens
             most_read = max(most_read, group.num_read)
             num_rows = len(batch) + 1
-            if batch and (num_rows * longest > self.batch_tokens or num_rows * (most_read + 1) > TREE_LOGITS):
+            is_busy = is_on_cpu and len(batch) * longest >= CPU_TOKENS
+            is_full = num_rows * longest > self.batch_tokens or num_rows * (most_read + 1) > TREE_LOGITS
+            if batch and (is_full or is_busy and group.num_tokens < (1 - CPU_PADDING) * longest):
                 yield batch
                 batch, longest, most_read = [], group.num_tokens, group.num_read
             batch.append(group)

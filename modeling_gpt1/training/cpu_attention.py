@@ -105,8 +105,9 @@ class _BlockwiseAttention(torch.autograd.Function):
                 grad_scores = torch.matmul(grad_block, value[rows, :, keys].mT).to(sum_dtype).mul_(noise)
                 grad_scores = grad_scores.sub_(means[rows, :, block]).mul_(weights).to(query.dtype)
                 dropped_weights = noise.mul_(weights).to(value.dtype)
-                grad_value[rows, :, keys] += torch.matmul(dropped_weights.mT, grad_block)
-                grad_key[rows, :, keys] += torch.matmul(grad_scores.mT, query[rows, :, block])
+                # `+=` would copy the sums onto themselves.
+                grad_value[rows, :, keys].add_(torch.matmul(dropped_weights.mT, grad_block))
+                grad_key[rows, :, keys].add_(torch.matmul(grad_scores.mT, query[rows, :, block]))
                 grad_query[rows, :, block] = torch.matmul(grad_scores, key[rows, :, keys])
         grad_key, grad_value = grad_key.to(key.dtype), grad_value.to(value.dtype)
         return grad_query.mul_(scaling), grad_key, grad_value, None, None, None, None, None
@@ -137,7 +138,7 @@ def _attention_weights(
     if attention_mask is None:
         num_queries = query.shape[2]
         above_diagonal = torch.full((num_queries, num_queries), -math.inf, dtype=scores.dtype).triu_(1)
-        scores[..., block] += above_diagonal
+        scores[..., block].add_(above_diagonal)
     else:
         seen = attention_mask[rows if len(attention_mask) > 1 else slice(None), :, block, : key.shape[2]]
         scores.masked_fill_(~seen, torch.finfo(scores.dtype).min)  # not −∞, as rows of padding may see nothing

@@ -103,7 +103,7 @@ class TestTraining:
 
     def test_chunks_of_the_loss_make_a_graph_for_a_power_of_two(self, tiny_model, monkeypatch):
         """With chunks of 20 targets, 28 to 92 places for targets are 1, 2 or 4 chunks."""
-        monkeypatch.setattr(loss_gpt1, "CHUNK_ELEMENTS", 20 * 101)
+        monkeypatch.setattr(loss_gpt1, "CHUNK_BYTES", 4 * 20 * 101)
         model = tiny_model(GPT1ForCausalLM, num_hidden_layers=1)
         batches = with_item_counts(language_batch(4, length) for length in (8, 9, 16, 24, 22))
         assert graphs_of_training(model, batches)[-1] <= 4

@@ -52,17 +52,17 @@ def relative_error(actual, expected):
 
 @pytest.fixture
 def chunks_of(monkeypatch):
-    """Sets how many tokens a chunk has."""
+    """Sets how many tokens a chunk has at most, in float32."""
 
     def set_chunk(num_tokens, vocabulary=VOCABULARY):
-        monkeypatch.setattr(loss_gpt1, "CHUNK_ELEMENTS", num_tokens * vocabulary)
+        monkeypatch.setattr(loss_gpt1, "CHUNK_BYTES", 4 * num_tokens * vocabulary)
 
     return set_chunk
 
 
 @pytest.mark.parametrize("num_tokens", [1, 5, 22, 23, 24, 1000])
 def test_loss_and_gradients_are_the_plain_formula(chunks_of, num_tokens):
-    """23 targets: 5 and 22 tokens a chunk leave a ragged last chunk."""
+    """23 targets: chunks of at most 5 and 22 tokens are not of one length."""
     chunks_of(num_tokens)
     inputs = make_inputs()
     exact = loss_and_gradients(plain_formula_in_float64, *inputs, factor=0.7)
@@ -286,6 +286,59 @@ def test_the_logits_of_all_targets_never_exist(chunks_of, function, largest, aut
     with LargestTensor() as recorded, torch.autocast("cpu", enabled=autocast):
         loss_and_gradients(function, *inputs)
     assert recorded.elements == max(largest, 200 * HIDDEN)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_parts_of_the_softmax_do_not_matter(chunks_of, monkeypatch, dtype):
+    chunks_of(10)
+    whole = loss_and_gradients(loss_only, *make_inputs(dtype=dtype))
+    monkeypatch.setattr(loss_gpt1, "SOFTMAX_ELEMENTS", 3 * 64)  # chunks of 8 and 7 targets in parts of 3
+    parts = loss_and_gradients(loss_only, *make_inputs(dtype=dtype))
+    torch.testing.assert_close(parts, whole, atol=0, rtol=0)
+
+
+def scaled_loss(expected_grad):
+    def function(*inputs):
+        return linear_cross_entropy(*inputs, expected_grad)[0]
+
+    return function
+
+
+@pytest.mark.parametrize("expected_grad", [1.0, 0.7, torch.tensor(0.7), torch.tensor(3.0)])
+def test_the_expected_gradient_changes_no_result(expected_grad):
+    inputs = make_inputs()
+    exact = loss_and_gradients(plain_formula_in_float64, *inputs, factor=0.7)
+    ours = loss_and_gradients(scaled_loss(expected_grad), *inputs, factor=0.7)
+    assert [relative_error(*pair) < 1e-6 for pair in zip(ours, exact, strict=True)] == [True] * 3
+
+
+class NewTensors(TorchDispatchMode):
+    """Counts the operations that make a tensor of one size in new memory."""
+
+    def __init__(self, elements):
+        super().__init__()
+        self.elements, self.number = elements, 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        given = {tensor.untyped_storage().data_ptr() for tensor in args if isinstance(tensor, torch.Tensor)}
+        made = function(*args, **(kwargs or {}))
+        if isinstance(made, torch.Tensor) and made.numel() == self.elements:
+            self.number += made.untyped_storage().data_ptr() not in given
+        return made
+
+
+@pytest.mark.parametrize(("factor", "number"), [(1.0, 3), (3.0, 4)])
+def test_the_models_loss_makes_one_gradient_of_the_head(tiny_model, factor, number):
+    """The others are the embedding's and their sum, which is in place unless operations are recorded.
+
+    A loss that is multiplied afterwards is the control: it needs another.
+    """
+    model = tiny_model(GPT1ForCausalLM, vocab_size=990, num_hidden_layers=1).train()
+    input_ids = torch.randint(990, (3, 9), generator=torch.Generator().manual_seed(0))
+    with NewTensors(990 * 32) as made:
+        loss = model(input_ids, labels=input_ids).loss
+        (loss * factor).backward()
+    assert made.number == number
 
 
 @pytest.mark.parametrize("resized", [False, True])

@@ -188,6 +188,18 @@ def test_a_context_is_read_once(our_model):
     ]
 
 
+@pytest.mark.parametrize(("busy", "sizes"), [(36, [(2, 18), (3, 13)]), (1000, [(5, 18)])])
+def test_little_padding_joins_trees_that_keep_the_processor_busy(our_model, monkeypatch, busy, sizes):
+    """Trees of 18, 17, 13, 13 and 12 tokens."""
+    monkeypatch.setattr(scoring, "CPU_TOKENS", busy)
+    monkeypatch.setattr(scoring, "CPU_PADDING", 1 / 10)
+    requests = [ScoringRequest(list(range(1, length)), [[4, 5], [6]]) for length in (13, 18, 12, 17, 13)]
+    scorer = CausalLMScorer(our_model)
+    scorer.score_ids(requests[:1])  # tries whether the model reads trees
+    assert read_tokens(our_model, scorer, requests) == sizes
+    assert largest_difference(our_model, requests, scorer.score_ids(requests)) < 1e-5
+
+
 def test_a_cached_context_is_read_once(our_model, without_trees):
     requests = [ScoringRequest(list(range(15)), [[20 + choice] * (2 + choice) for choice in range(4)])]
     assert read_tokens(our_model, CausalLMScorer(our_model), requests) == [(1, 15), (4, 4)]
