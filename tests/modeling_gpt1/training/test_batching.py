@@ -111,8 +111,8 @@ class TestTraining:
 
     def test_lengths_are_read_once_per_data_set(self, tmp_path, monkeypatch):
         trainer, calls = make_grouping_trainer(tmp_path), []
-        lengths = trainer.data_collator.collator.lengths
-        monkeypatch.setattr(trainer.data_collator, "lengths", lambda rows: calls.append(rows) or lengths(rows), False)
+        read = trainer.data_collator.collator.row_lengths
+        monkeypatch.setattr(trainer.data_collator, "row_lengths", lambda rows: calls.append(rows) or read(rows), False)
         other = sentences(9)
         for dataset in (trainer.train_dataset, other, trainer.train_dataset, other):
             evaluation_order(trainer, dataset)
