@@ -76,13 +76,14 @@ class RowLengths:
 
     def longest(self) -> np.ndarray:
         """The places of all rows of the greatest length."""
-        order = np.argsort(-np.minimum(abs(self._counts), self.limit), kind="stable")
-        greatest = num_read = 0
-        while num_read < len(order) and min(abs(self._counts[order[num_read]]), self.limit) >= greatest:
-            greatest = max(greatest, self[order[num_read : num_read + COUNTED_ROWS]].max())
-            num_read += COUNTED_ROWS
+        while True:
+            greatest = min(self._counts.max(initial=0), self.limit)
+            longer = np.flatnonzero((self._counts < 0) & (np.minimum(-self._counts, self.limit) >= greatest))
+            if not len(longer):
+                break
+            self._read(longer[np.argsort(self._counts[longer])[:COUNTED_ROWS]])
         self.keep()
-        return np.sort(order[:num_read][self[order[:num_read]] == greatest])
+        return np.flatnonzero(np.minimum(self._counts, self.limit) == greatest)
 
     def num_cut(self) -> int:
         """How many rows are longer than the limit."""
