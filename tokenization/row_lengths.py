@@ -147,7 +147,9 @@ class RowLengths:
 
 def is_plain(rows: object) -> bool:
     """Whether these are the rows of a `datasets.Dataset` as they stand in its columns, without a format."""
-    return isinstance(rows, Dataset) and rows.format["type"] is None and rows.format["columns"] == rows.column_names
+    if not isinstance(rows, Dataset) or rows.format["type"] is not None:
+        return False
+    return set(rows.format["columns"]) == set(rows.column_names)
 
 
 def key_of(rows: Dataset, *settings: object) -> str:

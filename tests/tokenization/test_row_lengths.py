@@ -11,6 +11,7 @@ from helpers_training import make_tokenizer
 
 from modeling_gpt1.training.task_models import pad_with_end
 from tokenization import TraversalCollator
+from tokenization.row_lengths import is_plain
 
 PAIR = {"text_a": "one", "text_b": "two", "label": "label"}
 TEXT = {"text": "one", "label": "label"}
@@ -151,6 +152,13 @@ def test_no_text_has_more_tokens_than_its_bound(tokenizer):
     data = datasets.Dataset.from_list(rows)
     bounds = -collator.row_lengths(data)._counts
     assert (bounds > 0).all() and (bounds >= collator.lengths(rows)).all()
+
+
+def test_which_rows_are_plain():
+    data = datasets.Dataset.from_list([dict.fromkeys("abcdefgh", "x")] * 3)
+    assert is_plain(data) and is_plain(data.select([2, 0])) and is_plain(data.select(range(2)))
+    shown = [data.with_format("torch"), data.with_format(columns=["a"]), data.with_transform(dict)]
+    assert not any(map(is_plain, [*shown, data.to_iterable_dataset(), [{"a": "x"}]]))
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
