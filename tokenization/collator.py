@@ -5,11 +5,11 @@ Shape legend: B examples, C sequences per example, T tokens.
 """
 
 import math
-import numbers
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerBase
 
 from .control_tokens import CONTROL_TOKENS
 from .family import FamilyForm
+from .row_labels import RowLabels
 from .tokenization_gpt1 import GPT1Tokenizer
 from .traversal import (
     TRAVERSALS,
@@ -29,6 +30,11 @@ from .traversal import (
     similarity,
 )
 from .word_rules import SURROGATE
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+    from .row_lengths import RowLengths
 
 # The roles that must be mapped to columns, in the order of the traversal functions' arguments.
 ROLES = {
@@ -179,10 +185,18 @@ class TraversalCollator:
         Raises:
             ValueError: the first row that cannot be used, as a batch would raise it.
         """
+        from .row_lengths import is_plain  # here because it imports datasets
+
+        if is_plain(rows) and len(rows):
+            lengths = self.row_lengths(rows, source)
+            if not self._labels.are_plain(rows, needs_labels):
+                self._check_labels(rows, source, needs_labels)
+            return len(rows), lengths.num_cut()
         num_examples = num_truncated = 0
         for chunk in _chunks(rows, 256):
-            names = [_name_row(num_examples + k, row, source) for k, row in enumerate(chunk)]
-            num_truncated += sum(example.truncated for example in self._read(chunk, names, needs_labels)[0])
+            places = range(num_examples, num_examples + len(chunk))
+            num_truncated += sum(length > self.max_length for length in self._count(chunk, places, source))
+            self._check_labels(chunk, source, needs_labels, num_examples)
             num_examples += len(chunk)
         if not num_examples:
             raise ValueError(f"There are no rows in {source}; at least one is needed. Add rows, or leave it out.")
@@ -190,7 +204,7 @@ class TraversalCollator:
 
     def is_labelled(self, row: Mapping) -> bool:
         """Whether the row has a label that is not hidden."""
-        return self._label(row) is not None
+        return self._labels.of(row) is not None
 
     def describe(self) -> str:
         """The sequences of an example in another family's form, for a reader: "`[CLS] text [SEP]`"."""
@@ -209,24 +223,74 @@ class TraversalCollator:
         """
         if not isinstance(rows, Iterable):
             rows = map(rows.__getitem__, range(len(rows)))
-        lengths = []
+        lengths: list[int] = []
         for chunk in _chunks(rows, 1024):
-            names = [_name_row(len(lengths) + k, row, "the data") for k, row in enumerate(chunk)]
-            texts = [self._texts(row, name) for row, name in zip(chunk, names, strict=True)]
-            different = list(dict.fromkeys(chain.from_iterable(texts)))
-            counts = dict(zip(different, map(len, self._encode(different)), strict=True))
-            lengths += [self._longest([counts[text] for text in row]) for row in texts]
-        return lengths
+            lengths += self._count(chunk, range(len(lengths), len(lengths) + len(chunk)))
+        return [min(length, self.max_length) for length in lengths]
+
+    def row_lengths(self, rows: "Dataset", source: str = "the data") -> "RowLengths":
+        """The lengths of a data set's rows, counted when they are asked for.
+
+        Args:
+            rows: a `datasets.Dataset` without a format.
+            source: name of the data in error messages.
+
+        Raises:
+            ValueError: the first row that cannot be used, as a batch would raise it.
+        """
+        from .row_lengths import RowLengths, key_of
+
+        columns = [self.columns[role] for role in self.columns if role != "label"]
+        names = list(chain.from_iterable([name] if isinstance(name, str) else name for name in columns))
+        is_known = isinstance(self.tokenizer, GPT1Tokenizer)
+        key = None
+        if self.tokenizer.is_fast:
+            settings = (self.traversal, sorted(self.columns.items()), self._family and self.describe())
+            key = key_of(rows, self.tokenizer.backend_tokenizer.to_str(), self.tokenizer.all_special_ids, *settings)
+        count = partial(self._count, source=source)
+        return RowLengths(rows, count, self.max_length, names, self._num_special if is_known else None, key)
+
+    def _count(self, rows: Sequence[Mapping], places: Sequence[int], source: str = "the data") -> list[int]:
+        """Tokens of each row's longest sequence, before it is cut. Every text is encoded once."""
+        names = [_name_row(place, row, source) for place, row in zip(places, rows, strict=True)]
+        texts = [self._texts(row, name) for row, name in zip(rows, names, strict=True)]
+        different = list(dict.fromkeys(chain.from_iterable(texts)))
+        counts = dict(zip(different, map(len, self._encode(different)), strict=True))
+        for row, name in zip(texts, names, strict=True):
+            for text in row:
+                _check_has_tokens(text, counts[text], name)
+        return [self._longest([counts[text] for text in row]) for row in texts]
 
     def _longest(self, counts: list[int]) -> int:
         """Length of the longest sequence of a row whose segments have these numbers of tokens."""
+        num_shared = self._num_shared if self.traversal == "multiple_choice" else len(counts)
+        return sum(counts[:num_shared]) + max(counts[num_shared:], default=0) + self._num_special
+
+    def _check_labels(self, rows: Iterable[Mapping], source: str, needed: bool | None, first_place: int = 0) -> None:
+        for chunk in _chunks(rows, 256):
+            names = [_name_row(first_place + k, row, source) for k, row in enumerate(chunk)]
+            num_sequences = [0] * len(chunk)
+            if self.traversal == "multiple_choice":
+                texts = [self._texts(row, name) for row, name in zip(chunk, names, strict=True)]
+                num_sequences = [len(row) - self._num_shared for row in texts]
+            self._labels.read(chunk, names, num_sequences, needed)
+            first_place += len(chunk)
+
+    @property
+    def _labels(self) -> RowLabels:
+        column = self.columns.get("label")
+        return RowLabels(column, self.traversal, self.num_labels, self.regression, self.hidden_label)
+
+    @property
+    def _num_special(self) -> int:
         if self._family is not None:
-            num_special, num_shared = self._family.num_special(self.traversal), 1
-        else:
-            num_special = 2 if self.traversal == "classification" else 3
-            num_shared = 1 + ("question" in self.columns)
-        num_shared = num_shared if self.traversal == "multiple_choice" else len(counts)
-        return min(sum(counts[:num_shared]) + max(counts[num_shared:], default=0) + num_special, self.max_length)
+            return self._family.num_special(self.traversal)
+        return 2 if self.traversal == "classification" else 3
+
+    @property
+    def _num_shared(self) -> int:
+        """How many texts of a row of multiple_choice come before its choices."""
+        return 1 + (self._family is None and "question" in self.columns)
 
     def _check_roles(self) -> None:
         needed = ROLES[self.traversal]
@@ -246,14 +310,12 @@ class TraversalCollator:
         if not isinstance(self.columns.get("label", ""), str):
             raise ValueError(f"The role label needs the name of one column; it was given {self.columns['label']!r}.")
 
-    def _read(
-        self, rows: Sequence[Mapping], names: list[str], needs_labels: bool | None = None
-    ) -> tuple[list[Traversed], torch.Tensor | None]:
+    def _read(self, rows: Sequence[Mapping], names: list[str]) -> tuple[list[Traversed], torch.Tensor | None]:
         texts = [self._texts(row, name) for row, name in zip(rows, names, strict=True)]
         encoded = iter(self._encode(list(chain.from_iterable(texts))))
         examples = [self._traverse(row, name, encoded) for row, name in zip(texts, names, strict=True)]
         num_sequences = [len(example.sequences) for example in examples]
-        return examples, self._labels(rows, names, num_sequences, needs_labels)
+        return examples, self._labels.read(rows, names, num_sequences)
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
         encoded = self.tokenizer(
@@ -264,10 +326,7 @@ class TraversalCollator:
     def _traverse(self, texts: list[str], name: str, encoded: Iterator[list[int]]) -> Traversed:
         segments = list(islice(encoded, len(texts)))
         for text, ids in zip(texts, segments, strict=True):
-            if not ids:
-                raise ValueError(
-                    f"{name}: the text {text!r} has no tokens; at least one is needed. Remove or correct the row."
-                )
+            _check_has_tokens(text, len(ids), name)
         if self._family is not None:
             return self._family.traverse(self.traversal, segments, self.max_length, self.both_orders)
         if self.traversal != "multiple_choice":
@@ -346,69 +405,6 @@ class TraversalCollator:
                 "word. Remove or correct the row."
             )
 
-    def _labels(
-        self, rows: Sequence[Mapping], names: list[str], num_sequences: list[int], needed: bool | None
-    ) -> torch.Tensor | None:
-        labels = [self._label(row) for row in rows]
-        hidden = [label is None for label in labels]
-        if needed and any(hidden):
-            raise ValueError(self._unlabelled(rows, names, hidden))
-        if all(hidden):
-            return None
-        if any(hidden) and needed is None:
-            raise ValueError(self._mixed(rows, names, hidden))
-        given = [three for three in zip(labels, names, num_sequences, strict=True) if three[0] is not None]
-        if self.regression:
-            return torch.tensor([self._number(label, name) for label, name, _ in given], dtype=torch.float32)
-        return torch.tensor([self._class(*three) for three in given])
-
-    def _label(self, row: Mapping) -> Any:
-        label = row.get(self.columns.get("label"))
-        if getattr(label, "ndim", None) == 0:
-            label = label.item()  # numpy and torch scalars of formatted data sets
-        if getattr(label, "ndim", 0):
-            return label  # an array is no label: `_number` and `_class` refuse it
-        return None if label == self.hidden_label else label
-
-    def _unlabelled(self, rows: Sequence[Mapping], names: list[str], hidden: list[bool]) -> str:
-        column, row = self.columns.get("label"), hidden.index(True)
-        holds = f"column {column!r} holds {rows[row].get(column)!r}" if column else "`columns` has no role label"
-        return (
-            f"{names[row]} has no label ({holds}); every row needs one for training and evaluation. Label or remove "
-            "such rows."
-        )
-
-    def _mixed(self, rows: Sequence[Mapping], names: list[str], hidden: list[bool]) -> str:
-        column, without, labelled = self.columns["label"], hidden.index(True), hidden.index(False)
-        held = rows[without].get(column)
-        text = (
-            f"{names[without]} has no label (column {column!r} holds {held!r}), {names[labelled]} has the label "
-            f"{rows[labelled][column]!r}; a batch needs a label in every row or in none. Label or remove such rows."
-        )
-        return text if held is None else f"{text} If {held!r} is a real label, set hidden_label=None."
-
-    def _number(self, label: Any, name: str) -> float:
-        if not isinstance(label, numbers.Real) or not math.isfinite(label):
-            raise ValueError(
-                f"{name}: the label is {label!r} of type {type(label).__name__}; regression needs a finite number."
-            )
-        return float(label)
-
-    def _class(self, label: Any, name: str, num_sequences: int) -> int:
-        choice = self.traversal == "multiple_choice"
-        num_classes = num_sequences if choice else self.num_labels
-        bound = "0 upwards" if num_classes is None else f"0 to {num_classes - 1}"
-        needed = f"the index of the right choice, from {bound}" if choice else f"a class from {bound}"
-        if not isinstance(label, numbers.Integral):
-            raise ValueError(
-                f"{name}: the label is {label!r} of type {type(label).__name__}; it needs an integer, {needed}. Map "
-                "the labels to integers first, for example with Dataset.class_encode_column or Dataset.map."
-            )
-        if label < 0 or (num_classes is not None and label >= num_classes):
-            has = f"the row has {num_classes} choices" if choice else f"num_labels is {num_classes}"
-            raise ValueError(f"{name}: the label is {label}, but {has}; it needs {needed}.")
-        return int(label)
-
     def _pad(self, examples: list[Traversed]) -> dict[str, torch.Tensor]:
         if self._family is None:
             batch = self._pad_control_tokens([example.sequences for example in examples])
@@ -448,6 +444,13 @@ def reads_control_tokens(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Whether a tokenizer is GPT-1's or has any of its control tokens; all others have a form of their own."""
     has_some = any(getattr(tokenizer, f"{name}_id", None) is not None for name in CONTROL_TOKENS)
     return has_some or isinstance(tokenizer, GPT1Tokenizer)
+
+
+def _check_has_tokens(text: str, num_tokens: int, name: str) -> None:
+    if not num_tokens:
+        raise ValueError(
+            f"{name}: the text {text!r} has no tokens; at least one is needed. Remove or correct the row."
+        )
 
 
 def _name_row(position: int, row: Mapping, source: str) -> str:

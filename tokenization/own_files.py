@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from datasets import Dataset, DatasetDict
+from datasets import Dataset, DatasetDict, Features, Value
 
 from .files import FILE_BUILDERS, read_file
 from .labels import as_numbers, first_row, without_blanks
@@ -167,8 +167,16 @@ def encode_labels(rows: Dataset, task: Task, path: str | Path) -> Dataset:
             f"Row {row} of {path} (the first is 0): the label in column {column!r} is {rows[row][column]!r}; the "
             f"classes are {', '.join(ids)}. Correct or remove the row."
         )
-    label_ids = [None if label is None else ids[str(label)] for label in rows[column]]
-    return rows.remove_columns(column).add_column(column, label_ids)
+    if rows.features[column] == Value("int64") and all(label == ids[str(label)] for label in labels):
+        return rows
+    by_label = {None: None, **{label: ids[str(label)] for label in labels}}
+    features = Features({**rows.features, column: Value("int64")})
+    options = {"fn_kwargs": {"ids": by_label, "column": column}, "input_columns": column, "batched": True}
+    return rows.map(_look_up, features=features, **options)
+
+
+def _look_up(labels: list[str | int | None], ids: dict, column: str) -> dict[str, list[int | None]]:
+    return {column: [ids[label] for label in labels]}
 
 
 __all__ = ["load_files"]

@@ -1,7 +1,8 @@
 """Batching rows of similar length, so that batches have little padding.
 
-Training uses transformers' [`LengthGroupedSampler`], which sorts within groups of up to 50 updates drawn at random.
-Evaluation reads the longest rows first and returns its predictions in the order of the data set.
+Training has the order of transformers' [`LengthGroupedSampler`], which sorts within groups of up to 50 updates drawn
+at random; the lengths of a group are read when its turn comes. Evaluation reads the longest rows first and returns its
+predictions in the order of the data set.
 """
 
 import weakref
@@ -15,13 +16,15 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, RandomSampler, Sampler, SequentialSampler
 from transformers import EvalPrediction
-from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import EvalLoopOutput, has_length
 from transformers.utils import logging
+
+from tokenization.row_lengths import RowLengths, is_plain
 
 logger = logging.get_logger(__name__)
 
 GROUP_BY_LENGTH = "group_by_length"
+Lengths = RowLengths | Sequence[Real]
 
 
 class LengthGrouping:
@@ -52,7 +55,7 @@ class LengthGrouping:
         # Rows per update: each update sees the same rows however they are split into batches and processes.
         num_rows = batch_size * args.gradient_accumulation_steps * args.world_size
         seed = args.seed if args.data_seed is None else args.data_seed
-        return EpochSeededSampler(LengthGroupedSampler(num_rows, lengths=lengths), seed)
+        return EpochSeededSampler(LazyLengthGroupedSampler(num_rows, lengths), seed)
 
     def eval_sampler(self, rows: Sized) -> Sampler:
         """Sampler that orders the rows in an evaluation."""
@@ -64,7 +67,7 @@ class LengthGrouping:
         lengths = None if in_order else self._lengths_of(rows)
         return SequentialSampler(rows) if lengths is None else LongestFirstSampler(lengths)
 
-    def _lengths_of(self, rows: Sized) -> list[int] | None:
+    def _lengths_of(self, rows: Sized) -> Lengths | None:
         try:
             lengths = self._known_lengths.get(rows)
         except TypeError:  # some data sets cannot be keys, such as a list
@@ -75,7 +78,7 @@ class LengthGrouping:
                 self._known_lengths[rows] = lengths
         return lengths
 
-    def _read_lengths(self, rows: Sized) -> list[int] | None:
+    def _read_lengths(self, rows: Sized) -> Lengths | None:
         trainer = self._trainer
         names = trainer.processing_class.model_input_names if trainer.processing_class is not None else ["input_ids"]
         lengths = read_lengths(rows, trainer.data_collator, trainer.args.length_column_name, names[0])
@@ -137,21 +140,56 @@ class EpochSeededSampler(Sampler):
         return iter(self.sampler)
 
 
+class LazyLengthGroupedSampler(Sampler):
+    """The order of transformers' [`LengthGroupedSampler`], which asks for the lengths of a group of rows at a time.
+
+    Args:
+        batch_size (`int`): rows per update; a group has 50 updates, or a quarter of the rows if that is less.
+        lengths (`RowLengths` or `list[int]`): length of each row.
+    """
+
+    def __init__(self, batch_size: int, lengths: Lengths):
+        self.batch_size, self.lengths, self.generator = batch_size, _indexed(lengths), None
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        return self._grouped(torch.randperm(len(self), generator=self.generator).numpy())
+
+    def _grouped(self, order: np.ndarray) -> Iterator[int]:
+        size = self.batch_size * (min(len(order) // (self.batch_size * 4), 50) or 1)
+        is_longest = np.zeros(len(order), bool)
+        lengths = self.lengths
+        places = lengths.longest() if isinstance(lengths, RowLengths) else np.flatnonzero(lengths == lengths.max())
+        is_longest[places] = True
+        # The longest row, the first such in this order, changes places with the longest one of the first group.
+        longest, first = order[np.argmax(is_longest[order])], None
+        for start in range(0, len(order), size):
+            group = order[start : start + size]
+            group = group[np.argsort(-lengths[group], kind="stable")]
+            if first is None:
+                first, group[0] = group[0], longest
+            elif group[0] == longest:
+                group[0] = first
+            yield from group.tolist()
+
+
 class LongestFirstSampler(Sampler):
     """Orders rows from the longest to the shortest, so that a lack of memory shows at once.
 
     Args:
-        lengths (`list[int]`): length of each row.
+        lengths (`RowLengths` or `list[int]`): length of each row.
     """
 
-    def __init__(self, lengths: Sequence[int]):
-        self.order = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
+    def __init__(self, lengths: Lengths):
+        self.order = np.argsort(-_indexed(lengths)[:], kind="stable")
 
     def __len__(self) -> int:
         return len(self.order)
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self.order)
+        return map(int, self.order)
 
     def restore(self, results: Any) -> Any:
         """Puts arrays with an entry per row in the order of the data set, also in tuples, lists and dictionaries."""
@@ -174,6 +212,10 @@ class LongestFirstSampler(Sampler):
         return compute
 
 
+def _indexed(lengths: Lengths) -> RowLengths | np.ndarray:
+    return lengths if isinstance(lengths, RowLengths) else np.asarray(lengths)
+
+
 def sampler_of(dataloader: DataLoader) -> Sampler | None:
     """The sampler that orders the rows, inside accelerate's shards of batches for several processes."""
     batches = dataloader.batch_sampler
@@ -182,12 +224,13 @@ def sampler_of(dataloader: DataLoader) -> Sampler | None:
     return getattr(batches, "sampler", None)
 
 
-def read_lengths(rows: Sized, data_collator: Any, length_column: str, input_name: str) -> list[int] | None:
+def read_lengths(rows: Sized, data_collator: Any, length_column: str, input_name: str) -> Lengths | None:
     """The length of each row, from the best available source.
 
     Args:
         rows (`datasets.Dataset` or other rows with an index): a data set.
-        data_collator: may have a method `lengths(rows) -> list[int]`, as [`TraversalCollator`] does.
+        data_collator: may have a method `lengths(rows) -> list[int]`, as [`TraversalCollator`] does, or one that
+            counts the lengths of a `datasets.Dataset` when they are needed, `row_lengths(rows)`.
         length_column (`str`): a column of numbers that wins over all others.
         input_name (`str`): key of the token ids in rows that are tokenized already.
 
@@ -198,6 +241,8 @@ def read_lengths(rows: Sized, data_collator: Any, length_column: str, input_name
         lengths = list(rows[length_column])
         if all(isinstance(length, Real) for length in lengths):
             return lengths
+    if is_plain(rows) and len(rows) and callable(getattr(data_collator, "row_lengths", None)):
+        return data_collator.row_lengths(rows)
     if callable(getattr(data_collator, "lengths", None)):
         return data_collator.lengths(rows)
     if len(rows) > 0 and isinstance(rows[0], Mapping) and isinstance(rows[0].get(input_name), Sized):

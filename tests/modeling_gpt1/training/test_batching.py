@@ -8,9 +8,10 @@ import pytest
 import torch
 from helpers_training import COLUMNS, Rows, make_collator, make_model, make_tokenizer, make_trainer
 from transformers import Trainer
+from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from modeling_gpt1 import GPT1Trainer, GPT1TrainingArguments
-from modeling_gpt1.training.batching import LongestFirstSampler, read_lengths
+from modeling_gpt1.training.batching import LazyLengthGroupedSampler, LongestFirstSampler, read_lengths
 from tokenization import TraversalCollator
 
 BY_LENGTH = {"train_sampling_strategy": "group_by_length"}
@@ -109,10 +110,40 @@ class TestTraining:
         monkeypatch.setattr(GPT1TrainingArguments, "world_size", 2)
         assert training_order(trainer) == expected
 
+    @pytest.mark.parametrize("number", [1, 7, 40, 333])
+    @pytest.mark.parametrize("batch_size", [1, 3, 8])
+    def test_the_order_is_that_of_transformers(self, number, batch_size):
+        rows = sentences(number)
+        collator = TraversalCollator(make_tokenizer(), "classification", COLUMNS["classification"], max_length=20)
+        lengths = collator.lengths(rows)
+        for epoch in range(3):
+            orders = []
+            for sampler in (
+                LengthGroupedSampler(batch_size, lengths=lengths),
+                LazyLengthGroupedSampler(batch_size, lengths),
+                LazyLengthGroupedSampler(batch_size, collator.row_lengths(rows)),
+            ):
+                sampler.generator = torch.Generator().manual_seed(epoch)
+                orders.append(list(sampler))
+            assert orders[0] == orders[1] == orders[2]
+
+    def test_the_lengths_of_a_group_are_read_when_it_comes(self, monkeypatch):
+        rows, counted = sentences(4000), []
+        collator = TraversalCollator(make_tokenizer(), "classification", COLUMNS["classification"])
+        count = collator._count
+        monkeypatch.setattr(
+            collator, "_count", lambda *given, **named: counted.extend(given[1]) or count(*given, **named)
+        )
+        order = iter(LazyLengthGroupedSampler(8, collator.row_lengths(rows)))
+        assert counted == []
+        first = [next(order) for _ in range(400)]
+        assert set(first) <= set(counted) and len(counted) < 400 + 1024 + 400
+        assert len({*first, *order}) == len(counted) == 4000
+
     def test_lengths_are_read_once_per_data_set(self, tmp_path, monkeypatch):
         trainer, calls = make_grouping_trainer(tmp_path), []
-        lengths = trainer.data_collator.collator.lengths
-        monkeypatch.setattr(trainer.data_collator, "lengths", lambda rows: calls.append(rows) or lengths(rows), False)
+        read = trainer.data_collator.collator.row_lengths
+        monkeypatch.setattr(trainer.data_collator, "row_lengths", lambda rows: calls.append(rows) or read(rows), False)
         other = sentences(9)
         for dataset in (trainer.train_dataset, other, trainer.train_dataset, other):
             evaluation_order(trainer, dataset)

@@ -7,10 +7,9 @@ import torch
 from accelerate.data_loader import prepare_data_loader, skip_first_batches
 from helpers_training import CASES, Rows, make_collator, make_model, make_tokenizer
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
-from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1ForMultipleChoice, GPT1ForSequenceClassification
-from modeling_gpt1.training.batching import EpochSeededSampler
+from modeling_gpt1.training.batching import EpochSeededSampler, LazyLengthGroupedSampler
 from modeling_gpt1.training.sharing import (
     CollatorOfRows,
     NoRow,
@@ -48,9 +47,7 @@ def make_loader(kind, num_rows, batch_size, num_processes, rank, is_split=False)
         order["sampler"] = {
             "sequential": SequentialSampler(rows),
             "random": RandomSampler(rows),
-            "group_by_length": EpochSeededSampler(
-                LengthGroupedSampler(batch_size * num_processes, lengths=lengths), 3
-            ),
+            "group_by_length": EpochSeededSampler(LazyLengthGroupedSampler(batch_size * num_processes, lengths), 3),
         }[kind]
     batch_size *= num_processes if is_split else 1
     loader = prepare_data_loader(
