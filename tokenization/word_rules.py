@@ -21,6 +21,7 @@ from tokenizers import Regex, normalizers
 # A regex is fast if its matches begin with one of a few ASCII characters, which are searched for; a class with others
 # is tried at every place. Hence rules that start with their sign and look back, and alternations of characters.
 END = r"(?!\S)"
+NOT_AGAIN = r"(?!\G)"  # `tokenizers` looks for an empty match again where the next search starts, and drops it
 SPACE = r"[ \n]"  # the prepended line break starts the text
 TOKEN_START = r"(?:[ \n:<>=]|\.\.)"
 INFIX_SPACE = "\u00a0"  # the table has removed all others, so the second half of the rule finds its own
@@ -70,6 +71,7 @@ ESCAPE_CODES = r"[\x00\x1b](?:(?<=\x00)|\[[0-9;]*[A-Za-z])"
 MARK = r"[\p{M}\u200c\u200d\uff9e\uff9f\x{1f3fb}-\x{1f3ff}\x{e0020}-\x{e007f}]"
 SYMBOLS = [(0x00A6, 0x00B0), (0x2100, 0x2BFF), (0xFFFD, 0xFFFD), (0x1F000, 0x1FAFF)]  # where those in use are
 
+NOT_PLAIN = re.compile("[^\n -%'-~]")  # "&" may begin an entity
 SURROGATE = re.compile("[\ud800-\udfff]")  # half of a pair is no character, and the pipeline cannot read it
 
 # spaCy's affixes: single characters that are split off both ends of a word, and those split off its start only.
@@ -136,6 +138,7 @@ CONTRACTIONS = [
     ("how", "'d"),
     ("c'm", "on"),
 ]
+FIRST_LETTERS = "th wi as yd cm nog"  # of these words, common ones first; a word tries the letters of one group
 
 
 def _words(text):
@@ -251,18 +254,21 @@ def affixes():
     rest = rf"(?>(?:'[sS]|[{ends}]|\.\.++|{stop}|(?<=[0-9]){units}){{0,24}}){END}"
     kept = rf"(?:'(?:{_words(KEEP_FIRST)}|[ds](?!\.(?!\.)))|{EMOTICONS}){rest}"
     prefix = rf"(?>'(?=''{END}|{kept})|''|\.\.++|{CURRENCY_CODES}|{_one_of(ENDS + STARTS)})"
+    before = [
+        rf"(?='[sS]{rest})(?<=\S)",
+        rf"(?='{rest})(?<!{TOKEN_START}{_either_case(KEEP_LAST)})(?<=[^\s'](?:''){{0,12}})",
+        rf"(?='ve{rest})(?<={SPACE}(?:{_either_case(MODALS)}n't|{_either_case(SUBJECTS)}'(?:ll|d)))",
+        rf"(?='y{rest})(?<={SPACE}[Hh]ow'd)",
+        rf"(?=\.\.)(?<=[^\s.])(?=\.\.++{rest})",
+        rf"(?={stop}{rest})",
+        rf"(?={_one_of(ENDS.replace(chr(39), ''))}{rest})(?<=\S)(?<!{SPACE}[<>]\.)",
+    ]
     return [
         _space_at(rf"(?:(?<!\S)|\G)(?!{kept}){prefix}\K(?=\S)"),
         _space_at(
-            rf"(?='[sS]{rest})(?<=\S)",
-            rf"(?='{rest})(?<!{TOKEN_START}{_either_case(KEEP_LAST)})(?<=[^\s'](?:''){{0,12}})",
-            rf"(?='ve{rest})(?<={SPACE}(?:{_either_case(MODALS)}n't|{_either_case(SUBJECTS)}'(?:ll|d)))",
-            rf"(?='y{rest})(?<={SPACE}[Hh]ow'd)",
+            *(f"{NOT_AGAIN}{pattern}" for pattern in before),
             rf"'m(?<={SPACE}[Ii]'m)(?=a{rest})\K",
             rf"'(?<={SPACE}y')(?=all{rest})\K",
-            rf"(?=\.\.)(?<=[^\s.])(?=\.\.++{rest})",
-            rf"(?={stop}{rest})",
-            rf"(?={_one_of(ENDS.replace(chr(39), ''))}{rest})(?<=\S)(?<!{SPACE}[<>]\.)",
             rf"[0-9](?=(?:{units}|[mgt]\.){rest})\K",
         ),
     ]
@@ -299,14 +305,14 @@ def contractions():
     first = {}
     for word, endings in tails.items():
         first.setdefault(word[0], {})[word[1:]] = rf"(?=(?:{'|'.join(endings)}){END})"
-    branches = [f"[{letter.upper()}{letter}]{_tree(leaves)}" for letter, leaves in sorted(first.items())]
-    letters = "".join(sorted(first)) + "y"
-    return [
-        _space_at(
-            rf"{SPACE}(?=[{letters}{letters.upper()}1-9])"
-            rf"(?:{'|'.join(branches)}|y(?=all{END})|{HOUR}(?=[ap](?:m|\.m\.){END}))\K"
-        )
-    ]
+    branches = {letter: f"[{letter.upper()}{letter}]{_tree(leaves)}" for letter, leaves in first.items()}
+    branches["y"] += rf"|y(?=all{END})"
+    pattern = rf"{HOUR}(?=[ap](?:m|\.m\.){END})"
+    for letters in reversed(FIRST_LETTERS.split()):
+        in_class = f"[{letters.upper()}{letters}]"
+        pattern = f"(?={in_class})(?:{'|'.join(map(branches.get, letters))})|(?!{in_class})(?:{pattern})"
+    letters = "".join(branches)
+    return [_space_at(rf"{SPACE}(?=[{letters}{letters.upper()}1-9])(?:{pattern})\K")]
 
 
 def infixes():
@@ -341,3 +347,24 @@ def lower_case():
 def preparation():
     """The whole normalizer, from raw text to lower-case words between spaces."""
     return normalizers.Sequence([*characters(), *whitespace(), *affixes(), *contractions(), *infixes(), *lower_case()])
+
+
+def is_plain(text: str) -> bool:
+    """Whether the text is printable ASCII and line breaks without HTML entities: `plain_preparation` serves it."""
+    return NOT_PLAIN.search(text) is None
+
+
+@cache
+def plain_preparation():
+    """
+    A `preparation` of plain text in half the time. Its words are the same, their offsets are not: it needs no table
+    and no composition of letters, and puts a space beside a sign only where none is.
+    """
+    singles = f"[{_characters(SINGLES)}\n]"
+    line_breaks = [_remove(r"\n(?:[ \n]*+\z|\K[ \n]+)")]
+    before = "|".join([singles, *(rf"\{mark}(?<!\{mark}{{2}})" for mark in RUNS)])
+    after = "|".join([singles, *(rf"\{mark}(?!\{mark})" for mark in RUNS)])
+    apart = [_space_at(rf"{NOT_AGAIN}(?=(?:{before}))(?<=\S)"), _space_at(rf"(?:{after})\K(?=\S)")]
+    start = normalizers.Prepend(" \n")
+    rules = [*affixes(), *contractions(), *infixes()]
+    return normalizers.Sequence([start, *line_breaks, *apart, *rules, normalizers.Lowercase()])

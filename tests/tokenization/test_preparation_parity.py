@@ -1,6 +1,7 @@
 """GPT1Tokenizer's native pipeline against ftfy, the released punctuation rules, spaCy and lower case."""
 
 import importlib.util
+import itertools
 import random
 import string
 import time
@@ -11,6 +12,7 @@ from tokenizers import normalizers
 
 from tokenization import word_rules
 from tokenization.tokenization_gpt1 import GPT1Tokenizer
+from tokenization.word_rules import is_plain, plain_preparation
 
 ftfy = pytest.importorskip("ftfy")
 spacy = pytest.importorskip("spacy")
@@ -86,6 +88,12 @@ def words_of(tokenizer, text):
     return [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(text))]
 
 
+def plain_words_of(tokenizer, text):
+    """The words of the shorter pipeline."""
+    words = tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str(plain_preparation().normalize_str(text))
+    return [word for word, _ in words]
+
+
 def make_text(generator, glued):
     """A few pieces of the pools; some are glued to a mark or to one another."""
     parts = []
@@ -133,6 +141,29 @@ def test_random_texts(tokenizer, oracle, glued, least):
     texts = [make_text(generator, glued) for _ in range(3000)]
     equal = [words_of(tokenizer, text) == oracle.words(text) for text in texts]
     assert sum(equal) / len(equal) >= least
+
+
+def test_every_short_plain_text_has_the_same_words_in_both_pipelines(tokenizer):
+    characters = [chr(code) for code in (10, *range(0x20, 0x7F)) if is_plain(chr(code))]
+    signs = [character for character in characters if not character.isalnum()] + ["a", "B", "1", "s", "..", "'s"]
+    pairs = ["".join(pair) for pair in itertools.product(characters, repeat=2)]
+    triples = ["w" + "".join(triple) + "d" for triple in itertools.product(signs, repeat=3)]
+    for text in ["", *characters, *pairs, *triples[::3]]:
+        assert plain_words_of(tokenizer, text) == words_of(tokenizer, text), text
+
+
+def test_every_longer_plain_text_has_the_same_words_in_both_pipelines(tokenizer):
+    generator = random.Random(8)
+    texts = [text for text in (make_text(generator, glued=0.3) for _ in range(6000)) if is_plain(text)]
+    assert len(texts) > 1000
+    for text in texts:
+        assert plain_words_of(tokenizer, text) == words_of(tokenizer, text), text
+
+
+@pytest.mark.parametrize("text", ["&gt;", "e\u0301", "\u2018a\u2019", "a\tb", "a\rb", "a\x00b", "\x1b[0m", "a\u2003b"])
+def test_what_is_not_plain_needs_the_whole_preparation(tokenizer, text):
+    assert not is_plain(text)
+    assert plain_words_of(tokenizer, text) != words_of(tokenizer, text)
 
 
 def test_a_letter_composes_with_a_mark_behind_a_removed_character(tokenizer, oracle):

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 from transformers import AutoTokenizer, TokenizersBackend, pipeline
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1ForSequenceClassification
-from tokenization import GPT1Tokenizer, TraversalCollator, join_continuation
+from tokenization import GPT1Tokenizer, TraversalCollator, encodings_on_demand, join_continuation
 
 PIECES = ["<unk>", *"abcdehilnorstuwy.,'![]$<>-", "\n"]
 PIECES += [piece + "</w>" for piece in PIECES[1:]]
@@ -120,7 +120,9 @@ def fields(encodings):
     ]
 
 
-@pytest.mark.parametrize("texts", [(ROWS[0],), (ROWS[0], ROWS[3]), (ROWS[0], ""), (ROWS,), (ROWS, ROWS[::-1])])
+@pytest.mark.parametrize(
+    "texts", [(ROWS[0],), (ROWS[0], ROWS[3]), (ROWS[0], ""), (ROWS[:3],), (ROWS,), (ROWS, ROWS[::-1])]
+)
 @pytest.mark.parametrize(
     "options",
     [
@@ -137,6 +139,35 @@ def test_a_batch_is_that_of_transformers(with_control, texts, options):
     assert "pt" in str(options) or found.data == expected.data
     assert (found.n_sequences, found.is_fast) == (expected.n_sequences, True)
     assert fields(found.encodings) == fields(expected.encodings)
+
+
+@pytest.mark.parametrize(
+    ("options", "plain_rows"), [({}, [ROWS[:3]]), ({"padding": True}, []), ({"padding": True, "rows": 3}, [ROWS[:3]])]
+)
+def test_plain_rows_take_the_shorter_pipeline(with_control, monkeypatch, options, plain_rows):
+    """Not beside others in a padded batch: rows that are padded to the longest are encoded together."""
+    taken = []
+
+    class Pipeline:
+        def __init__(self, backend):
+            self.backend = plain_pipeline(backend)
+
+        def encode_batch_fast(self, rows, **options):
+            taken.append(rows)
+            return self.backend.encode_batch_fast(rows, **options)
+
+    plain_pipeline = encodings_on_demand._plain_pipeline
+    monkeypatch.setattr(encodings_on_demand, "_plain_pipeline", Pipeline)
+    rows = ROWS[: options.pop("rows", 4)]
+    assert with_control(rows, **options).data == full_batch(with_control, rows, **options).data
+    assert taken == plain_rows
+
+
+def test_an_added_word_is_found_in_plain_text(with_control):
+    with_control.add_tokens([AddedToken("helloo", normalized=False)])
+    expected = full_batch(with_control, ["do helloo", "do"]).data
+    assert with_control(["do helloo", "do"]).data == expected
+    assert with_control.convert_tokens_to_ids("helloo") in expected["input_ids"][0]
 
 
 def test_encodings_are_made_once_and_only_when_asked_for(with_control, monkeypatch):
