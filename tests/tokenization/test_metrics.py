@@ -6,6 +6,7 @@ from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
 from tokenization.metrics import METRICS
+from tokenization.tasks import METRIC_NAMES
 
 ORACLES = {
     "accuracy": sklearn_metrics.accuracy_score,
@@ -14,6 +15,10 @@ ORACLES = {
     "pearson": lambda true, predicted: stats.pearsonr(true, predicted).statistic,
     "spearmanr": lambda true, predicted: stats.spearmanr(true, predicted).statistic,
 }
+
+
+def test_a_task_knows_the_names_of_all_scores():
+    assert tuple(METRICS) == METRIC_NAMES
 
 
 def score(name, predictions, references):

@@ -1,0 +1,209 @@
+"""From the start of a program to its first update: fine-tuning on many short rows, imports, opening a tokenizer.
+
+    python benchmarks/starts.py                     # 400,000 pairs and 67,349 sentences; some fifteen minutes
+    python benchmarks/starts.py --only sentences imports
+    python benchmarks/starts.py --quick --rounds 1  # few rows: a check of the script
+    python benchmarks/starts.py --save              # also benchmarks/results/<date>-starts.json
+
+Every start has its own process. Ours is `gpt1 finetune` with a tiny fresh model; the peer is the usual recipe on the
+same rows with the same tokenizer: `datasets` maps them to ids, and Trainer groups them by length. Both run twice with
+one cache: the second run finds what the first kept. A figure ends with the first update of the optimizer. The rows are
+made of drawn words, with the numbers of rows of GLUE's QQP and SST-2. Memory is the peak that no file backs (Linux).
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from harness import MIB, PrivatePeak, comparison, machine, print_comparisons, save_result
+from loading import BASELINE
+
+NUM_ROWS = {"pairs": 400_000, "sentences": 67_349}
+COLUMNS = {"pairs": ["text_a=one", "text_b=two"], "sentences": ["text=one"]}
+TRAVERSALS = {"pairs": "similarity", "sentences": "classification"}
+LIMITS = {"pairs": 10.0, "sentences": 5.0, "imports": 0.1}  # CPU seconds
+TINY = {"n_embd": 64, "n_layer": 2, "n_head": 2}
+TRAINING = {"per_device_train_batch_size": 32, "use_cpu": True, "report_to": "none", "disable_tqdm": True}
+IMPORTS = {
+    "gpt1 --help": "import sys; sys.path.insert(0, {commands!r}); from entry import main; main(['--help'])",
+    "import modeling_gpt1": "import modeling_gpt1",
+    "transformers": BASELINE,
+    "GPT1Tokenizer": "from tokenization import GPT1Tokenizer as opened",
+    "OpenAIGPTTokenizer": f"{BASELINE}, OpenAIGPTTokenizer as opened",
+}
+COMMANDS = str(Path(__file__).parents[1] / "modeling_gpt1" / "commands")  # installed without modeling_gpt1 above it
+
+
+def write_rows(path: Path, number: int, seed: int = 0) -> None:
+    """Two texts of 3 to some 80 words in each row, and a label. Frequent words are drawn often."""
+    draw = random.Random(seed)
+    syllables = [a + b + c for a in "bcdfglmnprst" for b in "aeiou" for c in ("", "n", "r", "st")]
+    words = ["".join(draw.choices(syllables, k=draw.randint(1, 4))) for _ in range(20_000)]
+    drawn = iter(draw.choices(words, [1 / rank for rank in range(1, len(words) + 1)], k=number * 26))
+    with path.open("w", encoding="utf-8") as file:
+        for _ in range(number):
+            sizes = [max(3, min(80, round(draw.lognormvariate(2.2, 0.45)))) for _ in range(2)]
+            one, two = (" ".join(next(drawn, "last") for _ in range(size)) + "?" for size in sizes)
+            file.write(json.dumps({"one": one, "two": two, "label": draw.randint(0, 1)}) + "\n")
+
+
+# ---- One start, in its own process
+
+
+def finetune(rows: str, case: str, folder: str) -> None:
+    from modeling_gpt1.commands.entry import main
+
+    sizes = ",".join(f"{name}={size}" for name, size in TINY.items())
+    data = ["--train_file", rows, "--traversal", TRAVERSALS[case], "--columns", *COLUMNS[case], "label=label"]
+    settings = [word for name, value in TRAINING.items() for word in (f"--{name}", str(value))]
+    model = ["--tokenizer_name", f"{folder}/tokenizer", "--config_overrides", sizes]
+    main(["finetune", *data, *model, *settings, "--do_train", "--output_dir", tempfile.mkdtemp(dir=folder)])
+
+
+def finetune_as_peer(rows: str, case: str, folder: str) -> None:
+    from datasets import load_dataset
+    from transformers import (
+        DataCollatorWithPadding,
+        OpenAIGPTConfig,
+        OpenAIGPTForSequenceClassification,
+        Trainer,
+        TrainingArguments,
+    )
+
+    from tokenization import GPT1Tokenizer
+
+    tokenizer = GPT1Tokenizer.from_pretrained(f"{folder}/tokenizer")
+    columns = [column.partition("=")[2] for column in COLUMNS[case]]
+
+    def tokenise(batch):
+        return tokenizer(*(batch[column] for column in columns), truncation=True, max_length=512)
+
+    data = load_dataset("json", data_files=rows, split="train").map(tokenise, batched=True)
+    config = OpenAIGPTConfig(**TINY, vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id)
+    arguments = TrainingArguments(tempfile.mkdtemp(dir=folder), train_sampling_strategy="group_by_length", **TRAINING)
+    collator = DataCollatorWithPadding(tokenizer)
+    model = OpenAIGPTForSequenceClassification(config)
+    Trainer(model, arguments, collator, data, processing_class=tokenizer).train()
+
+
+def measure(start: str, *arguments: str) -> None:
+    """Prints the figures of this process at the first update, and ends it there."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    peak, begin = PrivatePeak(), time.perf_counter()
+
+    def end(*_) -> None:
+        figures = {"cpu_seconds": sum(os.times()[:4]), "seconds": time.perf_counter() - begin}
+        print(json.dumps({**figures, "private_mib": peak.bytes / MIB}), flush=True)
+        os._exit(0)
+
+    register_optimizer_step_post_hook(end)
+    with peak:
+        {"gpt1": finetune, "peer": finetune_as_peer}[start](*arguments)
+
+
+def run(start: str, case: str, rows: Path, folder: str, cache: str) -> dict[str, float]:
+    """Calls `measure` in a new process."""
+    environment = {**os.environ, "HF_DATASETS_CACHE": cache, "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+    environment |= {"HF_HUB_OFFLINE": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, __file__, "--measure", start, str(rows), case, folder]
+    child = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if child.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{child.stderr[-2000:]}")
+    return json.loads(child.stdout.splitlines()[-1])
+
+
+def compare_case(case: str, number: int, rounds: int, folder: str) -> list[dict]:
+    rows = Path(folder, f"{case}.jsonl")
+    write_rows(rows, number)
+    figures = {(start, again): [] for start in ("gpt1", "peer") for again in (False, True)}
+    for round_number in range(rounds):
+        for start in ("gpt1", "peer")[:: 1 if round_number % 2 == 0 else -1]:
+            with tempfile.TemporaryDirectory(dir=folder) as cache:
+                for again in (False, True):
+                    figures[start, again].append(run(start, case, rows, folder, cache))
+    table = []
+    for again, name in ((False, "first run"), (True, "second run")):
+        work = f"finetune, {number} {case}: first update, {name}"
+        for measured, unit in (("cpu_seconds", "CPU seconds"), ("private_mib", "peak MiB")):
+            ours, theirs = ([row[measured] for row in figures[start, again]] for start in ("gpt1", "peer"))
+            if measured == "cpu_seconds":
+                limit = LIMITS[case]
+                table.append(comparison(work, unit, f"limit {limit:.0f} s", ours, [limit] * rounds, 1.0))
+            table.append(comparison(work, unit, "datasets.map and Trainer", ours, theirs))
+    return table
+
+
+# ---- Imports
+
+
+def measure_import(name: str, folder: str) -> float:
+    """CPU seconds of a program of one line."""
+    code = IMPORTS[name].format(commands=COMMANDS) + (f"; opened.from_pretrained({folder!r})" if "Tok" in name else "")
+    code = f"import time\n{code}\nprint(time.process_time())"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return float(run.stdout.split()[-1])
+
+
+def compare_imports(rounds: int, folder: str) -> list[dict]:
+    seconds: dict[str, list[float]] = {name: [] for name in IMPORTS}
+    for round_number in range(rounds):
+        for name in list(IMPORTS)[:: 1 if round_number % 2 == 0 else -1]:
+            seconds[name].append(measure_import(name, f"{folder}/tokenizer"))
+    limits = [second + LIMITS["imports"] for second in seconds["transformers"]]
+    unit, limit = "CPU seconds", f"transformers + {LIMITS['imports']} s"
+    rows = [comparison(name, unit, limit, seconds[name], limits, 1.0) for name in list(IMPORTS)[:2]]
+    limits = [second + LIMITS["imports"] for second in seconds["OpenAIGPTTokenizer"]]
+    limit = f"OpenAIGPTTokenizer + {LIMITS['imports']} s"
+    return [*rows, comparison("open the tokenizer", unit, limit, seconds["GPT1Tokenizer"], limits, 1.0)]
+
+
+# ---- Result
+
+
+def compare(rounds: int, quick: bool, only: tuple[str, ...] = (*NUM_ROWS, "imports")) -> list[dict]:
+    """The rows for `run.py`. `quick` takes few rows."""
+    from tokenization import GPT1Tokenizer
+
+    with tempfile.TemporaryDirectory() as folder:
+        write_rows(Path(folder, "texts.jsonl"), 1000 if quick else 20_000)
+        merges = 500 if quick else 20_000
+        tokenizer = GPT1Tokenizer.train(Path(folder, "texts.jsonl"), num_merges=merges, show_progress=False)
+        tokenizer.save_pretrained(f"{folder}/tokenizer")
+        table = []
+        for case, number in NUM_ROWS.items():
+            if case in only:
+                table += compare_case(case, 2000 if quick else number, rounds, folder)
+        return table + (compare_imports(rounds, folder) if "imports" in only else [])
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", nargs="+", choices=(*NUM_ROWS, "imports"), default=(*NUM_ROWS, "imports"))
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of one process of each (default: 5)")
+    parser.add_argument("--quick", action="store_true", help="few rows: a check of the script")
+    parser.add_argument("--save", action="store_true", help="write the figures to benchmarks/results/<date>-….json")
+    parser.add_argument("--measure", nargs=4, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    if arguments.measure:
+        return measure(*arguments.measure)
+    about = machine(1)
+    print(", ".join(f"{name} {value}" for name, value in about.items()), flush=True)
+    rows = compare(arguments.rounds, arguments.quick, tuple(arguments.only))
+    print_comparisons(rows)
+    if arguments.save:
+        save_result("starts", about, rows)
+
+
+if __name__ == "__main__":
+    main()
