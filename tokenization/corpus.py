@@ -9,16 +9,18 @@ import re
 import threading
 import time
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import chain
 
 import numpy as np
 import pyarrow.compute
 from datasets import Dataset, Features, IterableDataset, List, Value
 from datasets.exceptions import DatasetGenerationError
 from tokenizers import Tokenizer
+from tokenizers.pre_tokenizers import CharDelimiterSplit
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
@@ -27,6 +29,7 @@ from .documents import CONTEXT_CHARACTERS, Source, check_corpus, generate_pieces
 from .tokenization_gpt1 import NEWLINE
 
 BATCH_CHARACTERS = 1 << 20  # tokenised in one call, by all threads of the tokenizer
+WORD_CHARACTERS = 1 << 19  # of the words that are kept with their ids: some 65,000 in English
 BEFORE_WORD = re.compile("(?<=[a-z])(?= [a-z])")
 # Part of the cache's name. Raise it when the same corpus and options give different rows.
 BLOCKS_VERSION = "1.0.0"
@@ -175,6 +178,7 @@ def _watch_parent() -> None:
         return
     parent = _preparing[0]
     _preparing.clear()
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # processes that tokenise beside each other need no threads
 
     def watch():
         while os.getppid() == parent:
@@ -234,6 +238,7 @@ def _tokenise(pieces: Iterable[dict], backend: Tokenizer, newline_id: int) -> It
     The tokenizer strips both ends of a text, so line breaks between two pieces are restored as one newline token.
     """
     context, has_tokens, newline = "", False, False
+    encode = _word_encoder(backend) if _is_quick_by_words(backend) else partial(_encode, backend)
     for batch in _batches(pieces):
         prefixes = []
         for piece in batch:
@@ -241,9 +246,8 @@ def _tokenise(pieces: Iterable[dict], backend: Tokenizer, newline_id: int) -> It
             prefixes.append(_context_prefix(context, piece["text"]))
             context = (context + piece["text"])[-CONTEXT_CHARACTERS:]
         texts = [prefix + piece["text"] for prefix, piece in zip(prefixes, batch, strict=True)]
-        encodings = backend.encode_batch_fast(texts, add_special_tokens=False)
-        for piece, prefix, encoding in zip(batch, prefixes, encodings, strict=True):
-            ids = encoding.ids[2:] if prefix else encoding.ids
+        for piece, prefix, ids in zip(batch, prefixes, encode(texts), strict=True):
+            ids = ids[2:] if prefix else ids
             text = piece["text"]
             if piece["starts_document"]:
                 has_tokens = newline = False
@@ -251,6 +255,40 @@ def _tokenise(pieces: Iterable[dict], backend: Tokenizer, newline_id: int) -> It
             yield piece["starts_document"], [newline_id, *ids] if has_tokens and newline and ids else ids
             newline = (newline and not ids) or "\n" in text[len(text.rstrip()) :]
             has_tokens = has_tokens or bool(ids)
+
+
+def _encode(backend: Tokenizer, texts: list[str]) -> list[list[int]]:
+    return [encoding.ids for encoding in backend.encode_batch_fast(texts, add_special_tokens=False)]
+
+
+def _is_quick_by_words(backend: Tokenizer) -> bool:
+    """Whether a thread that looks up words is quicker than the threads of the tokenizer, and gives the same ids."""
+    splitter = backend.pre_tokenizer
+    if not isinstance(splitter, CharDelimiterSplit) or splitter.delimiter != " ":
+        return False
+    if not all(token.special for token in backend.get_added_tokens_decoder().values()):
+        return False
+    is_alone = os.environ.get("TOKENIZERS_PARALLELISM", "").lower() in ("0", "f", "false", "n", "no", "off")
+    return is_alone or int(os.environ.get("RAYON_NUM_THREADS") or os.cpu_count() or 1) <= 2
+
+
+def _word_encoder(backend: Tokenizer) -> Callable[[list[str]], list[list[int]]]:
+    """Encodes as the tokenizer does, but every word only once: most words of a corpus have come before."""
+    known: dict[str, list[int]] = {}
+    of_words, characters = Tokenizer(backend.model), 0
+
+    def encode(texts: list[str]) -> list[list[int]]:
+        nonlocal characters
+        rows = [backend.normalizer.normalize_str(text).split(" ") for text in texts]
+        if characters > WORD_CHARACTERS:
+            known.clear()
+            characters = 0
+        new = list(set().union(*rows) - known.keys())
+        known.update(zip(new, _encode(of_words, new), strict=True))
+        characters += sum(map(len, new))
+        return [list(chain.from_iterable(map(known.__getitem__, words))) for words in rows]
+
+    return encode
 
 
 def _cut_before_words(pieces: Iterable[dict]) -> Iterator[dict]:

@@ -24,6 +24,7 @@ import pyarrow.parquet
 import pytest
 from datasets.distributed import split_dataset_by_node
 from helpers_launch import ROOT, TIMEOUT
+from tokenizers import pre_tokenizers
 from torch.utils.data import DataLoader
 
 from tokenization import (
@@ -347,13 +348,46 @@ def tokens_in_pieces(tokenizer, *texts: str) -> list[list[int]]:
     return rows
 
 
+@pytest.mark.parametrize("threads", ["1", "16"])
 @pytest.mark.parametrize("piece", [1, 7, 100])
-def test_nasty_texts_in_pieces(piece, tiny_tokenizer, monkeypatch):
+def test_nasty_texts_in_pieces(piece, threads, tiny_tokenizer, monkeypatch):
+    """One thread looks words up, and forgets them at every batch here; many threads tokenise whole texts."""
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
+    monkeypatch.setenv("RAYON_NUM_THREADS", threads)
+    monkeypatch.setattr(corpus, "WORD_CHARACTERS", 0)
     monkeypatch.setattr(documents, "PIECE_CHARACTERS", piece)
     monkeypatch.setattr(corpus, "BATCH_CHARACTERS", 50)
     texts = list(nasty_texts(200, seed=piece))
     for text, found in zip(texts, tokens_in_pieces(tiny_tokenizer, *texts), strict=True):
         assert found == ids_of(tiny_tokenizer, text), text
+
+
+def test_when_words_are_looked_up(tiny_tokenizer, plain_tokenizer, monkeypatch):
+    def is_quick(tokenizer) -> bool:
+        return corpus._is_quick_by_words(corpus._backend(tokenizer.backend_tokenizer.to_str()))
+
+    for parallelism, threads, expected in [("true", "2", True), ("", "3", False), ("false", "3", True)]:
+        monkeypatch.setenv("TOKENIZERS_PARALLELISM", parallelism)
+        monkeypatch.setenv("RAYON_NUM_THREADS", threads)
+        assert is_quick(tiny_tokenizer) == is_quick(plain_tokenizer) == expected
+    with_names = copy.deepcopy(plain_tokenizer)
+    with_names.add_tokens("new york")
+    assert not is_quick(with_names)
+    with_names.backend_tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    assert not is_quick(with_names)
+
+
+def test_known_words_are_encoded_once(plain_tokenizer, monkeypatch):
+    backend = corpus._backend(plain_tokenizer.backend_tokenizer.to_str())
+    encoded, encode_texts = [], corpus._encode
+    monkeypatch.setattr(corpus, "_encode", lambda model, texts: encoded.extend(texts) or encode_texts(model, texts))
+    encode = corpus._word_encoder(backend)
+    text = " ".join(WORDS)
+    assert encode([text, text.upper()]) == encode([text, text]) == [ids_of(plain_tokenizer, text)] * 2
+    assert sorted(filter(None, encoded)) == sorted(set(WORDS))
+    monkeypatch.setattr(corpus, "WORD_CHARACTERS", 10)
+    encode([text])
+    assert sorted(filter(None, encoded)) == sorted([*set(WORDS), *set(WORDS)])
 
 
 @pytest.mark.parametrize("distance", [2, 900, 999, 1000, 1001])
