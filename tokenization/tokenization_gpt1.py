@@ -7,6 +7,7 @@ for words are in `word_rules.py`; the saved `tokenizer.json` contains all of it.
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import repeat
 from pathlib import Path
@@ -28,7 +29,7 @@ from .control_tokens import CONTROL_TOKENS, add_control_tokens, control_template
 from .encodings_on_demand import are_strings, encode_ids_first
 from .joining import join_continuation, join_words
 from .offsets import cover_sources
-from .word_rules import SURROGATE, preparation
+from .word_rules import SURROGATE, is_plain, plain_preparation, preparation
 
 logger = logging.get_logger(__name__)
 
@@ -43,7 +44,9 @@ CUT_TEXTS = (
     "after it (lm-evaluation-harness: `--model_args add_bos_token=True,…`)."
 )
 ANY_WORD = "word"
-BLOCK_CHARACTERS = 1 << 16
+BLOCK_CHARACTERS = 1 << 13
+CACHED_WORDS = 1 << 15  # five novels have half as many words; the library keeps 10,000
+PART_CHARACTERS = 1 << 25  # of the training text, held at a time
 REPEATED_WORDS = 1 << 10
 
 
@@ -91,7 +94,13 @@ class GPT1Tokenizer(TokenizersBackend):
                 "unknown characters, in tokenizer_config.json if it comes from there."
             )
         self._tokenizer = Tokenizer(
-            BPE(vocab=vocab, merges=merges or [], end_of_word_suffix=END_OF_WORD, unk_token=str(unk_token))
+            BPE(
+                vocab=vocab,
+                merges=merges or [],
+                cache_capacity=CACHED_WORDS,
+                end_of_word_suffix=END_OF_WORD,
+                unk_token=str(unk_token),
+            )
         )
         _prepare(self._tokenizer)
         _warn_unless_split(kwargs.get("split_special_tokens"))
@@ -154,8 +163,9 @@ class GPT1Tokenizer(TokenizersBackend):
         **kwargs,
     ) -> "GPT1Tokenizer":
         """
-        Learns a BPE from text, which is read once and not held in memory. The same text gives the same tokenizer. No
-        character of the text is ever unknown: the alphabet has each of them, both inside and at the end of a word.
+        Learns a BPE from text, which is read once, 32 million characters at a time. The same text gives the same
+        tokenizer. No character of the text is ever unknown: the alphabet has each of them, both inside and at the end
+        of a word.
 
         Args:
             files_or_iterator (path, list of paths, or iterator of `str`): UTF-8 text files, or the texts themselves; a
@@ -383,11 +393,25 @@ def _blocks(path: Path) -> Iterator[str]:
 
 def _count_words(texts: Iterable[str], show_progress: bool) -> dict[str, int]:
     """How often each word occurs in the prepared texts."""
-    backend = Tokenizer(BPE())
+    backend, words, texts = Tokenizer(BPE()), Counter(), iter(texts)
     _prepare(backend)
-    trainer = BpeTrainer(vocab_size=0, show_progress=show_progress)
-    backend.train_from_iterator(texts, trainer=trainer)
-    return json.loads(trainer.__getstate__())["BpeTrainer"]["words"]
+    while part := _next_part(texts):
+        for are_plain, normalizer in ((True, plain_preparation()), (False, preparation())):
+            if chosen := [text for text in part if is_plain(text) is are_plain]:
+                trainer = BpeTrainer(vocab_size=0, show_progress=show_progress)
+                backend.normalizer = normalizer
+                backend.train_from_iterator(chosen, trainer=trainer)
+                words.update(json.loads(trainer.__getstate__())["BpeTrainer"]["words"])
+    return words
+
+
+def _next_part(texts: Iterator[str]) -> list[str]:
+    """The next texts, up to `PART_CHARACTERS` of them together or a single longer one."""
+    part, length = [], 0
+    while length < PART_CHARACTERS and (text := next(texts, None)) is not None:
+        part.append(text)
+        length += len(text)
+    return part
 
 
 def _learn_merges(
@@ -412,8 +436,8 @@ def _repeated(words: dict[str, int]) -> Iterator[str]:
     """Every word as often as it was counted, in strings of bounded length."""
     for word, count in words.items():
         whole, rest = divmod(count, REPEATED_WORDS)
-        yield from repeat(" ".join([word] * REPEATED_WORDS), whole)
-        yield " ".join([word] * rest)
+        yield from repeat(f"{word} " * REPEATED_WORDS, whole)
+        yield f"{word} " * rest
 
 
 __all__ = ["GPT1Tokenizer", "open_tokenizer"]

@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Tokenizer
 from transformers import AutoTokenizer, TokenizersBackend, pipeline
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1ForSequenceClassification
-from tokenization import GPT1Tokenizer, TraversalCollator, encodings_on_demand, join_continuation
+from tokenization import GPT1Tokenizer, TraversalCollator, encodings_on_demand, join_continuation, tokenization_gpt1
 
 PIECES = ["<unk>", *"abcdehilnorstuwy.,'![]$<>-", "\n"]
 PIECES += [piece + "</w>" for piece in PIECES[1:]]
@@ -596,6 +596,24 @@ def test_training_from_files_equals_training_from_text(tmp_path):
     assert from_files.backend_tokenizer.to_str() == from_texts.backend_tokenizer.to_str()
     one = GPT1Tokenizer.train(paths[0], 30, show_progress=False)
     assert "dog</w>" not in one.get_vocab() and "dog</w>" in from_files.get_vocab()
+
+
+@pytest.mark.parametrize("characters", [1, 20, 1000])
+def test_training_counts_words_alike_in_parts_and_in_either_pipeline(monkeypatch, characters):
+    texts = [
+        "Low lower, isn't it?",
+        "",
+        "caf\u00e9 \u201clow\u201d &amp; low",
+        'She said: "Low-er\n\nlow."',
+        "low \u2026 lower",
+    ]
+    counted = tokenization_gpt1._count_words(texts, show_progress=False)
+    assert (counted["low"], counted["lower"], counted["n't"], counted["caf\u00e9"], counted['"']) == (6, 2, 1, 1, 4)
+    assert counted["-"] == 1 and counted["\n"] == 1 and counted["er"] == 1
+    monkeypatch.setattr(tokenization_gpt1, "PART_CHARACTERS", characters)
+    assert tokenization_gpt1._count_words(texts, show_progress=False) == counted
+    monkeypatch.setattr(tokenization_gpt1, "is_plain", lambda text: False)
+    assert tokenization_gpt1._count_words(texts, show_progress=False) == counted
 
 
 def test_training_is_the_same_in_every_process():
