@@ -56,6 +56,13 @@ def random_states(num_tokens, num_rows=3):
     return torch.randn(2, num_rows, 2, num_tokens, 4).unbind()
 
 
+def reset(layer):
+    num_rows = len(layer.keys) if layer.is_initialized else 3
+    with torch.inference_mode():  # transformers 5.17 sets the states to zero
+        layer.reset()
+    layer.update(*random_states(2, num_rows))
+
+
 STEPS = {
     "one token": lambda layer: layer.update(*random_states(1, len(layer.keys))),
     "several tokens": lambda layer: layer.update(*random_states(5, len(layer.keys))),
@@ -65,7 +72,7 @@ STEPS = {
     "repeat": lambda layer: layer.batch_repeat_interleave(2),
     "select": lambda layer: layer.batch_select_indices(torch.tensor([1, 0])),
     "select a slice": lambda layer: layer.batch_select_indices(slice(0, 2)),
-    "reset": lambda layer: (layer.reset(), layer.update(*random_states(2))),
+    "reset": reset,
 }
 
 
