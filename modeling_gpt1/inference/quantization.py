@@ -106,7 +106,8 @@ def scale_of_rows(rows: torch.Tensor) -> torch.Tensor:
 
 def has_fbgemm() -> bool:
     """Whether FBGEMM multiplies the 8-bit integers: it is fastest, but without VNNI its sums may overflow."""
-    return torch.backends.quantized.engine in ("x86", "fbgemm") and torch.cpu._is_vnni_supported()
+    has_product = hasattr(torch.ops.quantized, "linear_with_input_q_dq_qweight_dq_output_fp32")  # torch may drop it
+    return has_product and torch.backends.quantized.engine in ("x86", "fbgemm") and torch.cpu._is_vnni_supported()
 
 
 def pack_for_fbgemm(weight: torch.Tensor, scale: torch.Tensor) -> torch.ScriptObject:
