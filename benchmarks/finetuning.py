@@ -62,8 +62,8 @@ OURS, FLAT, PEER = "GPT1DoubleHeadsModel", "GPT1DoubleHeadsModel flat", "OpenAIG
 # Name: B examples, C sequences per example, T tokens, number of tokens that the sequences share, and the target ratios
 # of time in float32, of time in bfloat16 and of memory in float32.
 SHAPES = {
-    "RACE-shaped step": ((1, 4, 380, 360), (3.0, 3.0, 3.5)),
-    "Story-Cloze-shaped step": ((8, 2, 64, 50), (1.5, 1.5, None)),
+    "RACE-shaped step": ((1, 4, 380, 360), (4.0, 4.0, 3.5)),
+    "Story-Cloze-shaped step": ((8, 2, 64, 50), (2.5, 2.5, None)),
 }
 QUICK_SHAPES = {"RACE-shaped step": ((1, 4, 32, 20), (None, None, None))}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}

@@ -38,7 +38,8 @@ SCRIPTS = {
     "generation": "Generation",
     "scoring": "Scoring",
     "tokenizer_parity": "Tokenizer",
-    "loading": "Start",
+    "loading": "Imports and opening",
+    "starts": "The way to the first update",
 }
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 MARKS = ("<!-- Written by `make bench` from here -->", "<!-- to here -->")

@@ -107,7 +107,7 @@ def test_picture(run, scripts, tmp_path):
     panels = {run.SCRIPTS[name]: outcome["rows"] for name, outcome in outcomes.items()}
     figure = importlib.import_module("picture").draw(panels)
     steps, starts = figure.axes
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["Pre-training", "Start"]
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["Pre-training", "Imports and opening"]
     assert [label.get_text() for label in steps.get_yticklabels()] == ["long step\ntokens/s", "step\nCPU seconds"]
     assert [label.get_text() for label in starts.get_yticklabels()] == ["import\nCPU seconds"]
     assert [(bar.get_x(), round(bar.get_width(), 6)) for bar in steps.patches] == [(1, -0.25), (1, 1.5)]
