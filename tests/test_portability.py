@@ -43,6 +43,8 @@ ALLOWED = {
     ("modeling_gpt1/inference/devices.py", "torch.accelerator"),
     ("modeling_gpt1/commands/env.py", "torch.accelerator"),
     ("modeling_gpt1/commands/env.py", "torch.backends"),
+    ("modeling_gpt1/decoding_gpt1.py", "torch.backends"),
+    ("modeling_gpt1/inference/quantization.py", "torch.backends"),
 }
 
 

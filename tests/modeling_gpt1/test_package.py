@@ -20,6 +20,7 @@ TRAVELLERS = {
     "attention_gpt1.py",
     "batch_gpt1.py",
     "configuration_gpt1.py",
+    "decoding_gpt1.py",
     "layouts_gpt1.py",
     "loss_gpt1.py",
     "modeling_gpt1.py",
