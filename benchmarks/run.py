@@ -134,11 +134,11 @@ def markdown(name: str, day: str, rows: Sequence[dict]) -> str:
 def expected_time(names: Sequence[str], rounds: int, threads: int, folder: Path = RESULTS) -> str:
     """The expected time of these scripts, from the newest saved run."""
     saved = sorted(folder.glob("*-bench.json"))
-    if not saved:
-        return "How long this takes is not known: no run has been saved yet. Reckon with hours."
-    results = json.loads(saved[-1].read_text(encoding="utf-8"))["results"]
+    results = json.loads(saved[-1].read_text(encoding="utf-8"))["results"] if saved else {}
     known = {name: script for name, script in results.items() if script["error"] is None}
     unknown = [name for name in names if name not in known]
+    if len(unknown) == len(names):
+        return "How long this takes is not known: no run of it has been saved yet. Reckon with hours."
     seconds = sum(known[name]["seconds"] for name in names if name in known)
     settings = sorted({(known[name]["rounds"], known[name]["threads"]) for name in names if name in known})
     text = (

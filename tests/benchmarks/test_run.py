@@ -186,8 +186,8 @@ def test_the_documentation_has_the_newest_figures(run):
 
 
 def test_time_told_beforehand(run, tmp_path):
-    told = run.expected_time(["loading"], 5, 1, tmp_path)
-    assert told == "How long this takes is not known: no run has been saved yet. Reckon with hours."
+    unknown = "How long this takes is not known: no run of it has been saved yet. Reckon with hours."
+    assert run.expected_time(["loading"], 5, 1, tmp_path) == unknown
     settings = {"rounds": 3, "threads": 2}
     results = {"loading": {"seconds": 300.0, "error": None, **settings}, "generation": {"seconds": 5.0, "error": "…"}}
     (tmp_path / "2026-11-21-bench.json").write_text(json.dumps({"machine": {}, "results": results}))
@@ -195,3 +195,4 @@ def test_time_told_beforehand(run, tmp_path):
         "The run of 2026-11-21 took 5 min for this, with 3 rounds and 2 threads; this one has 5 and 1. "
         "Not in it: generation."
     )
+    assert run.expected_time(["scoring"], 5, 1, tmp_path) == unknown
