@@ -1,6 +1,7 @@
 """Draws the picture of `make bench`: a panel for each kind of work. A separate file: workers need no matplotlib."""
 
 from collections.abc import Sequence
+from textwrap import fill
 
 from harness import format_summary, is_met
 from matplotlib.figure import Figure
@@ -9,8 +10,9 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import NullFormatter, NullLocator, StrMethodFormatter
 
 COLOURS = {True: "tab:green", False: "tab:red", None: "tab:gray"}
-WIDTH, ROW, PANEL = 10, 0.36, 0.95  # inches: of the figure, of a bar, and of what a panel has besides its bars
+WIDTH, ROW, PANEL = 10, 0.42, 0.95  # inches: of the figure, of a bar, and of what a panel has besides its bars
 DPI = 100  # 1,000 pixels wide
+LABEL, PEER = 50, 30  # characters of a line
 TICKS = (1 / 20, 1 / 10, 1 / 5, 1 / 2, 1, 2, 5, 10, 20, 50, 100, 200)
 
 
@@ -41,7 +43,7 @@ def draw_panel(axes, title: str, rows: Sequence[dict], ends: tuple[float, float]
     for place, row in enumerate(rows):
         draw_row(axes, place, row)
     axes.set_title(title, loc="left", fontweight="bold")
-    axes.set_yticks(range(len(rows)), [f"{row['work']}\n{row['measure']}" for row in rows], fontsize=8.5)
+    axes.set_yticks(range(len(rows)), [f"{fill(row['work'], LABEL)}\n{row['measure']}" for row in rows], fontsize=8)
     axes.set_ylim(-0.6, len(rows) - 0.4)
     axes.set_xscale("log")
     axes.set_xlim(*ends)
@@ -60,8 +62,8 @@ def draw_row(axes, place: int, row: dict) -> None:
     if row["target"] is not None:
         axes.plot(row["target"], place, color="black", marker="|", ms=13, mew=2.5)
     # The numbers stand in a separate column beside the axes, where no bar reaches.
-    text = f"× {format_summary(ratio, True)}\n{row['peer']}"
-    axes.annotate(text, (1.01, place), xycoords=("axes fraction", "data"), va="center", fontsize=8.5)
+    text = f"× {format_summary(ratio, True)}\n{fill(row['peer'], PEER)}"
+    axes.annotate(text, (1.01, place), xycoords=("axes fraction", "data"), va="center", fontsize=8)
 
 
 def limits(rows: Sequence[dict]) -> tuple[float, float]:
