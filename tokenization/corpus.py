@@ -173,7 +173,7 @@ def _ending_the_processes_it_starts() -> Iterator[None]:
 
 
 def _watch_parent() -> None:
-    """Makes a new process end within a second of its parent, which prepares the blocks and may be killed."""
+    """Makes a new process that prepares blocks end within a second of its parent, and tokenise with one thread."""
     if not _preparing:
         return
     parent = _preparing[0]

@@ -1,8 +1,8 @@
 """The lengths of a data set's rows, counted when they are needed and kept beside the data set's files.
 
 To group rows of like length, a trainer needs the lengths of a few rows at a time and the longest row of all. GPT-1's
-tokenizer makes at most a token of a character, so short texts need not be tokenised to know that they are not the
-longest. 400,000 rows take 4 bytes each.
+tokenizer makes at most a token of a character, so texts that are far shorter than the longest need not be tokenised to
+know that they are not the longest. A row takes 4 bytes.
 """
 
 import os
