@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import NullFormatter, NullLocator, StrMethodFormatter
 
-COLOURS = {True: "tab:green", False: "tab:red", None: "tab:gray"}
+COLOURS = {True: "tab:green", False: "tab:red"}
 WIDTH, ROW, PANEL = 10, 0.42, 0.95  # inches: of the figure, of a bar, and of what a panel has besides its bars
 DPI = 100  # 1,000 pixels wide
 LABEL, PEER = 50, 30  # characters of a line
@@ -20,7 +20,8 @@ def draw(panels: dict[str, Sequence[dict]]) -> Figure:
     """Draws for each ratio a bar from 1 to its median, with its spread and a black mark at its target.
 
     Args:
-        panels (`dict[str, Sequence[dict]]`): by the name of a kind of work, its rows, made by `harness.comparison`.
+        panels (`dict[str, Sequence[dict]]`): by the name of a kind of work, its rows, made by `harness.comparison`
+            with a target.
 
     Returns:
         The figure, a panel below the other. All have one logarithmic scale, so that bars of two panels compare.
@@ -33,9 +34,8 @@ def draw(panels: dict[str, Sequence[dict]]) -> Figure:
         draw_panel(axes, title, list(rows)[::-1], ends)  # draws the first row at the top
     columns[-1].set_xlabel("how many times better than the peer (median, least … most)")
     legend = [Patch(color=COLOURS[True], label="target met"), Patch(color=COLOURS[False], label="target missed")]
-    legend.append(Patch(color=COLOURS[None], label="no target"))
     legend.append(Line2D([], [], color="black", marker="|", ls="", ms=10, mew=2.5, label="target"))
-    figure.legend(handles=legend, loc="outside upper center", ncols=4, frameon=False)
+    figure.legend(handles=legend, loc="outside upper center", ncols=3, frameon=False)
     return figure
 
 
@@ -59,14 +59,12 @@ def draw_row(axes, place: int, row: dict) -> None:
     ratio = row["ratio"]
     axes.barh(place, ratio["median"] - 1, left=1, height=0.62, color=COLOURS[is_met(row)], alpha=0.75)
     axes.plot([ratio["least"], ratio["most"]], [place, place], color="black", lw=1.2)
-    if row["target"] is not None:
-        axes.plot(row["target"], place, color="black", marker="|", ms=13, mew=2.5)
+    axes.plot(row["target"], place, color="black", marker="|", ms=13, mew=2.5)
     # The numbers stand in a separate column beside the axes, where no bar reaches.
     text = f"× {format_summary(ratio, True)}\n{fill(row['peer'], PEER)}"
     axes.annotate(text, (1.01, place), xycoords=("axes fraction", "data"), va="center", fontsize=8)
 
 
 def limits(rows: Sequence[dict]) -> tuple[float, float]:
-    ends = [1.0, *(row["ratio"][end] for row in rows for end in ("least", "most"))]
-    ends += [row["target"] for row in rows if row["target"] is not None]
+    ends = [1.0, *(row["ratio"][end] for row in rows for end in ("least", "most")), *(row["target"] for row in rows)]
     return min(ends) / 1.15, max(ends) * 1.15
