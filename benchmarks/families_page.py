@@ -6,13 +6,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from modeling_gpt1.training.families import FAMILIES
+
 STANDARD_ERRORS = 2  # between two scores that are told apart without seeds
-# The objective by which a family learns: held-out losses of one objective compare, those of two do not.
-OBJECTIVES = {
-    "next token": ("gpt1", "gpt1-lstm", "gpt2", "gpt3"),
-    "masked tokens, alone or with a second objective": ("bert", "roberta", "albert"),
-    "restored text": ("bart",),
-}
+NEXT_TOKEN, RESTORED, MASKED = "next token", "restored text", "masked tokens, alone or with a second objective"
 
 
 @dataclass
@@ -29,7 +26,7 @@ class Row:
     zero_shot: dict[str, dict] = field(default_factory=dict)
     method: str = ""
     scores: dict[str, list[float]] = field(default_factory=dict)
-    """By task, a score between 0 and 1 for each seed of fine-tuning."""
+    """By task, a score of at most 1 for each seed of fine-tuning."""
 
 
 def page(rows: dict[str, Row], tasks: Sequence[str], words: Sequence[str]) -> str:
@@ -174,12 +171,19 @@ def leads_without_fine_tuning(rows: dict[str, Row]) -> list[str]:
 
 def losses(rows: dict[str, Row]) -> list[str]:
     """The order by held-out loss of the families that predict the next token."""
-    causal = {family: row.loss["loss"] for family, row in rows.items() if family in OBJECTIVES["next token"]}
+    causal = {family: row.loss["loss"] for family, row in rows.items() if objective_of(family) == NEXT_TOKEN}
     if len(causal) < 2:
         return []
     ordered = sorted(causal, key=lambda family: causal[family])
     told = enumerated([f"{family} ({math.exp(causal[family]):.1f})" for family in ordered])
     return [f"By held-out perplexity the order of next-token models is {told}; the others' losses do not compare."]
+
+
+def objective_of(family: str) -> str:
+    """How a family learns: held-out losses of one objective compare, those of two do not."""
+    if FAMILIES[family].is_causal:
+        return NEXT_TOKEN
+    return RESTORED if FAMILIES[family].config_class().is_encoder_decoder else MASKED
 
 
 def enumerated(names: Sequence[str]) -> str:
@@ -193,11 +197,10 @@ def draw(rows: dict[str, Row]):
     """Held-out losses over tokens and over hours of training, a row of panels for each objective."""
     from matplotlib.figure import Figure  # here because a run of the script's steps needs no matplotlib
 
-    groups = {
-        objective: [family for family in families if family in rows and rows[family].curve]
-        for objective, families in OBJECTIVES.items()
-    }
-    groups = {objective: families for objective, families in groups.items() if families}
+    groups: dict[str, list[str]] = {}
+    for family, row in rows.items():
+        if row.curve:
+            groups.setdefault(objective_of(family), []).append(family)
     figure = Figure(figsize=(10, 0.6 + 3 * len(groups)), dpi=100, layout="constrained")
     panels = figure.subplots(max(1, len(groups)), 2, squeeze=False)
     for line, (objective, families) in zip(panels, groups.items(), strict=False):
