@@ -321,17 +321,15 @@ def test_the_last_words_of_a_failed_script_push_its_result(visit):
 
 
 def test_a_script_that_may_not_push_says_so_before_it_trains(visit):
-    output = visit.output("fine_tune_with_a_token_that_may_not_write")
-    assert output.splitlines()[-1] == (
-        "gpt1 finetune: me/forbidden cannot be pushed to: 403 Forbidden: You don't have the rights to write to "
-        "me/forbidden. Nothing is lost, because training has not started. Log in with `hf auth login` and a token "
-        "with write access to me/forbidden and start again, or leave `push_to_hub` out and upload the result later."
-    )
-    assert "'loss'" not in output and not list((visit.folder / "forbidden").glob("*.safetensors"))
-    output = visit.output("fine_tune_for_a_repository_of_others")
-    assert output.splitlines()[-1] == (
-        "gpt1 finetune: me/books cannot be pushed to: 403 Forbidden: You don't have the rights to write to me/books. "
-        "Nothing is lost, because training has not started. Log in with `hf auth login` and a token with write access "
-        "to me/books and start again, or leave `push_to_hub` out and upload the result later."
-    )
-    assert "'loss'" not in output and not list((visit.folder / "of-others").glob("*.safetensors"))
+    for script, folder, repository in (
+        ("fine_tune_with_a_token_that_may_not_write", "forbidden", "me/forbidden"),
+        ("fine_tune_for_a_repository_of_others", "of-others", "me/books"),
+    ):
+        output = visit.output(script)
+        assert output.splitlines()[-1] == (
+            f"gpt1 finetune: {repository} cannot be pushed to: 403 Forbidden: You don't have the rights to write to "
+            f"{repository}. Nothing is lost, because training has not started. Log in with `hf auth login` and a "
+            f"token with write access to {repository} and start again, or leave `push_to_hub` out and upload the "
+            "result later."
+        )
+        assert "'loss'" not in output and not list((visit.folder / folder).glob("*.safetensors"))
