@@ -185,11 +185,11 @@ class TraversalCollator:
         Raises:
             ValueError: the first row that cannot be used, as a batch would raise it.
         """
-        from .row_lengths import is_plain  # here because it imports datasets
+        from .row_lengths import has_no_format  # here because it imports datasets
 
-        if is_plain(rows) and len(rows):
+        if has_no_format(rows) and len(rows):
             lengths = self.row_lengths(rows, source)
-            if not self._labels.are_plain(rows, needs_labels):
+            if not self._labels.are_usable(rows, needs_labels):
                 self._check_labels(rows, source, needs_labels)
             return len(rows), lengths.num_cut()
         num_examples = num_truncated = 0

@@ -22,7 +22,7 @@ class RowLabels:
     regression: bool
     hidden_label: int | None
 
-    def are_plain(self, rows: "Dataset", needed: bool | None) -> bool:
+    def are_usable(self, rows: "Dataset", needed: bool | None) -> bool:
         """Whether the whole column shows at once that each label can be used, or that there are none."""
         from pyarrow import compute, types  # here because `tokenization` is imported without it
 

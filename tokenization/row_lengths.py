@@ -145,7 +145,7 @@ class RowLengths:
         return has_word
 
 
-def is_plain(rows: object) -> bool:
+def has_no_format(rows: object) -> bool:
     """Whether these are the rows of a `datasets.Dataset` as they stand in its columns, without a format."""
     if not isinstance(rows, Dataset) or rows.format["type"] is not None:
         return False
@@ -163,4 +163,4 @@ def _path_of(rows: Dataset, key: str) -> Path | None:
     return Path(files[0]["filename"]).parent / f"lengths-{key}.npy" if files else None
 
 
-__all__ = ["RowLengths", "is_plain", "key_of"]
+__all__ = ["RowLengths", "has_no_format", "key_of"]

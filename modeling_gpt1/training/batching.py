@@ -19,7 +19,7 @@ from transformers import EvalPrediction
 from transformers.trainer_utils import EvalLoopOutput, has_length
 from transformers.utils import logging
 
-from tokenization.row_lengths import RowLengths, is_plain
+from tokenization.row_lengths import RowLengths, has_no_format
 
 logger = logging.get_logger(__name__)
 
@@ -241,7 +241,7 @@ def read_lengths(rows: Sized, data_collator: Any, length_column: str, input_name
         lengths = list(rows[length_column])
         if all(isinstance(length, Real) for length in lengths):
             return lengths
-    if is_plain(rows) and len(rows) and callable(getattr(data_collator, "row_lengths", None)):
+    if has_no_format(rows) and len(rows) and callable(getattr(data_collator, "row_lengths", None)):
         return data_collator.row_lengths(rows)
     if callable(getattr(data_collator, "lengths", None)):
         return data_collator.lengths(rows)

@@ -11,7 +11,7 @@ from helpers_training import make_tokenizer
 
 from modeling_gpt1.training.task_models import pad_with_end
 from tokenization import TraversalCollator
-from tokenization.row_lengths import is_plain
+from tokenization.row_lengths import has_no_format
 
 PAIR = {"text_a": "one", "text_b": "two", "label": "label"}
 TEXT = {"text": "one", "label": "label"}
@@ -154,11 +154,11 @@ def test_no_text_has_more_tokens_than_its_bound(tokenizer):
     assert (bounds > 0).all() and (bounds >= collator.lengths(rows)).all()
 
 
-def test_which_rows_are_plain():
+def test_which_rows_have_no_format():
     data = datasets.Dataset.from_list([dict.fromkeys("abcdefgh", "x")] * 3)
-    assert is_plain(data) and is_plain(data.select([2, 0])) and is_plain(data.select(range(2)))
+    assert has_no_format(data) and has_no_format(data.select([2, 0])) and has_no_format(data.select(range(2)))
     shown = [data.with_format("torch"), data.with_format(columns=["a"]), data.with_transform(dict)]
-    assert not any(map(is_plain, [*shown, data.to_iterable_dataset(), [{"a": "x"}]]))
+    assert not any(map(has_no_format, [*shown, data.to_iterable_dataset(), [{"a": "x"}]]))
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
