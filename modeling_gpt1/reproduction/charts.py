@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from .bootstrap import Scores, interval
 from .claims import STANDARD_ERRORS, Curve, compare, decimal, standard_error
-from .results import COLUMNS, METRIC_NAMES, PARTS, Cells, place_of
+from .results import COLUMNS, METRIC_NAMES, PARTS, Cells, num_rows_of, place_of
 from .tables import measured
 
 
@@ -180,7 +180,7 @@ def auxiliary_sizes(cells: Cells) -> dict:
     """What the auxiliary objective adds, against the number of training rows."""
     series = []
     for key, column in COLUMNS.items():
-        sizes = sorted({cell["size"] for cell in cells.sizes if cell["task"] == column.task})
+        sizes = sorted({num_rows_of(cell) for cell in cells.with_sizes(column)} - {None})
         points, remarks = [], []
         for size in sizes if key not in PARTS else ():
             with_it, without = (cells.of_size(key, variant, size) for variant in ("full", "without_auxiliary"))

@@ -101,7 +101,7 @@ def fine_tuning_cell(
 
     Args:
         variant: one of `VARIANTS`, or `transfer-<k>` for the checkpoint's first k layers.
-        size: number of training rows of a cell of auxiliary_sizes.
+        size: number of training rows of a cell of auxiliary_sizes. If all cells have as many, it is the tables' cell.
     """
     model = model_of(arguments, variant)
     n_transfer = -1 if variant == "without_pretraining" else None
@@ -110,6 +110,8 @@ def fine_tuning_cell(
         n_transfer = int(variant.removeprefix("transfer-"))
         flags = ["--n_transfer", str(n_transfer)]
     given = [*arguments.finetune_arguments, *(arguments.lstm_finetune_arguments if variant == "lstm" else [])]
+    if size is not None and as_settings(given).get("max_train_samples") == str(size):
+        size = None
     if size is not None:
         given += ["--max_train_samples", str(size)]
     settings = as_settings(given)

@@ -133,10 +133,14 @@ class Cells:
     def of_size(self, key: str, variant: str, size: int) -> Scores:
         """The scores of a variant trained on that many rows."""
         column = COLUMNS[key]
-        place = (column.task, variant, size)
-        return self.scores_of(
-            [cell for cell in self.sizes if (cell["task"], cell["variant"], cell["size"]) == place], column
-        )
+        cells = [cell for cell in self.with_sizes(column) if cell["variant"] == variant and num_rows_of(cell) == size]
+        return self.scores_of(cells, column)
+
+    def with_sizes(self, column: Column) -> list[Mapping]:
+        """The cells of a column's task, if some have a number of training rows of their own."""
+        is_asked_for = any(cell["task"] == column.task for cell in self.sizes)
+        cells = [*self.fine_tuning, *self.sizes] if is_asked_for else []
+        return [cell for cell in cells if cell["task"] == column.task]
 
     def baselines(self, key: str) -> dict[str, float] | None:
         """What guessing and always the same answer score × 100 on a column's rows, or None if these are unknown."""
@@ -173,6 +177,12 @@ def answers_of(cell: Mapping, splits: Sequence[str]) -> list[Mapping[str, str]]:
     """Labels and predictions of these splits, or nothing if the cell lacks one."""
     kept = cell.get("answers", {})
     return [kept[split] for split in splits] if all(split in kept for split in splits) else []
+
+
+def num_rows_of(cell: Mapping) -> int | None:
+    """The number of training rows that a cell was limited to."""
+    limit = cell.get("size", cell["settings"].get("max_train_samples"))
+    return None if limit is None else int(limit)
 
 
 def place_of(cell: Mapping) -> str | int:

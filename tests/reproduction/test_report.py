@@ -207,6 +207,15 @@ def test_the_auxiliary_objective_by_size(answered_report):
     assert answered_report["measured"]["fine_tuning_runs"] == 21
 
 
+def test_a_row_of_the_tables_is_a_size_too():
+    limited = {"settings": {"max_train_samples": "2000"}}
+    pairs = [(variant, seed) for variant in ("full", "without_auxiliary") for seed in (1, 2)]
+    cells = [answered("sst2", variant, seed, 0.7, 500) for variant, seed in pairs]
+    cells += [{**answered(task, *of, 0.8), **limited} for of in pairs for task in ("sst2", "rte")]
+    (series,) = by_key(build_report(cells, title="")["figures"])["auxiliary-sizes"]["series"]
+    assert (series["label"], [point["x"] for point in series["points"]]) == ("SST-2", [500, 2000])
+
+
 def test_a_sample_of_a_large_data_set_is_a_small_one():
     cells = [
         {**answered("qqp", variant, seed, 0.7), "train_rows": 10_000}

@@ -170,6 +170,9 @@ def test_sizes_of_the_training_set(command):
     with_it, without, *_ = plan(reproduce_command.parse_arguments(arguments)[0])
     assert (with_it.facts["size"], with_it.facts["settings"]["max_train_samples"]) == (4, "4")
     assert (with_it.facts["lm_coef"], without.facts["lm_coef"]) == (None, 0.0)
+    # A run of as many rows stands in the tables already.
+    names = names_of(command(*sizes, "--seeds", "7", finetune=("--max_train_samples", "4")))
+    assert names == ["rte-full-seed7", "rte-without_auxiliary-seed7", *names_of(arguments)[2:]]
     # A data set that is absent does not keep the others from being run.
     absent = ["--experiments", "auxiliary_sizes", "--auxiliary_tasks", "qqp", "rte", "--auxiliary_sizes", "4"]
     assert len(names_of(command(*absent, "--seeds", "7"))) == 4
