@@ -216,7 +216,11 @@ class GPT1Dropout(nn.Dropout):
 
 def draws_noise(tensor: torch.Tensor, probability: float) -> bool:
     """Whether to use [`dropout_noise`]: other devices and compiled graphs draw random numbers fast enough."""
-    return 0 < probability < 1 and tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+    return 0 < probability < 1 and is_eager_on_cpu(tensor)
+
+
+def is_eager_on_cpu(tensor: torch.Tensor) -> bool:
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def dropout_noise(

@@ -1,9 +1,10 @@
-"""Blockwise attention with dropout on the CPU: a named entry of transformers' attention interface.
+"""Blockwise attention for training on the CPU: a named entry of transformers' attention interface.
 
 torch's scaled-dot-product attention has a fused kernel for the CPU, but none with dropout. Training would store the
 weights and the dropout mask for all pairs of tokens, above the diagonal too, and draw the mask one number at a time.
-The blocks of queries below recompute both in the backward pass, as in "FlashAttention: Fast and Memory-Efficient Exact
-Attention with IO-Awareness" (Dao et al., 2022), section 3.1 and appendix B.4.
+In bfloat16 the fused kernel is slower than the products that it is made of. The blocks of queries below recompute
+weights and mask in the backward pass, as in "FlashAttention: Fast and Memory-Efficient Exact Attention with
+IO-Awareness" (Dao et al., 2022), section 3.1 and appendix B.4.
 
 Shapes: B examples, T tokens, D hidden, H heads.
 """
@@ -19,7 +20,7 @@ from transformers.masking_utils import sdpa_mask
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
-from ..attention_gpt1 import draws_noise, dropout_noise
+from ..attention_gpt1 import draws_noise, dropout_noise, is_eager_on_cpu
 from ..modeling_gpt1 import GPT1PreTrainedModel
 
 CPU_ATTENTION = "cpu_dropout"  # name in the attention interface
@@ -30,14 +31,14 @@ BLOCK_PAIRS = 2**15
 
 
 def choose_cpu_attention(model: PreTrainedModel, device: torch.device | str) -> None:
-    """Selects this attention where it is faster: on the CPU, for scaled-dot-product attention with dropout.
+    """Selects this attention on the CPU in place of scaled-dot-product attention.
 
     The choice lasts for this process only: `config.json` names no attention, so a saved model opens with the default
-    again. Without dropout, in evaluation and generation, this attention calls torch's own.
+    again. In evaluation, generation and float32 training without dropout, this attention calls torch's own.
     """
     if not isinstance(model, GPT1PreTrainedModel) or torch.device(device).type != "cpu":
         return
-    if model.config._attn_implementation == "sdpa" and model.config.attn_pdrop > 0:
+    if model.config._attn_implementation == "sdpa":
         model.set_attn_implementation(CPU_ATTENTION)
 
 
@@ -51,22 +52,30 @@ def cpu_attention_forward(
     dropout: float = 0.0,
     **kwargs: Unpack[TransformersKwargs],
 ) -> tuple[torch.Tensor, None]:
-    """As transformers' `sdpa_attention_forward`, but in blocks for dropout on the CPU outside of a compiled graph.
+    """As transformers' `sdpa_attention_forward`, but in blocks where that is faster: see `_prefers_blocks`.
 
     `attention_mask [B or 1, 1, T, T]`; a true `sees_past_only` says that it hides everything above the diagonal.
     """
     sees_past_only = kwargs.pop("sees_past_only", False) or attention_mask is None
     is_self_attention = query.shape[2] == key.shape[2] and kwargs.get("is_causal") is not False
     has_mask_of_blocks = attention_mask is None or attention_mask.dtype == torch.bool
-    if not (draws_noise(query, dropout) and is_self_attention and has_mask_of_blocks):
+    if not (_prefers_blocks(query, dropout) and is_self_attention and has_mask_of_blocks):
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
     # The seed comes from the global generator: restoring its state repeats the dropout mask.
-    seed = int(torch.empty((), dtype=torch.int64).random_())
+    seed = int(torch.empty((), dtype=torch.int64).random_()) if dropout > 0 else 0
     settings = scaling, dropout, sees_past_only, seed
     output = _BlockwiseAttention.apply(query, key, value, attention_mask, *settings)
     return output.transpose(1, 2), None
+
+
+def _prefers_blocks(query: torch.Tensor, dropout: float) -> bool:
+    """Whether blocks are faster: outside of a compiled graph, with dropout, or for gradients in bfloat16."""
+    if dropout > 0:
+        return draws_noise(query, dropout)
+    needs_grad = torch.is_grad_enabled() and query.requires_grad
+    return needs_grad and query.dtype == torch.bfloat16 and is_eager_on_cpu(query)
 
 
 class _BlockwiseAttention(torch.autograd.Function):
@@ -75,12 +84,14 @@ class _BlockwiseAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, query, key, value, attention_mask, scaling, dropout, sees_past_only, seed):
         generator = torch.Generator().manual_seed(seed)
-        query = query * scaling
         output = _empty_like_heads(query)
+        # With the heads' numbers interleaved, a product takes up to three times as long.
+        query, key, value = (query * scaling).contiguous(), key.contiguous(), value.contiguous()
         with torch.autocast("cpu", enabled=False):
             for rows, block, keys in _blocks(*query.shape[::2], sees_past_only):
                 weights = _attention_weights(query[rows, :, block], key[rows, :, keys], attention_mask, rows, block)
-                weights *= dropout_noise(weights.shape, dropout, weights.dtype, generator)
+                if dropout > 0:
+                    weights *= dropout_noise(weights.shape, dropout, weights.dtype, generator)
                 output[rows, :, block] = torch.matmul(weights.to(value.dtype), value[rows, :, keys])
         ctx.save_for_backward(query, key, value, attention_mask, output)
         ctx.settings = scaling, dropout, sees_past_only, seed
@@ -98,18 +109,22 @@ class _BlockwiseAttention(torch.autograd.Function):
         with torch.autocast("cpu", enabled=False):
             # The gradient of softmax needs Σ weights · their gradients, which equals output · its gradient.
             means = (grad_output * output).sum(-1, keepdim=True, dtype=sum_dtype)  # [B, H, T, 1]
+            grad_output = grad_output.contiguous()
             for rows, block, keys in _blocks(*query.shape[::2], sees_past_only):
                 grad_block = grad_output[rows, :, block]
                 weights = _attention_weights(query[rows, :, block], key[rows, :, keys], attention_mask, rows, block)
-                noise = dropout_noise(weights.shape, dropout, weights.dtype, generator)
-                grad_scores = torch.matmul(grad_block, value[rows, :, keys].mT).to(sum_dtype).mul_(noise)
+                grad_scores = torch.matmul(grad_block, value[rows, :, keys].mT).to(sum_dtype)
+                dropped_weights = weights
+                if dropout > 0:
+                    noise = dropout_noise(weights.shape, dropout, weights.dtype, generator)
+                    grad_scores.mul_(noise)
+                    dropped_weights = noise.mul_(weights)
                 grad_scores = grad_scores.sub_(means[rows, :, block]).mul_(weights).to(query.dtype)
-                dropped_weights = noise.mul_(weights).to(value.dtype)
                 # `+=` would copy the sums onto themselves.
-                grad_value[rows, :, keys].add_(torch.matmul(dropped_weights.mT, grad_block))
+                grad_value[rows, :, keys].add_(torch.matmul(dropped_weights.to(value.dtype).mT, grad_block))
                 grad_key[rows, :, keys].add_(torch.matmul(grad_scores.mT, query[rows, :, block]))
                 grad_query[rows, :, block] = torch.matmul(grad_scores, key[rows, :, keys])
-        grad_key, grad_value = grad_key.to(key.dtype), grad_value.to(value.dtype)
+        grad_key, grad_value = _empty_like_heads(key).copy_(grad_key), _empty_like_heads(value).copy_(grad_value)
         return grad_query.mul_(scaling), grad_key, grad_value, None, None, None, None, None
 
 

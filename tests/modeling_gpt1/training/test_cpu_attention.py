@@ -1,4 +1,4 @@
-"""Attention with dropout in blocks: parity with plain attention under the same mask, gradients, statistics, choice."""
+"""Attention in blocks: parity with plain attention under the same mask, gradients, statistics, choice."""
 
 import pytest
 import torch
@@ -70,6 +70,20 @@ def test_blocks_agree_with_plain_attention_under_the_same_noise(make_mask, sees_
         assert (ours - others).abs().max() > 0.1
 
 
+@pytest.mark.parametrize("mask", [None, window_mask(TOKENS)], ids=["no mask", "mask that sees later keys"])
+def test_blocks_without_dropout_agree_with_plain_attention(mask):
+    *inputs, grad_output = heads(TOKENS)
+    blocks, dropped = (
+        outputs_and_gradients(
+            _BlockwiseAttention.apply, *inputs, mask, (SCALING, dropout, mask is None, 0), grad_output
+        )
+        for dropout in (0.0, 0.01)
+    )
+    plain = outputs_and_gradients(plain_attention, *inputs, mask, [1.0], grad_output)
+    torch.testing.assert_close(blocks, plain, atol=1e-5, rtol=1e-5)
+    assert all((ours - others).abs().max() > 0.01 for ours, others in zip(dropped, plain, strict=True))
+
+
 def test_blocks_take_short_rows_together_and_long_ones_in_parts():
     def blocks(num_rows, num_tokens, sees_past_only):
         return list(cpu_attention._blocks(num_rows, num_tokens, sees_past_only))
@@ -135,21 +149,28 @@ def count_calls(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "fields, training, expected",
+    "fields, training, dtype, expected",
     [
-        ({"attn_pdrop": 0.1}, True, 2),
-        ({"attn_pdrop": 0.1}, False, 0),
-        ({"attn_pdrop": 0.0}, True, 0),
-        ({"attn_pdrop": 1.0}, True, 0),
-        ({"attn_pdrop": 0.1, "attn_implementation": "eager"}, True, 0),
+        ({"attn_pdrop": 0.1}, True, None, 2),
+        ({"attn_pdrop": 0.1}, True, torch.bfloat16, 2),
+        ({"attn_pdrop": 0.1}, False, None, 0),
+        ({"attn_pdrop": 0.0}, True, None, 0),
+        ({"attn_pdrop": 0.0}, True, torch.float16, 0),
+        ({"attn_pdrop": 0.0}, True, torch.bfloat16, 2),
+        ({"attn_pdrop": 1.0}, True, None, 0),
+        ({"attn_pdrop": 0.1, "attn_implementation": "eager"}, True, None, 0),
     ],
 )
-def test_blocks_serve_sdpa_training_with_dropout(tiny_model, monkeypatch, fields, training, expected):
+def test_blocks_serve_training_with_dropout_or_in_bfloat16(tiny_model, monkeypatch, fields, training, dtype, expected):
     calls = count_calls(monkeypatch)
     model = tiny_model(GPT1ForCausalLM, **fields).train(training)
     choose_cpu_attention(model, "cpu")
-    model(input_ids=torch.arange(1, 9)[None])
-    assert len(calls) == expected
+    with torch.autocast("cpu", dtype, enabled=dtype is not None):
+        model(input_ids=torch.arange(1, 9)[None])
+        assert len(calls) == expected
+        with torch.no_grad():
+            model(input_ids=torch.arange(1, 9)[None])
+    assert len(calls) == (2 * expected if fields["attn_pdrop"] else expected)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +179,7 @@ def test_blocks_serve_sdpa_training_with_dropout(tiny_model, monkeypatch, fields
         ({"attn_pdrop": 0.1}, "cpu", True),
         ({"attn_pdrop": 0.1}, torch.device("cpu", 0), True),
         ({"attn_pdrop": 0.1}, "cuda", False),
-        ({"attn_pdrop": 0.0}, "cpu", False),
+        ({"attn_pdrop": 0.0}, "cpu", True),
         ({"attn_pdrop": 0.1, "attn_implementation": "eager"}, "cpu", False),
         ({"attn_pdrop": 0.1, "attn_implementation": "flex_attention"}, "cpu", False),
     ],
