@@ -4,6 +4,7 @@ Section 3.3 of "Improving Language Understanding by Generative Pre-Training" (Ra
 delimiter and an extract token. Text never becomes one of them, whatever it spells.
 """
 
+import math
 from collections.abc import Sequence
 
 from tokenizers import Tokenizer, processors
@@ -65,9 +66,7 @@ def check_vocabulary(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBas
     Raises:
         ValueError: the vocabularies differ in size, or the control tokens in their ids.
     """
-    spare = config.vocab_size - len(tokenizer)
-    is_padded = 0 <= spare < 128 and config.vocab_size % 8 == 0  # `resize_token_embeddings(pad_to_multiple_of=…)`
-    if spare != 0 and not is_padded:
+    if not has_size_for(config, len(tokenizer)):
         raise ValueError(
             f"The tokenizer has {len(tokenizer)} tokens, but the model's vocabulary has {config.vocab_size}. Call "
             "`tokenization.add_control_tokens(tokenizer, model)` to grow both together, or open the tokenizer saved "
@@ -83,6 +82,16 @@ def check_vocabulary(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBas
                 "tokenizer saved with the model."
             )
     tokenizer.model_max_length = min(tokenizer.model_max_length, config.max_position_embeddings)
+
+
+def has_size_for(config: PreTrainedConfig, num_tokens: int) -> bool:
+    """Whether the model has a row for each token, and at most those that `pad_to_multiple_of` adds when it is resized.
+
+    Multiples of 8 up to 128 suit accelerators. A model that processes share may need a larger one.
+    """
+    num_shards = getattr(getattr(config, "distributed_config", None), "fsdp_size", None) or 1
+    spare = config.vocab_size - num_tokens
+    return spare == 0 or (0 < spare < max(128, math.lcm(8, num_shards)) and config.vocab_size % 8 == 0)
 
 
 def keep_text_as_text(tokenizer: PreTrainedTokenizerBase) -> None:
@@ -118,8 +127,7 @@ def control_templates(backend: Tokenizer, tokens: Sequence[str]) -> processors.T
 
 def _check_sizes(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, num_missing: int) -> None:
     before = tokenizer.vocab_size if num_missing == 0 else len(tokenizer)
-    allowed = {before, len(tokenizer) + num_missing}
-    if model.config.vocab_size not in allowed:
+    if not any(has_size_for(model.config, num_tokens) for num_tokens in (before, len(tokenizer) + num_missing)):
         raise ValueError(
             f"The model has {model.config.vocab_size} token embeddings and the tokenizer {len(tokenizer)} tokens. "
             "They must belong together: load both from the same folder, or build the model with "
@@ -128,7 +136,7 @@ def _check_sizes(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, num
 
 
 def _grow(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
-    if model.config.vocab_size != len(tokenizer):
+    if len(tokenizer) > model.config.vocab_size:
         model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     for name in CONTROL_TOKENS:
         setattr(model.config, f"{name}_id", getattr(tokenizer, f"{name}_id"))
