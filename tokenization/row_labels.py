@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 
+NO_LABEL = -100  # torch's `ignore_index`; the losses leave such labels out
+
+
 @dataclass(frozen=True)
 class RowLabels:
     """Reads labels, and tells why one cannot be used. The fields are those of `TraversalCollator`."""
@@ -34,12 +37,16 @@ class RowLabels:
         if labels.null_count or not (types.is_integer(labels.type) or types.is_floating(labels.type)):
             return False
         least, most = compute.min_max(labels).as_py().values()
+
+        def has(value: int) -> bool:
+            return compute.any(compute.equal(labels, value)).as_py()
+
         if least == most == self.hidden_label:
             return not needed
-        if self.hidden_label is not None and compute.any(compute.equal(labels, self.hidden_label)).as_py():
+        if self.hidden_label is not None and has(self.hidden_label):
             return False
         if self.regression:
-            return compute.all(compute.is_finite(labels)).as_py()
+            return compute.all(compute.is_finite(labels)).as_py() and not has(NO_LABEL)
         return types.is_integer(labels.type) and 0 <= least and (self.num_labels is None or most < self.num_labels)
 
     def read(
@@ -98,6 +105,11 @@ class RowLabels:
         if not isinstance(label, numbers.Real) or not math.isfinite(label):
             raise ValueError(
                 f"{name}: the label is {label!r} of type {type(label).__name__}; regression needs a finite number."
+            )
+        if label == NO_LABEL:
+            raise ValueError(
+                f"{name}: the label is {label!r}, which the loss takes for no label. Add a constant to all labels, or "
+                f"pass `hidden_label={NO_LABEL}` if the row has none."
             )
         return float(label)
 

@@ -506,6 +506,14 @@ def test_regression_label_that_is_no_number(letters, label, kind):
     )
 
 
+def test_regression_label_that_the_loss_takes_for_none(letters):
+    rows = [{"one": "a", "two": "b", "label": -100.0}]
+    assert error_of(letters, "similarity", SIMILAR, rows, regression=True) == (
+        "Row 0 of the batch: the label is -100.0, which the loss takes for no label. Add a constant to all labels, or "
+        "pass `hidden_label=-100` if the row has none."
+    )
+
+
 @pytest.mark.parametrize("row", [{}, {"label": None}])
 def test_rows_with_and_without_a_label(letters, row):
     rows = [{"sentence": "a", "label": 1}, {"sentence": "b", "idx": 9} | row]

@@ -199,7 +199,7 @@ class TestCheck:
         is_hidden = "label" in mistake and mistake["label"] in (-1, None) and needs_labels is False
         assert (expected is None) == (is_fine or is_hidden)
 
-    @pytest.mark.parametrize("label", [float("nan"), float("inf"), -1.0, None, 0.5])
+    @pytest.mark.parametrize("label", [float("nan"), float("inf"), -1.0, -100.0, None, 0.5])
     @pytest.mark.parametrize("needs_labels", [True, False])
     def test_of_numbers(self, tokenizer, label, needs_labels):
         collator = TraversalCollator(tokenizer, "similarity", PAIR, regression=True)
