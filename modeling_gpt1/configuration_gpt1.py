@@ -141,9 +141,7 @@ class GPT1ConfigMixin:
     @property
     def is_regression(self) -> bool:
         """Whether labels are numbers, not classes: as `problem_type` says, or by default if `num_labels` is 1."""
-        if self.problem_type is not None:
-            return self.problem_type == "regression"
-        return self.num_labels == 1 and self.traversal != "multiple_choice"
+        return is_regression(self)
 
 
 @in_a_sentence
@@ -351,6 +349,13 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
     def window_of_layer(self, layer_idx: int) -> int | None:
         """Number of tokens that a query of this layer sees; `None` means its own and all before it."""
         return self.sliding_window if self.attention_of_layers[layer_idx] == SLIDING_ATTENTION else None
+
+
+def is_regression(config: PreTrainedConfig) -> bool:
+    """Whether labels are numbers, not classes, in the configuration of any family: see `GPT1Config.is_regression`."""
+    if config.problem_type is not None:
+        return config.problem_type == "regression"
+    return config.num_labels == 1 and getattr(config, "traversal", None) != "multiple_choice"
 
 
 def config_for_task(config: PreTrainedConfig, model_class: type) -> PreTrainedConfig:

@@ -41,7 +41,7 @@ SHARED_FIELDS = (
     "label2id",
 )
 # Our own fields, which a folder of openai-gpt keeps for the conversion back.
-KEPT_FIELDS = ("traversal", "lm_coef", "start_token_id", "delimiter_token_id", "extract_token_id")
+KEPT_FIELDS = ("traversal", "columns", "lm_coef", "start_token_id", "delimiter_token_id", "extract_token_id")
 WITHOUT_HEAD = (
     "To leave out what openai-gpt does not have, open it with GPT1Model or GPT1ForCausalLM, save that and convert the "
     "result."

@@ -206,7 +206,7 @@ def classes_of(model) -> str | None:
     config = model.config
     if not is_task_model(model) or is_regression(config) or config.traversal == "multiple_choice":
         return None
-    names = [cell(config.id2label[index]) for index in range(min(config.num_labels, MOST_CLASSES))]
+    names = [cell(str(config.id2label[index])) for index in range(min(config.num_labels, MOST_CLASSES))]
     more = config.num_labels - len(names)
     return ", ".join(names) + (f" and {more} more" if more else "")
 

@@ -1,6 +1,6 @@
 """What kind of model it is, of this package or of another family, as the model card and the trainers ask."""
 
-from transformers import PreTrainedConfig
+from ..configuration_gpt1 import is_regression
 
 # Endings of the names of transformers' classifiers.
 HEADS = ("ForSequenceClassification", "ForMultipleChoice")
@@ -21,8 +21,4 @@ def is_task_model(model) -> bool:
     return hasattr(model, "task_head") or type(model).__name__.endswith(HEADS)
 
 
-def is_regression(config: PreTrainedConfig) -> bool:
-    """Whether labels are numbers, not classes: as `problem_type` says, or by default if `num_labels` is 1."""
-    if config.problem_type is not None:
-        return config.problem_type == "regression"
-    return config.num_labels == 1 and getattr(config, "traversal", None) != "multiple_choice"
+__all__ = ["HEADS", "is_of_gpt1", "is_regression", "is_task_model", "without_adapter"]

@@ -267,7 +267,8 @@ def test_openai_gpt_to_gpt1_and_back_is_the_same_to_the_bit(make_openai, plain_t
 )
 def test_gpt1_to_openai_gpt_and_back(tiny_model, tmp_path, model_class, traversal, openai_class):
     fields = {"num_labels": 3, "pad_token_id": 0, "lm_coef": 0.25, "extract_token_id": 100, "hidden_act": "relu"}
-    ours = tiny_model(model_class, traversal=traversal, **fields)
+    columns = {"text": "sentence", "choices": ["one", "two"]}  # only kept, not read
+    ours = tiny_model(model_class, traversal=traversal, columns=columns, **fields)
     if openai_class is OpenAIGPTForSequenceClassification:
         ours.task_head.score.bias.data.zero_()
     ours.save_pretrained(tmp_path / "gpt1")
@@ -283,6 +284,7 @@ def test_gpt1_to_openai_gpt_and_back(tiny_model, tmp_path, model_class, traversa
     torch.testing.assert_close(logits_of(back, batch), logits_of(ours, batch), atol=1e-6, rtol=1e-6)
     kept = (back.config.lm_coef, back.config.extract_token_id, back.config.traversal, back.config.hidden_act)
     assert kept == (0.25, 100, ours.config.traversal, "relu")
+    assert back.config.columns == columns
 
 
 def test_sharded_folders_and_their_settings_for_generation(make_openai, tmp_path):

@@ -431,6 +431,8 @@ def test_many_classes_are_counted():
     model = make_model("classification", make_tokenizer())
     model.config.id2label = {index: f"class {index}" for index in range(23)}
     assert classes_of(model) == ", ".join(f"class {index}" for index in range(20)) + " and 3 more"
+    model.config.id2label = {0: 0, 1: 1, 2: 2}
+    assert classes_of(model) == "0, 1, 2"
 
 
 def test_a_folder_is_no_base_model(tmp_path):
