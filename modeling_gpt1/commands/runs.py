@@ -182,7 +182,7 @@ class ShortRunCallback(TrainerCallback):
 def train(trainer: Trainer) -> None:
     """Trains or resumes, and writes the model, the log and the metrics to the output folder."""
     trainer.add_callback(ShortRunCallback())
-    result = trainer.train(resume_from_checkpoint=where_to_resume(trainer.args))
+    result = trainer.train(resume_from_checkpoint=trainer.args.resume_from_checkpoint)
     trainer.save_model(_internal_call=True)  # the push comes at the end, with all results
     trainer.save_state()
     keep_metrics(trainer, "train", result.metrics)

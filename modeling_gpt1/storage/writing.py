@@ -14,6 +14,9 @@ from typing import TextIO
 
 from safetensors import SafetensorError
 
+# The name of a folder that is being replaced begins with it, until the new one is there.
+REPLACED = "replaced-"
+
 
 def write_atomically(path: str | os.PathLike, text: str) -> None:
     """Write a UTF-8 text file. Readers find the old file or the whole new one, even after a kill."""
@@ -23,7 +26,7 @@ def write_atomically(path: str | os.PathLike, text: str) -> None:
 
 @contextmanager
 def atomic_file(path: str | os.PathLike) -> Iterator[TextIO]:
-    """A UTF-8 text file to write to; if no error occurs, one rename gives it the name `path`.
+    """A UTF-8 text file to write to; if no error occurs, one rename gives it the name `path`, and an older one's mode.
 
     Raises:
         ValueError: `path` is a folder or a device, which no file can replace.
@@ -34,6 +37,8 @@ def atomic_file(path: str | os.PathLike) -> Iterator[TextIO]:
     partial = path.with_name(f"_{path.name}.{os.getpid()}")  # pushes to the hub leave out what begins with "_"
     try:
         with partial.open("w", encoding="utf-8", newline="\n") as file:
+            if path.exists():
+                shutil.copymode(path, partial)
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -64,7 +69,7 @@ def publish_folder(staging: Path, folder: Path) -> None:
     An older `folder` is moved beside `staging` first. It is moved back if the rename fails, and deleted otherwise.
     """
     flush(staging)
-    replaced, is_there = staging.with_name(f"deleted-{folder.name}"), folder.is_dir()
+    replaced, is_there = staging.with_name(f"{REPLACED}{folder.name}"), folder.is_dir()
     if is_there:
         shutil.rmtree(replaced, ignore_errors=True)  # left by a process that was killed here
         os.rename(folder, replaced)
@@ -80,7 +85,7 @@ def publish_folder(staging: Path, folder: Path) -> None:
 
 
 def publish_files(staging: Path, folder: Path) -> None:
-    """Move each file to its place in `folder`, where it replaces an older one at once.
+    """Move each file to its place in `folder`, where it replaces an older one at once and keeps its mode.
 
     `staging` is deleted, and so is the folder that it lies in if that is then empty.
     """
@@ -88,6 +93,8 @@ def publish_files(staging: Path, folder: Path) -> None:
     for path in [path for path in staging.rglob("*") if path.is_file()]:
         target = folder / path.relative_to(staging)
         target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists():
+            shutil.copymode(target, path)
         os.replace(path, target)
     flush_folder(folder)
     shutil.rmtree(staging, ignore_errors=True)

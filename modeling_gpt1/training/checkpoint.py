@@ -22,7 +22,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 
 from ..storage.checksums import CHECKSUM, checksum_of_file, checksum_of_text
-from ..storage.writing import explain_failed_write, is_write_failure, publish_folder
+from ..storage.writing import REPLACED, explain_failed_write, is_write_failure, publish_files, publish_folder
 
 logger = logging.get_logger(__name__)
 
@@ -30,7 +30,9 @@ CHECKPOINT_NAME = "checkpoint.json"
 # Pushes to the hub skip names that begin with "_".
 INCOMPLETE_DIR = "_incomplete"
 # Names of everything that is ever put into that folder. Nothing else is deleted from it.
-_OUR_LEFTOVERS = re.compile(rf"(deleted-)?{PREFIX_CHECKPOINT_DIR}-\d+|model")
+_OUR_LEFTOVERS = re.compile(rf"(deleted-|{REPLACED})?{PREFIX_CHECKPOINT_DIR}-\d+|model")
+CARD_NAME = "README.md"
+_WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 
 
 class CheckpointError(OSError):
@@ -135,6 +137,22 @@ def check_way(run_dir: str | os.PathLike, writes_at: Callable[[int], bool]) -> N
                 f"`output_dir` holds {folder}, which this trainer did not write (it has no {CHECKPOINT_NAME}), and "
                 "this run would write a checkpoint there. Move it away, or pass another `output_dir`."
             )
+
+
+def check_unused(run_dir: str | os.PathLike) -> None:
+    """Refuses a new run where an earlier one has left checkpoints.
+
+    Of the new run's own, `save_total_limit` would keep fewer, and a later resume would take the earlier run's.
+
+    Raises:
+        ValueError: there is a checkpoint of this package's trainers.
+    """
+    left = [folder for folder in _checkpoints_in(run_dir) if is_ours(folder)]
+    if left:
+        raise ValueError(
+            f'`output_dir` holds {left[-1]} of an earlier run. Pass `resume_from_checkpoint="auto"` to resume the run '
+            "that wrote it, or pass another `output_dir`."
+        )
 
 
 def find_fault(folder: str | os.PathLike) -> str | None:
@@ -252,10 +270,13 @@ def delete_checkpoint(folder: Path) -> None:
 
 
 def clear_leftovers(output_dir: str | os.PathLike) -> None:
-    """Removes what a killed run had begun to write or to delete."""
+    """Removes what a killed run had begun to write or to delete; what it had begun to replace is put back."""
     incomplete = Path(output_dir, INCOMPLETE_DIR)
     for path in incomplete.iterdir() if incomplete.is_dir() else ():
         if _OUR_LEFTOVERS.fullmatch(path.name):
+            place = Path(output_dir, path.name.removeprefix(REPLACED))
+            if path.name.startswith(REPLACED) and not place.exists():
+                os.rename(path, place)  # the run was killed before the new checkpoint was there
             remove_staging(path)
 
 
@@ -276,6 +297,19 @@ def write_model(trainer, folder: Path, state_dict: dict | None) -> None:
     tokenizer = trainer.processing_class or getattr(trainer.data_collator, "tokenizer", None)
     if is_writer and tokenizer is not None:
         tokenizer.save_pretrained(str(folder))
+
+
+def publish_model(staging: Path, folder: Path) -> None:
+    """Moves a saved model to its place. A card that is there stays, and the weights of an older save go."""
+    if (folder / CARD_NAME).exists():
+        (staging / CARD_NAME).unlink(missing_ok=True)  # an empty form, from PEFT
+    weights = {path.name for path in staging.iterdir() if _WEIGHTS.fullmatch(path.name)}
+    publish_files(staging, folder)
+    older = [path for path in folder.iterdir() if weights and _WEIGHTS.fullmatch(path.name)]
+    # The index goes before the files that it lists: at any moment, what is opened is whole.
+    for path in sorted(older, key=lambda path: path.suffix != ".json"):
+        if path.name not in weights:
+            path.unlink()
 
 
 def count_bytes(trainer) -> int:

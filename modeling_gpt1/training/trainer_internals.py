@@ -20,12 +20,13 @@ from transformers.utils import logging
 
 from ..hub.model_kinds import without_adapter
 from ..storage.locking import one_writer
-from ..storage.writing import check_folder, publish_files
+from ..storage.writing import check_folder
 from .batching import LengthGrouping
 from .callbacks import TolerantCallbacks
 from .checkpoint import (
     INCOMPLETE_DIR,
     check_kind,
+    check_unused,
     check_way,
     checkpoint_to_resume,
     clear_leftovers,
@@ -33,6 +34,7 @@ from .checkpoint import (
     explained,
     make_room,
     publish_checkpoint,
+    publish_model,
     read_content,
     remove_staging,
     tied_weights_left_out,
@@ -58,9 +60,9 @@ class ResumableTrainer(Trainer):
     record of `state.log_history` except times and throughput.
 
     Raises:
-        ValueError: `output_dir` cannot be written, or another run writes there; `resume_from_checkpoint` names an
-            incomplete checkpoint, or one of another optimizer, or one that was written with FSDP by a run without it,
-            or the reverse.
+        ValueError: `output_dir` cannot be written, another run writes there, or a new run would save checkpoints
+            beside those of an earlier one; `resume_from_checkpoint` names an incomplete checkpoint, or one of another
+            optimizer, or one that was written with FSDP by a run without it, or the reverse.
         CheckpointError: the disk is full, or the folder cannot be written any more.
         DivergenceError: the loss, the gradient norm or the weights to be written are not finite, and the argument
             `stop_at_divergence` does not let the run go on.
@@ -105,6 +107,8 @@ class ResumableTrainer(Trainer):
             if self.args.should_save:
                 clear_leftovers(self._run_dir)
             self._checkpoint = checkpoint_to_resume(resume_from_checkpoint, self._run_dir)
+            if not resume_from_checkpoint and self.args.save_strategy != SaveStrategy.NO:
+                check_unused(self._run_dir)
             if self._checkpoint is not None:
                 check_kind(self._checkpoint, self.is_fsdp_enabled)
                 before = read_content(self._checkpoint)["settings"]
@@ -394,7 +398,7 @@ class ResumableTrainer(Trainer):
         with explained(self, "The model", output_dir, staging):
             write_model(self, staging, state_dict)
             if self.args.should_save:
-                publish_files(staging, Path(output_dir))
+                publish_model(staging, Path(output_dir))
 
 
 class _BeginRun(TrainerCallback):

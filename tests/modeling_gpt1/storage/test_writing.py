@@ -58,6 +58,18 @@ class TestText:
             raise KeyboardInterrupt
         assert contents(tmp_path) == {"x.txt": "old"}
 
+    @pytest.mark.skipif(os.name == "nt", reason="modes are those of POSIX")
+    def test_a_private_file_stays_private(self, tmp_path):
+        staging = tmp_path / "_incomplete"
+        staging.mkdir()
+        for folder in (tmp_path, staging):
+            write_atomically(folder / "x.txt", "old")
+        (tmp_path / "x.txt").chmod(0o600)
+        for publish in (lambda: write_atomically(tmp_path / "x.txt", "new"), lambda: publish_files(staging, tmp_path)):
+            publish()
+            assert (tmp_path / "x.txt").stat().st_mode & 0o777 == 0o600
+        assert contents(tmp_path) == {"x.txt": "old"}
+
     @pytest.mark.skipif(os.name == "nt", reason="links need rights")
     def test_a_link_is_followed(self, tmp_path):
         (tmp_path / "other").mkdir()

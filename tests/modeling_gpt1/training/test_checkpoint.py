@@ -556,7 +556,7 @@ class TestAtomicCheckpoints:
             f"`output_dir` is '{tmp_path}', where another run is writing (process {os.getpid()} on "
             f"{socket.gethostname()}, since {since} UTC). Wait until it finishes or stop it, or pass another folder."
         ]
-        train(make_pretraining(tmp_path))
+        train(make_pretraining(tmp_path), "auto")
         assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-3", "checkpoint-6", "checkpoint-9"}
 
     def test_the_best_checkpoint_is_named_by_its_place(self, tmp_path):
@@ -569,11 +569,42 @@ class TestAtomicCheckpoints:
         assert state["best_model_checkpoint"] == str(best)
 
     def test_an_older_checkpoint_of_the_same_step_is_replaced(self, tmp_path):
-        train(make_pretraining(tmp_path, seed=1))
-        expected = train(make_pretraining(tmp_path))
+        train(make_pretraining(tmp_path))
+        expected = train(make_pretraining(tmp_path, learning_rate=2e-2), str(tmp_path / "checkpoint-3"))
         weights = GPT1ForCausalLM.from_pretrained(tmp_path / "checkpoint-9").state_dict()
         assert differing(weights, expected["weights"]) == []
         assert not (tmp_path / "_incomplete").exists()
+
+    def test_a_checkpoint_that_was_about_to_be_replaced_comes_back(self, tmp_path, monkeypatch):
+        expected = train(make_pretraining(tmp_path))
+        shutil.rmtree(tmp_path / "checkpoint-9")
+        with monkeypatch.context() as patch:
+            cut_inside(patch, os, "rename", lambda old, new: Path(new) == tmp_path / "checkpoint-6")
+            train_until_cut(make_pretraining(tmp_path), str(tmp_path / "checkpoint-3"))
+        assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-3", "_incomplete"}
+        checkpoints.clear_leftovers(tmp_path)
+        assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-3", "checkpoint-6"}
+        assert newest_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-6")
+        assert differing(train(make_pretraining(tmp_path), True), expected) == []
+
+    @pytest.mark.parametrize("sizes", [("20KB", "1GB"), ("1GB", "20KB"), ("20KB", "40KB")])
+    def test_weights_of_an_older_save_do_not_stay(self, sizes, tmp_path):
+        models = [make_pretraining(tmp_path).model for _ in sizes]
+        for weight in models[1].parameters():
+            weight.data.add_(1.0)
+        kept = {"README.md", "model.safetensors.old", "adapter_model.safetensors", "model-a-of-b.safetensors"}
+        for name in kept:
+            (tmp_path / name).write_text("a user's")
+        for model, size in zip(models, sizes, strict=True):
+            staging = tmp_path / "_incomplete" / "model"
+            model.save_pretrained(staging, max_shard_size=size)
+            (staging / "README.md").write_text("a form")
+            saved = {path.name for path in staging.iterdir()}
+            checkpoints.publish_model(staging, tmp_path)
+        assert {path.name for path in tmp_path.iterdir()} == saved | kept
+        assert {(tmp_path / name).read_text() for name in kept} == {"a user's"}
+        weights = GPT1ForCausalLM.from_pretrained(tmp_path).state_dict()
+        assert differing(weights, models[1].state_dict()) == []
 
     def test_no_pickle_of_the_arguments_at_any_moment(self, tmp_path, monkeypatch):
         written, save = [], torch.save
@@ -616,6 +647,23 @@ def flip_a_bit(path: Path) -> None:
 
 
 class TestRefusals:
+    @pytest.mark.parametrize("make", [make_pretraining, make_fine_tuning])
+    def test_a_new_run_in_the_folder_of_another(self, make, tmp_path):
+        train_until_cut(add(make(tmp_path, save_total_limit=1), CutAt(7)))
+        trainer = make(tmp_path)
+        with pytest.raises(ValueError) as error:
+            trainer.train()
+        assert str(error.value) == (
+            f'`output_dir` holds {tmp_path}/checkpoint-6 of an earlier run. Pass `resume_from_checkpoint="auto"` to '
+            "resume the run that wrote it, or pass another `output_dir`."
+        )
+        assert trainer.state.global_step == 0
+        assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-6"]
+        if make is make_pretraining:
+            make(tmp_path, save_strategy="no", max_steps=1).train()  # touches no checkpoint
+        train(make(tmp_path), "auto")
+        assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-6", "checkpoint-9"}
+
     @pytest.mark.parametrize(
         "damage, fault",
         [
