@@ -33,7 +33,8 @@ class LengthGrouping:
     With `train_sampling_strategy="group_by_length"` the lengths are those of the column `args.length_column_name`, of
     the data collator's method `lengths`, or of the rows' own `input_ids`; rows without lengths are shuffled in
     training and evaluated in order. Results of `evaluate` and `predict`, inputs of metrics, and the loaders of
-    `get_eval_dataloader` and `get_test_dataloader` keep the order of the data set.
+    `get_eval_dataloader` and `get_test_dataloader` keep the order of the data set. With
+    `dataloader_persistent_workers` the loader of an earlier `evaluate` is returned, which has that one's order.
 
     Args:
         trainer ([`transformers.Trainer`]): source of the arguments, collator, tokenizer and metrics.

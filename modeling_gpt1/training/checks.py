@@ -2,9 +2,63 @@
 
 import math
 
-from transformers import TrainingArguments
+import torch
+from transformers import PreTrainedModel, TrainingArguments
 
 from ..configuration_gpt1 import GPT1Config
+from ..configuration_gpt1_lstm import GPT1LSTMConfig
+from ..hub.model_kinds import is_of_gpt1
+
+
+def check_is_language_model(model: PreTrainedModel) -> None:
+    """
+    Raises:
+        ValueError: the model is not one that GPT1PretrainingTrainer trains and measures.
+    """
+    name = type(model).__name__
+    if not is_of_gpt1(model):
+        fault, remedy = f"{name} is of another family", "Pass it to FamilyPretrainingTrainer"
+    elif hasattr(model, "task_head"):
+        fault, remedy = f"{name} has a task head", "Pass it to GPT1Trainer, or open the checkpoint with {}ForCausalLM"
+    elif not hasattr(model, "lm_head"):
+        fault, remedy = f"{name} has no language-model head", "Open the checkpoint with {}ForCausalLM"
+    else:
+        return
+    raise ValueError(
+        f"GPT1PretrainingTrainer pre-trains GPT1ForCausalLM and GPT1LSTMForCausalLM, but {fault}. "
+        f"{remedy.format(family_of(model))}."
+    )
+
+
+def check_lm_head(model: PreTrainedModel, lm_coef: float | None) -> None:
+    """
+    Raises:
+        ValueError: the auxiliary objective is asked of a model that has no language-model head.
+    """
+    if lm_coef and not hasattr(model, "lm_head"):
+        raise ValueError(
+            f"`lm_coef` is {lm_coef}, but {type(model).__name__} has no language-model head beside the task's. Open "
+            f"the checkpoint with {family_of(model)}DoubleHeadsModel, or leave `lm_coef` out."
+        )
+
+
+def family_of(model: PreTrainedModel) -> str:
+    """What the names of a model's classes begin with: GPT1 or GPT1LSTM."""
+    return "GPT1LSTM" if isinstance(model.config, GPT1LSTMConfig) else "GPT1"
+
+
+def check_prompts(model: torch.nn.Module, data_collator) -> None:
+    """
+    Raises:
+        ValueError: an adapter of PEFT puts virtual tokens before the sequences of a TraversalCollator.
+    """
+    adapter = getattr(model, "active_peft_config", None)
+    if getattr(adapter, "is_prompt_learning", False) and getattr(data_collator, "traversal", None) is not None:
+        raise ValueError(
+            f"The adapter puts virtual tokens before each sequence ({adapter.peft_type.value}), but the collator's "
+            "`mc_token_ids` do not count them, so the task head would read other tokens. Use LoRA or another adapter "
+            "that leaves the sequences as they are."
+        )
 
 
 def check_collator(config: GPT1Config, data_collator) -> None:

@@ -135,7 +135,6 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
 
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
         # The method of GPT-1's trainer passes arguments that other models do not have.
-        prediction_loss_only = prediction_loss_only or self.compute_metrics is None
         return super(GPT1PretrainingTrainer, self).prediction_step(model, inputs, prediction_loss_only, ignore_keys)
 
     # ---- Figures

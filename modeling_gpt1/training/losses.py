@@ -1,6 +1,6 @@
 """Means of the loss components since the last log, the objective of a search, and perplexity."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -30,17 +30,38 @@ class RunningLosses:
         return means.tolist()
 
 
-# Suffixes of evaluation entries that are not the user's metrics.
-_NO_METRIC = ("_loss", "_perplexity", "_sentence_accuracy", "_runtime", "_per_second", "_time")
+# What the trainers write into an evaluation: losses and figures of them, and transformers' times.
+_LOSSES = ("loss", "task_loss", "lm_loss", "mlm_loss", "sentence_loss", "denoising_loss")
+_FIGURES = ("perplexity", "sentence_accuracy")
+_TIMES = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
+_NO_METRIC = {*_LOSSES, *_FIGURES, *_TIMES}
 
 
-def objective_of(evaluation: dict[str, float]) -> float:
-    """Sum of an evaluation's metrics, or its loss if there are none; summed over several data sets."""
-    evaluation = {name: value for name, value in evaluation.items() if name.startswith("eval_")}  # no epoch, no tokens
-    metrics = [value for name, value in evaluation.items() if not name.endswith(_NO_METRIC)]
-    parts = ("_task_loss", "_lm_loss", "_mlm_loss", "_sentence_loss", "_denoising_loss")
-    losses = [value for name, value in evaluation.items() if name.endswith("_loss") and not name.endswith(parts)]
-    return sum(metrics or losses)
+def objective_of(evaluation: dict[str, float], data_sets: Sequence[str] = (), needs_metrics: bool = False) -> float:
+    """Sum of an evaluation's metrics, or its loss if there are none; summed over several data sets.
+
+    Args:
+        evaluation (`dict[str, float]`): what `evaluate` returns.
+        data_sets (`Sequence[str]`, *optional*): names of the evaluated data sets, if they have names.
+        needs_metrics (`bool`, *optional*): whether the loss is no objective.
+
+    Raises:
+        ValueError: there are no metrics, but they are needed.
+    """
+    prefixes = sorted([f"eval_{data_set}_" for data_set in data_sets] or ["eval_"], key=len, reverse=True)
+    entries = []  # without the epoch and the number of tokens, which have no prefix
+    for name, value in evaluation.items():
+        prefix = next((prefix for prefix in prefixes if name.startswith(prefix)), None)
+        if prefix is not None:
+            entries.append((name.removeprefix(prefix), value))
+    metrics = [value for name, value in entries if name not in _NO_METRIC]
+    if needs_metrics and not metrics:
+        raise ValueError(
+            "The search maximises the sum of the metrics, but `compute_metrics` returned none: the evaluation has "
+            f"{', '.join(evaluation)}. Return metrics of other names, or pass `direction`, and `compute_objective` if "
+            "the loss is not the objective."
+        )
+    return sum(metrics or [value for name, value in entries if name == "loss"])
 
 
 def perplexity(loss: float) -> float:

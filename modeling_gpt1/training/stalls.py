@@ -38,7 +38,8 @@ class StallWatch:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Within this context, a stall of several processes is reported. They all must enter it."""
-        if self.num_processes == 1 or "MASTER_ADDR" not in os.environ:  # started by none of torch's launchers
+        has_store = {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()  # of one of torch's launchers
+        if self.num_processes == 1 or not has_store:
             yield
             return
         host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])

@@ -5,7 +5,9 @@ does stays there. These classes add the component losses, their exact evaluation
 `trainer_internals.py` adds exact resume and atomic checkpoints.
 """
 
+from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from ..hub.model_kinds import HEADS, without_adapter
 from ..hub.push import check_right_to_write, explained, push_run
 from .arguments import check_arguments
 from .callbacks import PlateauCallback
-from .checks import check_collator
+from .checks import check_collator, check_is_language_model, check_lm_head, check_prompts
 from .cpu_attention import choose_cpu_attention
 from .launch import check_launch, check_sharding, set_up_fsdp
 from .losses import objective_of, perplexity
@@ -53,16 +55,23 @@ class _GPT1BaseTrainer(ResumableTrainer):
         if self.args.dataloader_pin_memory and self.args.device.type not in ("cpu", "mps"):
             # Otherwise each copy of a batch waits until the device has finished all earlier work.
             self.accelerator.dataloader_config.non_blocking = True
-        own_model = without_adapter(self.accelerator.unwrap_model(self.model))
-        self._check_model(own_model)
+        own_model = self._check(self.accelerator.unwrap_model(self.model))
         set_up_fsdp(self.accelerator, own_model)
         self._is_made = True
 
     def call_model_init(self, trial=None):
         model = super().call_model_init(trial)
         if self._is_made:  # __init__ checks its own model
-            self._check_model(without_adapter(model))
+            self._check(model)
         return model
+
+    def _check(self, model: torch.nn.Module) -> PreTrainedModel:
+        """Checks the model inside an adapter, and returns it."""
+        own_model = without_adapter(model)
+        self._check_model(own_model)
+        if own_model is not model:
+            check_prompts(model, self.data_collator)
+        return own_model
 
     def _check_model(self, model: PreTrainedModel) -> None:
         check_sharding(model)
@@ -128,12 +137,18 @@ class _GPT1BaseTrainer(ResumableTrainer):
                 evaluation's results. Default: [`objective_of`], the sum of the metrics, or the loss without metrics.
             direction (`str` or `list[str]`, *optional*): `"minimize"` or `"maximize"`. Default: `"maximize"` with
                 `compute_metrics`, else `"minimize"`.
+
+        Raises:
+            ValueError: without `compute_objective` and `direction`, `compute_metrics` returned no metric.
         """
         has_metrics = compute_objective is None and self.compute_metrics is not None
+        data_sets = tuple(self.eval_dataset) if isinstance(self.eval_dataset, dict) else ()
+        objective = compute_objective or partial(
+            objective_of, data_sets=data_sets, needs_metrics=has_metrics and direction is None
+        )
         direction = direction or ("maximize" if has_metrics else "minimize")
         what = "the sum of the metrics" if has_metrics else "`compute_objective`" if compute_objective else "the loss"
         logger.warning(f"The hyperparameter search will {direction} {what}.")
-        objective = compute_objective or objective_of
         return super().hyperparameter_search(hp_space, objective, n_trials, direction, *args, **kwargs)
 
     # ---- Hub
@@ -201,13 +216,16 @@ class GPT1Trainer(_GPT1BaseTrainer):
                 "checkpoint with GPT1DoubleHeadsModel, or pre-train it with GPT1PretrainingTrainer."
             )
         super()._check_model(model)
-        if getattr(self.args, "lm_coef", None) is not None:
-            model.config.lm_coef = self.args.lm_coef
+        lm_coef, packs = getattr(self.args, "lm_coef", None), getattr(self.args, "pack_sequences", True)
+        check_lm_head(model, lm_coef)
+        if lm_coef is not None:
+            model.config.lm_coef = lm_coef
             model.config.validate()
-        if not getattr(self.args, "pack_sequences", True):  # True does not override a model's own False
-            model.pack_sequences = False
-        if model.config.lm_coef == 0 and hasattr(model, "lm_head") and not model.config.tie_word_embeddings:
-            model.lm_head.requires_grad_(False)  # DDP waits for the gradient of every trainable weight
+        # True does not override a model's own False.
+        _switch(model, "packing", packs, model.pack_sequences, partial(setattr, model, "pack_sequences"))
+        if hasattr(model, "lm_head") and not model.config.tie_word_embeddings:
+            weight = model.lm_head.weight  # DDP waits for the gradient of every trainable weight
+            _switch(model, "lm_head", model.config.lm_coef > 0, weight.requires_grad, weight.requires_grad_)
         check_collator(model.config, self.data_collator)
 
     @property
@@ -238,6 +256,17 @@ class GPT1Trainer(_GPT1BaseTrainer):
         super().log(logs, start_time)
 
 
+def _switch(model: PreTrainedModel, name: str, on: bool, is_on: bool, turn: Callable[[bool], Any]) -> None:
+    """Turns a part of the model off, and on again if it was an earlier trainer that turned it off."""
+    turned_off = model.__dict__.setdefault("turned_off_by_trainer", set())
+    if is_on and not on:
+        turned_off.add(name)
+        turn(False)
+    elif on and name in turned_off:
+        turned_off.remove(name)
+        turn(True)
+
+
 class GPT1PretrainingTrainer(_GPT1BaseTrainer):
     r"""Pre-trains a [`GPT1ForCausalLM`] on blocks of contiguous text: rows with `input_ids` and `labels`.
 
@@ -259,6 +288,10 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
         self._plateau = PlateauCallback()
         self.add_callback(self._plateau)
 
+    def _check_model(self, model: PreTrainedModel) -> None:
+        check_is_language_model(model)
+        super()._check_model(model)
+
     def training_step(self, model, inputs, *args, **kwargs):
         self._plateau.see(inputs)
         if not self.throughput.is_running:
@@ -267,9 +300,8 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
         return super().training_step(model, inputs, *args, **kwargs)
 
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
-        # Without `compute_metrics` nobody needs the [B, T, V] logits of a whole evaluation set.
-        if "labels" in inputs and self.compute_metrics is None:
-            inputs, prediction_loss_only = {**inputs, "skip_logits": True, "use_cache": False}, True
+        if "labels" in inputs and prediction_loss_only:  # nobody needs the [B, T, V] logits
+            inputs = {**inputs, "skip_logits": True, "use_cache": False}
         return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
 
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from helpers_training import make_model, make_tokenizer, make_trainer
-from peft import AutoPeftModelForCausalLM, LoraConfig, PeftModel, TaskType, get_peft_model
+from peft import AutoPeftModelForCausalLM, LoraConfig, PeftModel, PromptTuningConfig, TaskType, get_peft_model
 from torch import nn
 
 from modeling_gpt1 import (
@@ -161,7 +161,10 @@ def test_trainer(tmp_path):
     assert len(records) == 3
     for record in records:
         assert record["loss"] == pytest.approx(record["task_loss"] + 0.5 * record["lm_loss"], rel=1e-4)
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "README.md").write_text("a user's card")
     trainer.save_model(tmp_path / "saved")
+    assert (tmp_path / "saved" / "README.md").read_text() == "a user's card"
     files = adapter_files(tmp_path / "saved")
     assert {"adapter_config.json", "adapter_model.safetensors", "tokenizer.json"} <= files
     assert not {name for name in files if name.endswith((".bin", ".pt", ".pkl"))} and "model.safetensors" not in files
@@ -173,3 +176,16 @@ def test_trainer(tmp_path):
     close(reloaded(**batch).task_logits, trainer.model.eval()(**batch).task_logits)
     fresh = make_model("entailment", make_tokenizer()).eval()
     assert not torch.allclose(fresh(**batch).task_logits, reloaded(**batch).task_logits, atol=1e-3)
+
+
+def test_virtual_tokens_are_refused(tmp_path):
+    base = make_model("classification", make_tokenizer())
+    sizes = {"token_dim": 32, "num_layers": 2, "num_attention_heads": 4}
+    model = get_peft_model(base, PromptTuningConfig(TaskType.SEQ_CLS, num_virtual_tokens=4, **sizes))
+    with pytest.raises(ValueError) as error:
+        make_trainer("classification", tmp_path, 4, 1, model=model)
+    assert str(error.value) == (
+        "The adapter puts virtual tokens before each sequence (PROMPT_TUNING), but the collator's `mc_token_ids` do "
+        "not count them, so the task head would read other tokens. Use LoRA or another adapter that leaves the "
+        "sequences as they are."
+    )

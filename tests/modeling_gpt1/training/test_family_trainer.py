@@ -164,6 +164,12 @@ def test_the_evaluation_is_exact_and_the_same_each_time(make_trainer, family):
     assert found[0] == pytest.approx(found[1], rel=1e-6) and found[0] == pytest.approx(found[2], rel=1e-6)
 
 
+def test_predictions_of_labelled_rows(make_trainer):
+    trainer = make_trainer("gpt2")
+    size = trainer.model.config.vocab_size
+    assert trainer.predict(trainer.eval_dataset).predictions.shape == (12, LENGTH, size)
+
+
 @pytest.mark.parametrize("family", OTHERS)
 def test_the_loss_falls(make_trainer, family):
     trainer = make_trainer(family, max_steps=40, learning_rate=0.02, logging_steps=10)

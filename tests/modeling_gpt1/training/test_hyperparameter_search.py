@@ -73,18 +73,40 @@ def test_an_objective_and_a_direction_of_the_user_stay(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("evaluation", "objective"),
+    ("evaluation", "data_sets", "objective"),
     [
-        ({"eval_loss": 2.0, "eval_task_loss": 1.0, "eval_lm_loss": 2.0, "eval_accuracy": 0.5, "eval_f1": 0.25}, 0.75),
-        ({"eval_loss": 2.0, "eval_task_loss": 1.0, "eval_lm_loss": 2.0}, 2.0),
-        ({"eval_loss": 2.0, "eval_perplexity": 7.4}, 2.0),
-        ({"eval_loss": 2.0, "eval_mlm_loss": 1.5, "eval_sentence_loss": 0.5, "eval_sentence_accuracy": 0.7}, 2.0),
-        ({"eval_loss": 2.0, "eval_denoising_loss": 2.0}, 2.0),
-        ({"eval_a_loss": 2.0, "eval_b_loss": 3.0, "eval_a_task_loss": 5.0}, 5.0),
+        ({"loss": 2.0, "task_loss": 1.0, "lm_loss": 2.0, "accuracy": 0.5, "f1": 0.25}, (), 0.75),
+        ({"loss": 2.0, "task_loss": 1.0, "lm_loss": 2.0}, (), 2.0),
+        ({"loss": 2.0, "perplexity": 7.4}, (), 2.0),
+        ({"loss": 2.0, "mlm_loss": 1.5, "sentence_loss": 0.5, "sentence_accuracy": 0.7}, (), 2.0),
+        ({"loss": 2.0, "denoising_loss": 2.0}, (), 2.0),
+        ({"loss": 2.0, "word_perplexity": 30.0, "log_loss": 0.5, "response_time": 0.25}, (), 30.75),
+        ({"a_loss": 2.0, "a_b_loss": 3.0, "a_task_loss": 5.0}, ("a", "a_b"), 5.0),
+        ({"a_loss": 2.0, "a_b_loss": 3.0, "a_log_loss": 5.0, "a_b_log_loss": 7.0}, ("a", "a_b"), 12.0),
     ],
 )
-def test_the_objective_has_no_losses_beside_metrics_and_no_times(evaluation, objective):
+def test_the_objective_has_no_losses_beside_metrics_and_no_times(evaluation, data_sets, objective):
+    evaluation = {f"eval_{name}": value for name, value in evaluation.items()}
     times = {"eval_runtime": 9.0, "eval_samples_per_second": 9.0, "eval_steps_per_second": 9.0, "epoch": 9.0}
     times["num_input_tokens_seen"] = 460
     times["eval_model_preparation_time"] = 9.0
-    assert objective_of({**evaluation, **times}) == objective
+    times |= {name.replace("eval_", f"eval_{data_set}_"): 9.0 for name in times for data_set in data_sets}
+    assert objective_of({**evaluation, **times}, data_sets) == objective
+
+
+def test_a_search_that_maximises_metrics_needs_one(tmp_path):
+    pytest.importorskip("optuna")
+    trainer = make_trainer("with metrics", tmp_path)
+    trainer.compute_metrics = lambda prediction: {"task_loss": 1.0}
+    with pytest.raises(ValueError) as error:
+        trainer.hyperparameter_search(learning_rates, n_trials=1, backend="optuna")
+    assert str(error.value) == (
+        "The search maximises the sum of the metrics, but `compute_metrics` returned none: the evaluation has "
+        "eval_loss, eval_task_loss, eval_lm_loss, eval_runtime, eval_samples_per_second, eval_steps_per_second, "
+        "epoch. Return metrics of other names, or pass `direction`, and `compute_objective` if the loss is not the "
+        "objective."
+    )
+    evaluate, evaluations = trainer.evaluate, []
+    trainer.evaluate = lambda *args, **kwargs: evaluations.append(evaluate(*args, **kwargs)) or evaluations[-1]
+    best = trainer.hyperparameter_search(learning_rates, n_trials=1, direction="minimize", backend="optuna")
+    assert best.objective == evaluations[0]["eval_loss"]

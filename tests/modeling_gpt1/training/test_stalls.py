@@ -59,3 +59,11 @@ def test_processes_at_one_place_are_not_reported(caplog):
 def test_the_place_is_that_of_the_main_thread():
     is_waiting, place = place_of_main_thread()
     assert not is_waiting and place.startswith("place_of_main_thread (stalls.py:")
+
+
+def test_an_address_without_a_port_is_no_launchers(monkeypatch):
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.delenv("MASTER_PORT", raising=False)
+    watch = StallWatch(SimpleNamespace(process_index=0, world_size=2, ddp_timeout=30))
+    with watch.watching():
+        assert watch._store is None

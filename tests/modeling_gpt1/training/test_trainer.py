@@ -1,7 +1,6 @@
 """GPT1Trainer and GPT1PretrainingTrainer: the loss that does not move, its parts, evaluation, checks and files."""
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,12 +14,14 @@ from helpers_training import (
     make_trainer,
     training_log,
 )
-from transformers import Trainer, TrainingArguments
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 from modeling_gpt1 import (
     GPT1Config,
     GPT1DoubleHeadsModel,
     GPT1ForCausalLM,
+    GPT1ForSequenceClassification,
+    GPT1Model,
     GPT1PretrainingArguments,
     GPT1PretrainingTrainer,
     GPT1Trainer,
@@ -268,6 +269,42 @@ class TestFit:
             "GPT1DoubleHeadsModel, or pre-train it with GPT1PretrainingTrainer."
         )
 
+    def test_an_auxiliary_objective_without_its_head(self, tmp_path):
+        config = GPT1Config(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)
+        model = GPT1ForSequenceClassification(config)
+        with pytest.raises(ValueError) as error:
+            GPT1Trainer(model, GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True, lm_coef=2.0))
+        assert str(error.value) == (
+            "`lm_coef` is 2.0, but GPT1ForSequenceClassification has no language-model head beside the task's. Open "
+            "the checkpoint with GPT1DoubleHeadsModel, or leave `lm_coef` out."
+        )
+        GPT1Trainer(model, GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True, lm_coef=0.0))
+
+    @pytest.mark.parametrize(
+        "make, fault",
+        [
+            (
+                lambda: GPT2LMHeadModel(GPT2Config(vocab_size=9, n_embd=8, n_layer=1, n_head=1)),
+                "GPT2LMHeadModel is of another family. Pass it to FamilyPretrainingTrainer.",
+            ),
+            (
+                lambda: GPT1Model(GPT1Config(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)),
+                "GPT1Model has no language-model head. Open the checkpoint with GPT1ForCausalLM.",
+            ),
+            (
+                lambda: make_model("classification", make_tokenizer()),
+                "GPT1DoubleHeadsModel has a task head. Pass it to GPT1Trainer, or open the checkpoint with "
+                "GPT1ForCausalLM.",
+            ),
+        ],
+    )
+    def test_models_that_are_not_pre_trained_here(self, make, fault, tmp_path):
+        with pytest.raises(ValueError) as error:
+            GPT1PretrainingTrainer(make(), GPT1PretrainingArguments(output_dir=str(tmp_path), use_cpu=True))
+        assert str(error.value) == (
+            f"GPT1PretrainingTrainer pre-trains GPT1ForCausalLM and GPT1LSTMForCausalLM, but {fault}"
+        )
+
     def test_rows_that_were_tokenized_by_hand_need_no_traversal_collator(self, tmp_path):
         tokenizer = make_tokenizer()
         model = make_model("classification", tokenizer)
@@ -422,10 +459,20 @@ class TestPretraining:
 
 
 def test_evaluation_does_not_keep_logits(tmp_path):
+    trainer, made = TestPretraining()._trainer(tmp_path), []
+    trainer.model.register_forward_hook(lambda module, inputs, outputs: made.append(outputs.logits is not None))
+    trainer.evaluate()
+    trainer.predict(trainer.eval_dataset)
+    assert made == [False, True]
+
+
+def test_predictions_of_labelled_blocks(tmp_path):
     trainer = TestPretraining()._trainer(tmp_path)
     prediction = trainer.predict(trainer.eval_dataset)
-    assert prediction.predictions is None
-    assert not list(Path(tmp_path).glob("*.bin"))
+    assert prediction.predictions.shape == (6, 16, 40) and prediction.label_ids.shape == (6, 16)
+    assert prediction.metrics["test_loss"] == pytest.approx(trainer.evaluate()["eval_loss"], rel=1e-6)
+    trainer.preprocess_logits_for_metrics = lambda logits, labels: logits.argmax(-1)
+    assert (trainer.predict(trainer.eval_dataset).predictions == prediction.predictions.argmax(-1)).all()
 
 
 class TestRunsAsUsersMakeThem:
@@ -570,6 +617,27 @@ class TestRunsAsUsersMakeThem:
             arguments = GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
             GPT1Trainer(model, arguments, data_collator=make_collator(model, tokenizer), processing_class=tokenizer)
             assert model.lm_head.weight.requires_grad is trained
+
+    def test_a_second_trainer_of_a_model_has_its_own_switches(self, tmp_path):
+        tokenizer = make_tokenizer()
+        config = make_model("classification", tokenizer).config
+        config.tie_word_embeddings = False
+        model, states = GPT1DoubleHeadsModel(config), []
+
+        def start(**settings):
+            arguments = GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True, **settings)
+            GPT1Trainer(model, arguments, data_collator=make_collator(model, tokenizer), processing_class=tokenizer)
+            states.append((model.lm_head.weight.requires_grad, model.pack_sequences))
+
+        start(lm_coef=0.0, pack_sequences=False)
+        start(lm_coef=0.0, pack_sequences=False)
+        start(lm_coef=0.5)
+        assert states == [(False, False), (False, False), (True, True)]
+        model.lm_head.requires_grad_(False)  # by the user
+        model.pack_sequences = False
+        start(lm_coef=0.0, pack_sequences=False)
+        start(lm_coef=0.5)
+        assert states[3:] == [(False, False), (False, False)]
 
     def test_metrics_of_pretraining_get_the_logits(self, tmp_path):
         trainer = TestPretraining()._trainer(tmp_path)
