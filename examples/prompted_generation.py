@@ -12,9 +12,10 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser
+from transformers import AutoModelForCausalLM, HfArgumentParser
 
 from modeling_gpt1 import continue_prompts
+from tokenization import open_tokenizer
 
 
 @dataclass
@@ -45,9 +46,7 @@ def main(arguments: list[str] | None = None) -> None:
     before = "".join(f"{template.format(row['source'])} {row['target']}\n" for row in shown)
 
     model = AutoModelForCausalLM.from_pretrained(args.model).eval()
-    tokenizer = AutoTokenizer.from_pretrained(args.model)
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
+    tokenizer = open_tokenizer(args.model)
     answers = []
     for first in range(0, len(asked), args.batch_size):
         prompts = [before + template.replace("{}", row["source"]) for row in asked[first : first + args.batch_size]]

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import json
 import os
 from pathlib import Path
 
@@ -57,6 +58,24 @@ def tiny_tokenizer(plain_tokenizer):
     tokenizer = copy.deepcopy(plain_tokenizer)
     tokenizer.add_control_tokens()
     return tokenizer
+
+
+@pytest.fixture(scope="session")
+def openai_gpt_folder(plain_tokenizer, tmp_path_factory):
+    """A folder of transformers' openai-gpt with the files of its tokenizer that the published one has."""
+    folder = tmp_path_factory.mktemp("openai-gpt")
+    sizes = {"vocab_size": len(plain_tokenizer), "n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 64}
+    config = transformers.OpenAIGPTConfig(**sizes, bos_token_id=None, eos_token_id=None)
+    randomise_weights(transformers.OpenAIGPTLMHeadModel(config)).save_pretrained(folder)
+    bpe = json.loads(plain_tokenizer.backend_tokenizer.to_str())["model"]
+    (folder / "vocab.json").write_text(json.dumps(bpe["vocab"]), encoding="utf-8")
+    merges = "".join(f"{first} {second}\n" for first, second in bpe["merges"])
+    (folder / "merges.txt").write_text(f"#version: 0.2\n{merges}", encoding="utf-8")
+    return folder
+
+
+# transformers' tokenizer for openai-gpt splits it before "'", the released code before "n't".
+SPLIT_IN_TWO_WAYS = "he didn't need the ticket"
 
 
 TINY_FIELDS = {

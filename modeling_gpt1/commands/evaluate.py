@@ -31,7 +31,7 @@ from ..inference.checkpoints import saved_checkpoints
 from ..inference.devices import check_device, default_device
 from ..storage.writing import write_atomically
 from .arguments import CommandParser
-from .models import TOKENIZER, check_model
+from .models import TOKENIZER, check_model, tokenizer_of
 
 PAPER = "paper_"
 
@@ -162,13 +162,6 @@ def add_heuristic(found: dict, task: str, language_model, arguments: EvaluationA
     }
 
 
-def tokenizer_of(model: str, arguments: EvaluationArguments) -> str:
-    """That of the arguments, the model or its run."""
-    places = [arguments.tokenizer_name] if arguments.tokenizer_name else [model, arguments.checkpoints]
-    with_files = (place for place in places if place and any(Path(place, name).exists() for name in TOKENIZER))
-    return next(with_files, places[0])
-
-
 def main(arguments: list[str] | None = None) -> None:
     parser = CommandParser("evaluate", EvaluationArguments)
     (args,) = parser.read(arguments)
@@ -189,7 +182,7 @@ def main(arguments: list[str] | None = None) -> None:
     generated = tempfile.TemporaryDirectory()
     specified, names = specify_tasks(from_harness, args.data_dir, Path(generated.name), args.calibrate)
     for model in models:
-        tokenizer = tokenizer_of(model["model"], args)
+        tokenizer = tokenizer_of(model["model"], args.tokenizer_name, args.checkpoints)
         results = evaluate(model["model"], tokenizer, specified, names, args)
         if results is None:
             continue

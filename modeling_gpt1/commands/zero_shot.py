@@ -33,10 +33,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from datasets import Dataset, DatasetDict
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
 from transformers.hf_argparser import HfArg
 
-from tokenization import load_task
+from tokenization import load_task, open_tokenizer
 
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.devices import check_device, default_device
@@ -45,7 +45,7 @@ from ..inference.heuristics import Heuristic, evaluate_zero_shot, get_heuristic
 from ..inference.scoring import CausalLMScorer
 from ..storage.writing import write_atomically
 from .arguments import CommandParser
-from .models import TOKENIZER, check_model
+from .models import TOKENIZER, check_model, tokenizer_of
 
 
 @dataclass
@@ -165,9 +165,7 @@ AUTO_CLASSES = {
 
 
 def load_scorer(model: str, arguments: ZeroShotArguments) -> CausalLMScorer:
-    places = [arguments.tokenizer_name] if arguments.tokenizer_name else [model, arguments.checkpoints]
-    with_files = (place for place in places if place and (Path(place) / "tokenizer_config.json").exists())
-    tokenizer = AutoTokenizer.from_pretrained(next(with_files, places[0]))
+    tokenizer = open_tokenizer(tokenizer_of(model, arguments.tokenizer_name, arguments.checkpoints))
     scorer_class = scorer_class_of(AutoConfig.from_pretrained(model))
     loaded = AUTO_CLASSES[scorer_class].from_pretrained(model, dtype=arguments.dtype).to(arguments.device)
     return scorer_class(loaded, tokenizer, batch_tokens=arguments.batch_tokens)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from conftest import SPLIT_IN_TWO_WAYS
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from modeling_gpt1 import GPT1ForCausalLM
@@ -121,6 +122,21 @@ def test_a_built_in_model_with_our_tokenizer(plain_tokenizer, data_dir, tmp_path
         ]
     )
     assert json.loads(output.read_text())["results"][0]["tasks"]["sst2"]["num_rows"] == 1
+
+
+def test_openai_gpt_scores_as_the_folder_converted_from_it(openai_gpt_folder, plain_tokenizer, tmp_path):
+    rows = [{"sentence": text, "label": label} for text, label in ((SPLIT_IN_TWO_WAYS, 1), ("he didn't he", 0))]
+    for split in ("train", "validation"):
+        write(tmp_path / "data" / "cola", split, rows)
+    GPT1ForCausalLM.from_pretrained(openai_gpt_folder).save_pretrained(tmp_path / "gpt1")
+    plain_tokenizer.save_pretrained(tmp_path / "gpt1")
+    thresholds = []
+    for model in (openai_gpt_folder, tmp_path / "gpt1"):
+        arguments = ["--model", str(model), "--data_dir", str(tmp_path / "data"), "--tasks", "cola", "--device", "cpu"]
+        zero_shot.main([*arguments, "--output_file", str(tmp_path / "results.json")])
+        (result,) = json.loads((tmp_path / "results.json").read_text())["results"]
+        thresholds.append(result["tasks"]["cola"]["threshold"])
+    assert thresholds[0] == pytest.approx(thresholds[1], rel=1e-5)
 
 
 @pytest.mark.parametrize(

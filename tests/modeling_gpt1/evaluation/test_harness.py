@@ -7,18 +7,27 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import SPLIT_IN_TWO_WAYS
 from helpers_evaluation import ROWS, STORY, TEXTS, only_few_tasks, write_rows
 from lm_eval.api.instance import Instance
 from lm_eval.evaluator import simple_evaluate
 from lm_eval.models.huggingface import HFLM
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import BertConfig, BertLMHeadModel, GPT2Config, GPT2LMHeadModel, TokenizersBackend
+from transformers import (
+    BertConfig,
+    BertLMHeadModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    OpenAIGPTTokenizer,
+    TokenizersBackend,
+)
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1LSTMForCausalLM
 from modeling_gpt1.evaluation import harness, local_rows
 from modeling_gpt1.evaluation.published import PUBLISHED
 from modeling_gpt1.evaluation.report import add_facts, chance_of, figures, table
 from modeling_gpt1.reproduction.published import PUBLISHED as OF_PAPER
+from tokenization import join_words
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -194,6 +203,24 @@ def test_generation_stops_at_strings_as_the_tokenizer_writes_them(ours, monkeypa
     )
     request = Instance("generate_until", {}, (TEXTS[0], {"until": ["No  one", "\n\n"], "max_gen_toks": 40}), 0)
     assert ours.generate_until([request], disable_tqdm=True) == ["she walked home."]
+
+
+def test_openai_gpt_is_read_as_gpt1(openai_gpt_folder, plain_tokenizer, tmp_path):
+    """`hf` takes the tokenizer of transformers, which splits text otherwise. A given tokenizer is taken as it is."""
+    expected = plain_tokenizer(SPLIT_IN_TWO_WAYS)["input_ids"]
+    opened = harness.SharedContextLM(str(openai_gpt_folder), device="cpu")
+    assert opened.tok_encode(SPLIT_IN_TWO_WAYS) == expected
+    request = Instance("generate_until", {}, (TEXTS[0], {"until": ["\n\n"], "max_gen_toks": 4}), 0)
+    (text,) = opened.generate_until([request], disable_tqdm=True)
+    assert text == join_words(text) and add_facts({}, opened)["flattered"]
+
+    by_name = harness.SharedContextLM(
+        GPT1ForCausalLM.from_pretrained(openai_gpt_folder), tokenizer=str(openai_gpt_folder), add_bos_token=False
+    )
+    assert by_name.tok_encode(SPLIT_IN_TWO_WAYS) == expected and not by_name.tokenizer.add_bos_token
+    theirs = OpenAIGPTTokenizer.from_pretrained(openai_gpt_folder, eos_token="<unk>")
+    given = harness.SharedContextLM(str(openai_gpt_folder), tokenizer=theirs, device="cpu")
+    assert given.tokenizer is theirs and given.tok_encode(SPLIT_IN_TWO_WAYS) != expected
 
 
 # ---- Tasks and tables
