@@ -23,7 +23,8 @@ where the encoder reads the context and a mask. The output names the method. Sco
 same questions, but their sizes do not compare.
 
 The output is a JSON file: the settings, and for every model (with `--checkpoints` its updates and the tokens seen) the
-metrics of every task. It is written after each model. The picture needs matplotlib: `pip install -e ".[plot]"`.
+metrics of every task. It is written after each model; at the end zero_shot.run.yaml beside it, which repeats the
+command. The picture needs matplotlib: `pip install -e ".[plot]"`.
 """
 
 import json
@@ -104,6 +105,7 @@ class Questions:
 
     heuristic: Heuristic
     split: str
+    split_size: int
     rows: list[dict]
     train_rows: list[dict]
 
@@ -126,6 +128,7 @@ def load_questions(name: str, arguments: ZeroShotArguments) -> Questions:
     return Questions(
         heuristic,
         split,
+        len(splits[split]),
         draw_rows(splits[split], arguments.max_eval_samples, arguments.seed),
         draw_rows(splits[train_split], arguments.max_train_samples, arguments.seed) if needs_training else [],
     )
@@ -266,7 +269,8 @@ def main(arguments: list[str] | None = None) -> None:
         output = Path(args.output_file)
         output.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(output, json.dumps({"settings": asdict(args), "results": results}, indent=2) + "\n")
-    parser.write_settings(Path(args.output_file).with_suffix(".yaml"))
+    # Neither the results nor a run's own settings have this ending.
+    parser.write_settings(Path(args.output_file).with_suffix(".run.yaml"))
     print(f"written to {args.output_file}")
     if args.plot is not None:
         draw(results).savefig(args.plot, dpi=150)

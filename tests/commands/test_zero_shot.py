@@ -72,6 +72,18 @@ def test_one_model(save_model, data_dir, tmp_path, capsys):
     assert result["tasks"]["sst2"]["mean_num_shots"] == 1.0 and result["tasks"]["sst2"]["num_train_rows"] == 2
 
 
+@pytest.mark.parametrize("name", ["run.json", "zero_shot.yaml"])
+def test_settings_overwrite_neither_results_nor_those_of_the_run(save_model, data_dir, tmp_path, name):
+    model, output = save_model(tmp_path / "run"), tmp_path / "run" / name
+    (tmp_path / "run" / "run.yaml").write_text("seed: 1\n")
+    arguments = ["--model", model, "--data_dir", data_dir, "--tasks", "sst2", "--device", "cpu"]
+    zero_shot.main([*arguments, "--output_file", str(output)])
+    assert (tmp_path / "run" / "run.yaml").read_text() == "seed: 1\n"
+    assert json.loads(output.read_text())["results"][0]["model"] == model
+    (settings,) = (tmp_path / "run").glob("*.run.yaml")
+    assert "- sst2\n" in settings.read_text()
+
+
 def test_every_checkpoint_of_a_run(save_model, data_dir, tmp_path, capsys):
     pytest.importorskip("matplotlib")
     run, output, plot = (tmp_path / name for name in ("run", "results.json", "curves.png"))
