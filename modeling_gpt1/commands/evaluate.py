@@ -17,7 +17,7 @@ Curves over a pre-training run, with their standard errors:
     gpt1 evaluate --checkpoints out/books --data_dir data --tasks blimp lambada_standard --output_dir out/curves
 
 For a model the output folder gets results.json in the harness's own format, and table.md with chance and published
-figures. For checkpoints it gets results-<updates>.json of each, curves.json and curves.png; the tables are printed. The
+figures. For checkpoints it gets results-<updates>.json of each, curves.json and curves.png; tables are printed. The
 settings are in evaluate_run.yaml. Needs the extra `eval`: `pip install -e ".[eval]"`.
 """
 

@@ -38,6 +38,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM,
 from transformers.hf_argparser import HfArg
 
 from tokenization import load_task, open_tokenizer
+from tokenization.labels import are_all_labelled
 
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.devices import check_device, default_device
@@ -140,16 +141,12 @@ def choose_split(heuristic: Heuristic, splits: DatasetDict, wanted: str | None) 
         raise ValueError(f"Task {task.name!r} has no split {wanted!r}. Its splits: {', '.join(splits)}.")
     order = [wanted] if wanted else [*task.test_splits, *task.validation_splits, task.train_split]
     for split in order:
-        if split in splits and (heuristic.right is not None or is_labelled(splits[split], task.columns["label"])):
+        if split in splits and (heuristic.right is not None or are_all_labelled(splits[split], task.columns["label"])):
             return split
     raise ValueError(
         f"The labels of task {task.name!r} are hidden in {', '.join(s for s in order if s in splits)}. Choose another "
         "--split."
     )
-
-
-def is_labelled(rows: Dataset, label: str) -> bool:
-    return label in rows.column_names and min(rows[label]) >= 0
 
 
 def draw_rows(rows: Dataset, number: int | None, seed: int) -> list[dict]:

@@ -192,6 +192,24 @@ def test_rows_are_drawn_by_the_seed(tmp_path):
     assert drawn(0) != [row["sentence"] for row in rows[:5]]
 
 
+@pytest.mark.parametrize("hidden", [None, -1])
+def test_a_split_whose_labels_are_hidden_is_not_asked(tmp_path, hidden):
+    row = {"sentence": "the film was slow", "label": 1}
+    write(tmp_path / "sst2", "validation", [row])
+    write(tmp_path / "sst2", "test", [row, {**row, "label": hidden}])
+
+    def asked(split=None):
+        arguments = zero_shot.ZeroShotArguments("model", data_dir=str(tmp_path), split=split)
+        return zero_shot.load_questions("sst2", arguments).split
+
+    assert asked() == "validation"
+    with pytest.raises(ValueError) as error:
+        asked("test")
+    assert str(error.value) == "The labels of task 'sst2' are hidden in test. Choose another --split."
+    write(tmp_path / "sst2", "test", [row, {**row, "label": 0}])
+    assert asked() == "test"
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
