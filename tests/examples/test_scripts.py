@@ -159,3 +159,15 @@ def test_prompts_of_openai_gpt_are_those_of_gpt1(
     monkeypatch.setattr(module, "continue_prompts", answer)
     module.main(["--model", str(openai_gpt_folder), "--file", str(path), "--prompt", "{}", "--shots", "0"])
     assert seen == [plain_tokenizer(SPLIT_IN_TWO_WAYS)["input_ids"]]
+
+
+def test_prompted_generation_prints_answers_as_they_come(script, language_model, tmp_path, capsys):
+    """A separator of lines inside a row is text, a mark at the beginning and blank lines are none."""
+    module, path = script("prompted_generation"), tmp_path / "pairs.jsonl"
+    rows = [{"source": "the\u2028old", "target": "farmer"}, {"source": "the " * 60, "target": "a"}]
+    path.write_text("\ufeff" + "\n\n".join(json.dumps(row, ensure_ascii=False) for row in rows), encoding="utf-8")
+    options = ["--batch_size", "1", "--prompt", "{}", "--max_new_tokens", "2"]
+    with pytest.raises(ValueError, match="^The prompt 'the the the"):
+        module.main(["--model", language_model, "--file", str(path), "--shots", "0", *options])
+    (line,) = capsys.readouterr().out.split("\n")[:-1]
+    assert json.loads(line)["source"] == rows[0]["source"]
