@@ -79,12 +79,13 @@ def test_fine_tunes_on_a_task(script, language_model, tmp_path, capsys):
 def test_fine_tunes_on_an_own_file_and_names_its_classes(script, language_model, tmp_path, capsys):
     with (tmp_path / "rows.csv").open("w", newline="", encoding="utf-8") as file:
         moods = ("good", "bad", "good", "bad", "bad")
-        csv.writer(file).writerows([["body", "mood"], *zip(SENTENCES, moods, strict=True)])
+        sentences = [SENTENCES[0] + " the" * 60, *SENTENCES[1:]]  # the first is longer than the model reads
+        csv.writer(file).writerows([["body", "mood"], *zip(sentences, moods, strict=True)])
     files = ["--train_file", str(tmp_path / "rows.csv"), "--validation_file", str(tmp_path / "rows.csv")]
     columns = ["--text", "body", "--label", "mood", "--model", language_model]
     script("finetune_own_file").main([*files, *columns, "--output_dir", str(tmp_path / "out"), *QUICK])
     answers = capsys.readouterr().out.splitlines()[-3:]
-    for answer, sentence in zip(answers, SENTENCES, strict=False):
+    for answer, sentence in zip(answers, sentences, strict=False):
         assert re.fullmatch(rf"(good|bad) \([01]\.\d\d\): {re.escape(sentence)}", answer)
 
 
@@ -108,6 +109,15 @@ def test_scores(script, language_model, tmp_path, capsys):
     assert len(figures) == 4 and all(figure < 0 for figure in figures)
     assert sentences[0].endswith("  He was hungry, so he ate an apple.")
     assert re.fullmatch(r"sst2 \{'accuracy': (0\.\d+|1\.0), 'normalised': -?\d\.\d+\}", answers)
+
+
+def test_scores_a_task_of_one_split(script, language_model, tmp_path, capsys):
+    (tmp_path / "data" / "dpr").mkdir(parents=True)
+    row = {"sentence": "he paid as he needed it", "pronoun": "he", "pronoun_offset": 11, "label": 0}
+    row["candidates"] = ["the farmer", "the train"]
+    (tmp_path / "data" / "dpr" / "train.jsonl").write_text(json.dumps(row) + "\n")
+    script("score").main(["--model", language_model, "--task", "dpr", "--data_dir", str(tmp_path / "data")])
+    assert capsys.readouterr().out.splitlines()[-1].startswith("dpr {'accuracy': ")
 
 
 PAIRS = [{"source": text, "target": " ".join(reversed(text.split()))} for text in SENTENCES]

@@ -820,7 +820,7 @@ runpy.run_path("app.py")
 
 def test_a_space_starts_from_its_folder_alone(monkeypatch, tmp_path):
     monkeypatch.setattr(space, "version", lambda name: "6.31.0")
-    monkeypatch.delenv("PYTHONPATH")
+    monkeypatch.delenv("PYTHONPATH", raising=False)
     folder = tmp_path / "space"
     space.write_space(str(folder), ["me/one"])
     started = subprocess.run([sys.executable, "-c", START], cwd=folder, capture_output=True, text=True, timeout=300)

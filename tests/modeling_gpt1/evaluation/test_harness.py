@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -399,6 +400,13 @@ def test_a_csv_file_is_read_as_jsonl_is(ours, data_dir, tmp_path):
         results = simple_evaluate(ours, tasks=specified, task_manager=local_rows.all_tasks(), bootstrap_iters=0)
         found.append(answers(results))
     assert found[0] == found[1] and len(found[0]) == 4
+
+
+def test_names_of_folders_are_no_patterns(ours, data_dir, tmp_path):
+    shutil.copytree(data_dir / "piqa", tmp_path / "rows[1]" / "piqa")
+    specified, _ = local_rows.specify_tasks(["piqa"], tmp_path / "rows[1]", tmp_path / "made[2]")
+    results = simple_evaluate(ours, tasks=specified, task_manager=local_rows.all_tasks(), bootstrap_iters=0)
+    assert results["n-samples"]["piqa"]["effective"] == 2
 
 
 def test_a_paradigm_without_rows(data_dir, tmp_path):
