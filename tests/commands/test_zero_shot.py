@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from conftest import SPLIT_IN_TWO_WAYS
 from sklearn.metrics import accuracy_score, matthews_corrcoef
 from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -75,6 +76,18 @@ def test_one_model(save_model, data_dir, tmp_path, capsys, asked):
     assert result["tasks"]["sst2"]["mean_num_shots"] == 1.0 and result["tasks"]["sst2"]["num_train_rows"] == 2
 
 
+@pytest.mark.parametrize("name", ["run.json", "zero_shot.yaml"])
+def test_settings_overwrite_neither_results_nor_those_of_the_run(save_model, data_dir, tmp_path, name):
+    model, output = save_model(tmp_path / "run"), tmp_path / "run" / name
+    (tmp_path / "run" / "run.yaml").write_text("seed: 1\n")
+    arguments = ["--model", model, "--data_dir", data_dir, "--tasks", "sst2", "--device", "cpu"]
+    zero_shot.main([*arguments, "--output_file", str(output)])
+    assert (tmp_path / "run" / "run.yaml").read_text() == "seed: 1\n"
+    assert json.loads(output.read_text())["results"][0]["model"] == model
+    (settings,) = (tmp_path / "run").glob("*.run.yaml")
+    assert "- sst2\n" in settings.read_text()
+
+
 def test_every_checkpoint_of_a_run(save_model, data_dir, tmp_path, capsys):
     pytest.importorskip("matplotlib")
     run, output, plot = (tmp_path / name for name in ("run", "results.json", "curves.png"))
@@ -127,6 +140,21 @@ def test_a_built_in_model_with_our_tokenizer(plain_tokenizer, data_dir, tmp_path
     assert json.loads(output.read_text())["results"][0]["tasks"]["sst2"]["num_rows"] == 1
 
 
+def test_openai_gpt_scores_as_the_folder_converted_from_it(openai_gpt_folder, plain_tokenizer, tmp_path):
+    rows = [{"sentence": text, "label": label} for text, label in ((SPLIT_IN_TWO_WAYS, 1), ("he didn't he", 0))]
+    for split in ("train", "validation"):
+        write(tmp_path / "data" / "cola", split, rows)
+    GPT1ForCausalLM.from_pretrained(openai_gpt_folder).save_pretrained(tmp_path / "gpt1")
+    plain_tokenizer.save_pretrained(tmp_path / "gpt1")
+    thresholds = []
+    for model in (openai_gpt_folder, tmp_path / "gpt1"):
+        arguments = ["--model", str(model), "--data_dir", str(tmp_path / "data"), "--tasks", "cola", "--device", "cpu"]
+        zero_shot.main([*arguments, "--output_file", str(tmp_path / "results.json")])
+        (result,) = json.loads((tmp_path / "results.json").read_text())["results"]
+        thresholds.append(result["tasks"]["cola"]["threshold"])
+    assert thresholds[0] == pytest.approx(thresholds[1], rel=1e-5)
+
+
 @pytest.mark.parametrize(
     ("family", "method"),
     [("albert", "pseudo-log-likelihood"), ("bart", "decoder log-probability"), ("gpt2", "log-probability")],
@@ -173,6 +201,24 @@ def test_rows_are_drawn_by_the_seed(tmp_path):
 
     assert len(drawn(0)) == 5 and drawn(0) == drawn(0) and drawn(0) != drawn(1)
     assert drawn(0) != [row["sentence"] for row in rows[:5]]
+
+
+@pytest.mark.parametrize("hidden", [None, -1])
+def test_a_split_whose_labels_are_hidden_is_not_asked(tmp_path, hidden):
+    row = {"sentence": "the film was slow", "label": 1}
+    write(tmp_path / "sst2", "validation", [row])
+    write(tmp_path / "sst2", "test", [row, {**row, "label": hidden}])
+
+    def asked(split=None):
+        arguments = zero_shot.ZeroShotArguments("model", data_dir=str(tmp_path), split=split)
+        return zero_shot.load_questions("sst2", arguments).split
+
+    assert asked() == "validation"
+    with pytest.raises(ValueError) as error:
+        asked("test")
+    assert str(error.value) == "The labels of task 'sst2' are hidden in test. Choose another --split."
+    write(tmp_path / "sst2", "test", [row, {**row, "label": 0}])
+    assert asked() == "test"
 
 
 @pytest.mark.parametrize(
