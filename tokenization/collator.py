@@ -87,7 +87,7 @@ class TraversalCollator:
             `premise`, `hypothesis`; `text_a`, `text_b`; `context`, `choices` and, if there is one, `question`;
             `label` may be left out for prediction. A role may name several columns: their texts are joined by a
             space; for `choices`, each is one choice. A column may hold a list of texts, which is read in the same way.
-            None after the last choice means that the row has fewer choices.
+            None after the last choice means that the row has fewer choices, and so does a blank column.
         max_length: maximum tokens of a sequence, control tokens included.
         pad_to_multiple_of: the padded length is rounded up to a multiple of this.
         num_labels: the number of classes. If it is given, labels are checked against it.
@@ -361,7 +361,8 @@ class TraversalCollator:
                 "each choice has its own column, map choices to the list of these columns."
             )
         values = self._values(row, "choices", name)
-        while values and values[-1] is None:
+        # A file without lists leaves the column of an absent choice blank.
+        while values and (values[-1] is None or (not isinstance(column, str) and not str(values[-1]).strip())):
             values.pop()
         if not values:
             raise ValueError(

@@ -285,6 +285,8 @@ def test_a_test_file_may_lack_some_labels(tmp_path):
     assert load_task("stsb", tmp_path)["test"]["label"][:] == [2.5, None]
     write(tmp_path / "story_cloze" / "test.csv", [{**RELEASED_STORY, "AnswerRightEnding": x} for x in ("2", "")])
     assert load_task("story_cloze", tmp_path)["test"]["label"][:] == [1, None]
+    write(tmp_path / "story_cloze" / "test.csv", [{**CANONICAL_STORY, "label": label} for label in ("1", "", "0")])
+    assert load_task("story_cloze", tmp_path)["test"]["label"][:] == [1, None, 0]
 
 
 def test_labels_of_a_wrong_kind_are_errors_that_name_their_row(tmp_path):
