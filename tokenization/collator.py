@@ -210,13 +210,14 @@ class TraversalCollator:
         """The sequences of an example in another family's form, for a reader: "`[CLS] text [SEP]`"."""
         return self._family.describe(self.traversal, self.both_orders)
 
-    def lengths(self, rows: Iterable[Mapping]) -> list[int]:
+    def lengths(self, rows: Iterable[Mapping], *, uncut: bool = False) -> list[int]:
         """Tokens of each row's longest sequence, so that rows of similar length can be batched together.
 
         Every text is encoded once.
 
         Args:
             rows: the rows, for example a `datasets.Dataset`; or any object with `__len__` and `__getitem__`.
+            uncut: count what a batch cuts off, too.
 
         Raises:
             ValueError: the first row that cannot be used, as a batch would raise it.
@@ -226,7 +227,7 @@ class TraversalCollator:
         lengths: list[int] = []
         for chunk in _chunks(rows, 1024):
             lengths += self._count(chunk, range(len(lengths), len(lengths) + len(chunk)))
-        return [min(length, self.max_length) for length in lengths]
+        return lengths if uncut else [min(length, self.max_length) for length in lengths]
 
     def row_lengths(self, rows: "Dataset", source: str = "the data") -> "RowLengths":
         """The lengths of a data set's rows, counted when they are asked for.

@@ -53,6 +53,8 @@ def csv_options(path: str | Path) -> dict[str, Any]:
     pandas would read "None" and "NA" as missing and "007" as a number, by a guess for every 10,000 rows.
     """
     names = pandas.read_csv(path, nrows=0).columns
+    if any("\0" in name for name in names):
+        raise ValueError("a name in its first line holds a zero byte")
     return {"keep_default_na": False, "features": Features({name: Value("string") for name in names})}
 
 

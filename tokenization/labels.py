@@ -6,8 +6,9 @@ from typing import Any
 
 from datasets import Dataset, Value
 
-# A number, and its fraction. 007 is a name.
-NUMBER = re.compile(r"\s*-?(?:0|[1-9][0-9]*)(\.[0-9]+)?\s*")
+# A number, and its fraction. 007 is a name, and so is a number of more digits than 64 bits hold.
+NUMBER = re.compile(r"\s*-?(?:0|[1-9][0-9]{0,17})(\.[0-9]+)?\s*")
+MOST = 1 << 53  # from here on a float does not tell whole numbers apart
 
 
 def is_missing(label: Any) -> bool:
@@ -101,7 +102,7 @@ def _number(label: Any, whole: bool) -> float | int | None:
         return None
     if not whole:
         return number
-    return int(number) if number.is_integer() else None
+    return int(number) if number.is_integer() and abs(number) < MOST else None
 
 
 __all__ = ["as_numbers", "first_row", "is_missing", "typed_labels", "without_blanks"]

@@ -224,6 +224,7 @@ ERRORS = {
     "blank.txt": (b" \n\n ", "{path} has no text. Give a corpus with text in it."),
     "empty.txt": (b"", "{path} has no text. Give a corpus with text in it."),
     "empty.jsonl": (b"", "{path} has no text. Give a corpus with text in it."),
+    "zero.csv": (b"\x00\x00", "{path} cannot be read as csv: a name in its first line holds a zero byte"),
     "empty.csv": (b"", "{path} cannot be read as csv: No columns to parse from file"),
 }
 

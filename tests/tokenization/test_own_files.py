@@ -116,6 +116,7 @@ def test_choices_of_a_csv_file_may_be_numbers(write_csv):
         (["-1", " 1", "2"], ("-1", "1", "2"), [0, 1, 2]),
         (["007", "01", "1"], ("007", "01", "1"), [0, 1, 2]),  # texts: as numbers, two of them would be one
         (["1", "x", "10"], ("1", "10", "x"), [0, 2, 1]),
+        (["1", str(10**30), "2"], ("1", str(10**30), "2"), [0, 1, 2]),
         (["True", "False", "True"], ("False", "True"), [1, 0, 1]),
     ],
 )
@@ -205,6 +206,11 @@ def test_refusals(write, tmp_path):
             b'body,label\na,x\n"b,y\n',
             "{path} cannot be read as csv: Error tokenizing data. C error: EOF inside string starting at row 2. "
             "Correct the file.",
+        ),
+        (
+            "h.csv",
+            b"\x00\x00",
+            "{path} cannot be read as csv: a name in its first line holds a zero byte. Correct the file.",
         ),
         (
             "i.jsonl.gz",

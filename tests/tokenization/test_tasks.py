@@ -295,6 +295,11 @@ def test_labels_of_a_wrong_kind_are_errors_that_name_their_row(tmp_path):
         f"Row 1 of {tmp_path}/train.jsonl (the first is 0): the label in column 'label' is 0.5 of type float; a whole "
         "number, the id of a class or the index of a choice, is needed. Correct or remove the row."
     )
+    write(tmp_path / "train.jsonl", [{"sentence": "a film", "label": label} for label in (1.0, 1e300)])
+    assert refused("sst2", tmp_path) == (
+        f"Row 1 of {tmp_path}/train.jsonl (the first is 0): the label in column 'label' is 1e+300 of type float; a "
+        "whole number, the id of a class or the index of a choice, is needed. Correct or remove the row."
+    )
     pair = {"sentence1": "A cat sits.", "sentence2": "A cat sat."}
     write(tmp_path / "stsb" / "train.csv", [{**pair, "label": label} for label in ("2.5", "high")])
     assert refused("stsb", tmp_path) == (
