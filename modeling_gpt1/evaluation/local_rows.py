@@ -217,11 +217,11 @@ def _convert(name: str, local: LocalRows, path: Path, folder: Path) -> Path:
     elif local.convert == "wikitext":
         rows = _pages(path)
     elif local.convert is not None:
-        rows = CONVERTERS[local.convert](read_file(path).to_list())
+        rows = CONVERTERS[local.convert](read_file(path, infer_types=True).to_list())
     elif path.name.endswith((".jsonl", ".jsonl.gz")):
         return path.resolve()
     else:  # the harness is told to read JSON
-        rows = read_file(path).to_list()
+        rows = read_file(path, infer_types=True).to_list()
     target = folder / "rows" / name / f"{path.name.split('.')[0] if path.suffix != '.raw' else path.stem}.jsonl"
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("w", encoding="utf-8") as file:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score, matthews_corrcoef
 
-from modeling_gpt1.reproduction import claims
+from modeling_gpt1.reproduction import charts, claims
 from modeling_gpt1.reproduction.bootstrap import (
     Scores,
     average,
@@ -96,9 +96,26 @@ def test_rows_and_seeds_pair(scores_of):
     assert high - low > 0.1
 
 
+def test_the_seeds_that_both_have_are_compared(scores_of):
+    """An effect of one point at every seed, of which one side lacks the best."""
+    base = scores_of(0.7, 0.7)
+    resampled = {seed: base.resampled[0] + 5 * seed for seed in range(3)}
+    first = Scores({seed: 70.0 + 5 * seed for seed in range(3)}, resampled)
+    second = Scores({seed: 69.0 + 5 * seed for seed in range(2)}, {seed: resampled[seed] - 1 for seed in range(2)})
+    assert claims.compare("RTE", first, second) == claims.Comparison(
+        "better", "RTE 72.5 [70.0–75.0] against 71.5 [69.0–74.0], +1.0 (95 % interval +1.0 to +1.0)"
+    )
+    assert charts.difference(second, first) == {"y": -1.0, "lowest": -1.0, "highest": -1.0}
+    # Two seeds each, of which one is common, do not pair.
+    other = Scores({2: 79.0, 1: 74.0}, {2: resampled[2] - 1, 1: resampled[1] - 1})
+    assert charts.difference(second, other)["y"] == -5.0 and claims.compare("RTE", second, other).outcome == "level"
+
+
 def test_a_single_seed_decides_nothing(scores_of):
     found = claims.compare("RTE", scores_of(0.9), scores_of(0.5, 0.5))
     assert found.outcome == "level" and found.text.endswith("(one seed, spread unknown)")
+    without_spread = charts.difference(scores_of(0.9), scores_of(0.5, 0.5))
+    assert 30 < without_spread.pop("y") < 50 and without_spread == {"lowest": None, "highest": None}
 
 
 def test_an_average_keeps_what_was_resampled(scores_of):
