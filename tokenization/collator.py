@@ -87,7 +87,7 @@ class TraversalCollator:
             `premise`, `hypothesis`; `text_a`, `text_b`; `context`, `choices` and, if there is one, `question`;
             `label` may be left out for prediction. A role may name several columns: their texts are joined by a
             space; for `choices`, each is one choice. A column may hold a list of texts, which is read in the same way.
-            None after the last choice means that the row has fewer choices.
+            None after the last choice means that the row has fewer choices, and so does a blank column.
         max_length: maximum tokens of a sequence, control tokens included.
         pad_to_multiple_of: the padded length is rounded up to a multiple of this.
         num_labels: the number of classes. If it is given, labels are checked against it.
@@ -210,13 +210,14 @@ class TraversalCollator:
         """The sequences of an example in another family's form, for a reader: "`[CLS] text [SEP]`"."""
         return self._family.describe(self.traversal, self.both_orders)
 
-    def lengths(self, rows: Iterable[Mapping]) -> list[int]:
+    def lengths(self, rows: Iterable[Mapping], *, uncut: bool = False) -> list[int]:
         """Tokens of each row's longest sequence, so that rows of similar length can be batched together.
 
         Every text is encoded once.
 
         Args:
             rows: the rows, for example a `datasets.Dataset`; or any object with `__len__` and `__getitem__`.
+            uncut: count what a batch cuts off, too.
 
         Raises:
             ValueError: the first row that cannot be used, as a batch would raise it.
@@ -226,7 +227,7 @@ class TraversalCollator:
         lengths: list[int] = []
         for chunk in _chunks(rows, 1024):
             lengths += self._count(chunk, range(len(lengths), len(lengths) + len(chunk)))
-        return [min(length, self.max_length) for length in lengths]
+        return lengths if uncut else [min(length, self.max_length) for length in lengths]
 
     def row_lengths(self, rows: "Dataset", source: str = "the data") -> "RowLengths":
         """The lengths of a data set's rows, counted when they are asked for.
@@ -361,7 +362,8 @@ class TraversalCollator:
                 "each choice has its own column, map choices to the list of these columns."
             )
         values = self._values(row, "choices", name)
-        while values and values[-1] is None:
+        # A file without lists leaves the column of an absent choice blank.
+        while values and (values[-1] is None or (not isinstance(column, str) and not str(values[-1]).strip())):
             values.pop()
         if not values:
             raise ValueError(

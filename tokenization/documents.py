@@ -23,9 +23,10 @@ import xxhash
 from datasets import Features, IterableDataset, Value, load_dataset, load_dataset_builder
 from datasets.exceptions import DatasetNotFoundError
 
+from .files import csv_options
+
 KINDS = {".txt": "text", ".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
-READER_OPTIONS = {"csv": {"keep_default_na": False}}  # pandas would read a document "NA" as missing
 UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
 HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
@@ -307,7 +308,7 @@ def _read_text(path: str) -> Iterator[str]:
 
 def _read_rows(path: str, kind: str) -> Iterator[dict]:
     try:
-        options = READER_OPTIONS.get(kind, {})
+        options = csv_options(path) if kind == "csv" else {}
         rows = load_dataset(kind, data_files=glob.escape(path), split="train", streaming=True, **options)
         yield from rows
     except StopIteration:  # from the JSON reader, for a file without rows

@@ -1,14 +1,24 @@
 """Labels as a file holds them: which rows have none, and which have one that no task can use."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 from datasets import Dataset, Value
 
+# A number, and its fraction. 007 is a name, and so is a number of more digits than 64 bits hold.
+NUMBER = re.compile(r"\s*-?(?:0|[1-9][0-9]{0,17})(\.[0-9]+)?\s*")
+MOST = 1 << 53  # from here on a float does not tell whole numbers apart
+
 
 def is_missing(label: Any) -> bool:
     """Whether the label is None, NaN or a blank text (an empty cell of a .csv file can be read as one)."""
     return label is None or (isinstance(label, str) and not label.strip()) or label != label
+
+
+def are_all_labelled(rows: Dataset, column: str) -> bool:
+    """Whether each row of a task's split has a label; None and -1 stand for a hidden one."""
+    return column in rows.column_names and all(label is not None and label >= 0 for label in rows.unique(column))
 
 
 def without_blanks(rows: Dataset, column: str, source: str, *, optional: bool) -> Dataset:
@@ -43,8 +53,20 @@ def without_blanks(rows: Dataset, column: str, source: str, *, optional: bool) -
     return rows
 
 
+def typed_labels(rows: Dataset, column: str, source: str) -> Dataset:
+    """The rows with labels of a .csv file, which are read as texts, as int64 or float64 where all are such numbers."""
+    if not source.endswith(".csv"):
+        return rows
+    numbers = [NUMBER.fullmatch(label) for label in rows.unique(column) if label is not None]
+    if not all(numbers):
+        return rows
+    whole = not any(number[1] for number in numbers)
+    rows = rows.map(_to_numbers, fn_kwargs={"column": column, "whole": whole}, input_columns=column, batched=True)
+    return rows.cast_column(column, Value("int64" if whole else "float64"))
+
+
 def as_numbers(rows: Dataset, column: str, source: str, *, whole: bool) -> Dataset:
-    """The rows with int64 labels if `whole`, else float32; a .csv file with blank cells has texts: they are converted.
+    """The rows with int64 labels if `whole`, else float32; texts are converted.
 
     Raises:
         ValueError: a label is not such a number; the message names its row.
@@ -85,7 +107,7 @@ def _number(label: Any, whole: bool) -> float | int | None:
         return None
     if not whole:
         return number
-    return int(number) if number.is_integer() else None
+    return int(number) if number.is_integer() and abs(number) < MOST else None
 
 
-__all__ = ["as_numbers", "first_row", "is_missing", "without_blanks"]
+__all__ = ["are_all_labelled", "as_numbers", "first_row", "is_missing", "typed_labels", "without_blanks"]

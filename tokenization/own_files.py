@@ -6,7 +6,7 @@ from pathlib import Path
 from datasets import Dataset, DatasetDict, Features, Value
 
 from .files import FILE_BUILDERS, read_file
-from .labels import as_numbers, first_row, without_blanks
+from .labels import as_numbers, first_row, typed_labels, without_blanks
 from .tasks import Task
 
 
@@ -48,6 +48,7 @@ def load_files(
     for split, rows in splits.items():
         if columns["label"] in rows.column_names:
             rows = without_blanks(rows, columns["label"], str(paths[split]), optional=split == "test")
+            rows = typed_labels(rows, columns["label"], str(paths[split]))
             if not has_classes:
                 rows = as_numbers(rows, columns["label"], str(paths[split]), whole=not regression)
             splits[split] = rows

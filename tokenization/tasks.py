@@ -14,7 +14,7 @@ from datasets import Dataset, DatasetDict, concatenate_datasets, load_dataset
 from transformers import EvalPrediction
 
 from .files import FILE_BUILDERS, read_file
-from .labels import as_numbers, first_row, without_blanks
+from .labels import as_numbers, first_row, typed_labels, without_blanks
 from .traversal import TRAVERSALS
 
 # `seed` of the released datasets.py.
@@ -349,6 +349,7 @@ def _check_choices(rows: Dataset, task: Task, split: str) -> None:
 def _normalise_labels(rows: Dataset, task: Task, split: str, source: str, renamed: bool) -> Dataset:
     label = task.columns["label"]
     rows = without_blanks(rows, label, source, optional=split in task.test_splits)
+    rows = typed_labels(rows, label, source)
     if not task.regression and (renamed or _is_text(rows, label)):
         rows = _label_ids(rows, task, split, source)
     rows = as_numbers(rows, label, source, whole=not task.regression)
@@ -358,7 +359,7 @@ def _normalise_labels(rows: Dataset, task: Task, split: str, source: str, rename
 
 
 def _label_ids(rows: Dataset, task: Task, split: str, source: str) -> Dataset:
-    """The rows with the release's values replaced by ids; a .csv file with blank cells holds ids as text."""
+    """The rows with the release's values replaced by ids; ids may be written as texts."""
     label = task.columns["label"]
     known = list(task.label_values or task.label_names)
     found = [value for value in rows.unique(label) if value is not None]

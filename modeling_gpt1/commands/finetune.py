@@ -418,10 +418,15 @@ def main(arguments: list[str] | None = None) -> None:
         both_orders=data_args.both_orders or (not training_args.do_train and getattr(config, "both_orders", False)),
         **opening,
     )
+    tokenizer, collator = parts["processing_class"], parts["data_collator"]
+    if training_args.do_train:
+        tokenizer.model_max_length = collator.max_length  # kept with the model, so that predictions read as much
+    elif data_args.max_length is None:
+        collator.max_length = min(collator.max_length, tokenizer.model_max_length)
     places = choose_rows(data_args, training_args, task, splits)
     chosen = {use: take(splits, of_use) for use, of_use in places.items()}
     if training_args.process_index == 0:
-        check_rows(parts["data_collator"], chosen)
+        check_rows(collator, chosen)
 
     trainer = trainer_class(
         args=training_args,
@@ -436,11 +441,11 @@ def main(arguments: list[str] | None = None) -> None:
         runs.train(trainer)
     if training_args.do_eval:
         if data_args.eval_predictions:
-            predict(trainer, parts["data_collator"], task, chosen["eval"], places["eval"], "eval")
+            predict(trainer, collator, task, chosen["eval"], places["eval"], "eval")
         else:
             runs.keep_metrics(trainer, "eval", trainer.evaluate())
     if training_args.do_predict:
-        predict(trainer, parts["data_collator"], task, chosen["predict"], places["predict"])
+        predict(trainer, collator, task, chosen["predict"], places["predict"])
     if training_args.do_train:
         runs.publish(
             trainer,

@@ -8,11 +8,12 @@ names, say which play which role: `--columns text=review`.
 
 There is a line per row of the file, in its order. At the terminal and in a .jsonl file it is an object:
 
-    index    the row's place
-    label    the name of the class, or the index of the choice
-    scores   the probabilities of all classes or choices
-    score    the number that regression predicts, instead of label and scores
-    error    why a row cannot be read, instead of these
+    index      the row's place
+    label      the name of the class, or the index of the choice
+    scores     the probabilities of all classes or choices
+    score      the number that regression predicts, instead of label and scores
+    truncated  true where the row was cut, because it has more tokens than --max_length
+    error      why a row cannot be read, instead of these
 
 A .csv file has them as columns, with `score_<class>` for each class.
 """
@@ -23,6 +24,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from os.path import samefile
 from pathlib import Path
 
 import torch
@@ -65,7 +67,7 @@ class PredictionArguments:
     output_file: str | None = HfArg(default=None, help="Where to write: .jsonl or .csv. Default: the terminal.")
     columns: list[str] = HfArg(default_factory=list, help="role=column pairs. Default: those used for fine-tuning.")
     max_length: int | None = HfArg(
-        default=None, help="Maximum number of tokens per sequence. Default: the model's number of positions."
+        default=None, help="Maximum number of tokens per sequence. Default: that of the fine-tuning."
     )
     batch_size: int = HfArg(default=32, help="Rows per batch.")
     tokenizer_name: str | None = HfArg(
@@ -85,6 +87,11 @@ class PredictionArguments:
             )
         if self.output_file is not None and not Path(self.output_file).parent.is_dir():
             raise ValueError(f"--output_file {self.output_file} is in a folder that does not exist. Create it first.")
+        if self.output_file is not None and Path(self.output_file).exists() and samefile(self.file, self.output_file):
+            raise ValueError(
+                f"--output_file {self.output_file} is the --file, whose rows the predictions would replace. Pass "
+                "another name."
+            )
         if self.batch_size < 1:
             raise ValueError(f"--batch_size is {self.batch_size}, but must be at least 1.")
 
@@ -109,7 +116,8 @@ class Predictor:
         self.model = open_model(args, self.config)
         tokenizer_name = args.tokenizer_name or args.model
         if is_of_gpt1:
-            tokenizer, longest = open_tokenizer(tokenizer_name), self.config.max_position_embeddings
+            tokenizer = open_tokenizer(tokenizer_name)
+            longest = min(self.config.max_position_embeddings, tokenizer.model_max_length)
             self.scores = self.model
         else:
             tokenizer = open_family_tokenizer(tokenizer_name, args.trust_remote_code)
@@ -130,21 +138,26 @@ class Predictor:
         return list(self.config.id2label.values()) if is_class else None
 
     def predict(self, rows: Dataset) -> Iterator[dict]:
-        """Yields one record per row."""
+        """Yields one record per row, and counts in `num_cut` the rows that were cut."""
+        self.num_cut = 0
         for first in range(0, len(rows), CHUNK):
             records, lengths = [], {}
             chunk = rows.select(range(first, min(first + CHUNK, len(rows)))).to_list()
             for place, row in enumerate(chunk):
                 records.append({"index": first + place})
                 try:
-                    (lengths[place],) = self.collator.lengths([row])
+                    (lengths[place],) = self.collator.lengths([row], uncut=True)
                 except ValueError as error:
                     records[place]["error"] = re.sub(r"^Row 0 of the data( \(.*?\))?: ", "", str(error))
             places = sorted(lengths, key=lengths.get)
+            cut = [place for place in places if lengths[place] > self.collator.max_length]
             for start in range(0, len(places), self.batch_size):
                 batch = places[start : start + self.batch_size]
                 for place, logits in zip(batch, self.logits([chunk[place] for place in batch]), strict=True):
                     records[place].update(self.describe(logits))
+            for place in cut:
+                records[place]["truncated"] = True
+            self.num_cut += len(cut)
             yield from records
 
     @torch.inference_mode()
@@ -187,7 +200,7 @@ def write_csv(records: Iterator[dict], file, class_names: list[str] | None, is_r
     scores = ["score"] if is_regression else ["label", "scores"]
     if class_names is not None:
         scores = ["label", *(f"score_{name}" for name in class_names)]
-    writer = csv.DictWriter(file, ["index", *scores, "error"], lineterminator="\n")
+    writer = csv.DictWriter(file, ["index", *scores, "truncated", "error"], lineterminator="\n")
     writer.writeheader()
     for record in records:
         of_classes = record.get("scores")
@@ -214,10 +227,16 @@ def main(arguments: list[str] | None = None) -> None:
     records = predictor.predict(rows)
     if args.output_file is None:
         write_jsonl(records, sys.stdout)
-        return
-    with atomic_file(args.output_file) as file:
-        if args.output_file.endswith(".csv"):
-            write_csv(records, file, predictor.class_names, is_regression(predictor.config))
-        else:
-            write_jsonl(records, file)
-    print(f"{len(rows)} rows predicted, written to {args.output_file}")
+    else:
+        with atomic_file(args.output_file) as file:
+            if args.output_file.endswith(".csv"):
+                write_csv(records, file, predictor.class_names, is_regression(predictor.config))
+            else:
+                write_jsonl(records, file)
+        print(f"{len(rows)} rows predicted, written to {args.output_file}")
+    if predictor.num_cut:
+        length = predictor.collator.max_length
+        print(
+            f"{predictor.num_cut} of {len(rows)} rows were cut to {length} tokens: those with the field `truncated`.",
+            file=sys.stderr,
+        )

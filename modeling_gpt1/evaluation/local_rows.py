@@ -5,6 +5,7 @@ written twice. A folder with a folder per task, as everywhere in this package, h
 """
 
 import difflib
+import glob
 import json
 import re
 from collections import defaultdict
@@ -189,7 +190,7 @@ def _rows_of(entry, data_dir: Path, folder: Path) -> dict:
     return {
         "dataset_path": "json",
         "dataset_name": None,
-        "dataset_kwargs": {"data_files": {split: str(path) for split, path in rows.items()}},
+        "dataset_kwargs": {"data_files": {split: glob.escape(str(path)) for split, path in rows.items()}},
         **{key: split if split in rows else None for key, split in wanted.items()},
     }
 
@@ -216,11 +217,11 @@ def _convert(name: str, local: LocalRows, path: Path, folder: Path) -> Path:
     elif local.convert == "wikitext":
         rows = _pages(path)
     elif local.convert is not None:
-        rows = CONVERTERS[local.convert](read_file(path).to_list())
+        rows = CONVERTERS[local.convert](read_file(path, infer_types=True).to_list())
     elif path.name.endswith((".jsonl", ".jsonl.gz")):
         return path.resolve()
     else:  # the harness is told to read JSON
-        rows = read_file(path).to_list()
+        rows = read_file(path, infer_types=True).to_list()
     target = folder / "rows" / name / f"{path.name.split('.')[0] if path.suffix != '.raw' else path.stem}.jsonl"
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("w", encoding="utf-8") as file:

@@ -27,6 +27,18 @@ class Scores(dict[int, float]):
         super().__init__(scores)
         self.resampled: Mapping[int, np.ndarray] = resampled or {}
 
+    def of_seeds(self, seeds: Sequence[int]) -> "Scores":
+        """The scores of some of the seeds."""
+        return Scores(
+            {seed: self[seed] for seed in seeds}, self.resampled and {seed: self.resampled[seed] for seed in seeds}
+        )
+
+
+def in_common(first: Scores, second: Scores) -> tuple[Scores, Scores]:
+    """Both sets of scores at the seeds that both have, if these are two or more; otherwise as they are."""
+    common = sorted(set(first) & set(second))
+    return (first.of_seeds(common), second.of_seeds(common)) if len(common) > 1 else (first, second)
+
 
 def average(all_scores: Sequence[Scores], seeds: Iterable[int]) -> Scores:
     """The mean over several sets of scores, seed by seed."""
@@ -104,7 +116,7 @@ def interval(
     """95 % of the resampled mean over seeds, or of its difference from a second one.
 
     Args:
-        first, second: resampled scores by seed. Seeds that both have are drawn in pairs.
+        first, second: resampled scores by seed. The same seeds on both sides are drawn in pairs.
     """
     generator, common = np.random.default_rng(0), sorted(set(first) & set(second))
     if not second:

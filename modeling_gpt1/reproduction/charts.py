@@ -7,7 +7,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from .bootstrap import Scores, interval
+from .bootstrap import Scores, in_common, interval
 from .claims import STANDARD_ERRORS, Curve, compare, decimal, standard_error
 from .results import COLUMNS, METRIC_NAMES, PARTS, Cells, num_rows_of, place_of
 from .tables import measured
@@ -215,8 +215,12 @@ def auxiliary_sizes(cells: Cells) -> dict:
 
 
 def difference(first: Scores, second: Scores) -> dict:
+    """The difference of the means with its 95 % interval, which two seeds on either side are needed for."""
+    first, second = in_common(first, second)
     mean = statistics.fmean(first.values()) - statistics.fmean(second.values())
-    low, high = interval(first.resampled, second.resampled) if first.resampled and second.resampled else (None, None)
+    low = high = None
+    if first.resampled and second.resampled and min(len(first), len(second)) > 1:
+        low, high = interval(first.resampled, second.resampled)
     return {
         name: None if value is None else round(value, 4)
         for name, value in zip(("y", "lowest", "highest"), (mean, low, high), strict=True)

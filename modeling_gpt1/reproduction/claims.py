@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from .bootstrap import Scores, interval
+from .bootstrap import Scores, in_common, interval
 from .published import PUBLISHED
 
 Outcome = Literal["better", "worse", "level"]
 
 RULES = (
     "Two settings are compared by the difference of their mean scores over the seeds, and its 95 % interval: rows and "
-    "seeds are drawn again 1000 times, the same rows for both settings and the same seeds where both have them. They "
-    "differ if the interval excludes 0. With three seeds it is a little too narrow. A single seed on either side "
-    "decides nothing. Where runs kept no predictions, two settings differ if the lowest score of one is "
-    "above the highest of the other.",
+    "seeds are drawn again 1000 times, the same rows for both settings. Where both have two seeds or more in common, "
+    "these alone are compared, and the same are drawn for both. They differ if the interval excludes 0. With three "
+    "seeds it is a little too narrow. A single seed on either side decides nothing. Where runs kept no predictions, "
+    "two settings differ if the lowest score of one is above the highest of the other.",
     "A claim holds if all of its comparisons support it. It does not hold if none supports it and at least one "
     "contradicts it. It is mixed if some support and some contradict it. Everything else is undecided: no comparison "
     "contradicts it, but at least one interval includes 0.",
@@ -39,6 +39,7 @@ TRAINING_ROWS = {
 # In table 5 the auxiliary objective helps on every data set with more rows than this. Of the others it helps only RTE.
 LARGE = 100_000
 STANDARD_ERRORS = 2
+ONE_SEED = "one seed, spread unknown"
 MORE_VARIATION = 1.25
 
 
@@ -80,6 +81,7 @@ def verdict(comparisons: Sequence[Comparison], agree: Outcome = "better") -> str
 
 def compare(label: str, first: Scores, second: Scores) -> Comparison:
     """Compares the first with the second. "better" means that the first scores higher, by the rules of `RULES`."""
+    first, second = in_common(first, second)
     difference = statistics.fmean(first.values()) - statistics.fmean(second.values())
     outcome, remark = outcome_of(first, second)
     return Comparison(outcome, f"{label} {show(first)} against {show(second)}, {signed(difference)} ({remark})")
@@ -87,7 +89,7 @@ def compare(label: str, first: Scores, second: Scores) -> Comparison:
 
 def outcome_of(first: Scores, second: Scores) -> tuple[Outcome, str]:
     if min(len(first), len(second)) < 2:
-        return "level", "one seed, spread unknown"
+        return "level", ONE_SEED
     if first.resampled and second.resampled:
         low, high = interval(first.resampled, second.resampled)
         outcome = "better" if low > 0 else "worse" if high < 0 else "level"

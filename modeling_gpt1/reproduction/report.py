@@ -17,7 +17,7 @@ from .charts import (
     transfer_curves,
     zero_shot_curves,
 )
-from .claims import RULES, Table5, ablation_claims, signed, transfer_claims, zero_shot_claims
+from .claims import ONE_SEED, RULES, Table5, ablation_claims, signed, transfer_claims, zero_shot_claims
 from .results import Cells
 from .tables import TABLES_OF_RESULTS, gather_table_5, table_5, table_of_results
 
@@ -98,13 +98,12 @@ def headline(table: Table5, models: Sequence[Mapping], claims: Sequence[Mapping]
     found = []
     for row, label in GAINS.items():
         if table.averages.get("full") and table.averages.get(row):
-            gain = difference(table.averages["full"], table.averages[row])
-            ends = (
-                ""
-                if gain["lowest"] is None
-                else f"95 % interval {signed(gain['lowest'])} to {signed(gain['highest'])}; "
-            )
-            found.append({"value": signed(gain["y"]), "label": label, "note": f"{ends}average of {tasks}"})
+            gain, notes = difference(table.averages["full"], table.averages[row]), [f"average of {tasks}"]
+            if gain["lowest"] is not None:
+                notes.insert(0, f"95 % interval {signed(gain['lowest'])} to {signed(gain['highest'])}")
+            elif min(len(table.averages["full"]), len(table.averages[row])) < 2:
+                notes.insert(0, ONE_SEED)
+            found.append({"value": signed(gain["y"]), "label": label, "note": "; ".join(notes)})
     for model in models:
         perplexity = (model.get("pretraining") or {}).get("perplexity")
         if perplexity is not None:

@@ -30,6 +30,12 @@ class RunningLosses:
         return means.tolist()
 
 
+def weighted_means(example_losses: torch.Tensor) -> list[float]:
+    """The mean of each loss over a data set, from `[examples, losses + 1]`; the last column is the weights."""
+    losses, weights = example_losses[:, :-1], example_losses[:, -1:]
+    return ((losses * weights).sum(0) / weights.sum().clamp(min=1)).tolist()
+
+
 # What the trainers write into an evaluation: losses and figures of them, and transformers' times.
 _LOSSES = ("loss", "task_loss", "lm_loss", "mlm_loss", "sentence_loss", "denoising_loss")
 _FIGURES = ("perplexity", "sentence_accuracy")

@@ -107,6 +107,25 @@ def test_a_wrong_value_is_told_before_torch_is_imported(words, message):
     assert (run.returncode, run.stdout, run.stderr) == (2, "[]\n", f"{message}\n")
 
 
+@pytest.mark.parametrize(
+    ("command", "flag"),
+    [
+        *[("finetune", f"max_{use}_samples") for use in ("train", "eval", "predict")],
+        ("pretrain", "max_eval_blocks"),
+        *[("zero-shot", f"max_{use}_samples") for use in ("train", "eval")],
+        *[("reproduce", f"zero_shot_max_{use}_samples") for use in ("train", "eval")],
+    ],
+)
+def test_a_limit_of_rows_is_at_least_1(command, flag):
+    for words in ([f"--{flag}", "-1"], [f"--{flag}=-1"]):
+        with pytest.raises(ValueError, match=f"^--{flag} is -1, but must be at least 1.$"):
+            flags.prepare(command, words)
+    assert flags.prepare(command, [f"--{flag}", "1"]) == [f"--{flag}", "1"]
+    if command == "finetune":
+        with pytest.raises(ValueError, match=f"^--{flag} is 0, but must be at least 1.$"):
+            flags.prepare("reproduce", ["--model", "m", "--finetune_arguments", f"--{flag}", "0"])
+
+
 def test_the_known_values_are_those_of_the_packages(parser_of):
     assert values.TASKS == tuple(TASKS)
     assert values.ZERO_SHOT_TASKS == tuple(HEURISTICS)

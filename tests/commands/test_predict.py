@@ -68,6 +68,7 @@ def test_a_folder_predicts_what_its_run_predicted(kind, folders, capsys):
         if kind == "classification":
             assert list(record["scores"]) == ["happy", "sad"]
             record["scores"] = list(record["scores"].values())
+        record.pop("truncated", None)  # which the run counts in its log
         assert record == {
             name: value if isinstance(value, str | int) else pytest.approx(value, abs=1e-6)
             for name, value in of_run.items()
@@ -82,7 +83,7 @@ def test_a_csv_file_has_a_line_for_each_row_whatever_it_holds(folders, tmp_path,
     predict.main([*words, "--output_file", str(tmp_path / "out.csv"), "--batch_size", "2"])
     with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))
-    assert list(lines[0]) == ["index", "label", "score_happy", "score_sad", "error"]
+    assert list(lines[0]) == ["index", "label", "score_happy", "score_sad", "truncated", "error"]
     assert [line["index"] for line in lines] == ["0", "1", "2", "3", "4"]
     needed = "it needs at least one word. Remove or correct the row."
     assert [line["error"] for line in lines] == [
@@ -117,7 +118,10 @@ def test_an_interrupted_prediction_leaves_the_older_file(ending, folders, tmp_pa
 
 @pytest.mark.parametrize(
     ("kind", "columns"),
-    [("multiple_choice", ["index", "label", "scores", "error"]), ("regression", ["index", "score", "error"])],
+    [
+        ("multiple_choice", ["index", "label", "scores", "truncated", "error"]),
+        ("regression", ["index", "score", "truncated", "error"]),
+    ],
 )
 def test_columns_of_choices_and_numbers(kind, columns, folders, tmp_path):
     file, output = str(folders / f"{kind}.jsonl"), tmp_path / "out.csv"
@@ -127,6 +131,49 @@ def test_columns_of_choices_and_numbers(kind, columns, folders, tmp_path):
     assert list(first) == columns
     if kind == "multiple_choice":
         assert [len(line["scores"].split()) for line in (first, second)] == [2, 3]
+
+
+def test_rows_that_were_cut_say_so(folders, tmp_path, capsys):
+    rows = [{"review": " ".join([GOOD] * 9)}, {"review": GOOD}, {"review": ""}, {"review": " ".join([BAD] * 9)}]
+    words = [
+        str(folders / "classification"),
+        "--file",
+        write_rows(tmp_path / "long.jsonl", rows),
+        "--max_length",
+        "28",
+    ]
+    predict.main(words)
+    printed = capsys.readouterr()
+    assert [record.get("truncated") for record in read_lines(printed.out)] == [True, None, None, True]
+    assert printed.err.splitlines()[-1] == "2 of 4 rows were cut to 28 tokens: those with the field `truncated`."
+    predict.main([*words, "--output_file", str(tmp_path / "out.csv")])
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
+        assert [line["truncated"] for line in csv.DictReader(file)] == ["True", "", "", "True"]
+    predict.main([str(folders / "classification"), "--file", write_rows(tmp_path / "short.jsonl", rows[1:3])])
+    assert capsys.readouterr().err.count("were cut") == 1  # of the .csv file
+
+
+def test_predict_reads_as_much_as_fine_tuning_did(folders, plain_tokenizer, tmp_path, capsys):
+    file = write_rows(tmp_path / "rows.jsonl", [*ROWS["classification"], {"review": f"{GOOD} {BAD}", "mood": "sad"}])
+    data = ["--traversal", "classification", "--columns", *COLUMNS["classification"]]
+    words = ["--test_file", file, "--use_cpu", "--do_predict", "--disable_tqdm", "true", "--save_strategy", "no"]
+    start = ["--tokenizer_name", str(folders / "tokenizer"), "--config_overrides", SIZE, "--max_length", "28"]
+    output = tmp_path / "short"
+    finetune.main(
+        [*words, *data, *start, *("--train_file", file, "--do_train", "--max_steps", "1")]
+        + ["--output_dir", str(output)]
+    )
+    finetune.main([*words, "--model", str(output), "--output_dir", str(tmp_path / "again")])
+    capsys.readouterr()
+    predict.main([str(output), "--file", file, "--device", "cpu"])
+    printed = capsys.readouterr()
+    assert printed.err.splitlines()[-1] == "1 of 3 rows were cut to 28 tokens: those with the field `truncated`."
+    expected = [record["scores"] for record in read_lines((output / "predictions.jsonl").read_text(encoding="utf-8"))]
+    again = read_lines((tmp_path / "again" / "predictions.jsonl").read_text(encoding="utf-8"))
+    found = read_lines(printed.out)
+    for place, scores in enumerate(expected):
+        assert list(found[place]["scores"].values()) == pytest.approx(scores, abs=1e-6)
+        assert again[place]["scores"] == pytest.approx(scores, abs=1e-6)
 
 
 def test_finetune_asks_a_fine_tuned_folder_for_its_task(folders, tmp_path):
@@ -156,6 +203,7 @@ def refusal(*words: str) -> str:
 def test_refusals(folders, tmp_path):
     file, model = str(folders / "classification.jsonl"), str(folders / "classification")
     other = write_rows(tmp_path / "other.jsonl", [{"text": GOOD}])
+    (tmp_path / "here").mkdir()
     GPT1Config(n_embd=8, n_head=2).save_pretrained(tmp_path / "plain")
     GPT1Config(n_embd=8, n_head=2, traversal="classification").save_pretrained(tmp_path / "old")
     assert refusal("--file", file) == "No model was given. Write its folder or hub id after `gpt1 predict`."
@@ -177,6 +225,11 @@ def test_refusals(folders, tmp_path):
     assert refusal(model, "--file", file, "--output_file", "nowhere/out.csv") == (
         "--output_file nowhere/out.csv is in a folder that does not exist. Create it first."
     )
+    for same in (other, str(tmp_path / "here" / ".." / "other.jsonl")):
+        assert refusal(model, "--file", other, "--output_file", same) == (
+            f"--output_file {same} is the --file, whose rows the predictions would replace. Pass another name."
+        )
+    assert read_lines(Path(other).read_text(encoding="utf-8")) == [{"text": GOOD}]
     assert refusal(model, "--file", file, "--batch_size", "0") == "--batch_size is 0, but must be at least 1."
 
 

@@ -240,6 +240,11 @@ def test_the_headline(answered_report):
     assert [(point["x"], point["y"]) for point in curve] == [(1000, 5.2983), (4000, 3.912)]
 
 
+def test_the_headline_of_a_single_seed():
+    cells = [answered("rte", variant, 1, share) for variant, share in (("full", 0.8), ("without_pretraining", 0.5))]
+    assert build_report(cells, title="")["headline"][0]["note"] == "one seed, spread unknown; average of RTE"
+
+
 # ---- Comparisons and verdicts
 
 

@@ -107,6 +107,15 @@ def told(capsys) -> str:
     return re.sub(r"\d+:\d\d:\d\d", "TIME", capsys.readouterr().out)
 
 
+def test_settings_leave_those_of_a_run_as_they_are(tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "run.yaml").write_text("seed: 1\n")
+    monkeypatch.setattr(reproduce_command, "run_grid", lambda *_: 0)
+    reproduce_command.main(["--model", str(tmp_path), "--output_dir", str(tmp_path), "--tasks", "rte"])
+    assert (tmp_path / "run.yaml").read_text() == "seed: 1\n"
+    assert "- rte\n" in (tmp_path / "reproduce_run.yaml").read_text()
+
+
 # ---- The plan
 
 

@@ -458,6 +458,25 @@ def test_a_missing_choice_before_another(letters):
     )
 
 
+def test_blank_columns_after_the_last_choice(letters):
+    """A blank cell of a .csv file is an empty text."""
+    columns = {"context": "story", "choices": ["e1", "e2", "e3"]}
+    rows = [{"story": "a", "e1": "b", "e2": "c", "e3": "d"}, {"story": "a", "e1": "b", "e2": "c", "e3": " "}]
+    missing = [rows[0], {**rows[1], "e3": None}]
+    collator = TraversalCollator(letters, "multiple_choice", columns)
+    batch, expected = collator(rows), collator(missing)
+    assert batch["choice_mask"].tolist() == [[True, True, True], [True, True, False]]
+    assert all(torch.equal(batch[name], expected[name]) for name in expected)
+    assert error_of(letters, "multiple_choice", columns, [{"story": "a", "e1": "b", "e2": "", "e3": "c"}]) == (
+        "Row 0 of the batch: choices (column ['e1', 'e2', 'e3']) holds the empty text ''; it needs at least one word. "
+        "Remove or correct the row."
+    )
+    assert error_of(letters, "multiple_choice", columns, [{"story": "a", "e1": "", "e2": "", "e3": ""}]) == (
+        "Row 0 of the batch: choices (column ['e1', 'e2', 'e3']) holds no choice; it needs at least one. Remove or "
+        "correct the row."
+    )
+
+
 @pytest.mark.parametrize("endings", [[], [None, None], None])
 def test_no_choices(letters, endings):
     rows = [{"story": "a", "endings": ["b"], "id": 1}, {"story": "a", "endings": endings, "id": 2}]

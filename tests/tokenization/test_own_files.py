@@ -85,6 +85,69 @@ def test_a_blank_label_is_an_error_that_names_its_row(write, tmp_path, split, re
     assert rows["test"]["label"][:] == [1, 0, None, 1]
 
 
+@pytest.fixture
+def write_csv(tmp_path, write):
+    def write_csv(*lines, name="rows.csv"):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        return str(tmp_path / name)
+
+    return write_csv
+
+
+@pytest.mark.parametrize("texts", [["007", "42"], ["1.50", "2e5"], ["True", "False"], ["NA", "null", "None", "nan"]])
+def test_texts_of_a_csv_file_stay_as_they_are_written(write_csv, texts):
+    path = write_csv("body,label", *(f"{text},{place % 2}" for place, text in enumerate(texts)))
+    rows = load_files({"train": path}, "classification", {"text": "body"})[1]["train"]
+    assert rows["body"][:] == texts and rows["label"][:] == [0, 1, 0, 1][: len(texts)]
+
+
+def test_choices_of_a_csv_file_may_be_numbers(write_csv):
+    path = write_csv("q,a,b,label", "two and two,4,True,0", "one and one,3,False,1")
+    columns = {"context": "q", "choices": ["a", "b"]}
+    rows = load_files({"train": path}, "multiple_choice", columns)[1]["train"]
+    assert [*zip(rows["a"][:], rows["b"][:], rows["label"][:], strict=True)] == [("4", "True", 0), ("3", "False", 1)]
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "ids"),
+    [
+        (["2", "0", "1"], ("0", "1", "2"), [2, 0, 1]),
+        (["5", "10", "1"], ("1", "5", "10"), [1, 2, 0]),  # sorted as numbers
+        (["-1", " 1", "2"], ("-1", "1", "2"), [0, 1, 2]),
+        (["007", "01", "1"], ("007", "01", "1"), [0, 1, 2]),  # texts: as numbers, two of them would be one
+        (["1", "x", "10"], ("1", "10", "x"), [0, 2, 1]),
+        (["1", str(10**30), "2"], ("1", str(10**30), "2"), [0, 1, 2]),
+        (["True", "False", "True"], ("False", "True"), [1, 0, 1]),
+    ],
+)
+def test_classes_of_a_csv_file(write_csv, labels, names, ids):
+    path = write_csv("body,label", *(f"a film,{label}" for label in labels))
+    task, rows = load_files({"train": path}, "classification", {"text": "body"})
+    assert task.label_names == names and rows["train"]["label"][:] == ids
+
+
+def test_a_csv_file_has_one_type_per_column_however_long_it_is(write_csv):
+    """pandas guesses the types of every 10,000 rows anew."""
+    many = [f"a film,{place % 5}" for place in range(10_001)]
+    path = write_csv("body,label", *many, "a film,2.5", name="scores.csv")
+    columns = {"text_a": "body", "text_b": "body"}
+    rows = load_files({"train": path}, "similarity", columns, regression=True)[1]["train"]
+    assert rows["label"][-2:] == [0.0, 2.5]
+    path = write_csv("body,label", *many, "a film,", name="tests.csv")
+    rows = load_files({"test": path}, "classification", {"text": "body"}, label_names=list("01234"))[1]["test"]
+    assert rows["label"][-2:] == [0, None]
+
+
+def test_numbers_of_a_csv_file_are_no_classes(write_csv):
+    path = write_csv("body,label", "a film,0.5", "b film,1")
+    with pytest.raises(ValueError) as error:
+        load_files({"train": path}, "classification", {"text": "body"})
+    assert str(error.value) == (
+        f"Row 0 of {path} (the first is 0): the label in column 'label' is 0.5 of type float; a class is needed: a "
+        "text, or an integer from 0. Correct or remove the row, or pass `regression` to predict numbers."
+    )
+
+
 def test_refusals(write, tmp_path):
     def message(files, *arguments, **options):
         with pytest.raises(ValueError) as error:
@@ -143,6 +206,11 @@ def test_refusals(write, tmp_path):
             b'body,label\na,x\n"b,y\n',
             "{path} cannot be read as csv: Error tokenizing data. C error: EOF inside string starting at row 2. "
             "Correct the file.",
+        ),
+        (
+            "h.csv",
+            b"\x00\x00",
+            "{path} cannot be read as csv: a name in its first line holds a zero byte. Correct the file.",
         ),
         (
             "i.jsonl.gz",

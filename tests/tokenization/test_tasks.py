@@ -285,6 +285,8 @@ def test_a_test_file_may_lack_some_labels(tmp_path):
     assert load_task("stsb", tmp_path)["test"]["label"][:] == [2.5, None]
     write(tmp_path / "story_cloze" / "test.csv", [{**RELEASED_STORY, "AnswerRightEnding": x} for x in ("2", "")])
     assert load_task("story_cloze", tmp_path)["test"]["label"][:] == [1, None]
+    write(tmp_path / "story_cloze" / "test.csv", [{**CANONICAL_STORY, "label": label} for label in ("1", "", "0")])
+    assert load_task("story_cloze", tmp_path)["test"]["label"][:] == [1, None, 0]
 
 
 def test_labels_of_a_wrong_kind_are_errors_that_name_their_row(tmp_path):
@@ -292,6 +294,11 @@ def test_labels_of_a_wrong_kind_are_errors_that_name_their_row(tmp_path):
     assert refused("sst2", tmp_path) == (
         f"Row 1 of {tmp_path}/train.jsonl (the first is 0): the label in column 'label' is 0.5 of type float; a whole "
         "number, the id of a class or the index of a choice, is needed. Correct or remove the row."
+    )
+    write(tmp_path / "train.jsonl", [{"sentence": "a film", "label": label} for label in (1.0, 1e300)])
+    assert refused("sst2", tmp_path) == (
+        f"Row 1 of {tmp_path}/train.jsonl (the first is 0): the label in column 'label' is 1e+300 of type float; a "
+        "whole number, the id of a class or the index of a choice, is needed. Correct or remove the row."
     )
     pair = {"sentence1": "A cat sits.", "sentence2": "A cat sat."}
     write(tmp_path / "stsb" / "train.csv", [{**pair, "label": label} for label in ("2.5", "high")])

@@ -29,6 +29,8 @@ LEAST = {
     "learning_rate": 0,
     **dict.fromkeys(("per_device_train_batch_size", "per_device_eval_batch_size", "batch_size"), 1),
     "gradient_accumulation_steps": 1,
+    **dict.fromkeys(("max_train_samples", "max_eval_samples", "max_predict_samples", "max_eval_blocks"), 1),
+    **dict.fromkeys(("zero_shot_max_eval_samples", "zero_shot_max_train_samples"), 1),
 }
 
 
