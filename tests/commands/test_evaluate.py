@@ -75,7 +75,7 @@ def test_the_folder_of_a_run_keeps_its_settings_and_paper_tasks_tell_their_split
     assert "| paper_sst2 | validation | 2 of 5 | 0 | acc |" in (tmp_path / "run" / "table.md").read_text()
 
 
-def test_heuristics_are_calibrated_and_shown_rows_where_they_can_be(save_model, data_dir, tmp_path):
+def test_heuristics_are_calibrated_and_shown_rows_where_they_can_be(save_model, data_dir, tmp_path, asked):
     """CoLA's is a threshold: it has neither."""
     arguments = ["--model", save_model(tmp_path / "model"), "--data_dir", data_dir, "--device", "cpu"]
     names = ["--tasks", "paper_cola", "paper_sst2", "--num_fewshot", "1"]
@@ -88,6 +88,10 @@ def test_heuristics_are_calibrated_and_shown_rows_where_they_can_be(save_model, 
     assert plain["n-shot"] == calibrated["n-shot"] == {"paper_cola": 0, "paper_sst2": 1}
     assert plain["results"]["paper_cola"] == calibrated["results"]["paper_cola"]
     assert "mcc,none" in plain["results"]["paper_cola"]
+    cola, sst2 = ([result.scores for _, result in asked[task]] for task in ("cola", "sst2"))
+    assert cola[0] == cola[1]
+    for scores, calibrated_scores in zip(*sst2, strict=True):
+        assert scores != pytest.approx(calibrated_scores, abs=0.01)
 
 
 def test_the_checkpoints_of_a_run(save_model, data_dir, tmp_path):

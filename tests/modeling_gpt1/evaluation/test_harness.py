@@ -67,10 +67,10 @@ def folder(request, tmp_path_factory, tiny_model, randomise, plain_tokenizer, ti
         return save(path, randomise(model).eval(), tokenizer)
     tokenizer = tiny_tokenizer if kind == "fine-tuned" else plain_tokenizer
     model_class = {"fine-tuned": GPT1DoubleHeadsModel, "lstm": GPT1LSTMForCausalLM}.get(kind, GPT1ForCausalLM)
-    fields = {"layout": "gpt2"} if kind == "gpt2's options" else {}
-    return save(
-        path, tiny_model(model_class, vocab_size=len(tokenizer), max_position_embeddings=64, **fields), tokenizer
-    )
+    fields = {"do_layer_norm_before": True, "rescale_prenorm_residual": True} if kind == "gpt2's options" else {}
+    model = tiny_model(model_class, vocab_size=len(tokenizer), max_position_embeddings=64, **fields)
+    assert ("transformer.ln_f.weight" in model.state_dict()) == (kind == "gpt2's options")
+    return save(path, model, tokenizer)
 
 
 def answers(results):
@@ -83,7 +83,7 @@ def answers(results):
     }
 
 
-def ask(model, data_dir, tmp_path, **options):
+def ask(model, data_dir, tmp_path):
     tasks = [*ROWS, "wikitext"]
     specified, names = local_rows.specify_tasks(tasks, data_dir, tmp_path)
     assert names == tasks
