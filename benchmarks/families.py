@@ -42,8 +42,8 @@ TASKS = {
     "mnli": 10_000,
     "qqp": 10_000,
 }
-FINE_TUNING = "--num_train_epochs 3 --per_device_train_batch_size 32 --learning_rate 1e-4 --save_strategy epoch"
-FINE_TUNING += " --save_total_limit 1"
+FINE_TUNING = "--num_train_epochs 3 --per_device_train_batch_size 32 --learning_rate 5e-4 --warmup_steps 0.1 --bf16"
+FINE_TUNING += " --save_strategy epoch --save_total_limit 1 --report_to none --disable_tqdm true"
 ZERO_SHOT_TASKS = ("blimp", "story_cloze")
 
 
@@ -99,8 +99,11 @@ def pretraining(arguments: argparse.Namespace, family: str, tokens: float, learn
 
 def fine_tuning(arguments: argparse.Namespace, model: Step, task: str, seed: int) -> Step:
     flags = {"task": task, "data_dir": arguments.data_dir, "model": model.folder / "out", "seed": seed}
-    if TASKS[task] is not None:
-        flags["max_train_samples"] = TASKS[task]
+    limits = [limit for limit in (TASKS[task], arguments.train_rows) if limit is not None]
+    if limits:
+        flags["max_train_samples"] = min(limits)
+    if not torch.cuda.is_available():
+        flags["use_cpu"] = True
     words = (*words_of("finetune", flags), "--do_train", "--do_eval", *FINE_TUNING.split())
     words += ("--resume_from_checkpoint", "auto")
     return Step(model.folder.parent / f"{task}-{seed}", words, "--output_dir", "eval_results.json")
@@ -236,6 +239,7 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--tokens", type=float, default=15e6, help="tokens of text of the long run")
     parser.add_argument("--sweep_tokens", type=float, default=1.5e6, help="tokens of text of each run of the sweep")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of fine-tuning")
+    parser.add_argument("--train_rows", type=int, help="most rows of a task to fine-tune on; default: see TASKS")
     parser.add_argument("--zero_shot_rows", type=int, help="of each task without fine-tuning; default: all")
     parser.add_argument("--list", action="store_true", help="print the steps that are left, and run nothing")
     parser.add_argument("--page", action="store_true", help="print the page so far, and run nothing")

@@ -14,10 +14,10 @@ batch; ours is the mean over each sequence's tokens, then over the sequences. Al
 so the two numbers are equal. The choices of an example begin with the same context, like those of RACE and Story
 Cloze. `flat` is ours with `pack_sequences = False`, which computes the context once for each choice.
 
-The pass covers 2,000 sentences in batches of 32, with the optimizer's updates and each side's defaults: ours in
+The pass covers 400 sentences in batches of 32, with the optimizer's updates and each side's defaults: ours in
 batches of similar length, the built-in in random batches, with the label -100 at padding. The sentences are SST-2's in
 OpenAI's BPE if the folder named by `GPT1_DATA_DIR` has sst2/train.jsonl and openai_gpt_bpe/, and otherwise random ids
-of such lengths. The pass is measured in five parts of 400 rows.
+of such lengths. Each round is a whole pass in a new order, after one batch that is not counted.
 
 Each model runs in its own process. A round is one step of each model while the others are idle, and the order changes
 from round to round. The script measures the peak of the process's resident memory during the step, wall-clock seconds,
@@ -52,6 +52,7 @@ from harness import (
     save_result,
 )
 from torch import nn
+from torch.utils.data import RandomSampler
 from transformers import OpenAIGPTConfig, OpenAIGPTDoubleHeadsModel, OpenAIGPTLMHeadModel
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
@@ -69,7 +70,7 @@ QUICK_SHAPES = {"RACE-shaped step": ((1, 4, 32, 20), (None, None, None))}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 LM_COEF = 0.5
 TOLERANCE = 1e-4
-BATCH_SIZE, NUM_PARTS = 32, 5
+BATCH_SIZE = 32
 
 
 def make_batch(shape: tuple[int, int, int, int], vocab_size: int) -> dict[str, torch.Tensor]:
@@ -168,7 +169,7 @@ class StepWorker(Worker):
 
 
 class PassWorker(Worker):
-    """A pass over the sentences, part by part."""
+    """Passes over the sentences, each in a new order."""
 
     def __init__(self, name: str, folder: str, dtype: str, threads: int, rows: list[dict]):
         fields = {} if name == PEER else {"traversal": "classification", "num_labels": 2}
@@ -177,17 +178,19 @@ class PassWorker(Worker):
             self.model.multiple_choice_head.summary = nn.Linear(self.model.config.n_embd, 2)
         lengths, generator = [len(row["ids"]) for row in rows], torch.Generator().manual_seed(0)
         if name == PEER:
-            order = torch.randperm(len(rows), generator=generator).tolist()
+            self.order = RandomSampler(rows, generator=generator)
         else:
-            order = list(LengthGroupedSampler(BATCH_SIZE, lengths=lengths, generator=generator))
-        ordered = [rows[index] for index in order]
-        batches = [pad(ordered[start : start + BATCH_SIZE]) for start in range(0, len(rows), BATCH_SIZE)]
-        size = -(-len(batches) // NUM_PARTS)
-        self.parts = iter([batches[start : start + size] for start in range(0, len(batches), size)])
+            self.order = LengthGroupedSampler(BATCH_SIZE, lengths=lengths, generator=generator)
+        self.rows = rows
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=6.25e-5, fused=True)
 
+    def warm_up(self) -> None:
+        self.train([pad(self.rows[:BATCH_SIZE])])
+
     def step(self) -> dict[str, float]:
-        return self.measured(self.train, next(self.parts))
+        ordered = [self.rows[index] for index in self.order]
+        batches = [pad(ordered[start : start + BATCH_SIZE]) for start in range(0, len(ordered), BATCH_SIZE)]
+        return self.measured(self.train, batches)
 
     def train(self, batches: list[dict[str, torch.Tensor]]) -> None:
         for batch in batches:
@@ -250,14 +253,16 @@ def measure_step(folder: str, dtype: str, shape: tuple, rounds: int, threads: in
     return columns(steps)
 
 
-def measure_pass(folder: str, dtype: str, rows: list[dict], threads: int) -> dict[str, dict[str, list]]:
+def measure_pass(folder: str, dtype: str, rows: list[dict], rounds: int, threads: int) -> dict[str, dict[str, list]]:
     names = [OURS, PEER]
     with ExitStack() as stack:
         ask = {
             name: stack.enter_context(running_worker(PassWorker, name, folder, dtype, threads, rows)) for name in names
         }
+        for name in names:
+            ask[name]("warm_up")
         steps = {name: [] for name in names}
-        for name in in_turns(names, NUM_PARTS):
+        for name in in_turns(names, rounds):
             steps[name].append(ask[name]("step"))
     return columns(steps)
 
@@ -287,9 +292,9 @@ def compare(rounds: int, threads: int, quick: bool) -> list[dict]:
                 of_time, of_memory = targets[list(DTYPES).index(dtype)], targets[2] if dtype == "float32" else None
                 rows += step_rows(work, measured, {"seconds": of_time, "CPU seconds": of_time, "step MiB": of_memory})
                 print_comparisons(rows[-2 * len(measured[OURS]) :])
-        texts = sentences(160 if quick else 2000, config.vocab_size)
+        texts = sentences(160 if quick else 400, config.vocab_size)
         write_checkpoint(OpenAIGPTLMHeadModel, folder, quick)  # the two-class head is newly initialised
-        measured = measure_pass(folder, "float32", texts, threads)
+        measured = measure_pass(folder, "float32", texts, rounds, threads)
         work = f"pass over {len(texts)} sentences, {BATCH_SIZE} of like length (peer: random), float32"
         for measure in measured[OURS]:
             target = 1.6 if measure != "peak MiB" and not quick else None

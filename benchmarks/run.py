@@ -13,9 +13,8 @@ Scripts that ran earlier the same day stay there until they run again. The pictu
 docs/benchmarks.md at the end of a run without `--output`, show every script's newest run, as far as its rows have a
 target. A quick run says nothing about speed: it has no targets, and writes only where `--output` says so.
 
-Some scripts are not run here, because they compare behaviour or need a trained checkpoint, books or much time:
-openai_gpt_differences.py, bpe_training.py, corpus_preparation.py and kill_and_resume.py. scale.py plans, and measures
-no speed.
+The other scripts of the folder are run on their own: they compare behaviour, need books or trained models, or take
+hours. docs/benchmarks.md lists them.
 """
 
 import argparse

@@ -6,7 +6,7 @@ The file (.jsonl, .csv or .parquet) has a text and a class in each row; the clas
         --text body --label verdict --model openai-community/openai-gpt --output_dir out/reviews
 
 For two texts per row, numbers to predict or several answers to choose from, change `TRAVERSAL` and the columns. The
-README's table of traversals lists their roles.
+table of traversals in docs/own-data.md lists their roles.
 """
 
 from dataclasses import dataclass, field
@@ -46,7 +46,8 @@ def main(arguments: list[str] | None = None) -> None:
     trainer.log_metrics("eval", trainer.evaluate())
 
     # The saved folder knows the names of its classes, and the pipeline opens it by its path.
-    classify = pipeline("text-classification", training_args.output_dir, device=training_args.device)
+    # A text that is longer than the model reads is cut, as in training.
+    classify = pipeline("text-classification", training_args.output_dir, device=training_args.device, truncation=True)
     texts = rows["validation"][:3][args.text]
     for text, answer in zip(texts, classify(texts), strict=True):
         print(f"{answer['label']} ({answer['score']:.2f}): {text}")

@@ -12,9 +12,10 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser
+from transformers import AutoModelForCausalLM, HfArgumentParser
 
 from modeling_gpt1 import continue_prompts
+from tokenization import open_tokenizer
 
 
 @dataclass
@@ -38,25 +39,27 @@ def main(arguments: list[str] | None = None) -> None:
     if args.prompt.count("{}") != 1:
         raise ValueError(f"--prompt is {args.prompt!r}, but the source needs one place in it, written as {{}}.")
     template = args.prompt.replace("\\n", "\n")
-    rows = [json.loads(line) for line in Path(args.file).read_text(encoding="utf-8").splitlines()]
+    with Path(args.file).open(encoding="utf-8-sig") as lines:
+        rows = [json.loads(line) for line in lines if line.strip()]
     shown, asked = rows[: args.shots], rows[args.shots :]
     if not asked:
         raise ValueError(f"{args.file} has {len(rows)} rows, and {args.shots} are shown. Add rows, or lower --shots.")
     before = "".join(f"{template.format(row['source'])} {row['target']}\n" for row in shown)
 
     model = AutoModelForCausalLM.from_pretrained(args.model).eval()
-    tokenizer = AutoTokenizer.from_pretrained(args.model)
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
+    tokenizer = open_tokenizer(args.model)
+    options = {"max_new_tokens": args.max_new_tokens, "num_beams": args.num_beams, "do_sample": False}
     answers = []
     for first in range(0, len(asked), args.batch_size):
-        prompts = [before + template.replace("{}", row["source"]) for row in asked[first : first + args.batch_size]]
-        options = {"max_new_tokens": args.max_new_tokens, "num_beams": args.num_beams, "do_sample": False}
-        answers += [text.strip() for (text,) in continue_prompts(model, tokenizer, prompts, stop=["\n"], **options)]
+        batch = asked[first : first + args.batch_size]
+        prompts = [before + template.replace("{}", row["source"]) for row in batch]
+        continued = continue_prompts(model, tokenizer, prompts, stop=["\n"], **options)
+        for row, (text,) in zip(batch, continued, strict=True):
+            answers.append(text.strip())
+            line = {"source": row["source"], "target": row["target"], "answer": answers[-1]}
+            print(json.dumps(line, ensure_ascii=False))
 
     targets = [row["target"] for row in asked]
-    for row, answer in zip(asked, answers, strict=True):
-        print(json.dumps({"source": row["source"], "target": row["target"], "answer": answer}, ensure_ascii=False))
     # GPT-1 writes lower case only.
     print(corpus_bleu(answers, [targets], lowercase=True))
     names = ["rouge1", "rouge2", "rougeL"]

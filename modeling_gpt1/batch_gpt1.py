@@ -109,16 +109,19 @@ class Examples:
         return self.sequences.extract(hidden_states, self.positions).unflatten(0, self.shape)
 
     def targets(
-        self, hidden_states: torch.Tensor, is_counted: torch.BoolTensor
+        self, hidden_states: torch.Tensor, counts: torch.LongTensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The M targets of Σ L1 / C: hidden states `[M, D]`, ids, weights and examples `[M]`; `is_counted [B]`.
+        """The M targets of Σ L1 / C: hidden states `[M, D]`, ids, weights and examples `[M]`.
+
+        Args:
+            counts (`[B]`): how often each example counts in the sum.
 
         Raises:
             ValueError: the examples were given without `input_ids`.
         """
         targets = self.place_targets() if self.planned_targets is None else self.planned_targets
         hidden_states, ids, weights, examples = targets.read(hidden_states, self.sequences.input_ids)
-        return hidden_states, ids, weights * is_counted[examples], examples
+        return hidden_states, ids, weights * counts[examples], examples
 
     def place_targets(self) -> Targets:
         """The targets and their weights in Σ L1 / C, including those of examples without a label."""
@@ -159,7 +162,8 @@ class GPT1DoubleHeadsModelOutput(ModelOutput):
         lm_loss (`[]`): auxiliary loss L1 / (C · N); `None` if λ is 0.
         task_logits (`[B, K]`, or `[B, C]` for multiple choice, −inf at absent choices): scores of classes or choices.
         lm_logits (`[B, C, T, V]`): next-token scores, if requested.
-        example_losses (`[B, 2]`): each example's L2 and L1 / C, without a gradient; with labels, outside of training.
+        example_losses (`[B, 3]`): each example's L2, L1 / C and number of labels, its weight in a mean, without a
+            gradient; with labels, outside of training.
         hidden_states, attentions: as in transformers, with `B · C` as their batch.
     """
 

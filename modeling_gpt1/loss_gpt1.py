@@ -155,12 +155,12 @@ class LMHeadMixin:
         """L3 and its parts for `examples` and the decoder's `hidden_states`; arguments as in `forward`."""
         losses_of_task = task_losses(task_logits, labels, self.config)  # [B]
         losses_of_lm = torch.zeros_like(losses_of_task)
-        is_counted = labels_are_counted(labels)
-        num_items = count_items(is_counted, num_items)
-        losses = FineTuningLosses(task_loss=losses_of_task.sum() / num_items)
+        counts = count_labels(labels)
+        num_items = count_items(counts, num_items)
+        losses = FineTuningLosses(task_loss=(losses_of_task * counts).sum() / num_items)
         losses.loss = losses.task_loss.clone()  # Trainer scales the loss in place
         if self.config.lm_coef > 0:
-            targets = examples.targets(hidden_states, is_counted)
+            targets = examples.targets(hidden_states, counts)
             expected_grad = _gradient_of_sum(hidden_states, num_items, float(self.config.lm_coef))
             loss_sum, losses_of_lm = weighted_lm_loss(
                 self.lm_head, *targets, len(task_logits), self._has_fused_lm_loss, expected_grad
@@ -168,7 +168,8 @@ class LMHeadMixin:
             losses.lm_loss = loss_sum / num_items
             losses.loss = losses.task_loss + float(self.config.lm_coef) * losses.lm_loss
         if not self.training:
-            losses.example_losses = torch.stack([losses_of_task.detach(), losses_of_lm], dim=1)
+            losses_of_lm = losses_of_lm / counts.clamp(min=1)
+            losses.example_losses = torch.stack([losses_of_task.detach(), losses_of_lm, counts], dim=1)
         return losses
 
 
@@ -360,9 +361,9 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
         task_logits (`torch.Tensor` of shape `[B, K]`): scores.
         labels (`[B]`; `[B, K]` for multi-label classification): the class, the number or, for every class,
             whether it holds.
-            An example with the label −100 is ignored.
+            The label −100 is ignored.
         config ([`GPT1Config`]): regression uses the squared error of one score, multi-label classification the mean
-            of K binary cross-entropies, other tasks the cross-entropy.
+            of binary cross-entropies over the example's labels, other tasks the cross-entropy.
 
     Raises:
         ValueError: labels have the wrong shape or type, or do not exist in the task.
@@ -379,34 +380,38 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
         )
     if is_multi_label:
         check_several_labels(labels)
-        losses = nn.functional.binary_cross_entropy_with_logits(task_logits.float(), labels.float(), reduction="none")
-        losses = losses.mean(-1)
-    elif config.is_regression:
+        targets, is_ignored = labels.float(), labels == -100
+        losses = nn.functional.binary_cross_entropy_with_logits(task_logits.float(), targets, reduction="none")
+        return losses.masked_fill(is_ignored, 0.0).sum(-1) / count_labels(labels).clamp(min=1)
+    if config.is_regression:
         check_numbers(labels)
         losses = nn.functional.mse_loss(task_logits.squeeze(-1).float(), labels.float(), reduction="none")
     else:
         labels = checked_classes(labels, task_logits, config.traversal == "multiple_choice")
         return nn.functional.cross_entropy(task_logits.float(), labels, reduction="none")  # 0 for the label -100
-    return losses.masked_fill(~labels_are_counted(labels), 0.0)
+    return losses.masked_fill(labels == -100, 0.0)
 
 
 def task_loss(
     task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Config, num_items: torch.Tensor | int | None
 ) -> torch.Tensor:
-    """L2 / N of a batch; N is `num_items`, by default the number of examples that count."""
-    losses = task_losses(task_logits, labels, config)
-    return losses.sum() / count_items(labels_are_counted(labels), num_items)
+    """L2 / N of a batch; N is `num_items`, by default the number of its labels."""
+    losses, counts = task_losses(task_logits, labels, config), count_labels(labels)
+    return (losses * counts).sum() / count_items(counts, num_items)
 
 
-def labels_are_counted(labels: torch.Tensor) -> torch.BoolTensor:
-    """Whether each example counts, `[B]`: not if its label is −100, or all of its labels for several classes."""
-    is_counted = labels != -100
-    return is_counted if labels.dim() == 1 else is_counted.flatten(1).any(1)
+def count_labels(labels: torch.Tensor) -> torch.LongTensor:
+    """The number of each example's labels other than −100, `[B]`: its weight in L2, L1 and N.
+
+    N is then what Trainer counts, also for multi-label classification: there all labels of a step weigh the same.
+    """
+    is_label = labels != -100
+    return is_label.long() if labels.dim() == 1 else is_label.sum(1)
 
 
-def count_items(is_counted: torch.Tensor, num_items: torch.Tensor | int | None) -> torch.Tensor | int:
-    """N, at least 1, so that the loss is 0 if no example counts."""
-    num_items = is_counted.sum() if num_items is None else num_items
+def count_items(counts: torch.Tensor, num_items: torch.Tensor | int | None) -> torch.Tensor | int:
+    """N, at least 1, so that the loss is 0 if nothing counts."""
+    num_items = counts.sum() if num_items is None else num_items
     return num_items.clamp(min=1) if isinstance(num_items, torch.Tensor) else max(num_items, 1)
 
 

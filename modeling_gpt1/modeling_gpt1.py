@@ -359,7 +359,7 @@ class GPT1TaskModel(GPT1PreTrainedModel):
     def __init__(self, config: GPT1Config):
         config = config_for_task(config, type(self))
         super().__init__(config)
-        self.loss_type = "ForSequenceClassification"  # makes Trainer count one item per label, that is per example
+        self.loss_type = "ForSequenceClassification"  # makes Trainer count all labels other than −100: N
         self.transformer = self.decoder_class(config)
         self.task_head = GPT1TaskHead(config)
         self._check_extract_token = ExtractTokenCheck()
@@ -435,12 +435,13 @@ class GPT1DoubleHeadsModel(LMHeadMixin, GPT1TaskModel):
             mc_token_ids (`[B, C]`, int64): position of the extract token. Default: the last real token.
             choice_mask (`[B, C]`, bool): False where an example has fewer choices.
             labels (`[B]`; int64 class or choice, float for regression): the task's labels; `[B, K]` of 0 and 1 for
-                multi-label classification. An example with the label −100 is ignored in L2, L1 and N.
+                multi-label classification. The label −100 is ignored in L2, L1 and N.
             lm_mask (like `input_ids`, bool): True for the targets of the auxiliary loss, such as the reply of a
                 dialogue. Default: all real tokens after the first of a sequence.
             token_type_ids, position_ids (like `input_ids`), inputs_embeds (`[B, C, T, D]`): see [`GPT1Model`].
             output_lm_logits (`bool`): return `lm_logits` too.
-            num_items_in_batch (`int`): N, examples in the whole optimizer step. Default: those in the batch.
+            num_items_in_batch (`int`): N, labels other than −100 in the whole optimizer step, one per example or,
+                for multi-label classification, up to K. Default: those in the batch.
             plan ([`BatchPlan`]): the batch's plan, made on the host by `planner_of(model)`. Default: made here.
 
         Raises:

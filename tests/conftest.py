@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import json
 import os
 from pathlib import Path
 
@@ -57,6 +58,28 @@ def tiny_tokenizer(plain_tokenizer):
     tokenizer = copy.deepcopy(plain_tokenizer)
     tokenizer.add_control_tokens()
     return tokenizer
+
+
+def write_bpe(tokenizer: GPT1Tokenizer, folder: Path) -> None:
+    """The two files of openai-gpt's tokenizer."""
+    bpe = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
+    (folder / "vocab.json").write_text(json.dumps(bpe["vocab"]))
+    (folder / "merges.txt").write_text("#version: 0.2\n" + "\n".join(map(" ".join, bpe["merges"])) + "\n")
+
+
+@pytest.fixture(scope="session")
+def openai_gpt_folder(plain_tokenizer, tmp_path_factory):
+    """A folder of transformers' openai-gpt, with the tokenizer's files as in the published one."""
+    folder = tmp_path_factory.mktemp("openai-gpt")
+    sizes = {"vocab_size": len(plain_tokenizer), "n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 64}
+    config = transformers.OpenAIGPTConfig(**sizes, bos_token_id=None, eos_token_id=None)
+    randomise_weights(transformers.OpenAIGPTLMHeadModel(config)).save_pretrained(folder)
+    write_bpe(plain_tokenizer, folder)
+    return folder
+
+
+# transformers' tokenizer for openai-gpt splits it before "'", the released code before "n't".
+SPLIT_IN_TWO_WAYS = "he didn't need the ticket"
 
 
 TINY_FIELDS = {

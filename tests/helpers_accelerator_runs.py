@@ -15,6 +15,7 @@ import transformers
 from accelerate.utils import send_to_device
 from conftest import SENTENCES
 from helpers_accelerator import DeviceTensor, Waits, choose, device, to_device, use_stand_in
+from helpers_training import resumes_after
 from torch.nn.attention.flex_attention import create_block_mask, create_mask
 from transformers import TrainerCallback, masking_utils, modeling_flash_attention_utils
 from transformers.integrations import flex_attention
@@ -254,7 +255,8 @@ def train(kind: str, folder: str, on_cpu: bool = False, resume: bool = False, **
         trainer_class, args, rows = GPT1Trainer, GPT1TrainingArguments(**settings), ROWS
     data = {"data_collator": collator, "train_dataset": rows, "eval_dataset": rows[:3]}
     trainer = trainer_class(model if on_cpu else to_device(model), args, **data, callbacks=[counts])
-    trainer.train(resume_from_checkpoint="auto" if resume else None)
+    with resumes_after(2 if resume else 0):
+        trainer.train(resume_from_checkpoint="auto" if resume else None)
     with Waits() as waits:
         evaluation = trainer.evaluate()
     records = [*trainer.state.log_history, evaluation]

@@ -45,7 +45,8 @@ BLOCKS = {"other family": "BertLayer"}  # in place of the block that fsdp2.yaml 
 
 
 def record_of(trainer, checkpoint: str | None = None) -> dict:
-    trainer.train(resume_from_checkpoint=checkpoint)
+    with helpers_training.resumes_after(0 if checkpoint is None else SAVED_UPDATE):
+        trainer.train(resume_from_checkpoint=checkpoint)
     weights = list(trainer.model.parameters())
     own = sum(weight.to_local().numel() if isinstance(weight, DTensor) else weight.numel() for weight in weights)
     logs = [{key: log[key] for key in LOGGED if key in log} for log in trainer.state.log_history if "loss" in log]

@@ -8,13 +8,17 @@ first process recorded to `FOLDER/records.json`.
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import torch
 from helpers_launch import IS_AFTER_5_17, show_where_it_hangs
 from torch.distributed.tensor import DTensor
 from torch.utils.data import Dataset
 from transformers.distributed import DistributedConfig
+from transformers.trainer_callback import CallbackHandler
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1Trainer, GPT1TrainingArguments
 from modeling_gpt1.training.launch import end_processes
@@ -161,6 +165,23 @@ def training_log(trainer) -> list[dict[str, float]]:
     return [
         {key: record[key] for key in keys if key in record} for record in trainer.state.log_history if "loss" in record
     ]
+
+
+@contextmanager
+def resumes_after(step: int | None) -> Iterator[None]:
+    """Checks that the training in this context goes on after update `step`, or has no update left if that is None.
+
+    The runs of the tests are seeded: one that starts anew ends as a resumed one does.
+    """
+    begun, begin = [], CallbackHandler.on_step_begin
+
+    def note(handler, args, state, control):
+        begun.append(state.global_step)
+        return begin(handler, args, state, control)
+
+    with mock.patch.object(CallbackHandler, "on_step_begin", note):
+        yield
+    assert begun[:1] == ([] if step is None else [step]), f"It begins after update {begun[:1]} and not {step}."
 
 
 def record_of(trainer) -> dict:

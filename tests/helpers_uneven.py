@@ -69,7 +69,8 @@ def make_trainer(name: str, folder: str | os.PathLike, num_processes: int, **oth
 
 
 def record_of(trainer, checkpoint: str | None = None) -> dict:
-    trainer.train(resume_from_checkpoint=checkpoint)
+    with helpers_training.resumes_after(0 if checkpoint is None else 1):
+        trainer.train(resume_from_checkpoint=checkpoint)
     logs = [{key: log[key] for key in LOGGED if key in log} for log in trainer.state.log_history if "loss" in log]
     weights = {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
     return {"logs": logs, "weights": weights, "tokens": trainer.state.num_input_tokens_seen}

@@ -13,7 +13,7 @@ from pathlib import Path
 import datasets
 import pytest
 import torch
-from conftest import SENTENCES
+from conftest import SENTENCES, write_bpe
 from helpers_evaluation import few_tasks
 from helpers_families import write_family
 from helpers_pages import PAGES, PROGRAMS, ROOT, SHOWN, SMALLER, arguments_of_gpt1, blocks_of, commands_in, parse, run
@@ -75,9 +75,7 @@ def write_openai_gpt(folder: Path, tokenizer: GPT1Tokenizer) -> None:
     torch.manual_seed(0)
     config = OpenAIGPTConfig(vocab_size=len(tokenizer), initializer_range=0.2, **SIZES)
     OpenAIGPTLMHeadModel(config).save_pretrained(folder)
-    model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
-    (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
-    (folder / "merges.txt").write_text("#version: 0.2\n" + "\n".join(map(" ".join, model["merges"])) + "\n")
+    write_bpe(tokenizer, folder)
 
 
 def write_gpt2(folder: Path) -> None:

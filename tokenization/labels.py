@@ -16,6 +16,11 @@ def is_missing(label: Any) -> bool:
     return label is None or (isinstance(label, str) and not label.strip()) or label != label
 
 
+def are_all_labelled(rows: Dataset, column: str) -> bool:
+    """Whether each row of a task's split has a label; None and -1 stand for a hidden one."""
+    return column in rows.column_names and all(label is not None and label >= 0 for label in rows.unique(column))
+
+
 def without_blanks(rows: Dataset, column: str, source: str, *, optional: bool) -> Dataset:
     """The rows, with None for each label that is missing.
 
@@ -125,6 +130,7 @@ def _number(label: Any, whole: bool) -> float | int | None:
 
 
 __all__ = [
+    "are_all_labelled",
     "as_numbers",
     "class_label_names",
     "first_row",

@@ -37,6 +37,7 @@ END_OF_WORD = "</w>"
 NEWLINE = "\n" + END_OF_WORD
 # transformers' own tokenizer prepares text differently from the released code: GPT1Tokenizer replaces it.
 GPT1_CLASSES = ("GPT1Tokenizer", "OpenAIGPTTokenizer", "OpenAIGPTTokenizerFast")
+GPT1_TYPES = (None, "gpt1", "gpt1-lstm", "openai-gpt")  # None: a folder of a tokenizer alone
 CUT_TEXTS = (
     "This tokenizer ends every text with [e], so the ids of a context are not a prefix of the ids of the context with "
     "its continuation: a continuation sliced off at the context's length loses its first token and gains [e]. To "
@@ -130,8 +131,8 @@ class GPT1Tokenizer(TokenizersBackend):
         if not any(token.endswith(END_OF_WORD) for token in tokenizer.get_vocab()):
             raise ValueError(
                 f"{pretrained_model_name_or_path} has a tokenizer of another kind: no token ends in {END_OF_WORD}, as "
-                "the words of GPT-1's do. Open it with `tokenization.open_tokenizer`; tokenizer_config.json must name "
-                "its `tokenizer_class`."
+                "the words of GPT-1's do. Name its `tokenizer_class` in tokenizer_config.json, and open it with "
+                "`tokenization.open_tokenizer`."
             )
         if kwargs.get("_from_pipeline") == "text-generation":
             tokenizer.goes_on = True
@@ -270,14 +271,14 @@ class GPT1Tokenizer(TokenizersBackend):
 def open_tokenizer(name_or_path: str | os.PathLike) -> PreTrainedTokenizerBase:
     """
     Opens the tokenizer of a folder or hub id: a [`GPT1Tokenizer`] for GPT-1, otherwise what `AutoTokenizer` gives,
-    such as GPT-2's byte-level BPE of 50 257 tokens. A tokenizer without a padding token pads with its end-of-text
-    token. Text that spells a special token, such as `<|endoftext|>`, is read as text.
+    such as GPT-2's byte-level BPE of 50 257 tokens or BERT's WordPiece. A tokenizer without a padding token pads with
+    its end-of-text token. Text that spells a special token, such as `<|endoftext|>`, is read as text.
 
     Raises:
         ValueError: there is no tokenizer, or none that can pad.
     """
     tokenizer_class = get_tokenizer_config(name_or_path).get("tokenizer_class")
-    if tokenizer_class in GPT1_CLASSES or (tokenizer_class is None and _model_type(name_or_path) != "gpt2"):
+    if tokenizer_class in GPT1_CLASSES or (tokenizer_class is None and _model_type(name_or_path) in GPT1_TYPES):
         return GPT1Tokenizer.from_pretrained(name_or_path)
     tokenizer = AutoTokenizer.from_pretrained(name_or_path)
     set_padding(tokenizer)

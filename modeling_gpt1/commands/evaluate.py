@@ -16,8 +16,9 @@ Curves over a pre-training run, with their standard errors:
 
     gpt1 evaluate --checkpoints out/books --data_dir data --tasks blimp lambada_standard --output_dir out/curves
 
-The output folder gets results.json in the harness's own format (one per checkpoint), table.md with chance and
-published figures, and curves.json and curves.png. Needs the extra `eval`: `pip install -e ".[eval]"`.
+For a model the output folder gets results.json in the harness's own format, and table.md with chance and published
+figures. For checkpoints it gets results-<updates>.json of each, curves.json and curves.png; tables are printed. The
+settings are in evaluate_run.yaml. Needs the extra `eval`: `pip install -e ".[eval]"`.
 """
 
 import json
@@ -31,7 +32,7 @@ from ..inference.checkpoints import saved_checkpoints
 from ..inference.devices import check_device, default_device
 from ..storage.writing import write_atomically
 from .arguments import CommandParser
-from .models import TOKENIZER, check_model
+from .models import TOKENIZER, check_model, tokenizer_of
 
 PAPER = "paper_"
 
@@ -56,8 +57,10 @@ class EvaluationArguments:
         default=None, help="Answered rows before each row. Default: the task's own number."
     )
     calibrate: bool = HfArg(default=False, help="Also compare answers by what the question adds to them.")
-    max_eval_samples: int | None = HfArg(default=None, help="Rows of each task, from the first on. Default: all.")
-    seed: int = HfArg(default=1234, help="Of the rows that are shown.")
+    max_eval_samples: int | None = HfArg(
+        default=None, help="Rows of each task: the first, or drawn with the seed for paper_<task>. Default: all."
+    )
+    seed: int = HfArg(default=1234, help="Of the rows that are shown or drawn.")
     batch_tokens: int = HfArg(default=2048, help="Tokens of a batch while scoring, with padding.")
     dtype: str = HfArg(default="float32", help="Of the weights: float32, bfloat16, float16 or auto.")
     device: str | None = HfArg(default=None, help="Default: an accelerator, if there is one, else cpu.")
@@ -151,22 +154,21 @@ def add_heuristic(found: dict, task: str, language_model, arguments: EvaluationA
         device=arguments.device,
     )
     scorer = CausalLMScorer(language_model.model, language_model.tokenizer, batch_tokens=arguments.batch_tokens)
-    answer = ask(scorer, load_questions(heuristic.task.name, options), options)
+    questions = load_questions(heuristic.task.name, options)
+    answer = ask(scorer, questions, options)
     value, rows = answer[answer["metric"]], answer["num_rows"]
     error = (value * (1 - value) / max(rows - 1, 1)) ** 0.5 if answer["metric"] == "accuracy" else "N/A"
     metric = {"accuracy": "acc", "matthews_correlation": "mcc"}.get(answer["metric"], answer["metric"])
     found[task] = {
         "results": {"alias": task, f"{metric},none": value, f"{metric}_stderr,none": error},
         "n-shot": number,
-        "n-samples": {"original": rows, "effective": rows, "chance": answer["chance"], "split": answer["split"]},
+        "n-samples": {
+            "original": questions.split_size,
+            "effective": rows,
+            "chance": answer["chance"],
+            "split": answer["split"],
+        },
     }
-
-
-def tokenizer_of(model: str, arguments: EvaluationArguments) -> str:
-    """That of the arguments, the model or its run."""
-    places = [arguments.tokenizer_name] if arguments.tokenizer_name else [model, arguments.checkpoints]
-    with_files = (place for place in places if place and any(Path(place, name).exists() for name in TOKENIZER))
-    return next(with_files, places[0])
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -189,7 +191,7 @@ def main(arguments: list[str] | None = None) -> None:
     generated = tempfile.TemporaryDirectory()
     specified, names = specify_tasks(from_harness, args.data_dir, Path(generated.name), args.calibrate)
     for model in models:
-        tokenizer = tokenizer_of(model["model"], args)
+        tokenizer = tokenizer_of(model["model"], args.tokenizer_name, args.checkpoints)
         results = evaluate(model["model"], tokenizer, specified, names, args)
         if results is None:
             continue
@@ -209,5 +211,5 @@ def main(arguments: list[str] | None = None) -> None:
         draw(found_curves, output / "curves.png")
     if args.update_card:
         update_card(Path(args.model, "README.md"), rows[0]["results"])
-    parser.write_settings(output / "run.yaml")
+    parser.write_settings(output / "evaluate_run.yaml")  # the run.yaml of a model's folder stays
     print(f"written to {output}")

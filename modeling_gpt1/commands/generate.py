@@ -48,7 +48,7 @@ from .. import (
     continue_prompts,
 )
 from ..inference.devices import check_device, default_device
-from ..inference.generation import join_to_prompt
+from ..inference.generation import encode_prompts, join_to_prompt
 from ..storage.writing import atomic_file
 from .arguments import CommandParser
 from .models import check_model
@@ -120,7 +120,7 @@ def read_prompts(path: Path) -> list[str]:
         raise ValueError(
             f"--prompt_file {path} is not a file. Pass a text file with one prompt per line, or a .jsonl file."
         )
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = path.read_text(encoding="utf-8-sig").split("\n")  # other characters that end lines may stand in a text
     prompts = [
         prompt_of(line, f"{path}, line {number}") if path.suffix == ".jsonl" else line
         for number, line in enumerate(lines, start=1)
@@ -212,6 +212,7 @@ def main(arguments: list[str] | None = None) -> None:
     if not prompts:
         talk(model, tokenizer, args)
         return
+    encode_prompts(model, tokenizer, prompts, args.max_new_tokens, args.same_word)  # refuses any before the first text
     with ExitStack() as stack:
         file = stack.enter_context(atomic_file(args.output_file)) if args.output_file else sys.stdout
         for record in records(model, tokenizer, prompts, args):

@@ -1,4 +1,4 @@
-"""Checks once, before anything is opened, that the model named by a flag exists."""
+"""Checks once, before anything is opened, that the model named by a flag exists; finds its tokenizer."""
 
 import difflib
 import re
@@ -44,6 +44,13 @@ def check_model(flag: str, name: str | None, files: tuple[str, ...] = MODEL) -> 
         raise ValueError(f"{flag} {name} does not exist.{near} Pass a folder, or a hub id such as owner/name.")
     if not any(isinstance(try_to_load_from_cache(name, file), str) for file in files):
         ask_hub(flag, name, files)
+
+
+def tokenizer_of(model: str, tokenizer: str | None, run: str | None) -> str:
+    """The folder or hub id of a model's tokenizer: the given one, else the model's own, else that of its run."""
+    places = [tokenizer] if tokenizer else [model, run]
+    with_files = (place for place in places if place and any(Path(place, file).is_file() for file in TOKENIZER))
+    return next(with_files, places[0])
 
 
 def ask_hub(flag: str, name: str, files: tuple[str, ...]) -> None:

@@ -94,8 +94,9 @@ def draw(runs: dict[str, list[dict]], x: str):
     from matplotlib.lines import Line2D
 
     x_key = TOKENS if x == "tokens" else "step"
+    drawn = {panel.key for panel in PANELS}
     for name, records in runs.items():
-        if any("loss" in record and x_key not in record for record in records):
+        if any(drawn & record.keys() and x_key not in record for record in records):
             raise ValueError(f"{name} has not counted its tokens (`include_num_input_tokens_seen`). Pass --x steps.")
     curves = {panel: [points(records, panel.key, x_key) for records in runs.values()] for panel in PANELS}
     curves = {panel: of_runs for panel, of_runs in curves.items() if any(of_runs)}

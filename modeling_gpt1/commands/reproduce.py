@@ -81,7 +81,7 @@ def main(arguments: list[str] | None = None) -> None:
         check_model("--model", args.model)
         check_model("--lstm_model", args.lstm_model)
         folder = Path(args.output_dir) if args.rehearse is None else Path(args.output_dir, REHEARSAL)
-        parser.write_settings(folder / "run.yaml")
+        parser.write_settings(folder / "reproduce_run.yaml")  # the run.yaml of a model's folder stays
     with commands_end_on_termination():
         act = run_grid if args.rehearse is None else rehearse
         status = act(args, ["gpt1", "reproduce", *command_line])

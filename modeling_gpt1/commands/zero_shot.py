@@ -23,7 +23,8 @@ where the encoder reads the context and a mask. The output names the method. Sco
 same questions, but their sizes do not compare.
 
 The output is a JSON file: the settings, and for every model (with `--checkpoints` its updates and the tokens seen) the
-metrics of every task. It is written after each model. The picture needs matplotlib: `pip install -e ".[plot]"`.
+metrics of every task. It is written after each model; at the end zero_shot.run.yaml beside it, which repeats the
+command. The picture needs matplotlib: `pip install -e ".[plot]"`.
 """
 
 import json
@@ -33,10 +34,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from datasets import Dataset, DatasetDict
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
 from transformers.hf_argparser import HfArg
 
-from tokenization import load_task
+from tokenization import load_task, open_tokenizer
+from tokenization.labels import are_all_labelled
 
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.devices import check_device, default_device
@@ -45,7 +47,7 @@ from ..inference.heuristics import Heuristic, evaluate_zero_shot, get_heuristic
 from ..inference.scoring import CausalLMScorer
 from ..storage.writing import write_atomically
 from .arguments import CommandParser
-from .models import TOKENIZER, check_model
+from .models import TOKENIZER, check_model, tokenizer_of
 
 
 @dataclass
@@ -104,6 +106,7 @@ class Questions:
 
     heuristic: Heuristic
     split: str
+    split_size: int
     rows: list[dict]
     train_rows: list[dict]
 
@@ -126,6 +129,7 @@ def load_questions(name: str, arguments: ZeroShotArguments) -> Questions:
     return Questions(
         heuristic,
         split,
+        len(splits[split]),
         draw_rows(splits[split], arguments.max_eval_samples, arguments.seed),
         draw_rows(splits[train_split], arguments.max_train_samples, arguments.seed) if needs_training else [],
     )
@@ -137,16 +141,12 @@ def choose_split(heuristic: Heuristic, splits: DatasetDict, wanted: str | None) 
         raise ValueError(f"Task {task.name!r} has no split {wanted!r}. Its splits: {', '.join(splits)}.")
     order = [wanted] if wanted else [*task.test_splits, *task.validation_splits, task.train_split]
     for split in order:
-        if split in splits and (heuristic.right is not None or is_labelled(splits[split], task.columns["label"])):
+        if split in splits and (heuristic.right is not None or are_all_labelled(splits[split], task.columns["label"])):
             return split
     raise ValueError(
         f"The labels of task {task.name!r} are hidden in {', '.join(s for s in order if s in splits)}. Choose another "
         "--split."
     )
-
-
-def is_labelled(rows: Dataset, label: str) -> bool:
-    return label in rows.column_names and min(rows[label]) >= 0
 
 
 def draw_rows(rows: Dataset, number: int | None, seed: int) -> list[dict]:
@@ -165,9 +165,7 @@ AUTO_CLASSES = {
 
 
 def load_scorer(model: str, arguments: ZeroShotArguments) -> CausalLMScorer:
-    places = [arguments.tokenizer_name] if arguments.tokenizer_name else [model, arguments.checkpoints]
-    with_files = (place for place in places if place and (Path(place) / "tokenizer_config.json").exists())
-    tokenizer = AutoTokenizer.from_pretrained(next(with_files, places[0]))
+    tokenizer = open_tokenizer(tokenizer_of(model, arguments.tokenizer_name, arguments.checkpoints))
     scorer_class = scorer_class_of(AutoConfig.from_pretrained(model))
     loaded = AUTO_CLASSES[scorer_class].from_pretrained(model, dtype=arguments.dtype).to(arguments.device)
     return scorer_class(loaded, tokenizer, batch_tokens=arguments.batch_tokens)
@@ -268,7 +266,8 @@ def main(arguments: list[str] | None = None) -> None:
         output = Path(args.output_file)
         output.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(output, json.dumps({"settings": asdict(args), "results": results}, indent=2) + "\n")
-    parser.write_settings(Path(args.output_file).with_suffix(".yaml"))
+    # Neither the results nor a run's own settings have this ending.
+    parser.write_settings(Path(args.output_file).with_suffix(".run.yaml"))
     print(f"written to {args.output_file}")
     if args.plot is not None:
         draw(results).savefig(args.plot, dpi=150)

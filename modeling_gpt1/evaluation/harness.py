@@ -1,7 +1,8 @@
 """The model `gpt1` of lm-evaluation-harness: any causal language model of transformers, each context read once.
 
 The harness scores every answer of a question as a text of its own. Here the answers of a question share its context,
-by `CausalLMScorer`; requests, numbers and generation are otherwise those of the harness's model `hf`.
+by `CausalLMScorer`; requests, numbers and generation are otherwise those of the harness's model `hf`. For a folder of
+openai-gpt, `hf` takes transformers' tokenizer, which splits text otherwise than GPT-1's; this model takes GPT-1's.
 """
 
 from collections import defaultdict
@@ -12,6 +13,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.registry import register_model
 from lm_eval.models.huggingface import HFLM
 from tqdm import tqdm
+from transformers import OpenAIGPTTokenizer
 from transformers.utils import logging
 
 from tokenization import GPT1Tokenizer, join_words
@@ -67,6 +69,14 @@ class SharedContextLM(HFLM):
             start_ids=[],
             share_contexts=share_contexts,
         )
+
+    def _create_tokenizer(self, pretrained, tokenizer, **kwargs) -> None:
+        super()._create_tokenizer(pretrained, tokenizer, **kwargs)
+        if isinstance(self.tokenizer, OpenAIGPTTokenizer) and self.tokenizer is not tokenizer:
+            # It splits text otherwise than the tokenizer that GPT-1 was trained with.
+            names = ("revision", "subfolder", "add_bos_token")
+            options = {name: kwargs[name] for name in names if kwargs.get(name) is not None}
+            self.tokenizer = GPT1Tokenizer.from_pretrained(self.tokenizer.name_or_path, **options)
 
     def _name(self) -> str:
         return self.pretrained if isinstance(self.pretrained, str) else self.pretrained.name_or_path

@@ -5,6 +5,7 @@ written twice. A folder with a folder per task, as everywhere in this package, h
 """
 
 import difflib
+import glob
 import json
 import re
 from collections import defaultdict
@@ -189,7 +190,7 @@ def _rows_of(entry, data_dir: Path, folder: Path) -> dict:
     return {
         "dataset_path": "json",
         "dataset_name": None,
-        "dataset_kwargs": {"data_files": {split: str(path) for split, path in rows.items()}},
+        "dataset_kwargs": {"data_files": {split: glob.escape(str(path)) for split, path in rows.items()}},
         **{key: split if split in rows else None for key, split in wanted.items()},
     }
 

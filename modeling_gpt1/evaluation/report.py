@@ -46,30 +46,52 @@ def without_samples(results: dict) -> dict:
 
 
 def figures(results: dict, task: str) -> dict[str, tuple[float, float | None]]:
-    """Value and standard error of a task's or group's metrics."""
+    """Value and standard error of a task's or group's metrics: `acc`, or `acc,FILTER` where there are several filters.
+
+    A filter of the harness finds the answer in a generated text; a task may have several.
+    """
     of_task = results["results"].get(task) or results.get("groups", {}).get(task, {})
+    keys = [(name, kind) for name, comma, kind in (key.partition(",") for key in of_task) if comma]
+    has_several = len({kind for _, kind in keys}) > 1
     found = {}
-    for key, value in of_task.items():
-        name, _, filter_name = key.partition(",")
-        if filter_name and not name.endswith("_stderr"):
-            error = of_task.get(f"{name}_stderr,{filter_name}")
-            found[name] = (float(value), error if isinstance(error, float) else None)
+    for name, kind in keys:
+        if not name.endswith("_stderr"):
+            error = of_task.get(f"{name}_stderr,{kind}")
+            value = float(of_task[f"{name},{kind}"])
+            found[f"{name},{kind}" if has_several else name] = (value, error if isinstance(error, float) else None)
     return found
+
+
+def shown_tasks(results: dict) -> list[str]:
+    """What was asked for, with the members of a group in its place if it has no metric of its own."""
+    return [name for task in results["asked"] for name in _with_metrics(results, task)]
+
+
+def _with_metrics(results: dict, task: str) -> list[str]:
+    members = results.get("group_subtasks", {}).get(task, [])
+    if not members or figures(results, task):
+        return [task]
+    return [name for member in members for name in _with_metrics(results, member)]
+
+
+def _leaves(results: dict, task: str) -> list[str]:
+    members = results.get("group_subtasks", {}).get(task, [])
+    return [leaf for member in members for leaf in _leaves(results, member)] or [task]
 
 
 def chance_of(results: dict, task: str) -> float | None:
     """The accuracy of guessing: the mean over the tasks of a group."""
-    leaves = results.get("group_subtasks", {}).get(task) or [task]
+    leaves = _leaves(results, task)
     chances = [results["n-samples"].get(leaf, {}).get("chance") for leaf in leaves]
     return None if None in chances else sum(chances) / len(chances)
 
 
 def table(results: dict, model: dict) -> str:
-    """A Markdown table with a line per metric of each task that was asked for."""
+    """A Markdown table with a line per metric of each task of `shown_tasks`."""
     title = model["model"] if model.get("step") is None else f"{model['model']}, {model['step']} updates"
     lines = [f"**{title}**", "", "| task | split | rows | shots | metric | value | chance | published |"]
     lines.append("|---|---|---|---|---|---|---|---|")
-    for task in results["asked"]:
+    for task in shown_tasks(results):
         counts, chance = results["n-samples"].get(task, {}), chance_of(results, task)
         rows = counts.get("effective", "")
         if counts and counts["effective"] < counts["original"]:
@@ -92,7 +114,7 @@ def table(results: dict, model: dict) -> str:
 def curves(rows: list[dict]) -> list[dict]:
     """For each task and its first metric, the values of all checkpoints over updates and tokens."""
     found = []
-    for task in rows[0]["results"]["asked"]:
+    for task in shown_tasks(rows[0]["results"]):
         metric = next(iter(figures(rows[0]["results"], task)))
         points = [
             {"step": row["step"], "tokens": row["tokens"], "value": value, "stderr": error}
@@ -141,13 +163,13 @@ def update_card(card_file: Path, results: dict) -> None:
             dataset_type=str(results.get("configs", {}).get(task, {}).get("dataset_path") or task),
             dataset_name=task,
             dataset_split=results["n-samples"].get(task, {}).get("split"),
-            metric_type=metric,
+            metric_type=metric.partition(",")[0],
             metric_name=f"{metric}, {results['n-shot'].get(task, 0)}-shot",
             metric_value=round(value, 6),
             source_name="lm-evaluation-harness",
             source_url="https://github.com/EleutherAI/lm-evaluation-harness",
         )
-        for task in results["asked"]
+        for task in shown_tasks(results)
         for metric, (value, _) in figures(results, task).items()
     ]
     new = {(one.dataset_name, one.metric_name) for one in found}

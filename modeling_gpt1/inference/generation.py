@@ -91,7 +91,8 @@ def continue_prompts(
         ValueError: a prompt has no token; prompt and continuation are longer than the model's positions.
     """
     newline_id = tokenizer.backend_tokenizer.token_to_id(NEWLINE)
-    inputs = _encode_prompts(model, tokenizer, prompts, max_new_tokens, same_word and _ends_words(tokenizer))
+    encoded = encode_prompts(model, tokenizer, prompts, max_new_tokens, same_word)
+    inputs = tokenizer.pad({"input_ids": encoded}, padding_side="left", return_tensors="pt").to(model.device)
     tokens = {} if newline_id is None else {"\n": newline_id}
     tokens |= dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
     own_end = model.generation_config.eos_token_id
@@ -116,28 +117,34 @@ def continue_prompts(
     ]
 
 
-def _encode_prompts(
-    model: PreTrainedModel, tokenizer, prompts: Sequence[str], max_new_tokens: int, same_word: bool
-) -> dict:
+def encode_prompts(
+    model: PreTrainedModel, tokenizer, prompts: Sequence[str], max_new_tokens: int = 40, same_word: bool = False
+) -> list[list[int]]:
+    """The ids of prompts that are to be continued. Arguments and errors are those of `continue_prompts`."""
     encoded = [
         tokenizer(prompt, add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
         for prompt in prompts
     ]
-    positions = model.config.max_position_embeddings
     for prompt, ids in zip(prompts, encoded, strict=True):
-        shown = textwrap.shorten(prompt, SHOWN_CHARACTERS, placeholder="…")
         if not ids:
             raise ValueError(
-                f"The prompt {shown!r} contains no token, but the model needs at least one to continue from. Add a "
-                "word."
+                f"The prompt {_shorten(prompt)!r} contains no token, but the model needs at least one to continue "
+                "from. Add a word."
             )
+    if same_word and _ends_words(tokenizer):
+        encoded = _reopen_words(tokenizer, prompts, encoded)
+    positions = model.config.max_position_embeddings
+    for prompt, ids in zip(prompts, encoded, strict=True):
         if len(ids) + max_new_tokens > positions:
             raise ValueError(
-                f"The prompt {shown!r} has {len(ids)} tokens and `max_new_tokens` is {max_new_tokens}, but the model "
-                f"has only {positions} positions (`max_position_embeddings`). Shorten one of the two."
+                f"The prompt {_shorten(prompt)!r} has {len(ids)} tokens and `max_new_tokens` is {max_new_tokens}, but "
+                f"the model has only {positions} positions (`max_position_embeddings`). Shorten one of the two."
             )
-    encoded = _reopen_words(tokenizer, prompts, encoded) if same_word else encoded
-    return tokenizer.pad({"input_ids": encoded}, padding_side="left", return_tensors="pt").to(model.device)
+    return encoded
+
+
+def _shorten(prompt: str) -> str:
+    return textwrap.shorten(prompt, SHOWN_CHARACTERS, placeholder="…")
 
 
 def _reopen_words(tokenizer, prompts: Sequence[str], encoded: list[list[int]]) -> list[list[int]]:

@@ -7,9 +7,9 @@ from math import prod
 from pathlib import Path
 
 import torch
-from huggingface_hub import hf_hub_download, snapshot_download
+from huggingface_hub import hf_hub_download, is_offline_mode, model_info, snapshot_download
 from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, StrictDataclassError
-from huggingface_hub.utils import validate_repo_id
+from huggingface_hub.utils import filter_repo_objects, validate_repo_id
 from safetensors import safe_open
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import CONFIG_NAME
@@ -31,6 +31,7 @@ TENSORS_OF_A_LAYER = 12  # in openai-gpt; gpt1 has more
 NEEDED_FILES = ("*.json", "*.safetensors", "merges.txt")
 # Limits on what one visitor may ask of the machine.
 MOST_WEIGHTS = 2_000_000_000  # of a model that the host has not listed; the largest GPT-2 has 1.6 billion
+BYTES_OF_A_WEIGHT = 4  # float32
 MOST_TOKENS = 2_048
 MOST_NAME = 96  # characters; the hub has no longer ids
 
@@ -142,21 +143,24 @@ def fetch(repo_id: str, most_weights: float = float("inf"), token: bool | None =
 
     Args:
         repo_id: a valid id.
-        most_weights: a model with more weights is refused before it is downloaded.
+        most_weights: a model with more weights, by its configuration or by the size of its files in float32, is
+            refused before it is downloaded.
         token: False allows only public models, None every model that the host may read.
 
     Raises:
         PlaygroundError: the model does not exist or is too large, or the hub cannot be reached.
     """
     try:
-        config = hf_hub_download(repo_id, CONFIG_NAME, token=token)
+        is_limited = most_weights < float("inf") and not is_offline_mode()  # then nothing is downloaded
+        revision = check_files(repo_id, most_weights, token) if is_limited else None
+        config = hf_hub_download(repo_id, CONFIG_NAME, token=token, revision=revision)
         weights, _ = asked_sizes(repo_id, read_config(str(Path(config).parent), repo_id))
         if weights > most_weights:
             raise PlaygroundError(
                 f"“{repo_id}” has at least {weights:,} weights; this page accepts at most {most_weights:,}. The host "
                 "of this page can add the model to the list."
             )
-        return snapshot_download(repo_id, allow_patterns=list(NEEDED_FILES), token=token)
+        return snapshot_download(repo_id, allow_patterns=list(NEEDED_FILES), token=token, revision=revision)
     except PlaygroundError:
         raise
     except RepositoryNotFoundError as error:
@@ -167,6 +171,19 @@ def fetch(repo_id: str, most_weights: float = float("inf"), token: bool | None =
             f"“{repo_id}” could not be fetched from the hub ({type(error).__name__}). Check the id, or try again "
             "later."
         ) from error
+
+
+def check_files(repo_id: str, most_weights: float, token: bool | None) -> str:
+    """The commit of a repository whose needed files are no larger than so many weights of float32."""
+    info = model_info(repo_id, files_metadata=True, token=token)
+    files = filter_repo_objects(info.siblings, allow_patterns=list(NEEDED_FILES), key=lambda file: file.rfilename)
+    size, most = sum(file.size for file in files), most_weights * BYTES_OF_A_WEIGHT
+    if size > most:
+        raise PlaygroundError(
+            f"The files of “{repo_id}” are {size:,} bytes large; this page accepts at most {most:,}. The host of this "
+            "page can add the model to the list."
+        )
+    return info.sha
 
 
 def open_folder(folder: str, name: str) -> Opened:

@@ -2,11 +2,13 @@
 
 import json
 import shutil
-from importlib.metadata import requires, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 import modeling_gpt1
 import tokenization
+
+from ..storage.writing import whole_or_absent
 
 
 def write_space(folder: str, models: list[str]) -> None:
@@ -14,6 +16,7 @@ def write_space(folder: str, models: list[str]) -> None:
 
     Raises:
         ValueError: the folder exists, or a model is a local folder, which a Space cannot read.
+        ImportError: Gradio, whose version the Space names, is not installed. Nothing is written.
     """
     target = Path(folder)
     if target.exists():
@@ -24,15 +27,13 @@ def write_space(folder: str, models: list[str]) -> None:
             f"{', '.join(local)} is a local folder, which a Space cannot open. Push it to the hub first and give its "
             "id."
         )
-    target.mkdir(parents=True)
-    for package in (modeling_gpt1, tokenization):
-        shutil.copytree(
-            Path(package.__file__).parent, target / package.__name__, ignore=shutil.ignore_patterns("__pycache__")
-        )
-    (target / "app.py").write_text(space_app(models), encoding="utf-8")
-    (target / "README.md").write_text(space_readme(models), encoding="utf-8")
-    needed = [requirement for requirement in requires("gpt1-hf") or [] if "extra ==" not in requirement]
-    (target / "requirements.txt").write_text("\n".join(needed) + "\n", encoding="utf-8")
+    texts = {"app.py": space_app(models), "README.md": space_readme(models), "requirements.txt": space_requirements()}
+    with whole_or_absent(target) as staging:
+        for package in (modeling_gpt1, tokenization):
+            copied = staging / package.__name__
+            shutil.copytree(Path(package.__file__).parent, copied, ignore=shutil.ignore_patterns("__pycache__"))
+        for name, text in texts.items():
+            (staging / name).write_text(text, encoding="utf-8")
 
 
 def space_app(models: list[str]) -> str:
@@ -43,11 +44,20 @@ def space_app(models: list[str]) -> str:
     )
 
 
+def space_requirements() -> str:
+    needed = [requirement for requirement in requires("gpt1-hf") or [] if "extra ==" not in requirement]
+    return "\n".join(needed) + "\n"
+
+
 def space_readme(models: list[str]) -> str:
     """The Space's settings, see https://huggingface.co/docs/hub/spaces-config-reference."""
+    try:
+        gradio = version("gradio")
+    except PackageNotFoundError as error:
+        raise ImportError("A Space names its version of Gradio: pip install -e '.[playground]'") from error
     lines = "".join(f"- {model}\n" for model in models)
     return (
         "---\ntitle: GPT-1 playground\nsdk: gradio\n"
-        f"sdk_version: {version('gradio')}\napp_file: app.py\nlicense: apache-2.0\nmodels:\n{lines}---\n\n"
+        f"sdk_version: {gradio}\napp_file: app.py\nlicense: apache-2.0\nmodels:\n{lines}---\n\n"
         "Tokens, probabilities, auxiliary losses and continuations of GPT-1 models.\n"
     )

@@ -10,7 +10,7 @@ from .arguments import ReproduceArguments
 from .cells import Cell, CellStore, make_folder, run_cells, write_json
 from .models import describe_model, environment
 from .page import page
-from .plan import WITHOUT_SEEDS, check_families, fine_tuning_cell, model_of, plan
+from .plan import WITHOUT_SEEDS, check_families, describe_left_out_sizes, fine_tuning_cell, model_of, plan
 from .report import build_report
 
 
@@ -26,6 +26,8 @@ def run_grid(arguments: ReproduceArguments, command: list[str]) -> int:
     cells = plan(arguments)
     failures: dict[str, str] = {}
     write = partial(write_reports, arguments, command, cells, store, failures)
+    for line in describe_left_out_sizes(arguments):
+        print(line)
     if not arguments.only_report:
         run_cells(cells, store, failures, partial(write_if_possible, write))
     print(write())

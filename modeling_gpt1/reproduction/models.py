@@ -15,6 +15,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 
 from ..configuration_gpt1 import GPT1Config
 from ..inference.devices import accelerator_name
+from ..storage.checksums import checksum_of_file
+from ..training.task_models import OPENED_TYPES
 
 # The files of a model's folder that decide how it behaves.
 MODEL_FILES = ("config.json", "tokenizer*.json", "vocab.json", "merges.txt", "*.safetensors", "pytorch_model*.bin")
@@ -31,7 +33,7 @@ def load_config(model: str) -> PreTrainedConfig:
         )
     config = AutoConfig.from_pretrained(model)
     # Opened as `gpt1 finetune` opens it, so that the fields have the names that the report knows.
-    return GPT1Config.from_pretrained(model) if config.model_type == "openai-gpt" else config
+    return GPT1Config.from_pretrained(model) if config.model_type in OPENED_TYPES else config
 
 
 def family(model: str) -> str:
@@ -65,23 +67,23 @@ def model_fingerprint(model: str) -> str:
 
 
 @cache
-def data_fingerprint(data_dir: str | None, folders: tuple[str, ...]) -> dict[str, int] | str:
-    """Name and size of each file of a task, or "hub". Contents are not read: some data sets are large."""
+def data_fingerprint(data_dir: str | None, folders: tuple[str, ...]) -> dict[str, str] | str:
+    """Name and checksum of each file of a task, or "hub"."""
     if data_dir is None:
         return "hub"
     candidates = [*(Path(data_dir, folder) for folder in folders), Path(data_dir)]
     folder = next((path for path in candidates if path.is_dir()), Path(data_dir))
-    return {path.name: path.stat().st_size for path in sorted(folder.glob("*")) if path.is_file()}
+    return {path.name: checksum_of_file(path) for path in sorted(folder.glob("*")) if path.is_file()}
 
 
 @cache
-def text_fingerprint(sources: tuple[str, ...]) -> dict[str, int]:
-    """Name and size of each file of a text. Contents are not read."""
+def text_fingerprint(sources: tuple[str, ...]) -> list[str]:
+    """Checksum of each file of a text."""
     found: set[Path] = set()
     for source in sources:
         path = Path(source)
         found |= set(path.rglob("*") if path.is_dir() else map(Path, glob.glob(source, recursive=True)))
-    return {path.name: path.stat().st_size for path in sorted(found) if path.is_file()}
+    return sorted(checksum_of_file(path) for path in found if path.is_file())
 
 
 # ---- What the report says

@@ -14,6 +14,7 @@ from .arguments import VARIANTS, ReproduceArguments, as_settings
 from .cells import Cell
 from .claims import TRAINING_ROWS
 from .models import data_fingerprint, family, load_config, model_fingerprint, model_name, text_fingerprint
+from .results import COLUMNS
 from .runs import ask_zero_shot, fine_tune, measure_positions
 
 
@@ -67,10 +68,23 @@ def auxiliary_runs(arguments: ReproduceArguments) -> Iterator[tuple[str, str, in
                 yield from ((task, variant, size) for variant in ("full", "without_auxiliary"))
 
 
+def describe_left_out_sizes(arguments: ReproduceArguments) -> list[str]:
+    """One line for each task that has fewer training rows than some of the requested sizes."""
+    tasks = arguments.auxiliary_tasks if "auxiliary_sizes" in arguments.experiments else []
+    rows = {task: num_training_rows(task, arguments.data_dir) for task in tasks}
+    return [
+        f"{task} has {most:,} training rows: auxiliary_sizes leaves out {', '.join(f'{size:,}' for size in larger)}."
+        for task, most in rows.items()
+        if (larger := [size for size in arguments.auxiliary_sizes if size > most])
+    ]
+
+
 def num_training_rows(task: str, data_dir: str | None) -> int:
     """The rows of the files; of the hub's data sets about as many."""
     if data_dir is None:
-        return TRAINING_ROWS[task]
+        return next(
+            TRAINING_ROWS[key] for key, column in COLUMNS.items() if column.task == task and key in TRAINING_ROWS
+        )
     try:
         splits = load_task(task, data_dir)
     except ValueError:

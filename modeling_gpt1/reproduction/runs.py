@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from tokenization import Task, get_task, load_task
+from tokenization.labels import are_all_labelled
 
 from .arguments import ReproduceArguments, as_settings
 
@@ -131,9 +132,7 @@ def has_split(name: str, data_dir: str | None, kind: str) -> bool:
         return kind == "validation"
     splits, label = load_task(task, data_dir), task.columns["label"]
     names = getattr(task, f"{kind}_splits")
-    return all(
-        split in splits and label in splits[split].column_names and min(splits[split][label]) >= 0 for split in names
-    )
+    return all(split in splits and are_all_labelled(splits[split], label) for split in names)
 
 
 def scores_of(name: str, metrics: dict) -> dict[str, float]:

@@ -30,6 +30,12 @@ class RunningLosses:
         return means.tolist()
 
 
+def weighted_means(example_losses: torch.Tensor) -> list[float]:
+    """The mean of each loss over a data set, from `[examples, losses + 1]`; the last column is the weights."""
+    losses, weights = example_losses[:, :-1], example_losses[:, -1:]
+    return ((losses * weights).sum(0) / weights.sum().clamp(min=1)).tolist()
+
+
 # Suffixes of evaluation entries that are not the user's metrics.
 _NO_METRIC = ("_loss", "_perplexity", "_sentence_accuracy", "_runtime", "_per_second", "_time")
 

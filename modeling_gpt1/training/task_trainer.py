@@ -13,7 +13,8 @@ from transformers import PreTrainedConfig, PreTrainedModel, TrainingArguments
 
 from ..hub.model_kinds import is_regression, without_adapter
 from ..inference.task_scores import TaskScores
-from ..loss_gpt1 import count_items, labels_are_counted, task_losses
+from ..loss_gpt1 import count_items, count_labels, task_losses
+from .losses import weighted_means
 from .task_models import check_collator_of_family, check_has_head, check_lm_coef, match_vocabulary
 from .trainer import _GPT1BaseTrainer
 
@@ -58,7 +59,8 @@ class TaskTrainer(_GPT1BaseTrainer):
         return super().prediction_step(scores, inputs, prediction_loss_only, ignore_keys)
 
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
-        return {"loss": example_losses.mean().item()}
+        (loss,) = weighted_means(example_losses)
+        return {"loss": loss}
 
 
 @dataclass(frozen=True)
@@ -80,10 +82,10 @@ def mean_loss(
     labels: torch.Tensor,
     num_items_in_batch: torch.Tensor | int | None = None,
 ) -> torch.Tensor:
-    """L2 / N of a batch; the losses of its examples are added to `outputs`, as `example_losses [B]`."""
-    losses = task_losses(outputs["logits"], labels, settings)
-    outputs["example_losses"] = losses.detach()
-    return losses.sum() / count_items(labels_are_counted(labels), num_items_in_batch)
+    """L2 / N of a batch; its examples' losses and weights are added to `outputs`, as `example_losses [B, 2]`."""
+    losses, counts = task_losses(outputs["logits"], labels, settings), count_labels(labels)
+    outputs["example_losses"] = torch.stack([losses.detach(), counts], dim=1)
+    return (losses * counts).sum() / count_items(counts, num_items_in_batch)
 
 
 __all__ = ["TaskTrainer"]

@@ -21,12 +21,13 @@ from tokenization.control_tokens import check_vocabulary
 from ..hub.card import write_model_card
 from ..hub.model_kinds import HEADS, without_adapter
 from ..hub.push import check_right_to_write, explained, push_run
+from ..loss_gpt1 import count_labels, task_losses
 from .arguments import check_arguments
 from .callbacks import PlateauCallback
 from .checks import check_collator
 from .cpu_attention import choose_cpu_attention
 from .launch import check_launch, check_sharding, set_up_fsdp
-from .losses import objective_of, perplexity
+from .losses import objective_of, perplexity, weighted_means
 from .throughput import training_flops_per_token
 from .trainer_internals import ResumableTrainer
 
@@ -86,9 +87,14 @@ class _GPT1BaseTrainer(ResumableTrainer):
             return (loss, outputs) if return_outputs else loss
         # The model returns the losses of each example, so `num_items_in_batch` is not needed.
         loss, outputs = super().compute_loss(model, inputs, True)
-        if outputs.get("example_losses") is not None:
-            self._example_losses.append(self.gather_function(outputs["example_losses"]))
+        example_losses = self._losses_of_examples(inputs, outputs)
+        if example_losses is not None:
+            self._example_losses.append(self.gather_function(example_losses))
         return (loss, outputs) if return_outputs else loss
+
+    def _losses_of_examples(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> torch.Tensor | None:
+        """A row per example of a batch, for `_evaluated_losses`."""
+        return outputs.get("example_losses")
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
         if self.skips_evaluation:
@@ -113,7 +119,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
         return self.grouping.in_order(output, dataloader)
 
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
-        """Losses of a data set, computed from the model's `example_losses [examples, 2]`."""
+        """Losses of a data set, computed from the model's `example_losses`, a row per example."""
         raise NotImplementedError
 
     # ---- Search
@@ -222,8 +228,19 @@ class GPT1Trainer(_GPT1BaseTrainer):
             self.running_losses.add(outputs["task_loss"], outputs.get("lm_loss"), num_parts)
         return (loss, outputs) if return_outputs else loss
 
+    def _losses_of_examples(self, inputs, outputs):
+        example_losses = super()._losses_of_examples(inputs, outputs)
+        if example_losses is not None or "labels" not in inputs:
+            return example_losses
+        # A model with the task head alone returns only their mean.
+        config, labels = self.accelerator.unwrap_model(self.model).config, inputs["labels"]
+        return torch.stack([task_losses(outputs["logits"], labels, config), count_labels(labels)], dim=1)
+
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
-        task_loss, lm_loss = example_losses.mean(0).tolist()
+        means = weighted_means(example_losses)
+        if len(means) == 1:
+            return {"loss": means[0]}
+        task_loss, lm_loss = means
         losses = {"loss": task_loss + self._lm_coef * lm_loss, "task_loss": task_loss}
         return {**losses, "lm_loss": lm_loss} if self._lm_coef > 0 else losses
 

@@ -161,7 +161,7 @@ def make_task(generator: random.Random) -> tuple[str, dict]:
 def make_labels(generator: random.Random, config, present: torch.Tensor) -> torch.Tensor:
     def one(row: torch.Tensor):
         if config.problem_type == "multi_label_classification":
-            return [float(generator.random() < 0.5) for _ in range(config.num_labels)]
+            return [generator.choice([0.0, 0.0, 1.0, 1.0, -100.0]) for _ in range(config.num_labels)]
         if config.traversal == "multiple_choice":
             return -100 if generator.random() < 0.2 else generator.choice(row.nonzero()[:, 0].tolist())
         if config.num_labels == 1:
@@ -231,7 +231,7 @@ def task_model(generator: random.Random, folder: Path) -> None:
     model.train(is_training)
     outputs = model(**batch, labels=labels)
     total_task = total_lm = formula["task_head.score.bias"].sum() * 0
-    counted = (labels != -100).flatten(1).any(1) if labels.dim() > 1 else labels != -100
+    counts = (labels != -100).flatten(1).sum(1) if labels.dim() > 1 else (labels != -100).long()
     for row in range(num_rows):
         hidden = [
             formula.hidden(ids[row, choice][real].tolist(), places=real) if real and present[row, choice] else None
@@ -243,15 +243,16 @@ def task_model(generator: random.Random, folder: Path) -> None:
         found = (outputs.task_logits if has_lm else outputs.logits)[row]
         check_close(f"Scores of example {row}", found[kept], logits[kept], TOLERANCES[dtype])
         check(bool((found[~kept] == -torch.inf).all()), f"Absent choices of example {row} have scores")
-        if not counted[row]:
+        if not counts[row]:
             continue
-        total_task = total_task + formula.task_loss(logits, labels[row].tolist())
+        total_task = total_task + counts[row] * formula.task_loss(logits, labels[row].tolist())
         real_choices = [choice for choice in range(choices) if present[row, choice]]
         for choice in real_choices:
             real = places[row][choice]
             tokens, chosen = ids[row, choice][real].tolist(), is_target[row, choice][real].tolist()
-            total_lm = total_lm + formula.lm_loss(hidden[choice], tokens, chosen) / len(real_choices)
-    num_items = max(int(counted.sum()), 1)
+            of_choice = formula.lm_loss(hidden[choice], tokens, chosen)
+            total_lm = total_lm + counts[row] * of_choice / len(real_choices)
+    num_items = max(int(counts.sum()), 1)
     coefficient = config.lm_coef if has_lm else 0
     expected = total_task / num_items + coefficient * total_lm / num_items
     check_close("The loss", outputs.loss, expected, LOSS_TOLERANCES[dtype])

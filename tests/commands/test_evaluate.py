@@ -60,10 +60,22 @@ def test_one_model(save_model, data_dir, tmp_path, capsys):
         ("copa", "acc, 1-shot"),
         ("paper_sst2", "acc, 1-shot"),
     }
-    assert "num_fewshot: 1" in (output / "run.yaml").read_text()
+    assert "num_fewshot: 1" in (output / "evaluate_run.yaml").read_text()
 
 
-def test_heuristics_are_calibrated_and_shown_rows_where_they_can_be(save_model, data_dir, tmp_path):
+def test_the_folder_of_a_run_keeps_its_settings_and_paper_tasks_tell_their_split(save_model, tmp_path):
+    model = save_model(tmp_path / "run")
+    (tmp_path / "run" / "run.yaml").write_text("seed: 1\n")
+    rows = [{"sentence": f"the film was slow {number}", "label": number % 2} for number in range(5)]
+    (tmp_path / "sst2").mkdir()
+    (tmp_path / "sst2" / "validation.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    arguments = ["--model", model, "--data_dir", str(tmp_path), "--output_dir", model, "--device", "cpu"]
+    evaluate.main([*arguments, "--tasks", "paper_sst2", "--max_eval_samples", "2"])
+    assert (tmp_path / "run" / "run.yaml").read_text() == "seed: 1\n"
+    assert "| paper_sst2 | validation | 2 of 5 | 0 | acc |" in (tmp_path / "run" / "table.md").read_text()
+
+
+def test_heuristics_are_calibrated_and_shown_rows_where_they_can_be(save_model, data_dir, tmp_path, asked):
     """CoLA's is a threshold: it has neither."""
     arguments = ["--model", save_model(tmp_path / "model"), "--data_dir", data_dir, "--device", "cpu"]
     names = ["--tasks", "paper_cola", "paper_sst2", "--num_fewshot", "1"]
@@ -76,6 +88,10 @@ def test_heuristics_are_calibrated_and_shown_rows_where_they_can_be(save_model, 
     assert plain["n-shot"] == calibrated["n-shot"] == {"paper_cola": 0, "paper_sst2": 1}
     assert plain["results"]["paper_cola"] == calibrated["results"]["paper_cola"]
     assert "mcc,none" in plain["results"]["paper_cola"]
+    cola, sst2 = ([result.scores for _, result in asked[task]] for task in ("cola", "sst2"))
+    assert cola[0] == cola[1]
+    for scores, calibrated_scores in zip(*sst2, strict=True):
+        assert scores != pytest.approx(calibrated_scores, abs=0.01)
 
 
 def test_the_checkpoints_of_a_run(save_model, data_dir, tmp_path):

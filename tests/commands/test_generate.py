@@ -125,6 +125,27 @@ def test_prompts_and_texts_in_files(run, tmp_path):
         assert lines(output_file.read_text(encoding="utf-8")) == GREEDY
 
 
+@pytest.mark.parametrize("name", ["prompts.txt", "prompts.jsonl"])
+def test_only_a_newline_ends_a_prompt_of_a_file(tmp_path, name):
+    """Other characters at which `str.splitlines` ends a line stand in texts. Excel writes a mark at the beginning."""
+    prompts = ["it\u2028was", "chapter\x0cone", "it\x85was"]
+    lines = prompts if name.endswith("txt") else [json.dumps({"prompt": text}, ensure_ascii=False) for text in prompts]
+    (tmp_path / name).write_bytes(("\ufeff" + "\r\n".join(["", *lines, ""])).encode())
+    assert generate.read_prompts(tmp_path / name) == prompts
+
+
+def test_prompts_are_checked_before_the_first_is_continued(run, monkeypatch):
+    called = []
+    monkeypatch.setattr(generate, "continue_prompts", lambda *args, **options: called.append(args))
+    with pytest.raises(ValueError) as error:
+        run("--prompts", "a", "word " * 80, "--batch_size", "1")
+    assert called == [] and str(error.value) == (
+        "The prompt 'word word word word word word word word word word word word…' has 320 tokens and "
+        "`max_new_tokens` is 10, but the model has only 80 positions (`max_position_embeddings`). Shorten one of the "
+        "two."
+    )
+
+
 # ---- At the terminal.
 
 

@@ -111,10 +111,11 @@ def test_refusals(tmp_path):
         message(empty)
         == "Nothing has been logged yet by empty. A run logs every --logging_steps updates, 500 by default."
     )
-    uncounted = write_state(tmp_path / "uncounted", [{"step": 1, "loss": 2.0}])
-    assert message(uncounted) == (
-        "uncounted has not counted its tokens (`include_num_input_tokens_seen`). Pass --x steps."
-    )
+    for record in ({"step": 1, "loss": 2.0}, {"step": 1, "eval_perplexity": 7.4}):
+        uncounted = write_state(tmp_path / "uncounted", [record])
+        assert message(uncounted) == (
+            "uncounted has not counted its tokens (`include_num_input_tokens_seen`). Pass --x steps."
+        )
     broken = write_state(tmp_path / "broken", [])
     (broken / "trainer_state.json").write_text("")
     assert message(broken) == (

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from datasets import Dataset
 from helpers_hub_code import HUB_CODE
+from helpers_training import resumes_after
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
@@ -81,7 +82,8 @@ def test_a_run_that_is_cut_goes_on_where_it_was(books):
     for name in ("checkpoint-6", "model.safetensors", "all_results.json"):
         path = cut / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    pretrain.main([*arguments(books, cut, *often), *saving, "--resume_from_checkpoint", "auto"])
+    with resumes_after(3):
+        pretrain.main([*arguments(books, cut, *often), *saving, "--resume_from_checkpoint", "auto"])
 
     assert (cut / "model.safetensors").read_bytes() == (books / "whole" / "model.safetensors").read_bytes()
     expected = figures(books / "whole")
@@ -97,7 +99,8 @@ def test_another_folders_checkpoint_brings_its_tokenizer(books):
     pretrain.main([*arguments(books, books / "old", *sizes), "--save_strategy", "steps", "--save_steps", "3"])
     checkpoint = books / "old" / "checkpoint-3"
     (books / "two.txt").write_text("\n".join(SENTENCES[:1] * 50), encoding="utf-8")  # would give other merges
-    pretrain.main([*arguments(books, books / "new", *sizes), "--resume_from_checkpoint", str(checkpoint)])
+    with resumes_after(3):
+        pretrain.main([*arguments(books, books / "new", *sizes), "--resume_from_checkpoint", str(checkpoint)])
     assert (books / "new" / "tokenizer.json").read_bytes() == (checkpoint / "tokenizer.json").read_bytes()
 
 
@@ -288,7 +291,8 @@ def test_a_masked_model_goes_on_where_it_was_and_is_trained_further(books, bpe):
     expected = (books / "out" / "model.safetensors").read_bytes()
     shutil.rmtree(books / "out" / "checkpoint-6")
     (books / "out" / "model.safetensors").unlink()
-    pretrain.main(arguments(books, books / "out", *flags))
+    with resumes_after(3):
+        pretrain.main(arguments(books, books / "out", *flags))
     assert (books / "out" / "model.safetensors").read_bytes() == expected
 
     pretrain.main(arguments(books, books / "further", "--model", str(books / "out"), "--block_length", "24"))

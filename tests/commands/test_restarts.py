@@ -59,8 +59,20 @@ def test_a_job_that_was_refused_stays_refused(restarted):
     )
 
 
-@pytest.mark.parametrize("count, given", [("0", None), (None, None), ("2", "false")])
-def test_the_first_start_and_what_was_asked_for(count, given, restarted, monkeypatch, caplog):
+NOT_EMPTY = (
+    "--output_dir {folder} is not empty. Pass --resume_from_checkpoint auto to resume the run that wrote it, or pass "
+    "another folder."
+)
+NO_CHECKPOINT = (
+    "`resume_from_checkpoint` is 'false', which is not a complete checkpoint: it is not a folder. Pass the folder of "
+    "another one, or True for the newest complete one in {folder}."
+)
+
+
+@pytest.mark.parametrize(
+    "count, given, message", [("0", None, NOT_EMPTY), (None, None, NOT_EMPTY), ("2", "false", NO_CHECKPOINT)]
+)
+def test_the_first_start_and_what_was_asked_for(count, given, message, restarted, monkeypatch, caplog):
     args, put = restarted
     args.resume_from_checkpoint = given
     if count is None:
@@ -68,6 +80,7 @@ def test_the_first_start_and_what_was_asked_for(count, given, restarted, monkeyp
     else:
         monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", count)
     put("model.safetensors")
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError) as error:
         check_output_folder(args)
+    assert str(error.value) == message.format(folder=args.output_dir)
     assert args.resume_from_checkpoint == given and caplog.messages == []

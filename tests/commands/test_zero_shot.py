@@ -4,6 +4,8 @@ import json
 
 import pytest
 import torch
+from conftest import SPLIT_IN_TWO_WAYS
+from sklearn.metrics import accuracy_score, matthews_corrcoef
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from modeling_gpt1 import GPT1ForCausalLM
@@ -44,7 +46,7 @@ def data_dir(tmp_path):
     return str(data)
 
 
-def test_one_model(save_model, data_dir, tmp_path, capsys):
+def test_one_model(save_model, data_dir, tmp_path, capsys, asked):
     model, output = save_model(tmp_path / "model"), tmp_path / "out" / "results.json"
     arguments = ["--model", model, "--data_dir", data_dir, "--output_file", str(output), "--device", "cpu"]
     zero_shot.main([*arguments, "--tasks", "cola", "SST-2"])
@@ -66,9 +68,24 @@ def test_one_model(save_model, data_dir, tmp_path, capsys):
         f"{model} (log-probability): cola {cola['matthews_correlation']:.3f} ({cola['normalised']:+.2f}), "
         f"sst2 {sst2['accuracy']:.3f} ({sst2['normalised']:+.2f})\nwritten to {output}\n"
     )
+    zero_shot.main([*arguments, "--tasks", "sst2", "--num_shots", "1"])
     zero_shot.main([*arguments, "--tasks", "sst2", "--num_shots", "1", "--calibrate"])
     (result,) = json.loads(output.read_text())["results"]
+    _, shown, calibrated = (result.scores for _, result in asked["sst2"])
+    assert shown[0] != pytest.approx(calibrated[0], abs=0.01)
     assert result["tasks"]["sst2"]["mean_num_shots"] == 1.0 and result["tasks"]["sst2"]["num_train_rows"] == 2
+
+
+@pytest.mark.parametrize("name", ["run.json", "zero_shot.yaml"])
+def test_settings_overwrite_neither_results_nor_those_of_the_run(save_model, data_dir, tmp_path, name):
+    model, output = save_model(tmp_path / "run"), tmp_path / "run" / name
+    (tmp_path / "run" / "run.yaml").write_text("seed: 1\n")
+    arguments = ["--model", model, "--data_dir", data_dir, "--tasks", "sst2", "--device", "cpu"]
+    zero_shot.main([*arguments, "--output_file", str(output)])
+    assert (tmp_path / "run" / "run.yaml").read_text() == "seed: 1\n"
+    assert json.loads(output.read_text())["results"][0]["model"] == model
+    (settings,) = (tmp_path / "run").glob("*.run.yaml")
+    assert "- sst2\n" in settings.read_text()
 
 
 def test_every_checkpoint_of_a_run(save_model, data_dir, tmp_path, capsys):
@@ -123,6 +140,21 @@ def test_a_built_in_model_with_our_tokenizer(plain_tokenizer, data_dir, tmp_path
     assert json.loads(output.read_text())["results"][0]["tasks"]["sst2"]["num_rows"] == 1
 
 
+def test_openai_gpt_scores_as_the_folder_converted_from_it(openai_gpt_folder, plain_tokenizer, tmp_path):
+    rows = [{"sentence": text, "label": label} for text, label in ((SPLIT_IN_TWO_WAYS, 1), ("he didn't he", 0))]
+    for split in ("train", "validation"):
+        write(tmp_path / "data" / "cola", split, rows)
+    GPT1ForCausalLM.from_pretrained(openai_gpt_folder).save_pretrained(tmp_path / "gpt1")
+    plain_tokenizer.save_pretrained(tmp_path / "gpt1")
+    thresholds = []
+    for model in (openai_gpt_folder, tmp_path / "gpt1"):
+        arguments = ["--model", str(model), "--data_dir", str(tmp_path / "data"), "--tasks", "cola", "--device", "cpu"]
+        zero_shot.main([*arguments, "--output_file", str(tmp_path / "results.json")])
+        (result,) = json.loads((tmp_path / "results.json").read_text())["results"]
+        thresholds.append(result["tasks"]["cola"]["threshold"])
+    assert thresholds[0] == pytest.approx(thresholds[1], rel=1e-5)
+
+
 @pytest.mark.parametrize(
     ("family", "method"),
     [("albert", "pseudo-log-likelihood"), ("bart", "decoder log-probability"), ("gpt2", "log-probability")],
@@ -140,16 +172,23 @@ def test_the_method_follows_from_the_architecture(plain_tokenizer, data_dir, tmp
     assert capsys.readouterr().out.startswith(f"{tmp_path / 'model'} ({method}): cola ")
 
 
-def test_minimal_pairs_have_one_split_and_no_labels(save_model, tmp_path):
-    pair = {"sentence_good": "the old farmer walked", "sentence_bad": "the old farmer walk", "UID": "a", "field": "b"}
-    write(tmp_path / "data" / "blimp", "train", [{**pair, "linguistics_term": term} for term in ("x", "y", "y")])
+def test_minimal_pairs_have_one_split_and_no_labels(save_model, tmp_path, asked):
+    """The pairs of y are that of x with its sentences exchanged: either x is answered rightly, or y."""
+    one, other = "the old farmer walked", "the old farmer walk"
+    pair = {"sentence_good": one, "sentence_bad": other, "UID": "a", "field": "b", "linguistics_term": "x"}
+    exchanged = {**pair, "sentence_good": other, "sentence_bad": one, "linguistics_term": "y"}
+    write(tmp_path / "data" / "blimp", "train", [pair, exchanged, exchanged])
     model, output = save_model(tmp_path / "model"), tmp_path / "results.json"
     arguments = ["--model", model, "--data_dir", str(tmp_path / "data"), "--output_file", str(output)]
     zero_shot.main([*arguments, "--tasks", "blimp", "--device", "cpu"])
     (result,) = json.loads(output.read_text())["results"]
     found = result["tasks"]["blimp"]
     assert (found["split"], found["num_rows"], found["best_known"]) == ("train", 3, 0.886)
-    assert found["accuracy"] == found["accuracy_x"] == found["accuracy_y"]
+    [(_, result)] = asked["blimp"]
+    bad, good = result.scores[0]
+    is_right = [float(good > bad), float(good < bad)]
+    assert [found["accuracy_x"], found["accuracy_y"]] == is_right
+    assert found["accuracy"] == pytest.approx((is_right[0] + 2 * is_right[1]) / 3)
 
 
 def test_rows_are_drawn_by_the_seed(tmp_path):
@@ -162,6 +201,24 @@ def test_rows_are_drawn_by_the_seed(tmp_path):
 
     assert len(drawn(0)) == 5 and drawn(0) == drawn(0) and drawn(0) != drawn(1)
     assert drawn(0) != [row["sentence"] for row in rows[:5]]
+
+
+@pytest.mark.parametrize("hidden", [None, -1])
+def test_a_split_whose_labels_are_hidden_is_not_asked(tmp_path, hidden):
+    row = {"sentence": "the film was slow", "label": 1}
+    write(tmp_path / "sst2", "validation", [row])
+    write(tmp_path / "sst2", "test", [row, {**row, "label": hidden}])
+
+    def asked(split=None):
+        arguments = zero_shot.ZeroShotArguments("model", data_dir=str(tmp_path), split=split)
+        return zero_shot.load_questions("sst2", arguments).split
+
+    assert asked() == "validation"
+    with pytest.raises(ValueError) as error:
+        asked("test")
+    assert str(error.value) == "The labels of task 'sst2' are hidden in test. Choose another --split."
+    write(tmp_path / "sst2", "test", [row, {**row, "label": 0}])
+    assert asked() == "test"
 
 
 @pytest.mark.parametrize(
@@ -214,7 +271,7 @@ def test_data_and_checkpoints_that_are_not_there(data_dir, tmp_path):
 
 
 @pytest.mark.real_data
-def test_real_rows(tiny_model, real_data_dir, tmp_path):
+def test_real_rows(tiny_model, real_data_dir, tmp_path, asked):
     """Some rows of every data set, in the released vocabulary, from their files to a figure."""
     files = (real_data_dir / "openai_gpt_bpe" / name for name in ("encoder_bpe_40000.json", "vocab_40000.bpe"))
     tokenizer = GPT1Tokenizer.from_openai(*files)
@@ -237,5 +294,9 @@ def test_real_rows(tiny_model, real_data_dir, tmp_path):
         "story_cloze": ("test", 6),
         "dpr": ("train", 6),
     }
-    assert all(-1 <= of_task[of_task["metric"]] <= 1 for of_task in figures.values())
+    for name, of_task in figures.items():
+        [(rows, result)] = asked[name]
+        gold = [row["label"] for row in rows]
+        metric = matthews_corrcoef if name == "cola" else accuracy_score
+        assert of_task[of_task["metric"]] == pytest.approx(metric(gold, result.predictions))
     assert [name for name, of_task in figures.items() if of_task["num_cut"]] == ["race-middle"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import datasets
 import pytest
-from conftest import SENTENCES
+from conftest import SENTENCES, SPLIT_IN_TWO_WAYS
 
 import modeling_gpt1
 import tokenization
@@ -79,12 +79,13 @@ def test_fine_tunes_on_a_task(script, language_model, tmp_path, capsys):
 def test_fine_tunes_on_an_own_file_and_names_its_classes(script, language_model, tmp_path, capsys):
     with (tmp_path / "rows.csv").open("w", newline="", encoding="utf-8") as file:
         moods = ("good", "bad", "good", "bad", "bad")
-        csv.writer(file).writerows([["body", "mood"], *zip(SENTENCES, moods, strict=True)])
+        sentences = [SENTENCES[0] + " the" * 60, *SENTENCES[1:]]  # the first is longer than the model reads
+        csv.writer(file).writerows([["body", "mood"], *zip(sentences, moods, strict=True)])
     files = ["--train_file", str(tmp_path / "rows.csv"), "--validation_file", str(tmp_path / "rows.csv")]
     columns = ["--text", "body", "--label", "mood", "--model", language_model]
     script("finetune_own_file").main([*files, *columns, "--output_dir", str(tmp_path / "out"), *QUICK])
     answers = capsys.readouterr().out.splitlines()[-3:]
-    for answer, sentence in zip(answers, SENTENCES, strict=False):
+    for answer, sentence in zip(answers, sentences, strict=False):
         assert re.fullmatch(rf"(good|bad) \([01]\.\d\d\): {re.escape(sentence)}", answer)
 
 
@@ -108,6 +109,15 @@ def test_scores(script, language_model, tmp_path, capsys):
     assert len(figures) == 4 and all(figure < 0 for figure in figures)
     assert sentences[0].endswith("  He was hungry, so he ate an apple.")
     assert re.fullmatch(r"sst2 \{'accuracy': (0\.\d+|1\.0), 'normalised': -?\d\.\d+\}", answers)
+
+
+def test_scores_a_task_of_one_split(script, language_model, tmp_path, capsys):
+    (tmp_path / "data" / "dpr").mkdir(parents=True)
+    row = {"sentence": "he paid as he needed it", "pronoun": "he", "pronoun_offset": 11, "label": 0}
+    row["candidates"] = ["the farmer", "the train"]
+    (tmp_path / "data" / "dpr" / "train.jsonl").write_text(json.dumps(row) + "\n")
+    script("score").main(["--model", language_model, "--task", "dpr", "--data_dir", str(tmp_path / "data")])
+    assert capsys.readouterr().out.splitlines()[-1].startswith("dpr {'accuracy': ")
 
 
 PAIRS = [{"source": text, "target": " ".join(reversed(text.split()))} for text in SENTENCES]
@@ -144,3 +154,30 @@ def test_prompts_and_scores_of_prompted_generation(script, language_model, tmp_p
     assert bleu.startswith("BLEU = 100.00") and rouge == [
         f"{name} F1 = 1.0000" for name in ("rouge1", "rouge2", "rougeL")
     ]
+
+
+def test_prompts_of_openai_gpt_are_those_of_gpt1(
+    script, openai_gpt_folder, plain_tokenizer, tmp_path, capsys, monkeypatch
+):
+    module, path, seen = script("prompted_generation"), tmp_path / "pairs.jsonl", []
+    path.write_text(json.dumps({"source": SPLIT_IN_TWO_WAYS, "target": "a"}) + "\n")
+
+    def answer(model, tokenizer, prompts, **options):
+        seen.extend(tokenizer(prompts)["input_ids"])
+        return [["a"] for _ in prompts]
+
+    monkeypatch.setattr(module, "continue_prompts", answer)
+    module.main(["--model", str(openai_gpt_folder), "--file", str(path), "--prompt", "{}", "--shots", "0"])
+    assert seen == [plain_tokenizer(SPLIT_IN_TWO_WAYS)["input_ids"]]
+
+
+def test_prompted_generation_prints_answers_as_they_come(script, language_model, tmp_path, capsys):
+    """A separator of lines inside a row is text, a mark at the beginning and blank lines are none."""
+    module, path = script("prompted_generation"), tmp_path / "pairs.jsonl"
+    rows = [{"source": "the\u2028old", "target": "farmer"}, {"source": "the " * 60, "target": "a"}]
+    path.write_text("\ufeff" + "\n\n".join(json.dumps(row, ensure_ascii=False) for row in rows), encoding="utf-8")
+    options = ["--batch_size", "1", "--prompt", "{}", "--max_new_tokens", "2"]
+    with pytest.raises(ValueError, match="^The prompt 'the the the"):
+        module.main(["--model", language_model, "--file", str(path), "--shots", "0", *options])
+    (line,) = capsys.readouterr().out.split("\n")[:-1]
+    assert json.loads(line)["source"] == rows[0]["source"]

@@ -253,16 +253,34 @@ def test_a_wrong_value_that_is_assigned():
     assert str(error.value) == "`embd_pdrop` is nan, but it must be a number from 0 to 1."
 
 
+SIZES = {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"}
+SIZES |= {"max_position_embeddings", "lstm_hidden_size", "sliding_window"}
+FRACTIONS = {"embd_pdrop", "resid_pdrop", "attn_pdrop", "classifier_dropout"}
+REAL = {"lm_coef", "layer_norm_epsilon", "initializer_range", *FRACTIONS}
+SWITCHES = {"do_layer_norm_before", "rescale_prenorm_residual", "use_cache", "tie_word_embeddings"}
+IDS = {f"{name}_token_id" for name in ("start", "delimiter", "extract", "pad", "bos", "eos")}
+
+
 @pytest.mark.parametrize("config_class", [GPT1Config, GPT1LSTMConfig])
-@pytest.mark.parametrize("value", [-1, 0, 1, 2, math.nan, math.inf, "x", None, True, [], {}, 0.5, -0.5, 1e-300])
-def test_every_field_takes_a_value_or_says_in_a_sentence_why_not(config_class, value):
-    for field in dataclasses.fields(config_class):
-        if field.name in vars(PreTrainedConfig):
-            continue
+@pytest.mark.parametrize(
+    ("value", "takes_it"),
+    [
+        *((-1, IDS), (0, IDS | FRACTIONS | {"lm_coef"}), (1, IDS | SIZES | FRACTIONS | {"lm_coef"})),
+        *((2, IDS | SIZES | {"lm_coef"}), (0.5, REAL), (1e-300, REAL), (-0.5, set())),
+        *((math.nan, set()), (math.inf, set()), ("x", set()), (True, SWITCHES), ([], {"eos_token_id"})),
+        *(({}, {"columns"}), (None, IDS | {"intermediate_size", "sliding_window", "traversal", "columns"})),
+    ],
+)
+def test_every_field_takes_a_value_or_says_in_a_sentence_why_not(config_class, value, takes_it):
+    names = {field.name for field in dataclasses.fields(config_class)} - vars(PreTrainedConfig).keys()
+    taken = set()
+    for name in names:
         try:
-            config_class(**{field.name: value})
+            config_class(**{"num_attention_heads": 1, name: value})
+            taken.add(name)
         except ValueError as error:
             assert re.fullmatch(r"(`[\w]+` |Unknown traversal ).*[^.]\.", str(error)), str(error)
+    assert taken == takes_it & names
 
 
 @pytest.mark.parametrize("config_class", [GPT1Config, GPT1LSTMConfig])

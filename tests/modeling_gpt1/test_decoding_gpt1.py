@@ -80,7 +80,8 @@ STEPS = {
 @pytest.mark.parametrize("seed", range(5))
 def test_a_growing_layer_is_a_dynamic_layer(seed, mode):
     layers = DynamicLayer(), GPT1GrowingLayer()
-    names = ["reset", *[list(STEPS)[place] for place in torch.randint(len(STEPS), (40,)).tolist()]]
+    drawn = torch.randint(len(STEPS), (40,), generator=torch.Generator().manual_seed(seed))
+    names = ["reset", *[list(STEPS)[place] for place in drawn.tolist()]]
     for number, name in enumerate(names):
         for layer in layers:
             torch.manual_seed(100 * seed + number)

@@ -206,14 +206,15 @@ def test_without_a_count_the_loss_is_the_mean_over_the_batch(tiny_model):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_example_losses(tiny_model, kind):
-    """L2 and L1 / C of each example, whatever it was batched with; none in training."""
+    """L2, L1 / C and the one label of each example, whatever it was batched with; none in training."""
     model = tiny_model(GPT1DoubleHeadsModel, **KINDS[kind].fields)
     examples = make_examples(kind)
     outputs = model(**collate(examples, extra=2))
     expected = torch.stack([torch.stack(pair) for pair in naive_losses(model, examples)])
-    torch.testing.assert_close(outputs.example_losses, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(outputs.example_losses[:, :2], expected, rtol=1e-5, atol=1e-5)
+    assert outputs.example_losses[:, 2].tolist() == [1] * len(examples)
     assert not outputs.example_losses.requires_grad
-    task_loss, lm_loss = outputs.example_losses.mean(0)
+    task_loss, lm_loss, _ = outputs.example_losses.mean(0)
     torch.testing.assert_close(task_loss, outputs.task_loss)
     torch.testing.assert_close(lm_loss, outputs.lm_loss)
     assert model.train()(**collate(examples)).example_losses is None

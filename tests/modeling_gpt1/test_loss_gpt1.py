@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, loss_gpt1
 from modeling_gpt1.batch_gpt1 import next_token_targets, predicting_places, sequence_mean_weights
-from modeling_gpt1.loss_gpt1 import linear_cross_entropy, task_losses
+from modeling_gpt1.loss_gpt1 import linear_cross_entropy, task_loss, task_losses
 
 VOCABULARY, HIDDEN = 53, 16
 
@@ -449,6 +449,19 @@ def test_task_losses_of_several_labels_are_logistic():
     config = GPT1Config(problem_type="multi_label_classification")
     losses = task_losses(task_logits, torch.tensor([[0, 1], [0, 0]]), config)
     torch.testing.assert_close(losses, torch.tensor([math.log(2) + math.log(4 / 3), 2 * math.log(4)]) / 2)
+
+
+def test_a_label_of_minus_100_among_several_is_left_out():
+    task_logits = torch.tensor([[0.0, math.log(3.0)], [math.log(3.0), 0.0], [1.0, 1.0]], requires_grad=True)
+    labels = torch.tensor([[-100.0, 1.0], [0.0, 0.0], [-100.0, -100.0]])
+    config = GPT1Config(problem_type="multi_label_classification")
+    losses = task_losses(task_logits, labels, config)
+    torch.testing.assert_close(losses, torch.tensor([math.log(4 / 3), (math.log(4) + math.log(2)) / 2, 0.0]))
+    loss = task_loss(task_logits, labels, config, None)
+    torch.testing.assert_close(loss, torch.tensor((math.log(4 / 3) + math.log(4) + math.log(2)) / 3))
+    assert task_loss(task_logits, labels, config, torch.tensor(6)) == loss / 2
+    loss.backward()
+    assert (task_logits.grad == 0).tolist() == [[True, False], [False, False], [True, True]]
 
 
 def test_task_losses_of_regression_are_squared_errors():

@@ -9,10 +9,12 @@ import subprocess
 import sys
 import threading
 from html.parser import HTMLParser
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 import torch
+from huggingface_hub import ModelInfo
 
 from modeling_gpt1 import (
     GPT1DoubleHeadsModel,
@@ -382,28 +384,44 @@ def test_visitors_see_no_path(tmp_path):
 
 def test_models_of_the_hub_are_fetched_as_a_stranger_would(opened, tmp_path, monkeypatch):
     folder, asked = save(opened(None), tmp_path), []
+    sizes = {"config.json": 1_000, "model.safetensors": 100_000, "pytorch_model.bin": 10**12}
 
-    def download(repo_id, name=None, token=None, allow_patterns=None):
-        asked.append((repo_id, name, allow_patterns, token))
+    def download(repo_id, name=None, token=None, allow_patterns=None, revision=None):
+        asked.append((repo_id, name, allow_patterns, token, revision))
         return f"{folder}/config.json" if name else folder
+
+    def look_up(repo_id, files_metadata, token):
+        asked.append((repo_id, token))
+        siblings = [{"rfilename": name, "size": size} for name, size in sizes.items()]
+        return ModelInfo(id=repo_id, sha="c0ffee", siblings=siblings if files_metadata else None)
 
     monkeypatch.setattr(opening, "hf_hub_download", download)
     monkeypatch.setattr(opening, "snapshot_download", download)
+    monkeypatch.setattr(opening, "model_info", look_up)
+    monkeypatch.setattr(opening, "is_offline_mode", lambda: False)
     models, patterns = Models(["me/one"]), ["*.json", "*.safetensors", "merges.txt"]
     assert [models.open(name).name for name in ("me/one", "somebody/two")] == ["me/one", "somebody/two"]
     assert asked == [
-        ("me/one", "config.json", None, None),
-        ("me/one", None, patterns, None),
-        ("somebody/two", "config.json", None, False),
-        ("somebody/two", None, patterns, False),
+        ("me/one", "config.json", None, None, None),
+        ("me/one", None, patterns, None, None),
+        ("somebody/two", False),
+        ("somebody/two", "config.json", None, False, "c0ffee"),
+        ("somebody/two", None, patterns, False, "c0ffee"),
     ]
     asked.clear()
-    monkeypatch.setattr(opening, "MOST_WEIGHTS", 20_000)
+    monkeypatch.setattr(opening, "MOST_WEIGHTS", 25_250)  # of 4 bytes
     assert message(models.open, "somebody/three") == (
-        "“somebody/three” has at least 28,000 weights; this page accepts at most 20,000. The host of this page can "
+        "“somebody/three” has at least 28,000 weights; this page accepts at most 25,250. The host of this page can "
         "add the model to the list."
     )
-    assert asked == [("somebody/three", "config.json", None, False)]
+    assert asked == [("somebody/three", False), ("somebody/three", "config.json", None, False, "c0ffee")]
+    asked.clear()
+    sizes["more/model.safetensors"] = 1
+    assert message(models.open, "somebody/three") == (
+        "The files of “somebody/three” are 101,001 bytes large; this page accepts at most 101,000. The host of this "
+        "page can add the model to the list."
+    )
+    assert asked == [("somebody/three", False)]
     opening._open_listed.cache_clear()
     opening._open_public.cache_clear()
 
@@ -808,6 +826,27 @@ def test_a_space_starts_from_its_folder_alone(monkeypatch, tmp_path):
     started = subprocess.run([sys.executable, "-c", START], cwd=folder, capture_output=True, text=True, timeout=300)
     used = folder / "modeling_gpt1" / "commands" / "playground.py"
     assert started.stdout == f"(['me/one'], True, '0.0.0.0') {used} {len(look.style_sheet())}\n", started.stderr
+
+
+def test_a_space_is_whole_or_not_there(monkeypatch, tmp_path):
+    def nowhere(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(space, "version", nowhere)
+    with pytest.raises(ImportError) as error:
+        space.write_space(str(tmp_path / "space"), ["me/one"])
+    assert str(error.value) == "A Space names its version of Gradio: pip install -e '.[playground]'"
+    monkeypatch.setattr(space, "version", lambda name: "6.31.0")
+
+    def broken(*args, **kwargs):
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copytree", broken)
+        with pytest.raises(OSError):
+            space.write_space(str(tmp_path / "space"), ["me/one"])
+    assert list(tmp_path.iterdir()) == []
+    space.write_space(str(tmp_path / "space"), ["me/one"])
 
 
 def test_space_refusals(tmp_path):

@@ -27,6 +27,18 @@ def train(models, data_dir, tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.parametrize("hidden", [None, -1])
+def test_a_split_whose_labels_are_hidden_is_not_scored(tmp_path, hidden):
+    (tmp_path / "scitail").mkdir()
+    row = {"premise": "the old farmer walked", "hypothesis": "the farmer walked"}
+    for split, label in (("validation", 0), ("test", hidden)):
+        lines = (json.dumps({**row, "label": value}) + "\n" for value in (1, label))
+        (tmp_path / "scitail" / f"{split}.jsonl").write_text("".join(lines))
+    runs.has_split.cache_clear()
+    found = [runs.has_split("scitail", str(tmp_path), kind) for kind in ("validation", "test")]
+    assert found == [True, False]
+
+
 def test_the_evaluation_stays_the_same(train, data_dir):
     plain, kept = train("rte", "plain"), train("rte", "kept", "--eval_predictions")
     results = [json.loads((folder / "eval_results.json").read_text()) for folder in (plain, kept)]

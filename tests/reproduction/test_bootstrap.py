@@ -17,13 +17,18 @@ from modeling_gpt1.reproduction.bootstrap import (
     resample,
 )
 
-RANDOM = np.random.default_rng(0)
-GOLD = RANDOM.integers(0, 2, 800)
+GOLD = np.random.default_rng(0).integers(0, 2, 800)
 
 
-def answers(share: float) -> np.ndarray:
+@pytest.fixture
+def generator():
+    """One of each test's own: the numbers do not depend on the tests that ran before."""
+    return np.random.default_rng(1)
+
+
+def answers(share: float, generator: np.random.Generator) -> np.ndarray:
     """Predictions of which about that share is right."""
-    return np.where(RANDOM.random(len(GOLD)) < share, GOLD, 1 - GOLD)
+    return np.where(generator.random(len(GOLD)) < share, GOLD, 1 - GOLD)
 
 
 def text(numbers) -> str:
@@ -39,12 +44,12 @@ def text(numbers) -> str:
         ("pearson", lambda gold, given: float(np.corrcoef(gold, given)[0, 1])),
     ],
 )
-def test_resampled_scores_lie_around_the_score(metric, score):
-    given = answers(0.7) if metric != "pearson" else GOLD + RANDOM.normal(size=len(GOLD)).round(3)
+def test_resampled_scores_lie_around_the_score(metric, score, generator):
+    given = answers(0.7, generator) if metric != "pearson" else GOLD + generator.normal(size=len(GOLD)).round(3)
     resampled = resample(text(GOLD), text(given), metric)
     assert resampled.shape == (1000,) and resampled.mean() == pytest.approx(100 * score(GOLD, given), abs=0.5)
     # An independent bootstrap: rows drawn with replacement.
-    drawn = [score(GOLD[rows], given[rows]) for rows in RANDOM.integers(0, len(GOLD), (400, len(GOLD)))]
+    drawn = [score(GOLD[rows], given[rows]) for rows in generator.integers(0, len(GOLD), (400, len(GOLD)))]
     assert resampled.std() == pytest.approx(100 * statistics.stdev(drawn), rel=0.15)
 
 
@@ -61,12 +66,17 @@ def test_few_rows_give_finite_scores(metric):
     assert np.isfinite(found).all() and np.abs(found).max() <= 100.001
 
 
-def scores_of(*shares: float) -> Scores:
-    resampled = {seed: resample(text(GOLD), text(answers(share)), "accuracy") for seed, share in enumerate(shares)}
-    return Scores({seed: float(found.mean()) for seed, found in resampled.items()}, resampled)
+@pytest.fixture
+def scores_of(generator):
+    def scores_of(*shares: float) -> Scores:
+        given = {seed: text(answers(share, generator)) for seed, share in enumerate(shares)}
+        resampled = {seed: resample(text(GOLD), of_seed, "accuracy") for seed, of_seed in given.items()}
+        return Scores({seed: float(found.mean()) for seed, found in resampled.items()}, resampled)
+
+    return scores_of
 
 
-def test_an_interval_decides():
+def test_an_interval_decides(scores_of):
     """Ten points apart, a tenth of a point apart, and the same runs in the other order."""
     good, bad, same = scores_of(0.8, 0.81, 0.79), scores_of(0.7, 0.71, 0.69), scores_of(0.8, 0.8, 0.8)
     better, worse, level = (claims.compare("RTE", *of) for of in ((good, bad), (bad, good), (good, same)))
@@ -76,7 +86,7 @@ def test_an_interval_decides():
     assert better.text.endswith(f"(95 % interval +{low:.1f} to +{high:.1f})")
 
 
-def test_rows_and_seeds_pair():
+def test_rows_and_seeds_pair(scores_of):
     """The same rows are drawn for both, so what all runs find hard takes no part in the difference."""
     first = scores_of(0.8, 0.8)
     shifted = Scores(first, {seed: found - 1 for seed, found in first.resampled.items()})
@@ -86,7 +96,7 @@ def test_rows_and_seeds_pair():
     assert high - low > 0.1
 
 
-def test_the_seeds_that_both_have_are_compared():
+def test_the_seeds_that_both_have_are_compared(scores_of):
     """An effect of one point at every seed, of which one side lacks the best."""
     base = scores_of(0.7, 0.7)
     resampled = {seed: base.resampled[0] + 5 * seed for seed in range(3)}
@@ -101,14 +111,14 @@ def test_the_seeds_that_both_have_are_compared():
     assert charts.difference(second, other)["y"] == -5.0 and claims.compare("RTE", second, other).outcome == "level"
 
 
-def test_a_single_seed_decides_nothing():
+def test_a_single_seed_decides_nothing(scores_of):
     found = claims.compare("RTE", scores_of(0.9), scores_of(0.5, 0.5))
     assert found.outcome == "level" and found.text.endswith("(one seed, spread unknown)")
     without_spread = charts.difference(scores_of(0.9), scores_of(0.5, 0.5))
     assert 30 < without_spread.pop("y") < 50 and without_spread == {"lowest": None, "highest": None}
 
 
-def test_an_average_keeps_what_was_resampled():
+def test_an_average_keeps_what_was_resampled(scores_of):
     one, two = scores_of(0.8, 0.8), scores_of(0.6, 0.6)
     mean = average([one, two], {0, 1})
     assert mean[0] == pytest.approx((one[0] + two[0]) / 2)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from helpers_launch import TIMEOUT
-from transformers import OpenAIGPTConfig, OpenAIGPTLMHeadModel
+from transformers import GPT2Config, OpenAIGPTConfig
 
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM
 from modeling_gpt1.commands import finetune
@@ -27,7 +27,8 @@ from modeling_gpt1.reproduction.arguments import PAPER_TASKS
 from modeling_gpt1.reproduction.cells import Cell, CellStore, run_cells
 from modeling_gpt1.reproduction.models import data_fingerprint, describe_model, model_fingerprint
 from modeling_gpt1.reproduction.page import page
-from modeling_gpt1.reproduction.plan import plan
+from modeling_gpt1.reproduction.plan import describe_left_out_sizes, num_training_rows, plan
+from modeling_gpt1.storage.checksums import checksum_of_file
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -106,6 +107,15 @@ def told(capsys) -> str:
     return re.sub(r"\d+:\d\d:\d\d", "TIME", capsys.readouterr().out)
 
 
+def test_settings_leave_those_of_a_run_as_they_are(tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "run.yaml").write_text("seed: 1\n")
+    monkeypatch.setattr(reproduce_command, "run_grid", lambda *_: 0)
+    reproduce_command.main(["--model", str(tmp_path), "--output_dir", str(tmp_path), "--tasks", "rte"])
+    assert (tmp_path / "run.yaml").read_text() == "seed: 1\n"
+    assert "- rte\n" in (tmp_path / "reproduce_run.yaml").read_text()
+
+
 # ---- The plan
 
 
@@ -173,6 +183,9 @@ def test_sizes_of_the_training_set(command):
     # A run of as many rows stands in the tables already.
     names = names_of(command(*sizes, "--seeds", "7", finetune=("--max_train_samples", "4")))
     assert names == ["rte-full-seed7", "rte-without_auxiliary-seed7", *names_of(arguments)[2:]]
+    requested = reproduce_command.parse_arguments(arguments)[0]
+    assert describe_left_out_sizes(requested) == ["rte has 8 training rows: auxiliary_sizes leaves out 16."]
+    assert num_training_rows("race-middle", None) == 25421
     # A data set that is absent does not keep the others from being run.
     absent = ["--experiments", "auxiliary_sizes", "--auxiliary_tasks", "qqp", "rte", "--auxiliary_sizes", "4"]
     assert len(names_of(command(*absent, "--seeds", "7"))) == 4
@@ -193,8 +206,8 @@ def test_what_makes_another_cell(command, models, data_dir, tmp_path):
 
     another_rate = keys_of(command(*settings, finetune=("--learning_rate", "1e-4", "--use_cpu")))
     another_model = keys_of([str(models[1]) if word == str(models[0]) else word for word in again])
-    with (data_dir / "rte" / "train.jsonl").open("a") as file:
-        file.write("\n")
+    rows = data_dir / "rte" / "train.jsonl"
+    rows.write_text(rows.read_text().replace('"label": 0', '"label": 1', 1))  # of the same size
     data_fingerprint.cache_clear()
     other_data = keys_of(command(*settings))
     assert len(first | another_rate | another_model | other_data) == 4
@@ -265,7 +278,7 @@ def test_cells_and_commands(stand_ins, command, models, data_dir, tmp_path, caps
         and cell.pop("processor_seconds") < 60
         and cell.pop("metrics")["eval_accuracy"] == 0.53
     )
-    files = {"test.jsonl": 632, "train.jsonl": 624, "validation.jsonl": 624}
+    files = {path.name: checksum_of_file(path) for path in (data_dir / "rte").iterdir()}
     assert cell == {
         **{"kind": "fine_tuning", "task": "rte", "variant": "full", "n_transfer": None, "lm_coef": None, "seed": 3},
         **{"settings": {"learning_rate": "5e-4", "use_cpu": True}, "model_fingerprint": fingerprints[0]},
@@ -473,9 +486,10 @@ def test_zero_shot_of_every_checkpoint(stand_ins, command, models, tmp_path, cap
     assert of_one["pretraining"]["updates"] == 20  # and not of the whole run
 
 
-def test_an_openai_gpt_folder_is_described_by_our_names(tmp_path):
+@pytest.mark.parametrize("config_class", [OpenAIGPTConfig, GPT2Config])
+def test_a_folder_that_is_opened_as_gpt1_is_described_by_our_names(config_class, tmp_path):
     size = {"n_embd": 16, "n_layer": 3, "n_head": 2, "n_positions": 64, "vocab_size": 99}
-    OpenAIGPTLMHeadModel(OpenAIGPTConfig(**size)).save_pretrained(tmp_path)
+    config_class(**size).save_pretrained(tmp_path)
     config = describe_model(str(tmp_path), None)["config"]
     assert (config["num_hidden_layers"], config["hidden_size"]) == (3, 16)
 

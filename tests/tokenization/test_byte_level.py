@@ -9,6 +9,8 @@ from conftest import SENTENCES
 from tokenizers import ByteLevelBPETokenizer
 from transformers import (
     AutoTokenizer,
+    BertConfig,
+    BertTokenizer,
     ByT5Tokenizer,
     GPT2Config,
     GPT2LMHeadModel,
@@ -87,6 +89,17 @@ def test_folders_of_gpt2_and_of_gpt1_are_told_apart(gpt2_folder, tokenizer, plai
     assert type(open_tokenizer(tmp_path / "openai-gpt")) is GPT1Tokenizer
 
 
+def test_a_tokenizer_without_a_class_is_that_of_the_model(tmp_path):
+    """As in the published folders of BERT."""
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "farm", "##er"]
+    BertTokenizer(vocab={token: index for index, token in enumerate(tokens)}).save_pretrained(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true, "model_max_length": 512}')
+    BertConfig(vocab_size=len(tokens)).save_pretrained(tmp_path)
+    opened = open_tokenizer(tmp_path)
+    assert type(opened) is BertTokenizer
+    assert opened.tokenize("The farmer [SEP]") == ["the", "farm", "##er", "[UNK]", "[UNK]", "[UNK]"]
+
+
 def test_no_tokenizer_and_nothing_to_pad_with(tokenizer, tmp_path):
     with pytest.raises(ValueError) as error:
         open_tokenizer(tmp_path)
@@ -157,8 +170,8 @@ def test_gpt1s_class_refuses_a_byte_level_vocabulary(gpt2_folder):
     with pytest.raises(ValueError) as error:
         GPT1Tokenizer.from_pretrained(gpt2_folder)
     assert str(error.value) == (
-        f"{gpt2_folder} has a tokenizer of another kind: no token ends in </w>, as the words of GPT-1's do. Open it "
-        "with `tokenization.open_tokenizer`; tokenizer_config.json must name its `tokenizer_class`."
+        f"{gpt2_folder} has a tokenizer of another kind: no token ends in </w>, as the words of GPT-1's do. Name its "
+        "`tokenizer_class` in tokenizer_config.json, and open it with `tokenization.open_tokenizer`."
     )
 
 

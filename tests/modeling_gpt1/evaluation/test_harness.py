@@ -3,22 +3,33 @@
 import csv
 import json
 import math
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from conftest import SPLIT_IN_TWO_WAYS
 from helpers_evaluation import ROWS, STORY, TEXTS, only_few_tasks, write_rows
+from huggingface_hub import ModelCard
 from lm_eval.api.instance import Instance
 from lm_eval.evaluator import simple_evaluate
 from lm_eval.models.huggingface import HFLM
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import BertConfig, BertLMHeadModel, GPT2Config, GPT2LMHeadModel, TokenizersBackend
+from transformers import (
+    BertConfig,
+    BertLMHeadModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    OpenAIGPTTokenizer,
+    TokenizersBackend,
+)
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1LSTMForCausalLM
 from modeling_gpt1.evaluation import harness, local_rows
 from modeling_gpt1.evaluation.published import PUBLISHED
-from modeling_gpt1.evaluation.report import add_facts, chance_of, figures, table
+from modeling_gpt1.evaluation.report import add_facts, chance_of, curves, figures, table, update_card
 from modeling_gpt1.reproduction.published import PUBLISHED as OF_PAPER
+from tokenization import join_words
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -56,10 +67,10 @@ def folder(request, tmp_path_factory, tiny_model, randomise, plain_tokenizer, ti
         return save(path, randomise(model).eval(), tokenizer)
     tokenizer = tiny_tokenizer if kind == "fine-tuned" else plain_tokenizer
     model_class = {"fine-tuned": GPT1DoubleHeadsModel, "lstm": GPT1LSTMForCausalLM}.get(kind, GPT1ForCausalLM)
-    fields = {"layout": "gpt2"} if kind == "gpt2's options" else {}
-    return save(
-        path, tiny_model(model_class, vocab_size=len(tokenizer), max_position_embeddings=64, **fields), tokenizer
-    )
+    fields = {"do_layer_norm_before": True, "rescale_prenorm_residual": True} if kind == "gpt2's options" else {}
+    model = tiny_model(model_class, vocab_size=len(tokenizer), max_position_embeddings=64, **fields)
+    assert ("transformer.ln_f.weight" in model.state_dict()) == (kind == "gpt2's options")
+    return save(path, model, tokenizer)
 
 
 def answers(results):
@@ -72,7 +83,7 @@ def answers(results):
     }
 
 
-def ask(model, data_dir, tmp_path, **options):
+def ask(model, data_dir, tmp_path):
     tasks = [*ROWS, "wikitext"]
     specified, names = local_rows.specify_tasks(tasks, data_dir, tmp_path)
     assert names == tasks
@@ -196,6 +207,24 @@ def test_generation_stops_at_strings_as_the_tokenizer_writes_them(ours, monkeypa
     assert ours.generate_until([request], disable_tqdm=True) == ["she walked home."]
 
 
+def test_openai_gpt_is_read_as_gpt1(openai_gpt_folder, plain_tokenizer, tmp_path):
+    """`hf` takes the tokenizer of transformers, which splits text otherwise. A given tokenizer is taken as it is."""
+    expected = plain_tokenizer(SPLIT_IN_TWO_WAYS)["input_ids"]
+    opened = harness.SharedContextLM(str(openai_gpt_folder), device="cpu")
+    assert opened.tok_encode(SPLIT_IN_TWO_WAYS) == expected
+    request = Instance("generate_until", {}, (TEXTS[0], {"until": ["\n\n"], "max_gen_toks": 4}), 0)
+    (text,) = opened.generate_until([request], disable_tqdm=True)
+    assert text == join_words(text) and add_facts({}, opened)["flattered"]
+
+    by_name = harness.SharedContextLM(
+        GPT1ForCausalLM.from_pretrained(openai_gpt_folder), tokenizer=str(openai_gpt_folder), add_bos_token=False
+    )
+    assert by_name.tok_encode(SPLIT_IN_TWO_WAYS) == expected and not by_name.tokenizer.add_bos_token
+    theirs = OpenAIGPTTokenizer.from_pretrained(openai_gpt_folder, eos_token="<unk>")
+    given = harness.SharedContextLM(str(openai_gpt_folder), tokenizer=theirs, device="cpu")
+    assert given.tokenizer is theirs and given.tok_encode(SPLIT_IN_TWO_WAYS) != expected
+
+
 # ---- Tasks and tables
 
 
@@ -246,6 +275,53 @@ def test_a_group_reads_local_rows(ours, tmp_path, monkeypatch):
     results = simple_evaluate(ours, tasks=specified, task_manager=local_rows.all_tasks(), bootstrap_iters=0)
     leaves = [results["results"][f"blimp_{uid}"]["acc,none"] for uid in names[:2]]
     assert found == ["blimp"] and figures(results, "blimp")["acc"][0] == sum(leaves) / 2
+
+
+def made_results(asked, results, **fields):
+    counts = {name: {"original": 8, "effective": 8, "chance": 0.5, "split": "test"} for name in results}
+    return {"asked": asked, "results": results, "n-samples": counts, "n-shot": {}, "flattered": False, **fields}
+
+
+def test_each_filter_of_a_task_has_a_figure(tmp_path):
+    of_task = {
+        "alias": "gsm8k",
+        "exact_match,strict-match": 0.1,
+        "exact_match_stderr,strict-match": 0.01,
+        "exact_match,flexible-extract": 0.35,
+        "exact_match_stderr,flexible-extract": "N/A",
+    }
+    results = made_results(["gsm8k"], {"gsm8k": of_task})
+    assert table(results, {"model": "a"}).splitlines()[4:] == [
+        "| gsm8k | test | 8 |  | exact_match,strict-match | 0.1 ± 0.01 |  |  |",
+        "| gsm8k | test | 8 |  | exact_match,flexible-extract | 0.35 |  |  |",
+    ]
+    (curve,) = curves([{"step": 1, "tokens": 10, "results": results}])
+    assert curve["metric"] == "exact_match,strict-match"
+    assert curve["points"] == [{"step": 1, "tokens": 10, "value": 0.1, "stderr": 0.01}]
+    ModelCard("---\nlibrary_name: transformers\n---\n").save(tmp_path / "README.md")
+    for _ in range(2):
+        update_card(tmp_path / "README.md", results)
+    found = ModelCard.load(tmp_path / "README.md").data.eval_results
+    assert [(one.metric_type, one.metric_name, one.metric_value) for one in found] == [
+        ("exact_match", "exact_match,strict-match, 0-shot", 0.1),
+        ("exact_match", "exact_match,flexible-extract, 0-shot", 0.35),
+    ]
+
+
+def test_a_group_without_a_metric_shows_its_members():
+    groups = {"outer": ["inner", "c"], "inner": ["a", "b"]}
+    leaves = {name: {"alias": name, "acc,none": 0.25, "acc_stderr,none": "N/A"} for name in "abc"}
+    results = made_results(["outer"], {**leaves, "outer": {"alias": "outer"}}, group_subtasks=groups)
+    assert table(results, {"model": "a"}).splitlines()[4:] == [
+        f"| {name} | test | 8 |  | acc | 0.25 | 0.500 |  |" for name in "abc"
+    ]
+    found = curves([{"step": 1, "tokens": 10, "results": results}])
+    assert [(curve["task"], curve["metric"], curve["chance"]) for curve in found] == [
+        (name, "acc", 0.5) for name in "abc"
+    ]
+    results["results"]["inner"] = leaves["a"]
+    assert [line.split()[1] for line in table(results, {"model": "a"}).splitlines()[4:]] == ["inner", "c"]
+    assert chance_of(results, "outer") == 0.5
 
 
 def test_race_keeps_the_questions_of_an_article_together():
@@ -324,6 +400,13 @@ def test_a_csv_file_is_read_as_jsonl_is(ours, data_dir, tmp_path):
         results = simple_evaluate(ours, tasks=specified, task_manager=local_rows.all_tasks(), bootstrap_iters=0)
         found.append(answers(results))
     assert found[0] == found[1] and len(found[0]) == 4
+
+
+def test_names_of_folders_are_no_patterns(ours, data_dir, tmp_path):
+    shutil.copytree(data_dir / "piqa", tmp_path / "rows[1]" / "piqa")
+    specified, _ = local_rows.specify_tasks(["piqa"], tmp_path / "rows[1]", tmp_path / "made[2]")
+    results = simple_evaluate(ours, tasks=specified, task_manager=local_rows.all_tasks(), bootstrap_iters=0)
+    assert results["n-samples"]["piqa"]["effective"] == 2
 
 
 def test_a_paradigm_without_rows(data_dir, tmp_path):

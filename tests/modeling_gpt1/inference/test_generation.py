@@ -51,6 +51,18 @@ def test_strings_of_the_prompt_end_nothing(tiny_tokenizer):
     assert first_stop(criterion, ids + ids) > len(ids)
 
 
+def test_a_reopened_word_may_make_a_prompt_too_long(model, tiny_tokenizer):
+    """`the` is one token at the end of a text, and three inside a longer word."""
+    prompt = "the " * 68 + "the"
+    continue_prompts(model, tiny_tokenizer, [prompt], max_new_tokens=11, do_sample=False)
+    with pytest.raises(ValueError) as error:
+        continue_prompts(model, tiny_tokenizer, [prompt], max_new_tokens=11, do_sample=False, same_word=True)
+    assert str(error.value) == (
+        "The prompt 'the the the the the the the the the the the the the the the…' has 71 tokens and `max_new_tokens` "
+        "is 11, but the model has only 80 positions (`max_position_embeddings`). Shorten one of the two."
+    )
+
+
 def test_rows_end_each_for_itself(tiny_tokenizer):
     rows = [tiny_tokenizer(text, add_special_tokens=False)["input_ids"][:4] for text in (TEXT, PROMPTS[2])]
     criterion = StopAtStrings(tiny_tokenizer, ["the"], 0)

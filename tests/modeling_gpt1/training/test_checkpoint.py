@@ -22,7 +22,7 @@ import torch
 import transformers
 from helpers_hub_code import HUB_CODE
 from helpers_launch import fork_together
-from helpers_training import make_trainer
+from helpers_training import make_trainer, resumes_after
 from safetensors import safe_open
 from tokenizers import Tokenizer
 from torch import nn
@@ -204,26 +204,32 @@ class TestExactResume:
         cuts = (4, 5, 7) if expected["log"][-1]["step"] > 7 else (2, 4)
         for cut in cuts:
             train_until_cut(make_pretraining(tmp_path / "cut", case, [CutAt(cut)]), "auto")
-        assert differing(train(make_pretraining(tmp_path / "cut", case), "auto"), expected) == []
+        last_saved = int(newest_whole_checkpoint(tmp_path / "cut").rpartition("-")[2])
+        with resumes_after(last_saved):
+            assert differing(train(make_pretraining(tmp_path / "cut", case), "auto"), expected) == []
 
     @pytest.mark.parametrize("order", ["random", "group_by_length"])
     def test_fine_tuning(self, order, tmp_path):
         expected = train(make_fine_tuning(tmp_path / "whole", train_sampling_strategy=order))
         assert {"task_loss", "lm_loss"} <= expected["log"][0].keys()
-        for cut in (5, 7):
+        for cut, last_saved in ((5, 0), (7, 3)):
             trainer = make_fine_tuning(tmp_path / "cut", [CutAt(cut)], train_sampling_strategy=order)
-            train_until_cut(trainer, "auto")
+            with resumes_after(last_saved):
+                train_until_cut(trainer, "auto")
         trainer = make_fine_tuning(tmp_path / "cut", train_sampling_strategy=order)
-        assert differing(train(trainer, True), expected) == []
+        with resumes_after(6):
+            assert differing(train(trainer, True), expected) == []
 
     def test_a_run_that_is_over_trains_no_further(self, tmp_path):
         trainer = make_pretraining(tmp_path)
         expected = train(trainer)
         assert expected["training_loss"] == pytest.approx(expected["log"][-1]["train_loss"], rel=0, abs=0)
-        assert differing(train(make_pretraining(tmp_path), True), expected) == []
+        with resumes_after(None):
+            assert differing(train(make_pretraining(tmp_path), True), expected) == []
         shutil.rmtree(tmp_path / "checkpoint-9")
         again = make_pretraining(tmp_path)
-        assert differing(train(again, True), expected) == []
+        with resumes_after(6):
+            assert differing(train(again, True), expected) == []
         assert again.evaluate()["eval_loss"] > 0
 
     def test_negative_control_without_the_running_losses(self, tmp_path):
@@ -255,13 +261,15 @@ class TestExactResume:
         trainer = make_pretraining(tmp_path / "cut", callbacks=[SaveBeforeTheOptimizer(), CutAt(5)])
         train_until_cut(trainer)
         assert newest_whole_checkpoint(tmp_path / "cut") == str(tmp_path / "cut" / "checkpoint-5")
-        assert differing(train(make_pretraining(tmp_path / "cut"), True), expected) == []
+        with resumes_after(5):
+            assert differing(train(make_pretraining(tmp_path / "cut"), True), expected) == []
 
     def test_what_the_order_of_the_data_depends_on(self, tmp_path, monkeypatch):
         train_until_cut(make_pretraining(tmp_path, callbacks=[CutAt(4)]))
         said = []
         monkeypatch.setattr(checkpoints.logger, "warning", said.append)
-        train(make_pretraining(tmp_path), True)
+        with resumes_after(3):
+            train(make_pretraining(tmp_path), True)
         assert said == []
         other = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "seed": 1}
         trainer = make_pretraining(tmp_path, **other)
@@ -297,7 +305,8 @@ def test_a_resume_says_nothing_of_tied_weights(make, is_tied, tmp_path, monkeypa
     monkeypatch.setattr(transformers.trainer.logger, "warning", said.append)
     train_until_cut(add(start(), CutAt(7)))
     trainer = start()
-    train(trainer, True)
+    with resumes_after(6):
+        train(trainer, True)
     assert said == []
     assert trainer.state.best_model_checkpoint is not None
     with safe_open(tmp_path / "checkpoint-9" / "model.safetensors", "pt") as file:
@@ -340,7 +349,8 @@ class TestWhatACheckpointWasMadeWith:
         train_until_cut(add(make(), CutAt(4)))
         said = []
         monkeypatch.setattr(settings.logger, "warning", lambda text: said.append(re.sub("[0-9a-f]{32}", "#", text)))
-        train(make(), str(tmp_path / "checkpoint-3"))
+        with resumes_after(3):
+            train(make(), str(tmp_path / "checkpoint-3"))
         assert said == []
         trainer = make("x", lm_coef=0.25, dropout=0.2)
         swap_two_letters(trainer.data_collator.tokenizer)
@@ -448,7 +458,8 @@ class TestAtomicCheckpoints:
             train_until_cut(make_pretraining(tmp_path / "cut"))
         assert {path.name for path in (tmp_path / "cut").iterdir()} == {"checkpoint-3", "_incomplete"}
         assert newest_whole_checkpoint(tmp_path / "cut") == str(tmp_path / "cut" / "checkpoint-3")
-        assert differing(train(make_pretraining(tmp_path / "cut"), True), expected) == []
+        with resumes_after(3):
+            assert differing(train(make_pretraining(tmp_path / "cut"), True), expected) == []
         assert [path.name for path in (tmp_path / "cut" / "_incomplete").iterdir()] == ["notes.txt"]
 
     def test_old_checkpoints_go_after_the_new_one_is_there(self, tmp_path, monkeypatch):
@@ -802,12 +813,10 @@ def run_two_processes(folder: str) -> None:
     for order in ("random", "group_by_length"):
         settings = {"train_sampling_strategy": order, "gradient_accumulation_steps": 1, "save_steps": 5}
         expected = train(make_pretraining(f"{folder}/{order}", **settings))
-        try:
-            make_pretraining(f"{folder}/{order}-cut", callbacks=[CutAt(6)], **settings).train()
-        except Cut:
-            torch.manual_seed(5)
+        train_until_cut(make_pretraining(f"{folder}/{order}-cut", callbacks=[CutAt(6)], **settings))
         trainer = make_pretraining(f"{folder}/{order}-cut", **settings)
-        line = f"rank {trainer.args.process_index} {order}: {differing(train(trainer, True), expected)}\n"
+        with resumes_after(5):
+            line = f"rank {trainer.args.process_index} {order}: {differing(train(trainer, True), expected)}\n"
         sys.stdout.write(line)  # at once, so that no line of the other process comes between it and its end
     trainer.accelerator.wait_for_everyone()
     limit = CutAt(4, lambda: trainer.args.should_save and limit_file_size(30_000))
@@ -823,7 +832,8 @@ def test_killed_for_real(tmp_path):
             assert (tmp_path / "cut" / "_incomplete" / "checkpoint-6" / "optimizer.pt").exists()
             assert newest_whole_checkpoint(tmp_path / "cut") == str(tmp_path / "cut" / "checkpoint-3")
     expected = train(make_pretraining(tmp_path / "whole"))
-    assert differing(train(make_pretraining(tmp_path / "cut"), True), expected) == []
+    with resumes_after(6):
+        assert differing(train(make_pretraining(tmp_path / "cut"), True), expected) == []
 
 
 def test_a_file_that_the_system_refuses(tmp_path):
