@@ -25,12 +25,14 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from .blocks import check_block_length, cut_blocks
-from .documents import CONTEXT_CHARACTERS, Source, check_corpus, generate_pieces
+from .documents import CONTEXT_CHARACTERS, MOST_CHARACTERS, Source, check_corpus, generate_pieces
 from .tokenization_gpt1 import NEWLINE
 
 BATCH_CHARACTERS = 1 << 20  # tokenised in one call, by all threads of the tokenizer
 WORD_CHARACTERS = 1 << 19  # of the words that are kept with their ids: some 65,000 in English
-BEFORE_WORD = re.compile("(?<=[a-z])(?= [a-z])")
+LETTER = r"[^\W\d_]"  # of any alphabet
+BEFORE_WORD = re.compile(f"(?<={LETTER})(?= {LETTER})")
+BEFORE_SPACE = re.compile(r"(?<=\S)(?=\s\S)")
 # Part of the cache's name. Raise it when the same corpus and options give different rows.
 BLOCKS_VERSION = "1.0.0"
 
@@ -77,7 +79,8 @@ def load_blocks(
     Args:
         source, name, split, text_column, fix_text: as in `load_documents`.
         tokenizer: a fast one; the ids are those of whole documents, without control tokens. A tokenizer other than
-            GPT-1's must begin a token at each space between two letters, as byte-level BPE does.
+            GPT-1's must begin a token at each space between two letters, as byte-level BPE does; over a million
+            characters without one are cut before other white space or, without any, within a word.
         block_length: tokens per block.
         mix_documents: let blocks continue into the next document. Files are read in shards of 1 MB or more, and the
             last block of a shard may be shorter.
@@ -292,20 +295,31 @@ def _word_encoder(backend: Tokenizer) -> Callable[[list[str]], list[list[int]]]:
 
 
 def _cut_before_words(pieces: Iterable[dict]) -> Iterator[dict]:
-    """The same text, cut before words instead of at line ends, where a token may span white space on both sides."""
+    """The same text, cut before words instead of at line ends, where a token may span white space on both sides.
+
+    A text of `MOST_CHARACTERS` without two neighbouring words is cut before other white space, else where it ends.
+    """
     text, starts_document = "", True
     for piece in pieces:
-        if piece["starts_document"] and text:
-            yield {"text": text, "starts_document": starts_document}
+        if piece["starts_document"]:
+            if text:
+                yield {"text": text, "starts_document": starts_document}
             text, starts_document = "", True
         looked_through = max(0, len(text) - 1)
         text += piece["text"]
-        end = max((place.start() for place in BEFORE_WORD.finditer(text, looked_through)), default=0)
+        end = _last(BEFORE_WORD, text, looked_through)
+        if not end and len(text) >= MOST_CHARACTERS:
+            end = _last(BEFORE_SPACE, text) or len(text)
         if end > 0:
             yield {"text": text[:end], "starts_document": starts_document}
             text, starts_document = text[end:], False
     if text:
         yield {"text": text, "starts_document": starts_document}
+
+
+def _last(place: re.Pattern, text: str, start: int = 0) -> int:
+    """Where the text has such a place for the last time; 0 if nowhere."""
+    return max((found.start() for found in place.finditer(text, start)), default=0)
 
 
 def _tokenise_as_is(pieces: Iterable[dict], backend: Tokenizer) -> Iterator[tuple[bool, list[int]]]:

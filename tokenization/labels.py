@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from datasets import Dataset, Value
+from datasets import ClassLabel, Dataset, Features, Value
 
 # A number, and its fraction. 007 is a name, and so is a number of more digits than 64 bits hold.
 NUMBER = re.compile(r"\s*-?(?:0|[1-9][0-9]{0,17})(\.[0-9]+)?\s*")
@@ -51,6 +51,21 @@ def without_blanks(rows: Dataset, column: str, source: str, *, optional: bool) -
     if any(label is not None for label in missing):
         rows = rows.map(_none_for_missing, fn_kwargs={"column": column}, input_columns=column, batched=True)
     return rows
+
+
+def class_label_names(rows: Dataset, column: str) -> list[str] | None:
+    """The names of a column of the type `ClassLabel`; None for others."""
+    feature = rows.features.get(column)
+    return feature.names if isinstance(feature, ClassLabel) else None
+
+
+def named_labels(rows: Dataset, column: str) -> Dataset:
+    """The rows with names in place of the ids of a `ClassLabel` column, where −1 is no label."""
+    names = class_label_names(rows, column)
+    if names is None:
+        return rows
+    options = {"fn_kwargs": {"column": column, "names": names}, "input_columns": column, "batched": True}
+    return rows.map(_to_names, features=Features({**rows.features, column: Value("string")}), **options)
 
 
 def typed_labels(rows: Dataset, column: str, source: str) -> Dataset:
@@ -100,6 +115,10 @@ def _to_numbers(labels: list, column: str, whole: bool) -> dict[str, list]:
     return {column: [None if label is None else _number(label, whole) for label in labels]}
 
 
+def _to_names(labels: list[int | None], column: str, names: list[str]) -> dict[str, list]:
+    return {column: [None if label is None or label < 0 else names[label] for label in labels]}
+
+
 def _number(label: Any, whole: bool) -> float | int | None:
     try:
         number = float(label)
@@ -110,4 +129,13 @@ def _number(label: Any, whole: bool) -> float | int | None:
     return int(number) if number.is_integer() and abs(number) < MOST else None
 
 
-__all__ = ["are_all_labelled", "as_numbers", "first_row", "is_missing", "typed_labels", "without_blanks"]
+__all__ = [
+    "are_all_labelled",
+    "as_numbers",
+    "class_label_names",
+    "first_row",
+    "is_missing",
+    "named_labels",
+    "typed_labels",
+    "without_blanks",
+]

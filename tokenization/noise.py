@@ -126,7 +126,7 @@ class NextSentenceCollator(NoiseCollator):
     """BERT: `[CLS] a [SEP] b [SEP]`, masked as RoBERTa's; b follows a, or is the end of another block.
 
     A block is cut at a random place. For half of the blocks the second part is replaced by as many of the last tokens
-    of a random other block.
+    of a random other block. Where there is no other, all continue.
 
     Args:
         tokenizer, seed: as in [`NoiseCollator`].
@@ -151,8 +151,11 @@ class NextSentenceCollator(NoiseCollator):
     def make_row(self, ids: list[int], generator: torch.Generator) -> dict[str, torch.Tensor]:
         first, second = _cut(ids, generator)
         label = _draw(2, generator)
-        if label == IS_RANDOM:
-            second = self._other(ids, generator)[-len(second) :]
+        other = self._other(ids, generator) if label == IS_RANDOM else ids
+        if other == ids:
+            label = CONTINUES
+        else:
+            second = other[-len(second) :]
         return {**self._masked([first, second], generator), "next_sentence_label": torch.tensor(label)}
 
     def _other(self, ids: list[int], generator: torch.Generator) -> list[int]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from datasets import Dataset, DatasetDict, Features, Value
 
 from .files import FILE_BUILDERS, read_file
-from .labels import as_numbers, first_row, typed_labels, without_blanks
+from .labels import as_numbers, class_label_names, first_row, named_labels, typed_labels, without_blanks
 from .tasks import Task
 
 
@@ -29,7 +29,8 @@ def load_files(
         regression: whether the labels are numbers to predict.
         num_labels: number of classes, where some may have no row. Default: the number found in the data.
         label_names: names of the classes in the order of their ids, such as a model's. Default: the labels of the
-            train split. Texts are sorted; integers are the ids themselves if 0 is among them, else names.
+            train split: the names of a `ClassLabel` column in its order; of others, texts are sorted, and integers are
+            the ids themselves if 0 is among them, else names.
 
     Raises:
         ValueError: files, columns or labels are not what the task needs.
@@ -45,15 +46,17 @@ def load_files(
             if role != "label" or split != "test":
                 check_columns(files[split], rows.column_names, role, columns[role])
     has_classes = not regression and traversal != "multiple_choice"
+    declared = class_label_names(splits["train"], columns["label"]) if "train" in splits else None
     for split, rows in splits.items():
         if columns["label"] in rows.column_names:
+            rows = named_labels(rows, columns["label"]) if has_classes else rows
             rows = without_blanks(rows, columns["label"], str(paths[split]), optional=split == "test")
             rows = typed_labels(rows, columns["label"], str(paths[split]))
             if not has_classes:
                 rows = as_numbers(rows, columns["label"], str(paths[split]), whole=not regression)
             splits[split] = rows
     if has_classes:
-        label_names = _find_label_names(paths, splits, columns["label"], num_labels, label_names)
+        label_names = _find_label_names(paths, splits, columns["label"], num_labels, label_names, declared)
     task = Task(
         name=next(iter(paths.values())).name.partition(".")[0],
         traversal=traversal,
@@ -103,13 +106,14 @@ def _find_label_names(
     column: str,
     num_labels: int | None,
     label_names: Sequence[str] | None,
+    declared: Sequence[str] | None,
 ) -> tuple[str, ...]:
     if label_names is not None:
         source, names = "The model", tuple(label_names)
     elif "train" in splits:
         source = f"Column {column!r} of {paths['train']}"
         _check_names(splits["train"], column, paths["train"])
-        names = class_names(splits["train"].unique(column), num_labels, source)
+        names = tuple(declared or class_names(splits["train"].unique(column), num_labels, source))
     else:
         raise ValueError(
             "The classes are unknown without the labels of a train file. Pass one, or `label_names`, such as those of "

@@ -228,19 +228,24 @@ def difference(first: Scores, second: Scores) -> dict:
 
 
 def learning_curves(models: Sequence[Mapping]) -> dict:
-    """The held-out loss of each model over the tokens of its pre-training."""
-    series = [
-        {
-            **{"label": model["name"], "panel": "Held-out loss", "dashed": model.get("family") == "gpt1-lstm"},
-            **{"note": "e to this loss is the perplexity", "remark": ""},
-            "points": [
-                {"x": tokens, "y": round(math.log(perplexity), 4), "lowest": None, "highest": None}
-                for tokens, perplexity in model["pretraining"]["curve"]
-            ],
-        }
-        for model in models
-        if (model.get("pretraining") or {}).get("curve")
-    ]
+    """The held-out loss of each model over the tokens of its pre-training, where it is finite."""
+    series = []
+    for model in models:
+        curve = (model.get("pretraining") or {}).get("curve", ())
+        points = [
+            {"x": tokens, "y": round(math.log(perplexity), 4), "lowest": None, "highest": None}
+            for tokens, perplexity in curve
+            if perplexity is not None
+        ]
+        left_out = len(curve) - len(points)
+        remark = f"Evaluations of {model['name']} without a finite loss: {left_out}." if left_out else ""
+        if points:
+            series.append(
+                {
+                    **{"label": model["name"], "panel": "Held-out loss", "dashed": model.get("family") == "gpt1-lstm"},
+                    **{"note": "e to this loss is the perplexity", "remark": remark, "points": points},
+                }
+            )
     return {
         "id": "learning-curves",
         "title": "Learning curves of pre-training",
@@ -248,7 +253,7 @@ def learning_curves(models: Sequence[Mapping]) -> dict:
         **{"x_label": "tokens", "y_label": "nats per token", "x_scale": "log", "x_names": {}, "shared_y": True},
         "series": series,
         "paper": "No such figure. It tells a final perplexity of 18.4 for the Transformer.",
-        "missing": None if series else "No folder of a pre-training with evaluations was given.",
+        "missing": None if series else "No folder of a pre-training with finite evaluations was given.",
     }
 
 

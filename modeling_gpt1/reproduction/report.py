@@ -3,8 +3,10 @@
 Source: "Improving Language Understanding by Generative Pre-Training" (Radford et al. 2018), tables 2 to 5, figure 2.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import date as calendar_date
+from typing import Any
 
 from .charts import (
     ZERO_SHOT_NAMES,
@@ -55,7 +57,7 @@ def build_report(
 
     Raises ValueError if two cells have the same task, variant and seed.
     """
-    found = Cells(cells, unfinished)
+    found, models = Cells(cells, unfinished), [finite(model) for model in models]
     num_layers = models[0]["config"].get("num_hidden_layers", 12) if models else 12
     ablations = gather_table_5(found)
     transfer, zero_shot = transfer_curves(found, num_layers), zero_shot_curves(found)
@@ -71,7 +73,7 @@ def build_report(
         "title": title,
         "date": date or calendar_date.today().isoformat(),
         "environment": dict(environment or {}),
-        "models": [dict(model) for model in models],
+        "models": models,
         "settings": {
             "seeds": sorted({cell["seed"] for cell in (*found.fine_tuning, *found.sizes)}),
             "fine_tuning": found.common,
@@ -90,6 +92,15 @@ def build_report(
         "rules": list(RULES),
         "claims": claims,
     }
+
+
+def finite(value: Any) -> Any:
+    """The value with None for each number that JSON lacks, such as the perplexity of a run that diverged."""
+    if isinstance(value, Mapping):
+        return {name: finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(finite, value))
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def headline(table: Table5, models: Sequence[Mapping], claims: Sequence[Mapping]) -> list[dict]:

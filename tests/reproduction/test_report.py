@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import random
 import re
 from html.parser import HTMLParser
@@ -238,6 +239,19 @@ def test_the_headline(answered_report):
     assert claimed == {"value": "2 of 13", "label": "claims of the paper hold at this size", "note": ""}
     curve = by_key(answered_report["figures"])["learning-curves"]["series"][0]["points"]
     assert [(point["x"], point["y"]) for point in curve] == [(1000, 5.2983), (4000, 3.912)]
+
+
+def test_a_pre_training_that_diverged_has_a_report():
+    curve = [(1000, 200.0), (2000, math.inf), (4000, math.nan)]
+    pretraining = {"tokens": 4000, "updates": 9, "perplexity": math.nan, "curve": curve}
+    models = [{**ABOUT["models"][0], "pretraining": pretraining}]
+    report = build_report([], title="", models=models)
+    json.dumps(report, allow_nan=False)
+    look.page(report)
+    (series,) = by_key(report["figures"])["learning-curves"]["series"]
+    assert [point["x"] for point in series["points"]] == [1000]
+    assert series["remark"] == f"Evaluations of {series['label']} without a finite loss: 2."
+    assert [part["label"] for part in report["headline"]] == ["claims of the paper hold at this size"]
 
 
 def test_the_headline_of_a_single_seed():
@@ -561,7 +575,7 @@ def test_nothing_finished():
         "No run with only some of the layers transferred was requested and finished.",
         "No evaluation of a pre-training checkpoint was requested and finished.",
         "No run of the experiment auxiliary_sizes was requested and finished.",
-        "No folder of a pre-training with evaluations was given.",
+        "No folder of a pre-training with finite evaluations was given.",
         "No run of the experiment loss_by_position was requested and finished.",
     ]
     assert "Left empty: No evaluation of a pre-training checkpoint was requested" in look.page(empty)

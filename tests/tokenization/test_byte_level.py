@@ -30,8 +30,10 @@ from tokenization import (
     GPT1Tokenizer,
     TraversalCollator,
     add_control_tokens,
+    corpus,
     documents,
     load_blocks,
+    load_documents,
     open_tokenizer,
 )
 
@@ -47,13 +49,17 @@ PAGES = [
 ]
 
 
-@pytest.fixture
-def tokenizer():
+def train_tokenizer(texts: list[str]) -> GPT2Tokenizer:
     trained = ByteLevelBPETokenizer()
     options = {"vocab_size": 400, "special_tokens": [END_OF_TEXT], "show_progress": False}
-    trained.train_from_iterator([*SENTENCES, *PAGES] * 3, **options)
+    trained.train_from_iterator(texts * 3, **options)
     model = json.loads(trained.to_str())["model"]
     return GPT2Tokenizer(vocab=model["vocab"], merges=list(map(tuple, model["merges"])))
+
+
+@pytest.fixture
+def tokenizer():
+    return train_tokenizer([*SENTENCES, *PAGES])
 
 
 @pytest.fixture
@@ -224,6 +230,30 @@ def test_blocks_are_the_ids_of_whole_documents(tokenizer, tmp_path, monkeypatch,
     assert rows == [ids for ids in expected if len(ids) > 1]
     assert [tokenizer.decode(ids) for ids in rows] == PAGES[:3]
     assert not {*sum(rows, [])} & {0, 400, 401, 402}
+
+
+# Words of other alphabets, lines without a space between two letters, and a text without white space.
+OTHERS = {
+    "Cyrillic": "Это был старый дом на берегу,\n  где жил рыбак.\n\n\n" * 4,
+    "Greek": "Ο γέρος πήγε στο ΣΠΊΤΙ του.\n" * 5,
+    "Chinese": "他很老。\n  她来了，\n\n走了\n" * 20,
+    "no white space": "他很老" * 50,
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_text_of_another_alphabet_is_cut_too(tmp_path, monkeypatch, name):
+    tokenizer = train_tokenizer([*OTHERS.values()])
+    monkeypatch.setattr(documents, "PIECE_CHARACTERS", 16)
+    for module in (documents, corpus):
+        monkeypatch.setattr(module, "MOST_CHARACTERS", 100)
+    text, path = OTHERS[name], tmp_path / "page.txt"
+    path.write_text(text, encoding="utf-8")
+    pieces = [piece["text"] for piece in corpus._cut_before_words(load_documents(path))]
+    assert "".join(pieces) == text and max(map(len, pieces)) <= 120
+    if name != "no white space":
+        rows = [row["input_ids"] for row in load_blocks(path, tokenizer, block_length=512, cache_dir=tmp_path)]
+        assert sum(rows, []) == tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
 def test_pieces_cut_elsewhere_would_give_other_ids(tokenizer):

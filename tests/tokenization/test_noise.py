@@ -86,6 +86,14 @@ def test_a_random_sentence_comes_from_another_block(tokenizer, monkeypatch):
     assert batch["labels"].tolist() == [[-100, 5, 6, -100, 10, 11, 12, -100]]
 
 
+def test_a_block_without_another_continues(tokenizer, monkeypatch):
+    """What a label calls random must not be the continuation."""
+    monkeypatch.setattr("tokenization.noise._draw", lambda end, generator: min(1, end - 1))  # the second, and "random"
+    for blocks in (ROWS[:1], [ROWS[0]] * 2):
+        row = make("bert", tokenizer, share=0, blocks=blocks).make_row(ROWS[0]["input_ids"], torch.Generator())
+        assert row["input_ids"].tolist() == [CLS, 5, 6, SEP, 7, 8, 9, SEP] and row["next_sentence_label"] == 0
+
+
 def test_sentence_order(tokenizer, monkeypatch):
     in_turn(monkeypatch, "_draw", 1, 0, 1, 1)
     assert as_lists(make("albert", tokenizer, share=0.0)(ROWS)) == {

@@ -138,6 +138,26 @@ def test_a_csv_file_has_one_type_per_column_however_long_it_is(write_csv):
     assert rows["label"][-2:] == [0, None]
 
 
+def test_a_class_label_column_names_the_classes(write, tmp_path):
+    def write_labels(name, names, labels):
+        features = datasets.Features({"body": datasets.Value("string"), "label": datasets.ClassLabel(names=names)})
+        rows = {"body": ["a film"] * len(labels), "label": labels}
+        datasets.Dataset.from_dict(rows, features=features).to_parquet(tmp_path / name)
+        return tmp_path / name
+
+    files = {
+        "train": write_labels("train.parquet", ["sad", "glad", "odd"], [1, 0, 1]),
+        "validation": write_labels("validation.parquet", ["glad", "sad"], [0, 1, 0]),  # in another order
+        "test": write_labels("test.parquet", ["sad", "glad", "odd"], [-1, 2, 0]),
+    }
+    task, rows = load_files(files, "classification", {"text": "body"})
+    assert task.label_names == ("sad", "glad", "odd")
+    assert {split: rows[split]["label"][:] for split in rows} == {
+        **{"train": [1, 0, 1], "validation": [1, 0, 1]},
+        "test": [None, 2, 0],
+    }
+
+
 def test_numbers_of_a_csv_file_are_no_classes(write_csv):
     path = write_csv("body,label", "a film,0.5", "b film,1")
     with pytest.raises(ValueError) as error:
