@@ -418,7 +418,13 @@ def foreign_references(auto_classes: dict[str, str], auto_map: dict[str, str] | 
 
 
 def translate_openai_gpt(config_dict: dict) -> dict:
-    """Translates the fields of an openai-gpt `config.json` to those of [`GPT1Config`]."""
+    """Translates the fields of an openai-gpt `config.json` to those of [`GPT1Config`].
+
+    Raises:
+        ValueError: the task head is of another kind.
+    """
+    if "OpenAIGPTDoubleHeadsModel" in (config_dict.get("architectures") or []):
+        check_needed(config_dict, DOUBLE_HEADS_NEEDED, "openai-gpt", "OpenAIGPT")
     translated = {key: value for key, value in config_dict.items() if key not in LEGACY_KEYS}
     translated["model_type"] = GPT1Config.model_type
     return with_traversal(translated)
@@ -431,12 +437,7 @@ def translate_gpt2(config_dict: dict) -> dict:
         ValueError: a field asks for something that this decoder does not compute.
     """
     has_two_heads = "GPT2DoubleHeadsModel" in (config_dict.get("architectures") or [])
-    for name, needed in {**GPT2_NEEDED, **(DOUBLE_HEADS_NEEDED if has_two_heads else {})}.items():
-        if config_dict.get(name, needed) != needed:
-            raise ValueError(
-                f"`{name}` is {config_dict[name]!r} in the configuration of this GPT-2, but GPT-1 supports only "
-                f"{needed!r}. Open the model with transformers' GPT2 classes."
-            )
+    check_needed(config_dict, {**GPT2_NEEDED, **(DOUBLE_HEADS_NEEDED if has_two_heads else {})}, "GPT-2", "GPT2")
     dropped = {*LEGACY_KEYS, *GPT2_NEEDED, "n_ctx", "n_inner", "activation_function"}
     activation = config_dict.get("activation_function", "gelu_new")
     translated = {**GPT2_DEFAULTS, **{key: value for key, value in config_dict.items() if key not in dropped}}
@@ -448,6 +449,19 @@ def translate_gpt2(config_dict: dict) -> dict:
         rescale_prenorm_residual=True,
     )
     return with_traversal(translated)
+
+
+def check_needed(config_dict: dict, needed: dict, kind: str, classes: str) -> None:
+    """
+    Raises:
+        ValueError: a field that the configuration of this kind of model has is not as needed.
+    """
+    for name, value in needed.items():
+        if config_dict.get(name, value) != value:
+            raise ValueError(
+                f"`{name}` is {config_dict[name]!r} in the configuration of this {kind}, but GPT-1 supports only "
+                f"{value!r}. Open the model with transformers' {classes} classes."
+            )
 
 
 def with_traversal(config_dict: dict) -> dict:

@@ -33,7 +33,10 @@ ROOM = 128  # tokens
 
 
 class GPT1Linear(nn.Linear):
-    """A linear layer that multiplies a few float32 rows by oneDNN, on x86 CPUs and without gradients."""
+    """A linear layer that multiplies a few float32 rows by oneDNN, on x86 CPUs and without gradients.
+
+    Tools that look for `nn.Linear` alone, such as `torch.ao.quantization.quantize_dynamic`, do not find it.
+    """
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         if not has_few_rows(hidden_states, self.weight):
@@ -85,6 +88,13 @@ class GPT1GrowingLayer(DynamicLayer):
         self.rooms[1].narrow(-2, num_past, num_new).copy_(value_states)
         self.keys, self.values = (room.narrow(-2, 0, num_past + num_new) for room in self.rooms)
         return self.keys, self.values
+
+    def __copy__(self) -> "GPT1GrowingLayer":
+        """A branch. Neither layer writes into the rooms any more, as both have keys and values there."""
+        self.rooms = None
+        branch = type(self).__new__(type(self))
+        branch.__dict__.update(self.__dict__)
+        return branch
 
     def has_room(self, num_tokens: int) -> bool:
         """Whether keys and values lie in rooms for so many tokens: not after their rows were reordered or repeated."""

@@ -224,8 +224,9 @@ def linear_cross_entropy(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Weighted sum of −log softmax(hidden_states · weightᵀ)[target], computed in chunks of tokens.
 
-    Only one chunk of logits exists at a time. Both gradients are computed with the loss, in the same pass. Softmax and
-    sums are at least float32 for all inputs; under autocast the matrix products run in autocast's dtype.
+    Only one chunk of logits exists at a time. The gradients are computed with the loss, in the same pass, for what is
+    trained. Softmax and sums are at least float32 for all inputs; under autocast the matrix products run in autocast's
+    dtype.
 
     Args:
         hidden_states (`torch.Tensor` of shape `[N, D]`): hidden states that predict the targets.
@@ -244,22 +245,25 @@ def linear_cross_entropy(
     else:
         dtype = hidden_states.dtype
     # Decided outside of the autograd function, so that the compiler sees plain arguments.
-    needs_grad = torch.is_grad_enabled() and (hidden_states.requires_grad or weight.requires_grad)
+    needs_grads = [torch.is_grad_enabled() and side.requires_grad for side in (hidden_states, weight)]
     return _LinearCrossEntropy.apply(
-        hidden_states, weight, target_ids, target_weights, dtype, needs_grad, expected_grad
+        hidden_states, weight, target_ids, target_weights, dtype, *needs_grads, expected_grad
     )
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, hidden_states, weight, target_ids, target_weights, dtype, needs_grad, expected_grad):
+    def forward(
+        ctx, hidden_states, weight, target_ids, target_weights, dtype, trains_hidden, trains_weight, expected_grad
+    ):
+        needs_grad = trains_hidden or trains_weight
         sum_dtype = torch.promote_types(dtype, torch.float32)
         target_weights = target_weights.to(sum_dtype)
         # Small weights underflow in half precision: products use weights scaled to at most 1, sums the true ones.
         largest = target_weights.abs().amax().clamp(min=torch.finfo(sum_dtype).tiny) if len(target_weights) else 1.0
         token_losses = torch.zeros(hidden_states.shape[:1], dtype=sum_dtype, device=hidden_states.device)
-        grad_hidden = torch.empty_like(hidden_states) if needs_grad else None
-        grad_weight = torch.empty_like(weight, dtype=sum_dtype) if needs_grad else None
+        grad_hidden = torch.empty_like(hidden_states) if trains_hidden else None
+        grad_weight = torch.empty_like(weight, dtype=sum_dtype) if trains_weight else None
         compute_weight = weight.to(dtype)  # [V, D]
         chunks = _chunks(hidden_states.shape[0], max(1, CHUNK_BYTES // (dtype.itemsize * weight.shape[0])))
         # Chunks share one buffer: on a CPU, newly allocated memory costs as much time as the softmax.
@@ -285,13 +289,16 @@ class _LinearCrossEntropy(torch.autograd.Function):
                         exponentials.mul_(factors / totals).scatter_add_(1, targets[part], -factors)
                         if scratch is not None:
                             products[part].copy_(exponentials)
-                if needs_grad:  # the products have become the gradients of the logits
+                # If anything is trained, the products have become the gradients of the logits.
+                if trains_hidden:
                     grad_hidden[chunk] = ((products @ compute_weight).to(sum_dtype) * largest).to(grad_hidden.dtype)
+                if trains_weight:
                     _add_weight_gradient(grad_weight, products, hidden_chunk, is_first=number == 0)
             loss = (token_losses * target_weights).sum()
         if needs_grad:
             expected_grad = torch.as_tensor(expected_grad, dtype=sum_dtype, device=loss.device)
-            grad_weight = grad_weight.mul_(largest).mul_(expected_grad).to(weight.dtype)
+            if trains_weight:
+                grad_weight = grad_weight.mul_(largest).mul_(expected_grad).to(weight.dtype)
             ctx.save_for_backward(grad_hidden, grad_weight, expected_grad)
         ctx.mark_non_differentiable(token_losses)
         return loss, token_losses
@@ -300,11 +307,12 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad_loss, _):
         grad_hidden, grad_weight, expected_grad = ctx.saved_tensors
-        grad_hidden = grad_hidden * grad_loss.to(grad_hidden.dtype)
+        if grad_hidden is not None:
+            grad_hidden = grad_hidden * grad_loss.to(grad_hidden.dtype)
         # A product with 1 would double the memory of the largest gradient.
-        if not (can_read(grad_loss) and grad_loss == expected_grad):
+        if grad_weight is not None and not (can_read(grad_loss) and grad_loss == expected_grad):
             grad_weight = grad_weight * (grad_loss / expected_grad).to(grad_weight.dtype)
-        return grad_hidden, grad_weight, None, None, None, None, None
+        return grad_hidden, grad_weight, None, None, None, None, None, None
 
 
 def _chunks(num_rows: int, chunk_size: int) -> list[slice]:

@@ -225,7 +225,7 @@ class GPT1Model(GPT1PreTrainedModel):
                 which serves banded layers too; or a dictionary with a 4D mask for each layer type.
             token_type_ids (`[B, T]`, int64): token ids whose embeddings are added, as in transformers' OpenAIGPT.
             position_ids (`[B, T]`, int64): default: a token's rank among the real tokens of its row. Without a mask
-                and a cache, a position that is not above the one before it begins another sequence.
+                and a given cache, a position that is not above the one before it begins another sequence.
             past_key_values (`Cache`): keys and values of the preceding tokens.
             inputs_embeds (`[B, T, D]`): embeddings, instead of `input_ids`.
             use_cache (`bool`): return `past_key_values`; default: `config.use_cache` outside of training.
@@ -238,17 +238,16 @@ class GPT1Model(GPT1PreTrainedModel):
         check_tokens(self.config, input_ids, inputs_embeds, token_type_ids)
         if inputs_embeds is None:
             inputs_embeds = self.tokens_embed(input_ids)
-        if use_cache and past_key_values is None and not self.training:
-            past_key_values = DynamicCache(config=self.config)
-
         num_past = past_key_values.get_seq_length() if past_key_values is not None else 0
         if packing is None:
             check_length(self.config, num_past, inputs_embeds.shape[1], position_ids)
             check_position_ids(self.config, position_ids, inputs_embeds.shape[:2])
         attention_mask = padding_mask(attention_mask, inputs_embeds, num_past)
-        # Both infer packed sequences from `position_ids`, so they get only the caller's.
+        # Both infer packed sequences from `position_ids` without a cache, so they get only what the caller gave.
         given = inputs_embeds, attention_mask, past_key_values, position_ids
         masks, kwargs = causal_masks(self.config, *given), with_lengths(self.config, *given, **kwargs)
+        if use_cache and past_key_values is None and not self.training:
+            past_key_values = DynamicCache(config=self.config)
         if position_ids is None:
             position_ids = default_position_ids(inputs_embeds, attention_mask, num_past)
 
@@ -436,9 +435,9 @@ class GPT1DoubleHeadsModel(LMHeadMixin, GPT1TaskModel):
             choice_mask (`[B, C]`, bool): False where an example has fewer choices.
             labels (`[B]`; int64 class or choice, float for regression): the task's labels; `[B, K]` of 0 and 1 for
                 multi-label classification. The label −100 is ignored in L2, L1 and N.
-            lm_mask (like `input_ids`, bool): True for the targets of the auxiliary loss, such as the reply of a
-                dialogue. Default: all real tokens after the first of a sequence.
-            token_type_ids, position_ids (like `input_ids`), inputs_embeds (`[B, C, T, D]`): see [`GPT1Model`].
+            lm_mask (`[B, C, T]`, or `[B, T]` if C is 1; bool): True for the targets of the auxiliary loss, such as the
+                reply of a dialogue. Default: all real tokens after the first of a sequence.
+            token_type_ids, position_ids (like `lm_mask`), inputs_embeds (`[B, C, T, D]`): see [`GPT1Model`].
             output_lm_logits (`bool`): return `lm_logits` too.
             num_items_in_batch (`int`): N, labels other than −100 in the whole optimizer step, one per example or,
                 for multi-label classification, up to K. Default: those in the batch.

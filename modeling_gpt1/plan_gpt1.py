@@ -68,7 +68,7 @@ def plan_blocks(batch: Any) -> BatchPlan | None:
     return BatchPlan(
         shape=input_ids.shape,
         is_right_padded=_is_right_padded(mask),
-        num_tokens=None if mask is None else int(mask.sum()),
+        num_tokens=input_ids.numel() if mask is None else int(mask.sum()),
         targets=next_label_targets(labels) if has_targets else None,
     )
 

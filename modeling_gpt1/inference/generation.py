@@ -22,18 +22,18 @@ class StopAtStrings(StoppingCriteria):
 
     Args:
         tokenizer ([`GPT1Tokenizer`]): decodes the text.
-        strings (`Sequence[str]`): compared as the tokenizer decodes them: lower case, spaces around punctuation, no
-            space at either end.
+        strings (`str` or `Sequence[str]`): compared as the tokenizer decodes them: lower case, spaces around
+            punctuation, no space at either end.
         prompt_length (`int`): tokens of the prompt, padding included.
 
     Raises:
         ValueError: a string has no token.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, strings: Sequence[str], prompt_length: int):
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, strings: str | Sequence[str], prompt_length: int):
         self.tokenizer, self.prompt_length = tokenizer, prompt_length
         self.strings = []
-        for string in strings:
+        for string in [strings] if isinstance(strings, str) else strings:
             ids = tokenizer(string, add_special_tokens=False, split_special_tokens=True)["input_ids"]
             if not ids:
                 raise ValueError(
@@ -62,7 +62,7 @@ def continue_prompts(
     tokenizer: PreTrainedTokenizerBase,
     prompts: Sequence[str],
     max_new_tokens: int = 40,
-    stop: Sequence[str] = (),
+    stop: str | Sequence[str] = (),
     streamer: BaseStreamer | None = None,
     same_word: bool = False,
     capitals: bool = False,
@@ -75,8 +75,8 @@ def continue_prompts(
         tokenizer ([`GPT1Tokenizer`]): of the same folder.
         prompts (`Sequence[str]`): the texts; each needs at least one word.
         max_new_tokens (`int`, defaults to 40): maximum tokens of a continuation.
-        stop (`Sequence[str]`): what ends a continuation, besides the model's own end-of-text token if it has one:
-            `"\n"`, a control token such as `"[e]"`, or any string.
+        stop (`str` or `Sequence[str]`): what ends a continuation, besides the model's own end-of-text token if it has
+            one: `"\n"`, a control token such as `"[e]"`, or any string.
         streamer (`BaseStreamer`, *optional*): gets the tokens as they come; for one prompt and without beam search.
         same_word (`bool`, defaults to `False`): continue the last word of a prompt, `"dark"` with `"ness"`, instead of
             beginning a new one. A tokenizer without end-of-word marks, such as GPT-2's, leaves that to the model.
@@ -88,8 +88,15 @@ def continue_prompts(
         Prompt and continuation together read as text: a continuation begins with a space where it needs one.
 
     Raises:
-        ValueError: a prompt has no token; prompt and continuation are longer than the model's positions.
+        ValueError: `prompts` is no list of texts; a prompt has no token; prompt and continuation are longer than the
+            model's positions.
     """
+    if isinstance(prompts, str) or len(prompts) == 0:
+        given = f"the text {prompts!r}" if isinstance(prompts, str) else "an empty list"
+        raise ValueError(
+            f"`prompts` is {given}, but a list of at least one text is needed, such as [{prompts or 'the man'!r}]."
+        )
+    stop = [stop] if isinstance(stop, str) else stop
     newline_id = tokenizer.backend_tokenizer.token_to_id(NEWLINE)
     encoded = encode_prompts(model, tokenizer, prompts, max_new_tokens, same_word)
     inputs = tokenizer.pad({"input_ids": encoded}, padding_side="left", return_tensors="pt").to(model.device)

@@ -22,6 +22,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import Cache
 from transformers.utils import logging
 
+from .lengths import longest_sequence
 from .token_trees import is_worthwhile, reads_trees, trees
 
 logger = logging.get_logger(__name__)
@@ -122,8 +123,8 @@ class CausalLMScorer:
         self.model, self.tokenizer, self.batch_tokens = model, tokenizer, batch_tokens
         self._arguments = inspect.signature(model.forward).parameters
         self.shares_contexts = share_contexts and self._has_cache()
-        positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-        self.max_length = min(length for length in (max_length, positions, 1 << 31) if length is not None)
+        lengths = (max_length, longest_sequence(model), 1 << 31)
+        self.max_length = min(length for length in lengths if length is not None)
         self.start_ids = list(_usual_start(tokenizer) if start_ids is None else start_ids)
         self._reads_trees: bool | None = None  # not known before the first shared context
 
@@ -151,7 +152,8 @@ class CausalLMScorer:
             For each request the scores of its continuations, in order; see [`~CausalLMScorer.score_ids`].
 
         Raises:
-            ValueError: there is no tokenizer; see also [`~CausalLMScorer.score_ids`].
+            ValueError: there is no tokenizer; the continuations of a request are no list; see also
+                [`~CausalLMScorer.score_ids`].
         """
         if self.tokenizer is None:
             raise ValueError(
@@ -163,7 +165,12 @@ class CausalLMScorer:
     def encode(self, requests: Iterable[ScoringRequest | tuple[str, Sequence[str]]]) -> list[ScoringRequest]:
         """The token ids of texts, as [`~CausalLMScorer.score`] scores them."""
         contexts, texts = [], []
-        for context, continuations in requests:
+        for number, (context, continuations) in enumerate(requests):
+            if isinstance(continuations, str):
+                raise ValueError(
+                    f"Request {number} has the text {continuations!r} as its continuations, but a list of texts is "
+                    f"needed, such as [{continuations!r}]."
+                )
             contexts.append(context.rstrip(" "))
             texts.append([contexts[-1], *(context + continuation for continuation in continuations)])
         ids = iter(self._encode_texts([text for of_request in texts for text in of_request]))

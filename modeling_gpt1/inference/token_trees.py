@@ -11,12 +11,13 @@ from collections.abc import Sequence
 
 import torch
 from transformers import PreTrainedModel
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask, sdpa_mask
 
 # Trees of more tokens than this are read only if most of their tokens belong to the context: attention compares all
 # tokens of a tree with each other.
 TREE_TOKENS = 256
 FULL_ATTENTION = "full_attention"
-MASKED_ATTENTION = ("sdpa", "eager")
+MASKS_4D = (sdpa_mask, eager_mask)  # what makes the masks of an attention that reads them
 # Allowed difference of a tree's logits from those of its sequences, relative to the largest; 4 roundings of the dtype
 # if that is more. A model that ignores positions or the mask is 0.1 to 0.6 off.
 TOLERANCE = 1e-4
@@ -29,7 +30,7 @@ def reads_trees(model: PreTrainedModel) -> bool:
     arguments = inspect.signature(model.forward).parameters
     return (
         {"position_ids", "attention_mask"} <= arguments.keys()
-        and config._attn_implementation in MASKED_ATTENTION
+        and ALL_MASK_ATTENTION_FUNCTIONS.get(config._attn_implementation) in MASKS_4D
         and set(layer_types) == {FULL_ATTENTION}
         and not getattr(config, "sliding_window", None)
         and model._supports_attention_backend

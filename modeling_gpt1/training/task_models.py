@@ -1,6 +1,5 @@
 """Models of other families on the tasks: their folders, heads, tokenizers and longest sequences."""
 
-from torch import nn
 from transformers import (
     MODEL_FOR_MULTIPLE_CHOICE_MAPPING,
     MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
@@ -20,6 +19,7 @@ from tokenization.control_tokens import keep_text_as_text
 from ..configuration_gpt1 import GPT1Config
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
 from ..hub.model_kinds import HEADS, is_regression
+from ..inference.lengths import longest_sequence
 from .checks import check_labels, check_length
 
 logger = logging.get_logger(__name__)
@@ -28,7 +28,6 @@ OWN_TYPES = (GPT1Config.model_type, GPT1LSTMConfig.model_type)
 # Folders of transformers that the classes of GPT-1 open.
 OPENED_TYPES = ("openai-gpt", "gpt2")
 DEFAULT_LENGTH = 512  # tokens, where neither model nor tokenizer has a limit
-NO_LIMIT = 10**6  # tokenizers without a limit name a far higher number
 
 
 def is_of_other_family(config: dict, auto_model: bool = False) -> bool:
@@ -150,18 +149,6 @@ def _agree_on_padding(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBa
             f"The model's configuration called the token {before} padding, but the tokenizer pads with "
             f"{tokenizer.pad_token_id}. The configuration was corrected."
         )
-
-
-def longest_sequence(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None) -> int | None:
-    """How many tokens a model can read at once, as its positions and the tokenizer say; None without a limit."""
-    limits = [getattr(model.config.get_text_config(), "max_position_embeddings", None) or 0]
-    for name, module in model.named_modules():
-        if name.rpartition(".")[2] == "position_embeddings" and isinstance(module, nn.Embedding):
-            # RoBERTa's positions begin after that of padding.
-            limits.append(module.num_embeddings - (module.padding_idx + 1 if module.padding_idx is not None else 0))
-    if tokenizer is not None:
-        limits.append(tokenizer.model_max_length)
-    return min((limit for limit in limits if 0 < limit < NO_LIMIT), default=None)
 
 
 def check_collator_of_family(model: PreTrainedModel, data_collator) -> None:

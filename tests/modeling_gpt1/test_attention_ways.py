@@ -118,17 +118,19 @@ POSITIONS = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4], [0, 1, 2, 4, 5, 6, 0, 3, 
 STARTS = [0, 4, 9, 15, 17, 18]  # a gap begins no sequence
 
 
-def packed_states(attention):
+def packed_states(attention, use_cache=False):
     model = make_tiny_model(GPT1Model)
     model.config._attn_implementation = attention
     input_ids = torch.arange(10, 28).view(2, 9)
-    return model(input_ids, position_ids=POSITIONS, use_cache=False).last_hidden_state
+    return model(input_ids, position_ids=POSITIONS, use_cache=use_cache).last_hidden_state
 
 
-def test_flash_attention_keeps_the_sequences_of_rows_apart(monkeypatch):
+@pytest.mark.parametrize("use_cache", [False, True])
+def test_flash_attention_keeps_the_sequences_of_rows_apart(monkeypatch, use_cache):
     expected = packed_states("eager")
     kernels = use_flash(monkeypatch)
-    torch.testing.assert_close(packed_states("flash_attention_2"), expected, atol=1e-5, rtol=1e-5)
+    states = packed_states("flash_attention_2", use_cache)
+    torch.testing.assert_close(states, expected, atol=1e-5, rtol=1e-5)
     assert kernels.calls == [(STARTS, 6)] * 2
 
 

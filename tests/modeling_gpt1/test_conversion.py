@@ -742,6 +742,17 @@ def test_a_head_that_gpt1_does_not_have(make_openai, tmp_path, name, value):
     )
 
 
+@pytest.mark.parametrize(("name", "value", "needed"), [("summary_type", "mean", "cls_index")])
+def test_a_head_that_gpt1_does_not_have_is_not_opened(make_openai, tmp_path, name, value, needed):
+    make_openai(OpenAIGPTDoubleHeadsModel, **{name: value}).save_pretrained(tmp_path)
+    with pytest.raises(ValueError) as error:
+        GPT1DoubleHeadsModel.from_pretrained(tmp_path)
+    assert str(error.value) == (
+        f"`{name}` is {value!r} in the configuration of this openai-gpt, but GPT-1 supports only {needed!r}. Open the "
+        "model with transformers' OpenAIGPT classes."
+    )
+
+
 WITHOUT_HEAD = (
     "To leave out what openai-gpt does not have, open it with GPT1Model or GPT1ForCausalLM, save that and convert the "
     "result."

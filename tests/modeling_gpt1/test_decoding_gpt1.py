@@ -1,5 +1,7 @@
 """Products with a few rows, the cache that grows in place, and what a step of generation computes."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -105,6 +107,27 @@ def test_a_growing_layer_copies_no_past():
     assert (layer.keys.data_ptr(), layer.values.data_ptr()) == places
     layer.update(*random_states(1))
     assert (layer.keys.data_ptr(), layer.values.data_ptr()) != places
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("first", ["branch", "stem"])
+def test_a_copied_layer_is_a_branch_of_its_own(first):
+    """Whichever is written first, also at places that the other still has."""
+    layers = {"stem": GPT1GrowingLayer()}
+    layers["stem"].update(*random_states(7))
+    layers["branch"] = copy.copy(layers["stem"])
+    second = "stem" if first == "branch" else "branch"
+    expected = layers[second].keys.clone()
+    layers[first].update(*random_states(1))
+    after = layers[first].keys.clone(), layers[first].values.clone()
+    layers[second].update(*random_states(1))
+    assert torch.equal(layers[first].keys, after[0]) and torch.equal(layers[first].values, after[1])
+    assert torch.equal(layers[second].keys[:, :, :7], expected)
+    third = copy.copy(layers[second])
+    expected = third.keys.clone()
+    layers[second].crop(-3)
+    layers[second].update(*random_states(2))
+    assert torch.equal(third.keys, expected)
 
 
 def test_growing_layers_leave_gradients_alone():

@@ -218,12 +218,19 @@ def test_without_gradients():
 
 
 @pytest.mark.parametrize("trained", ["hidden_states", "weight"])
-def test_one_side_frozen(trained):
+def test_one_side_frozen(trained, monkeypatch):
+    """Nothing is computed or kept for it."""
     hidden_states, weight, *others = make_inputs()
     exact = loss_and_gradients(plain_formula_in_float64, hidden_states, weight, *others)
     leaf, frozen = (hidden_states, weight) if trained == "hidden_states" else (weight, hidden_states)
     leaf.requires_grad_()
-    loss_only(hidden_states, weight, *others).backward()
+    add, added, kept = loss_gpt1._add_weight_gradient, [], []
+    monkeypatch.setattr(loss_gpt1, "_add_weight_gradient", lambda *args, **kwargs: added.append(add(*args, **kwargs)))
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor.shape) or tensor, lambda x: x):
+        loss = loss_only(hidden_states, weight, *others)
+    assert kept == [leaf.shape, ()]  # and the expected gradient
+    assert bool(added) is (trained == "weight")
+    loss.backward()
     assert frozen.grad is None
     assert relative_error(leaf.grad, exact[1 if trained == "hidden_states" else 2]) < 1e-6
 

@@ -278,13 +278,14 @@ def test_token_types_are_added_embeddings(tiny_model):
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-@pytest.mark.parametrize("training", [False, True])
-def test_packed_sequences_stay_apart(tiny_model, implementation, training):
+@pytest.mark.parametrize(("training", "use_cache"), [(False, False), (False, None), (False, True), (True, None)])
+def test_packed_sequences_stay_apart(tiny_model, implementation, training, use_cache):
+    """Also where the model makes a cache by itself, as in evaluation."""
     model = tiny_model(GPT1Model).train(training)
     model.set_attn_implementation(implementation)
     first, second = random_ids(5), random_ids(7, seed=1)
     positions = torch.cat([torch.arange(5), torch.arange(7)])[None]
-    packed = model(torch.cat([first, second])[None], position_ids=positions, use_cache=False).last_hidden_state[0]
+    packed = model(torch.cat([first, second])[None], position_ids=positions, use_cache=use_cache).last_hidden_state[0]
     close(packed[:5], model(first[None]).last_hidden_state[0])
     close(packed[5:], model(second[None]).last_hidden_state[0])
     joined = model(torch.cat([first, second])[None]).last_hidden_state[0]

@@ -86,6 +86,16 @@ def test_batches_are_exact(family, plain_tokenizer, randomise):
     assert largest_difference(scorer, requests, scorer.score_ids(others)) > 1e-3
 
 
+def test_positions_before_those_of_text_are_no_place_for_text(plain_tokenizer, randomise):
+    """RoBERTa's begin after that of padding, which its tokenizer need not say."""
+    scorer = make_scorer("roberta", plain_tokenizer, randomise)
+    scorer.tokenizer.model_max_length = 10**30
+    without_limit = MaskedLMScorer(scorer.model, scorer.tokenizer)
+    request = [(list(range(1, 41)), [[7, 8]])]
+    assert without_limit.score_ids(request) == scorer.score_ids(request)
+    assert without_limit.max_length == scorer.max_length == 27
+
+
 @pytest.mark.parametrize("family", ["roberta", "bart"])
 def test_texts_lengths_and_facts(family, plain_tokenizer, randomise):
     scorer = make_scorer(family, plain_tokenizer, randomise, batch_tokens=100)

@@ -44,6 +44,24 @@ def test_why_there_is_a_criterion_of_our_own(tiny_tokenizer):
         StopStringCriteria(tiny_tokenizer, ["market"])
 
 
+def test_a_text_alone_is_one_stop_string(model, tiny_tokenizer):
+    assert StopAtStrings(tiny_tokenizer, "farmer", 0).strings == ["farmer"]
+    (whole,), (cut,) = (
+        continue_prompts(model, tiny_tokenizer, PROMPTS[:1], max_new_tokens=12, stop=stop) for stop in ((), ["the"])
+    )
+    word = whole[0].split()[1]
+    expected = continue_prompts(model, tiny_tokenizer, PROMPTS[:1], max_new_tokens=12, stop=[word])
+    assert expected != [whole]
+    assert continue_prompts(model, tiny_tokenizer, PROMPTS[:1], max_new_tokens=12, stop=word) == expected
+
+
+@pytest.mark.parametrize(("prompts", "given"), [("the man", "the text 'the man'"), ([], "an empty list")])
+def test_prompts_are_a_list(model, tiny_tokenizer, prompts, given):
+    with pytest.raises(ValueError) as error:
+        continue_prompts(model, tiny_tokenizer, prompts)
+    assert str(error.value) == f"`prompts` is {given}, but a list of at least one text is needed, such as ['the man']."
+
+
 def test_strings_of_the_prompt_end_nothing(tiny_tokenizer):
     ids = tiny_tokenizer(TEXT, add_special_tokens=False)["input_ids"]
     criterion = StopAtStrings(tiny_tokenizer, ["the"], prompt_length=len(ids))

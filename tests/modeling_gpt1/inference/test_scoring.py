@@ -22,6 +22,7 @@ from transformers.utils import logging
 
 from modeling_gpt1 import CausalLMScorer, ContinuationScore, GPT1ForCausalLM, GPT1LSTMForCausalLM, ScoringRequest
 from modeling_gpt1.inference import scoring, token_trees
+from modeling_gpt1.training.cpu_attention import choose_cpu_attention
 
 SIZES = {"vocab_size": 101, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 24}
 LLAMA = {**SIZES, "hidden_size": 32, "intermediate_size": 48}
@@ -106,6 +107,9 @@ def test_what_reads_trees(model, tiny_model):
     expected = {GPT1ForCausalLM: True, GPT2LMHeadModel: True, LlamaForCausalLM: True, MistralForCausalLM: False}
     assert scorer._reads_trees is expected.get(type(model))
     assert not token_trees.reads_trees(tiny_model(GPT1LSTMForCausalLM))
+    trained = tiny_model(GPT1ForCausalLM)
+    choose_cpu_attention(trained, "cpu")
+    assert token_trees.reads_trees(trained)
     assert not token_trees.reads_trees(tiny_model(GPT1ForCausalLM, attn_implementation="flex_attention"))
     assert not token_trees.reads_trees(
         tiny_model(GPT1ForCausalLM, layer_types=["full_attention", "sliding_attention"], sliding_window=4)
@@ -345,6 +349,14 @@ def test_texts_are_scored_as_their_ids(tiny_tokenizer, tiny_model):
     assert str(error.value) == (
         "Scoring texts needs a tokenizer, but none was given. Pass `tokenizer` to CausalLMScorer, or give token ids "
         "to `score_ids`."
+    )
+
+
+def test_continuations_are_a_list(tiny_tokenizer, our_model):
+    with pytest.raises(ValueError) as error:
+        CausalLMScorer(our_model, tiny_tokenizer).score([("the old", [" girl"]), ("the old", " farmer")])
+    assert str(error.value) == (
+        "Request 1 has the text ' farmer' as its continuations, but a list of texts is needed, such as [' farmer']."
     )
 
 
