@@ -85,7 +85,7 @@ def test_a_blank_label_is_an_error_that_names_its_row(write, tmp_path, split, re
     assert rows["test"]["label"][:] == [1, 0, None, 1]
 
 
-def test_refusals(write, tmp_path):
+def test_refusals(write):
     def message(files, *arguments, **options):
         with pytest.raises(ValueError) as error:
             load_files(files, *arguments, **options)
