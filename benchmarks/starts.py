@@ -27,7 +27,7 @@ from loading import BASELINE
 NUM_ROWS = {"pairs": 400_000, "sentences": 67_349}
 COLUMNS = {"pairs": ["text_a=one", "text_b=two"], "sentences": ["text=one"]}
 TRAVERSALS = {"pairs": "similarity", "sentences": "classification"}
-LIMITS = {"pairs": 10.0, "sentences": 5.0, "imports": 0.1}  # CPU seconds
+LIMITS = {"pairs": 10.0, "sentences": 5.0, "imports": 0.1, "help": 0.1}  # CPU seconds
 TINY = {"n_embd": 64, "n_layer": 2, "n_head": 2}
 TRAINING = {"per_device_train_batch_size": 32, "use_cpu": True, "report_to": "none", "disable_tqdm": True}
 IMPORTS = {
@@ -156,9 +156,11 @@ def compare_imports(rounds: int, folder: str) -> list[dict]:
     for round_number in range(rounds):
         for name in list(IMPORTS)[:: 1 if round_number % 2 == 0 else -1]:
             seconds[name].append(measure_import(name, f"{folder}/tokenizer"))
+    unit, limit = "CPU seconds", f"limit {LIMITS['help']} s"
+    rows = [comparison("gpt1 --help", unit, limit, seconds["gpt1 --help"], [LIMITS["help"]] * rounds, 1.0)]
     limits = [second + LIMITS["imports"] for second in seconds["transformers"]]
-    unit, limit = "CPU seconds", f"transformers + {LIMITS['imports']} s"
-    rows = [comparison(name, unit, limit, seconds[name], limits, 1.0) for name in list(IMPORTS)[:2]]
+    limit, name = f"transformers + {LIMITS['imports']} s", "import modeling_gpt1"
+    rows.append(comparison(name, unit, limit, seconds[name], limits, 1.0))
     limits = [second + LIMITS["imports"] for second in seconds["OpenAIGPTTokenizer"]]
     limit = f"OpenAIGPTTokenizer + {LIMITS['imports']} s"
     return [*rows, comparison("open the tokenizer", unit, limit, seconds["GPT1Tokenizer"], limits, 1.0)]

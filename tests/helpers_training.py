@@ -2,10 +2,9 @@
 
 As a script: `torchrun --nproc_per_node 2 tests/helpers_training.py FOLDER` trains every case with each of `LM_COEFS`,
 on 8 examples per update spread over the processes, and the model in `FOLDER/start` cut over them. It writes what the
-first process recorded to `FOLDER/records.json`.
+first process recorded to `FOLDER/records.pt`.
 """
 
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -186,11 +185,9 @@ def resumes_after(step: int | None) -> Iterator[None]:
 
 def record_of(trainer) -> dict:
     log, evaluation = training_log(trainer), trainer.evaluate()
-    weights = {}
-    for name, tensor in trainer.model.state_dict().items():
-        whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-        weights[name] = whole.double().sum().item()
-    return {"log": log, "evaluation": evaluation, "weights": weights}
+    weights = trainer.model.state_dict()
+    whole = {name: tensor.full_tensor() if isinstance(tensor, DTensor) else tensor for name, tensor in weights.items()}
+    return {"log": log, "evaluation": evaluation, "weights": whole}
 
 
 def main(folder: str) -> None:
@@ -207,7 +204,7 @@ def main(folder: str) -> None:
         trainer = make_trainer(SHARDED_CASE, folder, **batch, model=model)
         records["sharded"] = record_of(trainer)
     if trainer.is_world_process_zero():
-        Path(folder, "records.json").write_text(json.dumps(records), encoding="utf-8")
+        torch.save(records, Path(folder, "records.pt"))
     end_processes(trainer)
 
 

@@ -30,8 +30,11 @@ RUNS = {
     "few of a stream": (7, 3, 1, None),
     "three files": (helpers_pretraining.NUM_ROWS, 1, 1, None),  # over two workers of each process
 }
-# The runs of each number of processes.
-RUNS_OF = {2: ("classification", "multiple_choice", "few choices", "blocks", "few of a stream"), 3: tuple(RUNS)}
+# The runs of each number of processes. Those of `RESUMED` are in both: sums of three numbers depend on their order.
+RUNS_OF = {
+    2: ("classification", "multiple_choice", "few choices", "blocks", "few of a stream"),
+    3: tuple(name for name in RUNS if name not in ("classification", "few choices", "blocks")),
+}
 TRAVERSALS = {"few choices": "multiple_choice"}
 LOGGED = ("loss", "task_loss", "lm_loss", "grad_norm", "perplexity", "epoch", "learning_rate")
 

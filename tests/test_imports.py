@@ -147,7 +147,7 @@ def test_a_trainer_is_found_under_every_name(write):
     ]
 
 
-STRANGERS = {"a file": "tokenization.py", "a package": "tokenization/__init__.py"}
+STRANGERS = ("file/tokenization.py", "package/tokenization/__init__.py")
 RENAME = "Rename that file, or start Python in another folder."
 NEED_TOKENIZATION = {
     "import modeling_gpt1.conversion": "cannot import name 'GPT1Tokenizer' from 'tokenization' ({file})",
@@ -160,12 +160,15 @@ NEED_TOKENIZATION = {
 }
 
 
-@pytest.mark.parametrize("stranger", STRANGERS.values(), ids=STRANGERS)
-def test_a_module_called_tokenization_in_the_way_is_named(tmp_path, stranger):
-    file = tmp_path / stranger
-    file.parent.mkdir(exist_ok=True)
-    file.touch()
-    code = ["import modeling_gpt1", "modeling_gpt1.GPT1ForCausalLM, modeling_gpt1.continue_prompts"]
+def test_a_module_called_tokenization_in_the_way_is_named(tmp_path):
+    """The package in one process, the file in another; both are forked from one that has imported transformers."""
+    files = [tmp_path / stranger for stranger in STRANGERS]
+    for file in files:
+        file.parent.mkdir(parents=True)
+        file.touch()
+    code = ["import os", "from transformers import GenerationMixin, PreTrainedModel, TokenizersBackend"]
+    code += ["os.chdir('file' if os.fork() and os.wait() else 'package')"]
+    code += ["import modeling_gpt1", "modeling_gpt1.GPT1ForCausalLM, modeling_gpt1.continue_prompts"]
     for statement in NEED_TOKENIZATION:
         code += ["try:", f"    {statement}", "except ImportError as error:", "    print(error)"]
     run = subprocess.run(
@@ -175,7 +178,8 @@ def test_a_module_called_tokenization_in_the_way_is_named(tmp_path, stranger):
         capture_output=True,
         text=True,
     )
-    assert run.stdout.splitlines() == [text.format(file=file) for text in NEED_TOKENIZATION.values()], run.stderr
+    expected = [text.format(file=file) for file in reversed(files) for text in NEED_TOKENIZATION.values()]
+    assert run.stdout.splitlines() == expected, run.stderr
 
 
 def test_the_packages_import_no_script_of_the_examples():

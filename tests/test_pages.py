@@ -195,7 +195,7 @@ def test_what_is_made_smaller_stands_in_a_page():
     assert [what for what in SMALLER if not any(what in block.text for block in RUN_BLOCKS)] == []
 
 
-def test_a_wrong_program_and_a_wrong_output_fail(visit, monkeypatch):
+def test_a_wrong_program_and_a_wrong_output_fail(visit):
     """Negative controls: a block that fails, prints something else, or needs a program that nothing here runs."""
     visit("")
     block = RUN_BLOCKS[0]

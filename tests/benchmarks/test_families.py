@@ -28,7 +28,7 @@ def finish_sweep(families, arguments):
         finish(step, eval_loss=loss)
 
 
-def test_the_long_run_waits_for_the_sweep(families, arguments, tmp_path):
+def test_the_long_run_waits_for_the_sweep(families, arguments):
     names = [step.folder.name for step in families.steps_of(arguments, "roberta")]
     assert names == ["pretrain-4096-0.0005", "pretrain-4096-0.001", "pretrain-4096-0.002"]
     finish_sweep(families, arguments)

@@ -95,13 +95,13 @@ def test_a_quick_run_judges_and_writes_nothing(run, scripts, tmp_path, monkeypat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_script_that_is_not_there_has_failed(run, monkeypatch, tmp_path, capsys):
+def test_a_script_that_is_not_there_has_failed(run, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "finetuning", None)  # as if no file had this name
     assert run.main(["--only", "finetuning", "--quick"]) == 1
     assert "\nNo script has given a row.\n\nfinetuning FAILED:\n" in capsys.readouterr().out
 
 
-def test_picture(run, scripts, tmp_path):
+def test_picture(run, scripts):
     options = run.parse_arguments(["--rounds", "3"])
     outcomes = run.run_all(["pretraining", "loading"], options, {}, None)
     panels = {run.SCRIPTS[name]: outcome["rows"] for name, outcome in outcomes.items()}

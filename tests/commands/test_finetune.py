@@ -297,7 +297,7 @@ def test_test_files_of_every_kind_may_lack_some_labels(kind, tokenizer_folder, t
         }
 
 
-def test_limits_draw_from_all_parts_with_the_seed(tokenizer_folder, tmp_path):
+def test_limits_draw_from_all_parts_with_the_seed(tmp_path):
     row = {"question": "who ?", "options": ["he .", "she .", "they .", "we ."], "label": 0}
     for part in ("middle", "high"):
         rows = [{**row, "article": f"{part} {number} ."} for number in range(40)]
@@ -623,7 +623,7 @@ REFUSALS = {
 
 
 @pytest.fixture
-def places(tokenizer_folder, tmp_path):
+def places(tmp_path):
     """Files and folders that the refusals are about, by the names in their arguments."""
     GPT1Config(hidden_size=8, num_attention_heads=2).save_pretrained(tmp_path / "model")
     (tmp_path / "task").mkdir()

@@ -192,7 +192,7 @@ def test_the_card_speaks_of_the_family(folders):
     assert "Minimised: L2, the task's loss" in card
 
 
-def test_gpt2_is_gpt1s_unless_it_is_asked_for(folders, tmp_path):
+def test_gpt2_is_gpt1s_unless_it_is_asked_for(folders):
     task = entailment_task(folders)
     assert type(prepare_finetuning(folders / "gpt2", task)["model"]) is GPT1DoubleHeadsModel
     parts = prepare_finetuning(folders / "gpt2", task, auto_model=True)
@@ -351,7 +351,7 @@ def test_a_vocabulary_beyond_the_embeddings(folders):
     )
 
 
-def test_gpt1s_trainer_names_the_other(folders):
+def test_gpt1s_trainer_names_the_other():
     with pytest.raises(ValueError) as caught:
         GPT1Trainer(make_family_model("bert", make_family_tokenizer("bert"), "ForSequenceClassification"))
     assert str(caught.value) == (
@@ -380,7 +380,7 @@ def test_code_of_a_model_runs_with_consent_alone(folders, tmp_path, monkeypatch)
     assert marker.exists()
 
 
-def test_a_model_without_a_head(folders):
+def test_a_model_without_a_head():
     tokenizer = make_family_tokenizer("bert")
     with pytest.raises(ValueError) as caught:
         TaskTrainer(make_family_model("bert", tokenizer, "Model"), processing_class=tokenizer)

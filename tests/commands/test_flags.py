@@ -231,7 +231,7 @@ def test_settings_of_experiments_have_those_of_fine_tuning_last(write):
 
 
 @pytest.mark.parametrize("command", ["finetune", "pretrain", "reproduce", "zero-shot", "generate"])
-def test_settings_that_a_run_wrote_are_read_as_they_were(command, parser_of, tmp_path, monkeypatch):
+def test_settings_that_a_run_wrote_are_read_as_they_were(command, parser_of, tmp_path):
     needed = {"generate": ["--model", "a: b"], "pretrain": ["--train_files", "f\ng"]}.get(command, [])
     needed += [] if command in ("generate", "zero-shot") else ["--output_dir", str(tmp_path / "o")]
     needed += ["--debug", "underflow_overflow"] if command in ("finetune", "pretrain") else []  # a list of an enum

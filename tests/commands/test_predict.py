@@ -233,7 +233,7 @@ def test_refusals(folders, tmp_path):
     assert refusal(model, "--file", file, "--batch_size", "0") == "--batch_size is 0, but must be at least 1."
 
 
-def test_a_folder_without_a_task_head_is_refused(folders, tmp_path, tiny_model, plain_tokenizer):
+def test_a_folder_without_a_task_head_is_refused(folders, tmp_path):
     """A config alone does not make a classifier: its head would be random."""
     base = GPT1DoubleHeadsModel.from_pretrained(folders / "classification").transformer
     base.save_pretrained(tmp_path)

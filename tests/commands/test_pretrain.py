@@ -43,7 +43,7 @@ def arguments(books, output_dir, *more):
     ]
 
 
-def test_from_text_to_a_model_that_can_be_trained_further(books, caplog):
+def test_from_text_to_a_model_that_can_be_trained_further(books):
     output_dir = books / "out"
     pretrain.main(arguments(books, output_dir, "--num_merges", "60", "--config_overrides", SIZES))
     saved = {path.name for path in output_dir.iterdir()}

@@ -1,11 +1,10 @@
-"""`gpt1 finetune` under torchrun: two processes write the model, metrics and predictions of one."""
+"""`gpt1 finetune` in two processes, which write the model, metrics and predictions of one."""
 
 import json
 
-import datasets
 import pytest
 import torch
-from helpers_launch import TORCHRUN, launch_well
+from helpers_launch import run_together
 
 from modeling_gpt1 import GPT1DoubleHeadsModel
 from modeling_gpt1.commands import finetune
@@ -45,13 +44,11 @@ def data(plain_tokenizer, tmp_path):
     ]
 
 
-def test_two_processes_write_what_one_writes(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+def test_two_processes_write_what_one_writes(data, tmp_path):
     batch = ["--per_device_eval_batch_size", "2", "--use_cpu", "--output_dir"]
     finetune.main([*data, "--per_device_train_batch_size", "8", *batch, str(tmp_path / "one")])
-    cache = {"HF_DATASETS_CACHE": str(tmp_path / "cache")}
     data += ["--per_device_train_batch_size", "4"]
-    output = launch_well((*TORCHRUN, "-m"), *COMMAND, *data, *batch, tmp_path / "two", **cache)
+    output = run_together(2, *COMMAND, *data, *batch, tmp_path / "two")
     assert output.count("train: 16 examples of train, 0 of them truncated to 64 tokens") == 1
     one, two = tmp_path / "one", tmp_path / "two"
     assert {path.name for path in one.iterdir()} == {path.name for path in two.iterdir()}

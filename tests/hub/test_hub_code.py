@@ -230,7 +230,7 @@ def test_saved_again_there_it_is_whole_and_the_package_opens_it(report, folders,
         assert_same(tensor, expected[output])
 
 
-def test_code_runs_only_if_the_user_trusts_it(report, folders):
+def test_code_runs_only_if_the_user_trusts_it(report):
     assert "Please pass the argument `trust_remote_code=True` to allow custom code to be run." in report["refusal"]
 
 

@@ -691,7 +691,7 @@ def test_weights_that_are_missing_or_cut(openai_folder, tmp_path):
     )
 
 
-def test_weights_of_another_model(openai_folder, plain_tokenizer, tmp_path):
+def test_weights_of_another_model(openai_folder, tmp_path):
     path = openai_folder / "model.safetensors"
     whole = load_file(path)
     name = "transformer.h.0.ln_1.weight"

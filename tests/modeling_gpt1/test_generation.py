@@ -443,11 +443,19 @@ def test_generation_from_a_prompt_longer_than_the_positions(model):
     assert str(error.value) == too_long(35, prompt=30, room=0)
 
 
+PAST_THE_POSITIONS = (
+    "The sequence has 25 tokens, but the model has only 24 positions (`max_position_embeddings`). Shorten the "
+    "input: pass `truncation=True, max_length=…` to the tokenizer, `max_length` to the collator or a smaller "
+    "`max_new_tokens` to `generate`."
+)
+
+
 def test_generation_from_embeddings_past_the_positions(model):
     inputs_embeds = model.get_input_embeddings()(PROMPTS[1][None])
     for options in CACHES.values():
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError) as error:
             model.generate(inputs_embeds=inputs_embeds, max_new_tokens=19, do_sample=False, **options)
+        assert str(error.value) == PAST_THE_POSITIONS
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
@@ -458,11 +466,7 @@ def test_forward_past_the_positions_with_a_cache(model, kind):
         model(random_prompt(4)[None], past_key_values=cache)
         with pytest.raises(ValueError) as error:
             model(random_prompt(1)[None], past_key_values=cache)
-    assert str(error.value) == (
-        "The sequence has 25 tokens, but the model has only 24 positions (`max_position_embeddings`). Shorten the "
-        "input: pass `truncation=True, max_length=…` to the tokenizer, `max_length` to the collator or a smaller "
-        "`max_new_tokens` to `generate`."
-    )
+    assert str(error.value) == PAST_THE_POSITIONS
 
 
 def test_a_prompt_that_ends_in_the_extract_token_is_told_of(tiny_model, caplog):

@@ -131,7 +131,7 @@ def test_loss_and_gradients_are_those_of_gpt2(gpt2_folder):
 
 
 @pytest.mark.parametrize("fault", ["gelu", "norms", "heads"])
-def test_the_comparison_sees_a_wrong_model(gpt2_folder, monkeypatch, fault):
+def test_the_comparison_sees_a_wrong_model(gpt2_folder, fault):
     theirs, folder = gpt2_folder(GPT2LMHeadModel)
     overrides = {"gelu": {"hidden_act": "gelu"}, "heads": {"num_attention_heads": 8}}.get(fault, {})
     ours = open_folder(GPT1ForCausalLM, folder, **overrides)
@@ -170,7 +170,7 @@ def test_generation_is_that_of_gpt2(gpt2_folder, options):
     assert ours.generate(**batch, **settings).tolist() == expected.tolist()
 
 
-def test_files_of_the_hub_are_read(gpt2_folder, tmp_path):
+def test_files_of_the_hub_are_read(gpt2_folder):
     """Names without a prefix, buffers of masks, and no field but those of 2019, as the published folder has."""
     theirs, folder = gpt2_folder(GPT2LMHeadModel, n_inner=None, n_embd=64)
     weights = {name.removeprefix("transformer."): w for name, w in load_file(folder / "model.safetensors").items()}

@@ -426,7 +426,7 @@ def test_models_of_the_hub_are_fetched_as_a_stranger_would(opened, tmp_path, mon
     opening._open_public.cache_clear()
 
 
-def test_what_cannot_be_opened(opened, tmp_path):
+def test_what_cannot_be_opened(tmp_path):
     def refusal(config=None):
         if config is not None:
             (tmp_path / "config.json").write_text(config)
@@ -627,7 +627,7 @@ def test_hostile_text_is_shown_as_text(opened):
         assert HOSTILE in "".join(parsed.text)
 
 
-def test_a_reading_as_a_page_shows_it(opened):
+def test_a_reading_as_a_page_shows_it():
     token = look.ShownToken
     sequence = [token("[s]", "control", None), token("fa", "text", 1.25, ends_word=False), token("<r>", "text", 7.0)]
     reading = look.Reading(["Sequence"], [sequence], [("no", 0.25), ("<yes>", 0.75)], False, ["A & B."])
@@ -731,7 +731,7 @@ def test_nothing_stays_that_is_of_another_text(opened, tmp_path):
     opening._open_listed.cache_clear()
 
 
-def test_the_page_refuses_kindly(tmp_path):
+def test_the_page_refuses_kindly():
     models = Models(["me/one"], only_listed=True)
     name, listed, status, *_ = page_module.on_open(models, dict, "me/two")
     assert (name, listed) == ("", {"value": None}) and "".join(Parsed(status).text) == (

@@ -635,7 +635,7 @@ def test_termination_ends_the_command_too(slow_runner, cells_and_store):
 # ---- In earnest
 
 
-def test_a_cell_in_earnest(command, plain_tokenizer, tmp_path, monkeypatch):
+def test_a_cell_in_earnest(command, tmp_path, monkeypatch):
     """The command of a cell is taken by `gpt1 finetune`, here in this process."""
     monkeypatch.setattr(finetune, "end_processes", lambda trainer: None)
 

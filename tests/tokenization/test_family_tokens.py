@@ -60,7 +60,7 @@ def test_a_tokenizer_with_all_special_tokens_is_taken_as_it_is(made):
     assert family_tokenizer(tokenizer, family) is tokenizer and tokenizer.split_special_tokens
 
 
-def test_refusals(plain_tokenizer, tiny_tokenizer):
+def test_refusals(tiny_tokenizer):
     other = TokenizersBackend(tokenizer_object=Tokenizer(models.BPE({"a": 0}, [])), pad_token="a", mask_token="a")
     with pytest.raises(ValueError) as refused:
         family_tokenizer(other, "roberta")

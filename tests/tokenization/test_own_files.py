@@ -168,7 +168,7 @@ def test_numbers_of_a_csv_file_are_no_classes(write_csv):
     )
 
 
-def test_refusals(write, tmp_path):
+def test_refusals(write):
     def message(files, *arguments, **options):
         with pytest.raises(ValueError) as error:
             load_files(files, *arguments, **options)

@@ -110,7 +110,7 @@ def test_what_was_counted_before_a_run_ended_is_kept(tokenizer, encoded, tmp_pat
     assert lengths[:].tolist() == collator.lengths(make_rows())
 
 
-def test_nothing_is_kept_in_memory_only_or_without_caching(tokenizer, tmp_path, monkeypatch):
+def test_nothing_is_kept_in_memory_only_or_without_caching(tokenizer, tmp_path):
     collator, data = TraversalCollator(tokenizer, "similarity", PAIR), on_disk(make_rows(99), tmp_path / "rows")
     in_memory = datasets.Dataset.from_list(make_rows(99))
     collator.row_lengths(in_memory)[:]

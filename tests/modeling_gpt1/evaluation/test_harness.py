@@ -105,7 +105,7 @@ def test_numbers_equal_those_of_hf(folder, data_dir, tmp_path):
             assert ours[key][0] == pytest.approx(theirs_of_key[0], rel=1e-5) and ours[key][1] == theirs_of_key[1]
 
 
-def test_a_changed_weight_is_seen(tmp_path, data_dir, tiny_model, plain_tokenizer):
+def test_a_changed_weight_is_seen(tmp_path, tiny_model, plain_tokenizer):
     """Negative control of the comparison."""
     folders = [
         save(
@@ -148,7 +148,7 @@ def test_a_context_is_read_once(ours):
     assert sum(seen) < 0.6 * sum(len(context) + len(rest) - 1 for context, rest in pairs)
 
 
-def test_a_context_that_is_too_long_is_cut_as_by_hf(one_folder, ours, caplog):
+def test_a_context_that_is_too_long_is_cut_as_by_hf(one_folder, ours):
     context = " ".join(STORY * 8)
     requests = [Instance("loglikelihood", {}, (context, f" {text}"), 0) for text in TEXTS]
     theirs = HFLM(one_folder, device="cpu").loglikelihood(requests, disable_tqdm=True)
@@ -257,7 +257,7 @@ def test_calibration_asks_for_the_answers_alone(ours, data_dir, tmp_path):
     assert sample["acc_mutual_info"] == float(gains[0] > gains[1])
 
 
-def test_each_task_is_asked_once(data_dir, tmp_path):
+def test_each_task_is_asked_once(tmp_path):
     """The pattern also matches the group's tasks, and the tag's tasks are asked by name."""
     leaves = local_rows._leaves("blimp")
     assert len(leaves) == 67
@@ -376,7 +376,7 @@ def test_an_unknown_task(tmp_path):
     )
 
 
-def test_a_missing_split(data_dir, tmp_path):
+def test_a_missing_split(tmp_path):
     (tmp_path / "piqa").mkdir()
     (tmp_path / "piqa" / "train.jsonl").write_text(json.dumps(ROWS["piqa"][1]) + "\n")
     with pytest.raises(ValueError) as error:

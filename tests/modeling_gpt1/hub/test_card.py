@@ -455,7 +455,7 @@ def test_no_licence_is_made_up_where_the_hub_is_out_of_reach(monkeypatch):
     assert license_of("me/base") is None and license_of(None) is None
 
 
-def test_a_missing_template_is_named(tmp_path, monkeypatch):
+def test_a_missing_template_is_named(monkeypatch):
     assert read_template().startswith("# {{ model_name }}")
     monkeypatch.setattr(card, "TEMPLATE_NAME", "no_such_card.md")
     with pytest.raises(FileNotFoundError) as error:

@@ -11,7 +11,6 @@ import resource
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -21,7 +20,7 @@ import pytest
 import torch
 import transformers
 from helpers_hub_code import HUB_CODE
-from helpers_launch import fork_together
+from helpers_launch import fork_together, run_together
 from helpers_training import make_trainer, resumes_after
 from safetensors import safe_open
 from tokenizers import Tokenizer
@@ -43,7 +42,6 @@ from modeling_gpt1.training import checkpoint as checkpoints
 from modeling_gpt1.training import settings
 from modeling_gpt1.training.checkpoint import CheckpointError, newest_whole_checkpoint
 
-ROOT = Path(helpers_training.__file__).parent.parent
 STEPS = {"logging_steps": 4, "save_steps": 3, "eval_strategy": "steps", "eval_steps": 5}
 # 10 rows in batches of 3 make epochs of 4 batches, the last of one row: 2 updates, with 3 and 1 batches.
 ACCUMULATED = {"max_steps": 9, "gradient_accumulation_steps": 3, "save_strategy": "steps"}
@@ -804,17 +802,6 @@ class TestRefusals:
 # ---- Processes of their own
 
 
-def run_script(case: str, folder: Path) -> subprocess.CompletedProcess:
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "HF_HUB_OFFLINE": "1",
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
-    }
-    command = [sys.executable, __file__, case, str(folder)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-
-
 def limit_file_size(num_bytes: int) -> None:
     """Larger writes of this process fail from now on: EFBIG, a real error of the system that needs no small disk."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, resource.RLIM_INFINITY))
@@ -842,18 +829,17 @@ def write_too_much(folder: str) -> None:
     """Under the first limit the model's file fits and the optimizer's does not; under the second neither does."""
     GPT1Config._auto_class = None  # no code beside the model: its files are larger than these weights
     trainer = make_pretraining(folder, callbacks=[CutAt(4, lambda: limit_file_size(30_000))])
-    try:
+    with pytest.raises(CheckpointError) as error:
         trainer.train()
-    except CheckpointError as error:
-        print(error)
     limit_file_size(resource.RLIM_INFINITY)
+    print(error.value)
     trainer.save_model()
     nn.init.zeros_(trainer.model.transformer.tokens_embed.weight)
     limit_file_size(10_000)
-    try:
+    with pytest.raises(CheckpointError) as error:
         trainer.save_model()
-    except CheckpointError as error:
-        print(error)
+    limit_file_size(resource.RLIM_INFINITY)
+    print(error.value)
 
 
 def run_two_processes(folder: str) -> None:
@@ -885,9 +871,8 @@ def test_killed_for_real(tmp_path):
 
 
 def test_a_file_that_the_system_refuses(tmp_path):
-    run = run_script("write_too_much", tmp_path)
-    assert run.returncode == 0, run.stderr[-3000:]
-    checkpoint, model = [line for line in run.stdout.splitlines() if "could not be written" in line]
+    output = run_together(1, __file__, "write_too_much", tmp_path)
+    checkpoint, model = [line for line in output.splitlines() if "could not be written" in line]
     last = (
         f"The last complete checkpoint is {tmp_path}/checkpoint-3. Make sure that it can be written, then resume with "
         "`resume_from_checkpoint=True`."

@@ -238,7 +238,7 @@ def test_the_card_says_what_was_trained(make_trainer, tmp_path):
     assert f"Minimised: {loss}\n" in text and "pipeline_tag" not in text
 
 
-def test_a_tokenizer_of_another_model_is_refused(make_trainer, plain):
+def test_a_tokenizer_of_another_model_is_refused(make_trainer):
     trainer = make_trainer("roberta")
     trainer.model.config.vocab_size = 20
     with pytest.raises(ValueError) as refused:

@@ -61,7 +61,7 @@ def test_a_fresh_model_has_the_vocabulary_of_its_tokenizer(tiny_config, plain_to
     assert str(error.value) == "A fresh model has no tokenizer beside it. Pass one as `tokenizer`."
 
 
-def test_a_head_of_another_size_is_replaced_on_demand(start, tmp_path):
+def test_a_head_of_another_size_is_replaced_on_demand(start):
     prepare_finetuning(start[1], OWN)["model"].save_pretrained(start[1])
     three = Task("three", "entailment", {"premise": "a", "hypothesis": "b", "label": "label"}, ("x", "y", "z"))
     with pytest.raises(ValueError) as error:

@@ -1,5 +1,6 @@
 """Rows over several processes: an update has the rows of one process, and each counts once, whatever divides."""
 
+import pickle
 from itertools import chain
 
 import pytest
@@ -106,12 +107,15 @@ def test_a_loader_that_skips_and_workers_go_on_with_the_same_batches():
     assert rows_of(loader) == [[4, 5], [10]] and rows_of(skip_first_batches(loader, 1)) == [[10]]
     assert rows_of(skip_first_batches(make_loader("stream", 9, 2, 3, 2), 1)) == [[]]
     loader = prepare_data_loader(
-        DataLoader(SharedRows(range(9)), 2, collate_fn=collate, num_workers=2, multiprocessing_context="spawn"),
+        DataLoader(SharedRows(range(9)), 2, collate_fn=collate, num_workers=2, multiprocessing_context="fork"),
         num_processes=3,
         process_index=2,
     )
     share_rows(loader)
     assert rows_of(loader) == [[4, 5], []]
+    # A worker that is spawned gets them so.
+    rows, collate_shared = pickle.loads(pickle.dumps((loader.dataset, loader.base_dataloader.collate_fn)))
+    assert collate_shared([rows[4], rows[5]])["labels"].tolist() == [4, 5]
 
 
 def test_rows_that_the_first_process_would_give_out_are_refused():
