@@ -198,6 +198,9 @@ def main(folder: str) -> None:
         for lm_coef in LM_COEFS:
             trainer = make_trainer(case, folder, **batch, lm_coef=lm_coef)
             records[f"{case} {lm_coef}"] = record_of(trainer)
+    trainer = make_trainer(SHARDED_CASE, folder, **batch)
+    trainer.evaluate()
+    records["evaluated first"] = record_of(trainer)
     if IS_AFTER_5_17:
         sharding = DistributedConfig(fsdp_size=world_size)
         model = GPT1DoubleHeadsModel.from_pretrained(Path(folder, "start"), distributed_config=sharding)

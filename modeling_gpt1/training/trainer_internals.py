@@ -53,6 +53,20 @@ from .throughput import Throughput
 logger = logging.get_logger(__name__)
 
 
+def forget_evaluation(trainer: Trainer) -> None:
+    """Lets the model of several processes be prepared for training after an evaluation.
+
+    An evaluation before the training prepares the bare model, and accelerate prepares nothing twice: its gradients
+    would stay apart in each process, without an error.
+    """
+    model, accelerator = trainer.model, trainer.accelerator
+    if accelerator.num_processes == 1 or trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
+        return
+    if trainer.model_wrapped is model and vars(model).pop("_is_accelerate_prepared", False):
+        accelerator.unwrap_model(model, keep_fp32_wrapper=False)
+        accelerator._models = [prepared for prepared in accelerator._models if prepared is not model]
+
+
 class ResumableTrainer(Trainer):
     """[`transformers.Trainer`] with exact resume and atomic checkpoints; the base of both trainers.
 
@@ -113,6 +127,7 @@ class ResumableTrainer(Trainer):
                 check_kind(self._checkpoint, self.is_fsdp_enabled)
                 before = read_content(self._checkpoint)["settings"]
                 check_optimizer(self._checkpoint, before, optimizer_of(self, self._given))
+            forget_evaluation(self)
             with tied_weights_left_out(self.model), self._stalls.watching():
                 output = super().train(self._checkpoint, trial, *args, **kwargs)
             self._check_weights()  # the last updates may have no log and no checkpoint

@@ -40,6 +40,11 @@ def test_two_processes_train_as_one(case, lm_coef, folder, tmp_path):
     assert_trained_as(make_trainer(case, tmp_path, batch_size=8, accumulation=1, lm_coef=lm_coef), record)
 
 
+def test_an_evaluation_before_leaves_the_training_as_it_is(folder, tmp_path):
+    record = torch.load(folder / "records.pt")["evaluated first"]
+    assert_trained_as(make_trainer(SHARDED_CASE, tmp_path, batch_size=8, accumulation=1), record)
+
+
 @pytest.mark.skipif(not IS_AFTER_5_17, reason="this transformers cannot train sharded models")
 def test_a_model_that_is_cut_over_two_processes_trains_as_one(folder, tmp_path):
     record = torch.load(folder / "records.pt")["sharded"]
