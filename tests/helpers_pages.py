@@ -28,7 +28,7 @@ PACKAGED = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "hub_card.md",
 SMALLER = {
     "hidden_size=256,num_hidden_layers=4": "hidden_size=16,num_hidden_layers=2",
     "intermediate_size=1024": "intermediate_size=32",
-    "lstm_hidden_size=512": "lstm_hidden_size=24",
+    "lstm_hidden_size=768": "lstm_hidden_size=24",
     "--max_steps 3660": "--max_steps 4",
     "--eval_steps 183": "--eval_steps 2",
     "--save_steps 183": "--save_steps 2",
