@@ -64,7 +64,6 @@ def forget_evaluation(trainer: Trainer) -> None:
         return
     if trainer.model_wrapped is model and vars(model).pop("_is_accelerate_prepared", False):
         accelerator.unwrap_model(model, keep_fp32_wrapper=False)
-        accelerator._models = [prepared for prepared in accelerator._models if prepared is not model]
 
 
 class ResumableTrainer(Trainer):
