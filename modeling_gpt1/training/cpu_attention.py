@@ -23,7 +23,7 @@ from transformers.utils import TransformersKwargs
 from ..attention_gpt1 import draws_noise, dropout_noise, is_eager_on_cpu
 from ..modeling_gpt1 import GPT1PreTrainedModel
 
-CPU_ATTENTION = "cpu_dropout"  # name in the attention interface
+CPU_ATTENTION = "cpu_blocks"  # name in the attention interface
 # Queries per block, and pairs of queries and keys per block: the scores of a block, for all heads, fit in the cache of
 # a core. Short rows share a block.
 QUERY_BLOCK = 128
