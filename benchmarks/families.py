@@ -26,9 +26,11 @@ import torch
 from families_page import Row, draw, page
 from harness import machine, save_result
 from torch import nn
+from transformers import MODEL_FOR_MULTIPLE_CHOICE_MAPPING
 
 from modeling_gpt1.storage.writing import write_atomically
 from modeling_gpt1.training.families import FAMILIES
+from modeling_gpt1.training.task_models import OPENED_TYPES, OWN_TYPES
 from tokenization import GPT1Tokenizer, get_task, training_texts
 
 SIZES = "hidden_size=256,num_hidden_layers=4,num_attention_heads=4,intermediate_size=1024"
@@ -134,13 +136,20 @@ def best_rate(arguments: argparse.Namespace, family: str) -> float | None:
     return LEARNING_RATES[losses.index(min(losses))]
 
 
+def tasks_of(family: str) -> list[str]:
+    """The tasks for which the family has a head: transformers' BART has none for multiple choice."""
+    config = FAMILIES[family].config_class
+    has_choices = config.model_type in (*OWN_TYPES, *OPENED_TYPES) or config in MODEL_FOR_MULTIPLE_CHOICE_MAPPING
+    return [task for task in TASKS if has_choices or get_task(task).traversal != "multiple_choice"]
+
+
 def steps_of(arguments: argparse.Namespace, family: str) -> list[Step]:
     """All steps of a family that are known yet, in their order."""
     rate = best_rate(arguments, family)
     if rate is None:
         return sweep(arguments, family)
     model = pretraining(arguments, family, arguments.tokens, rate)
-    tuned = [fine_tuning(arguments, model, task, seed) for task in TASKS for seed in range(arguments.seeds)]
+    tuned = [fine_tuning(arguments, model, task, seed) for task in tasks_of(family) for seed in range(arguments.seeds)]
     return [*sweep(arguments, family), model, asking(arguments, model), *tuned]
 
 
@@ -193,7 +202,7 @@ def read_row(arguments: argparse.Namespace, family: str) -> Row | None:
     if asked.is_done:
         (answers,) = read(asked.folder / "out")["results"]
         row.zero_shot, row.method = answers["tasks"], answers["method"]
-    for task in TASKS:
+    for task in tasks_of(family):
         steps = [fine_tuning(arguments, model, task, seed) for seed in range(arguments.seeds)]
         row.scores[task] = [score_of(task, read(step.folder / "out" / step.result)) for step in steps if step.is_done]
     return row

@@ -49,7 +49,7 @@ BASES = {
 # The values tried for each setting. Settings and values stand in the order of their expected information.
 VALUES = {
     "learning_rate": (4e-3, 1e-3, 3e-3, 1.5e-3, 2e-3, 6e-3),
-    "batch": (4, 2, 8),
+    "batch": (4, 16, 8),
     "warmup": (100, 400, 40, 200),
     "dropout": (0.1, 0.0),
     "beta2": (0.98, 0.9995, 0.999),
@@ -278,7 +278,11 @@ def in_turns(lists) -> list:
 def winners(arguments: argparse.Namespace, act: Callable[[dict], dict | None]) -> list[dict]:
     """The rows that train the best recipe of each family on more tokens."""
     paths = sorted((arguments.work_dir / "runs").glob("*/result.json"))
-    found = [result for result in map(read_json, paths) if is_of_sweep(arguments, result)]
+    found = [
+        result
+        for result in map(read_json, paths)
+        if is_of_sweep(arguments, result) and result["batch"] >= arguments.least_batch
+    ]
     rows = []
     for tokens in arguments.winners:
         plans = []
@@ -331,6 +335,9 @@ def main() -> int:
     parser.add_argument("--tokens", type=float, default=SWEEP_TOKENS, help="of each run of the sweep; default: 3.03 M")
     parser.add_argument("--rounds", type=int, default=2, help="rounds of single changes; default: 2")
     parser.add_argument("--winners", type=float, nargs="+", default=[], help="tokens of the best recipes' longer runs")
+    parser.add_argument(
+        "--least_batch", type=int, default=1, help="winners have at least these blocks per update: fewer take longer"
+    )
     parser.add_argument("--threads", type=int, default=1, help="of each run; default: 1")
     parser.add_argument("--list", action="store_true", help="print what is planned and what is done; run nothing")
     parser.add_argument("--save", action="store_true", help="write the table to benchmarks/results/<date>-recipe.json")

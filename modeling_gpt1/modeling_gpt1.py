@@ -456,7 +456,10 @@ class GPT1DoubleHeadsModel(LMHeadMixin, GPT1TaskModel):
         if output_lm_logits:
             lm_logits = self.lm_head(examples.sequences.padded(hidden_states)).unflatten(0, examples.shape)
         return GPT1DoubleHeadsModelOutput(
-            **vars(losses),
+            loss=losses.loss,
+            task_loss=losses.task_loss,
+            lm_loss=losses.lm_loss,
+            example_losses=losses.example_losses,
             task_logits=task_logits,
             lm_logits=lm_logits,
             hidden_states=outputs.hidden_states,

@@ -28,6 +28,8 @@ ACCELERATE = (
 # Trainer of 5.17 takes no models opened with a DistributedConfig, and several of its processes on the CPU cannot read
 # an optimizer's state; that of 5.23 does both.
 IS_AFTER_5_17 = version.parse(transformers.__version__) >= version.parse("5.18")
+# Several processes cannot share a machine's one GPU as they would share several.
+ON_THE_CPU = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
 TIMEOUT = 600  # seconds; a launch takes about 15, and some machines are slow and busy
 
 
@@ -37,7 +39,7 @@ def launch(
     """Exit code of the launcher, and what it and its processes printed."""
     command = [sys.executable, *(("-m", *launcher) if launcher else ()), str(script), *map(str, arguments)]
     inherited = {name: value for name, value in os.environ.items() if name not in ("WORLD_SIZE", "MASTER_ADDR")}
-    settings = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", **environment}
+    settings = {**ON_THE_CPU, "PYTHONPATH": str(ROOT), **environment}
     process = subprocess.Popen(
         command,
         env={**inherited, **settings},
@@ -80,7 +82,7 @@ def fork_together(
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["modeling_gpt1.training.trainer"])
-    settings = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
+    settings = {**ON_THE_CPU, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
     ranks = [{}]
     if num_processes > 1:
         store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)

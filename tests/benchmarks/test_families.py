@@ -36,6 +36,14 @@ def test_the_long_run_waits_for_the_sweep(families, arguments):
     assert names[3:7] == ["pretrain-8192-0.001", "zero-shot", "sst2-0", "sst2-1"] and len(names) == 5 + 2 * 8
 
 
+def test_a_family_without_the_head_leaves_out_the_task(families):
+    whole = "sst2 cola stsb rte story_cloze snli mnli qqp".split()
+    without = [task for task in whole if task != "story_cloze"]
+    assert {family: families.tasks_of(family) for family in FAMILIES} == {
+        family: without if family == "bart" else whole for family in FAMILIES
+    }
+
+
 def test_the_commands_have_these_flags(families, arguments):
     finish_sweep(families, arguments)
     for family in FAMILIES:

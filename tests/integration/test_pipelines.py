@@ -136,7 +136,7 @@ class TestTextClassification:
         turned = compare({"text": PROMPTS[1], "text_pair": PROMPTS[0]})
         rows = [with_control(compare.tokenizer, a, b) for a, b in ((first, second), (second, first))]
         with torch.no_grad():
-            expected = compare.model(torch.tensor([rows])).logits.item()  # [1, 2, T]
+            expected = compare.model(torch.tensor([rows], device=compare.device)).logits.item()  # [1, 2, T]
         assert answer["score"] == pytest.approx(expected, abs=1e-5)  # regression: the number itself
         assert turned["score"] == pytest.approx(expected, abs=1e-5)
 
@@ -145,10 +145,10 @@ def test_feature_extraction_gives_the_hidden_states(language_model, plain_tokeni
     extract = pipeline("feature-extraction", str(language_model))
     assert type(extract.model) is GPT1Model
     for prompt, features in zip(PROMPTS, extract(PROMPTS), strict=True):
-        ids = torch.tensor([plain_tokenizer(prompt)["input_ids"]])
+        ids = torch.tensor([plain_tokenizer(prompt)["input_ids"]], device=extract.device)
         with torch.no_grad():
             expected = extract.model(ids).last_hidden_state
-        close(features, expected)
+        close(features, expected.cpu())
 
 
 class TestZeroShotClassification:

@@ -1,0 +1,237 @@
+"""Speed and memory on a GPU, beside transformers' OpenAIGPT and GPT-2 classes.
+
+    python benchmarks/accelerator.py          # 117 M parameters on the accelerator that torch finds; minutes
+    python benchmarks/accelerator.py --quick  # tiny models and batches, also on a CPU: a check of the script
+    python benchmarks/accelerator.py --save   # also benchmarks/results/<date>-accelerator.json
+
+All models have the paper's size and lie on the device together. Ours and the built-in read one openai-gpt checkpoint
+of random weights: without dropout their losses and gradient norms must agree to 1e-4, and their greedy tokens must be
+the same, before anything is measured. A round is one piece of work by each model in turn, and the order changes from
+round to round. Each is timed until the device has finished, after one round that is not counted. Ratios are computed
+round by round. Memory is the peak of what torch has allocated during the work, less what lay on the device before it.
+
+- Pre-training: forward in training mode (dropout 0.1), backward, fused AdamW; float32 and bfloat16 autocast.
+- Fine-tuning with both losses: forward and backward, as `finetuning.py` describes it.
+- Generation: greedy, of whole batches, with each model's own default cache; weights in float32 and in bfloat16.
+"""
+
+import argparse
+import functools
+import tempfile
+import time
+from collections.abc import Callable
+
+import torch
+import transformers
+from finetuning import MODELS as DOUBLE_HEADS
+from finetuning import OURS as OUR_HEADS
+from finetuning import PEER as BUILT_IN_HEADS
+from finetuning import TOLERANCE, make_batch
+from generation import spread_positions
+from harness import MIB, SMALL, comparison, in_turns, machine, print_comparisons, save_result, write_peers
+from transformers import GPT2LMHeadModel, OpenAIGPTDoubleHeadsModel, OpenAIGPTLMHeadModel
+
+from modeling_gpt1 import GPT1ForCausalLM
+from modeling_gpt1.inference.devices import accelerator_name, default_device
+
+OURS, PEER, GPT2 = "GPT1ForCausalLM", "OpenAIGPTLMHeadModel", "GPT2LMHeadModel"
+CLASSES = {OURS: GPT1ForCausalLM, PEER: OpenAIGPTLMHeadModel, GPT2: GPT2LMHeadModel}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+BLOCKS = (32, 512)
+# As in finetuning.py, but batches of a GPU: B examples, C sequences each, T tokens, tokens that the sequences share.
+FINE_TUNING = {"RACE-shaped step": (8, 4, 380, 360), "Story-Cloze-shaped step": (32, 2, 64, 50)}
+GENERATED = ((1, 64, 64), (32, 64, 64))  # rows, tokens of the prompt, new tokens
+QUICK_BLOCKS, QUICK_FINE_TUNING, QUICK_GENERATED = (2, 16), {"RACE-shaped step": (1, 4, 32, 20)}, ((2, 8, 4),)
+Work = Callable[[], object]
+
+
+class Accelerator:
+    """The device, and what is measured on it."""
+
+    def __init__(self):
+        self.device = default_device()
+        self.is_cpu = self.device.type == "cpu"
+
+    def measure(self, work: Work) -> dict[str, float]:
+        """Seconds of one piece of work, and the MiB that it needs."""
+        if self.is_cpu:
+            start = time.perf_counter()
+            work()
+            return {"seconds": time.perf_counter() - start}
+        torch.accelerator.synchronize()
+        torch.accelerator.reset_peak_memory_stats()
+        before, start = torch.accelerator.memory_allocated(), time.perf_counter()
+        work()
+        torch.accelerator.synchronize()
+        seconds = time.perf_counter() - start
+        return {"seconds": seconds, "peak MiB": (torch.accelerator.max_memory_allocated() - before) / MIB}
+
+
+def rounds_of(accelerator: Accelerator, works: dict[str, Work], rounds: int) -> dict[str, dict[str, list[float]]]:
+    """The figures of all rounds by name and measure."""
+    for work in works.values():  # warm-up
+        work()
+    figures: dict[str, dict[str, list[float]]] = {name: {} for name in works}
+    for name in in_turns(list(works), rounds):
+        for measure, value in accelerator.measure(works[name]).items():
+            figures[name].setdefault(measure, []).append(value)
+    return figures
+
+
+def rows_of(work: str, figures: dict, ours: str) -> list[dict]:
+    others = [name for name in figures if name != ours]
+    return [
+        comparison(work, measure, other, figures[ours][measure], figures[other][measure])
+        for other in others
+        for measure in figures[ours]
+    ]
+
+
+# ---- Training
+
+
+def opened(model_class: type, folder: str, device: torch.device, dtype: torch.dtype = torch.float32):
+    return model_class.from_pretrained(folder, dtype=dtype).to(device)
+
+
+def check_agreement(losses: dict[str, Callable], models: dict) -> None:
+    """Raises RuntimeError unless all models have the first one's loss and gradient norm in float32 without dropout."""
+    values = {}
+    for name, model in models.items():
+        model.eval()
+        loss = losses[name](model)
+        loss.backward()
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        values[name] = loss.item(), torch.nn.utils.get_total_norm(gradients).item()
+        model.zero_grad()
+        model.train()
+    first, *others = values.values()
+    for other in others:
+        if any(abs(a - b) > TOLERANCE * max(1.0, abs(b)) for a, b in zip(first, other, strict=True)):
+            raise RuntimeError(f"The models disagree in loss and gradient norm: {values}. Nothing was measured.")
+
+
+def pretraining(accelerator: Accelerator, folders: dict, blocks: tuple[int, int], rounds: int) -> list[dict]:
+    rows = []
+    models = {name: opened(of, folders.get(name, folders[PEER]), accelerator.device) for name, of in CLASSES.items()}
+    input_ids = torch.randint(models[OURS].config.vocab_size, blocks, device=accelerator.device)
+
+    def loss(name: str, model) -> torch.Tensor:
+        cache = {} if name == PEER else {"use_cache": False}
+        return model(input_ids=input_ids, labels=input_ids, **cache).loss
+
+    alike = {name: models[name] for name in (OURS, PEER)}
+    check_agreement({name: functools.partial(loss, name) for name in alike}, alike)
+    optimizers = {name: torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True) for name, model in models.items()}
+
+    def step(name: str, is_bf16: bool) -> None:
+        with torch.autocast(accelerator.device.type, torch.bfloat16, enabled=is_bf16):
+            of_step = loss(name, models[name])
+        of_step.backward()
+        optimizers[name].step()
+        optimizers[name].zero_grad()
+
+    for dtype in DTYPES:
+        works = {name: functools.partial(step, name, dtype == "bfloat16") for name in models}
+        work = f"pre-training step {blocks[0]} × {blocks[1]}, {dtype}"
+        rows += rows_of(work, rounds_of(accelerator, works, rounds), OURS)
+    return rows
+
+
+def fine_tuning(accelerator: Accelerator, folder: str, shapes: dict, rounds: int) -> list[dict]:
+    rows = []
+    models = {name: opened(DOUBLE_HEADS[name][0], folder, accelerator.device) for name in (OUR_HEADS, BUILT_IN_HEADS)}
+    for shape_name, shape in shapes.items():
+        batch = make_batch(shape, models[OUR_HEADS].config.vocab_size)
+        batch = {name: tensor.to(accelerator.device) for name, tensor in batch.items()}
+
+        def loss(name: str, model, batch=batch) -> torch.Tensor:
+            return DOUBLE_HEADS[name][1](model, batch)["loss"]
+
+        check_agreement({name: functools.partial(loss, name) for name in models}, models)
+
+        def step(name: str, is_bf16: bool, loss=loss) -> None:
+            with torch.autocast(accelerator.device.type, torch.bfloat16, enabled=is_bf16):
+                of_step = loss(name, models[name])
+            of_step.backward()
+            models[name].zero_grad()
+
+        for dtype in DTYPES:
+            works = {name: functools.partial(step, name, dtype == "bfloat16") for name in models}
+            work = f"{shape_name} {' × '.join(map(str, shape[:3]))}, {shape[3]} shared, {dtype}"
+            rows += rows_of(work, rounds_of(accelerator, works, rounds), OUR_HEADS)
+    return rows
+
+
+# ---- Generation
+
+
+def generation(accelerator: Accelerator, folders: dict, sizes: tuple, rounds: int) -> list[dict]:
+    rows = []
+    for dtype_name, dtype in DTYPES.items():
+        models = {
+            name: opened(of, folders.get(name, folders[PEER]), accelerator.device, dtype).eval()
+            for name, of in CLASSES.items()
+        }
+
+        def generate(name: str, input_ids: torch.Tensor, num_new: int, models=models) -> list[list[int]]:
+            limits = {"min_new_tokens": num_new, "max_new_tokens": num_new, "do_sample": False}
+            mask = torch.ones_like(input_ids)
+            return (
+                models[name]
+                .generate(input_ids, attention_mask=mask, pad_token_id=0, eos_token_id=None, **limits)
+                .tolist()
+            )
+
+        for batch, length, num_new in sizes:
+            generator = torch.Generator().manual_seed(batch)
+            prompt = torch.randint(models[OURS].config.vocab_size, (batch, length), generator=generator)
+            prompt = prompt.to(accelerator.device)
+            if dtype_name == "float32" and generate(OURS, prompt[:1], 12) != generate(PEER, prompt[:1], 12):
+                raise RuntimeError("The models disagree in their greedy tokens. Nothing was measured.")
+            works = {name: functools.partial(generate, name, prompt, num_new) for name in models}
+            work = f"generation {length} + {num_new}, batch {batch}, {dtype_name}"
+            rows += rows_of(work, rounds_of(accelerator, works, rounds), OURS)
+    return rows
+
+
+# ---- The script
+
+
+def compare(accelerator: Accelerator, rounds: int, quick: bool) -> list[dict]:
+    """The rows of the table."""
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
+    sizes = SMALL if quick else {}
+    with tempfile.TemporaryDirectory() as folder:
+        folders = write_peers(folder, sizes)
+        rows = pretraining(accelerator, folders, QUICK_BLOCKS if quick else BLOCKS, rounds)
+        print_comparisons(rows)
+        torch.manual_seed(0)
+        OpenAIGPTDoubleHeadsModel(transformers.OpenAIGPTConfig(**sizes)).save_pretrained(f"{folder}/heads")
+        of_heads = fine_tuning(accelerator, f"{folder}/heads", QUICK_FINE_TUNING if quick else FINE_TUNING, rounds)
+        print_comparisons(of_heads)
+    with tempfile.TemporaryDirectory() as folder:
+        folders = write_peers(folder, sizes, spread_positions, initializer_range=0.2)
+        generated = generation(accelerator, folders, QUICK_GENERATED if quick else GENERATED, rounds)
+        print_comparisons(generated)
+    return rows + of_heads + generated
+
+
+def main(words: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of one piece of work of each model (default: 5)")
+    parser.add_argument("--quick", action="store_true", help="tiny models and batches: a check of the script")
+    parser.add_argument("--save", action="store_true", help="write the figures to benchmarks/results/<date>-….json")
+    arguments = parser.parse_args(words)
+    accelerator = Accelerator()
+    if accelerator.is_cpu and not arguments.quick:
+        parser.error("torch finds no accelerator. --quick checks the script on a CPU.")
+    about = {**machine(), "accelerator": accelerator_name() or "none"}
+    rows = compare(accelerator, arguments.rounds, arguments.quick)
+    if arguments.save:
+        save_result("accelerator", about, rows)
+
+
+if __name__ == "__main__":
+    main()
