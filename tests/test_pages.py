@@ -235,6 +235,25 @@ def test_the_figures_of_the_readme_are_the_measured_ones():
     assert len(agreement) == 10 and f"| {shares[0]:.1%} | **{shares[1]:.1%}** |".replace("%", " %") in readme
 
 
+def test_the_figures_of_a_gpu_are_the_measured_ones():
+    path = newest_result("accelerator")
+    measured = {
+        (row["work"], row["measure"], row["peer"]): row
+        for row in json.loads(path.read_text(encoding="utf-8"))["results"]
+    }
+    _, _, section = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8").partition("## On a GPU\n")
+    section, _, _ = section.partition("\n## ")
+    assert f"`accelerator.py`, {path.name[:10]}, " in section
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in re.findall(r"^\|.*$", section, re.MULTILINE)]
+    assert len(lines) == 2 + 24
+    for work, measure, ours, theirs, peer, ratios in lines[2:]:
+        row = measured[work, measure, peer]
+        assert [float(ours), float(theirs)] == pytest.approx(
+            [row["ours"]["median"], row["theirs"]["median"]], rel=1e-2
+        )
+        assert ratios == "{median:.2f} ({least:.2f} … {most:.2f})".format(**row["ratio"])
+
+
 def newest_result(kind: str) -> Path:
     return max((ROOT / "benchmarks" / "results").glob(f"????-??-??-{kind}.json"))
 
