@@ -42,3 +42,9 @@ def scale():
 def families():
     with imported("families") as module:
         yield module
+
+
+@pytest.fixture(scope="module")
+def accelerator():
+    with imported("accelerator") as module:
+        yield module

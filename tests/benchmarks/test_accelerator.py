@@ -1,0 +1,44 @@
+"""benchmarks/accelerator.py on the CPU, with tiny models: what it measures, and what it refuses."""
+
+import pytest
+import torch
+
+FINE_TUNING = "RACE-shaped step 1 × 4 × 32, 20 shared"
+OF_CLASSES = ["OpenAIGPTLMHeadModel", "GPT2LMHeadModel"]
+
+
+@pytest.fixture
+def on_the_cpu(accelerator, monkeypatch):
+    monkeypatch.setattr(accelerator, "default_device", lambda: torch.device("cpu"))
+    return accelerator.Accelerator()
+
+
+def test_all_work_is_measured_beside_both_classes(accelerator, on_the_cpu):
+    rows = accelerator.compare(on_the_cpu, rounds=2, quick=True)
+    assert [(row["work"], row["peer"]) for row in rows] == [
+        *((f"pre-training step 2 × 16, {dtype}", peer) for dtype in accelerator.DTYPES for peer in OF_CLASSES),
+        *((f"{FINE_TUNING}, {dtype}", "OpenAIGPTDoubleHeadsModel") for dtype in accelerator.DTYPES),
+        *((f"generation 8 + 4, batch 2, {dtype}", peer) for dtype in accelerator.DTYPES for peer in OF_CLASSES),
+    ]
+    assert {row["measure"] for row in rows} == {"seconds"}  # memory is that of an accelerator
+    assert all(len(row["ratio"]["rounds"]) == 2 and row["ours"]["least"] > 0 for row in rows)
+
+
+def test_models_that_disagree_are_not_measured(accelerator):
+    weights = [torch.nn.Linear(1, 1, bias=False) for _ in range(2)]
+    for model, weight in zip(weights, (1.0, 1.001), strict=True):
+        torch.nn.init.constant_(model.weight, weight)
+    models = dict(zip(("ours", "theirs"), weights, strict=True))
+    losses = dict.fromkeys(models, lambda model: model(torch.ones(1, 1)).sum())
+    with pytest.raises(
+        RuntimeError, match=r"^The models disagree in loss and gradient norm: .*Nothing was measured\.$"
+    ):
+        accelerator.check_agreement(losses, models)
+    accelerator.check_agreement(losses, {"ours": weights[0], "theirs": weights[0]})
+
+
+def test_says_what_is_missing(accelerator, on_the_cpu, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        accelerator.main([])
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err.endswith("torch finds no accelerator. --quick checks the script on a CPU.\n")
