@@ -24,16 +24,16 @@ def finish(step, **results):
 
 
 def finish_sweep(families, arguments):
-    for step, loss in zip(families.sweep(arguments, "roberta"), (3.0, 2.0, 2.5), strict=True):
+    for step, loss in zip(families.sweep(arguments, "roberta"), (4.0, 3.0, 2.0, 2.5), strict=True):
         finish(step, eval_loss=loss)
 
 
 def test_the_long_run_waits_for_the_sweep(families, arguments):
     names = [step.folder.name for step in families.steps_of(arguments, "roberta")]
-    assert names == ["pretrain-4096-0.0005", "pretrain-4096-0.001", "pretrain-4096-0.002"]
+    assert names == [f"pretrain-4096-{rate}" for rate in (0.00025, 0.0005, 0.001, 0.002)]
     finish_sweep(families, arguments)
     names = [step.folder.name for step in families.steps_of(arguments, "roberta")]
-    assert names[3:7] == ["pretrain-8192-0.001", "zero-shot", "sst2-0", "sst2-1"] and len(names) == 5 + 2 * 8
+    assert names[4:8] == ["pretrain-8192-0.001", "zero-shot", "sst2-0", "sst2-1"] and len(names) == 6 + 2 * 8
 
 
 def test_a_family_without_the_head_leaves_out_the_task(families):
@@ -71,7 +71,7 @@ def test_a_step_counts_the_time_of_all_attempts(families, tmp_path, monkeypatch)
 
 def test_the_page(families, arguments, plain_tokenizer):
     finish_sweep(families, arguments)
-    *_, model, asked = families.steps_of(arguments, "roberta")[:5]
+    *_, model, asked = families.steps_of(arguments, "roberta")[:6]
     assert families.read_row(arguments, "roberta") is None
     family = FAMILIES["roberta"]
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
