@@ -23,6 +23,10 @@ FINETUNE_FLAG, LSTM_FLAG = "--finetune_arguments", "--lstm_finetune_arguments"
 OWN_FLAGS = "task model tokenizer_name data_dir output_dir seed n_transfer resume_from_checkpoint".split()
 OWN_FLAGS += "push_to_hub do_train do_eval do_predict eval_predictions".split()
 
+# Flags that choose where a cell runs and what it logs, not what it gives: another device or logger repeats no cell.
+NEUTRAL_FLAGS = "use_cpu report_to run_name disable_tqdm log_level logging_dir logging_steps logging_strategy".split()
+NEUTRAL_FLAGS += "logging_first_step dataloader_num_workers dataloader_pin_memory".split()
+
 
 @dataclass
 class ReproduceArguments:
@@ -128,6 +132,11 @@ class ReproduceArguments:
         for name in given:
             if name not in known:
                 raise ValueError(f"--{flag} has {name!r}. Known {flag}: {', '.join(known)}.")
+
+
+def deciding_settings(command_line: list[str]) -> dict[str, str | bool | list[str]]:
+    """The settings of `gpt1 finetune` that decide a cell's result."""
+    return {name: value for name, value in as_settings(command_line).items() if name not in NEUTRAL_FLAGS}
 
 
 def as_settings(command_line: list[str], flag: str = FINETUNE_FLAG) -> dict[str, str | bool | list[str]]:

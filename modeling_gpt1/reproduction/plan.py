@@ -10,7 +10,7 @@ from tokenization import Task, get_task, load_task
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.heuristics import get_heuristic
 from ..training.transfer import check_n_transfer
-from .arguments import VARIANTS, ReproduceArguments, as_settings
+from .arguments import VARIANTS, ReproduceArguments, as_settings, deciding_settings
 from .cells import Cell
 from .claims import TRAINING_ROWS
 from .models import data_fingerprint, family, load_config, model_fingerprint, model_name, text_fingerprint
@@ -128,7 +128,7 @@ def fine_tuning_cell(
         size = None
     if size is not None:
         given += ["--max_train_samples", str(size)]
-    settings = as_settings(given)
+    settings = deciding_settings(given)
     if variant == "without_auxiliary":
         settings.pop("lm_coef", None)  # this variant sets its own λ
     facts = {

@@ -198,7 +198,8 @@ def keys_of(arguments: list[str]) -> set[str]:
 def test_what_makes_another_cell(command, models, data_dir, tmp_path):
     settings = ["--experiments", "fine_tuning", "--tasks", "rte", "--seeds", "1"]
     first = keys_of(command(*settings))
-    again = command(*settings, "--only_report", "--title", "x", finetune=("--use_cpu", "--learning_rate=5e-4"))
+    on_a_gpu = ("--learning_rate=5e-4", "--report_to", "none", "--logging_steps", "5")
+    again = command(*settings, "--only_report", "--title", "x", finetune=on_a_gpu)
     elsewhere = [str(tmp_path / "other") if word == str(tmp_path / "out") else word for word in again]
     copy = str(shutil.copytree(models[0], tmp_path / "copy"))
     moved = [copy if word == str(models[0]) else word for word in elsewhere]
@@ -281,7 +282,7 @@ def test_cells_and_commands(stand_ins, command, models, data_dir, tmp_path, caps
     files = {path.name: checksum_of_file(path) for path in (data_dir / "rte").iterdir()}
     assert cell == {
         **{"kind": "fine_tuning", "task": "rte", "variant": "full", "n_transfer": None, "lm_coef": None, "seed": 3},
-        **{"settings": {"learning_rate": "5e-4", "use_cpu": True}, "model_fingerprint": fingerprints[0]},
+        **{"settings": {"learning_rate": "5e-4"}, "model_fingerprint": fingerprints[0]},
         **{"data": files, "model": "GPT-1 (2 layers, 16 wide)", "scores": {"rte": 53.0}},
     }
 
@@ -307,7 +308,7 @@ def test_the_lstm_has_arguments_of_its_own(stand_ins, command, models, tmp_path)
     assert rates == [["5e-4"], ["5e-4", "2e-3"]]  # the last one counts
     cells = finished(tmp_path / "out")
     assert [cells[f"rte-{variant}-seed1"]["settings"] for variant in ("full", "lstm")] == [
-        {"use_cpu": True, "learning_rate": rate} for rate in ("5e-4", "2e-3")
+        {"learning_rate": rate} for rate in ("5e-4", "2e-3")
     ]
     assert len(before & {path.stem for path in (tmp_path / "out" / "cells").iterdir()}) == 1
     rows = json.loads((tmp_path / "out" / "report.json").read_text())["tables"][3]["rows"]
@@ -334,7 +335,7 @@ def test_the_weight_of_the_auxiliary_objective_is_told(stand_ins, command, tmp_p
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     rows = [row["cells"]["rte"]["settings"] for row in report["tables"][3]["rows"]]
     assert (rows[0], rows[2]) == ("validation; lm_coef 0.25", "validation")
-    assert report["settings"]["fine_tuning"] == {"use_cpu": True}
+    assert report["settings"]["fine_tuning"] == {}
 
 
 def test_finished_cells_are_not_run_again(stand_ins, command, tmp_path, capsys):
@@ -520,7 +521,7 @@ def test_the_report_tells_of_these_settings_whoever_ran_them(stand_ins, command,
     )
     report = json.loads((out / "report.json").read_text())
     assert report["title"] == "A small one" and "<title>A small one</title>" in (out / "report.html").read_text()
-    assert report["settings"] == {"seeds": [1, 2], "fine_tuning": {"learning_rate": "5e-4", "use_cpu": True}}
+    assert report["settings"] == {"seeds": [1, 2], "fine_tuning": {"learning_rate": "5e-4"}}
     (model,) = report["models"]
     assert model["name"] == "GPT-1 (2 layers, 16 wide)"
     assert model["parameters"] == GPT1ForCausalLM.from_pretrained(models[0]).num_parameters()
