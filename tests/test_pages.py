@@ -235,6 +235,44 @@ def test_the_figures_of_the_readme_are_the_measured_ones():
     assert len(agreement) == 10 and f"| {shares[0]:.1%} | **{shares[1]:.1%}** |".replace("%", " %") in readme
 
 
+def test_the_sweep_on_the_page_is_the_measured_one():
+    rows = json.loads(newest_result("recipe-sweep").read_text(encoding="utf-8"))["results"]["rows"]
+    names = {
+        "learning rate": "learning_rate",
+        "blocks per update": "batch",
+        "updates of warm-up": "warmup",
+        "dropout": "dropout",
+        "β₂": "beta2",
+        "initial range": "initializer_range",
+    }
+    text = (ROOT / "docs" / "pretrain.md").read_text(encoding="utf-8")
+    single, of_tokens = {}, {}
+    for row in rows:
+        family, changed = row["settings"]["family"], row["changed"]
+        if row["stage"] == "round 1":
+            value = None if changed is None else row["settings"][changed]
+            single[changed, value, family] = f"{row['result']['perplexity']:.1f}"
+        if row["settings"]["batch"] == 8:
+            tokens = f"{row['result']['tokens_seen'] / 1e6:.1f}"
+            perplexity = row["result"]["perplexity_of_all_blocks"]
+            of_tokens[tokens, family] = min(perplexity, of_tokens.get((tokens, family), perplexity))
+    shown = table_of(text, "| changed |")
+    assert len(shown) == len({key[:2] for key in single})
+    for what, *figures in shown:
+        name, _, value = what.rpartition(" ")
+        place = (None, None) if what == "nothing" else (names[name], float(value))
+        assert figures == [single.get((*place, family), "–") for family in ("transformer", "lstm")], what
+    for what, *figures in table_of(text, "| tokens read |"):
+        tokens = what.partition(" ")[0]
+        assert figures == [f"{of_tokens[tokens, family]:.1f}" for family in ("transformer", "lstm")], what
+
+
+def table_of(text: str, head: str) -> list[list[str]]:
+    """The cells of a page's table below its heading and rule."""
+    lines = text[text.index(head) :].partition("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+
+
 def test_the_figures_of_a_gpu_are_the_measured_ones():
     path = newest_result("accelerator")
     measured = {
