@@ -250,7 +250,7 @@ def step_comparisons(work: str, columns: dict[str, dict[str, list[float]]]) -> l
         speed, memory = (SPEED_TARGETS[dtype], MEMORY_TARGET) if peer == PEER else (None, None)
         for measure, target in (
             ("tokens_per_second", speed),
-            ("tokens_per_cpu_second", speed),
+            ("tokens_per_cpu_second", None),
             ("peak_mib", memory),
             ("step_mib", memory),
         ):

@@ -167,7 +167,7 @@ def compare(rounds: int, threads: int, quick: bool) -> list[dict]:
 
 
 def target_of(measure: str, quick: bool) -> float | None:
-    return TARGET if "seconds" in measure and not quick else None
+    return TARGET if measure == "seconds" and not quick else None
 
 
 def parse_arguments() -> argparse.Namespace:
