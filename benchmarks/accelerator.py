@@ -5,8 +5,8 @@
     python benchmarks/accelerator.py --save   # also benchmarks/results/<date>-accelerator.json
 
 All models have the paper's size and lie on the device together. Ours and the built-in read one openai-gpt checkpoint
-of random weights: without dropout their losses and gradient norms must agree to 1e-4, and their greedy tokens must be
-the same, before anything is measured. A round is one piece of work by each model in turn, and the order changes from
+of random weights. Before training is measured, their losses and gradient norms without dropout must agree to 1e-4, and
+before generation their greedy tokens in float32 must be the same. A round is one piece of work by each model in turn, and the order changes from
 round to round. Each is timed until the device has finished, after one round that is not counted. Ratios are computed
 round by round. Memory is the peak of what torch has allocated during the work, less what lay on the device before it.
 

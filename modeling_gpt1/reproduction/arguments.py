@@ -24,7 +24,7 @@ OWN_FLAGS = "task model tokenizer_name data_dir output_dir seed n_transfer resum
 OWN_FLAGS += "push_to_hub do_train do_eval do_predict eval_predictions".split()
 
 # Flags that choose where a cell runs and what it logs, not what it gives: another device or logger repeats no cell.
-NEUTRAL_FLAGS = "use_cpu report_to run_name disable_tqdm log_level logging_dir logging_steps logging_strategy".split()
+NEUTRAL_FLAGS = "use_cpu report_to run_name disable_tqdm log_level logging_steps logging_strategy".split()
 NEUTRAL_FLAGS += "logging_first_step dataloader_num_workers dataloader_pin_memory".split()
 
 
