@@ -6,9 +6,11 @@
 
 All models have the paper's size and lie on the device together. Ours and the built-in read one openai-gpt checkpoint
 of random weights. Before training is measured, their losses and gradient norms without dropout must agree to 1e-4, and
-before generation their greedy tokens in float32 must be the same. A round is one piece of work by each model in turn, and the order changes from
-round to round. Each is timed until the device has finished, after one round that is not counted. Ratios are computed
-round by round. Memory is the peak of what torch has allocated during the work, less what lay on the device before it.
+before generation their greedy tokens in float32 must be the same.
+
+A round is one piece of work by each model in turn, and the order changes from round to round. Each is timed until the
+device has finished, after one round that is not counted. Ratios are computed round by round. Memory is the peak of
+what torch has allocated during the work, less what lay on the device before it.
 
 - Pre-training: forward in training mode (dropout 0.1), backward, fused AdamW; float32 and bfloat16 autocast.
 - Fine-tuning with both losses: forward and backward, as `finetuning.py` describes it.

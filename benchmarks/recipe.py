@@ -335,9 +335,7 @@ def main() -> int:
     parser.add_argument("--tokens", type=float, default=SWEEP_TOKENS, help="of each run of the sweep; default: 3.03 M")
     parser.add_argument("--rounds", type=int, default=2, help="rounds of single changes; default: 2")
     parser.add_argument("--winners", type=float, nargs="+", default=[], help="tokens of the best recipes' longer runs")
-    parser.add_argument(
-        "--least_batch", type=int, default=1, help="fewest blocks per update of a winner: fewer take longer; default: 1"
-    )
+    parser.add_argument("--least_batch", type=int, default=1, help="fewest blocks per update of a winner; default: 1")
     parser.add_argument("--threads", type=int, default=1, help="of each run; default: 1")
     parser.add_argument("--list", action="store_true", help="print what is planned and what is done; run nothing")
     parser.add_argument("--save", action="store_true", help="write the table to benchmarks/results/<date>-recipe.json")

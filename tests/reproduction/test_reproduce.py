@@ -4,6 +4,7 @@ Small scripts stand in for `gpt1 finetune` and `gpt1 zero-shot`, so that process
 is trained in earnest.
 """
 
+import dataclasses
 import json
 import os
 import re
@@ -18,12 +19,12 @@ import pytest
 from helpers_launch import TIMEOUT
 from transformers import GPT2Config, OpenAIGPTConfig
 
-from modeling_gpt1 import GPT1Config, GPT1ForCausalLM
+from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1TrainingArguments
 from modeling_gpt1.commands import finetune
 from modeling_gpt1.commands import reproduce as reproduce_command
 from modeling_gpt1.reproduction import cells as cells_module
 from modeling_gpt1.reproduction import grid, runs
-from modeling_gpt1.reproduction.arguments import PAPER_TASKS
+from modeling_gpt1.reproduction.arguments import NEUTRAL_FLAGS, PAPER_TASKS
 from modeling_gpt1.reproduction.cells import Cell, CellStore, run_cells
 from modeling_gpt1.reproduction.models import data_fingerprint, describe_model, model_fingerprint
 from modeling_gpt1.reproduction.page import page
@@ -198,8 +199,8 @@ def keys_of(arguments: list[str]) -> set[str]:
 def test_what_makes_another_cell(command, models, data_dir, tmp_path):
     settings = ["--experiments", "fine_tuning", "--tasks", "rte", "--seeds", "1"]
     first = keys_of(command(*settings))
-    on_a_gpu = ("--learning_rate=5e-4", "--report_to", "none", "--logging_steps", "5")
-    again = command(*settings, "--only_report", "--title", "x", finetune=on_a_gpu)
+    neutral = [word for name in NEUTRAL_FLAGS if name != "use_cpu" for word in (f"--{name}", "1")]  # as on a GPU
+    again = command(*settings, "--only_report", "--title", "x", finetune=("--learning_rate=5e-4", *neutral))
     elsewhere = [str(tmp_path / "other") if word == str(tmp_path / "out") else word for word in again]
     copy = str(shutil.copytree(models[0], tmp_path / "copy"))
     moved = [copy if word == str(models[0]) else word for word in elsewhere]
@@ -212,6 +213,10 @@ def test_what_makes_another_cell(command, models, data_dir, tmp_path):
     data_fingerprint.cache_clear()
     other_data = keys_of(command(*settings))
     assert len(first | another_rate | another_model | other_data) == 4
+
+
+def test_neutral_flags_are_flags():
+    assert set(NEUTRAL_FLAGS) <= {field.name for field in dataclasses.fields(GPT1TrainingArguments)}
 
 
 def test_a_model_is_told_by_what_its_files_hold(models, tmp_path):
