@@ -23,6 +23,11 @@ SENTENCES = [
 ]
 
 
+def pytest_configure(config):
+    """Gives this process one thread, as those that it launches have: the order of sums decides their rounding."""
+    torch.set_num_threads(1)
+
+
 def pytest_collection_finish(session):
     """Leaves what is imported out of the collection of garbage that each training starts: a quarter of a second."""
     gc.collect()

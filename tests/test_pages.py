@@ -267,6 +267,27 @@ def test_the_sweep_on_the_page_is_the_measured_one():
         assert figures == [f"{of_tokens[tokens, family]:.1f}" for family in ("transformer", "lstm")], what
 
 
+def test_the_small_runs_on_the_page_are_the_measured_ones():
+    page = (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    paths = [newest_result("reproduction-15m"), newest_result("reproduction")]
+    for path in paths:
+        assert f"`benchmarks/results/{path.stem}.html`" in page and path.with_suffix(".html").is_file()
+    at_15m, at_60m = (json.loads(path.read_text(encoding="utf-8")) for path in paths)
+    (table,) = (table for table in at_60m["tables"] if table["id"] == "table-5")
+    variants = {row["key"]: row["cells"] for row in table["rows"]}
+    shown, measured = ("full", "without_auxiliary", "without_pretraining", "lstm"), {}
+    for column in table["columns"]:
+        cells = [variants[name][column["key"]] for name in shown]
+        figures = [cell["measured"]["median"] for cell in cells] + [column["baselines"]["majority"]]
+        name = "average of the first eight" if column["key"] == "average" else column["label"]
+        measured[name] = [f"{figure:.1f}" for figure in figures]
+    assert {name: figures for name, *figures in table_of(page, "| | full method |")} == measured
+    assert table_of(page, "| claim of the paper |") == [
+        [of_15m["claim"].rpartition(" (")[0], of_15m["verdict"], of_60m["verdict"]]
+        for of_15m, of_60m in zip(at_15m["claims"], at_60m["claims"], strict=True)
+    ]
+
+
 def table_of(text: str, head: str) -> list[list[str]]:
     """The cells of a page's table below its heading and rule."""
     lines = text[text.index(head) :].partition("\n\n")[0].splitlines()[2:]

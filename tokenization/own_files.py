@@ -82,6 +82,8 @@ def check_columns(file: str | Path, names: list[str], role: str, columns: str | 
 
 def check_file(what: str, path: Path) -> None:
     """Raises ValueError where there is no file of a known kind."""
+    if path.is_dir():
+        raise ValueError(f"{what} {path} is a folder. Pass the path of a file.")
     if not path.is_file():
         raise ValueError(f"{what} {path} does not exist. Pass the path of a file.")
     if not path.name.endswith(tuple(FILE_BUILDERS)):

@@ -73,6 +73,7 @@ from ..training.preparation import open_task_config
 from ..training.task_models import auto_class_of, check_lm_coef
 from . import runs
 from .arguments import CommandParser
+from .entry.settings import load as load_settings
 
 logger = logging.getLogger(__name__)
 
@@ -246,6 +247,20 @@ def check_run(training_args: GPT1TrainingArguments) -> None:
         runs.check_output_folder(training_args)
 
 
+def check_same_task(training_args: GPT1TrainingArguments, task: str | None) -> None:
+    """Checks that the run resumes no other task. Own files have no name: their rows are compared in training."""
+    checkpoint = runs.where_to_resume(training_args)
+    settings = checkpoint and Path(checkpoint).parent / runs.SETTINGS
+    if task is None or not settings or not settings.is_file():
+        return
+    before = load_settings(settings).get("task")
+    if before not in (None, task):
+        raise ValueError(
+            f"{checkpoint} is of the task {before}, and a run cannot go on with another. Pass --task {before}, or "
+            f"another --output_dir to train on {task}."
+        )
+
+
 def load_data(data_args: DataArguments, config: PreTrainedConfig, training_args: GPT1TrainingArguments):
     """Loads the task and its splits. The main process of each machine reads first; the others use its cache."""
     columns = data_args.complete(config, training_args.do_train) if data_args.task is None else None
@@ -392,6 +407,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser = CommandParser("finetune", StartArguments, DataArguments, GPT1TrainingArguments)
     model_args, data_args, training_args = parser.read(arguments)
     check_run(training_args)
+    if training_args.do_train:
+        check_same_task(training_args, data_args.task)
     runs.set_up_logging(training_args, logger)
     set_seed(training_args.seed)
 

@@ -50,6 +50,7 @@ from .. import (
 from ..inference.devices import check_device, default_device
 from ..inference.generation import encode_prompts, join_to_prompt
 from ..storage.writing import atomic_file
+from ..training.task_models import OPENED_TYPES, OWN_TYPES
 from .arguments import CommandParser
 from .models import check_model
 
@@ -109,7 +110,11 @@ def open_model(args: GenerationArguments) -> tuple[PreTrainedModel, PreTrainedTo
     if args.dtype == "int8":
         options = {"dtype": torch.float32, "quantization_config": GPT1Int8Config()}
     config_dict, _ = PreTrainedConfig.get_config_dict(args.model)
-    is_lstm = config_dict.get("model_type") == GPT1LSTMConfig.model_type
+    model_type = config_dict.get("model_type")
+    if model_type not in (None, *OWN_TYPES, *OPENED_TYPES):
+        known = ", ".join((*OWN_TYPES, *OPENED_TYPES))
+        raise ValueError(f"--model {args.model} is a {model_type}. Pass a language model of one of the types {known}.")
+    is_lstm = model_type == GPT1LSTMConfig.model_type
     model_class = GPT1LSTMForCausalLM if is_lstm else GPT1ForCausalLM
     model = model_class.from_pretrained(args.model, device_map=args.device, **options)
     return model, open_tokenizer(args.model)

@@ -262,6 +262,7 @@ def main(arguments: list[str] | None = None) -> None:
         metrics = trainer.evaluate(validation_blocks)
         note_blocks(trainer, len(validation_blocks))
         runs.keep_metrics(trainer, "eval", metrics)
+        trainer.eval_dataset = validation_blocks  # the card tells how many its figures are of
         trainer.save_state()  # includes this evaluation
     runs.publish(
         trainer,

@@ -48,8 +48,18 @@ def write_if_possible(write: Callable[[], str]) -> None:
 def write_reports(
     arguments: ReproduceArguments, command: list[str], cells: list[Cell], store: CellStore, failures: dict
 ) -> str:
-    """Writes report.json and report.html of all finished cells to the output folder. Returns a line that says so."""
+    """Writes report.json and report.html of all finished cells to the output folder. Returns a line that says so.
+
+    Raises:
+        ValueError: a report alone was asked for, and all finished cells have other settings.
+    """
     finished, num_others = finished_cells(arguments, cells, store)
+    if arguments.only_report and num_others and not finished:
+        raise ValueError(
+            f"None of the {num_others} finished cells in {store.folder} has these settings, so its report is left as "
+            "it is. Repeat the flags of the command that ran them, or pass --config "
+            f"{store.folder / 'reproduce_run.yaml'} --only_report true for those of the latest."
+        )
     unfinished = [
         {**cell.facts, **cell.about, "reason": failures.get(cell.key, "not run yet").splitlines()[0]}
         for cell in cells

@@ -63,7 +63,7 @@ def checkpoint_to_resume(resume: str | bool | None, output_dir: str | os.PathLik
     if fault is not None:
         raise ValueError(
             f"`resume_from_checkpoint` is {str(resume)!r}, which is not a complete checkpoint: {fault}. Pass the "
-            f"folder of another one, or True for the newest complete one in {output_dir}."
+            f"folder of another one, or `auto` for the newest complete one in {output_dir}."
         )
     return str(resume)
 

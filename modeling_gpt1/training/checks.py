@@ -95,7 +95,7 @@ def check_length(data_collator, num_positions: int | None, source: str = "") -> 
     if num_positions is not None and longest > num_positions:
         raise ValueError(
             f"The collator makes sequences of up to {longest} tokens (`max_length`, `pad_to_multiple_of`), but the "
-            f"model has positions for {num_positions}{source}. Pass the collator a smaller `max_length`."
+            f"model has positions for {num_positions}{source}. Pass a smaller `max_length`."
         )
 
 

@@ -75,7 +75,8 @@ def warn_of_other_settings(checkpoint: str, before: dict[str, Any], now: dict[st
         old = before.get(name, value)
         if old == value or (name in (_ROWS, _TOKENIZER) and None in (old, value)):
             continue
-        effect = "From here on the result differs. Pass the old value to get the same result."
+        old_one = {_ROWS: "rows", _TOKENIZER: "tokenizer"}.get(name, "value")
+        effect = f"From here on the result differs. Pass the old {old_one} to get the same result."
         if name in _KEPT_BY_STATE:
             effect = (
                 "This run keeps the old value, which is saved with the optimizer. To use the new one, open the "

@@ -450,6 +450,23 @@ def test_another_number_of_classes(tokenizer_folder, tmp_path):
     assert model.task_head.score.weight.shape == (3, 32)
 
 
+def test_another_task_is_not_resumed(tokenizer_folder, tmp_path):
+    output, data_dir = tmp_path / "task", write_mnli(tmp_path)
+    saving = training(output, "--save_strategy", "steps", "--save_steps", "2", "--resume_from_checkpoint", "auto")
+    mnli = ["--task", "mnli", "--data_dir", data_dir, *fresh_model(tokenizer_folder), *saving]
+    finetune.main(mnli)
+    weights, settings = ((output / name).read_bytes() for name in ("model.safetensors", "run.yaml"))
+    (checkpoint,) = output.glob("checkpoint-*")
+    with pytest.raises(ValueError) as error:
+        finetune.main(["snli" if word == "mnli" else word for word in mnli])
+    assert str(error.value) == (
+        f"{checkpoint} is of the task mnli, and a run cannot go on with another. Pass --task mnli, or another "
+        "--output_dir to train on snli."
+    )
+    assert [(output / name).read_bytes() for name in ("model.safetensors", "run.yaml")] == [weights, settings]
+    finetune.main(mnli)  # the same task goes on
+
+
 def test_class_ids_of_a_csv_file(tokenizer_folder, tmp_path):
     with (tmp_path / "train.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([["text", "stars"], ["None", 0], [GOOD, 2], [BAD, 1]])
@@ -712,7 +729,7 @@ def test_refuses_to_resume_from_nothing(places, tmp_path):
         finetune.main([*arguments, *training(output, "--resume_from_checkpoint", "checkpoint-9")])
     assert str(error.value) == (
         "`resume_from_checkpoint` is 'checkpoint-9', which is not a complete checkpoint: it is not a folder. Pass the "
-        f"folder of another one, or True for the newest complete one in {output}."
+        f"folder of another one, or `auto` for the newest complete one in {output}."
     )
 
 

@@ -297,7 +297,7 @@ WRONG = {
         "entailment",
         ["--model", "{made}/bert", "--max_length", "128"],
         "The collator makes sequences of up to 128 tokens (`max_length`, `pad_to_multiple_of`), but the model has "
-        "positions for 96. Pass the collator a smaller `max_length`.",
+        "positions for 96. Pass a smaller `max_length`.",
     ),
     "a head of other classes": (
         "regression",

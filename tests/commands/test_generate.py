@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from transformers import RobertaConfig
 from transformers.utils.logging import disable_progress_bar
 
 from modeling_gpt1 import GPT1ForCausalLM
@@ -265,3 +266,11 @@ def test_files_that_hold_no_prompts(folder, tmp_path, name, content, text):
     (tmp_path / name).write_text(content.format(), encoding="utf-8")
     path = tmp_path / name
     assert refusal("--model", str(folder), "--prompt_file", str(path)) == text.format(path=path)
+
+
+def test_a_model_of_another_kind_is_refused(tmp_path):
+    RobertaConfig(vocab_size=9).save_pretrained(tmp_path)
+    assert refusal("--model", str(tmp_path), "--prompts", "a") == (
+        f"--model {tmp_path} is a roberta. Pass a language model of one of the types gpt1, gpt1-lstm, openai-gpt, "
+        "gpt2."
+    )

@@ -116,6 +116,7 @@ def test_the_last_evaluation_takes_all_blocks(books):
     table = [line.strip("| ").split(" | ") for line in card.partition("| step |")[2].partition("\n\n")[0].splitlines()]
     assert table[0][-1] == "eval_blocks"
     assert [row[-1] for row in table[2:]] == ["1", str(all_blocks["eval_blocks"])] and all_blocks["eval_blocks"] > 1
+    assert f" for training, {all_blocks['eval_blocks']} for evaluation |" in card
     assert card.count("eval_blocks") == 1 and "| blocks |" not in card.partition("# ")[2].partition("| metric |")[2]
 
 

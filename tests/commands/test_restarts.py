@@ -65,7 +65,7 @@ NOT_EMPTY = (
 )
 NO_CHECKPOINT = (
     "`resume_from_checkpoint` is 'false', which is not a complete checkpoint: it is not a folder. Pass the folder of "
-    "another one, or True for the newest complete one in {folder}."
+    "another one, or `auto` for the newest complete one in {folder}."
 )
 
 

@@ -79,5 +79,12 @@ def test_the_report_draws_both_models(models, books, command, tmp_path, monkeypa
     # Another text is another cell.
     (books / "0.txt").write_text("other")
     text_fingerprint.cache_clear()
-    assert grid.run_grid(reproduce_command.parse_arguments(["--only_report", *line])[0], ["gpt1"]) == 0
-    assert capsys.readouterr().out.endswith("cover 0 finished cells; 2 with other settings are left out.\n")
+    before = (tmp_path / "out" / "report.html").read_bytes()
+    with pytest.raises(ValueError) as error:
+        grid.run_grid(reproduce_command.parse_arguments(["--only_report", *line])[0], ["gpt1"])
+    assert str(error.value) == (
+        f"None of the 2 finished cells in {tmp_path / 'out'} has these settings, so its report is left as it is. "
+        f"Repeat the flags of the command that ran them, or pass --config {tmp_path / 'out' / 'reproduce_run.yaml'} "
+        "--only_report true for those of the latest."
+    )
+    assert (tmp_path / "out" / "report.html").read_bytes() == before

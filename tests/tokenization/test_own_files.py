@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from pathlib import Path
 
 import datasets
 import pytest
@@ -177,6 +178,10 @@ def test_refusals(write):
     train = {"train": write("train.jsonl", ROWS)}
     assert message({"train": "no.jsonl"}, "classification", COLUMNS) == (
         "The train file no.jsonl does not exist. Pass the path of a file."
+    )
+    folder = Path(train["train"]).parent
+    assert message({"train": folder}, "classification", COLUMNS) == (
+        f"The train file {folder} is a folder. Pass the path of a file."
     )
     assert message({"train": __file__}, "classification", COLUMNS) == (
         f"The train file {__file__} has an unknown file type. Pass a file that ends in .jsonl, .jsonl.gz, .csv, "

@@ -353,12 +353,14 @@ class TestWhatACheckpointWasMadeWith:
         trainer = make("x", lm_coef=0.25, dropout=0.2)
         swap_two_letters(trainer.data_collator.tokenizer)
         train(trainer, str(tmp_path / "checkpoint-3"))
-        changes = [
-            *("classifier_dropout was 0.1 and is 0.2", "lm_coef was 0.5 and is 0.25"),
-            *("the training rows (checksum of a sample) was # and is #", "the tokenizer (checksum) was # and is #"),
-        ]
+        changes = {
+            "classifier_dropout was 0.1 and is 0.2": "value",
+            "lm_coef was 0.5 and is 0.25": "value",
+            "the training rows (checksum of a sample) was # and is #": "rows",
+            "the tokenizer (checksum) was # and is #": "tokenizer",
+        }
         begin = f"This run resumes from {tmp_path}/checkpoint-3, but "
-        assert {f"{begin}{change}. {RESULT}" for change in changes} <= set(said)
+        assert {f"{begin}{change}. {RESULT.replace('value', old)}" for change, old in changes.items()} <= set(said)
         names = {line.removeprefix(begin).partition(" was ")[0] for line in said}
         dropouts = {"attn_pdrop", "classifier_dropout", "embd_pdrop", "resid_pdrop"}
         told = {"lm_coef", "the training rows (checksum of a sample)", "the tokenizer (checksum)"}
@@ -699,7 +701,7 @@ class TestRefusals:
             trainer.train(resume_from_checkpoint=str(folder))
         assert str(error.value) == (
             f"`resume_from_checkpoint` is '{folder}', which is not a complete checkpoint: {fault.format(size=size)}. "
-            f"Pass the folder of another one, or True for the newest complete one in {tmp_path}."
+            f"Pass the folder of another one, or `auto` for the newest complete one in {tmp_path}."
         )
         with pytest.raises(ValueError) as error:
             trainer.train(resume_from_checkpoint=True)
@@ -723,7 +725,7 @@ class TestRefusals:
         fault = f"{name} is damaged: its content is not what was written (xxh3_128)"
         assert str(error.value) == (
             f"`resume_from_checkpoint` is '{folder}', which is not a complete checkpoint: {fault}. Pass the folder of "
-            f"another one, or True for the newest complete one in {tmp_path}."
+            f"another one, or `auto` for the newest complete one in {tmp_path}."
         )
         assert newest_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-3")
         assert said == [f"{folder} is not a complete checkpoint and is skipped: {fault}."]

@@ -241,7 +241,7 @@ class TestFit:
             self._trainer(tmp_path, lambda collator: setattr(collator, "max_length", 97))
         assert str(error.value) == (
             "The collator makes sequences of up to 97 tokens (`max_length`, `pad_to_multiple_of`), but the model has "
-            "positions for 96 (`max_position_embeddings`). Pass the collator a smaller `max_length`."
+            "positions for 96 (`max_position_embeddings`). Pass a smaller `max_length`."
         )
 
     def test_padding_beyond_the_positions(self, tmp_path):
