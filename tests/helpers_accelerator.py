@@ -16,6 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 import torch
+from torch import library
 from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
@@ -150,11 +151,11 @@ def use_stand_in() -> None:
     kind.set_rng_state = lambda self, state, device=None: None
     kind.set_device = lambda self, device: None
     # `torch.tensor(…, device=…)` goes past the modes.
-    library = torch.library.Library("aten", "IMPL")
-    library.impl("empty.memory_format", _empty, "PrivateUse1")
-    library.impl("empty_strided", _empty_strided, "PrivateUse1")
-    library.impl("_copy_from", lambda *args: _run(aten._copy_from.default, args, {}), "PrivateUse1")
-    kind.library = library  # which takes its kernels along where it is freed
+    kernels = library.Library("aten", "IMPL")
+    kernels.impl("empty.memory_format", _empty, "PrivateUse1")
+    kernels.impl("empty_strided", _empty_strided, "PrivateUse1")
+    kernels.impl("_copy_from", lambda *args: _run(aten._copy_from.default, args, {}), "PrivateUse1")
+    kind.kernels = kernels  # which takes its kernels along where it is freed
     _Factories().__enter__()
 
 
