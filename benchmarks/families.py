@@ -7,18 +7,22 @@
 
 `books` has novels in train/*.txt and validation/*.txt, `data` a folder per task. Every family has the same tokenizer,
 blocks of 512 tokens, 4 layers of 256 and number of tokens. Its learning rate is the best of four short runs by its own
-held-out loss: those of two families do not compare. Fine-tuning has one recipe for all, with several seeds.
+held-out loss: those of two families do not compare. Fine-tuning has one recipe for all but the learning rate, and
+several seeds. That rate is the best of four by accuracy on held-out training rows of SST-2 and SNLI.
 
-A step is one command of `gpt1` in a folder of its own. A finished step is never repeated, and a killed one goes on
-from its last checkpoint. The processor time of all attempts counts, and the largest resident memory of any.
+A step is one command of `gpt1` in a folder of its own; `--jobs` of them run at once, of all families alike. A finished
+step is never repeated, and a killed one goes on from its last checkpoint. The processor time of all attempts counts,
+and the largest resident memory of any.
 """
 
 import argparse
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +35,7 @@ from transformers import MODEL_FOR_MULTIPLE_CHOICE_MAPPING
 from modeling_gpt1.storage.writing import write_atomically
 from modeling_gpt1.training.families import FAMILIES
 from modeling_gpt1.training.task_models import OPENED_TYPES, OWN_TYPES
-from tokenization import GPT1Tokenizer, get_task, training_texts
+from tokenization import GPT1Tokenizer, get_task, load_task, training_texts
 
 SIZES = "hidden_size=256,num_hidden_layers=4,num_attention_heads=4,intermediate_size=1024"
 LSTM_SIZES = "hidden_size=256,lstm_hidden_size=768"
@@ -45,8 +49,11 @@ TASKS = {
     "mnli": 10_000,
     "qqp": 10_000,
 }
-FINE_TUNING = "--num_train_epochs 3 --per_device_train_batch_size 32 --learning_rate 5e-4 --warmup_steps 0.1 --bf16"
+FINE_TUNING = "--num_train_epochs 3 --per_device_train_batch_size 32 --warmup_steps 0.1 --bf16"
 FINE_TUNING += " --save_strategy epoch --save_total_limit 1 --report_to none --disable_tqdm true"
+FINE_TUNING_RATES = (1e-4, 2.5e-4, 5e-4, 1e-3)
+# The rate is chosen on training rows of these tasks: so many train, so many are held out.
+RATE_TASKS, RATE_TRAIN_ROWS, RATE_HELD_OUT = ("sst2", "snli"), 10_000, 2_000
 ZERO_SHOT_TASKS = ("blimp", "story_cloze")
 
 
@@ -100,16 +107,59 @@ def pretraining(arguments: argparse.Namespace, family: str, tokens: float, learn
     return Step(folder, words_of("pretrain", flags), "--output_dir", "all_results.json")
 
 
-def fine_tuning(arguments: argparse.Namespace, model: Step, task: str, seed: int) -> Step:
-    flags = {"task": task, "data_dir": arguments.data_dir, "model": model.folder / "out", "seed": seed}
-    limits = [limit for limit in (TASKS[task], arguments.train_rows) if limit is not None]
-    if limits:
-        flags["max_train_samples"] = min(limits)
+def train_rows(arguments: argparse.Namespace, task: str) -> int | None:
+    """The most rows to train on; `None` for all."""
+    return min((limit for limit in (TASKS[task], arguments.train_rows) if limit is not None), default=None)
+
+
+def fine_tuning(arguments: argparse.Namespace, model: Step, task: str, rate: float, seed: int) -> Step:
+    flags = {"task": task, "data_dir": arguments.data_dir, "seed": seed}
+    if (limit := train_rows(arguments, task)) is not None:
+        flags["max_train_samples"] = limit
+    return finetune_step(model, f"{task}-{rate:g}-{seed}", rate, flags)
+
+
+def rate_trial(arguments: argparse.Namespace, model: Step, task: str, rate: float) -> Step:
+    """Fine-tuning that is scored on held-out training rows."""
+    train, held_out = rate_files(arguments, task)
+    columns = [f"{role}={name}" for role, name in get_task(task).columns.items()]
+    flags = {"train_file": train, "validation_file": held_out, "traversal": get_task(task).traversal}
+    return finetune_step(model, f"rate-{task}-{rate:g}", rate, flags, "--columns", *columns)
+
+
+def finetune_step(model: Step, name: str, rate: float, flags: dict, *words: str) -> Step:
+    flags = {"model": model.folder / "out", "learning_rate": rate, **flags}
     if not torch.cuda.is_available():
         flags["use_cpu"] = True
-    words = (*words_of("finetune", flags), "--do_train", "--do_eval", *FINE_TUNING.split())
+    words = (*words_of("finetune", flags), *words, "--do_train", "--do_eval", *FINE_TUNING.split())
     words += ("--resume_from_checkpoint", "auto")
-    return Step(model.folder.parent / f"{task}-{seed}", words, "--output_dir", "eval_results.json")
+    return Step(model.folder.parent / name, words, "--output_dir", "eval_results.json")
+
+
+def rate_files(arguments: argparse.Namespace, task: str) -> tuple[Path, Path]:
+    folder = arguments.work_dir / "rates" / task
+    return folder / "train.jsonl", folder / "held_out.jsonl"
+
+
+def check_data(arguments: argparse.Namespace) -> None:
+    """Stops before hours of pre-training if a task could not be fine-tuned after them."""
+    for task in map(get_task, TASKS):
+        found = load_task(task, arguments.data_dir)
+        missing = [name for name in (task.train_split, *task.validation_splits) if name not in found]
+        if missing:
+            names = " and no ".join(missing)
+            raise SystemExit(f"{arguments.data_dir}: {task.name} has no split {names}. Add its file.")
+
+
+def write_rate_files(arguments: argparse.Namespace) -> None:
+    for task in RATE_TASKS:
+        train, held_out = rate_files(arguments, task)
+        rows = load_task(task, arguments.data_dir)[get_task(task).train_split].shuffle(seed=0)
+        count = min(RATE_TRAIN_ROWS, arguments.train_rows or RATE_TRAIN_ROWS, len(rows) - RATE_HELD_OUT)
+        parts = {held_out: range(RATE_HELD_OUT), train: range(RATE_HELD_OUT, RATE_HELD_OUT + count)}
+        train.parent.mkdir(parents=True, exist_ok=True)
+        for path, places in parts.items():
+            write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows.select(places)))
 
 
 def asking(arguments: argparse.Namespace, model: Step) -> Step:
@@ -144,14 +194,68 @@ def tasks_of(family: str) -> list[str]:
     return [task for task in TASKS if has_choices or get_task(task).traversal != "multiple_choice"]
 
 
-def steps_of(arguments: argparse.Namespace, family: str) -> list[Step]:
-    """All steps of a family that are known yet, in their order."""
+def long_run(arguments: argparse.Namespace, family: str) -> Step | None:
+    """The run whose model is measured; `None` while its learning rate is not known."""
     rate = best_rate(arguments, family)
-    if rate is None:
-        return sweep(arguments, family)
-    model = pretraining(arguments, family, arguments.tokens, rate)
-    tuned = [fine_tuning(arguments, model, task, seed) for task in tasks_of(family) for seed in range(arguments.seeds)]
-    return [*sweep(arguments, family), model, asking(arguments, model), *tuned]
+    return None if rate is None else pretraining(arguments, family, arguments.tokens, rate)
+
+
+def best_fine_tuning_rate(arguments: argparse.Namespace, model: Step) -> float | None:
+    """The rate with the highest mean accuracy on held-out rows; `None` while a run is missing."""
+    rates = arguments.fine_tuning_rates
+    if len(rates) == 1:
+        return rates[0]
+    means = []
+    for rate in rates:
+        steps = [rate_trial(arguments, model, task, rate) for task in RATE_TASKS]
+        if not all(step.is_done for step in steps):
+            return None
+        means.append(statistics.fmean(read(step.folder / "out" / step.result)["eval_accuracy"] for step in steps))
+    return rates[means.index(max(means))]
+
+
+def stages_of(arguments: argparse.Namespace, family: str) -> list[list[Step]]:
+    """The steps of a family that are known yet. A stage needs all steps of the stages before it."""
+    model = long_run(arguments, family)
+    if model is None:
+        return [sweep(arguments, family)]
+    rates = arguments.fine_tuning_rates if len(arguments.fine_tuning_rates) > 1 else ()
+    trials = [rate_trial(arguments, model, task, rate) for task in RATE_TASKS for rate in rates]
+    stages = [sweep(arguments, family), [model], trials]
+    rate = best_fine_tuning_rate(arguments, model)
+    if rate is not None:
+        seeds = range(arguments.seeds)
+        tuned = [fine_tuning(arguments, model, task, rate, seed) for seed in seeds for task in tasks_of(family)]
+        stages.append([asking(arguments, model), *tuned])
+    return stages
+
+
+def steps_to_begin(arguments: argparse.Namespace) -> list[Step]:
+    """The steps that no unfinished step holds up: early stages first, and in a stage the same step of all families."""
+    found = []
+    for family in arguments.families:
+        stages = enumerate(stages_of(arguments, family))
+        left = ((number, place, step) for number, stage in stages for place, step in enumerate(stage))
+        left = [entry for entry in left if not entry[2].is_done]
+        found += [entry for entry in left if entry[0] == left[0][0]]
+    return [step for *_, step in sorted(found, key=lambda entry: entry[:2])]
+
+
+def run_all(arguments: argparse.Namespace) -> None:
+    """Runs all steps, `jobs` at once. After a failure the running ones end, and no further one begins."""
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // arguments.jobs)))
+    running: dict[Future, Step] = {}
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        while True:
+            ready = [step for step in steps_to_begin(arguments) if step not in running.values()]
+            for step in ready[: arguments.jobs - len(running)]:
+                print(step.folder, flush=True)
+                running[pool.submit(run, step)] = step
+            if not running:
+                return
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                del running[future]
+                future.result()
 
 
 def run(step: Step) -> None:
@@ -186,8 +290,7 @@ def write(path: Path, content: dict) -> None:
 
 def read_row(arguments: argparse.Namespace, family: str) -> Row | None:
     """What is known of a family; `None` before its long run is done."""
-    rate = best_rate(arguments, family)
-    model = None if rate is None else pretraining(arguments, family, arguments.tokens, rate)
+    model = long_run(arguments, family)
     if model is None or not model.is_done:
         return None
     opened = FAMILIES[family].model_class.from_pretrained(model.folder / "out")
@@ -197,14 +300,16 @@ def read_row(arguments: argparse.Namespace, family: str) -> Row | None:
     cost["tokens_per_second"] = statistics.median(speeds)
     losses = {name.removeprefix("eval_"): value for name, value in results.items() if name.endswith("_loss")}
     losses = {name: value for name, value in losses.items() if name != "train_loss"}
-    row = Row(opened.num_parameters(), count_without_embeddings(opened), cost, rate, losses)
+    rate = best_fine_tuning_rate(arguments, model)
+    learning_rate = best_rate(arguments, family)
+    row = Row(opened.num_parameters(), count_without_embeddings(opened), cost, learning_rate, losses, rate)
     row.curve = curve_of(records["log_history"])
     asked = asking(arguments, model)
     if asked.is_done:
         (answers,) = read(asked.folder / "out")["results"]
         row.zero_shot, row.method = answers["tasks"], answers["method"]
-    for task in tasks_of(family):
-        steps = [fine_tuning(arguments, model, task, seed) for seed in range(arguments.seeds)]
+    for task in tasks_of(family) if rate is not None else ():
+        steps = [fine_tuning(arguments, model, task, rate, seed) for seed in range(arguments.seeds)]
         row.scores[task] = [score_of(task, read(step.folder / "out" / step.result)) for step in steps if step.is_done]
     return row
 
@@ -249,34 +354,44 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--tokens", type=float, default=15e6, help="tokens of text of the long run")
     parser.add_argument("--sweep_tokens", type=float, default=3e6, help="tokens of text of each run of the sweep")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of fine-tuning")
+    parser.add_argument("--fine_tuning_rates", nargs="+", type=float, default=FINE_TUNING_RATES, metavar="RATE")
+    parser.add_argument("--jobs", type=int, default=1, help="steps that run at once, on an equal share of the cores")
     parser.add_argument("--train_rows", type=int, help="most rows of a task to fine-tune on; default: see TASKS")
     parser.add_argument("--zero_shot_rows", type=int, help="of each task without fine-tuning; default: all")
     parser.add_argument("--list", action="store_true", help="print the steps that are left, and run nothing")
     parser.add_argument("--page", action="store_true", help="print the page so far, and run nothing")
     parser.add_argument("--save", action="store_true", help="write the page, its curves and its figures, all dated")
-    return parser.parse_args(words)
+    arguments = parser.parse_args(words)
+    if arguments.jobs < 1:
+        parser.error(f"--jobs is {arguments.jobs}, but at least 1 step must run.")
+    return arguments
 
 
 def main(words: list[str] | None = None) -> None:
     arguments = parse(words)
     if arguments.list:
-        left = [step for family in arguments.families for step in steps_of(arguments, family) if not step.is_done]
-        print("\n".join(str(step.folder) for step in left))
+        steps = (step for family in arguments.families for stage in stages_of(arguments, family) for step in stage)
+        print("\n".join(str(step.folder) for step in steps if not step.is_done))
         return
     if not (arguments.page or arguments.save):
+        check_data(arguments)
         if not (arguments.work_dir / "tokenizer").is_dir():
             texts = training_texts(f"{arguments.books}/train")
             GPT1Tokenizer.train(texts, NUM_MERGES).save_pretrained(arguments.work_dir / "tokenizer")
-        for family in arguments.families:
-            while left := [step for step in steps_of(arguments, family) if not step.is_done]:
-                print(left[0].folder, flush=True)
-                run(left[0])
+        if len(arguments.fine_tuning_rates) > 1:
+            write_rate_files(arguments)
+        run_all(arguments)
     found = {family: read_row(arguments, family) for family in arguments.families}
     rows = {family: row for family, row in found.items() if row is not None}
-    text = page(rows, TASKS, sys.argv[1:] if words is None else words)
+    words = [word for word in (sys.argv[1:] if words is None else words) if word not in ("--page", "--save")]
+    about = {**machine(), "jobs": arguments.jobs, "fine_tuning": FINE_TUNING, "command": shlex.join(words)}
+    about["rows"] = {task: limit for task in TASKS if (limit := train_rows(arguments, task)) is not None}
+    if torch.cuda.is_available():
+        about["accelerator"] = torch.cuda.get_device_name()
+    text = page(rows, TASKS, about)
     print(text)
     if arguments.save:
-        path = save_result("families", machine(), {family: vars(row) for family, row in rows.items()})
+        path = save_result("families", about, {family: vars(row) for family, row in rows.items()})
         draw(rows).savefig(path.with_suffix(".png"))
         path.with_suffix(".md").write_text(f"{text}\n\n![Learning curves]({path.stem}.png)\n", encoding="utf-8")
 

@@ -1,7 +1,6 @@
 """The page of `families.py`: what each family cost and scored, what that supports, and the learning curves."""
 
 import math
-import shlex
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ class Row:
     cost: dict
     learning_rate: float
     loss: dict[str, float]
+    fine_tuning_rate: float | None = None
     curve: list[tuple[int, float, float]] = field(default_factory=list)
     """Tokens, hours and held-out loss."""
     zero_shot: dict[str, dict] = field(default_factory=dict)
@@ -29,8 +29,11 @@ class Row:
     """By task, a score of at most 1 for each seed of fine-tuning."""
 
 
-def page(rows: dict[str, Row], tasks: Sequence[str], words: Sequence[str]) -> str:
-    """Markdown: what the figures support, costs, fine-tuned scores, answers without fine-tuning, the command."""
+def page(rows: dict[str, Row], tasks: Sequence[str], about: dict) -> str:
+    """Markdown: what the figures support, costs, fine-tuned scores, answers without fine-tuning, the command.
+
+    `about` has the machine, and how `families.py` was called: `jobs`, `fine_tuning`, `rows` by task, `command`.
+    """
     asked = {family: row for family, row in rows.items() if row.zero_shot}
     questions = list(dict.fromkeys(task for row in asked.values() for task in row.zero_shot))
     prefix = "accuracy_"
@@ -45,20 +48,24 @@ def page(rows: dict[str, Row], tasks: Sequence[str], words: Sequence[str]) -> st
         [name.removeprefix(prefix), *(percent(row.zero_shot["blimp"][name]) for row in asked.values())]
         for name in phenomena
     ]
-    scores = [[family, *(spread(row.scores.get(task, [])) for task in tasks)] for family, row in rows.items()]
+    scores = [
+        [family, rate_of(row), *(spread(row.scores.get(task, [])) for task in tasks)] for family, row in rows.items()
+    ]
     parts = [
         "# Families on the same tokens",
         verdict(rows, tasks),
-        "## Cost",
+        f"## Cost\n\n{conditions(about)}",
         table(["family", *COSTS], [[family, *costs(row)] for family, row in rows.items()]),
-        "## Fine-tuned\n\nThe metric of the task × 100: the mean of the seeds, and their range.",
-        table(["family", *tasks], scores),
+        "## Fine-tuned",
+        f"The metric of the task × 100: the mean of the seeds, and their range. {seeds(rows, tasks)}",
+        recipe(tasks, about),
+        table(["family", "learning rate", *tasks], scores),
         "## Without fine-tuning\n\nAccuracy × 100, and its standard error.",
         table(["family", "method", *questions], answers),
         "## BLiMP by phenomenon",
         table(["phenomenon", *asked], by_phenomenon),
         "## Command",
-        f"```sh\npython benchmarks/families.py {shlex.join(words)}\n```",
+        f"```sh\npython benchmarks/families.py {about['command']}\n```",
     ]
     return "\n\n".join(parts)
 
@@ -80,6 +87,43 @@ def costs(row: Row) -> list[str]:
         f"{row.cost['peak_bytes'] / 2**30:.2f}",
         ", ".join(f"{name} {value:.3f}" for name, value in row.loss.items()),
     ]
+
+
+def conditions(about: dict) -> str:
+    """On what the costs were measured, and what they leave out."""
+    jobs, where = about["jobs"], f"{about['cores']} cores ({about['processor']})"
+    if "accelerator" in about:
+        where = f"{about['accelerator']} with {where}"
+    text = f"Measured on {where}, {'one run at a time' if jobs == 1 else f'up to {jobs} runs at once'}, "
+    text += f"by torch {about['torch']} and transformers {about['transformers']}. "
+    if jobs > 1:
+        text += "So hours and speeds are those of a shared machine, and no family's own. "
+    text += "Processor hours are of the run of all tokens, without the search for its learning rate. "
+    return text + "The peak is of resident memory" + (", not the accelerator's." if "accelerator" in about else ".")
+
+
+def seeds(rows: dict[str, Row], tasks: Sequence[str]) -> str:
+    """How many seeds the cells have, and which have another number."""
+    counts = {(task, family): len(row.scores.get(task, [])) for task in tasks for family, row in rows.items()}
+    counts = {cell: count for cell, count in counts.items() if count}
+    if not counts:
+        return ""
+    usual = statistics.mode(counts.values())
+    others = []
+    for task in tasks:
+        for other in sorted({count for (name, _), count in counts.items() if name == task} - {usual}):
+            families = [family for (name, family), count in counts.items() if (name, count) == (task, other)]
+            others.append(f"{other} for {task} ({enumerated(families)})")
+    return f"Seeds: {usual}" + (f", but {', '.join(others)}." if others else ".")
+
+
+def recipe(tasks: Sequence[str], about: dict) -> str:
+    limits = ", ".join(f"{task} {about['rows'][task]:,}" for task in tasks if task in about["rows"])
+    return f"`gpt1 finetune {about['fine_tuning']}`" + (f", on at most so many rows: {limits}." if limits else ".")
+
+
+def rate_of(row: Row) -> str:
+    return "–" if row.fine_tuning_rate is None else f"{row.fine_tuning_rate:g}"
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:

@@ -17,7 +17,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase, Trainer, Tra
 from transformers.hf_argparser import HfArg
 
 from .. import GPT1Config
-from ..training.checkpoint import checkpoint_to_resume
+from ..training.checkpoint import checkpoint_to_resume, newest_whole_checkpoint
 from ..training.divergence import DivergenceError, advice
 from ..training.families import FAMILIES
 from .arguments import CommandParser
@@ -182,10 +182,23 @@ class ShortRunCallback(TrainerCallback):
 def train(trainer: Trainer) -> None:
     """Trains or resumes, and writes the model, the log and the metrics to the output folder."""
     trainer.add_callback(ShortRunCallback())
-    result = trainer.train(resume_from_checkpoint=trainer.args.resume_from_checkpoint)
+    try:
+        result = trainer.train(resume_from_checkpoint=trainer.args.resume_from_checkpoint)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(where_stopped(trainer)) from None
     trainer.save_model(_internal_call=True)  # the push comes at the end, with all results
     trainer.save_state()
     keep_metrics(trainer, "train", result.metrics)
+
+
+def where_stopped(trainer: Trainer) -> str:
+    """How far an interrupted run has come, and how to go on: the end of a sentence."""
+    checkpoint = newest_whole_checkpoint(trainer.args.output_dir)
+    progress = f" after update {trainer.state.global_step} of {trainer.state.max_steps}"
+    if checkpoint is None:
+        return f"{progress}; there is no complete checkpoint to go on from"
+    how = "The same command with --resume_from_checkpoint auto goes on"
+    return f"{progress}. The last complete checkpoint is {checkpoint}. {how}"
 
 
 def keep_metrics(trainer: Trainer, split: str, metrics: dict[str, float]) -> None:

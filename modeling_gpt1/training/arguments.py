@@ -19,6 +19,9 @@ from .launch import meet_on_the_cpu
 class _SharedArguments(TrainingArguments):
     """Arguments that both trainers add or change."""
 
+    output_dir: str = field(
+        default="trainer_output", metadata={"help": "Folder for checkpoints, the model, its card and the results."}
+    )
     weight_decay: float = field(default=0.01, metadata={"help": "Decoupled weight decay of matrices."})
     max_grad_norm: float = field(default=1.0, metadata={"help": "Gradients are clipped to this norm."})
     ddp_find_unused_parameters: bool | None = field(

@@ -13,6 +13,7 @@ from ..configuration_gpt1 import GPT1Config
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
 from ..modeling_gpt1 import GPT1DoubleHeadsModel
 from ..modeling_gpt1_lstm import GPT1LSTMDoubleHeadsModel
+from .checks import check_length
 from .task_models import (
     DEFAULT_LENGTH,
     auto_class_of,
@@ -86,6 +87,7 @@ def prepare_finetuning(
         tokenizer = open_tokenizer(tokenizer or checkpoint)
     add_control_tokens(tokenizer)
     collator = _collator_of(task, tokenizer, max_length or config.max_position_embeddings, pad_to_multiple_of)
+    check_length(collator, config.max_position_embeddings, " (`max_position_embeddings`)")
     return {
         "model": _open_model(checkpoint, config, tokenizer, n_transfer, ignore_mismatched_sizes),
         "processing_class": tokenizer,

@@ -1,7 +1,9 @@
-"""benchmarks/families.py: which steps there are, what a step leaves, and the page."""
+"""benchmarks/families.py: which steps there are, their order, what a step leaves, and the page."""
 
 import json
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 
@@ -23,17 +25,143 @@ def finish(step, **results):
     (step.folder / "done.json").write_text(json.dumps({"processor_seconds": 5400.0, "peak_bytes": 3 * 2**29}))
 
 
-def finish_sweep(families, arguments):
-    for step, loss in zip(families.sweep(arguments, "roberta"), (4.0, 3.0, 2.0, 2.5), strict=True):
+def finish_sweep(families, arguments, family="roberta"):
+    for step, loss in zip(families.sweep(arguments, family), (4.0, 3.0, 2.0, 2.5), strict=True):
         finish(step, eval_loss=loss)
 
 
-def test_the_long_run_waits_for_the_sweep(families, arguments):
-    names = [step.folder.name for step in families.steps_of(arguments, "roberta")]
-    assert names == [f"pretrain-4096-{rate}" for rate in (0.00025, 0.0005, 0.001, 0.002)]
+def finish_trials(families, arguments, model):
+    """1e-4 is best on SST-2, 5e-4 on SNLI, and 2.5e-4 on the mean."""
+    for rate, sst2, snli in ((1e-4, 0.9, 0.4), (2.5e-4, 0.8, 0.6), (5e-4, 0.5, 0.7), (1e-3, 0.5, 0.3)):
+        finish(families.rate_trial(arguments, model, "sst2", rate), eval_accuracy=sst2)
+        finish(families.rate_trial(arguments, model, "snli", rate), eval_accuracy=snli)
+
+
+def names_to_begin(families, arguments):
+    return [step.folder.name for step in families.steps_to_begin(arguments)]
+
+
+def test_each_stage_waits_for_the_one_before(families, arguments):
+    assert names_to_begin(families, arguments) == [f"pretrain-4096-{rate}" for rate in (0.00025, 0.0005, 0.001, 0.002)]
     finish_sweep(families, arguments)
-    names = [step.folder.name for step in families.steps_of(arguments, "roberta")]
-    assert names[4:8] == ["pretrain-8192-0.001", "zero-shot", "sst2-0", "sst2-1"] and len(names) == 6 + 2 * 8
+    assert names_to_begin(families, arguments) == ["pretrain-8192-0.001"]
+    model = families.long_run(arguments, "roberta")
+    finish(model)
+    trials = [f"rate-{task}-{rate}" for task in ("sst2", "snli") for rate in ("0.0001", "0.00025", "0.0005", "0.001")]
+    assert names_to_begin(families, arguments) == trials
+    finish_trials(families, arguments, model)
+    tasks = "sst2 cola stsb rte story_cloze snli mnli qqp".split()
+    tuned = [f"{task}-0.00025-{seed}" for seed in (0, 1) for task in tasks]
+    assert names_to_begin(families, arguments) == ["zero-shot", *tuned]
+    finish(families.asking(arguments, model))
+    finish(families.fine_tuning(arguments, model, "cola", 2.5e-4, 0))
+    assert names_to_begin(families, arguments) == [name for name in tuned if name != "cola-0.00025-0"]
+
+
+def test_one_rate_of_fine_tuning_needs_no_trials(families, arguments):
+    arguments.fine_tuning_rates = [3e-4]
+    finish_sweep(families, arguments)
+    finish(families.long_run(arguments, "roberta"))
+    assert names_to_begin(families, arguments)[:2] == ["zero-shot", "sst2-0.0003-0"]
+
+
+def test_no_job_is_refused(families, capsys):
+    with pytest.raises(SystemExit):
+        families.parse(["--books", "books", "--data_dir", "data", "--work_dir", "runs", "--jobs", "0"])
+    assert capsys.readouterr().err.endswith("error: --jobs is 0, but at least 1 step must run.\n")
+
+
+def test_families_take_turns(families, arguments):
+    """The long run of one family waits for the sweep of another, and both pre-train before either is fine-tuned."""
+    arguments.families = ["roberta", "bart"]
+    finish_sweep(families, arguments)
+    begin = [step.folder for step in families.steps_to_begin(arguments)]
+    sweep = [step.folder for step in families.sweep(arguments, "bart")]
+    assert begin == [*sweep, arguments.work_dir / "roberta" / "pretrain-8192-0.001"]
+    finish_sweep(families, arguments, "bart")
+    for family in arguments.families:
+        finish(families.long_run(arguments, family))
+    assert [step.folder.parent.name for step in families.steps_to_begin(arguments)[:4]] == ["roberta", "bart"] * 2
+
+
+def test_jobs_run_at_once_and_each_step_once(families, arguments, monkeypatch):
+    """Steps meet at a barrier, which two at once pass and one alone would not."""
+    arguments.jobs, arguments.fine_tuning_rates = 2, [5e-4]
+    ran, at_once, barrier = [], [], threading.Barrier(2)
+
+    def run(step):
+        at_once.append(step)
+        if step in families.sweep(arguments, "roberta"):
+            barrier.wait(timeout=30)
+        assert len(at_once) <= 2
+        ran.append(step.folder.name)
+        finish(step, eval_loss=1.0)
+        at_once.remove(step)
+
+    monkeypatch.setattr(families, "run", run)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(families.os, "cpu_count", lambda: 8)
+    families.run_all(arguments)
+    assert len(ran) == len(set(ran)) == 4 + 1 + 1 + 2 * 8
+    assert families.os.environ["OMP_NUM_THREADS"] == "4"
+    assert families.steps_to_begin(arguments) == []
+
+
+def test_a_failure_lets_the_running_steps_end_and_starts_none(families, arguments, monkeypatch):
+    arguments.jobs = 2
+    failed, ended = threading.Event(), []
+
+    def run(step):
+        if step == families.sweep(arguments, "roberta")[0]:
+            failed.set()
+            raise SystemExit("status 1")
+        assert failed.wait(timeout=30)
+        ended.append(step.folder.name)
+        finish(step, eval_loss=1.0)
+
+    monkeypatch.setattr(families, "run", run)
+    with pytest.raises(SystemExit, match="^status 1$"):
+        families.run_all(arguments)
+    # The second may end first, and then the third begins before the failure is seen.
+    assert ended[0] == "pretrain-4096-0.0005" and len(ended) <= 2
+
+
+def write_task(folder, task, rows, splits=("train", "validation", "test")):
+    (folder / task).mkdir(parents=True)
+    for split in splits:
+        (folder / task / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_a_task_without_rows_is_told_before_hours_of_work(families, arguments, tmp_path, monkeypatch):
+    arguments.data_dir = tmp_path / "data"
+    monkeypatch.setattr(families, "TASKS", {"sst2": None, "snli": None})
+    write_task(arguments.data_dir, "sst2", [{"sentence": "text", "label": 1}])
+    write_task(arguments.data_dir, "snli", [{"premise": "a", "hypothesis": "b", "label": 1}], ["validation", "test"])
+    with pytest.raises(SystemExit) as stopped:
+        families.check_data(arguments)
+    assert str(stopped.value) == f"{arguments.data_dir}: snli has no split train. Add its file."
+    (arguments.data_dir / "snli" / "validation.jsonl").rename(arguments.data_dir / "snli" / "train.jsonl")
+    with pytest.raises(SystemExit, match="snli has no split validation"):
+        families.check_data(arguments)
+    (arguments.data_dir / "snli" / "test.jsonl").rename(arguments.data_dir / "snli" / "validation.jsonl")
+    families.check_data(arguments)
+
+
+def test_the_rows_of_the_trials(families, arguments, tmp_path):
+    """Rows held out never train, and both files together are rows of the train split."""
+    rows = [{"sentence": f"text {number}", "label": number % 2} for number in range(3000)]
+    pairs = [{"premise": f"a {number}", "hypothesis": "b", "label": number % 3} for number in range(2500)]
+    for task, lines in (("sst2", rows), ("snli", pairs)):
+        write_task(tmp_path / "data", task, lines)
+    arguments.data_dir, arguments.train_rows = tmp_path / "data", 800
+    families.write_rate_files(arguments)
+    for task, lines, trained in (("sst2", rows, 800), ("snli", pairs, 500)):
+        files = families.rate_files(arguments, task)
+        train, held_out = ([json.loads(line) for line in file.read_text().splitlines()] for file in files)
+        assert (len(train), len(held_out)) == (trained, 2000)
+        chosen = [json.dumps(row) for row in train + held_out]
+        assert len(set(chosen)) == len(chosen) and set(chosen) <= {json.dumps(row) for row in lines}
+        assert train != lines[2000 : 2000 + trained]  # drawn, for files are sorted at times
 
 
 def test_a_family_without_the_head_leaves_out_the_task(families):
@@ -46,10 +174,11 @@ def test_a_family_without_the_head_leaves_out_the_task(families):
 
 def test_the_commands_have_these_flags(families, arguments):
     finish_sweep(families, arguments)
+    finish_trials(families, arguments, families.long_run(arguments, "roberta"))
     for family in FAMILIES:
-        for step in (
-            families.steps_of(arguments, "roberta") if family == "roberta" else families.sweep(arguments, family)
-        ):
+        stages = families.stages_of(arguments, family)
+        assert [len(stage) for stage in stages] == ([4, 1, 8, 1 + 2 * 8] if family == "roberta" else [4])
+        for step in sum(stages, []):
             command, *words = step.words
             assert flags.prepare(command, [*words, step.output, "out"])[-2:] == [step.output, "out"]
 
@@ -69,9 +198,22 @@ def test_a_step_counts_the_time_of_all_attempts(families, tmp_path, monkeypatch)
     assert f"pretrain --output_dir {step.folder / 'out'}\n" in (step.folder / "output.txt").read_text()
 
 
+ABOUT = {
+    "cores": 8,
+    "processor": "Some Processor",
+    "torch": "2.13.0",
+    "transformers": "5.23.0",
+    "jobs": 1,
+    "fine_tuning": "--bf16",
+    "rows": {"mnli": 500, "snli": 20_000},
+    "command": "--books 'my books'",
+}
+
+
 def test_the_page(families, arguments, plain_tokenizer):
     finish_sweep(families, arguments)
-    *_, model, asked = families.steps_of(arguments, "roberta")[:6]
+    model = families.long_run(arguments, "roberta")
+    asked = families.asking(arguments, model)
     assert families.read_row(arguments, "roberta") is None
     family = FAMILIES["roberta"]
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
@@ -92,10 +234,13 @@ def test_the_page(families, arguments, plain_tokenizer):
         "story_cloze": {"accuracy": 0.64, "num_rows": 2304},
     }
     finish(asked, results=[{"method": "pseudo-log-likelihood", "tasks": answers}])
+    assert families.read_row(arguments, "roberta").fine_tuning_rate is None
+    finish_trials(families, arguments, model)
     for seed, score in enumerate((0.5, 0.7)):
-        finish(families.fine_tuning(arguments, model, "rte", seed), eval_accuracy=score, eval_loss=1.0)
+        finish(families.fine_tuning(arguments, model, "rte", 2.5e-4, seed), eval_accuracy=score, eval_loss=1.0)
     both = {"eval_validation_matched_accuracy": 0.5, "eval_validation_mismatched_accuracy": 0.6}
-    finish(families.fine_tuning(arguments, model, "mnli", 0), **both)
+    finish(families.fine_tuning(arguments, model, "mnli", 2.5e-4, 0), **both)
+    finish(families.fine_tuning(arguments, model, "mnli", 1e-3, 1), **both)  # of an earlier choice of rates
 
     row = families.read_row(arguments, "roberta")
     embeddings = built.roberta.embeddings
@@ -103,19 +248,23 @@ def test_the_page(families, arguments, plain_tokenizer):
     assert row.parameters == built.num_parameters()
     assert row.without_embeddings == row.parameters - sum(table.weight.numel() for table in tables)
     assert row.curve == [(720_000, 2.0, 3.0), (2_520_000, 4.0, 1.5)]
-    assert families.page({"roberta": row}, families.TASKS, ["--books", "my books"]) == (
+    assert families.page({"roberta": row}, families.TASKS, ABOUT) == (
         "# Families on the same tokens\n\n"
         "Each family was pre-trained once, so no figure tells how much another pre-training would differ: the seeds "
         "are those of fine-tuning. Sizes and tokens are small, and say nothing of the order of large models.\n\n"
-        "## Cost\n\n"
+        "## Cost\n\nMeasured on 8 cores (Some Processor), one run at a time, by torch 2.13.0 and transformers "
+        "5.23.0. Processor hours are of the run of all tokens, without the search for its learning rate. The peak is "
+        "of resident memory.\n\n"
         "| family | M parameters | M without embeddings | learning rate | M tokens read | processor hours "
         "| tokens per second | peak GiB | held-out losses |\n"
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
         "| roberta | 0.01 | 0.00 | 0.001 | 8.2 | 1.50 | 200 | 1.50 | loss 1.500, mlm_loss 1.500 |\n\n"
-        "## Fine-tuned\n\nThe metric of the task × 100: the mean of the seeds, and their range.\n\n"
-        "| family | sst2 | cola | stsb | rte | story_cloze | snli | mnli | qqp |\n"
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
-        "| roberta | – | – | – | 60.0 [50.0–70.0] | – | – | 55.0 | – |\n\n"
+        "## Fine-tuned\n\nThe metric of the task × 100: the mean of the seeds, and their range. Seeds: 2, but 1 for "
+        "mnli (roberta).\n\n"
+        "`gpt1 finetune --bf16`, on at most so many rows: snli 20,000, mnli 500.\n\n"
+        "| family | learning rate | sst2 | cola | stsb | rte | story_cloze | snli | mnli | qqp |\n"
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
+        "| roberta | 0.00025 | – | – | – | 60.0 [50.0–70.0] | – | – | 55.0 | – |\n\n"
         "## Without fine-tuning\n\nAccuracy × 100, and its standard error.\n\n"
         "| family | method | blimp | story_cloze |\n"
         "| --- | --- | --- | --- |\n"
@@ -128,9 +277,39 @@ def test_the_page(families, arguments, plain_tokenizer):
     )
 
 
+def test_runs_at_once_share_a_machine(families):
+    text = sys.modules["families_page"].conditions({**ABOUT, "jobs": 16, "accelerator": "Some GPU"})
+    assert text == (
+        "Measured on Some GPU with 8 cores (Some Processor), up to 16 runs at once, by torch 2.13.0 and transformers "
+        "5.23.0. So hours and speeds are those of a shared machine, and no family's own. Processor hours are of the "
+        "run of all tokens, without the search for its learning rate. The peak is of resident memory, not the "
+        "accelerator's."
+    )
+
+
+def test_the_numbers_of_seeds(families):
+    rows = {
+        "gpt1": made_row(families, 4.0, 0.6, sst2=[0.8] * 3, rte=[0.5] * 2, cola=[0.1] * 3),
+        "bert": made_row(families, 4.0, 0.6, sst2=[0.8] * 3, rte=[0.5] * 2, cola=[0.1]),
+    }
+    seeds = sys.modules["families_page"].seeds
+    assert seeds(rows, ["sst2", "rte", "cola"]) == "Seeds: 3, but 2 for rte (gpt1 and bert), 1 for cola (bert)."
+    assert seeds(rows, ["sst2"]) == "Seeds: 3."
+    assert seeds(rows, ["mnli"]) == ""
+
+
+def test_the_published_page_has_the_measured_figures(families):
+    """The newest page is that of the figures beside it, so a change of the page reaches it too."""
+    path = max((Path(families.__file__).parent / "results").glob("????-??-??-families.json"))
+    measured = json.loads(path.read_text())
+    rows = {family: families.Row(**row) for family, row in measured["results"].items()}
+    text = families.page(rows, families.TASKS, measured["machine"])
+    assert path.with_suffix(".md").read_text() == f"{text}\n\n![Learning curves]({path.stem}.png)\n"
+
+
 def made_row(families, loss, zero_shot, curve=(), **scores):
     asked = {"blimp": {"accuracy": zero_shot, "num_rows": 900}}
-    return families.Row(10, 5, {}, 1e-3, {"loss": loss}, list(curve), asked, "method", scores)
+    return families.Row(10, 5, {}, 1e-3, {"loss": loss}, 5e-4, list(curve), asked, "method", scores)
 
 
 def test_what_the_figures_support(families):

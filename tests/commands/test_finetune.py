@@ -24,6 +24,7 @@ from transformers import (
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1TrainingArguments
 from modeling_gpt1.commands import finetune, runs
+from modeling_gpt1.commands.entry.errors import one_sentence
 from modeling_gpt1.training import preparation
 from tokenization import TraversalCollator
 
@@ -353,6 +354,26 @@ def test_resume_auto_starts_a_run_and_goes_on_with_it(tokenizer_folder, tmp_path
     assert read_json(output / "trainer_state.json")["global_step"] == 4
 
 
+@pytest.mark.parametrize("save_steps", [2, 100])
+def test_an_interrupted_run_says_how_to_go_on(save_steps, tokenizer_folder, tmp_path, monkeypatch, capsys):
+    def interrupt(self, args, state, control, **kwargs):
+        if state.global_step == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs.ShortRunCallback, "on_step_end", interrupt)
+    data = own_data("classification", tmp_path)
+    run = training(tmp_path / "run", "--max_steps", "5", "--save_strategy", "steps", "--save_steps", str(save_steps))
+    with pytest.raises(SystemExit) as end, one_sentence("finetune", False):
+        finetune.main([*data, *fresh_model(tokenizer_folder), *run])
+    assert end.value.code == 130
+    assert capsys.readouterr().err.splitlines()[-1] == "gpt1 finetune: interrupted after update 3 of 5" + (
+        f". The last complete checkpoint is {tmp_path / 'run' / 'checkpoint-2'}. The same command with "
+        "--resume_from_checkpoint auto goes on."
+        if save_steps == 2
+        else "; there is no complete checkpoint to go on from."
+    )
+
+
 @pytest.mark.parametrize("kind", ["gpt1", "openai-gpt"])
 def test_checkpoint_without_control_tokens(kind, plain_tokenizer, tmp_path):
     """One update of learning rate 0 keeps the checkpoint's weights and adds rows for the three control tokens."""
@@ -664,6 +685,19 @@ def test_refuses_before_a_model_is_loaded(case, places, tmp_path, monkeypatch):
     with pytest.raises(ValueError) as error:
         finetune.main([*arguments, *training(tmp_path / "output")])
     assert str(error.value) == message.format(**places)
+
+
+@pytest.mark.parametrize("more", [["--max_length", "65"], ["--max_length", "60", "--pad_to_multiple_of", "65"]])
+def test_refuses_too_long_sequences_before_rows_are_read(more, tokenizer_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(preparation, "_open_model", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(finetune, "check_rows", lambda *_: pytest.fail("rows were read"))
+    words = [*own_data("classification", tmp_path), *fresh_model(tokenizer_folder), *more]
+    with pytest.raises(ValueError) as error:
+        finetune.main([*words, *training(tmp_path / "output")])
+    assert str(error.value) == (
+        "The collator makes sequences of up to 65 tokens (`max_length`, `pad_to_multiple_of`), but the model has "
+        "positions for 64 (`max_position_embeddings`). Pass a smaller `max_length`."
+    )
 
 
 def test_refuses_a_run_with_nothing_to_do(places, tmp_path):

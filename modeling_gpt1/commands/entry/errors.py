@@ -30,8 +30,8 @@ def one_sentence(command: str, debug: bool) -> Iterator[None]:
     """
     try:
         yield
-    except KeyboardInterrupt:
-        end(command, "interrupted.", INTERRUPTED)
+    except KeyboardInterrupt as interruption:
+        end(command, f"interrupted{interruption}.", INTERRUPTED)
     except BrokenPipeError:  # the reader of the output, such as `head`, has exited
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
