@@ -33,7 +33,7 @@ class Template:
     @classmethod
     def from_tokenizer(cls, tokenizer: PreTrainedTokenizerBase, num_texts: int) -> "Template":
         """Finds out what a tokenizer writes around one text or two, by means of a word of its vocabulary."""
-        word, word_ids = _any_word(tokenizer)
+        word, word_ids = any_word(tokenizer)
         encoding = tokenizer(*[word] * num_texts, verbose=False)
         ids, segments = encoding["input_ids"], encoding.get("token_type_ids")
         places, position, found = [], 0, 0
@@ -94,7 +94,14 @@ class FamilyForm:
 
     def num_special(self, traversal: str) -> int:
         """Number of special tokens in each sequence."""
-        return self.templates[1 if traversal == "classification" else 2].num_special
+        return self._template(traversal).num_special
+
+    def last_segment(self, traversal: str) -> int:
+        """The highest of the `token_type_ids`; 0 where the tokenizer has none."""
+        return max((segment for _, segment in self._template(traversal).places), default=0) if self.has_segments else 0
+
+    def _template(self, traversal: str) -> Template:
+        return self.templates[1 if traversal == "classification" else 2]
 
     def check_max_length(self, traversal: str, max_length: int) -> None:
         """Raises ValueError where `max_length` has no room for the special tokens and one token of each text."""
@@ -161,7 +168,7 @@ class FamilyForm:
         return batch
 
 
-def _any_word(tokenizer: PreTrainedTokenizerBase) -> tuple[str, list[int]]:
+def any_word(tokenizer: PreTrainedTokenizerBase) -> tuple[str, list[int]]:
     """A text of ordinary tokens, and its ids."""
     specials = set(tokenizer.all_special_ids)
     ordinary = (token_id for token_id in range(len(tokenizer)) if token_id not in specials)

@@ -46,6 +46,7 @@ from ..hub.model_kinds import is_regression
 from ..inference.devices import check_device, default_device
 from ..inference.task_scores import TaskScores
 from ..storage.writing import atomic_file
+from ..training.checks import check_length
 from ..training.preparation import open_task_config
 from ..training.task_models import DEFAULT_LENGTH, longest_sequence, open_family_tokenizer
 from .arguments import CommandParser
@@ -130,6 +131,8 @@ class Predictor:
             max_length=args.max_length or longest,
             both_orders=getattr(self.config, "both_orders", False),
         )
+        if not is_of_gpt1:
+            check_length(self.collator, longest_sequence(self.model))
 
     @property
     def class_names(self) -> list[str] | None:

@@ -11,6 +11,7 @@ from tokenization.tasks import Task, compute_metrics_for, get_task
 
 from ..configuration_gpt1 import GPT1Config
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
+from ..hub.model_kinds import HEADS
 from ..modeling_gpt1 import GPT1DoubleHeadsModel
 from ..modeling_gpt1_lstm import GPT1LSTMDoubleHeadsModel
 from .checks import check_length
@@ -81,7 +82,7 @@ def prepare_finetuning(
     if n_transfer is not None:
         check_n_transfer(config, n_transfer)
     if checkpoint is not None and config.traversal is not None and not ignore_mismatched_sizes:
-        _check_scores(checkpoint, config, task)
+        _check_scores(checkpoint, config.num_labels, task)
     set_task(config, task)
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         tokenizer = open_tokenizer(tokenizer or checkpoint)
@@ -115,9 +116,11 @@ def _prepare_family(
             f"`n_transfer` is {n_transfer}, but only layers of GPT-1 can be reset, and {checkpoint} is a model of "
             f"type {config.model_type!r}. Leave it out."
         )
-    has_head = any(name.endswith("ForSequenceClassification") for name in config.architectures or ())
-    if has_head and task.traversal != "multiple_choice" and not ignore_mismatched_sizes:
-        _check_scores(checkpoint, config, task)
+    heads = [name for name in config.architectures or () if name.endswith(HEADS)]
+    if heads and not ignore_mismatched_sizes:
+        # A head of multiple choice gives each choice one score, whatever the configuration calls `num_labels`.
+        has_choices = heads[0].endswith("ForMultipleChoice")
+        _check_scores(checkpoint, 1 if has_choices else config.num_labels, task)
     set_task(config, task)
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         tokenizer = open_family_tokenizer(tokenizer or checkpoint, trust_remote_code)
@@ -161,10 +164,10 @@ def _collator_of(
     )
 
 
-def _check_scores(checkpoint: str, config: PreTrainedConfig, task: Task) -> None:
-    if config.num_labels != task.num_labels:
+def _check_scores(checkpoint: str, num_scores: int, task: Task) -> None:
+    if num_scores != task.num_labels:
         raise ValueError(
-            f"The task head of {checkpoint} has {config.num_labels} scores, but {task.name} needs {task.num_labels}. "
+            f"The task head of {checkpoint} has {num_scores} scores, but {task.name} needs {task.num_labels}. "
             "Pass `ignore_mismatched_sizes` to train a new head."
         )
 

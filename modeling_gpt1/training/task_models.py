@@ -20,6 +20,7 @@ from ..configuration_gpt1 import GPT1Config
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
 from ..hub.model_kinds import HEADS, is_regression
 from ..inference.lengths import longest_sequence
+from ..inference.task_scores import TaskScores
 from .checks import check_labels, check_length
 
 logger = logging.get_logger(__name__)
@@ -99,8 +100,13 @@ def auto_class_of(config: PreTrainedConfig, traversal: str, name: str, trust_rem
 def check_has_head(model: PreTrainedModel) -> None:
     """
     Raises:
-        ValueError: the model has no head for a task.
+        ValueError: the model has no head for a task, or reads no tokens.
     """
+    if model.main_input_name != "input_ids":
+        raise ValueError(
+            f"{type(model).__name__} reads `{model.main_input_name}`, but the tasks are texts, which become "
+            "`input_ids`. Pass a model that reads them, such as BERT."
+        )
     if not type(model).__name__.endswith(HEADS) or hasattr(model, "task_head"):
         owner = "GPT1Trainer" if hasattr(model, "task_head") else "`prepare_finetuning`"
         raise ValueError(
@@ -127,18 +133,40 @@ def match_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
     The configuration gets the id of padding; the tokenizer's maximum length is limited to the model's positions.
 
     Raises:
-        ValueError: the tokenizer has more tokens than the model.
+        ValueError: the tokenizer has more tokens than the model, or pads with the token whose place is scored.
     """
-    num_embeddings = len(model.get_input_embeddings().weight)
-    if len(tokenizer) > num_embeddings:
+    num_embeddings = _num_embeddings(model)
+    if num_embeddings is not None and len(tokenizer) > num_embeddings:
         raise ValueError(
             f"The tokenizer has {len(tokenizer)} tokens, but the model has embeddings for {num_embeddings}. Open the "
             "tokenizer saved with the model, or call `model.resize_token_embeddings(len(tokenizer))` and save it."
         )
-    _agree_on_padding(model.config.get_text_config(), tokenizer)
+    if model.config.is_encoder_decoder and tokenizer.pad_token_id == model.config.eos_token_id:
+        raise ValueError(
+            f"{type(model).__name__} scores at the last {tokenizer.pad_token}, which is also what the tokenizer pads "
+            "with. Give the tokenizer another `pad_token`, of its vocabulary, and save it."
+        )
+    if not counts_positions_from_padding(model):
+        _agree_on_padding(model.config.get_text_config(), tokenizer)
     longest = longest_sequence(model, tokenizer)
     if longest is not None:
         tokenizer.model_max_length = longest
+
+
+def _num_embeddings(model: PreTrainedModel) -> int | None:
+    """How many tokens the model has embeddings for; None where it has no table of them, as CANINE's hashes."""
+    try:
+        table = model.get_input_embeddings()
+    except NotImplementedError:
+        return None
+    weight = getattr(table, "weight", None)
+    return None if weight is None else len(weight)
+
+
+def counts_positions_from_padding(model: PreTrainedModel) -> bool:
+    """Whether positions begin after the id of padding, as RoBERTa's: another id would move them at the next load."""
+    tables = (module for name, module in model.named_modules() if name.rpartition(".")[2] == "position_embeddings")
+    return any(getattr(table, "padding_idx", None) is not None for table in tables)
 
 
 def _agree_on_padding(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -171,7 +199,19 @@ def check_collator_of_family(model: PreTrainedModel, data_collator) -> None:
             "the model with AutoModelForMultipleChoice for multiple_choice, else AutoModelForSequenceClassification."
         )
     check_length(data_collator, longest_sequence(model))
+    _check_segments(model, data_collator)
     for name in ("traversal", "columns", "both_orders"):
         setattr(config, name, getattr(data_collator, name))
     if data_collator.traversal != "multiple_choice":
         check_labels(data_collator, is_regression(config), config.num_labels)
+
+
+def _check_segments(model: PreTrainedModel, data_collator: TraversalCollator) -> None:
+    num_segments = getattr(model.config, "type_vocab_size", None)
+    last = data_collator.last_segment
+    if num_segments and last >= num_segments and TaskScores(model).reads_segments:
+        raise ValueError(
+            f"{type(data_collator.tokenizer).__name__} writes the segments 0 to {last} (`token_type_ids`), but "
+            f"{type(model).__name__} has {num_segments} (`type_vocab_size`). Take token_type_ids out of the "
+            "tokenizer's `model_input_names`, and save it."
+        )

@@ -9,14 +9,26 @@ from functools import partial
 from typing import Any
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel, TrainingArguments
+from transformers import PreTrainedConfig, PreTrainedModel, TrainerCallback, TrainingArguments
+from transformers.utils import logging
+
+from tokenization import TraversalCollator
 
 from ..hub.model_kinds import is_regression, without_adapter
 from ..inference.task_scores import TaskScores
 from ..loss_gpt1 import count_items, count_labels, task_losses
 from .losses import weighted_means
-from .task_models import check_collator_of_family, check_has_head, check_lm_coef, match_vocabulary
+from .padding_probe import check_padding
+from .task_models import (
+    check_collator_of_family,
+    check_has_head,
+    check_lm_coef,
+    counts_positions_from_padding,
+    match_vocabulary,
+)
 from .trainer import _GPT1BaseTrainer
+
+logger = logging.get_logger(__name__)
 
 
 class TaskTrainer(_GPT1BaseTrainer):
@@ -34,7 +46,9 @@ class TaskTrainer(_GPT1BaseTrainer):
             args.use_cache = False  # a classifier generates nothing
             # The base of some classifiers has weights that no score depends on. None: as transformers chooses.
             args.ddp_find_unused_parameters = args.ddp_find_unused_parameters or None
+        self._keep_positions = _KeepPositions()
         super().__init__(model, args, *others, **kwargs)
+        self.add_callback(self._keep_positions)
 
     def _check_model(self, model: PreTrainedModel) -> None:
         check_has_head(model)
@@ -43,6 +57,10 @@ class TaskTrainer(_GPT1BaseTrainer):
         if tokenizer is not None:
             match_vocabulary(model, tokenizer)
         check_collator_of_family(model, self.data_collator)
+        if isinstance(self.data_collator, TraversalCollator):
+            check_padding(model, self.data_collator)
+        if counts_positions_from_padding(model):
+            self._keep_positions.pad_token_id = model.config.pad_token_id
         self.model_accepts_loss_kwargs = False  # the model is called without labels
         self.compute_loss_func = partial(mean_loss, _LossSettings.of(model.config))
 
@@ -61,6 +79,19 @@ class TaskTrainer(_GPT1BaseTrainer):
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
         (loss,) = weighted_means(example_losses)
         return {"loss": loss}
+
+
+class _KeepPositions(TrainerCallback):
+    """Undoes a change of `pad_token_id` by `Trainer.train`, which would move a model's positions at the next load."""
+
+    pad_token_id: int | None = None
+    """That of the configuration where positions begin after it; None elsewhere."""
+
+    def on_train_begin(self, args, state, control, model: PreTrainedModel, **kwargs):
+        config = without_adapter(model).config
+        if self.pad_token_id not in (None, config.pad_token_id):
+            config.pad_token_id = self.pad_token_id
+            logger.warning(f"`pad_token_id` stays {self.pad_token_id}: the positions of the model begin after it.")
 
 
 @dataclass(frozen=True)

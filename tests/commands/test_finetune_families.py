@@ -8,7 +8,7 @@ from pathlib import Path
 import datasets
 import pytest
 import torch
-from helpers_families import make_family_model, make_family_tokenizer, write_family
+from helpers_families import SIZES, make_family_model, make_family_tokenizer, write_family
 from helpers_training import resumes_after
 from transformers import (
     AutoConfig,
@@ -16,7 +16,14 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
     BertConfig,
+    CanineConfig,
+    CanineModel,
+    CanineTokenizer,
     GPT2ForSequenceClassification,
+    IBertConfig,
+    IBertModel,
+    PerceiverConfig,
+    PerceiverForSequenceClassification,
     ViTConfig,
     ViTModel,
     dynamic_module_utils,
@@ -25,7 +32,8 @@ from transformers import (
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1Trainer, TaskTrainer, prepare_finetuning
 from modeling_gpt1.commands import finetune, predict
-from tokenization import Task, load_files
+from modeling_gpt1.inference.lengths import longest_sequence
+from tokenization import Task, TraversalCollator, load_files
 
 PAIRS = [("ann sees the fish", "she is old"), ("the cat is new", "fish"), ("ben goes home", "a lazy dog eats")]
 ROWS = {
@@ -226,6 +234,81 @@ def test_scores_do_not_depend_on_padding_whatever_the_configuration_calls_paddin
     )
 
 
+def test_a_model_whose_positions_begin_after_padding_is_saved_as_it_was_trained(folders, tmp_path):
+    """RoBERTa's begin after `pad_token_id`, here that of `[UNK]`. With another id at the next load all would move."""
+    tokenizer = make_family_tokenizer("bert")  # [PAD] is 0 and [UNK] is 1
+    make_family_model("roberta", tokenizer, "Model", type_vocab_size=2).save_pretrained(tmp_path / "roberta")
+    tokenizer.save_pretrained(tmp_path / "roberta")
+    path = tmp_path / "roberta" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {"pad_token_id": 1}), encoding="utf-8")
+    run("entailment", folders, tmp_path / "roberta", tmp_path / "out", "--do_eval")
+    words = [*data_of("entailment", folders), "--do_eval", "--use_cpu", "--model", str(tmp_path / "out")]
+    finetune.main([*words, "--output_dir", str(tmp_path / "again")])
+    trained, opened = (
+        json.loads((tmp_path / name / "eval_results.json").read_text(encoding="utf-8"))["eval_loss"]
+        for name in ("out", "again")
+    )
+    assert opened == pytest.approx(trained, abs=1e-6)
+    moved = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out", pad_token_id=0)  # negative control
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
+    row = AutoTokenizer.from_pretrained(tmp_path / "out")("ann sees", "fish", return_tensors="pt")
+    with torch.no_grad():
+        assert (model(**row).logits - moved(**row).logits).abs().max() > 1e-3
+
+
+def test_a_model_without_a_table_of_tokens(folders, tmp_path):
+    """CANINE hashes characters."""
+    sizes = {**SIZES, "num_hash_buckets": 64, "downsampling_rate": 2, "local_transformer_stride": 8}
+    CanineModel(CanineConfig(**sizes)).save_pretrained(tmp_path / "canine")
+    CanineTokenizer(model_max_length=64).save_pretrained(tmp_path / "canine")
+    run("entailment", folders, tmp_path / "canine", tmp_path / "out", "--do_eval")
+    assert "eval_accuracy" in json.loads((tmp_path / "out" / "eval_results.json").read_text(encoding="utf-8"))
+
+
+def test_a_model_that_reads_no_tokens(folders, tmp_path):
+    sizes = {"num_latents": 4, "d_latents": 8, "d_model": 8, "num_self_attends_per_block": 1, "num_blocks": 1}
+    config = PerceiverConfig(**sizes, num_self_attention_heads=1, num_cross_attention_heads=1, num_labels=2)
+    collator = TraversalCollator(make_family_tokenizer("bert"), "entailment", {"premise": "one", "hypothesis": "two"})
+    with pytest.raises(ValueError) as caught:
+        TaskTrainer(PerceiverForSequenceClassification(config), data_collator=collator)
+    assert str(caught.value) == (
+        "PerceiverForSequenceClassification reads `inputs`, but the tasks are texts, which become `input_ids`. Pass a "
+        "model that reads them, such as BERT."
+    )
+
+
+def test_predictions_longer_than_the_positions(folders):
+    with pytest.raises(ValueError) as caught:
+        file = rows_file("similarity", folders)
+        predict.main([str(folders / "similarity-tuned"), "--file", file, "--max_length", "97"])
+    assert str(caught.value) == (
+        "The collator makes sequences of up to 97 tokens (`max_length`, `pad_to_multiple_of`), but the model has "
+        "positions for 96. Pass a smaller `max_length`."
+    )
+
+
+def test_positions_in_a_table_of_another_class():
+    """I-BERT's tables are quantised, and its positions begin after that of padding, as RoBERTa's."""
+    model = IBertModel(IBertConfig(**{**SIZES, "max_position_embeddings": 98}, pad_token_id=1))
+    assert not isinstance(model.embeddings.position_embeddings, torch.nn.Embedding)
+    assert longest_sequence(model) == 96
+
+
+def test_a_head_of_choices_scores_one_text_each(folders, tmp_path):
+    """Its configuration may call any number `num_labels`."""
+    path = tmp_path / "choices" / "config.json"
+    shutil.copytree(folders / "multiple_choice-tuned", tmp_path / "choices")
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {"id2label": {"0": "a", "1": "b"}}))
+    with pytest.raises(ValueError) as caught:
+        run("classification", folders, tmp_path / "choices", tmp_path / "out")
+    assert str(caught.value) == (
+        f"The task head of {tmp_path / 'choices'} has 1 scores, but classification-4 needs 2. Pass "
+        "`ignore_mismatched_sizes` to train a new head."
+    )
+    run("classification", folders, tmp_path / "choices", tmp_path / "out", "--ignore_mismatched_sizes")
+    run("multiple_choice", folders, tmp_path / "choices", tmp_path / "further")
+
+
 def test_a_resumed_run_repeats(folders, tmp_path):
     """With dropout, whose random state a checkpoint keeps."""
     config = BertConfig.from_pretrained(folders / "bert", hidden_dropout_prob=0.1)
@@ -249,6 +332,17 @@ def wrong_folders(folders, tmp_path_factory):
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
     ViTModel(ViTConfig(**sizes, image_size=4, patch_size=2)).save_pretrained(root / "vit")
     make_family_model("bert", make_family_tokenizer("bert"), "Model").save_pretrained(root / "no tokenizer")
+    tokenizer = make_family_tokenizer("bert")
+    for name, head, fields in (
+        ("one segment", "Model", {"type_vocab_size": 1}),
+        ("classes", "ForSequenceClassification", {}),
+    ):
+        make_family_model("bert", tokenizer, head, **fields).save_pretrained(root / name)
+        tokenizer.save_pretrained(root / name)
+    write_family("bart", root / "end as padding")
+    tokenizer = make_family_tokenizer("bart")
+    tokenizer.pad_token = None
+    tokenizer.save_pretrained(root / "end as padding")
     write_family("llama", root / "no padding")
     tokenizer = make_family_tokenizer("llama")
     tokenizer.eos_token = None
@@ -304,6 +398,24 @@ WRONG = {
         ["--model", "{made}/similarity-tuned"],
         "The task head of {made}/similarity-tuned has 2 scores, but regression-4 needs 1. Pass "
         "`ignore_mismatched_sizes` to train a new head.",
+    ),
+    "a head of classes for choices": (
+        "multiple_choice",
+        ["--model", "{wrong}/classes"],
+        "The task head of {wrong}/classes has 2 scores, but multiple_choice-4 needs 1. Pass "
+        "`ignore_mismatched_sizes` to train a new head.",
+    ),
+    "segments that the model has not": (
+        "entailment",
+        ["--model", "{wrong}/one segment"],
+        "BertTokenizer writes the segments 0 to 1 (`token_type_ids`), but BertForSequenceClassification has 1 "
+        "(`type_vocab_size`). Take token_type_ids out of the tokenizer's `model_input_names`, and save it.",
+    ),
+    "the end as padding of a model that scores there": (
+        "entailment",
+        ["--model", "{wrong}/end as padding"],
+        "BartForSequenceClassification scores at the last </s>, which is also what the tokenizer pads with. Give the "
+        "tokenizer another `pad_token`, of its vocabulary, and save it.",
     ),
     "both orders of one text": (
         "classification",

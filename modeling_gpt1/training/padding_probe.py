@@ -1,0 +1,82 @@
+"""Tells before training whether a model's scores depend on the padding of a batch, and so on its other rows."""
+
+from dataclasses import replace
+
+import torch
+from transformers import PreTrainedModel
+from transformers.utils import logging
+
+from tokenization import TraversalCollator
+from tokenization.family import any_word
+
+from ..inference.task_scores import TaskScores
+
+logger = logging.get_logger(__name__)
+
+NUM_WORDS = 12  # of the longer row, beside a row of one word
+# Differences up to this are rounding, as a part of the largest score.
+ROUNDING = {torch.float32: 1e-3, torch.float64: 1e-3}
+ROUNDING_OF_HALF = 5e-2
+OTHER_SIDE = {"left": "right", "right": "left"}
+
+
+def check_padding(model: PreTrainedModel, data_collator: TraversalCollator) -> None:
+    """Scores one short row alone and beside a longer one.
+
+    BERT scores its first token and XLNet its last column, so each reads padding on the wrong side. Some models mix all
+    columns without a mask, as FNet does, on either side.
+
+    Raises:
+        ValueError: the scores differ, and would not with padding on the other side.
+    """
+    if any(parameter.is_meta for parameter in model.parameters()):
+        return
+    side = data_collator.padding_side
+    if not _depends_on_padding(model, data_collator, side):
+        return
+    other = OTHER_SIDE[side]
+    if _depends_on_padding(model, data_collator, other):
+        logger.warning(
+            f"The scores of {type(model).__name__} depend on the padding of a batch, and so on the rows beside. Pass "
+            "`--per_device_eval_batch_size 1` for scores of rows alone."
+        )
+        return
+    raise ValueError(
+        f"The batches are padded on the {side}, where the scores of {type(model).__name__} depend on the padding. Set "
+        f'the tokenizer\'s `padding_side` to "{other}", and save it.'
+    )
+
+
+def _depends_on_padding(model: PreTrainedModel, data_collator: TraversalCollator, side: str) -> bool:
+    data_collator = replace(data_collator, padding_side=side)  # a copy, with counts of its own
+    short, long = (_row(data_collator, number) for number in (1, NUM_WORDS))
+    alone, together = (data_collator([short, *rows]) for rows in ([], [long]))
+    if alone["input_ids"].shape[-1] == together["input_ids"].shape[-1]:  # `pad_to_multiple_of` pads every batch
+        return False
+    device = next(model.parameters()).device
+    devices = [device] if device.type == "cuda" else []
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices):  # some models hash with random numbers
+            first, second = (
+                TaskScores(model)(**{name: tensor.to(device) for name, tensor in batch.items()})["logits"][0].float()
+                for batch in (alone, together)
+            )
+    finally:
+        model.train(was_training)
+    rounding = ROUNDING.get(model.dtype, ROUNDING_OF_HALF) * max(1.0, first.abs().max().item())
+    return not (first - second).abs().max().item() <= rounding
+
+
+def _row(data_collator: TraversalCollator, num_words: int) -> dict:
+    """A row with so many words in each text, and two choices."""
+    text = " ".join([any_word(data_collator.tokenizer)[0]] * num_words)
+    row = {}
+    for role, column in data_collator.columns.items():
+        if role == "label":
+            continue
+        columns = [column] if isinstance(column, str) else column
+        is_list = role == "choices" and isinstance(column, str)
+        row |= dict.fromkeys(columns, [text, text] if is_list else text)
+    return row
