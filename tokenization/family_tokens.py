@@ -21,7 +21,10 @@ FORMS = {"bert": _BERT, "albert": _BERT, "roberta": _ROBERTA, "bart": _ROBERTA}
 
 
 def family_tokenizer(tokenizer: PreTrainedTokenizerBase, family: str) -> PreTrainedTokenizerBase:
-    """The tokenizer of a family with the tokens of another one; `tokenizer` itself if it has all special tokens.
+    """The tokenizer of a family with the tokens of another one.
+
+    A tokenizer that was made here for one family gets the form of another. A foreign one that has all special tokens
+    is returned itself, with its own form, but without segments for a family that has none.
 
     Text never becomes a special token, whatever it spells. `[PAD]` gets the id 0, because RoBERTa counts positions
     from the id of padding. The token that had it, `<unk>`, moves to the end, before `[CLS]`, `[SEP]` and `[MASK]`. All
@@ -37,8 +40,14 @@ def family_tokenizer(tokenizer: PreTrainedTokenizerBase, family: str) -> PreTrai
     Raises:
         ValueError: the tokenizer is of another kind, or has control tokens.
     """
-    if all(getattr(tokenizer, name) is not None for name in FAMILY_TOKENS):
+    tokens = {name: getattr(tokenizer, name) for name in FAMILY_TOKENS}
+    if tokens == FAMILY_TOKENS and type(tokenizer) is TokenizersBackend:  # made here, for this family or another
+        return _in_form(_without_state(json.loads(tokenizer.backend_tokenizer.to_str())), tokenizer, family)
+    if None not in tokens.values():
         keep_text_as_text(tokenizer)
+        if "token_type_ids" not in FORMS[family][2]:
+            names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
+            tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names  # the latter is saved
         return tokenizer
     if not isinstance(tokenizer, GPT1Tokenizer):
         missing = ", ".join(name for name in FAMILY_TOKENS if getattr(tokenizer, name) is None)
@@ -51,8 +60,11 @@ def family_tokenizer(tokenizer: PreTrainedTokenizerBase, family: str) -> PreTrai
             "The tokenizer has the control tokens of a fine-tuned GPT-1. Give the one saved with the pre-trained "
             "model."
         )
+    return _in_form(_with_special_tokens(tokenizer), tokenizer, family)
+
+
+def _in_form(backend: Tokenizer, tokenizer: PreTrainedTokenizerBase, family: str) -> PreTrainedTokenizerBase:
     single, pair, model_input_names = FORMS[family]
-    backend = _with_special_tokens(tokenizer)
     backend.post_processor = processors.TemplateProcessing(
         single=single,
         pair=pair,
@@ -76,6 +88,10 @@ def _with_special_tokens(tokenizer: GPT1Tokenizer) -> Tokenizer:
     pad, *others = FAMILY_TOKENS.values()
     vocab = [pad, *tokens[1:], tokens[0], *others]
     content["model"]["vocab"] = {token: index for index, token in enumerate(vocab)}
+    return _without_state(content)
+
+
+def _without_state(content: dict) -> Tokenizer:
     content["added_tokens"], content["padding"], content["truncation"] = [], None, None
     return Tokenizer.from_str(json.dumps(content))
 

@@ -26,10 +26,12 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from transformers import AutoConfig
 from transformers.hf_argparser import HfArg
 
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.devices import check_device, default_device
+from ..inference.family_scoring import check_continues_text
 from ..storage.writing import write_atomically
 from .arguments import CommandParser
 from .models import TOKENIZER, check_model, tokenizer_of
@@ -176,6 +178,9 @@ def main(arguments: list[str] | None = None) -> None:
     (args,) = parser.read(arguments)
     check_model("--model", args.model)
     check_model("--tokenizer_name", args.tokenizer_name, TOKENIZER)
+    if args.model is not None:
+        config = AutoConfig.from_pretrained(args.model, trust_remote_code=args.trust_remote_code)
+        check_continues_text(args.model, config)
     import lm_eval  # noqa: F401  # a missing package is reported before anything is read
 
     if args.checkpoints is not None:

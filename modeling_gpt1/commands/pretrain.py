@@ -49,12 +49,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.hf_argparser import HfArg
 
 from tokenization import GPT1Tokenizer, count_blocks, load_blocks, open_tokenizer, training_texts
+from tokenization.control_tokens import check_vocabulary
 
 from .. import GPT1PretrainingArguments, GPT1PretrainingTrainer, SampleCallback
 from ..hub.run_facts import NUM_EVALUATED
 from ..storage.writing import publish_files
 from ..training.checkpoint import INCOMPLETE_DIR
 from ..training.families import FAMILIES, Family, family_of
+from ..training.family_trainer import check_vocabulary_of_family
 from ..training.launch import check_launch, end_processes
 from . import runs
 from .arguments import CommandParser
@@ -238,7 +240,11 @@ def main(arguments: list[str] | None = None) -> None:
 
     tokenizer = family.tokenizer_of(load_tokenizer(model_args, corpus_args, training_args))
     model = load_model(model_args, family, tokenizer)
-    tokenizer.model_max_length = min(tokenizer.model_max_length, family.longest_sequence(model.config))
+    longest = family.longest_sequence(model.config)
+    # A fresh model has positions of its own, whatever model its tokenizer was saved with.
+    tokenizer.model_max_length = longest if model_args.model is None else min(tokenizer.model_max_length, longest)
+    is_own = family.trainer_class is GPT1PretrainingTrainer
+    (check_vocabulary if is_own else check_vocabulary_of_family)(model.config, tokenizer)
     block_length = family.block_length(model.config, corpus_args.block_length)
     with training_args.main_process_first(desc="preparing the corpus"):
         rest = (corpus_args, tokenizer, block_length)

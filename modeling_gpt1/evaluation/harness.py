@@ -18,6 +18,7 @@ from transformers.utils import logging
 
 from tokenization import GPT1Tokenizer, join_words
 
+from ..inference.family_scoring import check_continues_text
 from ..inference.scoring import CausalLMScorer, ContinuationScore, ScoringRequest
 
 logger = logging.get_logger(__name__)
@@ -82,6 +83,7 @@ class SharedContextLM(HFLM):
         return self.pretrained if isinstance(self.pretrained, str) else self.pretrained.name_or_path
 
     def _check_causality(self) -> None:
+        check_continues_text(self._name(), self.model.config)
         ids = torch.arange(1, 9, device=self.device).repeat(2, 1)
         ids[1, -1] = 9
         with torch.no_grad():

@@ -54,7 +54,16 @@ tokenizer = AutoTokenizer.from_pretrained({{ repo_id }})
 model = {{ auto_class }}.from_pretrained({{ repo_id }})
 print(model(**tokenizer("the text to read", return_tensors="pt")).logits.shape)
 ```
+{% if pipeline_tag == "fill-mask" %}
+Text never becomes a special token, so a text with a mask needs a tokenizer that may split it off:
 
+```python
+from transformers import AutoTokenizer, pipeline
+
+tokenizer = AutoTokenizer.from_pretrained({{ repo_id }}, split_special_tokens=False)
+print(pipeline("fill-mask", model={{ repo_id }}, tokenizer=tokenizer)("he {{ mask }} home .")[0])
+```
+{% endif %}
 ## Training
 
 Minimised: {{ loss }}.
@@ -110,6 +119,8 @@ def write_family_card(trainer, kind: str, has_sentences: bool, **arguments: Any)
         num_parameters=f"{model.num_parameters():,}",
         base_model=base_model,
         auto_class=auto_class,
+        pipeline_tag=pipeline_tag,
+        mask=getattr(trainer.processing_class, "mask_token", None),
         loss=loss + (SENTENCES if has_sentences else ""),
         **facts,
     )

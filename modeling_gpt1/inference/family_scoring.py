@@ -111,7 +111,12 @@ class DenoisingLMScorer(_WholeTextScorer):
         values = {}
         lengths = [len(group.context) + len(group.continuations[0]) for group in groups]
         end = self.tokenizer.sep_token_id
-        start = self.model.config.decoder_start_token_id
+        start = getattr(self.model.config, "decoder_start_token_id", None)
+        if start is None:
+            raise ValueError(
+                f"The configuration of {type(self.model).__name__} names no `decoder_start_token_id`, with which its "
+                "decoder begins. Add it to the config.json."
+            )
         for batch in _batches(groups, lengths, self.batch_tokens):
             inputs = self._padded([[*group.context, self.tokenizer.mask_token_id, end] for group in batch])
             read = self._padded([[start, *group.context, *group.continuations[0][:-1]] for group in batch])
@@ -138,6 +143,18 @@ def _batches(items: list, lengths: list[int], batch_tokens: int) -> Iterator[lis
         yield batch
 
 
+def check_continues_text(name: str, config: PreTrainedConfig) -> None:
+    """
+    Raises:
+        ValueError: the model restores masked tokens, from the tokens on both sides.
+    """
+    if scorer_class_of(config) is MaskedLMScorer:
+        raise ValueError(
+            f"{name} is not a causal language model: it is a {config.model_type}, whose predictions depend on tokens "
+            "that come after them. Give a model that was trained to continue texts, or ask it with `gpt1 zero-shot`."
+        )
+
+
 def scorer_class_of(config: PreTrainedConfig) -> type[CausalLMScorer]:
     """How a model's architecture scores text: the classes differ in `method`."""
     if config.is_encoder_decoder:
@@ -147,4 +164,4 @@ def scorer_class_of(config: PreTrainedConfig) -> type[CausalLMScorer]:
     return MaskedLMScorer if is_masked else CausalLMScorer
 
 
-__all__ = ["DenoisingLMScorer", "MaskedLMScorer", "scorer_class_of"]
+__all__ = ["DenoisingLMScorer", "MaskedLMScorer", "check_continues_text", "scorer_class_of"]

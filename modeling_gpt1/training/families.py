@@ -38,6 +38,7 @@ from ..configuration_gpt1_lstm import GPT1LSTMConfig
 from ..modeling_gpt1 import GPT1ForCausalLM
 from ..modeling_gpt1_lstm import GPT1LSTMForCausalLM
 from .family_trainer import FamilyPretrainingTrainer
+from .task_models import OPENED_TYPES
 from .trainer import GPT1PretrainingTrainer
 
 # GPT-1's sizes: each family gets them by default, so that families differ in nothing else.
@@ -94,6 +95,10 @@ class Family:
         if self.trainer_class is GPT1PretrainingTrainer:
             return fields
         fields |= {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+        if self.name != "bert":  # a tokenizer such as BERT's names its ends otherwise
+            for end, name in (("bos", "cls"), ("eos", "sep")):
+                if fields[f"{end}_token_id"] is None:
+                    fields[f"{end}_token_id"] = getattr(tokenizer, f"{name}_token_id")
         if self.config_class is BartConfig:  # its decoder begins with the end token, and ends with it
             fields |= {"decoder_start_token_id": fields["eos_token_id"], "forced_eos_token_id": fields["eos_token_id"]}
         return fields
@@ -130,18 +135,29 @@ class Family:
             ValueError: `wanted` is more.
         """
         most = self.longest_sequence(config) - self.num_added
-        if wanted is not None and wanted > most and self.trainer_class is FamilyPretrainingTrainer:
+        if wanted is not None and wanted > most and self.config_class is not GPT1LSTMConfig:
             needed = wanted + config.max_position_embeddings - most
             raise ValueError(
                 f"Blocks of {wanted} tokens need {needed} positions with {self.name}, but the model has "
                 f"{config.max_position_embeddings}. Give it max_position_embeddings={needed}, or make the blocks "
                 "shorter."
             )
-        return wanted or most
+        return most if wanted is None else wanted
 
     def tokenizer_of(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-        """The tokenizer with the family's special tokens, if it has any."""
-        return tokenizer if self.is_causal else family_tokenizer(tokenizer, self.name)
+        """The tokenizer with the family's special tokens, if it has any.
+
+        Raises:
+            ValueError: the family cannot use it.
+        """
+        if not self.is_causal:
+            return family_tokenizer(tokenizer, self.name)
+        if tokenizer.mask_token is not None and tokenizer.cls_token is not None:
+            raise ValueError(
+                f"The tokenizer writes {tokenizer.cls_token} before each text, as for masked models, but {self.name} "
+                "reads texts alone in training. Give the tokenizer of a model that continues text, such as GPT-1's."
+            )
+        return tokenizer
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, seed: int, blocks) -> BlockCollator | NoiseCollator:
         """Makes batches of the training blocks."""
@@ -182,10 +198,22 @@ FAMILIES = {
 
 
 def family_of(checkpoint: str) -> Family:
-    """The family of a folder or hub id. All that is not listed opens as GPT-1, such as openai-gpt; so does GPT-2."""
-    config_dict, _ = PreTrainedConfig.get_config_dict(checkpoint)
-    family = FAMILIES.get(config_dict.get("model_type"))
-    return FAMILIES["gpt1"] if family is None or family.name == "gpt2" else family
+    """The family of a folder or hub id. openai-gpt and GPT-2 open as GPT-1.
+
+    Raises:
+        ValueError: it is of none.
+    """
+    model_type = PreTrainedConfig.get_config_dict(checkpoint)[0].get("model_type")
+    if model_type in (None, GPT1Config.model_type, *OPENED_TYPES):
+        return FAMILIES["gpt1"]
+    if model_type == GPT1LSTMConfig.model_type:
+        return FAMILIES["gpt1-lstm"]
+    if model_type not in FAMILIES:
+        raise ValueError(
+            f"{checkpoint} is a model of type {model_type!r}, which is of no family that can be pre-trained here: "
+            f"{', '.join(FAMILIES)}. Pass a model of one of them, or --family to train a fresh one."
+        )
+    return FAMILIES[model_type]
 
 
 __all__ = ["FAMILIES", "Family", "family_of"]

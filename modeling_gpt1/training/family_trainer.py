@@ -11,7 +11,7 @@ import inspect
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from ..hub.family_card import write_family_card
@@ -22,6 +22,18 @@ from .trainer import GPT1PretrainingTrainer
 # Each name of sentence labels, and that of their logits.
 SENTENCE_LOGITS = {"next_sentence_label": "seq_relationship_logits", "sentence_order_label": "sop_logits"}
 LABELS = ("labels", *SENTENCE_LOGITS)
+
+
+def check_vocabulary_of_family(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> None:
+    """
+    Raises:
+        ValueError: the tokenizer has more tokens than the model.
+    """
+    if len(tokenizer) > config.vocab_size:
+        raise ValueError(
+            f"The tokenizer has {len(tokenizer)} tokens, but the model's vocabulary has {config.vocab_size}. Open the "
+            "tokenizer saved with the model, or make the model with the tokenizer's size."
+        )
 
 
 class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
@@ -51,12 +63,8 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
     def _check_model(self, model: PreTrainedModel) -> None:
         check_sharding(model)
         tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
-        if tokenizer is not None and len(tokenizer) > model.config.vocab_size:
-            raise ValueError(
-                f"The tokenizer has {len(tokenizer)} tokens, but the model's vocabulary has "
-                f"{model.config.vocab_size}. Open the tokenizer saved with the model, or make the model with the "
-                "tokenizer's size."
-            )
+        if tokenizer is not None:
+            check_vocabulary_of_family(model.config, tokenizer)
         arguments = inspect.signature(model.forward).parameters
         self._without_cache = {"use_cache": False} if "use_cache" in arguments else {}
         self._num_parts = 2 if any(name in arguments for name in SENTENCE_LOGITS) else 1

@@ -1,10 +1,12 @@
 """Settings of a run that decide its result, and warnings when a resumed run has other settings."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import datasets
-from transformers.utils import logging
+from transformers import PreTrainedConfig
+from transformers.utils import CONFIG_NAME, logging
 
 from ..storage.checksums import checksum_of_text
 
@@ -17,6 +19,14 @@ _KEPT_BY_STATE = ("learning_rate", "weight_decay", "optim_args", "adam_beta1", "
 _OTHERS = ("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "max_grad_norm")
 _ROWS, _TOKENIZER = "the training rows (checksum of a sample)", "the tokenizer (checksum)"
 _SAMPLE_SIZE = 100  # rows
+# Fields that decide what the weights mean, as configurations of the families name them.
+_ARCHITECTURE = (
+    *("model_type", "hidden_size", "n_embd", "d_model", "embedding_size", "lstm_hidden_size", "vocab_size"),
+    *("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers", "num_hidden_groups"),
+    *("num_attention_heads", "n_head", "num_key_value_heads", "encoder_attention_heads", "decoder_attention_heads"),
+    *("intermediate_size", "n_inner", "encoder_ffn_dim", "decoder_ffn_dim", "type_vocab_size"),
+    *("max_position_embeddings", "n_positions", "layer_types", "sliding_window", "do_layer_norm_before", "hidden_act"),
+)
 
 
 def settings_of(trainer, given: dict[str, str]) -> dict[str, Any]:
@@ -67,6 +77,23 @@ def check_optimizer(checkpoint: str, before: dict[str, Any], now: str) -> None:
             f"{now} (`optim`), which cannot read its state. Use the old one, or open the checkpoint as a model and "
             "start a new run."
         )
+
+
+def check_architecture(checkpoint: str, config: PreTrainedConfig) -> None:
+    """
+    Raises:
+        ValueError: the checkpoint's model has other sizes. ALBERT, whose layers share their weights, would load them.
+    """
+    path = Path(checkpoint, CONFIG_NAME)
+    if not path.is_file():  # an adapter's checkpoint
+        return
+    before, now = json.loads(path.read_text(encoding="utf-8")), json.loads(json.dumps(config.to_dict(), default=str))
+    for name in _ARCHITECTURE:
+        if name in before and name in now and before[name] != now[name]:
+            raise ValueError(
+                f"`resume_from_checkpoint` is {checkpoint!r}, whose model has the {name} {before[name]!r}, but this "
+                f"run's has {now[name]!r}. Give the model the old one, or start a new run in another folder."
+            )
 
 
 def warn_of_other_settings(checkpoint: str, before: dict[str, Any], now: dict[str, Any]) -> None:

@@ -212,6 +212,6 @@ def _check_segments(model: PreTrainedModel, data_collator: TraversalCollator) ->
     if num_segments and last >= num_segments and TaskScores(model).reads_segments:
         raise ValueError(
             f"{type(data_collator.tokenizer).__name__} writes the segments 0 to {last} (`token_type_ids`), but "
-            f"{type(model).__name__} has {num_segments} (`type_vocab_size`). Take token_type_ids out of the "
-            "tokenizer's `model_input_names`, and save it."
+            f"{type(model).__name__} has {num_segments} (`type_vocab_size`). Give the tokenizer_config.json "
+            'the entry "model_input_names": ["input_ids", "attention_mask"].'
         )

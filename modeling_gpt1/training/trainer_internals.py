@@ -45,7 +45,14 @@ from .checks import check_rebalanced
 from .divergence import DivergenceError, advice, check_logs, has_finite_weights
 from .losses import RunningLosses
 from .planning import plan_batches
-from .settings import check_optimizer, given_objects, optimizer_of, settings_of, warn_of_other_settings
+from .settings import (
+    check_architecture,
+    check_optimizer,
+    given_objects,
+    optimizer_of,
+    settings_of,
+    warn_of_other_settings,
+)
 from .sharing import SharedRows, SharedStream, UncountedBatch, check_whole, share_rows
 from .stalls import StallWatch
 from .throughput import Throughput
@@ -126,6 +133,7 @@ class ResumableTrainer(Trainer):
                 check_kind(self._checkpoint, self.is_fsdp_enabled)
                 before = read_content(self._checkpoint)["settings"]
                 check_optimizer(self._checkpoint, before, optimizer_of(self, self._given))
+                check_architecture(self._checkpoint, without_adapter(self.accelerator.unwrap_model(self.model)).config)
             forget_evaluation(self)
             with tied_weights_left_out(self.model), self._stalls.watching():
                 output = super().train(self._checkpoint, trial, *args, **kwargs)

@@ -409,7 +409,8 @@ WRONG = {
         "entailment",
         ["--model", "{wrong}/one segment"],
         "BertTokenizer writes the segments 0 to 1 (`token_type_ids`), but BertForSequenceClassification has 1 "
-        "(`type_vocab_size`). Take token_type_ids out of the tokenizer's `model_input_names`, and save it.",
+        "(`type_vocab_size`). Give the tokenizer_config.json the entry "
+        '"model_input_names": ["input_ids", "attention_mask"].',
     ),
     "the end as padding of a model that scores there": (
         "entailment",

@@ -18,6 +18,7 @@ from transformers import (
 
 from modeling_gpt1 import GPT1ForCausalLM, GPT1LSTMForSequenceClassification
 from modeling_gpt1.commands import finetune, pretrain
+from modeling_gpt1.training.families import FAMILIES
 from tokenization import GPT1Tokenizer
 
 SENTENCES = ("The cat sat on the mat.", "A dog saw the cat.", "Then the dog ran home, and the cat slept.")
@@ -301,6 +302,57 @@ def test_a_masked_model_goes_on_where_it_was_and_is_trained_further(books, bpe):
         json.loads((books / name / "eval_results.json").read_text())["eval_mlm_loss"] for name in ("out", "further")
     ]
     assert losses[1] < losses[0]
+
+
+@pytest.mark.parametrize(
+    ("family", "other", "message"),
+    [
+        ("albert", SMALL.replace("layers=2", "layers=3"), "num_hidden_layers 2, but this run's has 3"),
+        ("roberta", SMALL.replace("heads=2", "heads=4"), "num_attention_heads 2, but this run's has 4"),
+        ("gpt2", SMALL.replace("layers=2", "layers=3"), "n_layer 2, but this run's has 3"),
+    ],
+)
+def test_another_architecture_is_not_resumed(family, other, message, books, bpe):
+    """ALBERT's layers share their weights, so those of two fit three; heads are no shape of a weight."""
+    flags = ("--family", family, "--tokenizer_name", str(bpe), "--block_length", "24", "--save_strategy", "steps")
+    flags += ("--save_steps", "3", "--resume_from_checkpoint", "auto", "--config_overrides")
+    output = books / f"resumed-{family}"
+    pretrain.main(arguments(books, output, *flags, SMALL))
+    weights = (output / "model.safetensors").read_bytes()
+    with pytest.raises(ValueError) as error:
+        pretrain.main(arguments(books, output, *flags, other))
+    assert str(error.value) == (
+        f"`resume_from_checkpoint` is '{output / 'checkpoint-6'}', whose model has the {message}. Give the model the "
+        "old one, or start a new run in another folder."
+    )
+    assert (output / "model.safetensors").read_bytes() == weights
+
+
+def test_a_fresh_model_has_its_own_positions(books, bpe, tmp_path):
+    """Whatever model its tokenizer was saved with."""
+    tokenizer = GPT1Tokenizer.from_pretrained(bpe)
+    tokenizer.model_max_length = 80
+    tokenizer.save_pretrained(tmp_path / "short")
+    flags = ("--tokenizer_name", str(tmp_path / "short"), "--block_length", "24")
+    sizes = f"{SMALL},max_position_embeddings=200"
+    pretrain.main(arguments(books, tmp_path / "long", *flags, "--config_overrides", sizes))
+    assert AutoTokenizer.from_pretrained(tmp_path / "long").model_max_length == 200
+    more = ("--model", str(tmp_path / "long"), "--block_length", "24")
+    pretrain.main(arguments(books, tmp_path / "further", *flags[:2], *more))
+    assert AutoTokenizer.from_pretrained(tmp_path / "further").model_max_length == 80
+
+
+def test_a_vocabulary_that_does_not_fit_is_told_before_the_corpus_is_read(books, bpe, tmp_path, monkeypatch):
+    monkeypatch.setattr(pretrain, "prepare_blocks", lambda *_, **__: pytest.fail("the corpus was read"))
+    for family, name in (("gpt1", "gpt1"), ("roberta", "roberta")):
+        tokenizer = FAMILIES[family].tokenizer_of(GPT1Tokenizer.from_pretrained(bpe))
+        sizes = dict(pair.split("=") for pair in SMALL.split(","))
+        config = FAMILIES[family].make_config(tokenizer, **{size: int(value) for size, value in sizes.items()})
+        config.vocab_size -= 1
+        FAMILIES[family].model_class(config).save_pretrained(tmp_path / name)
+        with pytest.raises(ValueError, match=f"The tokenizer has {len(tokenizer)} tokens, but the model's vocabulary"):
+            words = ("--model", str(tmp_path / name), "--tokenizer_name", str(bpe), "--block_length", "24")
+            pretrain.main(arguments(books, tmp_path / "out", *words))
 
 
 @pytest.mark.parametrize(

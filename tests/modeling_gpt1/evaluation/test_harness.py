@@ -178,7 +178,8 @@ def test_a_continuation_without_a_token_is_refused(ours):
     )
 
 
-def test_an_encoder_is_refused(tmp_path):
+def test_an_encoder_is_refused(tmp_path, monkeypatch):
+    """By its type, as one with small weights hardly reads ahead; and a model of any type by what it reads."""
     tokenizer = byte_level_tokenizer()
     config = BertConfig(
         vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
@@ -188,6 +189,13 @@ def test_an_encoder_is_refused(tmp_path):
     for weight in model.parameters():
         torch.nn.init.normal_(weight, std=0.5)
     folder = save(tmp_path, model, tokenizer)
+    with pytest.raises(ValueError) as error:
+        harness.SharedContextLM(folder, device="cpu")
+    assert str(error.value) == (
+        f"{folder} is not a causal language model: it is a bert, whose predictions depend on tokens that come after "
+        "them. Give a model that was trained to continue texts, or ask it with `gpt1 zero-shot`."
+    )
+    monkeypatch.setattr(harness, "check_continues_text", lambda *_: None)
     with pytest.raises(ValueError) as error:
         harness.SharedContextLM(folder, device="cpu")
     assert str(error.value) == (

@@ -1,9 +1,11 @@
 """Configurations of the families: common names of sizes, own names, and the lengths of blocks."""
 
 import pytest
-from transformers import RobertaConfig
+from helpers_families import make_family_tokenizer
+from transformers import AutoTokenizer, DistilBertConfig, LlamaConfig, RobertaConfig, T5Config
 
 from modeling_gpt1.training.families import FAMILIES, family_of
+from tokenization import GPT1Tokenizer
 
 TRANSFORMERS = [name for name in FAMILIES if name != "gpt1-lstm"]
 
@@ -45,6 +47,80 @@ def test_positions_of_robertas_own_padding():
     config = RobertaConfig(max_position_embeddings=514, pad_token_id=1)
     family = FAMILIES["roberta"]
     assert (family.longest_sequence(config), family.block_length(config)) == (512, 510)
+
+
+@pytest.mark.parametrize("config", [DistilBertConfig(), T5Config(), LlamaConfig()])
+def test_a_folder_of_no_family_is_refused(config, tmp_path):
+    """It once opened as a GPT-1 of random weights."""
+    config.save_pretrained(tmp_path)
+    with pytest.raises(ValueError) as error:
+        family_of(str(tmp_path))
+    assert str(error.value) == (
+        f"{tmp_path} is a model of type {config.model_type!r}, which is of no family that can be pre-trained here: "
+        "gpt1, gpt1-lstm, gpt2, gpt3, bert, roberta, albert, bart. Pass a model of one of them, or --family to train "
+        "a fresh one."
+    )
+
+
+def test_a_block_has_positions_for_all_its_tokens():
+    """The LSTM alone has none."""
+    for name, message in (
+        ("gpt1", "Blocks of 65 tokens need 65 positions with gpt1, but the model has 64."),
+        ("gpt3", "Blocks of 65 tokens need 65 positions with gpt3, but the model has 64."),
+        ("bart", "Blocks of 65 tokens need 67 positions with bart, but the model has 64."),
+    ):
+        config = FAMILIES[name].make_config(max_position_embeddings=64)
+        with pytest.raises(ValueError) as error:
+            FAMILIES[name].block_length(config, 65)
+        assert str(error.value).startswith(message)
+        assert FAMILIES[name].block_length(config, 0) == 0
+    assert FAMILIES["gpt1-lstm"].block_length(FAMILIES["gpt1-lstm"].make_config(), 5000) == 5000
+
+
+@pytest.fixture(scope="module")
+def bpe():
+    return GPT1Tokenizer.train(iter(["the cat sat", "a dog ran home"]), num_merges=20, show_progress=False)
+
+
+OF_BERT = ("[CLS]thecat[SEP]ran[SEP]", ["input_ids", "token_type_ids", "attention_mask"])
+OF_ROBERTA = ("[CLS]thecat[SEP][SEP]ran[SEP]", ["input_ids", "attention_mask"])
+FORMS = {"bert": OF_BERT, "albert": OF_BERT, "roberta": OF_ROBERTA, "bart": OF_ROBERTA}
+
+
+@pytest.mark.parametrize("first", FORMS)
+@pytest.mark.parametrize("second", FORMS)
+def test_a_tokenizer_of_one_family_gets_the_form_of_another(first, second, bpe, tmp_path):
+    FAMILIES[first].tokenizer_of(bpe).save_pretrained(tmp_path)
+    given = AutoTokenizer.from_pretrained(tmp_path)
+    made, direct = FAMILIES[second].tokenizer_of(given), FAMILIES[second].tokenizer_of(bpe)
+    assert made.get_vocab() == direct.get_vocab() and made.special_tokens_map == direct.special_tokens_map
+    assert dict(made("the cat", "a dog")) == dict(direct("the cat", "a dog"))
+    made.save_pretrained(tmp_path / "made")
+    opened = AutoTokenizer.from_pretrained(tmp_path / "made")
+    assert (opened.decode(opened("the cat", "ran")["input_ids"]).replace(" ", ""), list(opened("a"))) == FORMS[second]
+    ids = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+    configs = [FAMILIES[second].make_config(tokenizer) for tokenizer in (made, direct)]
+    assert len({tuple(getattr(config, name, None) for name in ids) for config in configs}) == 1
+
+
+def test_a_tokenizer_of_another_library_has_its_own_form(tmp_path):
+    bert = make_family_tokenizer("bert")
+    made = FAMILIES["bart"].tokenizer_of(bert)
+    made.save_pretrained(tmp_path)
+    assert set(AutoTokenizer.from_pretrained(tmp_path)("a", "b")) == {"input_ids", "attention_mask"}
+    config = FAMILIES["bart"].make_config(made)
+    ends = (config.bos_token_id, config.eos_token_id, config.decoder_start_token_id, config.forced_eos_token_id)
+    assert ends == (bert.cls_token_id, *[bert.sep_token_id] * 3) and None not in ends
+
+
+@pytest.mark.parametrize("family", ["gpt1", "gpt1-lstm", "gpt2", "gpt3"])
+def test_a_tokenizer_of_masked_models_is_not_for_those_that_continue_text(family, bpe):
+    with pytest.raises(ValueError) as error:
+        FAMILIES[family].tokenizer_of(FAMILIES["bert"].tokenizer_of(bpe))
+    assert str(error.value) == (
+        f"The tokenizer writes [CLS] before each text, as for masked models, but {family} reads texts alone in "
+        "training. Give the tokenizer of a model that continues text, such as GPT-1's."
+    )
 
 
 def test_the_family_of_a_folder(tmp_path):

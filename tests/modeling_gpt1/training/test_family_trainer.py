@@ -218,6 +218,15 @@ model = AutoModelForMaskedLM.from_pretrained("tiny")
 print(model(**tokenizer("the text to read", return_tensors="pt")).logits.shape)
 ```
 
+Text never becomes a special token, so a text with a mask needs a tokenizer that may split it off:
+
+```python
+from transformers import AutoTokenizer, pipeline
+
+tokenizer = AutoTokenizer.from_pretrained("tiny", split_special_tokens=False)
+print(pipeline("fill-mask", model="tiny", tokenizer=tokenizer)("he [MASK] home .")[0])
+```
+
 ## Training
 
 Minimised: the mean −log P of the masked tokens, plus the mean −log P of the relation between two segments.
