@@ -60,7 +60,14 @@ class ModelArguments:
                     "trained one. Leave one of them out."
                 )
         if self.model is None:
-            self.fresh_config()  # report a wrong configuration at once
+            self._check_fresh_config()  # report a wrong configuration at once
+
+    def _check_fresh_config(self) -> None:
+        config = self.fresh_config()
+        try:
+            FAMILIES[self.family or "gpt1"].check_sizes(config)
+        except ValueError as error:
+            raise ValueError(f"--config_overrides {self.config_overrides}: {str(error).rstrip('.')}.") from error
 
     def check_places(self) -> None:
         """Checks that the named model and tokenizer exist."""

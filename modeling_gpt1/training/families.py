@@ -7,6 +7,7 @@ has no model with its dense and locally banded layers; so is GPT-1.
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from transformers import (
     AlbertConfig,
     AlbertForPreTraining,
@@ -112,12 +113,36 @@ class Family:
         fields = dict(fields)
         # Half of the layers each, as its base size has 6 and 6 beside the 12 of the others.
         num_layers = fields.pop("num_hidden_layers", SIZES["num_hidden_layers"])
-        half = max(1, num_layers // 2) if isinstance(num_layers, int) else num_layers  # the class refuses the latter
+        if isinstance(num_layers, int) and (num_layers < 2 or num_layers % 2):
+            raise ValueError(
+                f"num_hidden_layers is {num_layers}, but bart gets half of the layers for each side. Pass an even "
+                "number from 2, or encoder_layers and decoder_layers."
+            )
+        half = num_layers // 2 if isinstance(num_layers, int) else num_layers  # the class refuses the latter
         fields = {"encoder_layers": half, "decoder_layers": half, **fields}
         for own, common in (("attention_heads", "num_attention_heads"), ("ffn_dim", "intermediate_size")):
             value = fields.pop(common, SIZES[common])
             fields = {f"encoder_{own}": value, f"decoder_{own}": value, **fields}
         return fields
+
+    def check_sizes(self, config: PreTrainedConfig) -> None:
+        """Builds the model without memory for its weights.
+
+        Raises:
+            ValueError: its sizes do not fit together.
+        """
+        heads = getattr(config, "num_attention_heads", None) or 1
+        if config.hidden_size % heads:
+            raise ValueError(f"hidden_size ({config.hidden_size}) is not divisible by num_attention_heads ({heads}).")
+        if self.collator_class in (NextSentenceCollator, SentenceOrderCollator) and config.type_vocab_size < 2:
+            raise ValueError(
+                f"type_vocab_size is {config.type_vocab_size}, but {self.name} reads pairs of segments. Pass 2."
+            )
+        try:
+            with torch.device("meta"):
+                self.model_class(config)
+        except Exception as error:  # of many types: transformers checks few sizes
+            raise ValueError(f"{self.model_class.__name__} cannot be built: {error}.") from error
 
     @property
     def trainer_class(self) -> type[GPT1PretrainingTrainer]:

@@ -362,6 +362,26 @@ def test_a_vocabulary_that_does_not_fit_is_told_before_the_corpus_is_read(books,
             ["--family", "bert", "--streaming"],
             "--streaming stores no blocks, but bert draws other blocks for its next-sentence task. Leave it out.",
         ),
+        *(
+            (["--family", family, "--config_overrides", given], f"--config_overrides {given}: {reason}")
+            for family, given, reason in (
+                ("bert", "hidden_size=33", "hidden_size (33) is not divisible by num_attention_heads (12)."),
+                ("albert", "hidden_size=33", "hidden_size (33) is not divisible by num_attention_heads (12)."),
+                ("albert", "type_vocab_size=1", "type_vocab_size is 1, but albert reads pairs of segments. Pass 2."),
+                ("bert", "hidden_act=foo", "BertForPreTraining cannot be built: 'foo'."),
+                (
+                    "roberta",
+                    "hidden_size=-24",
+                    "RobertaForMaskedLM cannot be built: Trying to create tensor with negative dimension -24: "
+                    "[50265, -24].",
+                ),
+            )
+        ),
+        (
+            ["--family", "bart", "--config_overrides", "num_hidden_layers=3"],
+            "num_hidden_layers is 3, but bart gets half of the layers for each side. Pass an even number from 2, or "
+            "encoder_layers and decoder_layers.",
+        ),
         (
             ["--family", "roberta", "--config_overrides", "embd_pdrop=0"],
             "--config_overrides has 'embd_pdrop=0'; field=value is needed, with a field of RobertaConfig such as "
