@@ -40,10 +40,13 @@ def family_tokenizer(tokenizer: PreTrainedTokenizerBase, family: str) -> PreTrai
     Raises:
         ValueError: the tokenizer is of another kind, or has control tokens.
     """
-    tokens = {name: getattr(tokenizer, name) for name in FAMILY_TOKENS}
-    if tokens == FAMILY_TOKENS and type(tokenizer) is TokenizersBackend:  # made here, for this family or another
-        return _in_form(_without_state(json.loads(tokenizer.backend_tokenizer.to_str())), tokenizer, family)
-    if None not in tokens.values():
+    if _is_made_here(tokenizer):
+        made = _in_form(_without_state(_content(tokenizer)), tokenizer, family)
+        if _form(made) != _form(tokenizer):
+            return made
+        keep_text_as_text(tokenizer)
+        return tokenizer
+    if all(getattr(tokenizer, name) is not None for name in FAMILY_TOKENS):
         keep_text_as_text(tokenizer)
         if "token_type_ids" not in FORMS[family][2]:
             names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
@@ -61,6 +64,25 @@ def family_tokenizer(tokenizer: PreTrainedTokenizerBase, family: str) -> PreTrai
             "model."
         )
     return _in_form(_with_special_tokens(tokenizer), tokenizer, family)
+
+
+def _is_made_here(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether it is a BPE with the special tokens at the places where `family_tokenizer` puts them, and no others."""
+    tokens = {name: getattr(tokenizer, name) for name in FAMILY_TOKENS}
+    if type(tokenizer) is not TokenizersBackend or tokens != FAMILY_TOKENS:
+        return False
+    ids = tokenizer.convert_tokens_to_ids(list(FAMILY_TOKENS.values()))
+    size = len(tokenizer)
+    is_bpe = _content(tokenizer)["model"].get("end_of_word_suffix") == "</w>"
+    return is_bpe and ids == [0, size - 3, size - 2, size - 1]
+
+
+def _content(tokenizer: PreTrainedTokenizerBase) -> dict:
+    return json.loads(tokenizer.backend_tokenizer.to_str())
+
+
+def _form(tokenizer: PreTrainedTokenizerBase) -> tuple:
+    return _content(tokenizer)["post_processor"], tokenizer.model_input_names, tokenizer.special_tokens_map
 
 
 def _in_form(backend: Tokenizer, tokenizer: PreTrainedTokenizerBase, family: str) -> PreTrainedTokenizerBase:
@@ -83,7 +105,7 @@ def _in_form(backend: Tokenizer, tokenizer: PreTrainedTokenizerBase, family: str
 
 
 def _with_special_tokens(tokenizer: GPT1Tokenizer) -> Tokenizer:
-    content = json.loads(tokenizer.backend_tokenizer.to_str())
+    content = _content(tokenizer)
     tokens = sorted(content["model"]["vocab"], key=content["model"]["vocab"].get)
     pad, *others = FAMILY_TOKENS.values()
     vocab = [pad, *tokens[1:], tokens[0], *others]

@@ -1,5 +1,7 @@
 """GPT-1's BPE with the special tokens of BERT, RoBERTa, ALBERT and BART."""
 
+import copy
+
 import pytest
 from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, TokenizersBackend
@@ -58,6 +60,17 @@ def test_text_never_becomes_a_special_token(made, tmp_path):
 def test_a_tokenizer_with_all_special_tokens_is_taken_as_it_is(made):
     family, tokenizer = made
     assert family_tokenizer(tokenizer, family) is tokenizer and tokenizer.split_special_tokens
+
+
+def test_a_tokenizer_with_tokens_of_its_user_keeps_them(made):
+    """It is no longer the one that was made here, so its form stays, too."""
+    family, tokenizer = made
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.add_tokens(["<person>"])
+    other = "bert" if family in ("roberta", "bart") else "roberta"
+    before = tokenizer("a")["input_ids"]
+    assert family_tokenizer(tokenizer, other) is tokenizer
+    assert tokenizer("a")["input_ids"] == before and "<person>" in tokenizer.get_vocab()
 
 
 def test_refusals(tiny_tokenizer):
