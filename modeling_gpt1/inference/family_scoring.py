@@ -103,20 +103,27 @@ class MaskedLMScorer(_WholeTextScorer):
 
 
 class DenoisingLMScorer(_WholeTextScorer):
-    """Scores continuations by the decoder of an encoder-decoder that was trained to restore masked spans."""
+    """Scores continuations by the decoder of an encoder-decoder that was trained to restore masked spans.
+
+    Raises:
+        ValueError: the configuration does not say with which token the decoder begins, or as in the base.
+    """
 
     method = "decoder log-probability"
+
+    def __init__(self, model: PreTrainedModel, *arguments, **kwargs):
+        super().__init__(model, *arguments, **kwargs)
+        if getattr(model.config, "decoder_start_token_id", None) is None:
+            raise ValueError(
+                f"The configuration of {type(model).__name__} names no `decoder_start_token_id`, with which its "
+                "decoder begins. Add it to the config.json."
+            )
 
     def _score(self, groups: list[_Group]) -> dict[int, list[tuple[float, bool]]]:
         values = {}
         lengths = [len(group.context) + len(group.continuations[0]) for group in groups]
         end = self.tokenizer.sep_token_id
-        start = getattr(self.model.config, "decoder_start_token_id", None)
-        if start is None:
-            raise ValueError(
-                f"The configuration of {type(self.model).__name__} names no `decoder_start_token_id`, with which its "
-                "decoder begins. Add it to the config.json."
-            )
+        start = self.model.config.decoder_start_token_id
         for batch in _batches(groups, lengths, self.batch_tokens):
             inputs = self._padded([[*group.context, self.tokenizer.mask_token_id, end] for group in batch])
             read = self._padded([[start, *group.context, *group.continuations[0][:-1]] for group in batch])

@@ -146,3 +146,15 @@ def test_a_tokenizer_without_a_mask_is_refused(plain_tokenizer, randomise):
         "GPT1Tokenizer has no cls_token, sep_token, mask_token, which scoring by pseudo-log-likelihood needs. Give "
         "the tokenizer that RobertaForMaskedLM was trained with."
     )
+
+
+def test_a_decoder_without_a_first_token_is_refused(plain_tokenizer, randomise):
+    scorer = make_scorer("bart", plain_tokenizer, randomise)
+    DenoisingLMScorer(scorer.model, scorer.tokenizer)
+    scorer.model.config.decoder_start_token_id = None
+    with pytest.raises(ValueError) as refused:
+        DenoisingLMScorer(scorer.model, scorer.tokenizer)
+    assert str(refused.value) == (
+        "The configuration of BartForConditionalGeneration names no `decoder_start_token_id`, with which its decoder "
+        "begins. Add it to the config.json."
+    )
