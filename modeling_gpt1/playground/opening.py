@@ -19,7 +19,7 @@ from tokenization.control_tokens import CONTROL_TOKENS
 
 from .. import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM
 from ..checks_gpt1 import check_place
-from ..conversion.folders import CLASSES
+from ..conversion import CLASSES
 from ..inference.devices import default_device
 
 logger = logging.getLogger(__name__)

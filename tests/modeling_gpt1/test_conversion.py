@@ -5,6 +5,7 @@ The release of OpenAI is made here by a writer of the test's own, in numpy, from
 
 import hashlib
 import json
+import math
 import pickle
 import shutil
 from pathlib import Path
@@ -29,10 +30,10 @@ from modeling_gpt1 import (
     GPT1ForMultipleChoice,
     GPT1ForSequenceClassification,
     GPT1Model,
+    conversion,
 )
 from modeling_gpt1.commands import convert
-from modeling_gpt1.conversion import checkpoint, convert_checkpoint
-from modeling_gpt1.conversion import release as release_module
+from modeling_gpt1.conversion import convert_checkpoint
 from tokenization import GPT1Tokenizer
 
 MANIFEST = "conversion_manifest.json"
@@ -103,12 +104,6 @@ def release(make_openai, vocabulary, tmp_path_factory):
     return write_release(folder, released_arrays(model), vocabulary), model
 
 
-@pytest.fixture
-def broken(release, tmp_path):
-    """A copy of the release to break."""
-    return Path(shutil.copytree(release[0], tmp_path / "broken"))
-
-
 def text_batch(vocab_size: int, choices: bool = False) -> dict[str, torch.Tensor]:
     shape = (3, 2, 9) if choices else (3, 9)
     return {"input_ids": torch.randint(1, vocab_size, shape, generator=torch.Generator().manual_seed(1))}
@@ -155,13 +150,6 @@ def test_release_becomes_a_folder_with_tokenizer(release, plain_tokenizer, tmp_p
     assert tokenizer.model_max_length == 24
 
 
-def test_release_becomes_openai_gpt_at_once(release, tmp_path):
-    folder, theirs = release
-    theirs.save_pretrained(tmp_path / "expected")
-    convert_checkpoint(folder, tmp_path / "openai", target="openai-gpt", num_attention_heads=4)
-    assert_same_weights(tmp_path / "openai", tmp_path / "expected")
-
-
 @pytest.mark.parametrize("fault", [None, "queries and keys", "positions and tokens", "number of heads"])
 def test_the_comparison_sees_a_wrong_release(make_openai, vocabulary, plain_tokenizer, tmp_path, fault):
     """As many positions as tokens, so that no shape betrays that the two are swapped."""
@@ -182,14 +170,11 @@ def test_the_comparison_sees_a_wrong_release(make_openai, vocabulary, plain_toke
 
 def test_released_shapes_fill_the_published_model(tmp_path):
     (tmp_path / "params_shapes.json").write_text(json.dumps(RELEASED_SHAPES))
-    shapes = release_module.read_shapes(tmp_path / "params_shapes.json")
-    assert [list(shape) for shape in shapes.values()] == RELEASED_SHAPES
-    assert sum(int(np.prod(shape)) for shape in shapes.values()) == 116_534_784
-    config = release_module.release_config(shapes, 12, tmp_path / "params_shapes.json")
+    config, shapes = conversion.read_shapes(tmp_path / "params_shapes.json", 12)
+    assert [math.prod(shape) for shape in shapes.values()] == [math.prod(shape) for shape in RELEASED_SHAPES]
     with torch.device("meta"):
         theirs, ours = OpenAIGPTLMHeadModel(OpenAIGPTConfig()), GPT1ForCausalLM(config)
-    squeezed = {name: list(shape[1:] if len(shape) == 3 else shape) for name, shape in shapes.items()}
-    assert squeezed == {name: list(weight.shape) for name, weight in theirs.transformer.named_parameters()}
+    assert shapes == {f"transformer.{name}": weight.shape for name, weight in theirs.transformer.named_parameters()}
     assert sum(weight.numel() for weight in ours.parameters()) == 116_534_784
     assert GPT1Config().to_dict() == {**config.to_dict(), "dtype": None}
 
@@ -197,19 +182,8 @@ def test_released_shapes_fill_the_published_model(tmp_path):
 @pytest.mark.real_data
 def test_the_published_shapes_and_vocabulary_are_read(real_data_dir):
     folder = real_data_dir / "openai_gpt_bpe"
-    shapes = release_module.read_shapes(folder / "params_shapes.json")
-    assert [list(shape) for shape in shapes.values()] == RELEASED_SHAPES
-    assert len(release_module.read_release_tokenizer(folder)) == 40478
-
-
-def test_at_most_one_copy_of_a_release_is_read(release):
-    """The files stay on the disk: what is read is the tensors themselves."""
-    folder, model = release
-    parameters = release_module.FlatParameters(
-        folder, sum(weight.numel() for weight in model.transformer.parameters())
-    )
-    assert all(isinstance(array, np.memmap) for array in parameters._arrays)
-    assert parameters.take((24, 32)).untyped_storage().nbytes() == 24 * 32 * 4
+    assert json.loads((folder / "params_shapes.json").read_text()) == RELEASED_SHAPES
+    assert len(conversion.read_release_tokenizer(folder)) == 40478
 
 
 # ---- From and to openai-gpt.
@@ -328,13 +302,6 @@ def test_weights_of_torch_save_keep_every_bit(make_openai, tmp_path, is_archive)
     convert_checkpoint(tmp_path / "openai", tmp_path / "gpt1")
     assert_same_weights(tmp_path / "gpt1", tmp_path / "expected")
 
-    half = {name: tensor.half() if name.endswith("ln_1.weight") else tensor for name, tensor in content.items()}
-    torch.save(half, path, _use_new_zipfile_serialization=is_archive)
-    assert refusal(tmp_path / "openai", tmp_path / "out") == (
-        f"{tmp_path / 'openai'}: the weights have 2 dtypes (float16, float32), but all must have the same. Save the "
-        "model again with one `dtype`."
-    )
-
 
 def test_sequence_classification_is_opened_directly(make_openai, tmp_path):
     """By `from_pretrained`: nothing is missing, the bias that its score layer lacks is 0."""
@@ -348,7 +315,7 @@ def test_sequence_classification_is_opened_directly(make_openai, tmp_path):
         torch.testing.assert_close(logits_of(ours.eval(), batch), logits_of(theirs, batch), atol=1e-5, rtol=1e-5)
 
 
-# ---- The manifest, the example, what is left behind.
+# ---- The manifest, the command, what is replaced
 
 
 def test_manifest_has_the_hash_of_every_tensor(release, tmp_path):
@@ -367,303 +334,29 @@ def test_manifest_has_the_hash_of_every_tensor(release, tmp_path):
 
 
 def test_command(release, tmp_path, capsys):
-    folder, theirs = release
-    convert.main(["--source", str(folder), "--output_dir", str(tmp_path / "gpt1"), "--num_attention_heads", "4"])
-    convert.main(["--source", str(tmp_path / "gpt1"), "--output_dir", str(tmp_path / "openai")])
+    (folder, theirs), heads = release, ["--num_attention_heads", "4"]
+    ours, openai, at_once = (str(tmp_path / name) for name in ("gpt1", "openai", "at once"))
+    convert.main(["--source", str(folder), "--output_dir", ours, *heads])
+    convert.main(["--source", ours, "--output_dir", openai])
+    convert.main(["--source", str(folder), "--output_dir", at_once, "--target", "openai-gpt", *heads])
     assert [line for line in capsys.readouterr().out.splitlines() if "written" in line] == [
-        f"34 tensors of a GPT1ForCausalLM written to {tmp_path / 'gpt1'}",
-        f"26 tensors of a OpenAIGPTLMHeadModel written to {tmp_path / 'openai'}",
+        f"34 tensors of a GPT1ForCausalLM written to {ours}",
+        f"26 tensors of a OpenAIGPTLMHeadModel written to {openai}",
+        f"26 tensors of a OpenAIGPTLMHeadModel written to {at_once}",
     ]
     theirs.save_pretrained(tmp_path / "expected")
     assert_same_weights(tmp_path / "openai", tmp_path / "expected")
+    assert_same_weights(tmp_path / "at once", tmp_path / "expected")
 
 
-def test_nothing_is_left_of_a_conversion_that_fails(release, tmp_path, monkeypatch):
-    def fail(*args):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(checkpoint, "describe_tensors", fail)
-    with pytest.raises(OSError, match="No space left on device"):
-        convert_checkpoint(release[0], tmp_path / "gpt1", num_attention_heads=4)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_model_is_replaced_only_on_demand_and_as_a_whole(release, make_openai, tmp_path, monkeypatch):
-    output, (folder, _) = tmp_path / "gpt1", release
-    make_openai(OpenAIGPTLMHeadModel).save_pretrained(tmp_path / "openai", max_shard_size="20KB")
-    convert_checkpoint(folder, output, num_attention_heads=4)
-    before = sorted(path.name for path in output.iterdir())
-    with pytest.raises(ValueError) as refused:
-        convert_checkpoint(tmp_path / "openai", output)
-    message = f"{output} is not empty. Pass another output folder, or `overwrite=True` to replace it."
-    assert str(refused.value) == message
-
-    def fail(*args):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "describe_tensors", fail)
-        with pytest.raises(OSError):
-            convert_checkpoint(tmp_path / "openai", output, overwrite=True)
-    assert sorted(path.name for path in output.iterdir()) == before
-    convert_checkpoint(tmp_path / "openai", output, overwrite=True)
-    after = sorted(path.name for path in output.iterdir())
-    assert set(before) - set(after) == {"tokenizer.json", "tokenizer_config.json"}  # the new one has none
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["gpt1", "openai"]
-
-
-def test_what_is_no_model_is_not_replaced(make_openai, tiny_model, tiny_tokenizer, tmp_path):
-    source, output = tmp_path / "openai", tmp_path / "gpt1"
-    make_openai(OpenAIGPTLMHeadModel).save_pretrained(source)
-    tiny_model(GPT1ForCausalLM, vocab_size=len(tiny_tokenizer)).save_pretrained(output, max_shard_size="20KB")
-    tiny_tokenizer.save_pretrained(output)
-    for name in ("README.md", ".gitattributes", "pytorch_model.bin", "vocab.json", "special_tokens_map.json"):
-        (output / name).touch()
-    convert_checkpoint(source, output, overwrite=True)
-
-    for name in ("train.csv", "my_notes.md", "model-old.safetensors", "d", "e", "f"):
-        (output / name).write_text("mine")
-    (output / "checkpoint-5").mkdir()
-    before = sorted(path.name for path in output.iterdir())
-    assert refusal(source, output, overwrite=True) == (
-        f"{output} contains more than a model (checkpoint-5, d, e, f, model-old.safetensors and 2 more), so it was "
-        "not replaced. Move the rest away, or pass another output folder."
-    )
-    for name in ("checkpoint-5", "d", "e", "f", "model-old.safetensors"):
-        (output / name).rename(tmp_path / name)
-    assert refusal(source, output, overwrite=True) == (
-        f"{output} contains more than a model (my_notes.md, train.csv), so it was not replaced. Move the rest away, "
-        "or pass another output folder."
-    )
-    (output / "config.json").unlink()
-    assert refusal(source, output, overwrite=True) == (
-        f"{output} contains no model (config.json is missing), so it was not replaced. Pass another output folder."
-    )
-    assert sorted(path.name for path in output.iterdir()) == sorted(
-        {*before} - {"checkpoint-5", "d", "e", "f", "model-old.safetensors", "config.json"}
-    )
-
-
-@pytest.mark.parametrize("is_made", [True, False])
-def test_a_link_stays_and_what_it_leads_to_is_made(make_openai, tmp_path, is_made):
-    make_openai(OpenAIGPTLMHeadModel).save_pretrained(tmp_path / "openai")
-    (tmp_path / "disk").mkdir()
-    if is_made:
-        (tmp_path / "disk" / "real").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "disk" / "real")
-    for overwrite in (False, True):
-        path = convert_checkpoint(tmp_path / "openai", tmp_path / "link", overwrite=overwrite)
-        assert path == tmp_path / "link" / MANIFEST and path.is_file()
-        assert (tmp_path / "link").is_symlink() and (tmp_path / "disk" / "real" / "model.safetensors").is_file()
-        assert [entry.name for entry in (tmp_path / "disk").iterdir()] == ["real"]
-        assert sorted(entry.name for entry in tmp_path.iterdir()) == ["disk", "link", "openai"]
-
-
-def test_folders_that_cannot_be_moved(make_openai, tmp_path, monkeypatch):
-    make_openai(OpenAIGPTLMHeadModel).save_pretrained(tmp_path / "openai")
-    (tmp_path / "here").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "here")
-    monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setattr(checkpoint, "read_folder", lambda *_: pytest.fail("work was done"))
-    for output, inside in ((".", "model"), (tmp_path / "here", None), (tmp_path / "link", None), ("/", "/model")):
-        assert refusal(tmp_path / "openai", output) == (
-            f"{output} is the current folder or the root of a disk, which cannot be replaced. Pass a folder inside "
-            f"it, such as {inside or output / 'model'}."
-        )
-    monkeypatch.undo()
-    monkeypatch.chdir(tmp_path / "here")
-    convert_checkpoint("../openai", "new")
-    assert (tmp_path / "here" / "new" / MANIFEST).is_file()
-
-
-def test_an_empty_folder_is_filled(release, tmp_path):
-    (tmp_path / "gpt1").mkdir()
-    convert_checkpoint(release[0], tmp_path / "gpt1", num_attention_heads=4)
-    assert (tmp_path / "gpt1" / "model.safetensors").is_file()
-
-
-# ---- Errors: the whole text.
+def names_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
 
 
 def refusal(*args, **kwargs) -> str:
     with pytest.raises(ValueError) as refused:
         convert_checkpoint(*args, **kwargs)
     return str(refused.value)
-
-
-def edit_json(path: Path, change) -> None:
-    content = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps(change(content)), encoding="utf-8")
-
-
-def test_missing_files(broken, tmp_path):
-    (broken / "params_3.npy").unlink()
-    (broken / "vocab_40000.bpe").unlink()
-    assert refusal(broken, tmp_path / "out") == (
-        f"{broken} lacks params_3.npy, vocab_40000.bpe. OpenAI's release has 13 files."
-    )
-    assert not (tmp_path / "out").exists()
-
-
-def test_truncated_arrays(broken, tmp_path):
-    path = broken / "params_7.npy"
-    whole = path.read_bytes()
-    for size in (len(whole) - 8, 40, 0):
-        path.write_bytes(whole[:size])
-        message = refusal(broken, tmp_path / "out", num_attention_heads=4)
-        assert message.startswith(f"{path} is not a complete NumPy array (") and message.endswith("). Fetch it again.")
-
-    path.write_bytes(whole)
-    array = np.load(path)
-    np.save(path, array[:-5])
-    total = sum(len(np.load(broken / f"params_{number}.npy")) for number in range(10))
-    sizes = ", ".join(f"params_{number}.npy {len(np.load(broken / f'params_{number}.npy'))}" for number in range(10))
-    assert refusal(broken, tmp_path / "out", num_attention_heads=4) == (
-        f"The arrays in {broken} hold {total} numbers, but {broken / 'params_shapes.json'} needs {total + 5}: "
-        f"{sizes}. Fetch them again."
-    )
-
-
-@pytest.mark.parametrize(
-    ("array", "kind"),
-    [(np.zeros((2, 3), np.float32), "float32 [2, 3]"), (np.zeros(6), "float64 [6]"), (np.arange(6), "int64 [6]")],
-)
-def test_arrays_of_another_kind(broken, tmp_path, array, kind):
-    np.save(broken / "params_0.npy", array)
-    assert refusal(broken, tmp_path / "out", num_attention_heads=4) == (
-        f"{broken / 'params_0.npy'} holds {kind}, but a one-dimensional float32 array is needed. Fetch it again."
-    )
-
-
-def test_pickles_are_never_opened(broken, tmp_path):
-    class Harmful:
-        def __reduce__(self):
-            return (Path.touch, (tmp_path / "harmed",))
-
-    for write in (
-        lambda path: np.save(path, np.array([Harmful()], dtype=object), allow_pickle=True),
-        lambda path: path.write_bytes(pickle.dumps(Harmful())),
-    ):
-        write(broken / "params_0.npy")
-        message = refusal(broken, tmp_path / "out", num_attention_heads=4)
-        assert message.startswith(f"{broken / 'params_0.npy'} is not a complete NumPy array (")
-    assert not (tmp_path / "harmed").exists()
-
-    (tmp_path / "openai").mkdir()
-    OpenAIGPTConfig(architectures=["OpenAIGPTLMHeadModel"]).save_pretrained(tmp_path / "openai")
-    path = tmp_path / "openai" / "pytorch_model.bin"
-    torch.save({"tokens_embed.weight": Harmful()}, path)
-    contents = {path.read_bytes(): "UnpicklingError", path.read_bytes()[:50]: "RuntimeError", b"": "EOFError"}
-    for content, kind in contents.items():
-        path.write_bytes(content)
-        assert refusal(tmp_path / "openai", tmp_path / "out") == (
-            f"{path} is not a complete file of weights, or contains more than weights ({kind}). Fetch it again."
-        )
-    assert not (tmp_path / "harmed").exists()
-
-
-def replace(index, value):
-    return lambda shapes: [*shapes[:index], value, *shapes[index + 1 :]]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            replace(4, [1, 32, 31]),
-            "entry 4, h.0.attn.c_proj.weight, has the shape [1, 32, 31], but [1, 32, 32] is needed (width 32 from "
-            "entry 0, 128 from the feed-forward layer)",
-        ),
-        (
-            replace(2, [1, 96, 32]),
-            "entry 2, h.0.attn.c_attn.weight, has the shape [1, 96, 32], but [1, 32, 96] is needed (width 32 from "
-            "entry 0, 128 from the feed-forward layer)",
-        ),
-        (
-            replace(1, [200, 16]),
-            "entry 1, tokens_embed.weight, has the shape [200, 16], but [200, 32] is needed (width 32 from entry 0, "
-            "128 from the feed-forward layer)",
-        ),
-        (replace(5, 32), "entry 5 is 32, but a shape (a list of positive sizes) is needed"),
-        (replace(5, [-1]), "entry 5 is [-1], but a shape (a list of positive sizes) is needed"),
-    ],
-)
-def test_wrong_shapes(broken, tmp_path, change, message):
-    edit_json(broken / "params_shapes.json", change)
-    text = refusal(broken, tmp_path / "out", num_attention_heads=4)
-    assert text == f"{broken / 'params_shapes.json'}: {message}. Fetch the file again."
-
-
-def test_wrong_number_of_shapes(broken, tmp_path):
-    path = broken / "params_shapes.json"
-    edit_json(path, lambda shapes: shapes[:-1])
-    assert refusal(broken, tmp_path / "out") == (
-        f"{path} has 25 shapes, but 2 for the embeddings and 12 for each layer are needed. Fetch the file again."
-    )
-    path.write_text("{}")
-    assert refusal(broken, tmp_path / "out") == f"{path} must hold a JSON list. Fetch it again."
-    path.write_text("[[24, 32], ")
-    assert refusal(broken, tmp_path / "out").startswith(f"{path} is not JSON (")
-
-
-def test_number_of_heads(broken, tmp_path):
-    assert refusal(broken, tmp_path / "out") == (
-        f"{broken / 'params_shapes.json'}: the width 32 is not divisible by `num_attention_heads` (12). Pass the "
-        "number of heads that the model was trained with."
-    )
-
-
-def test_foreign_vocabulary(broken, plain_tokenizer, tmp_path):
-    encoder, merges, size = broken / "encoder_bpe_40000.json", broken / "vocab_40000.bpe", len(plain_tokenizer)
-    whole = encoder.read_text()
-    edit_json(encoder, lambda vocab: {**vocab, "ω": size})
-    assert refusal(broken, tmp_path / "out", num_attention_heads=4) == (
-        f"{encoder} has {size + 1} tokens, but {broken / 'params_shapes.json'} has embeddings for {size} (its second "
-        "shape; the first is that of the positions). Give the files of one release."
-    )
-    edit_json(encoder, lambda vocab: {**{t: i for t, i in vocab.items() if i < size - 1}, "foreign</w>": size - 1})
-    text = refusal(broken, tmp_path / "out", num_attention_heads=4)
-    assert text.startswith(f"{merges}, line ") and text.endswith("Give the two files of one release.")
-
-    encoder.write_text(whole)
-    lines = merges.read_text().splitlines()
-    merges.write_text("\n".join(lines[:-1]) + "\n")
-    last = lines[-1].replace(" ", "")
-    assert refusal(broken, tmp_path / "out", num_attention_heads=4) == (
-        f"{encoder} has 1 tokens that no merge in {merges} produces, the first being {last!r}. Give the files of one "
-        "release."
-    )
-
-
-def test_positions_and_tokens_in_the_wrong_order(broken, plain_tokenizer, tmp_path):
-    edit_json(broken / "params_shapes.json", lambda shapes: [shapes[1], shapes[0], *shapes[2:]])
-    assert refusal(broken, tmp_path / "out", num_attention_heads=4) == (
-        f"{broken / 'encoder_bpe_40000.json'} has {len(plain_tokenizer)} tokens, but {broken / 'params_shapes.json'} "
-        "has embeddings for 24 (its second shape; the first is that of the positions). Give the files of one release."
-    )
-
-
-def test_sources_that_are_none(release, tmp_path):
-    assert refusal(tmp_path / "absent", tmp_path / "out") == (
-        f"{tmp_path / 'absent'} is not a folder. Give a folder on this machine; `hf download "
-        "openai-community/openai-gpt --local-dir …` fetches one from the hub."
-    )
-    (tmp_path / "empty").mkdir()
-    assert refusal(tmp_path / "empty", tmp_path / "out") == (
-        f"{tmp_path / 'empty'} has neither config.json nor params_shapes.json. Give OpenAI's release (the folder "
-        "`model` of finetune-transformer-lm) or a folder that `save_pretrained` wrote."
-    )
-    (tmp_path / "empty" / "config.json").write_text('{"model_type": "gpt2"}')
-    assert refusal(tmp_path / "empty", tmp_path / "out") == (
-        f"{tmp_path / 'empty' / 'config.json'}: the `model_type` is 'gpt2', but only 'gpt1' and 'openai-gpt' can be "
-        "converted."
-    )
-    assert refusal(release[0], release[0]) == f"{release[0]} is the source itself. Pass another output folder."
-    assert refusal(release[0], release[0], target="gpt2") == (
-        f"{release[0]} is in the format 'openai' and cannot be converted to 'gpt2'. Choose 'gpt1' or 'openai-gpt'."
-    )
-    (tmp_path / "file").write_text("")
-    assert refusal(release[0], tmp_path / "file") == f"{tmp_path / 'file'} is a file. Pass another output folder."
 
 
 @pytest.fixture
@@ -673,90 +366,225 @@ def openai_folder(make_openai, plain_tokenizer, tmp_path):
     return tmp_path / "openai"
 
 
-def test_weights_that_are_missing_or_cut(openai_folder, tmp_path):
-    weights = openai_folder / "model.safetensors"
-    whole = weights.read_bytes()
-    weights.write_bytes(whole[:-8])
-    text = refusal(openai_folder, tmp_path / "out")
-    assert text.startswith(f"{weights} is not a complete safetensors file (") and text.endswith("). Fetch it again.")
-    weights.unlink()
-    assert refusal(openai_folder, tmp_path / "out") == (
-        f"{openai_folder} has no weights: model.safetensors is needed. Fetch it again."
-    )
-    index = openai_folder / "model.safetensors.index.json"
-    index.write_text(json.dumps({"metadata": {}, "weight_map": {"a": "1.safetensors", "b": "2.safetensors"}}))
-    assert refusal(openai_folder, tmp_path / "out") == (
-        f"{openai_folder} lacks 1.safetensors, 2.safetensors, which model.safetensors.index.json lists. Fetch them "
-        "again."
+def test_a_model_is_replaced_only_on_demand_and_as_a_whole(openai_folder, tiny_model, tmp_path, monkeypatch):
+    output = tmp_path / "gpt1"
+    tiny_model(GPT1ForCausalLM).save_pretrained(output, max_shard_size="20KB")
+    for name in ("README.md", ".gitattributes", "pytorch_model.bin", "vocab.json", "special_tokens_map.json"):
+        (output / name).touch()
+    before = names_in(output)
+    assert "is not empty. Pass another output folder, or `overwrite=True`" in refusal(openai_folder, output)
+
+    def fail(*args):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(conversion, "describe_tensors", fail)
+        for folder in (output, tmp_path / "new"):
+            with pytest.raises(OSError, match="No space left on device"):
+                convert_checkpoint(openai_folder, folder, overwrite=True)
+    assert names_in(output) == before and names_in(tmp_path) == {"gpt1", "openai"}
+    convert_checkpoint(openai_folder, output, overwrite=True)
+    assert before - names_in(output) >= {"README.md", "pytorch_model.bin", "model.safetensors.index.json"}
+    assert names_in(tmp_path) == {"gpt1", "openai"}
+
+    others = {"train.csv", "my_notes.md", "model-old.safetensors", "checkpoint-5"}
+    for name in others:
+        (output / name).mkdir()
+    assert f"({', '.join(sorted(others))}), so it was not replaced" in refusal(openai_folder, output, overwrite=True)
+    for name in others:
+        (output / name).rmdir()
+    (output / "config.json").unlink()
+    assert "(it has no config.json), so it was not replaced" in refusal(openai_folder, output, overwrite=True)
+    assert (output / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_a_link_stays_and_what_it_leads_to_is_made(openai_folder, tmp_path, is_made):
+    (tmp_path / "disk").mkdir()
+    if is_made:
+        (tmp_path / "disk" / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk" / "real")
+    for overwrite in (False, True):
+        path = convert_checkpoint(openai_folder, tmp_path / "link", overwrite=overwrite)
+        assert path == tmp_path / "link" / MANIFEST and path.is_file()
+        assert (tmp_path / "link").is_symlink() and (tmp_path / "disk" / "real" / "model.safetensors").is_file()
+        assert names_in(tmp_path / "disk") == {"real"} and names_in(tmp_path) == {"disk", "link", "openai"}
+
+
+def test_folders_that_cannot_be_replaced(openai_folder, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "here")
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path / "here")
+    with monkeypatch.context() as patch:
+        patch.setattr(conversion, "read_folder", lambda *_: pytest.fail("work was done"))
+        for output in (".", tmp_path / "here", tmp_path / "link", "/", tmp_path / "file", openai_folder):
+            text = refusal(openai_folder, output, overwrite=True)
+            assert text.startswith(f"{output} is the source, the current folder, the root of a disk or a file, and")
+    convert_checkpoint("../openai", "new")
+    assert (tmp_path / "here" / "new" / MANIFEST).is_file()
+
+
+# ---- What is damaged, or does not belong together
+
+
+def edit_json(path: Path, change) -> None:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(change(content)), encoding="utf-8")
+
+
+def edit_shapes(change):
+    return lambda folder: edit_json(folder / "params_shapes.json", change)
+
+
+def cut(name: str, size: int):
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:size])
+
+
+def write_array(array):
+    return lambda folder: np.save(folder / "params_0.npy", array)
+
+
+def drop_a_merge(folder: Path) -> None:
+    merges = (folder / "vocab_40000.bpe").read_text().splitlines()
+    (folder / "vocab_40000.bpe").write_text("\n".join(merges[:-1]) + "\n")
+
+
+def replaced(index, value):
+    return edit_shapes(lambda shapes: [*shapes[:index], value, *shapes[index + 1 :]])
+
+
+DAMAGE = {
+    "missing": (lambda folder: (folder / "params_3.npy").unlink(), "lacks params_3.npy. OpenAI's release has 13"),
+    "cut header": (cut("params_7.npy", 40), "params_7.npy is not a complete NumPy array ("),
+    "cut numbers": (cut("params_7.npy", -8), "params_7.npy is not a complete NumPy array ("),
+    "empty": (cut("params_7.npy", 0), "params_7.npy is not a complete NumPy array ("),
+    "fewer numbers": (write_array(np.zeros(2869, np.float32)), "hold 28731 numbers"),
+    "two dimensions": (write_array(np.zeros((2, 3), np.float32)), "params_0.npy holds float32 [2, 3], but a one-"),
+    "double": (write_array(np.zeros(6)), "params_0.npy holds float64 [6], but a one-dimensional float32 array is"),
+    "width": (
+        replaced(4, [1, 32, 31]),
+        "entry 4, h.0.attn.c_proj.weight, has the shape [1, 32, 31], but [1, 32, 32]",
+    ),
+    "transposed": (
+        replaced(2, [1, 96, 32]),
+        "entry 2, h.0.attn.c_attn.weight, has the shape [1, 96, 32], but [1, 32, 96]",
+    ),
+    "tokens": (
+        replaced(1, [80, 16]),
+        "entry 1, tokens_embed.weight, has the shape [80, 16], but [80, 32] is needed",
+    ),
+    "entry": (replaced(5, 32), "entry 5, h.0.attn.c_proj.bias, has the shape 32, but [32] is needed"),
+    "number of shapes": (
+        edit_shapes(lambda shapes: shapes[:-1]),
+        "has 25 shapes, but 2 for the embeddings",
+    ),
+    "no list": (lambda folder: (folder / "params_shapes.json").write_text("{}"), "must hold a JSON list"),
+    "no JSON": (cut("params_shapes.json", 20), "params_shapes.json is not JSON ("),
+    "swapped": (
+        edit_shapes(lambda shapes: [shapes[1], shapes[0], *shapes[2:]]),
+        "has 80 tokens, but {folder}/params_shapes.json has embeddings for 24 (its second shape",
+    ),
+    "larger vocabulary": (
+        lambda folder: edit_json(folder / "encoder_bpe_40000.json", lambda vocab: {**vocab, "ω": len(vocab)}),
+        "has 81 tokens, but {folder}/params_shapes.json has embeddings for 80",
+    ),
+    "fewer merges": (drop_a_merge, "has 1 tokens that no merge in {folder}/vocab_40000.bpe produces, the first being"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_release(release, tmp_path, name):
+    damage, message = DAMAGE[name]
+    folder = Path(shutil.copytree(release[0], tmp_path / "broken"))
+    damage(folder)
+    text = refusal(folder, tmp_path / "out", num_attention_heads=4)
+    assert message.replace("{folder}", str(folder)) in text and str(folder) in text and not (tmp_path / "out").exists()
+
+
+def test_number_of_heads(release, tmp_path):
+    text = refusal(release[0], tmp_path / "out")
+    assert "the width 32 is not divisible by `num_attention_heads` (12). Pass the number of heads" in text
+
+
+def test_pickles_are_never_opened(release, tmp_path):
+    class Harmful:
+        def __reduce__(self):
+            return (Path.touch, (tmp_path / "harmed",))
+
+    folder = Path(shutil.copytree(release[0], tmp_path / "broken"))
+    for write in (
+        lambda path: np.save(path, np.array([Harmful()], dtype=object), allow_pickle=True),
+        lambda path: path.write_bytes(pickle.dumps(Harmful())),
+    ):
+        write(folder / "params_0.npy")
+        text = refusal(folder, tmp_path / "out", num_attention_heads=4)
+        assert text.startswith(f"{folder / 'params_0.npy'} is not a complete NumPy array (")
+    (tmp_path / "openai").mkdir()
+    OpenAIGPTConfig(architectures=["OpenAIGPTLMHeadModel"]).save_pretrained(tmp_path / "openai")
+    path = tmp_path / "openai" / "pytorch_model.bin"
+    torch.save({"tokens_embed.weight": Harmful()}, path)
+    contents = {path.read_bytes(): "UnpicklingError", path.read_bytes()[:50]: "RuntimeError", b"": "EOFError"}
+    for content, kind in contents.items():
+        path.write_bytes(content)
+        text = refusal(tmp_path / "openai", tmp_path / "out")
+        assert text.startswith(f"{path} is not a complete file of weights, or contains more than weights ({kind})")
+    assert not (tmp_path / "harmed").exists()
+
+
+def test_sources_that_are_none(release, tmp_path):
+    empty = tmp_path / "empty"
+    assert "`hf download openai-community/openai-gpt" in refusal(empty, tmp_path / "out")
+    empty.mkdir()
+    assert "has neither config.json nor params_shapes.json" in refusal(empty, tmp_path / "out")
+    (empty / "config.json").write_text('{"model_type": "gpt2"}')
+    assert "the `model_type` is 'gpt2', but only 'gpt1' and 'openai-gpt' can" in refusal(empty, tmp_path / "out")
+    assert refusal(release[0], tmp_path / "out", target="gpt2") == (
+        f"{release[0]} is in the format 'openai' and cannot be converted to 'gpt2'. Choose 'gpt1' or 'openai-gpt'."
     )
 
 
 def test_weights_of_another_model(openai_folder, tmp_path):
     path = openai_folder / "model.safetensors"
-    whole = load_file(path)
-    name = "transformer.h.0.ln_1.weight"
-    save_file({key: weight for key, weight in whole.items() if key != name}, path, metadata={"format": "pt"})
-    assert refusal(openai_folder, tmp_path / "out") == (
-        f"{openai_folder}: the weights do not match OpenAIGPTLMHeadModel, the class that config.json names (missing: "
-        f"{name}). Give files of the same model."
-    )
-    save_file({**whole, name: torch.ones(31)}, path, metadata={"format": "pt"})
-    assert refusal(openai_folder, tmp_path / "out") == (
-        f"{openai_folder}: {name} has the shape [31] in the weights, but [32] according to config.json. Give files of "
-        "the same model."
-    )
-    save_file({**whole, name: whole[name].half()}, path, metadata={"format": "pt"})
-    assert refusal(openai_folder, tmp_path / "out") == (
-        f"{openai_folder}: the weights have 2 dtypes (F16, F32), but all must have the same. Save the model again "
-        "with one `dtype`."
-    )
+    whole, name = load_file(path), "transformer.h.0.ln_1.weight"
+    for weights, message in (
+        ({key: weight for key, weight in whole.items() if key != name}, f"{{'missing': ['{name}']}}"),
+        ({**whole, name: torch.ones(31)}, f"[('{name}', torch.Size([31]), torch.Size([32]))]"),
+        ({**whole, name: whole[name].half()}, "2 dtypes (torch.float16, torch.float32), but all must have the same"),
+    ):
+        save_file(weights, path, metadata={"format": "pt"})
+        assert message in refusal(openai_folder, tmp_path / "out")
+    path.write_bytes(path.read_bytes()[:-8])
+    assert refusal(openai_folder, tmp_path / "out").startswith(f"{path} is not a complete file of weights, or")
+    path.unlink()
+    assert "has no weights: model.safetensors is needed" in refusal(openai_folder, tmp_path / "out")
+    shards = {"metadata": {}, "weight_map": {"a": "1.safetensors", "b": "2.safetensors"}}
+    (openai_folder / "model.safetensors.index.json").write_text(json.dumps(shards))
+    assert "lacks 1.safetensors, 2.safetensors, which" in refusal(openai_folder, tmp_path / "out")
     edit_json(openai_folder / "config.json", lambda config: {**config, "architectures": ["OpenAIGPTForTags"]})
-    assert refusal(openai_folder, tmp_path / "out") == (
-        f"{openai_folder / 'config.json'}: `architectures` names OpenAIGPTForTags, but one of OpenAIGPTModel, "
-        "OpenAIGPTLMHeadModel, OpenAIGPTDoubleHeadsModel, OpenAIGPTForSequenceClassification is needed."
+    assert "`architectures` names OpenAIGPTForTags, but one of OpenAIGPTModel, OpenAIGPTLMHeadModel" in refusal(
+        openai_folder, tmp_path / "out"
     )
 
 
-def test_tokenizer_of_another_model(openai_folder, plain_tokenizer, tiny_tokenizer, tmp_path):
+def test_tokenizer_of_another_model(openai_folder, tiny_tokenizer, tmp_path):
     tiny_tokenizer.save_pretrained(openai_folder)
-    size = len(plain_tokenizer)
-    assert refusal(openai_folder, tmp_path / "out") == (
-        f"{openai_folder / 'tokenizer.json'}: The tokenizer has {size + 3} tokens, but the model's vocabulary has "
-        f"{size}. Call `tokenization.add_control_tokens(tokenizer, model)` to grow both together, or open the "
-        "tokenizer saved with the model."
+    assert f"{openai_folder}: The tokenizer has 83 tokens, but the model's vocabulary has 80" in refusal(
+        openai_folder, tmp_path / "out"
     )
     (openai_folder / "tokenizer.json").unlink()
     (openai_folder / "vocab.json").write_text("{}")
-    assert refusal(openai_folder, tmp_path / "out") == (
-        f"{openai_folder} has vocab.json, but lacks merges.txt. Fetch it, or tokenizer.json."
-    )
+    assert "has only one of vocab.json and merges.txt. Fetch both." in refusal(openai_folder, tmp_path / "out")
 
 
 @pytest.mark.parametrize(("name", "value"), [("summary_type", "mean"), ("summary_activation", "tanh")])
 def test_a_head_that_gpt1_does_not_have(make_openai, tmp_path, name, value):
     make_openai(OpenAIGPTDoubleHeadsModel, **{name: value}).save_pretrained(tmp_path / "openai")
     needed = {"summary_type": "'cls_index'", "summary_activation": "None"}[name]
-    assert refusal(tmp_path / "openai", tmp_path / "out") == (
-        f"{tmp_path / 'openai' / 'config.json'}: `{name}` is {value!r}, but the task head of gpt1 supports only "
-        f"{needed}. Save the model as OpenAIGPTLMHeadModel to convert it without its task head."
-    )
-
-
-@pytest.mark.parametrize(("name", "value", "needed"), [("summary_type", "mean", "cls_index")])
-def test_a_head_that_gpt1_does_not_have_is_not_opened(make_openai, tmp_path, name, value, needed):
-    make_openai(OpenAIGPTDoubleHeadsModel, **{name: value}).save_pretrained(tmp_path)
-    with pytest.raises(ValueError) as error:
-        GPT1DoubleHeadsModel.from_pretrained(tmp_path)
-    assert str(error.value) == (
-        f"`{name}` is {value!r} in the configuration of this openai-gpt, but GPT-1 supports only {needed!r}. Open the "
-        "model with transformers' OpenAIGPT classes."
-    )
-
-
-WITHOUT_HEAD = (
-    "To leave out what openai-gpt does not have, open it with GPT1Model or GPT1ForCausalLM, save that and convert the "
-    "result."
-)
+    expected = f"`{name}` is {value!r} in the configuration of this openai-gpt, but GPT-1 supports only {needed}"
+    assert refusal(tmp_path / "openai", tmp_path / "out").startswith(expected)
+    with pytest.raises(ValueError, match=f"`{name}` is {value!r}"):
+        GPT1DoubleHeadsModel.from_pretrained(tmp_path / "openai")
 
 
 @pytest.mark.parametrize(
@@ -765,39 +593,27 @@ WITHOUT_HEAD = (
         (
             GPT1ForCausalLM,
             {"hidden_act": "gelu"},
-            "`hidden_act` is 'gelu', but openai-gpt has only 'gelu_pytorch_tanh', 'gelu_new', 'relu', 'silu'.",
+            "`hidden_act` is 'gelu', but openai-gpt has only 'gelu_py",
         ),
-        (
-            GPT1ForCausalLM,
-            {"intermediate_size": 64},
-            "`intermediate_size` is 64, but openai-gpt needs 4 × `hidden_size`, which is 128 here.",
-        ),
-        (
-            GPT1ForSequenceClassification,
-            {"traversal": "similarity"},
-            f"no class of openai-gpt scores both orders of a pair, as 'similarity' does. {WITHOUT_HEAD}",
-        ),
-        (
-            GPT1ForSequenceClassification,
-            {},
-            "task_head.score.bias is not 0, but the score layer of OpenAIGPTForSequenceClassification has no bias. "
-            + WITHOUT_HEAD,
-        ),
+        (GPT1ForCausalLM, {"intermediate_size": 64}, "`intermediate_size` is 64, but openai-gpt has only 128."),
+        (GPT1ForCausalLM, {"do_layer_norm_before": True}, "`do_layer_norm_before` is True, but openai-gpt has only"),
+        (GPT1ForCausalLM, {"sliding_window": 3}, "`sliding_window` is 3, but openai-gpt has only None."),
+        (GPT1ForSequenceClassification, {"traversal": "similarity"}, "No class of openai-gpt scores both orders"),
+        (GPT1ForSequenceClassification, {}, "task_head.score.bias is not 0, but the score layer of OpenAIGPTForS"),
         (
             GPT1DoubleHeadsModel,
             {"tie_word_embeddings": False},
-            "OpenAIGPTForSequenceClassification has no place for a language-model head that is not tied to the "
-            f"embeddings. {WITHOUT_HEAD}",
+            "OpenAIGPTForSequenceClassification has no place for a language-model head",
         ),
         (
             GPT1ForMultipleChoice,
             {"tie_word_embeddings": False},
-            "OpenAIGPTDoubleHeadsModel needs a language-model head, but the model has neither one nor tied "
-            f"embeddings. {WITHOUT_HEAD}",
+            "OpenAIGPTDoubleHeadsModel needs a language-model head",
         ),
     ],
 )
 def test_what_openai_gpt_has_no_place_for(tiny_model, tmp_path, model_class, fields, message):
     tiny_model(model_class, **fields).save_pretrained(tmp_path / "gpt1")
-    assert refusal(tmp_path / "gpt1", tmp_path / "out") == f"{tmp_path / 'gpt1'}: {message}"
-    assert [path.name for path in tmp_path.iterdir()] == ["gpt1"]
+    text = refusal(tmp_path / "gpt1", tmp_path / "out")
+    assert text.startswith(message) and ("save that and convert the result" in text) == ("`" not in message)
+    assert names_in(tmp_path) == {"gpt1"}

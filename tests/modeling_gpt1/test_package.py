@@ -38,13 +38,13 @@ def test_these_files_travel_with_a_model():
 
 def test_nothing_else_lies_beside_them():
     flat = {path.name for path in (ROOT / "modeling_gpt1").glob("*.py")}
-    assert flat == {"__init__.py", *TRAVELLERS_OF_LSTM}
+    assert flat == {"__init__.py", "conversion.py", *TRAVELLERS_OF_LSTM}
 
 
 def test_travelling_files_name_no_folder_of_the_package():
     """transformers reads them by a regular expression, docstrings too."""
     folders = {path.parent.name for path in (ROOT / "modeling_gpt1").glob("*/__init__.py")}
-    assert {"training", "inference", "hub", "conversion", "storage"} <= folders
+    assert {"training", "inference", "hub", "storage"} <= folders
     for name in TRAVELLERS_OF_LSTM:
         text = (ROOT / "modeling_gpt1" / name).read_text(encoding="utf-8")
         named = re.findall(rf"(?:from |import_module\(|[\"'`]|modeling_gpt1)\.({'|'.join(folders)})\b", text)

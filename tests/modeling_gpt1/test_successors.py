@@ -43,7 +43,6 @@ from modeling_gpt1 import (
     ScoringRequest,
     unpadding_gpt1,
 )
-from modeling_gpt1.conversion import to_openai_gpt
 from modeling_gpt1.training import cpu_attention
 from modeling_gpt1.training.cpu_attention import choose_cpu_attention
 from modeling_gpt1.training.throughput import training_flops_per_token
@@ -498,18 +497,3 @@ def test_flops_of_banded_layers():
         model = GPT1ForCausalLM(GPT1Config(**SMALL, max_position_embeddings=2048, sliding_window=256))
     matrices = 12 * 12 * 768**2 + 768 * 50257
     assert training_flops_per_token(model) == 6 * matrices + 12 * 768 * (6 * 2048 + 6 * 256)
-
-
-@pytest.mark.parametrize(
-    ("fields", "start"),
-    [
-        ({"do_layer_norm_before": True}, "`do_layer_norm_before` is True"),
-        ({"sliding_window": 3}, "`sliding_window` is 3"),
-    ],
-)
-def test_openai_gpt_has_no_such_blocks(tiny_model, fields, start):
-    with pytest.raises(ValueError) as error:
-        to_openai_gpt(tiny_model(GPT1ForCausalLM, **fields))
-    assert str(error.value) == (
-        f"The model: {start}, but openai-gpt has only the blocks of GPT-1, without the changes of GPT-2 and GPT-3."
-    )
