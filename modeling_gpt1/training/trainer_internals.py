@@ -54,7 +54,6 @@ from .settings import (
     warn_of_other_settings,
 )
 from .sharing import SharedRows, SharedStream, UncountedBatch, check_whole, share_rows
-from .stalls import StallWatch
 from .throughput import Throughput
 
 logger = logging.get_logger(__name__)
@@ -107,7 +106,6 @@ class ResumableTrainer(Trainer):
         self._first_pass: tuple[int, int] | None = None  # where a resumed stream begins
         self._settings: dict[str, Any] = {}  # settings of the run
         super().__init__(model, args, *others, **kwargs)
-        self._stalls = StallWatch(self.args)
         self._given = given_objects(self)
         self.callback_handler = TolerantCallbacks(self.callback_handler)
         self.add_callback(_BeginRun(self))
@@ -135,7 +133,7 @@ class ResumableTrainer(Trainer):
                 check_optimizer(self._checkpoint, before, optimizer_of(self, self._given))
                 check_architecture(self._checkpoint, without_adapter(self.accelerator.unwrap_model(self.model)).config)
             forget_evaluation(self)
-            with tied_weights_left_out(self.model), self._stalls.watching():
+            with tied_weights_left_out(self.model):
                 output = super().train(self._checkpoint, trial, *args, **kwargs)
             self._check_weights()  # the last updates may have no log and no checkpoint
         return output._replace(training_loss=output.metrics["train_loss"])
@@ -192,15 +190,10 @@ class ResumableTrainer(Trainer):
 
     def training_step(self, model, inputs, num_items_in_batch=None):
         self._num_batches += 1
-        self._stalls.note_progress()
         loss = super().training_step(model, inputs, num_items_in_batch)
         if isinstance(inputs, UncountedBatch) and "attention_mask" in inputs:
             inputs["attention_mask"] = torch.zeros_like(inputs["attention_mask"])  # Trainer counts the tokens next
         return loss
-
-    def prediction_step(self, *args, **kwargs):
-        self._stalls.note_progress()
-        return super().prediction_step(*args, **kwargs)
 
     def _track_num_input_tokens(self, inputs):
         # With several processes, Trainer gathers the numbers from their devices.

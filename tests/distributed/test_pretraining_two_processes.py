@@ -152,13 +152,10 @@ def test_accelerate_launch_refuses_lone_processes_and_ends_when_one_is_killed(fo
 
 
 def test_torchrun_restarts_processes_of_which_one_hangs(folder, tmp_path):
-    """It is named, and the second start goes on from the checkpoint and ends as an undisturbed run, to the bit."""
+    """The other waits for `ddp_timeout`. The second start goes on from the checkpoint, to the bit."""
     launcher = (*TORCHRUN, "--max-restarts", "1")
     output = launch_well(launcher, SCRIPT, tmp_path, "restarted", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
-    [report] = re.findall("The others wait for process .*", output)
-    end = f"`ddp_timeout` ends the run {STALL} s after the last progress."
-    places = r"They are at 0: \w+ \(\w+.py:\d+\); 1: on_step_end \(helpers_pretraining.py:\d+\)\."
-    assert re.fullmatch(rf"The others wait for process 1\. {re.escape(end)} {places}", report), report
+    assert f"Timed out waiting {STALL}000ms" in output, output[-10000:]
     for record, expected in zip(records(tmp_path, "restarted"), records(folder, "map"), strict=True):
         assert record["log"] == expected["log"] and record["eval_loss"] == expected["eval_loss"]
         num_rows = (NUM_UPDATES - SAVED_UPDATE) * ROWS_PER_UPDATE // 2
