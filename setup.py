@@ -100,6 +100,7 @@ setup(
         "numpy>=1.26",
         "psutil>=5.9",
         "safetensors>=0.6",
+        "shtab>=1.13",
         "tokenizers>=0.22",
         "torch>=2.11,<2.16",
         "transformers>=5.17,<5.24",

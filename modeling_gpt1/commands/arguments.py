@@ -1,9 +1,15 @@
-"""Parses the arguments of a command, and saves them to a file that can repeat the run."""
+"""Reads the arguments of a command from its flags and from a settings file, and writes them to such a file."""
 
+import difflib
 import enum
+import json
 import platform
+from argparse import ArgumentParser
+from importlib import import_module
 from importlib.metadata import version
+from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import yaml
 from transformers.hf_argparser import HfArgumentParser
@@ -12,28 +18,68 @@ from ..storage.writing import write_atomically
 from .entry import COMMANDS
 
 NEVER_KEPT = ("hub_token",)
-EVERYWHERE = (
-    "--config FILE takes settings from a .yaml or .json file, which flags override; --debug shows the traceback of an "
-    "error."
-)
+# Of these, 0 or less would silently leave rows out.
+AT_LEAST_1 = "batch_size batch_tokens max_eval_blocks max_train_samples max_eval_samples max_predict_samples".split()
+AT_LEAST_1 += "zero_shot_max_train_samples zero_shot_max_eval_samples".split()
+CONFIG = ArgumentParser(add_help=False, allow_abbrev=False)
+CONFIG.add_argument("--config", metavar="FILE", help="Settings in a .yaml or .json file, which flags override.")
 
 
 class CommandParser(HfArgumentParser):
     """Parses a command's arguments into dataclasses. A wrong argument raises a ValueError of one sentence."""
 
     def __init__(self, command: str, *classes: type):
-        self.settings = {}
-        super().__init__(classes, prog=f"gpt1 {command}", description=COMMANDS[command], epilog=EVERYWHERE)
+        self.settings: dict[str, Any] = {}
+        more = {"description": COMMANDS[command], "epilog": "--debug shows the traceback of an error."}
+        super().__init__(classes, prog=f"gpt1 {command}", parents=[CONFIG], allow_abbrev=False, **more)
 
     def error(self, message: str) -> None:
         raise ValueError(f"{message}. See {self.prog} --help.")
 
     def parse_known_args(self, args=None, namespace=None):
-        namespace, rest = super().parse_known_args(args, namespace)
+        given, words = CONFIG.parse_known_args(args)
+        if given.config is not None:
+            # A list of the file would swallow a word without a flag, such as the folder of `gpt1 predict FOLDER`.
+            at = len(list(takewhile(lambda word: not word.startswith("--"), words)))
+            words[at:at] = self.words_of(given.config)
+        self.check_flags(words)
+        namespace, rest = super().parse_known_args(words, namespace)
+        del namespace.config
         self.settings = dict(vars(namespace))
+        for name, value in self.settings.items():
+            if name in AT_LEAST_1 and value is not None and value < 1:
+                raise ValueError(f"--{name} is {value}, but must be at least 1.")
         return namespace, rest
 
-    def read(self, arguments: list[str] | None) -> tuple:
+    def check_flags(self, words: list[str]) -> None:
+        """Checks that the command has each flag among the words, and otherwise names the nearest that it has."""
+        known = self._option_string_actions
+        for word in takewhile(lambda word: word != "--", words):
+            flag = word.partition("=")[0]
+            if flag.startswith("--") and " " not in flag and flag not in known:  # a text may begin with dashes
+                name, names = flag[2:].replace("-", "_"), [option[2:] for option in known]
+                near = difflib.get_close_matches(name, names, n=1)
+                guess = f"; did you mean --{near[0]}?" if near else "."
+                raise ValueError(f"unknown flag {flag}{guess} See {self.prog} --help.")
+
+    def words_of(self, file: str) -> list[str]:
+        """The settings of a file as words of the command line: `seed: 1` becomes `--seed=1`."""
+        settings = read_settings(Path(file))
+        try:
+            self.check_flags([f"--{name}" for name in settings])
+        except ValueError as error:
+            raise ValueError(f"--config {file}: {error}") from error
+        words = []
+        for name, value in settings.items():
+            if isinstance(value, list) and any(str(item).startswith("--") for item in value):
+                self.set_defaults(**{name: list(map(str, value))})  # flags of another command
+            elif isinstance(value, list):
+                words += [f"--{name}", *map(str, value)] if value else []
+            elif value is not None:  # otherwise the default stays
+                words.append(f"--{name}={json.dumps(value) if isinstance(value, bool | dict) else value}")
+        return words
+
+    def read(self, arguments: list[str]) -> tuple:
         """Returns one object per dataclass, and a namespace if there are other arguments."""
         *parsed, rest = self.parse_args_into_dataclasses(
             arguments, return_remaining_strings=True, look_for_args_file=False
@@ -53,6 +99,26 @@ class CommandParser(HfArgumentParser):
             f"# Made with Python {platform.python_version()}, {made_with}.\n"
         )
         write_atomically(path, head + yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
+
+
+def parser_of(command: str) -> CommandParser:
+    """The parser of a command, with the dataclasses that its module names."""
+    module = import_module(f"{__package__}.{command.replace('-', '_')}")
+    return CommandParser(command, *getattr(module, "ARGUMENTS", ()))
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Raises ValueError: the file does not exist, cannot be read, or has no settings."""
+    if not path.is_file():
+        raise ValueError(f"--config {path} does not exist. Pass a .yaml or .json file, such as the run.yaml of a run.")
+    try:
+        text = path.read_text(encoding="utf-8")
+        settings = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except (ValueError, yaml.YAMLError) as error:
+        raise ValueError(f"--config {path} cannot be read: {' '.join(str(error).split())}. Correct it.") from error
+    if not isinstance(settings, dict):
+        raise ValueError(f"--config {path} has no settings. Write one per line as `name: value`, such as `seed: 1`.")
+    return settings
 
 
 def plain(value):

@@ -27,7 +27,7 @@ from typing import Literal
 from transformers.hf_argparser import HfArg
 
 from ..conversion import convert_checkpoint
-from .arguments import CommandParser
+from .arguments import parser_of
 
 
 @dataclass
@@ -45,8 +45,11 @@ class ConversionArguments:
     overwrite: bool = HfArg(default=False, help="Overwrite a model in the output folder.")
 
 
-def main(arguments: list[str] | None = None) -> None:
-    (args,) = CommandParser("convert", ConversionArguments).read(arguments)
+ARGUMENTS = (ConversionArguments,)
+
+
+def main(arguments: list[str]) -> None:
+    (args,) = parser_of("convert").read(arguments)
     path = convert_checkpoint(args.source, args.output_dir, args.target, args.num_attention_heads, args.overwrite)
     manifest = json.loads(path.read_text(encoding="utf-8"))
     print(f"{len(manifest['tensors'])} tensors of a {manifest['architecture']} written to {args.output_dir}")

@@ -71,7 +71,7 @@ def facts() -> dict[str, str]:
     }
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: list[str]) -> None:
     CommandParser("env").read(arguments)
     for name, value in facts().items():
         print(f"- {name}: {value}")

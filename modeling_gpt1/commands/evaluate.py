@@ -33,7 +33,7 @@ from ..inference.checkpoints import saved_checkpoints
 from ..inference.devices import check_device, default_device
 from ..inference.family_scoring import check_continues_text
 from ..storage.writing import write_atomically
-from .arguments import CommandParser
+from .arguments import parser_of
 from .models import TOKENIZER, check_model, tokenizer_of
 
 PAPER = "paper_"
@@ -173,8 +173,11 @@ def add_heuristic(found: dict, task: str, language_model, arguments: EvaluationA
     }
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = CommandParser("evaluate", EvaluationArguments)
+ARGUMENTS = (EvaluationArguments,)
+
+
+def main(arguments: list[str]) -> None:
+    parser = parser_of("evaluate")
     (args,) = parser.read(arguments)
     check_model("--model", args.model)
     check_model("--tokenizer_name", args.tokenizer_name, TOKENIZER)

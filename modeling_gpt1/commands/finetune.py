@@ -72,8 +72,7 @@ from ..training.launch import check_launch, end_processes
 from ..training.preparation import open_task_config
 from ..training.task_models import auto_class_of, check_lm_coef
 from . import runs
-from .arguments import CommandParser
-from .entry.settings import load as load_settings
+from .arguments import parser_of, read_settings
 
 logger = logging.getLogger(__name__)
 
@@ -253,7 +252,7 @@ def check_same_task(training_args: GPT1TrainingArguments, task: str | None) -> N
     settings = checkpoint and Path(checkpoint).parent / runs.SETTINGS
     if task is None or not settings or not settings.is_file():
         return
-    before = load_settings(settings).get("task")
+    before = read_settings(settings).get("task")
     if before not in (None, task):
         raise ValueError(
             f"{checkpoint} is of the task {before}, and a run cannot go on with another. Pass --task {before}, or "
@@ -403,8 +402,11 @@ def describe_prediction(task: Task, prediction: np.generic, logits: np.ndarray) 
     return {"label": task.label_names[prediction] if task.label_names else int(prediction), "scores": scores}
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = CommandParser("finetune", StartArguments, DataArguments, GPT1TrainingArguments)
+ARGUMENTS = (StartArguments, DataArguments, GPT1TrainingArguments)
+
+
+def main(arguments: list[str]) -> None:
+    parser = parser_of("finetune")
     model_args, data_args, training_args = parser.read(arguments)
     check_run(training_args)
     if training_args.do_train:

@@ -51,7 +51,7 @@ from ..inference.devices import check_device, default_device
 from ..inference.generation import encode_prompts, join_to_prompt
 from ..storage.writing import atomic_file
 from ..training.task_models import OPENED_TYPES, OWN_TYPES
-from .arguments import CommandParser
+from .arguments import parser_of
 from .models import check_model
 
 
@@ -208,8 +208,11 @@ def read_line() -> str:
         return ""
 
 
-def main(arguments: list[str] | None = None) -> None:
-    (args,) = CommandParser("generate", GenerationArguments).read(arguments)
+ARGUMENTS = (GenerationArguments,)
+
+
+def main(arguments: list[str]) -> None:
+    (args,) = parser_of("generate").read(arguments)
     prompts = read_prompts(Path(args.prompt_file)) if args.prompt_file else args.prompts
     check_model("--model", args.model)
     model, tokenizer = open_model(args)

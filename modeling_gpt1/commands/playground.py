@@ -24,7 +24,7 @@ from transformers.hf_argparser import HfArg
 
 from ..playground.page import build_page
 from ..playground.space import write_space
-from .arguments import CommandParser
+from .arguments import parser_of
 
 
 @dataclass
@@ -41,8 +41,11 @@ class PlaygroundArguments:
     write_space: str | None = HfArg(default=None, help="Write the files of a Space into this new folder and exit.")
 
 
-def main(arguments: list[str] | None = None) -> None:
-    (args,) = CommandParser("playground", PlaygroundArguments).read(arguments)
+ARGUMENTS = (PlaygroundArguments,)
+
+
+def main(arguments: list[str]) -> None:
+    (args,) = parser_of("playground").read(arguments)
     if args.write_space is not None:
         write_space(args.write_space, args.models)
         print(f"written to {args.write_space}")

@@ -19,7 +19,7 @@ from typing import Literal
 from transformers.hf_argparser import HfArg
 from transformers.trainer_utils import get_last_checkpoint
 
-from .arguments import CommandParser
+from .arguments import parser_of
 
 TOKENS = "num_input_tokens_seen"
 FEW = 30  # a curve with fewer points, such as evaluations, gets markers
@@ -134,8 +134,11 @@ def draw_panel(axes, panel: Panel, of_runs: list[list[tuple[float, float]]]) -> 
     axes.grid(alpha=0.3)
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = CommandParser("plot", PlotArguments)
+ARGUMENTS = (PlotArguments,)
+
+
+def main(arguments: list[str]) -> None:
+    parser = parser_of("plot")
     parser.add_argument("runs", nargs="+", type=Path, help="output folders of runs")
     plot_args, positional = parser.read(arguments)
     runs = dict(zip(names_of(positional.runs), map(read_run, positional.runs), strict=True))

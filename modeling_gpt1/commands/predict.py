@@ -49,7 +49,7 @@ from ..storage.writing import atomic_file
 from ..training.checks import check_length
 from ..training.preparation import open_task_config
 from ..training.task_models import DEFAULT_LENGTH, longest_sequence, open_family_tokenizer
-from .arguments import CommandParser
+from .arguments import parser_of
 from .finetune import parse_columns
 from .models import TOKENIZER, check_model
 
@@ -214,8 +214,11 @@ def write_csv(records: Iterator[dict], file, class_names: list[str] | None, is_r
         writer.writerow(record)
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = CommandParser("predict", PredictionArguments)
+ARGUMENTS = (PredictionArguments,)
+
+
+def main(arguments: list[str]) -> None:
+    parser = parser_of("predict")
     parser.add_argument("folder", nargs="?", help="the fine-tuned model, as --model")
     args, positional = parser.read(arguments)
     args.model = positional.folder or args.model

@@ -59,7 +59,7 @@ from ..training.families import FAMILIES, Family, family_of
 from ..training.family_trainer import check_vocabulary_of_family
 from ..training.launch import check_launch, end_processes
 from . import runs
-from .arguments import CommandParser
+from .arguments import parser_of
 
 logger = logging.getLogger(__name__)
 
@@ -229,8 +229,11 @@ def make_samples(prompts: list[str], tokenizer: PreTrainedTokenizerBase, model: 
     return SampleCallback(tokenizer, prompts, max_new_tokens=min(40, model.config.max_position_embeddings - longest))
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = CommandParser("pretrain", StartArguments, CorpusArguments, GPT1PretrainingArguments)
+ARGUMENTS = (StartArguments, CorpusArguments, GPT1PretrainingArguments)
+
+
+def main(arguments: list[str]) -> None:
+    parser = parser_of("pretrain")
     model_args, corpus_args, training_args = parser.read(arguments)
     model_args.check_places()
     family = FAMILIES[model_args.family or "gpt1"] if model_args.model is None else family_of(model_args.model)

@@ -50,33 +50,34 @@ from ..reproduction.arguments import FINETUNE_FLAG, LSTM_FLAG, ReproduceArgument
 from ..reproduction.cells import commands_end_on_termination
 from ..reproduction.grid import run_grid
 from ..reproduction.rehearsal import REHEARSAL, rehearse
-from .arguments import CommandParser
+from .arguments import CommandParser, parser_of
 from .models import check_model
 
 
 def parse_arguments(command_line: list[str]) -> tuple[ReproduceArguments, CommandParser]:
-    parser = CommandParser("reproduce", ReproduceArguments)
-    words, of_lstm = split_at(LSTM_FLAG, command_line)
-    words, of_all = split_at(FINETUNE_FLAG, words)
+    parser, words, given = parser_of("reproduce"), command_line, {}
+    for flag in (LSTM_FLAG, FINETUNE_FLAG):  # all words after each are flags of `gpt1 finetune`
+        at = words.index(flag) if flag in words else len(words)
+        words, given[flag] = words[:at], words[at + 1 :]
     (arguments,) = parser.read(words)
-    for flag, given in ((FINETUNE_FLAG, of_all), (LSTM_FLAG, of_lstm)):
-        as_settings(given, flag)  # refuses flags that each cell sets itself
-        setattr(arguments, flag.removeprefix("--"), given)
-        parser.settings[flag.removeprefix("--")] = given
+    for flag in (FINETUNE_FLAG, LSTM_FLAG):
+        name = flag.removeprefix("--")
+        of_finetune = given[flag] or getattr(arguments, name)
+        as_settings(of_finetune, flag)  # refuses flags that each cell sets itself
+        setattr(arguments, name, of_finetune)
+        parser.settings[name] = of_finetune
     return arguments, parser
 
 
-def split_at(flag: str, words: list[str]) -> tuple[list[str], list[str]]:
-    """The words before a flag, and those after it."""
-    at = words.index(flag) if flag in words else len(words)
-    return words[:at], words[at + 1 :]
+ARGUMENTS = (ReproduceArguments,)
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: list[str]) -> None:
     """Exits with status 1 if a cell failed."""
-    command_line = sys.argv[1:] if arguments is None else arguments
     disable_progress_bars()
-    args, parser = parse_arguments(command_line)
+    args, parser = parse_arguments(arguments)
+    for words in (args.finetune_arguments, args.lstm_finetune_arguments):
+        parser_of("finetune").parse_known_args(words)  # refuses what no cell could read
     if not args.only_report:
         check_model("--model", args.model)
         check_model("--lstm_model", args.lstm_model)
@@ -84,6 +85,6 @@ def main(arguments: list[str] | None = None) -> None:
         parser.write_settings(folder / "reproduce_run.yaml")  # the run.yaml of a model's folder stays
     with commands_end_on_termination():
         act = run_grid if args.rehearse is None else rehearse
-        status = act(args, ["gpt1", "reproduce", *command_line])
+        status = act(args, ["gpt1", "reproduce", *arguments])
     if status:
         sys.exit(status)

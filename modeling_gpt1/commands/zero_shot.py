@@ -46,7 +46,7 @@ from ..inference.family_scoring import DenoisingLMScorer, MaskedLMScorer, scorer
 from ..inference.heuristics import Heuristic, evaluate_zero_shot, get_heuristic
 from ..inference.scoring import CausalLMScorer
 from ..storage.writing import write_atomically
-from .arguments import CommandParser
+from .arguments import parser_of
 from .models import TOKENIZER, check_model, tokenizer_of
 
 
@@ -243,15 +243,19 @@ def draw(results: list[dict]):
     return figure
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = CommandParser("zero-shot", ZeroShotArguments)
+ARGUMENTS = (ZeroShotArguments,)
+
+
+def main(arguments: list[str]) -> None:
+    parser = parser_of("zero-shot")
     (args,) = parser.read(arguments)
     if args.plot is not None:
         import matplotlib  # noqa: F401  # a missing package is reported before the models are evaluated
     check_model("--model", args.model)
     check_model("--tokenizer_name", args.tokenizer_name, TOKENIZER)
     models = [{"model": args.model}] if args.checkpoints is None else saved_checkpoints(args.checkpoints)
-    tasks = {get_heuristic(name).task.name: load_questions(name, args) for name in args.tasks}
+    names = [get_heuristic(name).task.name for name in args.tasks]
+    tasks = {name: load_questions(name, args) for name in names}
     results = []
     for model in models:
         scorer = load_scorer(model["model"], args)

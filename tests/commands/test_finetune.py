@@ -24,7 +24,7 @@ from transformers import (
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1TrainingArguments
 from modeling_gpt1.commands import finetune, runs
-from modeling_gpt1.commands.entry.errors import one_sentence
+from modeling_gpt1.commands.entry import one_sentence
 from modeling_gpt1.training import preparation
 from tokenization import TraversalCollator
 

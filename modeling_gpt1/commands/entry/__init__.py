@@ -1,11 +1,15 @@
-"""The entry point `gpt1`: finds the command by its name, checks its flags, and imports it only then.
+"""The entry point `gpt1`: finds the command by its name, imports it only then, and reports errors in one sentence.
 
 setup.py installs this folder also as `gpt1_entry`, beside `modeling_gpt1` and not inside it: importing a module of
-`modeling_gpt1` brings torch and transformers, which take seconds, and neither the help nor a wrong flag needs them.
+`modeling_gpt1` brings torch and transformers, which take seconds, and the help does not need them.
 """
 
+import difflib
 import os
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,10 +40,15 @@ HELP = "\n".join(
         "gpt1 --version prints the version.",
     ]
 )
+USAGE, INTERRUPTED = 2, 130  # exit codes, as in shells
+# Packages that may be missing, with the extra that installs each.
+EXTRAS = {"lm_eval": "eval", "matplotlib": "plot"}
+# The packages raise these types with a sentence for the user.
+OF_USERS = (ValueError, ImportError, FloatingPointError, OSError)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    name, *words = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if name in ("-h", "--help"):
         print(HELP)
     elif name == "--version":
@@ -47,28 +56,17 @@ def main(arguments: list[str] | None = None) -> None:
     elif name == "--launch-configs":
         print(Path(find_spec("modeling_gpt1").origin).parent / "commands" / "accelerate")
     elif name in COMMANDS:
-        run(name, rest)
+        # `--debug` with a value is Trainer's.
+        follows = [*words[1:], "--"] if name in ("pretrain", "finetune") else ["--"] * len(words)
+        is_ours = [word == "--debug" and after.startswith("--") for word, after in zip(words, follows, strict=False)]
+        words = [word for word, ours in zip(words, is_ours, strict=True) if not ours]
+        with one_sentence(name, any(is_ours)):
+            sys.argv[:] = [f"gpt1 {name}", *words]  # what libraries show as the command line
+            import_module(f"modeling_gpt1.commands.{name.replace('-', '_')}").main(words)
     else:
-        refuse(name)
-
-
-def run(name: str, words: list[str]) -> None:
-    """Runs a command. A mistake of the user ends it with one sentence and exit code 2."""
-    from .errors import one_sentence
-    from .flags import take_debug
-
-    write_utf8()
-    words, debug = take_debug(name, words)
-    with one_sentence(name, debug):
-        if name == "completion":
-            from .completion import print_script
-
-            return print_script(words)
-        from .flags import prepare
-
-        words = prepare(name, words)
-        sys.argv[:] = [f"gpt1 {name}", *words]  # what libraries show as the command line
-        import_module(f"modeling_gpt1.commands.{name.replace('-', '_')}").main(words)
+        nearest = difflib.get_close_matches(name.lower().replace("_", "-"), COMMANDS, n=1, cutoff=0)[0]
+        print(f"gpt1: unknown command {name!r}; the closest is {nearest!r}. See gpt1 --help.", file=sys.stderr)
+        sys.exit(USAGE)
 
 
 def installed_version() -> str:
@@ -80,17 +78,54 @@ def installed_version() -> str:
         return "(not installed: run from a checkout)"
 
 
-def write_utf8() -> None:
-    """Makes piped output UTF-8 on Windows too, where Python would use the system's encoding."""
-    if sys.platform == "win32" and "PYTHONIOENCODING" not in os.environ:
-        for stream in (sys.stdin, sys.stdout, sys.stderr):
-            if not stream.isatty():
-                stream.reconfigure(encoding="utf-8")
+@contextmanager
+def one_sentence(command: str, debug: bool) -> Iterator[None]:
+    """Context in which a user's error or an interruption ends the process with one line on stderr.
+
+    Args:
+        command: the command's name, with which the line begins.
+        debug: whether the traceback is printed before the line.
+    """
+    try:
+        yield
+    except KeyboardInterrupt as interruption:
+        end(command, f"interrupted{interruption}.", INTERRUPTED)
+    except BrokenPipeError:  # the reader of the output, such as `head`, has exited
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except Exception as error:
+        sentence = sentence_of(error)
+        if sentence is None:
+            raise
+        if debug:
+            traceback.print_exception(error)
+        end(command, sentence, USAGE)
 
 
-def refuse(name: str) -> None:
-    import difflib
+def end(command: str, sentence: str, code: int) -> None:
+    # Each launched process names its rank: the other processes may not know of its error.
+    rank, size = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
+    who = f"gpt1 {command}" if size == "1" else f"gpt1 {command}, process {rank} of {size}"
+    print(f"{who}: {sentence}", file=sys.stderr, flush=True)
+    sys.exit(code)
 
-    nearest = difflib.get_close_matches(name.lower().replace("_", "-"), COMMANDS, n=1, cutoff=0)[0]
-    print(f"gpt1: unknown command {name!r}; the closest is {nearest!r}. See gpt1 --help.", file=sys.stderr)
-    sys.exit(2)
+
+def sentence_of(error: Exception) -> str | None:
+    """The sentence that the user is shown, or None for a mistake in the code, which keeps its traceback."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}."
+    if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
+        extra = EXTRAS[error.name]
+        return f"{error.name} is not installed. Install it, or install this package with the extra {extra!r}."
+    if type(error).__name__ == "SafetensorError":
+        return f"The weights cannot be read: {error}. The file is damaged. Copy or download the folder again."
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    # What no `raise` statement raised, such as the ValueError of int("x"), the calling code did not expect.
+    is_meant = isinstance(error, OF_USERS) and ((last.line or "").startswith("raise") or isinstance(error, OSError))
+    hub = sys.modules.get("huggingface_hub.errors")  # imported wherever the hub is asked
+    if not is_meant and not (hub is not None and isinstance(error, hub.HTTPError)):
+        return None
+    if {"modeling_gpt1", "tokenization"} & set(Path(last.filename).parts[:-1]):
+        return str(error)
+    text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    return f"{text}. Pass --debug to see the traceback."

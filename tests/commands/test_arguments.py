@@ -1,0 +1,144 @@
+"""Arguments of the commands: near misses, settings in files, completion."""
+
+import json
+import shutil
+import subprocess
+
+import pytest
+
+from modeling_gpt1.commands import completion
+from modeling_gpt1.commands.arguments import parser_of
+from modeling_gpt1.commands.entry import COMMANDS
+from modeling_gpt1.commands.reproduce import parse_arguments
+
+
+def given(command: str, *words: str) -> dict:
+    """What a command reads from the words, without its defaults."""
+    parser = parser_of(command)
+    needed = {"predict": ["--file", "rows.csv"], "generate": ["--model", "m"]}.get(command, [])
+    read, defaults = (vars(parser.parse_known_args(some)[0]) for some in ([*needed, *words], needed))
+    return {name: value for name, value in read.items() if value != defaults[name]}
+
+
+def test_both_spellings_and_values_like_flags():
+    assert given("finetune", "--max-steps", "-1", "--max_length=8") == {"max_length": 8}
+    words = ["--prompts", "--a text", "-1", "it --was", "--stop", r"\n"]
+    assert given("generate", *words) == {"prompts": ["--a text", "-1", "it --was"], "stop": [r"\n"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--taks", "rte"], "unknown flag --taks; did you mean --task?"),
+        (["--lerning-rate=1"], "unknown flag --lerning-rate; did you mean --learning_rate?"),
+        (["--zzz"], "unknown flag --zzz."),
+    ],
+)
+def test_an_unknown_flag_is_told_with_the_nearest(words, message):
+    with pytest.raises(ValueError) as error:
+        given("finetune", *words)
+    assert str(error.value) == f"{message} See gpt1 finetune --help."
+
+
+# ---- Settings in files
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_settings(text, name="run.yaml"):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        return str(tmp_path / name)
+
+    return write_settings
+
+
+def test_flags_override_the_settings_of_a_file(write):
+    file = write(
+        "model: m\nlearning_rate: 5e-4\nbf16: true\ncolumns: [text=a, label=b]\nlicense: null\n"
+        "lr_scheduler_kwargs: {power: 2}\nmax-steps: 3\n"
+    )
+    assert given("finetune", "--seed", "1", "--config", file, "--max_steps", "4") == {
+        **{"model": "m", "learning_rate": 5e-4, "bf16": True, "columns": ["text=a", "label=b"]},
+        **{"lr_scheduler_kwargs": '{"power": 2}', "max_steps": 4, "seed": 1},
+    }
+    as_json = write(json.dumps({"model": "\N{GRINNING FACE}", "use_cache": False}), "run.json")
+    assert given("finetune", f"--config={as_json}") == {"model": "\N{GRINNING FACE}", "use_cache": False}
+
+
+def test_a_list_of_the_file_does_not_swallow_a_word(write):
+    parser = parser_of("predict")
+    parser.add_argument("folder")
+    words = ["out", "--config", write("file: a.csv\ncolumns: [text=a]\n")]
+    read, _ = parser.parse_known_args(words)
+    assert (read.folder, read.columns) == ("out", ["text=a"])
+
+
+def test_settings_of_experiments_have_those_of_fine_tuning(write):
+    def read(*words):
+        arguments, _ = parse_arguments(["--model", "m", "--output_dir", "o", *words])
+        return arguments.seeds, arguments.finetune_arguments, arguments.lstm_finetune_arguments
+
+    steps, rate = ["--max_steps", "4"], ["--learning_rate", "1e-3"]
+    file = write("finetune_arguments: [--max_steps, 3]\nlstm_finetune_arguments: [--seed, 1]\nseeds: [1, 2]\n")
+    assert read("--config", file, "--finetune_arguments", *steps, "--lstm_finetune_arguments", *rate) == (
+        *([1, 2], steps, rate),
+    )
+    file = write("finetune_arguments: [--max_steps, 4]\nlstm_finetune_arguments: [--learning_rate, 1e-3]\n")
+    assert read("--config", file) == ([1, 2, 3], steps, rate)
+
+
+@pytest.mark.parametrize("command", ["finetune", "pretrain", "reproduce", "zero-shot", "generate"])
+def test_settings_that_a_run_wrote_are_read_as_they_were(command, tmp_path):
+    needed = {"generate": ["--model", "a: b"], "pretrain": ["--train_files", "f\ng"]}.get(command, [])
+    needed += [] if command in ("generate", "zero-shot") else ["--output_dir", str(tmp_path / "o")]
+    needed += ["--debug", "underflow_overflow"] if command in ("finetune", "pretrain") else []  # a list of an enum
+    parser = parser_of(command)
+    first = vars(parser.parse_known_args([*needed, "--seed" if command != "reproduce" else "--seeds", "1"])[0])
+    parser.settings.update({"hub_token": "hf_secret"} if "hub_token" in first else {})
+    parser.write_settings(tmp_path / "run.yaml")
+    text = (tmp_path / "run.yaml").read_text(encoding="utf-8")
+    assert "secret" not in text
+    place = "output_dir" if "output_dir" in first else "output_file"
+    ending = f"gpt1 {command} --config run.yaml --{place} ANOTHER"
+    assert text.splitlines()[0] == f"# All settings of a run. Repeat it with: {ending}"
+    again = vars(parser_of(command).parse_known_args(["--config", str(tmp_path / "run.yaml")])[0])
+    assert again == {**first, **({"hub_token": None} if "hub_token" in first else {})}
+
+
+# ---- Completion
+
+ASK = """
+source {script}
+COMP_WORDS=({words}) COMP_CWORD={place}
+compopt() {{ :; }}
+_shtab_gpt1 gpt1 {last} ''
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_bash_completes_commands_flags_values_and_files(tmp_path):
+    (tmp_path / "gpt1.bash").write_text(completion.script("bash"), encoding="utf-8")
+    (tmp_path / "rows.csv").touch()
+
+    def complete(*words: str) -> list[str]:
+        given = {"words": " ".join(map(repr, words)), "last": repr(words[-1]), "place": len(words) - 1}
+        code = ASK.format(script=tmp_path / "gpt1.bash", **given)
+        run = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+        return run.stdout.split()
+
+    assert complete("gpt1", "") == list(COMMANDS)
+    assert complete("gpt1", "p") == ["pretrain", "predict", "plot", "playground"]
+    assert complete("gpt1", "finetune", "--max_tr") == ["--max_train_samples"]
+    assert complete("gpt1", "generate", "--model", "m", "--prompt") == ["--prompts", "--prompt_file"]
+    assert complete("gpt1", "generate", "--dtype", "b") == ["bfloat16"]
+    assert complete("gpt1", "finetune", "--train_file", "ro") == ["rows.csv"]
+    assert complete("gpt1", "predict", "ro") == ["rows.csv"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_command_and_flag_is_in_every_script(shell):
+    text = completion.script(shell)
+    for command in COMMANDS:
+        flags = [action.option_strings[0] for action in parser_of(command)._actions if action.option_strings]
+        assert [word for word in (command, *flags) if word.strip("-") not in text] == []
