@@ -33,16 +33,18 @@ class BuildWithHubCard(build_py):
 
 PLOT = ["matplotlib>=3.9"]
 EVAL = ["lm-eval>=0.4.13", *PLOT]
+REPRODUCE = ["scipy>=1.13", *PLOT]
 IMPORT_LINTER = "import-linter>=2.5"
 LINT = [IMPORT_LINTER, "mypy>=1.18", "ruff>=0.15", "transformers-mlinter>=0.1.5"]
 DOCS = ["mkdocs-material>=9.6,<10", "mkdocstrings[python]>=0.30"]
 CLEAN = ["ftfy>=6.1"]
 PLAYGROUND = ["gradio>=6.31,<7"]
-# spaCy and ftfy are the oracles of the tokenizer's tests, scikit-learn and scipy those of the metrics'; PEFT and ONNX
-# are tools that the models are tested with. ipykernel, nbclient and nbformat run the tutorial notebook.
+# spaCy and ftfy are the oracles of the tokenizer's tests, scikit-learn that of the metrics'; PEFT and ONNX are tools
+# that the models are tested with. ipykernel, nbclient and nbformat run the tutorial notebook.
 TEST = [
     *EVAL,
     *CLEAN,
+    *REPRODUCE,
     IMPORT_LINTER,
     "ipykernel>=6.29",
     "nbclient>=0.10",
@@ -54,7 +56,6 @@ TEST = [
     "pytest>=9",
     "pytest-xdist>=3.6",
     "scikit-learn>=1.5",
-    "scipy>=1.13",
     "setuptools>=77",  # a test builds the wheel
     "spacy>=3.8,<4",
     "tensorboard>=2.18",
@@ -114,6 +115,7 @@ setup(
         "clean": CLEAN,
         "eval": EVAL,
         "playground": PLAYGROUND,
+        "reproduce": REPRODUCE,
         "browser": BROWSER,
         "all": [*TEST, *LINT, *DOCS],
     },

@@ -4,12 +4,11 @@ Source: figure 2 of "Improving Language Understanding by Generative Pre-Training
 """
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 
-from .bootstrap import Scores, in_common, interval
-from .claims import STANDARD_ERRORS, Curve, compare, decimal, standard_error
+from .claims import Curve, compare, decimal, standard_error
 from .results import COLUMNS, METRIC_NAMES, PARTS, Cells, num_rows_of, place_of
+from .scores import Scores, difference
 from .tables import measured
 
 
@@ -161,7 +160,7 @@ def scale_note(cells: Cells, name: str) -> str:
     found = next(cell["tasks"][name] for cell in cells.zero_shot if name in cell["tasks"])
     metric = METRIC_NAMES[found["metric"]]
     ends = f"0 is {metric} {100 * found['chance']:.1f}, 1 is {100 * found['best_known']:.1f}"
-    error = STANDARD_ERRORS * normalised_error(found)
+    error = 2 * normalised_error(found)
     return f"{ends}; {found['num_rows']} rows of {found['split']}, two standard errors about {error:.2f}"
 
 
@@ -185,8 +184,9 @@ def auxiliary_sizes(cells: Cells) -> dict:
         for size in sizes if key not in PARTS else ():
             with_it, without = (cells.of_size(key, variant, size) for variant in ("full", "without_auxiliary"))
             if with_it and without:
-                points.append({"x": size, **difference(with_it, without)})
-                remarks.append(compare(f"{size} rows:", with_it, without).text)
+                points.append({"x": size, **difference_of(with_it, without)})
+                found = compare(f"{size} rows:", with_it, without)
+                remarks.append(f"{found.text} ({found.remark})")
         if points:
             note = f"{cells.split(column)} split; {'; '.join(remarks)}"
             series.append(
@@ -214,16 +214,13 @@ def auxiliary_sizes(cells: Cells) -> dict:
     }
 
 
-def difference(first: Scores, second: Scores) -> dict:
-    """The difference of the means with its 95 % interval, which two seeds on either side are needed for."""
-    first, second = in_common(first, second)
-    mean = statistics.fmean(first.values()) - statistics.fmean(second.values())
-    low = high = None
-    if first.resampled and second.resampled and min(len(first), len(second)) > 1:
-        low, high = interval(first.resampled, second.resampled)
+def difference_of(first: Scores, second: Scores) -> dict:
+    """A point with the difference of the means, and its 95 % interval if there are three seeds or more."""
+    found = difference(first, second)
+    low, high = found.interval if found.decides else (None, None)
     return {
         name: None if value is None else round(value, 4)
-        for name, value in zip(("y", "lowest", "highest"), (mean, low, high), strict=True)
+        for name, value in zip(("y", "lowest", "highest"), (found.value, low, high), strict=True)
     }
 
 

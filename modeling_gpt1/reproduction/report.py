@@ -11,7 +11,6 @@ from typing import Any
 from .charts import (
     ZERO_SHOT_NAMES,
     auxiliary_sizes,
-    difference,
     figure_2_left,
     figure_2_right,
     learning_curves,
@@ -19,8 +18,9 @@ from .charts import (
     transfer_curves,
     zero_shot_curves,
 )
-from .claims import ONE_SEED, RULES, Table5, ablation_claims, signed, transfer_claims, zero_shot_claims
+from .claims import RULES, Measured, judge_claims, show_certainty, signed
 from .results import Cells
+from .scores import difference
 from .tables import TABLES_OF_RESULTS, gather_table_5, table_5, table_of_results
 
 # What the full method is compared with in table 5.
@@ -59,16 +59,17 @@ def build_report(
     """
     found, models = Cells(cells, unfinished), [finite(model) for model in models]
     num_layers = models[0]["config"].get("num_hidden_layers", 12) if models else 12
-    ablations = gather_table_5(found)
     transfer, zero_shot = transfer_curves(found, num_layers), zero_shot_curves(found)
-    claims = [
-        *ablation_claims(ablations),
-        *transfer_claims(transfer, num_layers),
-        *zero_shot_claims(
-            {ZERO_SHOT_NAMES.get(name, name): curve for name, curve in zero_shot.get("gpt1", {}).items()},
-            {ZERO_SHOT_NAMES.get(name, name): curve for name, curve in zero_shot.get("gpt1-lstm", {}).items()},
-        ),
-    ]
+    ablations = Measured(
+        **gather_table_5(found),
+        transfer=transfer,
+        num_layers=num_layers,
+        zero_shot={
+            family: {ZERO_SHOT_NAMES.get(name, name): curve for name, curve in of_family.items()}
+            for family, of_family in zero_shot.items()
+        },
+    )
+    claims = judge_claims(ablations)
     return {
         "title": title,
         "date": date or calendar_date.today().isoformat(),
@@ -103,18 +104,15 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def headline(table: Table5, models: Sequence[Mapping], claims: Sequence[Mapping]) -> list[dict]:
+def headline(table: Measured, models: Sequence[Mapping], claims: Sequence[Mapping]) -> list[dict]:
     """The report in a few numbers: `value`, `label` and `note` of each."""
     tasks = ", ".join(table.labels[column] for column in table.averaged)
     found = []
     for row, label in GAINS.items():
         if table.averages.get("full") and table.averages.get(row):
-            gain, notes = difference(table.averages["full"], table.averages[row]), [f"average of {tasks}"]
-            if gain["lowest"] is not None:
-                notes.insert(0, f"95 % interval {signed(gain['lowest'])} to {signed(gain['highest'])}")
-            elif min(len(table.averages["full"]), len(table.averages[row])) < 2:
-                notes.insert(0, ONE_SEED)
-            found.append({"value": signed(gain["y"]), "label": label, "note": "; ".join(notes)})
+            gain = difference(table.averages["full"], table.averages[row])
+            note = f"{show_certainty(gain)}; average of {tasks}"
+            found.append({"value": signed(gain.value), "label": label, "note": note})
     for model in models:
         perplexity = (model.get("pretraining") or {}).get("perplexity")
         if perplexity is not None:

@@ -9,8 +9,8 @@ import numpy as np
 
 from tokenization import get_task
 
-from .bootstrap import Scores, constant_answer, guessing, resample
 from .page import plain
+from .scores import Scores, constant_answer, guessing, resample
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ Source: "Improving Language Understanding by Generative Pre-Training" (Radford e
 import statistics
 from collections.abc import Mapping, Sequence
 
-from .bootstrap import Scores, average, interval
-from .claims import Table5
+from .claims import Measured
 from .published import BEST_BEFORE, PUBLISHED, STORY_CLOZE_RELEASED_MEDIAN
 from .results import COLUMNS, METRIC_NAMES, PARTS, Cells
+from .scores import Scores, average, estimate
 
 ROW_LABELS = {
     "full": "Transformer, auxiliary LM (full)",
@@ -43,8 +43,8 @@ def measured(scores: Scores) -> dict | None:
         "highest": round(max(values), 4),
         "seeds": sorted(scores),
     }
-    if scores.resampled:
-        found["interval"] = [round(end, 4) for end in interval(scores.resampled)]
+    if interval := estimate(scores).interval:
+        found["interval"] = [round(end, 4) for end in interval]
     return found
 
 
@@ -105,7 +105,8 @@ def table_of_results(cells: Cells, table: str) -> dict:
     }
 
 
-def gather_table_5(cells: Cells) -> Table5:
+def gather_table_5(cells: Cells) -> dict:
+    """What [`Measured`] takes of table 5."""
     extras = [key for key in COLUMNS if key not in (*ABLATION_COLUMNS, *PARTS)]
     extras = [key for key in extras if any(cells.scores(key, row) for row in ROW_LABELS)]
     scores = {
@@ -114,7 +115,7 @@ def gather_table_5(cells: Cells) -> Table5:
     }
     scores = {row: of_row for row, of_row in scores.items() if of_row}
     averaged = [key for key in ABLATION_COLUMNS if scores and all(key in of_row for of_row in scores.values())]
-    return Table5(
+    return dict(
         scores=scores,
         labels={key: column.label for key, column in COLUMNS.items()},
         averages={row: averages(of_row, averaged) for row, of_row in scores.items()},
@@ -127,8 +128,7 @@ def averages(of_row: Mapping[str, Scores], columns: Sequence[str]) -> Scores:
     """The average over the columns, by seed, for every seed that all columns have."""
     if not columns:
         return Scores()
-    every = [of_row[column] for column in columns]
-    return average(every, set.intersection(*map(set, every)))
+    return average([of_row[column] for column in columns])
 
 
 def cut_rows(cells: Cells) -> dict[str, int]:
@@ -142,7 +142,7 @@ def cut_rows(cells: Cells) -> dict[str, int]:
     return found
 
 
-def table_5(cells: Cells, table: Table5) -> dict:
+def table_5(cells: Cells, table: Measured) -> dict:
     extras = dict.fromkeys(
         key for of_row in table.scores.values() for key in of_row if key not in (*ABLATION_COLUMNS, "average")
     )
@@ -173,7 +173,7 @@ def table_5(cells: Cells, table: Table5) -> dict:
     }
 
 
-def average_cells(table: Table5, row: str) -> dict[str, dict]:
+def average_cells(table: Measured, row: str) -> dict[str, dict]:
     paper, found = PUBLISHED["table-5"][row], measured(table.averages.get(row, Scores()))
     settings = "mean over the tasks, seed by seed" if found else ""
     why = None if found else "no task that every row has" if not table.averaged else "no seed that all its tasks have"

@@ -6,7 +6,7 @@ import pytest
 
 from modeling_gpt1.commands import finetune
 from modeling_gpt1.reproduction import runs
-from modeling_gpt1.reproduction.bootstrap import resample
+from modeling_gpt1.reproduction.scores import resample
 
 
 @pytest.fixture
@@ -69,3 +69,18 @@ def test_splits_in_parts_have_files_of_their_own(tmp_path, data_dir):
     assert runs.read_answers("mnli", str(data_dir), tmp_path) == {
         "validation_matched": {"labels": "1", "predictions": "2"}
     }
+
+
+def test_answers_of_a_regression_are_kept_whole(tmp_path):
+    """Rounded, predictions that differ little would be ties, and their resampled correlation another one."""
+    given = [2.7000001, 2.7000002, 2.7000004]
+    (tmp_path / "stsb").mkdir()
+    rows = [{"sentence1": "he paid", "sentence2": "she paid", "label": label} for label in (0.0, 3.8, 5.0)]
+    (tmp_path / "stsb" / "validation.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lines = (json.dumps({"index": index, "score": score}) + "\n" for index, score in enumerate(given))
+    (tmp_path / "eval_predictions.jsonl").write_text("".join(lines))
+    answers = runs.read_answers("stsb", str(tmp_path), tmp_path)["validation"]
+    assert [float(score) for score in answers["predictions"].split()] == given
+    assert [float(label) for label in answers["labels"].split()] == pytest.approx([0.0, 3.8, 5.0])
+    resampled = resample(**answers, metric="pearson")
+    assert resampled[resampled != 0].mean() > 90  # of three rows, or of the two that are drawn

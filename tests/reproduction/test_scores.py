@@ -1,0 +1,317 @@
+"""The statistics behind a verdict: how often they are wrong, how much they see, and what they resample."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.metrics import f1_score, matthews_corrcoef
+
+from modeling_gpt1.reproduction import claims, scores
+from modeling_gpt1.reproduction.claims import Comparison, judge
+from modeling_gpt1.reproduction.scores import (
+    Scores,
+    average,
+    constant_answer,
+    difference,
+    estimate,
+    guessing,
+    holm,
+    of_rows_alone,
+    p_value,
+    resample,
+)
+
+GOLD = np.random.default_rng(0).integers(0, 2, 800)
+
+
+@pytest.fixture
+def generator():
+    """One of each test's own: the numbers do not depend on the tests that ran before."""
+    return np.random.default_rng(1)
+
+
+# ---- How often a verdict is wrong
+
+RATIOS = (0, 0.5, 1, 2, 4, math.inf)  # spread of the seeds by the error of the rows, of a difference of two settings
+
+
+def answered(generator, trials: int, num_seeds: int, ratio: float, num_rows: int = 150):
+    """Mean differences of two settings' answers to the same rows, none in truth, with the variances of their errors.
+
+    A row is right as often as its difficulty for a setting and the seed say. Where seeds dominate, rows do not differ.
+    """
+    spread = 0.0 if ratio == math.inf else 0.2
+    seed_spread = 0.15 if ratio == math.inf else ratio * spread / math.sqrt(num_rows)
+    each = np.zeros((trials, num_seeds, num_rows), np.float32)
+    for sign in (1, -1):
+        difficulty = 0.5 + spread * generator.choice((-1, 1), (trials, 1, num_rows)).astype(np.float32)
+        of_seed = seed_spread * generator.standard_normal((trials, num_seeds, 1), np.float32)
+        each += sign * (generator.random(each.shape, np.float32) < difficulty + of_seed)
+    by_seed = each.mean(axis=2)
+    rows = of_rows_alone(
+        each.mean(axis=1).var(axis=1, ddof=1) / num_rows, each.var(axis=2, ddof=1).mean(axis=1) / num_rows, num_seeds
+    )
+    return by_seed.mean(axis=1), by_seed.var(axis=1, ddof=1) / num_seeds, rows
+
+
+@pytest.mark.parametrize("num_seeds", [3, 5, 10])
+def test_95_percent_of_intervals_cover(num_seeds, generator):
+    covered = {}
+    for ratio in RATIOS:
+        found, seeds, rows = answered(generator, 3000, num_seeds, ratio)
+        covered[ratio] = round(100 * float(np.mean(p_value(found, seeds, rows, num_seeds) > 0.05)), 1)
+    print(f"{num_seeds} seeds:", covered)
+    assert all(93 <= share <= 97 for share in covered.values()), covered
+
+
+def measured(generator, shape: tuple, num_seeds: int, ratio: float, effect: float = 0.0):
+    """Differences with normal errors, the rows' of variance 1, and the variances that a run would find."""
+    rows, of_seed = (0.0, 1.0) if ratio == math.inf else (1.0, ratio)
+    by_seed = of_seed * generator.standard_normal((*shape, num_seeds))
+    by_seed += effect + math.sqrt(rows) * generator.standard_normal((*shape, 1))
+    return by_seed, by_seed.mean(axis=-1), by_seed.var(axis=-1, ddof=1) / num_seeds, np.full(shape, rows)
+
+
+@pytest.mark.parametrize("num_comparisons", [4, 24])
+def test_claims_are_wrong_in_at_most_5_percent(num_comparisons, generator):
+    wrong = {}
+    for num_seeds in (3, 5):
+        for ratio in (0, 1, 4, math.inf):
+            _, found, *errors = measured(generator, (1000, num_comparisons), num_seeds, ratio)
+            decided = 0
+            for differences, p_values in zip(found, p_value(found, *errors, num_seeds), strict=True):
+                verdict, _ = judge([Comparison("", *of) for of in zip(differences, p_values, strict=True)])
+                decided += verdict != "undecided"
+            wrong[num_seeds, ratio] = decided / 1000
+    print(f"{num_comparisons} comparisons:", wrong)
+    assert max(wrong.values()) <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 1000), wrong
+
+
+def percentile_decides(by_seed: np.ndarray, rows: float, generator) -> np.ndarray:
+    """The earlier rule: rows and seeds drawn again, and 95 % of the means on one side of 0."""
+    trials, num_seeds = by_seed.shape
+    drawn = generator.integers(0, num_seeds, (400, trials, num_seeds))
+    means = by_seed[np.arange(trials)[:, None], drawn].mean(axis=2)
+    low, high = np.percentile(means + math.sqrt(rows) * generator.standard_normal(means.shape), (2.5, 97.5), axis=0)
+    return (low > 0) | (high < 0)
+
+
+@pytest.mark.parametrize(
+    ("num_seeds", "ratio", "power", "earlier", "wrong_earlier"),
+    [
+        (3, 0.5, 0.92, 0.95, 0.05),
+        (3, 2, 0.67, 0.96, 0.1),
+        (3, 4, 0.55, 0.95, 0.17),
+        (5, 2, 0.88, 0.95, 0.07),
+        (10, 2, 0.94, 0.95, 0.06),
+    ],
+)
+def test_power_beside_percentiles(num_seeds, ratio, power, earlier, wrong_earlier, generator):
+    """Of differences that are 3.5 times their error; the earlier rule saw more, and as many that were not there."""
+    effect = 3.5 * math.sqrt(1 + ratio**2 / num_seeds)
+    by_seed, found, *errors = measured(generator, (2000,), num_seeds, ratio, effect)
+    ours = np.mean(p_value(found, *errors, num_seeds) < 0.05)
+    theirs = np.mean(percentile_decides(by_seed, 1.0, generator))
+    theirs_without = np.mean(percentile_decides(by_seed - effect, 1.0, generator))
+    print(f"{num_seeds} seeds, ratio {ratio}: {ours:.2f}, by percentile {theirs:.2f}, falsely {theirs_without:.2f}")
+    assert (ours, theirs, theirs_without) == (
+        pytest.approx(power, abs=0.03),
+        pytest.approx(earlier, abs=0.03),
+        pytest.approx(wrong_earlier, abs=0.03),
+    )
+
+
+def test_limits_are_the_textbooks_intervals():
+    """Without an error of rows a paired t test, without one of seeds a z test."""
+    values = np.array([1.0, 2.5, 1.7])
+    paired = stats.ttest_1samp(values, 0).pvalue
+    assert p_value(values.mean(), values.var(ddof=1) / 3, 0.0, 3) == pytest.approx(paired, rel=1e-3)
+    assert p_value(2.5, 0.0, 1.0, 3) == pytest.approx(2 * stats.norm.sf(2.5), rel=1e-3)
+
+
+def test_holm():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.6]) == [1, 1] and holm([]) == []
+
+
+def flips(generator, num_rows: int, num_checkpoints: int, spread: float) -> list[float]:
+    """Accuracies of checkpoints that answer anew each time, whose true score changes by that spread."""
+    true = np.clip(0.5 + spread * generator.standard_normal(num_checkpoints), 0, 1)
+    return list(generator.binomial(num_rows, true) / num_rows)
+
+
+def test_guessing_models_vary_alike(generator):
+    """One model answers anew at each checkpoint, the other never or as often; then one that really varies."""
+
+    def share(of_lstm: float, of_transformer: float | None) -> float:
+        decided = 0
+        for _ in range(300):
+            told = []
+            for _task in range(4):
+                ours = [0.5] * 12 if of_transformer is None else flips(generator, 400, 12, of_transformer)
+                told.append(claims.by_variation("", ours, flips(generator, 400, 12, of_lstm), 0.025))
+            decided += judge(told)[0] != "undecided"
+        return decided / 300
+
+    assert share(0, None) <= 0.05 and share(0, 0) <= 0.05
+    assert share(0.01, 0.25) > 0.9  # contradicted: the Transformer's score changes by 25 points
+
+
+# ---- What two settings have in common
+
+
+def answers(share: float, generator: np.random.Generator) -> np.ndarray:
+    """Predictions of which about that share is right."""
+    return np.where(generator.random(len(GOLD)) < share, GOLD, 1 - GOLD)
+
+
+def text(numbers) -> str:
+    return " ".join(map(str, numbers))
+
+
+@pytest.fixture
+def scores_of(generator):
+    def scores_of(*shares: float) -> Scores:
+        given = {seed: text(answers(share, generator)) for seed, share in enumerate(shares)}
+        resampled = {seed: resample(text(GOLD), of_seed, "accuracy") for seed, of_seed in given.items()}
+        return Scores({seed: float(found.mean()) for seed, found in resampled.items()}, resampled)
+
+    return scores_of
+
+
+def test_an_interval_decides(scores_of):
+    """Ten points apart, a tenth of a point apart, and the same runs in the other order."""
+    good, bad, same = scores_of(0.8, 0.81, 0.79), scores_of(0.7, 0.71, 0.69), scores_of(0.8, 0.8, 0.8)
+    pairs = ((good, bad), (bad, good), (good, same))
+    found = [claims.compare("RTE", *of) for of in pairs]
+    assert [judge([comparison])[1][0]["outcome"] for comparison in found] == ["better", "worse", "level"]
+    low, high = difference(good, bad).interval
+    assert 4 < low < 10 < high < 16 and found[0].remark == f"95 % interval +{low:.1f} to +{high:.1f}"
+    # The interval ends where the difference would not count any more.
+    of = difference(good, bad)
+    assert p_value(of.value - low, of.seeds, of.rows, 3) == pytest.approx(0.05, abs=1e-6)
+
+
+def test_variances_are_those_of_the_answers(generator):
+    """The row error is common to all seeds and stays whole; what is each seed's own is in the spread of the seeds."""
+    hard = generator.random(len(GOLD)) < 0.3  # no run gets these rows
+    given = [np.where(hard, 1 - GOLD, answers(0.8, generator)) for _ in range(4)]
+    right = np.array([predictions == GOLD for predictions in given])
+    found = estimate(
+        Scores(
+            {seed: 100 * of.mean() for seed, of in enumerate(right)},
+            {seed: resample(text(GOLD), text(of), "accuracy") for seed, of in enumerate(given)},
+        )
+    )
+    together = (right.var(axis=1).mean() - right.mean(axis=0).var()) / 3
+    assert found.rows == pytest.approx(1e4 * (right.mean(axis=0).var() - together) / len(GOLD), rel=0.1)
+    assert found.seeds == pytest.approx(1e4 * right.mean(axis=1).var(ddof=1) / 4)
+    assert found.value == pytest.approx(100 * right.mean())
+
+
+def test_rows_pair(scores_of):
+    """The same rows are drawn for both, so what all runs find hard takes no part in the difference."""
+    first = scores_of(0.8, 0.8, 0.8)
+    shifted = Scores({seed: of - 1 for seed, of in first.items()}, {s: of - 1 for s, of in first.resampled.items()})
+    assert difference(first, shifted).interval == (pytest.approx(1, abs=1e-6), pytest.approx(1, abs=1e-6))
+
+
+def test_resampling_has_a_fixed_seed(monkeypatch):
+    """Whoever asks, and whenever, the same rows are drawn; those of another task are not drawn alike."""
+    predictions = text(1 - GOLD[:400]) + " " + text(GOLD[400:])
+    first = resample(text(GOLD), predictions, "f1")
+    for cached in (resample, scores.weights_of):
+        cached.cache_clear()
+    assert (resample(text(GOLD), predictions, "f1") == first).all()
+    assert (scores.weights_of(text(GOLD)) != scores.weights_of(text(1 - GOLD))).any()
+    scores.weights_of.cache_clear()
+    make = np.random.default_rng
+    monkeypatch.setattr(np.random, "default_rng", lambda seed: make())  # so that the test above can fail
+    assert (scores.weights_of(text(GOLD)) != make(0).poisson(1.0, (1000, 800))).any()
+    resample.cache_clear()
+    assert (resample(text(GOLD), predictions, "f1") != first).any()
+    scores.weights_of.cache_clear()
+    resample.cache_clear()
+
+
+def test_the_seeds_that_both_have_are_compared(scores_of):
+    """An effect of one point at every seed, of which one side lacks the best."""
+    base = scores_of(0.7).resampled[0]
+    first = Scores({seed: 70.0 + 5 * seed for seed in range(4)}, {seed: base + 5 * seed for seed in range(4)})
+    second = Scores({seed: 69.0 + 5 * seed for seed in range(3)}, {seed: base + 5 * seed - 1 for seed in range(3)})
+    found = claims.compare("RTE", first, second)
+    assert found.text == "RTE 75.0 [70.0–80.0] against 74.0 [69.0–79.0], +1.0"
+    assert found.remark == "95 % interval +1.0 to +1.0" and found.p < 1e-6
+
+
+@pytest.mark.parametrize("num_seeds", [1, 2])
+def test_fewer_than_three_seeds_decide_nothing(num_seeds, scores_of):
+    first, second = scores_of(*[0.9] * num_seeds), scores_of(0.5, 0.5, 0.5)
+    found = claims.compare("RTE", first, second)
+    assert found.p is None and found.remark == "fewer than 3 seeds decide nothing" and 30 < found.difference < 50
+    assert judge([found])[0] == "undecided"
+    # An interval of their own is over the rows alone.
+    own = estimate(first)
+    low, high = own.interval
+    assert (high - low) / 2 == pytest.approx(1.96 * math.sqrt(own.rows), rel=1e-3)
+    without_common = difference(first, Scores({7: 50.0}))
+    assert not without_common.decides and without_common.value == pytest.approx(own.value - 50)
+
+
+def test_an_average_keeps_what_was_resampled(scores_of):
+    one, two = scores_of(0.8, 0.8), scores_of(0.6, 0.6, 0.6)
+    mean = average([one, two])
+    assert list(mean) == [0, 1] and mean[0] == pytest.approx((one[0] + two[0]) / 2)
+    assert mean.resampled[1] == pytest.approx((one.resampled[1] + two.resampled[1]) / 2)
+    assert average([one, Scores({0: 1.0, 1: 2.0})]).resampled == {}
+
+
+# ---- Rows
+
+
+@pytest.mark.parametrize(
+    ("metric", "score"),
+    [
+        ("accuracy", lambda gold, given: float(np.mean(gold == given))),
+        ("f1", f1_score),
+        ("matthews_correlation", matthews_corrcoef),
+        ("pearson", lambda gold, given: float(np.corrcoef(gold, given)[0, 1])),
+    ],
+)
+def test_resampled_scores_lie_around_the_score(metric, score, generator):
+    given = answers(0.7, generator) if metric != "pearson" else GOLD + generator.normal(size=len(GOLD)).round(3)
+    resampled = resample(text(GOLD), text(given), metric)
+    assert resampled.shape == (1000,) and resampled.mean() == pytest.approx(100 * score(GOLD, given), abs=0.5)
+    # An independent bootstrap: rows drawn with replacement.
+    drawn = [score(GOLD[rows], given[rows]) for rows in generator.integers(0, len(GOLD), (400, len(GOLD)))]
+    assert resampled.std() == pytest.approx(100 * np.std(drawn), rel=0.15)
+
+
+def test_answers_that_differ_little_correlate_as_well(generator):
+    """As those of a regression that has learned little: 2.7 and a millionth of the label."""
+    given = 2.7 + 1e-6 * (GOLD + generator.normal(size=len(GOLD)))
+    expected = 100 * np.corrcoef(GOLD, given)[0, 1]
+    assert resample(text(GOLD), text(given), "pearson").mean() == pytest.approx(expected, abs=0.5)
+
+
+def test_a_constant_prediction_has_no_correlation():
+    assert set(resample(text(GOLD), text(np.ones(len(GOLD), int)), "matthews_correlation")) == {0.0}
+    assert set(resample(text(GOLD), text(np.full(len(GOLD), 0.1)), "pearson")) == {0.0}
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "f1", "matthews_correlation", "pearson"])
+def test_few_rows_give_finite_scores(metric):
+    """Among resamples of three rows are some without a row, and some whose rows are all alike."""
+    with np.errstate(over="raise"):
+        found = resample("0 1 1", "1 1 0" if metric != "pearson" else "0.3 0.1 0.7", metric)
+    assert np.isfinite(found).all() and np.abs(found).max() <= 100.001
+
+
+def test_constant_answers_and_guessing():
+    labels = "1 1 1 0"
+    assert constant_answer(labels, "accuracy") == 75 and guessing(labels, "accuracy", 3) == pytest.approx(100 / 3)
+    assert constant_answer(labels, "f1") == pytest.approx(100 * f1_score([1, 1, 1, 0], [1, 1, 1, 1]))
+    assert guessing(labels, "f1", 2) == pytest.approx(60)
+    assert constant_answer(labels, "pearson") == guessing(labels, "matthews_correlation", 2) == 0
+    assert math.isclose(constant_answer("0 0 1 2", "accuracy"), 50)
