@@ -736,7 +736,7 @@ def test_the_page_is_for_everyone(page):
     text = " ".join(" ".join(page.texts).split())
     assert "holds: 2, does not hold: 0, mixed: 0, undecided: 9, not measured: 2" in text
     assert (
-        "How a verdict is reached Two settings are compared by the difference of their mean scores at the seeds that both"
+        "How a verdict is reached Two settings are compared by the difference of their mean scores at the seeds"
         in text
     )
 
