@@ -8,6 +8,7 @@ import functools
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -159,7 +160,13 @@ def arguments(output_dir: str | os.PathLike, batch_size: int, accumulation: int,
 
 
 def make_family_trainer(
-    case: str, output_dir: str | os.PathLike, batch_size: int, accumulation: int, num_rows: int = 24, **settings
+    case: str,
+    output_dir: str | os.PathLike,
+    batch_size: int,
+    accumulation: int,
+    num_rows: int = 24,
+    compute_loss_func: Callable | None = None,
+    **settings,
 ) -> TaskTrainer:
     family, traversal, both_orders = CASES[case]
     tokenizer = make_family_tokenizer(family)
@@ -176,6 +183,7 @@ def make_family_trainer(
         train_dataset=Rows(rows, num_rows),
         eval_dataset=Rows(rows, 11),
         processing_class=tokenizer,
+        compute_loss_func=compute_loss_func,
     )
 
 

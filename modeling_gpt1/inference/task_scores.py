@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from transformers import PreTrainedModel
+from transformers.modeling_outputs import SequenceClassifierOutput
 
 
 class TaskScores:
@@ -32,7 +33,7 @@ class TaskScores:
     def training(self) -> bool:
         return self.model.training
 
-    def __call__(self, choice_mask: torch.Tensor | None = None, **inputs: Any) -> dict[str, torch.Tensor]:
+    def __call__(self, choice_mask: torch.Tensor | None = None, **inputs: Any) -> SequenceClassifierOutput:
         """`logits`, `[B, K]` or `[B, C]`, alone: other outputs would be gathered with the predictions."""
         if not self.reads_segments:
             inputs.pop("token_type_ids", None)
@@ -44,4 +45,4 @@ class TaskScores:
             logits = self.model(**flat).logits.unflatten(0, input_ids.shape[:2]).mean(1)
         if choice_mask is not None:
             logits = logits.masked_fill(~choice_mask, -torch.inf)
-        return {"logits": logits}
+        return SequenceClassifierOutput(logits=logits)

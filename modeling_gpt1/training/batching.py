@@ -61,9 +61,9 @@ class LengthGrouping:
     def eval_sampler(self, rows: Sized) -> Sampler:
         """Sampler that orders the rows in an evaluation."""
         args = self._trainer.args
-        # Keep the data set's order when metrics are computed per batch or the last batch is dropped; and for
-        # preprocessed logits, which may have no entry per row to put back in order.
-        in_order = args.batch_eval_metrics or not args.eval_do_concat_batches or args.dataloader_drop_last
+        # Keep the data set's order when metrics are computed per batch; and for preprocessed logits, which may have
+        # no entry per row to put back in order.
+        in_order = args.batch_eval_metrics or not args.eval_do_concat_batches
         in_order = in_order or self._trainer.preprocess_logits_for_metrics is not None or not self._restores_order
         lengths = None if in_order else self._lengths_of(rows)
         return SequentialSampler(rows) if lengths is None else LongestFirstSampler(lengths)

@@ -133,6 +133,5 @@ def check_rebalanced(num_rows: int, args: TrainingArguments) -> None:
         raise ValueError(
             f"`train_sampling_strategy` is 'batch_rebalance', and {num_rows} rows leave {left} for the last update of "
             f"a pass, fewer than its {num_batches} micro-batches (processes × `gradient_accumulation_steps`): some "
-            "rows would be trained twice. Pass `dataloader_drop_last=True` to leave them out, or choose another "
-            "strategy, such as 'group_by_length'."
+            "rows would be trained twice. Choose another strategy, such as 'group_by_length', or another batch size."
         )

@@ -52,6 +52,8 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
     Only a causal model has a perplexity: the other losses are no probability of a text. `mfu` is not logged.
     """
 
+    _WITHOUT_LOGITS = {}  # other models have no such arguments
+
     def __init__(self, model=None, args=None, *others, **kwargs):
         # Facts of the model, known when it is checked: without cache, objective, parts of its loss.
         self._without_cache: dict[str, bool] = {}
@@ -110,6 +112,15 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         outputs = model(**{name: part for name, part in inputs.items() if name not in LABELS}, **self._without_cache)
+        if not self._has_own_loss:
+            loss = self.compute_loss_func(outputs, inputs["labels"], num_items_in_batch=num_items_in_batch)
+        else:
+            loss = self._own_loss(model, inputs, outputs)
+        if model.training and self.args.average_tokens_across_devices:
+            loss = loss * self.accelerator.num_processes  # which average their gradients
+        return (loss, outputs) if return_outputs else loss
+
+    def _own_loss(self, model, inputs, outputs) -> torch.Tensor:
         parts = [self._token_losses(outputs, inputs["labels"])]
         parts += [
             self._sentence_losses(outputs[logits], inputs[name])
@@ -119,13 +130,9 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
         if model.training:
             means = torch.stack([part[:, 0].sum() for part in parts]) / self._num_targets[: len(parts)]
             self.running_losses.add(means[0], means[1] if len(means) > 1 else None)
-            loss = means.sum()
-            if self.args.average_tokens_across_devices:
-                loss = loss * self.accelerator.num_processes  # which average their gradients
-        else:
-            self._example_losses.append(self.gather_function(torch.cat(parts, 1)))
-            loss = sum(part[:, 0].sum() / part[:, 1].sum().clamp(min=1) for part in parts)
-        return (loss, outputs) if return_outputs else loss
+            return means.sum()
+        self._example_losses.append(self.gather_function(torch.cat(parts, 1)))
+        return sum(part[:, 0].sum() / part[:, 1].sum().clamp(min=1) for part in parts)
 
     def _token_losses(self, outputs, labels: torch.Tensor) -> torch.Tensor:
         """The sum of −log P over a row's targets, and their number, `[B, 2]`."""
@@ -140,10 +147,6 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
         """−log P of a row's label, whether it has one, and whether it is the most probable; `[B, 3]`."""
         losses = nn.functional.cross_entropy(logits.float(), labels, ignore_index=-100, reduction="none")
         return torch.stack([losses, labels != -100, logits.argmax(-1) == labels], dim=1)
-
-    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
-        # The method of GPT-1's trainer passes arguments that other models do not have.
-        return super(GPT1PretrainingTrainer, self).prediction_step(model, inputs, prediction_loss_only, ignore_keys)
 
     # ---- Figures
 

@@ -4,12 +4,11 @@ The loss is L2 / N, where N is the number of examples in the whole optimizer ste
 of transformers take the mean over a micro-batch instead: there an example's weight depends on how the step is cut.
 """
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from types import SimpleNamespace
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel, TrainerCallback, TrainingArguments
+from transformers import PreTrainedModel, TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
 from tokenization import TraversalCollator
@@ -17,7 +16,6 @@ from tokenization import TraversalCollator
 from ..hub.model_kinds import is_regression, without_adapter
 from ..inference.task_scores import TaskScores
 from ..loss_gpt1 import count_items, count_labels, task_losses
-from .losses import weighted_means
 from .padding_probe import check_padding
 from .task_models import (
     check_collator_of_family,
@@ -26,12 +24,12 @@ from .task_models import (
     counts_positions_from_padding,
     match_vocabulary,
 )
-from .trainer import _GPT1BaseTrainer
+from .trainer import GPT1Trainer
 
 logger = logging.get_logger(__name__)
 
 
-class TaskTrainer(_GPT1BaseTrainer):
+class TaskTrainer(GPT1Trainer):
     """Fine-tunes a model of `AutoModelForSequenceClassification` or `AutoModelForMultipleChoice` on L2.
 
     Checkpoints, resume, evaluation, order of the rows, card and pushes are those of [`GPT1Trainer`]. Loss, gradient
@@ -62,23 +60,25 @@ class TaskTrainer(_GPT1BaseTrainer):
         if counts_positions_from_padding(model):
             self._keep_positions.pad_token_id = model.config.pad_token_id
         self.model_accepts_loss_kwargs = False  # the model is called without labels
-        self.compute_loss_func = partial(mean_loss, _LossSettings.of(model.config))
+        if self._has_own_loss:
+            self.compute_loss_func = partial(mean_loss, self._loss_settings)
 
-    def _scores(self, model: torch.nn.Module) -> TaskScores:
-        return TaskScores(model, without_adapter(self.accelerator.unwrap_model(self.model)))
+    @property
+    def _loss_settings(self) -> SimpleNamespace:
+        config = self._own_model.config
+        return SimpleNamespace(
+            problem_type=config.problem_type,
+            is_regression=is_regression(config),
+            traversal=getattr(config, "traversal", None),
+        )
 
-    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        loss, outputs = super().compute_loss(self._scores(model), inputs, True, num_items_in_batch)
-        del outputs["example_losses"]
-        return (loss, outputs) if return_outputs else loss
+    def compute_loss(self, model, *args, **kwargs):
+        return super().compute_loss(TaskScores(model, self._own_model), *args, **kwargs)
 
-    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
-        scores = model if "labels" in inputs else self._scores(model)  # with labels, `compute_loss` is called
-        return super().prediction_step(scores, inputs, prediction_loss_only, ignore_keys)
-
-    def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
-        (loss,) = weighted_means(example_losses)
-        return {"loss": loss}
+    def prediction_step(self, model, inputs, *args, **kwargs):
+        # With labels, `compute_loss` is called.
+        scores = model if "labels" in inputs else TaskScores(model, self._own_model)
+        return super().prediction_step(scores, inputs, *args, **kwargs)
 
 
 class _KeepPositions(TrainerCallback):
@@ -94,28 +94,9 @@ class _KeepPositions(TrainerCallback):
             logger.warning(f"`pad_token_id` stays {self.pad_token_id}: the positions of the model begin after it.")
 
 
-@dataclass(frozen=True)
-class _LossSettings:
-    """The fields of GPT-1's configuration that its task loss reads."""
-
-    problem_type: str | None
-    is_regression: bool
-    traversal: str | None
-
-    @classmethod
-    def of(cls, config: PreTrainedConfig) -> "_LossSettings":
-        return cls(config.problem_type, is_regression(config), getattr(config, "traversal", None))
-
-
-def mean_loss(
-    settings: _LossSettings,
-    outputs: dict[str, Any],
-    labels: torch.Tensor,
-    num_items_in_batch: torch.Tensor | int | None = None,
-) -> torch.Tensor:
-    """L2 / N of a batch; its examples' losses and weights are added to `outputs`, as `example_losses [B, 2]`."""
+def mean_loss(settings, outputs, labels: torch.Tensor, num_items_in_batch=None) -> torch.Tensor:
+    """L2 / N of a batch."""
     losses, counts = task_losses(outputs["logits"], labels, settings), count_labels(labels)
-    outputs["example_losses"] = torch.stack([losses.detach(), counts], dim=1)
     return (losses * counts).sum() / count_items(counts, num_items_in_batch)
 
 

@@ -50,6 +50,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
         self._example_losses: list[torch.Tensor] = []  # of the current evaluation
         self._is_made = False
         super().__init__(model, args, *others, **kwargs)
+        self._has_own_loss = self.compute_loss_func is None
         if self.accelerator.dataloader_config.dispatch_batches is None:
             # Otherwise the first process reads a stream for all, and fails if batches differ in length.
             self.accelerator.dataloader_config.dispatch_batches = False
@@ -65,6 +66,11 @@ class _GPT1BaseTrainer(ResumableTrainer):
         if self._is_made:  # __init__ checks its own model
             self._check(model)
         return model
+
+    @property
+    def _own_model(self) -> PreTrainedModel:
+        """The model without the wrappers of several processes, and without an adapter."""
+        return without_adapter(self.accelerator.unwrap_model(self.model))
 
     def _check(self, model: torch.nn.Module) -> PreTrainedModel:
         """Checks the model inside an adapter, and returns it."""
@@ -95,8 +101,8 @@ class _GPT1BaseTrainer(ResumableTrainer):
                 loss = loss * (loss.numel() / self.args.n_gpu)
             return (loss, outputs) if return_outputs else loss
         # The model returns the losses of each example, so `num_items_in_batch` is not needed.
-        loss, outputs = super().compute_loss(model, inputs, True)
-        example_losses = self._losses_of_examples(inputs, outputs)
+        loss, outputs = super().compute_loss(model, {**inputs}, True)
+        example_losses = self._losses_of_examples(inputs, outputs) if self._has_own_loss else None
         if example_losses is not None:
             self._example_losses.append(self.gather_function(example_losses))
         return (loss, outputs) if return_outputs else loss
@@ -227,6 +233,11 @@ class GPT1Trainer(_GPT1BaseTrainer):
         if lm_coef is not None:
             model.config.lm_coef = lm_coef
             model.config.validate()
+        if not self._has_own_loss and hasattr(model, "lm_head") and model.config.lm_coef:
+            raise ValueError(
+                f"`lm_coef` is {model.config.lm_coef}, but `compute_loss_func` would replace the model's loss and "
+                "with it the auxiliary objective. Pass `lm_coef=0`, or leave `compute_loss_func` out."
+            )
         # True does not override a model's own False.
         _switch(model, "packing", packs, model.pack_sequences, partial(setattr, model, "pack_sequences"))
         if hasattr(model, "lm_head") and not model.config.tie_word_embeddings:
@@ -235,8 +246,9 @@ class GPT1Trainer(_GPT1BaseTrainer):
         check_collator(model.config, self.data_collator)
 
     @property
-    def _lm_coef(self) -> float:
-        return self.accelerator.unwrap_model(self.model).config.lm_coef
+    def _loss_settings(self):
+        """What the task's loss reads of a configuration."""
+        return self._own_model.config
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
@@ -251,16 +263,17 @@ class GPT1Trainer(_GPT1BaseTrainer):
         if example_losses is not None or "labels" not in inputs:
             return example_losses
         # A model with the task head alone returns only their mean.
-        config, labels = self.accelerator.unwrap_model(self.model).config, inputs["labels"]
-        return torch.stack([task_losses(outputs["logits"], labels, config), count_labels(labels)], dim=1)
+        labels = inputs["labels"]
+        return torch.stack([task_losses(outputs["logits"], labels, self._loss_settings), count_labels(labels)], dim=1)
 
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
         means = weighted_means(example_losses)
         if len(means) == 1:
             return {"loss": means[0]}
         task_loss, lm_loss = means
-        losses = {"loss": task_loss + self._lm_coef * lm_loss, "task_loss": task_loss}
-        return {**losses, "lm_loss": lm_loss} if self._lm_coef > 0 else losses
+        lm_coef = self._own_model.config.lm_coef
+        losses = {"loss": task_loss + lm_coef * lm_loss, "task_loss": task_loss}
+        return {**losses, "lm_loss": lm_loss} if lm_coef > 0 else losses
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs and self.running_losses.sums is not None:
@@ -268,7 +281,7 @@ class GPT1Trainer(_GPT1BaseTrainer):
             logs["task_loss"], lm_loss = self.running_losses.means(
                 self.state.global_step, lambda sums: self.accelerator.reduce(sums, reduction)
             )
-            if self._lm_coef > 0:
+            if self._own_model.config.lm_coef > 0:
                 logs["lm_loss"] = lm_loss
         super().log(logs, start_time)
 
@@ -307,6 +320,11 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
 
     def _check_model(self, model: PreTrainedModel) -> None:
         check_is_language_model(model)
+        if not self._has_own_loss:
+            raise ValueError(
+                "GPT1PretrainingTrainer computes its loss without holding all logits, so it cannot call "
+                "`compute_loss_func`. Leave it out, or override `compute_loss` in a subclass."
+            )
         super()._check_model(model)
 
     def training_step(self, model, inputs, *args, **kwargs):
@@ -316,9 +334,12 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
             self.throughput.start(self.state.num_input_tokens_seen, self.args.device, precision)
         return super().training_step(model, inputs, *args, **kwargs)
 
+    _WITHOUT_LOGITS = {"skip_logits": True, "use_cache": False}
+    """Arguments of the model in an evaluation that needs only the loss: nobody needs the [B, T, V] logits."""
+
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
-        if "labels" in inputs and prediction_loss_only:  # nobody needs the [B, T, V] logits
-            inputs = {**inputs, "skip_logits": True, "use_cache": False}
+        if "labels" in inputs and prediction_loss_only:
+            inputs = {**inputs, **self._WITHOUT_LOGITS}
         return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
 
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:

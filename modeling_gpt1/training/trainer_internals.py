@@ -182,7 +182,12 @@ class ResumableTrainer(Trainer):
         elif is_shared and not is_rebalanced:
             order = sampler_fn
             dataset, sampler_fn = SharedRows(dataset), lambda shared: order(shared.rows)
-        loader = super()._get_dataloader(dataset, description, batch_size, sampler_fn, is_training, dataloader_key)
+        drops = self.args.dataloader_drop_last
+        self.args.dataloader_drop_last = drops and is_training  # an evaluation reads every row
+        try:
+            loader = super()._get_dataloader(dataset, description, batch_size, sampler_fn, is_training, dataloader_key)
+        finally:
+            self.args.dataloader_drop_last = drops
         if is_shared:
             share_rows(loader)
         plan_batches(loader, without_adapter(self.accelerator.unwrap_model(self.model)), self.args)

@@ -259,9 +259,7 @@ class TestEvaluation:
         expected = [row["label"] for row in trainer.eval_dataset]
         assert labels.tolist() != pytest.approx(expected) and sorted(labels) == pytest.approx(expected)
 
-    @pytest.mark.parametrize(
-        "arguments", [{"eval_do_concat_batches": False}, {"batch_eval_metrics": True}, {"dataloader_drop_last": True}]
-    )
+    @pytest.mark.parametrize("arguments", [{"eval_do_concat_batches": False}, {"batch_eval_metrics": True}])
     def test_batches_that_are_looked_at_one_by_one_come_in_order(self, arguments, tmp_path):
         trainer = make_trainer("regression", tmp_path, 8, 1, per_device_eval_batch_size=4, **BY_LENGTH, **arguments)
         assert evaluation_order(trainer, trainer.eval_dataset) == list(range(11))

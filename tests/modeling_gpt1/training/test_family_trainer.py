@@ -46,7 +46,7 @@ def plain():
 def make_trainer(plain, tmp_path, monkeypatch):
     monkeypatch.setattr("modeling_gpt1.training.throughput.measure_peak_flops", lambda *arguments: 1e9)  # takes time
 
-    def make(family, folder="out", dropout=0.0, rows=None, collator=None, **arguments):
+    def make(family, folder="out", dropout=0.0, rows=None, collator=None, func=None, **arguments):
         family = FAMILIES[family]
         tokenizer, rows = family.tokenizer_of(plain), make_rows() if rows is None else rows
         sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
@@ -76,6 +76,7 @@ def make_trainer(plain, tmp_path, monkeypatch):
             train_dataset=rows,
             eval_dataset=rows,
             processing_class=tokenizer,
+            compute_loss_func=func,
         )
 
     return make
@@ -153,6 +154,28 @@ def test_the_loss_of_one_batch_is_that_of_transformers(make_trainer, family):
 
 
 @pytest.mark.parametrize("family", OTHERS)
+def test_a_loss_function_of_the_users_own_is_the_loss(make_trainer, family):
+    """In micro-batches and in an evaluation; the trainer's own figures are of another loss and not logged."""
+    losses, counts = [], []
+
+    def squares(outputs, labels, num_items_in_batch=None):
+        logits = outputs["prediction_logits"] if "prediction_logits" in outputs else outputs["logits"]
+        loss = logits[labels != -100].square().sum() / (num_items_in_batch or len(labels))
+        losses.append(loss.item())
+        counts.append(num_items_in_batch)
+        return loss
+
+    trainer = make_trainer(family, func=squares, per_device_train_batch_size=2, gradient_accumulation_steps=6)
+    trainer.args.max_steps = 1
+    trainer.train()
+    record, evaluation = trainer.state.log_history[0], trainer.evaluate()
+    assert record["loss"] == pytest.approx(sum(losses[:6]), rel=1e-5) and record["grad_norm"] > 0
+    assert len(set(counts[:6])) == 1 and counts[0] > 6
+    assert evaluation["eval_loss"] == pytest.approx((8 * losses[6] + 4 * losses[7]) / 12, rel=1e-5)
+    assert NAMES[family].isdisjoint(record) and {f"eval_{name}" for name in NAMES[family]}.isdisjoint(evaluation)
+
+
+@pytest.mark.parametrize("family", OTHERS)
 def test_the_evaluation_is_exact_and_the_same_each_time(make_trainer, family):
     found = []
     for size in (1, 5, 12):
@@ -165,6 +188,14 @@ def test_the_evaluation_is_exact_and_the_same_each_time(make_trainer, family):
     expected = {f"eval_{name}" for name in ("loss", *NAMES[family])}
     assert found[0].keys() == expected | ({"eval_sentence_accuracy"} if "sentence_loss" in NAMES[family] else set())
     assert found[0] == pytest.approx(found[1], rel=1e-6) and found[0] == pytest.approx(found[2], rel=1e-6)
+
+
+def test_the_last_rows_are_evaluated_whatever_the_training_drops(make_trainer):
+    whole, dropping = (
+        make_trainer("bert", dataloader_drop_last=drops, per_device_eval_batch_size=5) for drops in (False, True)
+    )
+    assert dropping.evaluate()["eval_loss"] == whole.evaluate()["eval_loss"]
+    assert len(dropping.predict(dropping.eval_dataset).label_ids[0]) == 12 and dropping.args.dataloader_drop_last
 
 
 def test_predictions_of_labelled_rows(make_trainer):

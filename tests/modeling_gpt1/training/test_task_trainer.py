@@ -16,6 +16,7 @@ from helpers_families import (
     whole_record,
 )
 from helpers_training import Rows
+from torch import nn
 from transformers import DataCollatorForMultipleChoice, DataCollatorWithPadding, Trainer, TrainingArguments
 
 from modeling_gpt1.training import task_trainer
@@ -38,7 +39,7 @@ def rows_of(case: str) -> list[dict]:
     return [{**row, "options": row["options"][:2]} for row in rows]
 
 
-def plain_trainer(case: str, folder) -> Trainer:
+def plain_trainer(case: str, folder, **given) -> Trainer:
     """transformers' way: rows encoded by the tokenizer as single texts and pairs, and a padding collator."""
     family, traversal, _ = CASES[case]
     tokenizer = make_family_tokenizer(family)
@@ -56,6 +57,8 @@ def plain_trainer(case: str, folder) -> Trainer:
         args=TrainingArguments(**arguments(folder, EXAMPLES_PER_UPDATE, 1)),
         data_collator=(DataCollatorForMultipleChoice if is_choice else DataCollatorWithPadding)(tokenizer),
         train_dataset=encoded,
+        eval_dataset=encoded,
+        **given,
     )
 
 
@@ -69,6 +72,32 @@ def test_training_is_that_of_a_plain_trainer(case, tmp_path):
     torch.testing.assert_close(weights_of(ours), weights_of(plain), rtol=0, atol=1e-5)
     moved = max((weights_of(plain)[name] - weight).abs().max() for name, weight in before.items())
     assert moved > 1e-3  # else the comparison would say nothing
+
+
+def test_a_loss_function_of_the_users_own_is_the_loss(tmp_path):
+    """Classes weighted 1 to 9, beside a plain Trainer."""
+    case, batches = "bert pair", []
+
+    def weighted(outputs, labels, num_items_in_batch=None):
+        batches.append(len(labels))
+        loss = nn.functional.cross_entropy(outputs.logits, labels, torch.tensor([1.0, 9.0]), reduction="sum")
+        return loss / (len(labels) if num_items_in_batch is None else num_items_in_batch)
+
+    ours = make_family_trainer(case, tmp_path, EXAMPLES_PER_UPDATE, 1, compute_loss_func=weighted)
+    plain = plain_trainer(case, tmp_path, compute_loss_func=weighted)
+    ours.train_dataset = ours.eval_dataset = rows_of(case)
+    assert losses_of(ours) == pytest.approx(losses_of(plain), rel=0, abs=1e-6) and batches == [8] * 6
+    torch.testing.assert_close(weights_of(ours), weights_of(plain), rtol=0, atol=1e-5)
+    assert ours.evaluate()["eval_loss"] == pytest.approx(plain.evaluate()["eval_loss"], rel=1e-5)
+
+
+def test_the_last_rows_are_evaluated_whatever_the_training_drops(tmp_path):
+    whole, dropping = (
+        make_family_trainer("bert pair", tmp_path, 8, 1, dataloader_drop_last=drops, per_device_eval_batch_size=4)
+        for drops in (False, True)
+    )
+    assert dropping.evaluate()["eval_loss"] == whole.evaluate()["eval_loss"]
+    assert dropping.predict(dropping.eval_dataset).predictions.shape == (11, 2)
 
 
 @pytest.mark.parametrize("case", CASES)

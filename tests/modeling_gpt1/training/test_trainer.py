@@ -1,6 +1,7 @@
 """GPT1Trainer and GPT1PretrainingTrainer: the loss that does not move, its parts, evaluation, checks and files."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -30,6 +31,8 @@ from modeling_gpt1 import (
 )
 from modeling_gpt1.training.throughput import training_flops_per_token
 from modeling_gpt1.unpadding_gpt1 import PackedSequences
+
+WEIGHTS = torch.tensor([1.0, 9.0])  # of two classes
 
 
 def assert_same_log(log, expected, relative=1e-5):
@@ -159,6 +162,20 @@ class TestEvaluation:
             metrics = trainer.evaluate()
             for key, value in expected.items():
                 assert metrics[key] == pytest.approx(value, rel=1e-5), (key, eval_batch_size)
+
+    @pytest.mark.parametrize("strategy", ["sequential", "group_by_length"])
+    @pytest.mark.parametrize("eval_batch_size", [4, 16])
+    def test_the_last_rows_are_evaluated_whatever_the_training_drops(self, eval_batch_size, strategy, tmp_path):
+        results = []
+        for drops in (False, True):
+            settings = {"per_device_eval_batch_size": eval_batch_size, "train_sampling_strategy": strategy}
+            trainer = make_trainer("entailment", tmp_path, 8, 1, dataloader_drop_last=drops, **settings)
+            trainer.compute_metrics = lambda prediction: {"rows": len(prediction.label_ids)}
+            results.append((trainer.evaluate(), trainer.predict(trainer.eval_dataset)))
+            assert len(trainer.get_train_dataloader()) == 3 and trainer.args.dataloader_drop_last is drops
+        (whole, expected), (evaluation, prediction) = results
+        assert evaluation["eval_rows"] == 11 and evaluation["eval_loss"] == whole["eval_loss"]
+        assert prediction.predictions.tolist() == expected.predictions.tolist()
 
     def test_predictions_are_the_task_logits_alone(self, tmp_path):
         trainer = make_trainer("entailment", tmp_path, 8, 1)
@@ -341,7 +358,7 @@ class TestPretraining:
         mask = (ids != 0).long()
         return {"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, -100)}
 
-    def _trainer(self, tmp_path, batch_size=2, accumulation=3, dropout=0.0, **arguments):
+    def _trainer(self, tmp_path, batch_size=2, accumulation=3, dropout=0.0, compute_loss_func=None, **arguments):
         torch.manual_seed(0)
         config = GPT1Config(
             vocab_size=40,
@@ -376,7 +393,20 @@ class TestPretraining:
             data_collator=self._collate,
             train_dataset=self.BLOCKS,
             eval_dataset=self.BLOCKS,
+            compute_loss_func=compute_loss_func,
         )
+
+    def test_a_loss_function_of_the_users_own_is_refused(self, tmp_path):
+        with pytest.raises(ValueError, match="cannot call `compute_loss_func`.*override `compute_loss`"):
+            self._trainer(tmp_path, compute_loss_func=lambda *given, **named: 0.0)
+
+    def test_the_last_blocks_are_evaluated_whatever_the_training_drops(self, tmp_path):
+        whole, dropping = (
+            self._trainer(tmp_path, per_device_eval_batch_size=4, dataloader_drop_last=drops)
+            for drops in (False, True)
+        )
+        assert dropping.evaluate()["eval_loss"] == whole.evaluate()["eval_loss"]
+        assert len(dropping.predict(dropping.eval_dataset).predictions) == 6
 
     def test_loss_does_not_depend_on_micro_batches(self, tmp_path):
         logs = [
@@ -415,8 +445,7 @@ class TestPretraining:
         assert str(error.value) == (
             f"`train_sampling_strategy` is 'batch_rebalance', and 6 rows leave {left} for the last update of a pass, "
             f"fewer than its {accumulation} micro-batches (processes × `gradient_accumulation_steps`): some rows "
-            "would be trained twice. Pass `dataloader_drop_last=True` to leave them out, or choose another strategy, "
-            "such as 'group_by_length'."
+            "would be trained twice. Choose another strategy, such as 'group_by_length', or another batch size."
         )
 
     def test_a_resumed_run_ends_with_the_same_weights(self, tmp_path):
@@ -534,6 +563,24 @@ class TestRunsAsUsersMakeThem:
             "`label_smoothing_factor` is 0.1, but label smoothing would replace the model's loss and with it the "
             "auxiliary objective. Leave it at 0."
         )
+
+    def test_a_loss_function_of_the_users_own_is_the_loss(self, tmp_path):
+        """Classes weighted 1 to 9, beside a plain Trainer; refused where it would replace the auxiliary objective."""
+
+        def weighted(outputs, labels, num_items_in_batch=None):
+            loss = torch.nn.functional.cross_entropy(outputs.task_logits, labels, WEIGHTS, reduction="sum")
+            return loss / (len(labels) if num_items_in_batch is None else num_items_in_batch)
+
+        records = []
+        for trainer_class, arguments_class in ((GPT1Trainer, GPT1TrainingArguments), (Trainer, TrainingArguments)):
+            classes = partial(trainer_class, compute_loss_func=weighted), arguments_class
+            trainer = make_trainer("entailment", tmp_path, 4, 2, 0.0, 0.0, *classes)
+            records.append([*training_log(trainer), {"loss": trainer.evaluate()["eval_loss"]}])
+        for record, expected in zip(*records, strict=True):
+            assert record == pytest.approx(expected, rel=1e-5)
+        assert records[0][0]["loss"] > 2 * training_log(make_trainer("entailment", tmp_path, 4, 2, 0.0))[0]["loss"]
+        with pytest.raises(ValueError, match="`lm_coef` is 0.5.*Pass `lm_coef=0`"):
+            make_trainer("entailment", tmp_path, 4, 2, trainer_class=partial(GPT1Trainer, compute_loss_func=weighted))
 
     def test_pushes_of_checkpoints(self, tmp_path):
         with pytest.raises(ValueError) as error:
