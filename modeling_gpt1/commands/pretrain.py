@@ -52,7 +52,7 @@ from tokenization import GPT1Tokenizer, count_blocks, load_blocks, open_tokenize
 from tokenization.control_tokens import check_vocabulary
 
 from .. import GPT1PretrainingArguments, GPT1PretrainingTrainer, SampleCallback
-from ..hub.run_facts import NUM_EVALUATED
+from ..hub.card import NUM_EVALUATED
 from ..storage.writing import publish_files
 from ..training.checkpoint import INCOMPLETE_DIR
 from ..training.families import FAMILIES, Family, family_of

@@ -4,14 +4,18 @@ Metadata as in https://huggingface.co/docs/hub/model-cards.
 """
 
 import json
+import platform
+import re
 import tempfile
-from importlib import resources
+from collections.abc import Mapping
+from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import ModelCard, ModelCardData, hf_hub_download
+from huggingface_hub import EvalResult, ModelCard, ModelCardData, hf_hub_download, model_info
 from huggingface_hub.errors import (
     HFValidationError,
+    HTTPError,
     LocalEntryNotFoundError,
     RemoteEntryNotFoundError,
     RepositoryNotFoundError,
@@ -19,48 +23,32 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import validate_repo_id
 
-from .model_kinds import is_of_gpt1, is_regression, is_task_model
-from .run_facts import CardArguments, Run, as_list, cell, write_card
+from ..storage.writing import write_atomically
+from .model_kinds import is_of_gpt1, is_regression, is_task_model, without_adapter
 
 TEMPLATE_NAME = "hub_card.md"
-MOST_CLASSES = 20
 # The beginning of the card that transformers writes where there is none.
 EMPTY_CARD = "This is the model card of a 🤗 transformers model that has been pushed on the Hub"
-
 SEQUENCES = {
     "classification": "`[s] text [e]`",
     "entailment": "`[s] premise [$] hypothesis [e]`",
     "similarity": "`[s] a [$] b [e]` and `[s] b [$] a [e]`",
     "multiple_choice": "`[s] context question [$] answer [e]`, one per answer",
 }
-USAGE = {
-    "text-generation": """\
-from transformers import pipeline
-
-continue_text = pipeline("text-generation", {name}{trust})
-print(continue_text("it was ", max_new_tokens=20))  # the space: what follows is a word of its own""",
-    "text-classification": """\
-from transformers import pipeline
-
-classify = pipeline("text-classification", {name}{trust})
-print(classify({example}))""",
-    "multiple-choice": """\
-from transformers import AutoModelForMultipleChoice, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained({name}{trust})
-model = AutoModelForMultipleChoice.from_pretrained({name}{trust})
-answers = ["the answer to judge", "another answer"]
-batch = tokenizer([["the context and the question"] * 2, answers], padding=True, return_tensors="pt")
-print(model(**{{key: value[None] for key, value in batch.items()}}).logits.softmax(-1).tolist())""",
-    "feature-extraction": """\
-from transformers import AutoModel, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained({name}{trust})
-model = AutoModel.from_pretrained({name}{trust})
-print(model(**tokenizer("the text to read", return_tensors="pt")).last_hidden_state.shape)""",
-}
-ONE_TEXT = '"the text to judge"'
-TWO_TEXTS = '{"text": "the first text", "text_pair": "the second text"}'
+# By the objective of another family: the hub's name of the task, if it has one.
+PIPELINE_TAGS = {"causal": "text-generation", "masked": "fill-mask", "denoising": None}
+HYPER_PARAMETERS = (
+    *("learning_rate", "lr_scheduler_type", "warmup_steps", "per_device_train_batch_size"),
+    *("gradient_accumulation_steps", "weight_decay", "max_grad_norm", "adam_beta1", "adam_beta2", "adam_epsilon"),
+    *("optim", "seed"),
+)
+MOST_CLASSES = 20
+MOST_RECORDS = 20
+TIMINGS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
+# Of an evaluation's record in the log: how many blocks were evaluated, if not every evaluation takes all. No metric.
+NUM_EVALUATED = "eval_blocks"
+# Names of `evaluate` where ours are shorter.
+METRIC_TYPES = {"pearson": "pearsonr"}
 
 
 def read_template() -> str:
@@ -71,43 +59,86 @@ def read_template() -> str:
     """
     installed = resources.files("modeling_gpt1") / TEMPLATE_NAME
     checkout = Path(__file__).resolve().parents[2] / TEMPLATE_NAME
-    for place in (installed, checkout):
-        if place.is_file():
-            return place.read_text(encoding="utf-8")
-    raise FileNotFoundError(
-        f"The model card's template {TEMPLATE_NAME} is neither in the installed package nor at {checkout}. "
-        "Install gpt1-hf again."
-    )
+    return (installed if installed.is_file() else checkout).read_text(encoding="utf-8")
 
 
 # ---- Cards
 
 
 def write_model_card(trainer, **card_data: Any) -> Path:
-    """Renders the template with the run's facts to `README.md` in the trainer's output folder; returns its path."""
-    return write_card(trainer, run_card(trainer, **card_data))
+    """Writes the card of a run to `README.md` in the trainer's output folder, and returns its path.
+
+    Args:
+        trainer ([`transformers.Trainer`]): after training, if there was one.
+        card_data: as in [`run_card`].
+    """
+    path = Path(trainer.args.output_dir, "README.md")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, str(run_card(trainer, **card_data)))
+    return path
 
 
-def run_card(trainer, **arguments: Any) -> ModelCard:
+def run_card(
+    trainer,
+    *,
+    language: str | list[str] | None = "en",
+    license: str | None = None,
+    tags: str | list[str] | None = None,
+    model_name: str | None = None,
+    finetuned_from: str | None = None,
+    tasks: str | list[str] | None = None,
+    dataset_tags: str | list[str] | None = None,
+    dataset: str | list[str] | None = None,
+    dataset_args: str | list[str] | None = None,
+    dataset_split: str | None = None,
+    objective: str | None = None,
+    has_sentences: bool = False,
+) -> ModelCard:
     """The card of a run: facts of the model, of the data, of the training, and a `model-index` of the last evaluation.
 
     Args:
         trainer ([`transformers.Trainer`]): after training, if there was one.
-        arguments: fields of [`CardArguments`].
+        language, license, …, dataset_args: as in [`transformers.Trainer.create_model_card`].
+        dataset_split (`str`, *optional*): name of the evaluated split, if there is only one.
+        objective (`str`, *optional*): key of `PIPELINE_TAGS`, for the pre-training of another family.
+        has_sentences (`bool`): the loss has the relation between two segments, too.
     """
-    run = Run(trainer, CardArguments(**arguments))
-    model = run.model
-    base_model = run.arguments.finetuned_from or base_model_of(model)
-    facts = {
-        **run.facts(),
-        "has_splits": any(result["split"] for result in run.results),
-        "objective": objective_of(model),
+    model = without_adapter(trainer.accelerator.unwrap_model(trainer.model))
+    repo_id = getattr(trainer, "hub_model_id", None) or trainer.args.hub_model_id
+    name = model_name or repo_id or Path(trainer.args.output_dir).resolve().name
+    base_model = finetuned_from or base_model_of(model)
+    names, hub_names, configurations = (
+        as_list(given) for given in (dataset or dataset_tags, dataset_tags, dataset_args)
+    )
+    results = last_evaluation(trainer.state.log_history, list(_named_datasets(trainer.eval_dataset)), dataset_split)
+    tag = (as_list(tasks) or [pipeline_tag_of(model, objective)])[0]
+    index = evaluation_results(results, tag, names, hub_names, configurations) if tag else []
+    data = {
+        "language": language,
+        "license": license or license_of(base_model),
+        "base_model": base_model,
+        "datasets": hub_names or None,
+        "metrics": metric_types(results) or None,
+        "pipeline_tag": tag,
+        "eval_results": index or None,
+        "model_name": name if index else None,  # names the entry of the model-index
+        "library_name": "transformers",
     }
+    facts = {
+        "data": data_of(trainer, model, names, hub_names, configurations),
+        "results": results,
+        "hyper_parameters": hyper_parameters_of(trainer, model),
+        "history": history_table(trainer.state.log_history),
+    }
+    facts = {**cells(facts), "objective": objective, "has_sentences": has_sentences}
+    facts["versions"] = ", ".join(f"{package} {version}" for package, version in versions().items())
     if not is_of_gpt1(model):
-        facts |= sequences_of(trainer.data_collator)
-    data = run.metadata(pipeline_tag_of(model), base_model)
-    tags = [*as_list(run.arguments.tags), *as_list(getattr(model, "model_tags", None))]
-    return _render(model, run.name, run.repo_id, tags, data, facts)
+        facts["mask"] = getattr(trainer.processing_class, "mask_token", None)
+        if hasattr(trainer.data_collator, "describe"):
+            facts |= {"sequences": trainer.data_collator.describe(), "longest": trainer.data_collator.max_length}
+    return _render(
+        model, name, repo_id or name, [*as_list(tags), *as_list(getattr(model, "model_tags", None))], data, facts
+    )
 
 
 def model_card(model, repo_id: str, tags: str | list[str] | None = None) -> ModelCard:
@@ -128,13 +159,11 @@ def card_for_push(
         OSError: the hub did not say whether there is a card; it may have one that somebody wrote.
     """
     text = download_card(repo_id, token, revision)
-    if text is None:
-        return model_card(model, repo_id, tags)
-    card = ModelCard(text)
-    known = as_list(card.data.get("tags"))
-    if EMPTY_CARD in card.text:
-        return model_card(model, repo_id, [*known, *as_list(tags)])
-    card.data.tags = list(dict.fromkeys([*known, *as_list(tags)])) or None
+    card = ModelCard(text or "---\nlanguage: en\n---\n")
+    known = list(dict.fromkeys([*as_list(card.data.get("tags")), *as_list(tags)]))
+    if text is None or EMPTY_CARD in card.text:
+        return model_card(model, repo_id, known)
+    card.data.tags = known or None
     return card
 
 
@@ -156,49 +185,40 @@ def download_card(repo_id: str, token: bool | str | None, revision: str | None =
 
 
 def _render(model, name: str, repo_id: str, tags: list[str], data: dict, facts: dict) -> ModelCard:
-    pipeline_tag = pipeline_tag_of(model)
-    tags = list(dict.fromkeys(["gpt1" if is_of_gpt1(model) else model.config.model_type, *tags]))
-    data = ModelCardData(**data, tags=tags)
+    config, has_lm_loss = model.config, hasattr(model, "task_head") and hasattr(model, "lm_head")
+    tags = list(dict.fromkeys(["gpt1" if is_of_gpt1(model) else config.model_type, *tags]))
     facts = {
         "model_name": name,
+        "repo_id": json.dumps(repo_id),
         "class_name": type(model).__name__,
+        "auto_class": "AutoModelForSeq2SeqLM" if facts.get("objective") == "denoising" else "AutoModel",
         "num_parameters": f"{model.num_parameters():,}",
-        "config": model.config,
-        "base_model": data.base_model,
+        "config": config,
+        "base_model": data["base_model"],
+        "pipeline_tag": pipeline_tag_of(model, facts.get("objective")),
         "is_of_gpt1": is_of_gpt1(model),
         "is_finetuned": is_task_model(model),
-        "is_generative": pipeline_tag == "text-generation",
-        "task": task_of(model),
-        "traversal": SEQUENCES.get(model.config.traversal) if hasattr(model, "task_head") else None,
-        "reads_both_orders": getattr(model.config, "both_orders", False),
+        "is_pair": getattr(config, "traversal", None) in ("entailment", "similarity"),
+        "is_regression": is_task_model(model) and is_regression(config),
+        "lm_coef": config.lm_coef if has_lm_loss else 0,
+        "sequences": SEQUENCES.get(config.traversal) if hasattr(model, "task_head") else None,
         "classes": classes_of(model),
-        "usage": usage_of(model, repo_id),
-        "usage_without_package": usage_of(model, repo_id, trust=", trust_remote_code=True"),
         **facts,
     }
     template = "---\n{{ card_data }}\n---\n\n" + read_template()
-    return ModelCard.from_template(data, template_str=template, **facts)
+    return ModelCard.from_template(ModelCardData(**data, tags=tags), template_str=template, **facts)
 
 
 # ---- Facts of the model
 
 
-def pipeline_tag_of(model) -> str:
-    """The hub's name of the task that the model does."""
+def pipeline_tag_of(model, objective: str | None = None) -> str | None:
+    """The hub's name of the task that the model does; another family's by the objective of its pre-training."""
+    if objective is not None:
+        return PIPELINE_TAGS[objective]
     if not is_task_model(model):
         return "text-generation" if hasattr(model, "lm_head") else "feature-extraction"
     return "multiple-choice" if model.config.traversal == "multiple_choice" else "text-classification"
-
-
-def task_of(model) -> str:
-    """The task in words."""
-    if not is_task_model(model):
-        return {"text-generation": "language modelling", "feature-extraction": "text representation"}[
-            pipeline_tag_of(model)
-        ]
-    if is_regression(model.config):
-        return f"{model.config.traversal} (regression: one number)"
-    return model.config.traversal.replace("_", " ")
 
 
 def classes_of(model) -> str | None:
@@ -206,7 +226,7 @@ def classes_of(model) -> str | None:
     config = model.config
     if not is_task_model(model) or is_regression(config) or config.traversal == "multiple_choice":
         return None
-    names = [cell(str(config.id2label[index])) for index in range(min(config.num_labels, MOST_CLASSES))]
+    names = [cells(str(config.id2label[index])) for index in range(min(config.num_labels, MOST_CLASSES))]
     more = config.num_labels - len(names)
     return ", ".join(names) + (f" and {more} more" if more else "")
 
@@ -223,27 +243,162 @@ def base_model_of(model) -> str | None:
     return name if name.count("/") <= 1 else None
 
 
-def usage_of(model, repo_id: str, trust: str = "") -> str:
-    """Python code that opens the model; `trust` is the extra argument for use without this package."""
-    is_pair = model.config.traversal in ("entailment", "similarity")
-    values = {"name": json.dumps(repo_id), "trust": trust, "example": TWO_TEXTS if is_pair else ONE_TEXT}
-    return USAGE[pipeline_tag_of(model)].format(**values)
+def license_of(base_model: str | None) -> str | None:
+    """The licence of a model on the hub; `None` where the hub does not say, or cannot be reached."""
+    try:
+        tags = model_info(base_model, timeout=10).tags if base_model else []
+    except (HTTPError, OSError, HFValidationError):
+        return None
+    return next((tag.removeprefix("license:") for tag in tags or [] if tag.startswith("license:")), None)
 
 
-def objective_of(model) -> str:
-    """The loss that was minimised, in the paper's terms."""
-    if not is_task_model(model):
-        return "Minimised: L1, the mean −log P of each token given those before it."
-    if type(model).__name__.endswith("DoubleHeadsModel") and model.config.lm_coef > 0:
-        return (
-            f"Minimised: L3 = L2 + λ · L1 with λ = {model.config.lm_coef}, where L2 is the task's loss and L1 the "
-            "auxiliary language-modelling loss."
+# ---- Facts of the run
+
+
+def data_of(trainer, model, names: list[str], hub_names: list[str], configurations: list[str]) -> dict[str, str]:
+    """The data for training and evaluation, by rows of the card's first table."""
+    facts = {}
+    if names:
+        links = [f"https://huggingface.co/datasets/{hub_name}" for hub_name in hub_names]
+        named = [f"[{name}]({link})" for name, link in zip(names, links, strict=False)]
+        facts["data"] = ", ".join([*named, *names[len(named) :]])
+        facts["data"] += f" ({', '.join(configurations)})" if configurations else ""
+    rows = {
+        "training": trainer.train_dataset,
+        **(_named_datasets(trainer.eval_dataset) or {"evaluation": trainer.eval_dataset}),
+    }
+    counts = [f"{len(dataset):,} for {use}" for use, dataset in rows.items() if hasattr(dataset, "__len__")]
+    if counts:
+        facts["examples" if is_task_model(model) else "blocks"] = ", ".join(counts)
+    if trainer.state.num_input_tokens_seen:
+        facts["tokens seen in training"] = f"{trainer.state.num_input_tokens_seen:,}"
+    return facts
+
+
+def _named_datasets(eval_dataset: Any) -> dict[str, Any]:
+    return dict(eval_dataset) if isinstance(eval_dataset, Mapping) else {}
+
+
+def hyper_parameters_of(trainer, model) -> dict[str, Any]:
+    """The run's settings: those of the paper's table, and how long it ran."""
+    args, state = trainer.args, trainer.state
+    values = {name: getattr(args, name) for name in HYPER_PARAMETERS}
+    values = {name: getattr(value, "value", value) for name, value in values.items()}  # of enumerations
+    if is_task_model(model):
+        values["lm_coef (λ)"] = model.config.lm_coef if hasattr(model, "lm_head") else 0
+    return {
+        **values,
+        "mixed_precision": trainer.accelerator.mixed_precision,
+        "processes": args.world_size,
+        "batch size per update": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
+        "updates": state.global_step,
+        "epochs": round(state.epoch or 0, 2),
+    }
+
+
+def last_evaluation(
+    log_history: list[dict[str, Any]], split_names: list[str] = (), split: str | None = None
+) -> list[dict[str, Any]]:
+    """Metrics of the last evaluated step, on all its data sets, without prefix and timings.
+
+    Args:
+        log_history (`list[dict]`): of the trainer's state.
+        split_names (`list[str]`): names of the data sets, with which their metrics' names begin.
+        split (`str`, *optional*): name of the data set if there is only one.
+
+    Returns:
+        `list[dict]`: `name`, `value` and `split` of each.
+    """
+    records = [record for record in log_history if any(key.startswith("eval_") for key in record)]
+    metrics: dict[str, float] = {}
+    for record in records:
+        if record.get("step") == records[-1].get("step"):
+            metrics |= metrics_of(record)
+    metrics.pop(NUM_EVALUATED, None)
+    results = []
+    for key, value in metrics.items():
+        name = key.removeprefix("eval_")
+        # The longest: a name is found before one that it begins with.
+        of_split = max((known for known in split_names if name.startswith(f"{known}_")), key=len, default=None)
+        results.append({"name": name.removeprefix(f"{of_split}_"), "value": value, "split": of_split or split})
+    return results
+
+
+def metrics_of(record: dict[str, Any]) -> dict[str, float]:
+    """The metrics of an evaluation in a record of the log, without its timings."""
+    numbers = {key: value for key, value in record.items() if isinstance(value, (int, float))}
+    return {key: value for key, value in numbers.items() if key.startswith("eval_") and not key.endswith(TIMINGS)}
+
+
+def metric_types(results: list[dict[str, Any]]) -> list[str]:
+    """The hub's names of the metrics, without losses."""
+    names = [METRIC_TYPES.get(result["name"], result["name"]) for result in results]
+    return list(dict.fromkeys(name for name in names if not name.endswith("loss")))
+
+
+def evaluation_results(
+    results: list[dict[str, Any]], task_type: str, names: list[str], hub_names: list[str], configurations: list[str]
+) -> list[EvalResult]:
+    """The metrics as entries of the card's `model-index`; none without the name of a data set."""
+    return [
+        EvalResult(
+            task_type=task_type,
+            dataset_type=(hub_names or [re.sub(r"[^\w.-]+", "-", names[0]).strip("-")])[0],
+            dataset_name=names[0],
+            dataset_config=(configurations or [None])[0],
+            dataset_split=result["split"],
+            metric_type=metric_type,
+            metric_name=result["name"],
+            metric_value=round(result["value"], 4),
         )
-    return "Minimised: L2, the task's loss, without the auxiliary language-modelling loss (λ = 0)."
+        for result in results
+        for metric_type in (metric_types([result]) if names else [])
+    ]
 
 
-def sequences_of(data_collator) -> dict[str, Any]:
-    """The form of another family's examples and their length, by the card's names; nothing of a collator not ours."""
-    if not hasattr(data_collator, "describe"):
-        return {}
-    return {"traversal": data_collator.describe(), "longest": data_collator.max_length}
+def history_table(log_history: list[dict[str, Any]]) -> list[list[str]]:
+    """Losses and metrics over the run: a row of names, then one per evaluated step (or the last logged one)."""
+    steps: dict[int, dict[str, Any]] = {}
+    training: dict[str, Any] = {}
+    for record in log_history:
+        losses = {key: value for key, value in record.items() if key in ("loss", "task_loss", "lm_loss", "perplexity")}
+        training = losses or training
+        if metrics := metrics_of(record):
+            row = {"epoch": record.get("epoch"), **training, **steps.get(record["step"], {}), **metrics}
+            steps[record["step"]] = row
+    if not steps:
+        logged = [record for record in log_history if "loss" in record][-1:]
+        steps = {record["step"]: {"epoch": record.get("epoch"), **training} for record in logged}
+    every = -(-len(steps) // MOST_RECORDS)
+    shown = list(steps)[::-1][:: every or 1][::-1]  # evenly spaced, with the last one
+    columns = list(dict.fromkeys(key for step in shown for key in steps[step]))
+    rows = [[str(step), *(_number(steps[step].get(key)) for key in columns)] for step in shown]
+    return [["step", *columns], *rows] if rows else []
+
+
+def _number(value: Any) -> str:
+    return "" if value is None else f"{value:.4f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the run used."""
+    packages = {}
+    for name in ("gpt1-hf", "transformers", "torch", "tokenizers", "datasets"):
+        try:
+            packages[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:  # a checkout that was not installed
+            continue
+    return {**packages, "Python": platform.python_version()}
+
+
+def cells(value: Any) -> Any:
+    """The value with texts that cannot break out of a table's cell."""
+    if isinstance(value, dict):
+        return {key: cells(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [cells(item) for item in value]
+    return re.sub(r"\s+", " ", value).replace("|", "\\|") if isinstance(value, str) else value
+
+
+def as_list(value: str | list[str] | None) -> list[str]:
+    return [] if value is None else [value] if isinstance(value, str) else list(value)

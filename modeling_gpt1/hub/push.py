@@ -204,12 +204,9 @@ def find_remedy(error: Exception, repo_id: str) -> str:
     if isinstance(error, OfflineModeIsEnabled):
         return "Unset HF_HUB_OFFLINE"
     status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
-    if status == 401 or isinstance(error, LocalTokenNotFoundError):
-        return "Log in with `hf auth login`, or set HF_TOKEN to a token with write permission,"
-    if status == 403:
-        return f"Log in with `hf auth login` and a token with write access to {repo_id}"
-    if "Illegal header value" in str(error):  # from httpx, before anything is sent
-        return "Remove line breaks and surrounding spaces from the token (HF_TOKEN, `token`)"
+    # The header that cannot be sent is the token's: it has a line break in it.
+    if status in (401, 403) or isinstance(error, LocalTokenNotFoundError) or "Illegal header value" in str(error):
+        return f"Log in with `hf auth login`, or set HF_TOKEN, to a token with write access to {repo_id}"
     if isinstance(error, ValueError):  # from the repository's name, or the card's metadata
         return "Correct that (the model card is README.md)"
     return "Wait until the hub answers"

@@ -14,7 +14,7 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from ..hub.family_card import write_family_card
+from ..hub.card import write_model_card
 from .launch import check_sharding
 from .losses import perplexity
 from .trainer import GPT1PretrainingTrainer
@@ -179,7 +179,7 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
     def create_model_card(self, **card_data) -> None:
         """As in [`GPT1PretrainingTrainer`], with a card that suits any model."""
         if self.is_world_process_zero():
-            write_family_card(self, self._kind, self._num_parts > 1, **card_data)
+            write_model_card(self, objective=self._kind, has_sentences=self._num_parts > 1, **card_data)
 
 
 __all__ = ["FamilyPretrainingTrainer"]

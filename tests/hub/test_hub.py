@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -32,7 +33,11 @@ OWN_CARD = b"---\nlicense: mit\n---\nWritten by hand.\n"
 WITH_OWN_CARD = ("me/cannot-read", "me/overloaded", "me/unread")
 PICKLE_ENDINGS = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 ZIP_OF_TORCH, PICKLE_PROTOCOL = b"PK\x03\x04", b"\x80"
-LOG_IN = "Log in with `hf auth login`, or set HF_TOKEN to a token with write permission,"
+LOG_IN = "Log in with `hf auth login`, or set HF_TOKEN, to a token with write access to"
+FAILED = re.compile(
+    r"The push to (?P<repo_id>me/\S+) failed: (?P<cause>.*)\. Nothing is lost: the complete result is in "
+    r"(?P<folder>\S+)\. (?P<remedy>.*) and run:\nhf upload (?P=repo_id) (?P=folder)(?P<excluded>.*)"
+)
 
 
 @dataclass
@@ -217,99 +222,56 @@ def test_the_hub_checks_every_card(visit):
     ]
 
 
-def test_what_a_failed_push_says(visit):
-    url, result = visit.hub.url, visit.folder / "result"
-
-    def expected(name: str, cause: str, remedy: str, folder: Path = result) -> str:
-        return (
-            f"The push to me/{name} failed: {cause}. Nothing is lost: the complete result is in {folder}. {remedy} "
-            f"and run:\nhf upload me/{name} {folder}"
-        )
-
-    wait = "Wait until the hub answers"
-    messages = {
-        name: visit.printed("fail_to_push", name)
-        for name in ("cannot-create", "cannot-prepare", "cannot-upload", "cannot-commit", "silent", "future", "card")
-    }
-    error = f"Server error '500 Internal Server Error' for url '{url}"
-    not_committed = expected("cannot-commit", f"{error}/api/models/me/cannot-commit/commit/main'", wait)
-    assert messages == {
-        "cannot-create": expected("cannot-create", f"{error}/api/repos/create'", wait),
-        "cannot-prepare": expected(
-            "cannot-prepare",
-            "403 Forbidden: Forbidden",
-            "Log in with `hf auth login` and a token with write access to me/cannot-prepare",
-        ),
-        "cannot-upload": expected(
-            "cannot-upload",
-            f"Server error '504 Gateway Timeout' for url '{url}/me/cannot-upload.git/info/lfs/objects/batch'",
-            wait,
-        ),
-        "cannot-commit": not_committed,
-        "silent": expected("silent", "timed out", wait),
-        "future": not_committed,
-        "card": expected(
-            "language-model",
-            'Invalid metadata in README.md. - "language" English must be an ISO code',
+@pytest.mark.parametrize(
+    ("case", "name", "cause", "remedy"),
+    [
+        ("fail_to_push", "cannot-create", "500 Internal Server Error' for url '{url}/api/repos/create'", "Wait"),
+        ("fail_to_push", "cannot-prepare", "403 Forbidden", LOG_IN),
+        ("fail_to_push", "cannot-upload", "504 Gateway Timeout", "Wait"),
+        ("fail_to_push", "cannot-commit", "500 Internal Server Error", "Wait"),
+        ("fail_to_push", "silent", "timed out", "Wait until the hub answers"),
+        ("fail_to_push", "future", "500 Internal Server Error", "Wait"),
+        (
+            "fail_to_push",
+            "card",
+            '"language" English must be an ISO code',
             "Correct that (the model card is README.md)",
         ),
-    }
-    refused = f"Client error '401 Unauthorized' for url '{url}"
-    preupload = f"{refused}/api/models/me/clean/preupload/main'"
-    pickles = ("*.bin", "*.pt", "*.pth")
-    excluded_patterns = ("_*", "*/_*", "*/checkpoint-*", ".env*", *pickles, "*events.out.tfevents.*")
-    excluded = "".join(f" --exclude '{pattern}'" for pattern in excluded_patterns)
-    assert visit.printed("fail_to_push", "no-token") == expected("clean", preupload, LOG_IN) + excluded
-    assert visit.printed("fail_to_push", "at-start") == (
-        f"result cannot be pushed to: {refused}/api/repos/create'. Nothing is lost, because training has not started. "
-        f"{LOG_IN} and start again, or leave `push_to_hub` out and upload the result later."
-    )
-    message = visit.printed("fail_to_push_a_model", "model")
-    kept = Path(message.split()[-1])
-    assert message == not_committed.replace(str(result), str(kept))
-    assert kept.parent == visit.folder and (kept / "README.md").is_file()
-
-
-def test_a_token_that_cannot_be_sent_is_not_shown(visit):
-    message = visit.printed("fail_to_push_a_model", "bad-token")
-    folder = Path(message.split()[-1])
-    assert message == (
-        f"The push to me/x failed: Illegal header value b'***. Nothing is lost: the complete result is in {folder}. "
-        "Remove line breaks and surrounding spaces from the token (HF_TOKEN, `token`) and run:\nhf upload me/x "
-        f"{folder}"
-    )
-    assert not any("SECRET" in path.read_text(encoding="utf-8") for path in visit.folder.glob("*.txt"))
-
-
-def test_a_card_that_cannot_be_read_is_not_replaced(visit):
-    """A hub that does not say whether there is a card may have one that somebody wrote."""
-    url = visit.hub.url
-    place = {name: f"{url}/me/{name}/resolve/main/README.md" for name in ("cannot-read", "overloaded")}
-    causes = {
-        "cannot-read": f"Server error '503 Service Unavailable' for url '{place['cannot-read']}'",
-        "overloaded": f"429 Too Many Requests for url: {place['overloaded']}",
-        "unread": "Server disconnected without sending a response",
-    }
-    for name, cause in causes.items():
-        message = visit.printed("fail_to_push_a_model", name)
-        folder = Path(message.split()[-1])
-        assert message == (
-            f"The push to me/{name} failed: {cause}. Nothing is lost: the complete result is in {folder}. Wait until "
-            f"the hub answers and run:\nhf upload me/{name} {folder}"
-        )
+        ("fail_to_push", "no-token", "401 Unauthorized", LOG_IN),
+        ("fail_to_push_a_model", "model", "500 Internal Server Error", "Wait"),
+        ("fail_to_push_a_model", "bad-token", "Illegal header value b'***", LOG_IN),
+        ("fail_to_push_a_model", "cannot-read", "503 Service Unavailable", "Wait"),
+        ("fail_to_push_a_model", "overloaded", "429 Too Many Requests", "Wait"),
+        ("fail_to_push_a_model", "unread", "Server disconnected without sending a response", "Wait"),
+    ],
+)
+def test_what_a_failed_push_says(visit, case, name, cause, remedy):
+    said = FAILED.fullmatch(visit.printed(case, name))
+    assert cause.format(url=visit.hub.url) in said["cause"] and said["remedy"].startswith(remedy)
+    folder = Path(said["folder"])
+    if case == "fail_to_push":
+        assert folder == visit.folder / "result"
+    elif name in ("cannot-read", "overloaded", "unread"):
+        # A hub that does not say whether there is a card may have one that somebody wrote.
         assert visit.hub.files(f"me/{name}") == {"README.md": OWN_CARD}
         assert (folder / "model.safetensors").is_file() and not (folder / "README.md").exists()
+    elif name == "model":
+        assert folder.parent == visit.folder and (folder / "README.md").is_file()
+    patterns = ("_*", "*/_*", "*/checkpoint-*", ".env*", "*.bin", "*.pt", "*.pth", "*events.out.tfevents.*")
+    assert said["excluded"] == "".join(f" --exclude '{pattern}'" for pattern in patterns if name == "no-token")
+    assert "SECRET" not in visit.output(case)
+
+
+def test_a_push_that_cannot_start_says_that_nothing_is_lost(visit):
+    assert "401 Unauthorized" in (text := visit.printed("fail_to_push", "at-start"))
+    assert text.startswith("result cannot be pushed to: ") and "because training has not started" in text
 
 
 def test_the_last_words_of_a_failed_script_push_its_result(visit):
     output, folder = visit.output("fine_tune_with_a_failing_upload"), visit.folder / "unlucky"
     first, command = output.splitlines()[-2:]
     assert "Traceback" not in output
-    assert first == (
-        "gpt1 finetune: The push to me/unlucky failed: Server error '500 Internal Server Error' for url "
-        f"'{visit.hub.url}/api/models/me/unlucky/commit/main'. Nothing is lost: the complete result is in {folder}. "
-        "Wait until the hub answers and run:"
-    )
+    assert FAILED.fullmatch(f"{first}\n{command}".removeprefix("gpt1 finetune: "))["folder"] == str(folder)
     excluded = "--exclude 'checkpoint-*' --exclude '*.pt' --exclude '*.pth' --exclude '*run.yaml'"
     assert command == f"hf upload me/unlucky {folder} {excluded}"
     del visit.hub.faults["me/unlucky"]
@@ -326,10 +288,7 @@ def test_a_script_that_may_not_push_says_so_before_it_trains(visit):
         ("fine_tune_for_a_repository_of_others", "of-others", "me/books"),
     ):
         output = visit.output(script)
-        assert output.splitlines()[-1] == (
-            f"gpt1 finetune: {repository} cannot be pushed to: 403 Forbidden: You don't have the rights to write to "
-            f"{repository}. Nothing is lost, because training has not started. Log in with `hf auth login` and a "
-            f"token with write access to {repository} and start again, or leave `push_to_hub` out and upload the "
-            "result later."
-        )
+        last = output.splitlines()[-1]
+        assert last.startswith(f"gpt1 finetune: {repository} cannot be pushed to: 403 Forbidden: You don't have the")
+        assert f"{LOG_IN} {repository} and start again, or leave `push_to_hub` out" in last
         assert "'loss'" not in output and not list((visit.folder / folder).glob("*.safetensors"))

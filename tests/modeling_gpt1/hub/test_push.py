@@ -11,7 +11,7 @@ from huggingface_hub.utils import filter_repo_objects
 from modeling_gpt1.hub import push
 from modeling_gpt1.hub.push import NEVER_PUSHED, PushError, explain_failure, explained, upload_command
 
-LOG_IN = "Log in with `hf auth login`, or set HF_TOKEN to a token with write permission,"
+LOG_IN = "Log in with `hf auth login`, or set HF_TOKEN, to a token with write access to me/x"
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ LOG_IN = "Log in with `hf auth login`, or set HF_TOKEN to a token with write per
         (
             RuntimeError(f"Illegal header value {b'Bearer hf_SECRET of mine' + bytes([10])!r}"),
             "Illegal header value b'***",
-            "Remove line breaks and surrounding spaces from the token (HF_TOKEN, `token`)",
+            LOG_IN,
         ),
         (OSError("No user hf_oauth_eyJ0.e30.x-Y_z here"), "No user *** here", "Wait until the hub answers"),
     ],
