@@ -36,11 +36,10 @@ from .modeling_gpt1_lstm import (
 )
 
 if TYPE_CHECKING:
-    from .inference.family_scoring import DenoisingLMScorer, MaskedLMScorer
     from .inference.generation import StopAtStrings, continue_prompts
     from .inference.heuristics import HEURISTICS, Heuristic, evaluate_zero_shot, get_heuristic
     from .inference.quantization import GPT1Int8Config
-    from .inference.scoring import CausalLMScorer, ContinuationScore, ScoringRequest
+    from .inference.scoring import CausalLMScorer, ContinuationScore, DenoisingLMScorer, MaskedLMScorer, ScoringRequest
     from .training.arguments import GPT1PretrainingArguments, GPT1TrainingArguments
     from .training.callbacks import SampleCallback
     from .training.family_trainer import FamilyPretrainingTrainer
@@ -83,11 +82,16 @@ def _push_model(model: GPT1PreTrainedModel, repo_id: str, **kwargs):
 GPT1PreTrainedModel.push_model = _push_model
 
 _ON_DEMAND = {
-    ".inference.family_scoring": ("DenoisingLMScorer", "MaskedLMScorer"),
     ".inference.generation": ("StopAtStrings", "continue_prompts"),
     ".inference.heuristics": ("HEURISTICS", "Heuristic", "evaluate_zero_shot", "get_heuristic"),
     ".inference.quantization": ("GPT1Int8Config",),
-    ".inference.scoring": ("CausalLMScorer", "ContinuationScore", "ScoringRequest"),
+    ".inference.scoring": (
+        "CausalLMScorer",
+        "ContinuationScore",
+        "DenoisingLMScorer",
+        "MaskedLMScorer",
+        "ScoringRequest",
+    ),
     ".training.arguments": ("GPT1PretrainingArguments", "GPT1TrainingArguments"),
     ".training.callbacks": ("SampleCallback",),
     ".training.family_trainer": ("FamilyPretrainingTrainer",),

@@ -31,7 +31,7 @@ from transformers.hf_argparser import HfArg
 
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.devices import check_device, default_device
-from ..inference.family_scoring import check_continues_text
+from ..inference.scoring import check_continues_text
 from ..storage.writing import write_atomically
 from .arguments import parser_of
 from .models import TOKENIZER, check_model, tokenizer_of

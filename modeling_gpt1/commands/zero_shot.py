@@ -42,9 +42,8 @@ from tokenization.labels import are_all_labelled
 
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.devices import check_device, default_device
-from ..inference.family_scoring import DenoisingLMScorer, MaskedLMScorer, scorer_class_of
 from ..inference.heuristics import Heuristic, evaluate_zero_shot, get_heuristic
-from ..inference.scoring import CausalLMScorer
+from ..inference.scoring import CausalLMScorer, DenoisingLMScorer, MaskedLMScorer, Scorer, scorer_class_of
 from ..storage.writing import write_atomically
 from .arguments import parser_of
 from .models import TOKENIZER, check_model, tokenizer_of
@@ -164,14 +163,14 @@ AUTO_CLASSES = {
 }
 
 
-def load_scorer(model: str, arguments: ZeroShotArguments) -> CausalLMScorer:
+def load_scorer(model: str, arguments: ZeroShotArguments) -> Scorer:
     tokenizer = open_tokenizer(tokenizer_of(model, arguments.tokenizer_name, arguments.checkpoints))
     scorer_class = scorer_class_of(AutoConfig.from_pretrained(model))
     loaded = AUTO_CLASSES[scorer_class].from_pretrained(model, dtype=arguments.dtype).to(arguments.device)
     return scorer_class(loaded, tokenizer, batch_tokens=arguments.batch_tokens)
 
 
-def ask(scorer: CausalLMScorer, questions: Questions, arguments: ZeroShotArguments) -> dict:
+def ask(scorer: Scorer, questions: Questions, arguments: ZeroShotArguments) -> dict:
     heuristic, start = questions.heuristic, time.perf_counter()
     result = evaluate_zero_shot(
         scorer,

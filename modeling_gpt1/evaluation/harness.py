@@ -18,8 +18,7 @@ from transformers.utils import logging
 
 from tokenization import GPT1Tokenizer, join_words
 
-from ..inference.family_scoring import check_continues_text
-from ..inference.scoring import CausalLMScorer, ContinuationScore, ScoringRequest
+from ..inference.scoring import CausalLMScorer, ContinuationScore, ScoringRequest, check_continues_text
 
 logger = logging.get_logger(__name__)
 

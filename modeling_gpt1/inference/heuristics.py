@@ -17,7 +17,7 @@ import numpy as np
 
 from tokenization import Task, get_task, metrics
 
-from .scoring import CausalLMScorer, ContinuationScore, ScoringRequest
+from .scoring import ContinuationScore, Scorer, ScoringRequest
 
 CONTENT_FREE = "N/A"
 
@@ -188,7 +188,7 @@ class ZeroShotResult:
 
 
 def evaluate_zero_shot(
-    scorer: CausalLMScorer,
+    scorer: Scorer,
     heuristic: str | Heuristic,
     rows: Sequence[Mapping],
     train_rows: Sequence[Mapping] | None = None,
@@ -212,24 +212,27 @@ def evaluate_zero_shot(
     """
     heuristic = get_heuristic(heuristic) if isinstance(heuristic, str) else heuristic
     _check_options(heuristic, rows, train_rows, num_shots, calibrate)
-    prompter = _Prompter(scorer, heuristic, _draw(train_rows, num_shots, seed), num_shots)
+    prompter = _Prompter(scorer, heuristic, train_rows, num_shots, seed)
     prompts = [prompter(row) for row in rows]
-    found = _score_all(scorer, [request for requests, _ in prompts for request in requests])
-    scores = [_candidate_scores(heuristic, requests, found) for requests, _ in prompts]
+    found = _score(scorer, [requests for requests, _ in prompts])
+    scores = [_values(heuristic, of_row) for of_row in found]
     if calibrate:
         contentless = [prompter(row, {**row, **dict.fromkeys(heuristic.content, CONTENT_FREE)})[0] for row in rows]
-        prior = _score_all(scorer, [request for requests in contentless for request in requests])
-        biases = [_candidate_scores(heuristic, requests, prior) for requests in contentless]
+        biases = [_values(heuristic, of_row) for of_row in _score(scorer, contentless)]
         scores = [score - np.where(np.isinf(bias), 0, bias) for score, bias in zip(scores, biases, strict=True)]
-    threshold = _threshold(scorer, heuristic, train_rows) if heuristic.has_threshold else None
-    predictions = [int(score[0] > threshold if heuristic.has_threshold else score.argmax()) for score in scores]
+    threshold = None
+    if heuristic.has_threshold:
+        of_training = _score(scorer, [heuristic.requests(row) for row in train_rows])
+        labels = np.array([heuristic.label_of(row) for row in train_rows])
+        threshold = best_threshold(np.array([_values(heuristic, of_row)[0] for of_row in of_training]), labels)
+    predictions = [int(score.argmax() if threshold is None else score[0] > threshold) for score in scores]
     return ZeroShotResult(
         metrics=_metrics(heuristic, predictions, rows),
         predictions=predictions,
         scores=[score.tolist() for score in scores],
         threshold=threshold,
         num_shots=[num_shown for _, num_shown in prompts],
-        num_cut=sum(any(s.num_cut for r in requests for s in found[r]) for requests, _ in prompts),
+        num_cut=sum(any(score.num_cut for score in of_row) for of_row in found),
     )
 
 
@@ -257,19 +260,19 @@ def _check_options(heuristic: Heuristic, rows, train_rows, num_shots: int, calib
         )
 
 
-def _draw(train_rows: Sequence[Mapping] | None, num_shots: int, seed: int) -> list[Mapping]:
-    """Draws one row more than is shown: it replaces a drawn row that is the very row to be answered."""
-    if not num_shots:
-        return []
-    return [train_rows[index] for index in random.Random(seed).sample(range(len(train_rows)), num_shots + 1)]
-
-
 class _Prompter:
-    """Puts the drawn rows with their answers before a row, as many as fit."""
+    """Puts drawn rows with their answers before a row, as many as fit.
 
-    def __init__(self, scorer: CausalLMScorer, heuristic: Heuristic, drawn: list[Mapping], num_shots: int):
-        self.scorer, self.heuristic, self.drawn, self.num_shots = scorer, heuristic, drawn, num_shots
-        self.shown = [self._answered(row) for row in drawn]
+    One row more than is shown is drawn: it replaces a drawn row that is the very row to be answered.
+    """
+
+    def __init__(
+        self, scorer: Scorer, heuristic: Heuristic, train_rows: Sequence[Mapping] | None, num_shots: int, seed: int
+    ):
+        self.scorer, self.heuristic, self.num_shots = scorer, heuristic, num_shots
+        indices = random.Random(seed).sample(range(len(train_rows)), num_shots + 1) if num_shots else []
+        self.drawn = [train_rows[index] for index in indices]
+        self.shown = [self._answered(row) for row in self.drawn]
         self.lengths = [_num_tokens(scorer, ScoringRequest(text, ())) for text in self.shown]
 
     def _answered(self, row: Mapping) -> str:
@@ -295,35 +298,22 @@ class _Prompter:
         return tuple(ScoringRequest(before + context, rest) for context, rest in requests), len(shown)
 
 
-def _num_tokens(scorer: CausalLMScorer, request: ScoringRequest) -> int:
+def _num_tokens(scorer: Scorer, request: ScoringRequest) -> int:
     """Tokens of a context and its longest continuation."""
     ((context, continuations),) = scorer.encode([request])
     return len(context) + max(map(len, continuations), default=0)
 
 
-def _score_all(
-    scorer: CausalLMScorer, requests: list[ScoringRequest]
-) -> dict[ScoringRequest, list[ContinuationScore]]:
-    """Scores by request; equal requests are scored once."""
-    distinct = list(dict.fromkeys(requests))
-    return dict(zip(distinct, scorer.score(distinct), strict=True))
+def _score(scorer: Scorer, asked: list[tuple[ScoringRequest, ...]]) -> list[list[ContinuationScore]]:
+    """The scores of each row's candidates; equal requests are scored once."""
+    distinct = list(dict.fromkeys(request for requests in asked for request in requests))
+    found = dict(zip(distinct, scorer.score(distinct), strict=True))
+    return [[score for request in requests for score in found[request]] for requests in asked]
 
 
-def _candidate_scores(
-    heuristic: Heuristic,
-    requests: tuple[ScoringRequest, ...],
-    found: dict[ScoringRequest, list[ContinuationScore]],
-) -> np.ndarray:
-    """Scores of a row's candidates, `[C]`; a candidate without a scored token is never chosen."""
-    scores = [score for request in requests for score in found[request]]
+def _values(heuristic: Heuristic, scores: list[ContinuationScore]) -> np.ndarray:
+    """What decides between a row's candidates, `[C]`; a candidate without a scored token is never chosen."""
     return np.array([getattr(score, heuristic.score) if score.token_log_probs else -np.inf for score in scores])
-
-
-def _threshold(scorer: CausalLMScorer, heuristic: Heuristic, train_rows: Sequence[Mapping]) -> float:
-    requests = [heuristic.requests(row) for row in train_rows]
-    found = _score_all(scorer, [request for of_row in requests for request in of_row])
-    scores = np.array([_candidate_scores(heuristic, of_row, found)[0] for of_row in requests])
-    return best_threshold(scores, np.array([row[heuristic.task.columns["label"]] for row in train_rows]))
 
 
 def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:
@@ -346,16 +336,16 @@ def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:
 
 
 def _metrics(heuristic: Heuristic, predictions: list[int], rows: Sequence[Mapping]) -> dict[str, float]:
-    scores, labels = {}, [heuristic.label_of(row) for row in rows]
+    def compute(name: str, pairs: list[tuple[int, int]]) -> dict[str, float]:
+        found, labels = map(list, zip(*pairs, strict=True))
+        return metrics.METRICS[name](keep_in_memory=True).compute(predictions=found, references=labels)
+
+    scores, pairs = {}, [(found, heuristic.label_of(row)) for found, row in zip(predictions, rows, strict=True)]
     for name in heuristic.task.metrics:
-        scores |= metrics.METRICS[name](keep_in_memory=True).compute(predictions=predictions, references=labels)
+        scores |= compute(name, pairs)
     scores["normalised"] = heuristic.normalise(scores[heuristic.metric])
     column = heuristic.task.columns.get("group")
     for group in sorted({row[column] for row in rows}) if column else ():
-        answers = [
-            (found, label) for found, label, row in zip(predictions, labels, rows, strict=True) if row[column] == group
-        ]
-        found, right = map(list, zip(*answers, strict=True))
-        of_group = metrics.METRICS[heuristic.metric](keep_in_memory=True).compute(predictions=found, references=right)
-        scores[f"{heuristic.metric}_{group}"] = of_group[heuristic.metric]
+        of_group = [pair for pair, row in zip(pairs, rows, strict=True) if row[column] == group]
+        scores[f"{heuristic.metric}_{group}"] = compute(heuristic.metric, of_group)[heuristic.metric]
     return scores

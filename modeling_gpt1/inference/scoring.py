@@ -1,8 +1,16 @@
-"""Log-probabilities of continuations given contexts, for every causal language model of transformers.
+"""Scores of continuations given contexts, for every language model of transformers: causal, masked and denoising.
 
 The zero-shot heuristics in section 5 of "Improving Language Understanding by Generative Pre-Training" (Radford et al.,
-2018) and of later GPT models need these scores; see `heuristics.py`. A context with several continuations is encoded
-once: with them as a tree of tokens (`token_trees.py`), or before them, and all of them read its keys and values.
+2018) and of later GPT models need these scores; see `heuristics.py`.
+
+- A causal model predicts each token from those before it. A context with several continuations is encoded once: with
+  them as a tree of tokens (`token_trees.py`), or before them, and all of them read its keys and values.
+- A masked model gives no probability of a text. Its pseudo-log-likelihood masks one token at a time and adds up the
+  log-probabilities of the hidden tokens: section 2.3 of "Masked Language Model Scoring" (Salazar et al. 2020,
+  https://arxiv.org/abs/1910.14659).
+- A denoising encoder-decoder, such as BART, restores a text from a damaged one. The encoder reads the context with one
+  mask in place of the continuation, which is how its pre-training hides a span of any length. The decoder reads the
+  text from its beginning; the log-probabilities of the continuation's tokens add up to that of the continuation.
 
 Shapes: B contexts, R continuations, P tokens of a padded context, S tokens of a padded continuation, T tokens of
 both, V vocabulary, N predicted tokens.
@@ -11,15 +19,17 @@ both, V vocabulary, N predicted tokens.
 import copy
 import inspect
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import Cache
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 from transformers.utils import logging
 
 from .lengths import longest_sequence
@@ -81,6 +91,14 @@ class _Group(NamedTuple):
         return max(map(len, self.continuations))
 
     @property
+    def lengths(self) -> tuple[int, int]:
+        return len(self.context), self.longest
+
+    def size(self) -> tuple[int, int]:
+        """Rows of a batch, and the longest continuation."""
+        return len(self.places), self.longest
+
+    @property
     def num_read(self) -> int:
         """Tokens of the continuations that the model reads: the last of each is only predicted."""
         return sum(map(len, self.continuations)) - len(self.continuations)
@@ -91,47 +109,35 @@ class _Group(NamedTuple):
         return len(self.context) + self.num_read
 
 
-class CausalLMScorer:
-    """
-    Scores continuations of contexts in batches, as if each were scored alone.
+_Scores = tuple[list[int], torch.Tensor]
+"""Of N predicted tokens: the place of the continuation that each belongs to; and on the CPU, `[N, 2]`, each one's
+log-probability, and 1 if it is the most probable one."""
 
-    Args:
-        model ([`PreTrainedModel`]): any causal language model whose output has `logits`. A model without a
-            key-value cache, or with a state in its place, reads every context once for each continuation.
-        tokenizer ([`PreTrainedTokenizerBase`], *optional*): for [`~CausalLMScorer.score`].
-        batch_tokens (`int`, defaults to 2048): maximum tokens of a batch, padding included. Where continuations read
-            the keys and values of their context, it counts once for each, because that is the memory it takes. A batch
-            has at least one continuation.
-        max_length (`int`, *optional*): maximum tokens that the model reads at once. Default: its positions.
-        start_ids (`list[int]`, *optional*): ids that stand before every context and are never cut. Default: the
-            beginning-of-text id if the tokenizer puts one before a text by itself, otherwise none.
-        share_contexts (`bool`, defaults to `True`): `False` reads every context once for each continuation.
-    """
 
-    method = "log-probability"
-    """What `total` of a score is; [`MaskedLMScorer`] and [`DenoisingLMScorer`] have others."""
+class Scorer:
+    """Base: texts become ids, ids become groups of a length that fits; a subclass scores the groups in batches."""
+
+    method: str
+    """What `total` of a score is."""
+    shares_contexts = False
+    """Whether the continuations of a context stay in one group."""
 
     def __init__(
         self,
         model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase | None = None,
-        batch_tokens: int = 2048,
-        max_length: int | None = None,
-        start_ids: Sequence[int] | None = None,
-        share_contexts: bool = True,
+        tokenizer: PreTrainedTokenizerBase | None,
+        batch_tokens: int,
+        max_length: int | None,
+        start_ids: Sequence[int],
     ):
         self.model, self.tokenizer, self.batch_tokens = model, tokenizer, batch_tokens
-        self._arguments = inspect.signature(model.forward).parameters
-        self.shares_contexts = share_contexts and self._has_cache()
         lengths = (max_length, longest_sequence(model), 1 << 31)
         self.max_length = min(length for length in lengths if length is not None)
-        self.start_ids = list(_usual_start(tokenizer) if start_ids is None else start_ids)
-        self._reads_trees: bool | None = None  # not known before the first shared context
+        self.start_ids = list(start_ids)
 
-    def _has_cache(self) -> bool:
-        # A recurrent state cannot skip the padding before a context, except that of this package's LSTM.
-        exact = not getattr(self.model, "_is_stateful", False) or getattr(self.model, "state_skips_padding", False)
-        return "past_key_values" in self._arguments and exact
+    def _scores(self, groups: list[_Group]) -> Iterator[_Scores]:
+        """The model's answers, batch by batch. The tokens of a continuation come in order."""
+        raise NotImplementedError
 
     # ---- Text
 
@@ -216,130 +222,132 @@ class CausalLMScorer:
         Raises:
             ValueError: a continuation is too long to be read with at least one token before it.
         """
-        requests = [ScoringRequest(list(context), list(map(list, rest))) for context, rest in requests]
-        for number, request in enumerate(requests):
-            self._check_length(number, request)
-        contexts = [self._fit(request) for request in requests]
-        num_cut = [len(request.context) - len(context) for request, context in zip(requests, contexts, strict=True)]
-        if any(num_cut):
+        groups, facts, numbers, cuts = [], [], [], []
+        for number, (context, continuations) in enumerate(requests):
+            context, continuations = list(context), list(map(list, continuations))
+            longest, limit = max(map(len, continuations), default=0), self.max_length - len(self.start_ids)
+            if longest > limit:
+                raise ValueError(
+                    f"Request {number} has a continuation of {longest} tokens, but at most {limit} fit after the "
+                    f"start tokens (`max_length` {self.max_length}, `start_ids` {len(self.start_ids)}). Shorten the "
+                    "continuation, or score it in parts."
+                )
+            fitting = context[max(longest, 1) - limit - 1 :]  # the last token of a continuation is never read
+            cuts.append(len(context) - len(fitting))
+            numbers.append(len(continuations))
+            before = self.start_ids + fitting
+            groups += self._groups(before, continuations, len(facts))
+            facts += [(int(not before and len(ids) > 0), cuts[-1]) for ids in continuations]
+        if any(cuts):
             logger.warning(
-                f"{sum(map(bool, num_cut))} of {len(requests)} contexts were cut at the beginning, by up to "
-                f"{max(num_cut)} tokens, to fit into {self.max_length} tokens."
+                f"{sum(map(bool, cuts))} of {len(cuts)} contexts were cut at the beginning, by up to {max(cuts)} "
+                f"tokens, to fit into {self.max_length} tokens."
             )
-        groups = self._groups([self.start_ids + context for context in contexts], requests)
         found = self._compute(groups)
-        scores = iter(
-            ContinuationScore(*found.get(place, ((), True)), num_unpredicted, cut)
-            for place, (cut, num_unpredicted) in enumerate(self._facts(contexts, requests, num_cut))
-        )
-        return [[next(scores) for _ in request.continuations] for request in requests]
+        scores = (ContinuationScore(*found[place], *of_place) for place, of_place in enumerate(facts))
+        return [[next(scores) for _ in range(number)] for number in numbers]
 
-    def _check_length(self, number: int, request: ScoringRequest) -> None:
-        longest, limit = max(map(len, request.continuations), default=0), self.max_length - len(self.start_ids)
-        if longest > limit:
-            raise ValueError(
-                f"Request {number} has a continuation of {longest} tokens, but at most {limit} fit after the start "
-                f"tokens (`max_length` {self.max_length}, `start_ids` {len(self.start_ids)}). Shorten the "
-                "continuation, or score it in parts."
-            )
-
-    def _fit(self, request: ScoringRequest) -> list[int]:
-        """The end of the context that fits. The last token of a continuation is predicted, but never read."""
-        longest = max(map(len, request.continuations), default=0)
-        return request.context[-(self.max_length + 1 - len(self.start_ids) - max(longest, 1)) :]
-
-    def _facts(
-        self, contexts: list[list[int]], requests: list[ScoringRequest], num_cut: list[int]
-    ) -> Iterator[tuple[int, int]]:
-        """`num_cut` and `num_unpredicted` of every continuation."""
-        for context, request, cut in zip(contexts, requests, num_cut, strict=True):
-            has_start = bool(self.start_ids or context)
-            for continuation in request.continuations:
-                yield cut, int(not has_start and len(continuation) > 0)
-
-    def _groups(self, contexts: list[list[int]], requests: list[ScoringRequest]) -> list[_Group]:
-        groups, first_place = [], 0
-        for context, request in zip(contexts, requests, strict=True):
-            places = range(first_place, first_place + len(request.continuations))
-            first_place = places.stop
-            if context:
-                kept = [(ids, place) for ids, place in zip(request.continuations, places, strict=True) if ids]
-                shared = [kept] if self.shares_contexts else [[pair] for pair in kept]
-                groups += [_Group(context, *map(list, zip(*pairs, strict=True))) for pairs in shared if pairs]
-            else:
-                pairs = zip(request.continuations, places, strict=True)
-                groups += [_Group(ids[:1], [ids[1:]], [place]) for ids, place in pairs if len(ids) > 1]
-        return groups
-
-    # ---- The model
+    def _groups(self, context: list[int], continuations: list[list[int]], first_place: int) -> list[_Group]:
+        pairs = [(ids, place) for place, ids in enumerate(continuations, start=first_place) if ids]
+        if not context:  # the first token is not predicted, but stands before the others
+            return [_Group(ids[:1], [ids[1:]], [place]) for ids, place in pairs if len(ids) > 1]
+        if pairs and self.shares_contexts:
+            return [_Group(context, *map(list, zip(*pairs, strict=True)))]
+        return [_Group(context, [ids], [place]) for ids, place in pairs]
 
     def _compute(self, groups: list[_Group]) -> dict[int, tuple[tuple[float, ...], bool]]:
         """For the continuation at each place: its tokens' log-probabilities, and whether all are the most probable."""
-        found = {}
-        with torch.no_grad(), _evaluating(self.model):
-            ways = {
-                self._score_trees: self._batches_of_trees,
-                self._score_shared: self._batches,
-                self._score_whole: self._batches,
-            }
-            for score_batch, batches in ways.items():
-                for batch in batches([group for group in groups if self._way(group) == score_batch]):
-                    places = [place for group in batch for place in group.places]
-                    lengths = [len(ids) for group in batch for ids in group.continuations]
-                    values = score_batch(batch).split(lengths)
-                    for place, of_place in zip(places, values, strict=True):
-                        found[place] = tuple(of_place[:, 0].tolist()), bool(of_place[:, 1].all())
+        tokens = defaultdict(list)
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            with torch.no_grad():
+                for places, values in self._scores(groups):
+                    for place, value in zip(places, values.tolist(), strict=True):
+                        tokens[place].append(value)
+        finally:
+            self.model.train(was_training)
+        found = defaultdict(lambda: ((), True))
+        for place, of_place in tokens.items():
+            log_probs, is_best = zip(*of_place, strict=True)
+            found[place] = log_probs, all(is_best)
         return found
 
-    def _way(self, group: _Group) -> Callable[[list[_Group]], torch.Tensor]:
-        if len(group.places) == 1:
-            return self._score_whole
+
+class CausalLMScorer(Scorer):
+    """
+    Scores continuations of contexts in batches, as if each were scored alone.
+
+    Args:
+        model ([`PreTrainedModel`]): any causal language model whose output has `logits`. A model without a
+            key-value cache, or with a state in its place, reads every context once for each continuation.
+        tokenizer ([`PreTrainedTokenizerBase`], *optional*): for [`~CausalLMScorer.score`].
+        batch_tokens (`int`, defaults to 2048): maximum tokens of a batch, padding included. Where continuations read
+            the keys and values of their context, it counts once for each, because that is the memory it takes. A batch
+            has at least one continuation.
+        max_length (`int`, *optional*): maximum tokens that the model reads at once. Default: its positions.
+        start_ids (`list[int]`, *optional*): ids that stand before every context and are never cut. Default: the
+            beginning-of-text id if the tokenizer puts one before a text by itself, otherwise none.
+        share_contexts (`bool`, defaults to `True`): `False` reads every context once for each continuation.
+    """
+
+    method = "log-probability"
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        batch_tokens: int = 2048,
+        max_length: int | None = None,
+        start_ids: Sequence[int] | None = None,
+        share_contexts: bool = True,
+    ):
+        start_ids = _usual_start(tokenizer) if start_ids is None else start_ids
+        super().__init__(model, tokenizer, batch_tokens, max_length, start_ids)
+        self._arguments = inspect.signature(model.forward).parameters
+        # A recurrent state cannot skip the padding before a context, except that of this package's LSTM.
+        is_exact = not getattr(model, "_is_stateful", False) or getattr(model, "state_skips_padding", False)
+        self.shares_contexts = share_contexts and "past_key_values" in self._arguments and is_exact
+        self._reads_trees: bool | None = None  # not known before the first shared context
+
+    def _scores(self, groups: list[_Group]) -> Iterator[_Scores]:
+        in_trees, shared, whole = [], [], []
+        for group in groups:
+            way = whole if len(group.places) == 1 else in_trees if self._is_tree(group) else shared
+            way.append(group)
+        num_tokens, lengths = attrgetter("num_tokens"), attrgetter("lengths")
+        for batch in _batches(in_trees, lambda group: (1, group.num_read), self._is_full_of_trees, num_tokens):
+            yield self._score_trees(batch)
+        for batch in _batches(shared, _Group.size, self._is_full, lengths):
+            yield from self._score_shared(batch)
+        for batch in _batches(whole, _Group.size, self._is_full, lengths):
+            yield self._score_whole(batch)
+
+    def _is_tree(self, group: _Group) -> bool:
         # The mask of a tree grows with the square of its length.
         if group.num_tokens > self.batch_tokens or not is_worthwhile(len(group.context), group.num_read):
-            return self._score_shared
+            return False
         if self._reads_trees is None:
             self._reads_trees = reads_trees(self.model)
-        return self._score_trees if self._reads_trees else self._score_shared
+        return self._reads_trees
 
-    def _batches(self, groups: list[_Group]) -> Iterator[list[_Group]]:
-        """Batches of groups of similar length, the longest first, so that a lack of memory shows at once."""
-        batch, num_rows, longest = [], 0, 0
-        for group in sorted(groups, key=lambda group: (len(group.context), group.longest), reverse=True):
-            most = max(longest, group.longest)
-            length = len(batch[0].context if batch else group.context) + most - 1
-            num_rows += len(group.places)
-            if batch and (length > self.max_length or length * num_rows > self.batch_tokens):
-                yield batch
-                batch, num_rows, most = [], len(group.places), group.longest
-            batch.append(group)
-            longest = most
-        if batch:
-            yield batch
+    def _is_full(self, first: _Group, last: _Group, num_rows: int, longest: int) -> bool:
+        length = len(first.context) + longest - 1
+        return length > self.max_length or length * num_rows > self.batch_tokens
 
-    def _batches_of_trees(self, groups: list[_Group]) -> Iterator[list[_Group]]:
-        """As `_batches`; a tree has its context once. A batch's logits are bounded too, and on a CPU its padding."""
-        batch, longest, most_read = [], 0, 0
-        is_on_cpu = self.model.device.type == "cpu"
-        for group in sorted(groups, key=lambda group: group.num_tokens, reverse=True):
-            longest = longest or group.num_tokens
-            most_read = max(most_read, group.num_read)
-            num_rows = len(batch) + 1
-            is_busy = is_on_cpu and len(batch) * longest >= CPU_TOKENS
-            is_full = num_rows * longest > self.batch_tokens or num_rows * (most_read + 1) > TREE_LOGITS
-            if batch and (is_full or is_busy and group.num_tokens < (1 - CPU_PADDING) * longest):
-                yield batch
-                batch, longest, most_read = [], group.num_tokens, group.num_read
-            batch.append(group)
-        if batch:
-            yield batch
+    def _is_full_of_trees(self, first: _Group, last: _Group, num_rows: int, most_read: int) -> bool:
+        """A tree has its context once. A batch's logits are bounded too, and on a CPU its padding."""
+        if num_rows * first.num_tokens > self.batch_tokens or num_rows * (most_read + 1) > TREE_LOGITS:
+            return True
+        is_busy = self.model.device.type == "cpu" and (num_rows - 1) * first.num_tokens >= CPU_TOKENS
+        return is_busy and last.num_tokens < (1 - CPU_PADDING) * first.num_tokens
 
-    def _score_trees(self, batch: list[_Group]) -> torch.Tensor:
-        """As `_score_shared`, with a context and its continuations in one row."""
+    def _score_trees(self, batch: list[_Group]) -> _Scores:
+        """Each context and its continuations in one row."""
         read = [[ids[:-1] for ids in group.continuations] for group in batch]
         inputs = trees([group.context for group in batch], read, self.model.device, self.model.dtype)
         keep = 1 + max(group.num_read for group in batch)
-        logits = self._run(**inputs, keep=keep).logits
-        positions, targets = [], []
+        positions = []
         for group, of_group in zip(batch, read, strict=True):
             end = place = keep - 1 - group.num_read  # of the context
             of_row = []
@@ -347,74 +355,62 @@ class CausalLMScorer:
                 of_row += [end, *range(place + 1, place + 1 + len(ids))]
                 place += len(ids)
             positions.append(of_row)
-            targets.append([token for ids in group.continuations for token in ids])
-        return _score_targets(logits, positions, targets)
+        targets = [[token for ids in group.continuations for token in ids] for group in batch]
+        return _places(batch), _score_targets(self._run(**inputs, keep=keep).logits, positions, targets)
 
-    def _score_whole(self, batch: list[_Group]) -> torch.Tensor:
-        """Scores of all continuations' tokens, `[N, 2]`; every row is a context and its continuation."""
+    def _score_whole(self, batch: list[_Group]) -> _Scores:
+        """Each row is a context and its only continuation."""
         rows = [group.context + group.continuations[0] for group in batch]
         starts = [len(group.context) - 1 for group in batch]  # what predicts the first token
-        input_ids, mask = _pad([row[:-1] for row in rows], side="right", device=self.model.device)
+        inputs = _pad([row[:-1] for row in rows], self.model.device)
         first = min(starts)
-        logits = self._run(input_ids, mask, keep=input_ids.shape[1] - first).logits
+        logits = self._run(**inputs, keep=inputs["input_ids"].shape[1] - first).logits
         positions = [range(start - first, len(row) - 1 - first) for start, row in zip(starts, rows, strict=True)]
-        return _score_targets(logits, positions, [group.continuations[0] for group in batch])
+        return _places(batch), _score_targets(logits, positions, [group.continuations[0] for group in batch])
 
-    def _score_shared(self, batch: list[_Group]) -> torch.Tensor:
-        """As `_score_whole`, with several continuations of each context, which is read once."""
-        input_ids, mask = _pad([group.context for group in batch], side="left", device=self.model.device)  # [B, P]
-        outputs = self._run(input_ids, mask, keep=1, use_cache=True)
-        rows = [row for row, group in enumerate(batch) for _ in group.places]
-        continuations = [ids for group in batch for ids in group.continuations]
+    def _score_shared(self, batch: list[_Group]) -> Iterator[_Scores]:
+        """Each context is read once, and its keys and values by all of its continuations."""
+        inputs = _pad([group.context for group in batch], self.model.device, side="left")  # [B, P]
+        outputs = self._run(**inputs, keep=1, use_cache=True)
         # A context's last token predicts the first token of its continuations, whose last tokens are not read.
-        firsts = _score_firsts(outputs.logits[:, -1], rows, continuations)
-        parts = [firsts[index : index + 1] for index in range(len(rows))]
-        unread = [index for index, ids in enumerate(continuations) if len(ids) > 1]
-        for chunk in self._chunks(unread, input_ids.shape[1], continuations):
-            rests = self._score_rests(
-                outputs.past_key_values,
-                mask[[rows[index] for index in chunk]],
-                [rows[index] for index in chunk],
-                [continuations[index] for index in chunk],
-            )
-            for index, values in zip(chunk, rests, strict=True):
-                parts[index] = torch.cat([parts[index], values])
-        return torch.cat(parts)
+        ends = [[0] * len(group.places) for group in batch]
+        firsts = [[ids[0] for ids in group.continuations] for group in batch]
+        yield [place for group in batch for place in group.places], _score_targets(outputs.logits, ends, firsts)
+        rests = [
+            (row, place, ids)
+            for row, group in enumerate(batch)
+            for place, ids in zip(group.places, group.continuations, strict=True)
+            if len(ids) > 1
+        ]
+        context_length = inputs["input_ids"].shape[1]
 
-    def _chunks(self, unread: list[int], context_length: int, continuations: list[list[int]]) -> Iterator[list[int]]:
-        """
-        Splits a batch's continuations into parts, the longest first. `batch_tokens` bounds the copies of their
-        contexts' keys and values. From `ROWS_TO_SPLIT` rows on, one of three quarters of the length begins a part.
-        """
-        chunk = []
-        for index in sorted(unread, key=lambda index: len(continuations[index]), reverse=True):
-            length = len(continuations[index]) - 1
-            longest = len(continuations[chunk[0]]) - 1 if chunk else length
-            is_full = len(chunk) >= max(1, self.batch_tokens // (context_length + longest))
-            if chunk and (is_full or len(chunk) >= ROWS_TO_SPLIT and 4 * length <= 3 * longest):
-                yield chunk
-                chunk = []
-            chunk.append(index)
-        if chunk:
-            yield chunk
+        def is_full(first: tuple, last: tuple, num_rows: int, longest: int) -> bool:
+            """`batch_tokens` bounds the copies of the contexts' keys and values."""
+            is_short = 4 * _num_rest(last) <= 3 * longest
+            most = self.batch_tokens // (context_length + longest)
+            return num_rows > most or num_rows > ROWS_TO_SPLIT and is_short
+
+        for chunk in _batches(rests, lambda rest: (1, _num_rest(rest)), is_full, _num_rest):
+            rows, places, continuations = zip(*chunk, strict=True)
+            of_rests = self._score_rests(outputs.past_key_values, inputs["attention_mask"], list(rows), continuations)
+            yield [place for place, ids in zip(places, continuations, strict=True) for _ in ids[1:]], of_rests
 
     def _score_rests(
-        self, cache: Cache, context_mask: torch.Tensor, rows: list[int], continuations: list[list[int]]
-    ) -> tuple[torch.Tensor, ...]:
-        """Scores of the tokens after the first of each continuation; `context_mask [R, P]`."""
-        input_ids, mask = _pad([ids[:-1] for ids in continuations], side="right", device=self.model.device)  # [R, S]
+        self, cache: Cache, context_mask: torch.Tensor, rows: list[int], continuations: Sequence[list[int]]
+    ) -> torch.Tensor:
+        """Scores of the tokens after the first of each continuation, `[N, 2]`; `context_mask [B, P]`."""
+        inputs = _pad([ids[:-1] for ids in continuations], self.model.device)  # [R, S]
+        mask = torch.cat([context_mask[rows], inputs["attention_mask"]], dim=1)
         cache = _select_rows(cache, torch.tensor(rows, device=self.model.device))
-        logits = self._run(input_ids, torch.cat([context_mask, mask], dim=1), past_key_values=cache).logits
+        logits = self._run(inputs["input_ids"], mask, past_key_values=cache).logits
         targets = [ids[1:] for ids in continuations]
-        values = _score_targets(logits, [range(len(ids)) for ids in targets], targets)
-        return values.split(list(map(len, targets)))
+        return _score_targets(logits, [range(len(ids)) for ids in targets], targets)
 
     def _run(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, keep: int = 0, **kwargs):
         """The model's output, with the logits of the last `keep` positions only; 0 keeps all."""
-        num_new = input_ids.shape[1]
         optional = {"logits_to_keep": keep}
         if "position_ids" not in kwargs:
-            optional["position_ids"] = (attention_mask.cumsum(1) - 1).clamp(min=0)[:, -num_new:]
+            optional["position_ids"] = (attention_mask.cumsum(1) - 1).clamp(min=0)[:, -input_ids.shape[1] :]
         optional["use_cache"] = kwargs.pop("use_cache", "past_key_values" in kwargs)
         kwargs |= {name: value for name, value in optional.items() if name in self._arguments}
         outputs = self.model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True, **kwargs)
@@ -422,31 +418,177 @@ class CausalLMScorer:
         return outputs
 
 
+class _WholeTextScorer(Scorer):
+    """Base: a text is read as `[CLS] context continuation [SEP]`, and each continuation by itself.
+
+    Args:
+        model, batch_tokens, max_length: as in [`CausalLMScorer`].
+        tokenizer: has class, separator and mask tokens.
+
+    Raises:
+        ValueError: the tokenizer lacks one of them.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        batch_tokens: int = 2048,
+        max_length: int | None = None,
+    ):
+        missing = [name for name in ("cls_token", "sep_token", "mask_token") if getattr(tokenizer, name) is None]
+        if missing:
+            raise ValueError(
+                f"{type(tokenizer).__name__} has no {', '.join(missing)}, which scoring by {self.method} needs. Give "
+                f"the tokenizer that {type(model).__name__} was trained with."
+            )
+        super().__init__(model, tokenizer, batch_tokens, max_length, [tokenizer.cls_token_id])
+        # Two tokens stay free: unlike a causal model, these read the last token, and a separator after it.
+        self.max_length = min(self.max_length, tokenizer.model_max_length) - 2
+
+    def _pad(self, rows: list[list[int]]) -> dict[str, torch.Tensor]:
+        return _pad(rows, self.model.device, padding=self.tokenizer.pad_token_id or 0)
+
+    def _batches(self, items: list, length: Callable[[Any], int]) -> Iterator[list]:
+        def is_full(first: Any, last: Any, num_rows: int, longest: int) -> bool:
+            return num_rows * longest > self.batch_tokens
+
+        return _batches(items, lambda item: (1, length(item)), is_full, length)
+
+
+class MaskedLMScorer(_WholeTextScorer):
+    """Scores continuations by pseudo-log-likelihood: each of their tokens given the context and their other tokens.
+
+    `total` of a score is the pseudo-log-likelihood. It compares texts under one model; it is no log-probability, and
+    its size does not compare with a causal model's.
+    """
+
+    method = "pseudo-log-likelihood"
+
+    def _scores(self, groups: list[_Group]) -> Iterator[_Scores]:
+        hidden = [
+            (
+                group,
+                [*group.context, *group.continuations[0], self.tokenizer.sep_token_id],
+                len(group.context) + number,
+            )
+            for group in groups
+            for number in range(group.longest)
+        ]
+        for batch in self._batches(hidden, lambda item: len(item[1])):
+            of_batch, rows, positions = zip(*batch, strict=True)
+            inputs = self._pad(rows)
+            inputs["input_ids"][range(len(rows)), positions] = self.tokenizer.mask_token_id
+            targets = [[row[position]] for row, position in zip(rows, positions, strict=True)]
+            values = _score_targets(self.model(**inputs).logits, [[position] for position in positions], targets)
+            yield [group.places[0] for group in of_batch], values
+
+
+class DenoisingLMScorer(_WholeTextScorer):
+    """Scores continuations by the decoder of an encoder-decoder that was trained to restore masked spans.
+
+    Without a context the encoder reads the mask alone.
+
+    Raises:
+        ValueError: the configuration does not say with which token the decoder begins, or as in the base.
+    """
+
+    method = "decoder log-probability"
+
+    def __init__(self, model: PreTrainedModel, *arguments, **kwargs):
+        super().__init__(model, *arguments, **kwargs)
+        if getattr(model.config, "decoder_start_token_id", None) is None:
+            raise ValueError(
+                f"The configuration of {type(model).__name__} names no `decoder_start_token_id`, with which its "
+                "decoder begins. Add it to the config.json."
+            )
+
+    def _scores(self, groups: list[_Group]) -> Iterator[_Scores]:
+        hidden = [self.tokenizer.mask_token_id, self.tokenizer.sep_token_id]
+        start = self.model.config.decoder_start_token_id
+        for batch in self._batches(groups, lambda group: len(group.context) + group.longest):
+            inputs = self._pad([[*group.context, *hidden] for group in batch])
+            read = self._pad([[start, *group.context, *group.continuations[0][:-1]] for group in batch])
+            logits = self.model(**inputs, decoder_input_ids=read["input_ids"], use_cache=False).logits  # [B, S, V]
+            places = [range(len(group.context), len(group.context) + group.longest) for group in batch]
+            yield _places(batch), _score_targets(logits, places, [group.continuations[0] for group in batch])
+
+
+def check_continues_text(name: str, config: PreTrainedConfig) -> None:
+    """
+    Raises:
+        ValueError: the model restores masked tokens, from the tokens on both sides.
+    """
+    if scorer_class_of(config) is MaskedLMScorer:
+        raise ValueError(
+            f"{name} is not a causal language model: it is a {config.model_type}, whose predictions depend on tokens "
+            "that come after them. Give a model that was trained to continue texts, or ask it with `gpt1 zero-shot`."
+        )
+
+
+def scorer_class_of(config: PreTrainedConfig) -> type[Scorer]:
+    """How a model's architecture scores text: the classes differ in `method`."""
+    if config.is_encoder_decoder:
+        return DenoisingLMScorer
+    # BERT and RoBERTa can be decoders, too.
+    is_masked = config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
+    return MaskedLMScorer if is_masked else CausalLMScorer
+
+
 def _usual_start(tokenizer: PreTrainedTokenizerBase | None) -> list[int]:
     """The beginning-of-text id, if the tokenizer puts one before every text, but not `[s]` of `[s] text [e]`."""
     if tokenizer is None or tokenizer.bos_token_id is None:
         return []
     around = tokenizer("")["input_ids"]
-    if around == [tokenizer.bos_token_id, getattr(tokenizer, "extract_token_id", None)]:
-        return []
-    return [tokenizer.bos_token_id] if around[:1] == [tokenizer.bos_token_id] else []
+    is_traversal = around == [tokenizer.bos_token_id, getattr(tokenizer, "extract_token_id", None)]
+    return [] if is_traversal or around[:1] != [tokenizer.bos_token_id] else around[:1]
 
 
-@contextmanager
-def _evaluating(model: PreTrainedModel) -> Iterator[None]:
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)
+def _batches(
+    items: list,
+    size: Callable[[Any], tuple[int, int]],
+    is_full: Callable[[Any, Any, int, int], bool],
+    length: Callable[[Any], Any],
+) -> Iterator[list]:
+    """
+    Batches of items of similar length, the longest first, so that a lack of memory shows at once.
+
+    Args:
+        size: an item's number of rows and a length of it.
+        is_full: whether a batch is too large, from its first item, its last, the number of rows and the largest of the
+            lengths; a batch of one item never is.
+        length: what the items are sorted by.
+    """
+    batch, num_rows, longest = [], 0, 0
+    for item in sorted(items, key=length, reverse=True):
+        rows, of_item = size(item)
+        num_rows, longest = num_rows + rows, max(longest, of_item)
+        if batch and is_full(batch[0], item, num_rows, longest):
+            yield batch
+            batch, num_rows, longest = [], rows, of_item
+        batch.append(item)
+    if batch:
+        yield batch
 
 
-def _pad(rows: Sequence[Sequence[int]], side: str, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids and mask of ragged rows, both `[B, T]`, int64."""
+def _num_rest(rest: tuple[int, int, list[int]]) -> int:
+    return len(rest[-1]) - 1
+
+
+def _places(groups: list[_Group]) -> list[int]:
+    """The place of each token's continuation."""
+    pairs = [pair for group in groups for pair in zip(group.places, group.continuations, strict=True)]
+    return [place for place, ids in pairs for _ in ids]
+
+
+def _pad(
+    rows: Sequence[Sequence[int]], device: torch.device, side: str = "right", padding: int = 0
+) -> dict[str, torch.Tensor]:
+    """`input_ids` and `attention_mask` of ragged rows, both `[B, T]`, int64."""
     ids = [torch.tensor(row) for row in rows]
-    masks = [torch.ones_like(row) for row in ids]
-    return tuple(pad_sequence(parts, batch_first=True, padding_side=side).to(device) for parts in (ids, masks))
+    mask = pad_sequence([torch.ones_like(row) for row in ids], batch_first=True, padding_side=side)
+    padded = pad_sequence(ids, batch_first=True, padding_side=side, padding_value=padding)
+    return {"input_ids": padded.to(device), "attention_mask": mask.to(device)}
 
 
 def _select_rows(cache: Cache, rows: torch.Tensor) -> Cache:
@@ -457,27 +599,22 @@ def _select_rows(cache: Cache, rows: torch.Tensor) -> Cache:
     return selected
 
 
-def _score_firsts(logits: torch.Tensor, rows: list[int], continuations: list[list[int]]) -> torch.Tensor:
-    """Scores of each continuation's first token, `[R, 2]` on the CPU; `logits [B, V]` of the contexts' ends."""
-    first_ids = torch.tensor([ids[0] for ids in continuations], device=logits.device)
-    return _scores_at(logits.float().log_softmax(-1), torch.tensor(rows, device=logits.device), first_ids).cpu()
-
-
 def _score_targets(
     logits: torch.Tensor, positions: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
 ) -> torch.Tensor:
-    """Scores of each row's targets at its positions, row by row, `[N, 2]` on the CPU; `logits [B, T, V]`."""
+    """
+    Log-probability of each row's targets at its positions, and 1 if a target is the most probable one, row by row,
+    `[N, 2]` on the CPU; `logits [B, T, V]`.
+    """
     rows = torch.tensor([row for row, of_row in enumerate(positions) for _ in of_row], device=logits.device)
     places = torch.tensor([place for of_row in positions for place in of_row], device=logits.device)
     ids = torch.tensor([target for of_row in targets for target in of_row], device=logits.device)
     parts = []
     for chunk in torch.arange(len(ids), device=logits.device).split(CHUNK_TOKENS):
         log_probs = logits[rows[chunk], places[chunk]].float().log_softmax(-1)  # [n, V]
-        parts.append(_scores_at(log_probs, torch.arange(len(chunk), device=logits.device), ids[chunk]))
+        chosen = log_probs.gather(1, ids[chunk, None])[:, 0]
+        parts.append(torch.stack([chosen, (log_probs.argmax(-1) == ids[chunk]).to(chosen.dtype)], dim=1))
     return torch.cat(parts).cpu()
 
 
-def _scores_at(log_probs: torch.Tensor, rows: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-    """Log-probability of each id, and 1 if it is the most probable of its row, `[N, 2]`; `log_probs [n, V]`."""
-    chosen, best = log_probs[rows, ids], log_probs.argmax(-1)[rows]
-    return torch.stack([chosen, (best == ids).to(chosen.dtype)], dim=1)
+__all__ = ["CausalLMScorer", "ContinuationScore", "DenoisingLMScorer", "MaskedLMScorer", "ScoringRequest"]

@@ -80,34 +80,20 @@ def test_what_is_asked_of_each_task():
     )
 
 
-def test_a_candidate_that_begins_a_sentence():
+def test_a_pronoun_in_its_place():
     row = {**BEE, "sentence": "A bee came. It left.", "pronoun": "It", "pronoun_offset": 12}
     row["candidates"] = ["a bee", "An ant"]
-    assert get_heuristic("dpr").requests(row) == (
-        ("A bee came. A bee", (" left.",)),
-        ("A bee came. An ant", (" left.",)),
-    )
-
-
-def test_a_pronoun_that_is_not_there():
-    with pytest.raises(ValueError) as error:
-        get_heuristic("dpr").requests({**BEE, "pronoun_offset": 38})
-    assert str(error.value) == (
-        "`pronoun_offset` 38 of the sentence 'The bee landed on the flower because it had pollen.' points to 't ', "
-        "not to the pronoun 'it'. It counts characters from 0: correct the row."
-    )
+    asked = get_heuristic("dpr").requests
+    assert asked(row) == (("A bee came. A bee", (" left.",)), ("A bee came. An ant", (" left.",)))
+    with pytest.raises(ValueError, match="`pronoun_offset` 38 of the sentence .* points to 't ', .*: correct the row"):
+        asked({**BEE, "pronoun_offset": 38})
 
 
 def test_names():
     assert get_heuristic("SST-2") is HEURISTICS["sst2"] and get_heuristic("Story Cloze").task.name == "story_cloze"
     assert get_heuristic("RACE-high").best_known == 0.503 and get_heuristic("dpr").task is DPR
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match="'mnli' has no zero-shot heuristic.* race-high, .* build a Heuristic"):
         get_heuristic("mnli")
-    assert str(error.value) == (
-        "Task 'mnli' has no zero-shot heuristic. Those with one: cola, sst2, race, race-middle, race-high, "
-        "story_cloze, dpr, blimp. For your own data, build a Heuristic from a Task and a function that maps a row to "
-        "its candidates."
-    )
 
 
 # ---- Answers
@@ -149,9 +135,10 @@ def test_an_empty_answer_is_never_chosen():
 
 
 def test_acceptability_by_a_threshold_of_the_training_rows():
-    scorer = ScorerByRule(lambda context, rest: ContinuationScore((-1.0 if rest.startswith("he") else -3.0,)))
+    cut = {"he": ContinuationScore((-1.0,)), "paid": ContinuationScore((-3.0,), num_cut=1)}
+    scorer = ScorerByRule(lambda context, rest: cut[rest.split()[0]])
     result = evaluate_zero_shot(scorer, "cola", [*COLA, {**COLA[0], "label": 0}], train_rows=COLA)
-    assert result.threshold == -2.0 and result.predictions == [1, 0, 1]
+    assert result.threshold == -2.0 and result.predictions == [1, 0, 1] and result.num_cut == 1
     expected = matthews_corrcoef([1, 0, 0], [1, 0, 1])
     assert result.metrics == pytest.approx({"matthews_correlation": expected, "normalised": expected / 0.35})
 
@@ -168,11 +155,6 @@ def test_the_best_threshold_of_all():
         assert threshold == pytest.approx(((values[1:] + values[:-1]) / 2)[np.argmax(coefficients)])
     assert best_threshold(np.array([1.0, 1.0]), np.array([0, 1])) == 1.0
     assert -1e308 < best_threshold(np.array([-np.inf, 2.0, -np.inf]), np.array([0, 1, 0])) < 2.0
-
-
-def test_cut_contexts_are_counted():
-    scorer = ScorerByRule(lambda context, rest: ContinuationScore((-1.0,), num_cut=int("bleak" in context)))
-    assert evaluate_zero_shot(scorer, "sst2", SST2).num_cut == 1
 
 
 # ---- Shown answers
@@ -192,19 +174,12 @@ def test_answered_rows_stand_before_each_row_but_never_before_themselves():
         asked = f"{SST2[index]['sentence'].strip()} very"
         assert context in (others[0] + others[1] + asked, others[1] + others[0] + asked)
     assert result.num_shots == [2, 2, 2]
-    again = ScorerByRule(by_words())
-    evaluate_zero_shot(again, "sst2", SST2, train_rows=SST2, num_shots=2, seed=3)
-    assert again.asked == scorer.asked
-
-
-def test_other_seeds_show_other_rows():
-    train_rows = [{"sentence": f"number {number}", "label": 0} for number in range(50)]
-    asked = []
-    for seed in range(3):
-        scorer = ScorerByRule(by_words())
-        evaluate_zero_shot(scorer, "sst2", SST2[:1], train_rows=train_rows, num_shots=1, seed=seed)
-        asked.append(scorer.asked[0].context)
-    assert len(set(asked)) == 3
+    rows = [{"sentence": f"number {number}", "label": 0} for number in range(50)]
+    by_seed = [ScorerByRule(by_words()) for _ in range(4)]
+    for seed, scorer in enumerate(by_seed):
+        evaluate_zero_shot(scorer, "sst2", SST2[:1], train_rows=rows, num_shots=1, seed=seed % 3)
+    assert by_seed[0].asked == by_seed[3].asked
+    assert len({scorer.asked[0].context for scorer in by_seed}) == 3
 
 
 def test_as_many_rows_are_shown_as_fit():
@@ -264,45 +239,23 @@ def test_what_stands_before_a_row_stands_before_the_text_without_content():
 
 
 @pytest.mark.parametrize(
-    "name, arguments, message",
+    ("name", "arguments", "message"),
     [
-        ("sst2", {"rows": []}, "Task 'sst2' has no rows to answer. Give at least one."),
+        ("sst2", {"rows": []}, "Task 'sst2' has no rows to answer. Give at least one"),
         (
             "cola",
             {"train_rows": COLA, "num_shots": 1},
-            "`num_shots` was given for task 'cola', whose heuristic does not answer in words: it compares the "
-            "probability of a row with a threshold. Leave `num_shots` out.",
+            "`num_shots` was .* task 'cola',.*Leave `num_shots` out",
         ),
-        (
-            "cola",
-            {"train_rows": COLA, "calibrate": True},
-            "`calibrate` was given for task 'cola', whose heuristic does not answer in words: it compares the "
-            "probability of a row with a threshold. Leave `calibrate` out.",
-        ),
-        (
-            "dpr",
-            {"calibrate": True},
-            "`calibrate` was given for task 'dpr', whose candidates are part of the context and share one "
-            "continuation, so there is no probability of a candidate to calibrate. Leave `calibrate` out.",
-        ),
-        (
-            "sst2",
-            {"train_rows": SST2, "num_shots": 3},
-            "Task 'sst2' needs at least 4 training rows here (to choose the threshold, or 3 to show and one spare in "
-            "case the row to answer is drawn), but got 3. Pass `train_rows`.",
-        ),
-        (
-            "cola",
-            {},
-            "Task 'cola' needs at least 1 training rows here (to choose the threshold, or 0 to show and one spare in "
-            "case the row to answer is drawn), but got 0. Pass `train_rows`.",
-        ),
+        ("cola", {"train_rows": COLA, "calibrate": True}, "`calibrate` was .* task 'cola',.*Leave `calibrate` out"),
+        ("dpr", {"calibrate": True}, "`calibrate` was given for task 'dpr',.*Leave `calibrate` out"),
+        ("sst2", {"train_rows": SST2, "num_shots": 3}, "'sst2' needs at least 4 .* but got 3. Pass `train_rows`"),
+        ("cola", {}, "'cola' needs at least 1 training rows .* but got 0. Pass `train_rows`"),
     ],
 )
 def test_refusals(name, arguments, message):
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match=message):
         evaluate_zero_shot(ScorerByRule(by_words()), name, **{"rows": SST2, **arguments})
-    assert str(error.value) == message
 
 
 # ---- With a model
