@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from .training.callbacks import SampleCallback
     from .training.family_trainer import FamilyPretrainingTrainer
     from .training.preparation import prepare_finetuning
-    from .training.task_trainer import TaskTrainer
-    from .training.trainer import GPT1PretrainingTrainer, GPT1Trainer
+    from .training.trainer import GPT1PretrainingTrainer, GPT1Trainer, TaskTrainer
     from .training.transfer import keep_first_layers
 
 AutoConfig.register(GPT1Config.model_type, GPT1Config, exist_ok=True)
@@ -96,8 +95,7 @@ _ON_DEMAND = {
     ".training.callbacks": ("SampleCallback",),
     ".training.family_trainer": ("FamilyPretrainingTrainer",),
     ".training.preparation": ("prepare_finetuning",),
-    ".training.task_trainer": ("TaskTrainer",),
-    ".training.trainer": ("GPT1PretrainingTrainer", "GPT1Trainer"),
+    ".training.trainer": ("GPT1PretrainingTrainer", "GPT1Trainer", "TaskTrainer"),
     ".training.transfer": ("keep_first_layers",),
 }
 

@@ -1,4 +1,4 @@
-"""Tiny random models of other families with tokenizers of their classes, and runs of TaskTrainer on them.
+"""Tiny random models of other families with tokenizers of their classes, and runs of GPT1Trainer on them.
 
 Also run as a script by one process of several: `torchrun --nproc_per_node 2 tests/helpers_families.py FOLDER` trains
 the cases `IN_PROCESSES` on 8 examples an update and writes what the first process recorded to `FOLDER/records.pt`.
@@ -18,7 +18,7 @@ from helpers_training import SETTINGS, WORDS, Rows
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from modeling_gpt1 import GPT1TrainingArguments, TaskTrainer
+from modeling_gpt1 import GPT1Trainer, GPT1TrainingArguments
 from modeling_gpt1.training.launch import end_processes
 from modeling_gpt1.training.task_models import pad_with_end
 from tokenization import TraversalCollator
@@ -167,14 +167,14 @@ def make_family_trainer(
     num_rows: int = 24,
     compute_loss_func: Callable | None = None,
     **settings,
-) -> TaskTrainer:
+) -> GPT1Trainer:
     family, traversal, both_orders = CASES[case]
     tokenizer = make_family_tokenizer(family)
     pad_with_end(tokenizer)
     head = "ForMultipleChoice" if traversal == "multiple_choice" else "ForSequenceClassification"
     # The rows of choices have two to four of them.
     rows = "multiple_choice" if traversal == "multiple_choice" else "classification"
-    return TaskTrainer(
+    return GPT1Trainer(
         model=make_family_model(family, tokenizer, head),
         args=GPT1TrainingArguments(**arguments(output_dir, batch_size, accumulation, **settings)),
         data_collator=TraversalCollator(

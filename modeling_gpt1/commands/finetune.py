@@ -65,7 +65,7 @@ from tokenization.own_files import check_file
 from tokenization.tasks import TRAINER_PADDING, predictions_from_logits
 from tokenization.traversal import TRAVERSALS
 
-from .. import GPT1Config, GPT1LSTMConfig, GPT1Trainer, GPT1TrainingArguments, TaskTrainer, prepare_finetuning
+from .. import GPT1Config, GPT1LSTMConfig, GPT1Trainer, GPT1TrainingArguments, prepare_finetuning
 from ..hub.model_kinds import HEADS, is_regression
 from ..storage.writing import atomic_file
 from ..training.launch import check_launch, end_processes
@@ -343,7 +343,7 @@ def check_rows(collator: TraversalCollator, chosen: dict[str, dict[str, Dataset]
 
 
 def predict(
-    trainer: GPT1Trainer | TaskTrainer,
+    trainer: GPT1Trainer,
     collator: TraversalCollator,
     task: Task,
     splits: dict[str, Dataset],
@@ -364,9 +364,7 @@ def predict(
     runs.keep_metrics(trainer, use, metrics)
 
 
-def predict_rows(
-    trainer: GPT1Trainer | TaskTrainer, collator: TraversalCollator, task: Task, rows: Dataset, prefix: str
-):
+def predict_rows(trainer: GPT1Trainer, collator: TraversalCollator, task: Task, rows: Dataset, prefix: str):
     """The prediction for each row, and the metrics. Rows without a label are predicted first, then those with one."""
     label = task.columns["label"]
     labels = rows.select_columns([label]) if label in rows.column_names else [{}] * len(rows)
@@ -418,8 +416,7 @@ def main(arguments: list[str]) -> None:
     model_args.check_places()
     opening = {"auto_model": model_args.auto_model, "trust_remote_code": model_args.trust_remote_code}
     config = model_args.fresh_config() if start is None else open_task_config(start, **opening)
-    trainer_class = GPT1Trainer if isinstance(config, (GPT1Config, GPT1LSTMConfig)) else TaskTrainer
-    if trainer_class is TaskTrainer:
+    if not isinstance(config, (GPT1Config, GPT1LSTMConfig)):
         check_lm_coef(training_args.lm_coef, config)
         if data_args.traversal is not None:
             auto_class_of(config, data_args.traversal, start, model_args.trust_remote_code)
@@ -447,7 +444,7 @@ def main(arguments: list[str]) -> None:
     if training_args.process_index == 0:
         check_rows(collator, chosen)
 
-    trainer = trainer_class(
+    trainer = GPT1Trainer(
         args=training_args,
         train_dataset=chosen["train"].get(task.train_split),
         # The metrics are named `eval_…` for one split and `eval_<split>_…` for several.

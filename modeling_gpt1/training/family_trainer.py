@@ -165,11 +165,7 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
     def _logged_figures(self, loss: float) -> dict[str, float]:
         if self.running_losses.sums is None:
             return {}
-        reduction = "sum" if self.args.average_tokens_across_devices else "mean"
-        means = self.running_losses.means(
-            self.state.global_step, lambda sums: self.accelerator.reduce(sums, reduction)
-        )
-        return self._named(means[: self._num_parts])
+        return self._named(self._mean_parts()[: self._num_parts])
 
     def _flops_per_token(self) -> None:
         return None

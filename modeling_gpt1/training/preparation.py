@@ -41,8 +41,7 @@ def prepare_finetuning(
     both_orders: bool = False,
     trust_remote_code: bool = False,
 ) -> dict[str, Any]:
-    """Prepares model, tokenizer, collator and metrics for a task, as keyword arguments of [`GPT1Trainer`], or of
-    [`TaskTrainer`] where the model is of another family.
+    """Prepares model, tokenizer, collator and metrics for a task, as keyword arguments of [`GPT1Trainer`].
 
     GPT-1's model and tokenizer get the control tokens. A model of another family is opened by
     `AutoModelForMultipleChoice` for multiple choice, otherwise by `AutoModelForSequenceClassification`, and reads what

@@ -107,11 +107,10 @@ def check_has_head(model: PreTrainedModel) -> None:
             f"{type(model).__name__} reads `{model.main_input_name}`, but the tasks are texts, which become "
             "`input_ids`. Pass a model that reads them, such as BERT."
         )
-    if not type(model).__name__.endswith(HEADS) or hasattr(model, "task_head"):
-        owner = "GPT1Trainer" if hasattr(model, "task_head") else "`prepare_finetuning`"
+    if not type(model).__name__.endswith(HEADS):
         raise ValueError(
-            "TaskTrainer fine-tunes models of other families that AutoModelForSequenceClassification or "
-            f"AutoModelForMultipleChoice opens, but was given {type(model).__name__}. Use {owner}."
+            f"GPT1Trainer fine-tunes models with a task head, but {type(model).__name__} has none. Open the "
+            "checkpoint with `prepare_finetuning`, or pre-train it with GPT1PretrainingTrainer."
         )
 
 

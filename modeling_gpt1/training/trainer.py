@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -18,18 +19,28 @@ from transformers import PreTrainedModel, TrainingArguments
 from transformers.trainer_utils import BestRun, EvalLoopOutput, PredictionOutput
 from transformers.utils import logging
 
+from tokenization import TraversalCollator
 from tokenization.control_tokens import check_vocabulary
 
 from ..hub.card import write_model_card
-from ..hub.model_kinds import HEADS, without_adapter
+from ..hub.model_kinds import is_regression, without_adapter
 from ..hub.push import check_right_to_write, explained, push_run
-from ..loss_gpt1 import count_labels, task_losses
+from ..inference.task_scores import TaskScores
+from ..loss_gpt1 import count_items, count_labels, task_losses
 from .arguments import check_arguments
 from .callbacks import PlateauCallback
 from .checks import check_collator, check_is_language_model, check_lm_head, check_prompts
 from .cpu_attention import choose_cpu_attention
 from .launch import check_launch, check_sharding, set_up_fsdp
 from .losses import objective_of, perplexity, weighted_means
+from .padding_probe import check_padding
+from .task_models import (
+    check_collator_of_family,
+    check_has_head,
+    check_lm_coef,
+    counts_positions_from_padding,
+    match_vocabulary,
+)
 from .throughput import training_flops_per_token
 from .trainer_internals import ResumableTrainer
 
@@ -137,6 +148,11 @@ class _GPT1BaseTrainer(ResumableTrainer):
         """Losses of a data set, computed from the model's `example_losses`, a row per example."""
         raise NotImplementedError
 
+    def _mean_parts(self) -> list[float]:
+        """Means of the loss's parts per update since the last log, of all processes."""
+        reduction = "sum" if self.args.average_tokens_across_devices else "mean"
+        return self.running_losses.means(self.state.global_step, lambda sums: self.accelerator.reduce(sums, reduction))
+
     # ---- Search
 
     def hyperparameter_search(
@@ -206,29 +222,31 @@ class _GPT1BaseTrainer(ResumableTrainer):
 
 
 class GPT1Trainer(_GPT1BaseTrainer):
-    r"""Fine-tunes a [`GPT1DoubleHeadsModel`] on L3, or a model with the task head alone on L2.
+    r"""Fine-tunes a [`GPT1DoubleHeadsModel`] on L3; or on L2 a model with the task head alone, or a model of another
+    family that `AutoModelForSequenceClassification` or `AutoModelForMultipleChoice` opens.
 
     In the logs `loss` is L3; `task_loss` and `lm_loss` are means of its parts since the last log, over accumulation
     steps and processes. Evaluation reports exact means over the data set, `eval_loss`, `eval_task_loss` and
     `eval_lm_loss`, whatever the batch size and the number of processes.
 
+    The loss of another family is L2 / N, where N is the number of examples in the whole optimizer step of all
+    processes, whatever the model's own loss does: many classifiers of transformers take the mean over a micro-batch,
+    so that an example's weight depends on how the step is cut.
+
     Raises:
-        ValueError: before training starts, if model, tokenizer and collator do not fit together.
+        ValueError: before training starts, if model, tokenizer, collator and arguments do not fit together.
     """
 
+    def __init__(self, model=None, args: TrainingArguments | None = None, *others, **kwargs):
+        self._pad_token_id: int | None = None  # of a model whose positions begin after it
+        super().__init__(model, args, *others, **kwargs)
+
     def _check_model(self, model: PreTrainedModel) -> None:
-        if not hasattr(model, "task_head") and type(model).__name__.endswith(HEADS):
-            raise ValueError(
-                f"GPT1Trainer fine-tunes models with GPT-1's task head, but {type(model).__name__} is a classifier of "
-                "another family. Pass it to TaskTrainer."
-            )
-        if not hasattr(model, "task_head"):
-            raise ValueError(
-                f"GPT1Trainer fine-tunes models with a task head, but {type(model).__name__} has none. Open the "
-                "checkpoint with GPT1DoubleHeadsModel, or pre-train it with GPT1PretrainingTrainer."
-            )
-        super()._check_model(model)
         lm_coef, packs = getattr(self.args, "lm_coef", None), getattr(self.args, "pack_sequences", True)
+        if not hasattr(model, "task_head"):
+            self._check_other_family(model, lm_coef)
+            return
+        super()._check_model(model)
         check_lm_head(model, lm_coef)
         if lm_coef is not None:
             model.config.lm_coef = lm_coef
@@ -245,26 +263,53 @@ class GPT1Trainer(_GPT1BaseTrainer):
             _switch(model, "lm_head", model.config.lm_coef > 0, weight.requires_grad, weight.requires_grad_)
         check_collator(model.config, self.data_collator)
 
-    @property
-    def _loss_settings(self):
-        """What the task's loss reads of a configuration."""
-        return self._own_model.config
+    def _check_other_family(self, model: PreTrainedModel, lm_coef: float | None) -> None:
+        check_has_head(model)
+        check_lm_coef(lm_coef, model.config)
+        model.config.use_cache = self.args.use_cache = False  # a classifier generates nothing
+        # The base of some classifiers has weights that no score depends on. None: as transformers chooses.
+        self.args.ddp_find_unused_parameters = self.args.ddp_find_unused_parameters or None
+        tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
+        if tokenizer is not None:
+            match_vocabulary(model, tokenizer)
+        check_collator_of_family(model, self.data_collator)
+        if isinstance(self.data_collator, TraversalCollator):
+            check_padding(model, self.data_collator)
+        self._pad_token_id = model.config.pad_token_id if counts_positions_from_padding(model) else None
+        self.model_accepts_loss_kwargs = False  # the model is called without labels
+        if self._has_own_loss:
+            self.compute_loss_func = partial(_mean_loss, _loss_settings(model))
+
+    def begin_run(self) -> None:
+        super().begin_run()
+        config = self._own_model.config
+        if self._pad_token_id not in (None, config.pad_token_id):  # `Trainer.train` has changed it
+            config.pad_token_id = self._pad_token_id
+            logger.warning(f"`pad_token_id` stays {config.pad_token_id}: the positions of the model begin after it.")
+
+    def _scores(self, model: torch.nn.Module) -> Callable:
+        """The model, or the scores of a model of another family on the same batches."""
+        return model if hasattr(self._own_model, "task_head") else TaskScores(model, self._own_model)
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        loss, outputs = super().compute_loss(self._scores(model), inputs, True, num_items_in_batch)
         if model.training and outputs.get("task_loss") is not None:
             # A replica divides its sum by the examples of the update, or by that number over `n_gpu`.
             num_parts = 1 if self.args.average_tokens_across_devices else max(self.args.n_gpu, 1)
             self.running_losses.add(outputs["task_loss"], outputs.get("lm_loss"), num_parts)
         return (loss, outputs) if return_outputs else loss
 
+    def prediction_step(self, model, inputs, *args, **kwargs):
+        # With labels, `compute_loss` is called.
+        return super().prediction_step(model if "labels" in inputs else self._scores(model), inputs, *args, **kwargs)
+
     def _losses_of_examples(self, inputs, outputs):
         example_losses = super()._losses_of_examples(inputs, outputs)
         if example_losses is not None or "labels" not in inputs:
             return example_losses
         # A model with the task head alone returns only their mean.
-        labels = inputs["labels"]
-        return torch.stack([task_losses(outputs["logits"], labels, self._loss_settings), count_labels(labels)], dim=1)
+        losses = task_losses(outputs["logits"], inputs["labels"], _loss_settings(self._own_model))
+        return torch.stack([losses, count_labels(inputs["labels"])], dim=1)
 
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
         means = weighted_means(example_losses)
@@ -277,13 +322,26 @@ class GPT1Trainer(_GPT1BaseTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs and self.running_losses.sums is not None:
-            reduction = "sum" if self.args.average_tokens_across_devices else "mean"
-            logs["task_loss"], lm_loss = self.running_losses.means(
-                self.state.global_step, lambda sums: self.accelerator.reduce(sums, reduction)
-            )
+            logs["task_loss"], lm_loss = self._mean_parts()
             if self._own_model.config.lm_coef > 0:
                 logs["lm_loss"] = lm_loss
         super().log(logs, start_time)
+
+
+TaskTrainer = GPT1Trainer
+
+
+def _loss_settings(model: PreTrainedModel) -> SimpleNamespace:
+    """What the task's loss reads of a configuration of any family."""
+    config = model.config
+    traversal = getattr(config, "traversal", None)
+    return SimpleNamespace(problem_type=config.problem_type, is_regression=is_regression(config), traversal=traversal)
+
+
+def _mean_loss(settings: SimpleNamespace, outputs, labels: torch.Tensor, num_items_in_batch=None) -> torch.Tensor:
+    """L2 / N of a batch."""
+    losses, counts = task_losses(outputs["logits"], labels, settings), count_labels(labels)
+    return (losses * counts).sum() / count_items(counts, num_items_in_batch)
 
 
 def _switch(model: PreTrainedModel, name: str, on: bool, is_on: bool, turn: Callable[[bool], Any]) -> None:
@@ -368,4 +426,4 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
         return training_flops_per_token(self.accelerator.unwrap_model(self.model))
 
 
-__all__ = ["GPT1PretrainingTrainer", "GPT1Trainer"]
+__all__ = ["GPT1PretrainingTrainer", "GPT1Trainer", "TaskTrainer"]

@@ -196,17 +196,13 @@ class ResumableTrainer(Trainer):
     def training_step(self, model, inputs, num_items_in_batch=None):
         self._num_batches += 1
         loss = super().training_step(model, inputs, num_items_in_batch)
+        # Trainer sums the mask next, to count the tokens.
+        num_tokens = getattr(inputs.get("plan"), "num_tokens", None)
         if isinstance(inputs, UncountedBatch) and "attention_mask" in inputs:
-            inputs["attention_mask"] = torch.zeros_like(inputs["attention_mask"])  # Trainer counts the tokens next
+            inputs["attention_mask"] = torch.zeros_like(inputs["attention_mask"])
+        elif num_tokens is not None and self.args.world_size == 1:  # several gather the numbers from their devices
+            inputs["attention_mask"] = torch.tensor(num_tokens)  # so that no step waits for the device
         return loss
-
-    def _track_num_input_tokens(self, inputs):
-        # With several processes, Trainer gathers the numbers from their devices.
-        num_tokens = getattr(inputs.get("plan"), "num_tokens", None) if self.args.world_size == 1 else None
-        if num_tokens is not None and self.args.include_num_input_tokens_seen == "non_padding":
-            self.state.num_input_tokens_seen += num_tokens
-        else:
-            super()._track_num_input_tokens(inputs)
 
     def _run_epoch(self, *, epoch, train_dataloader, epochs_trained, steps_trained_in_current_epoch, **others):
         if self.state.global_step >= self.state.max_steps:  # resumed, but nothing is left to train

@@ -30,7 +30,7 @@ from transformers import (
     pipeline,
 )
 
-from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1Trainer, TaskTrainer, prepare_finetuning
+from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1Trainer, prepare_finetuning
 from modeling_gpt1.commands import finetune, predict
 from modeling_gpt1.inference.lengths import longest_sequence
 from tokenization import Task, TraversalCollator, load_files
@@ -278,7 +278,7 @@ def test_a_model_that_reads_no_tokens(folders, tmp_path):
     config = PerceiverConfig(**sizes, num_self_attention_heads=1, num_cross_attention_heads=1, num_labels=2)
     collator = TraversalCollator(make_family_tokenizer("bert"), "entailment", {"premise": "one", "hypothesis": "two"})
     with pytest.raises(ValueError) as caught:
-        TaskTrainer(PerceiverForSequenceClassification(config), data_collator=collator)
+        GPT1Trainer(PerceiverForSequenceClassification(config), data_collator=collator)
     assert str(caught.value) == (
         "PerceiverForSequenceClassification reads `inputs`, but the tasks are texts, which become `input_ids`. Pass a "
         "model that reads them, such as BERT."
@@ -472,15 +472,6 @@ def test_a_vocabulary_beyond_the_embeddings(folders):
     )
 
 
-def test_gpt1s_trainer_names_the_other():
-    with pytest.raises(ValueError) as caught:
-        GPT1Trainer(make_family_model("bert", make_family_tokenizer("bert"), "ForSequenceClassification"))
-    assert str(caught.value) == (
-        "GPT1Trainer fine-tunes models with GPT-1's task head, but BertForSequenceClassification is a classifier of "
-        "another family. Pass it to TaskTrainer."
-    )
-
-
 def test_code_of_a_model_runs_with_consent_alone(folders, tmp_path, monkeypatch):
     monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
     shutil.copytree(folders / "bert", tmp_path / "own")
@@ -504,8 +495,8 @@ def test_code_of_a_model_runs_with_consent_alone(folders, tmp_path, monkeypatch)
 def test_a_model_without_a_head():
     tokenizer = make_family_tokenizer("bert")
     with pytest.raises(ValueError) as caught:
-        TaskTrainer(make_family_model("bert", tokenizer, "Model"), processing_class=tokenizer)
+        GPT1Trainer(make_family_model("bert", tokenizer, "Model"), processing_class=tokenizer)
     assert str(caught.value) == (
-        "TaskTrainer fine-tunes models of other families that AutoModelForSequenceClassification or "
-        "AutoModelForMultipleChoice opens, but was given BertModel. Use `prepare_finetuning`."
+        "GPT1Trainer fine-tunes models with a task head, but BertModel has none. Open the checkpoint with "
+        "`prepare_finetuning`, or pre-train it with GPT1PretrainingTrainer."
     )

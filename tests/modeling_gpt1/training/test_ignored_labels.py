@@ -11,7 +11,6 @@ from modeling_gpt1 import (
     GPT1ForSequenceClassification,
     GPT1Trainer,
     GPT1TrainingArguments,
-    TaskTrainer,
 )
 
 NUM_ROWS = 8
@@ -25,7 +24,7 @@ WAYS = {
     "task head": (GPT1Trainer, GPT1TrainingArguments, GPT1ForSequenceClassification),
     "plain, double heads": (Trainer, TrainingArguments, GPT1DoubleHeadsModel),
     "plain, task head": (Trainer, TrainingArguments, GPT1ForSequenceClassification),
-    "bert": (TaskTrainer, GPT1TrainingArguments, BertForSequenceClassification),
+    "bert": (GPT1Trainer, GPT1TrainingArguments, BertForSequenceClassification),
 }
 
 

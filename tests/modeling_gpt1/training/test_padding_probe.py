@@ -5,7 +5,7 @@ import torch
 from helpers_families import COLUMNS, POSITIONS, SIZES, make_family_model, make_family_tokenizer
 from transformers import FNetConfig, FNetForSequenceClassification, XLNetConfig, XLNetForSequenceClassification
 
-from modeling_gpt1 import GPT1TrainingArguments, TaskTrainer
+from modeling_gpt1 import GPT1Trainer, GPT1TrainingArguments
 from modeling_gpt1.inference.task_scores import TaskScores
 from modeling_gpt1.training.padding_probe import check_padding
 from modeling_gpt1.training.task_models import pad_with_end
@@ -35,8 +35,8 @@ def parts_of(family: str, traversal: str, side: str, **options) -> dict:
     return {"model": model, "processing_class": tokenizer, "data_collator": collator}
 
 
-def trainer_of(parts: dict, folder) -> TaskTrainer:
-    return TaskTrainer(args=GPT1TrainingArguments(str(folder), use_cpu=True), **parts)
+def trainer_of(parts: dict, folder) -> GPT1Trainer:
+    return GPT1Trainer(args=GPT1TrainingArguments(str(folder), use_cpu=True), **parts)
 
 
 def difference(parts: dict) -> float:

@@ -1,4 +1,4 @@
-"""Models of other families: TaskTrainer beside transformers' Trainer, and what its loss must not depend on."""
+"""Models of other families: GPT1Trainer beside transformers' Trainer, and what its loss must not depend on."""
 
 import inspect
 
@@ -19,7 +19,7 @@ from helpers_training import Rows
 from torch import nn
 from transformers import DataCollatorForMultipleChoice, DataCollatorWithPadding, Trainer, TrainingArguments
 
-from modeling_gpt1.training import task_trainer
+from modeling_gpt1.training import trainer as trainers
 from modeling_gpt1.training.task_models import pad_with_end
 
 
@@ -111,7 +111,7 @@ def test_loss_gradient_and_weights_do_not_depend_on_micro_batches(case, tmp_path
 
 
 def test_negative_control_without_the_count_the_loss_moves(tmp_path, monkeypatch):
-    monkeypatch.setattr(task_trainer, "count_items", lambda is_counted, num_items: is_counted.sum())
+    monkeypatch.setattr(trainers, "count_items", lambda is_counted, num_items: is_counted.sum())
     whole = whole_record("bert pair")["log"]
     cut = record_of(make_family_trainer("bert pair", tmp_path, 2, 4, num_rows=19))["log"]
     assert abs(cut[0]["loss"] - whole[0]["loss"]) > 1e-2

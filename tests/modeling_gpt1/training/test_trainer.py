@@ -285,7 +285,7 @@ class TestFit:
             GPT1Trainer(GPT1ForCausalLM(config), GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True))
         assert str(error.value) == (
             "GPT1Trainer fine-tunes models with a task head, but GPT1ForCausalLM has none. Open the checkpoint with "
-            "GPT1DoubleHeadsModel, or pre-train it with GPT1PretrainingTrainer."
+            "`prepare_finetuning`, or pre-train it with GPT1PretrainingTrainer."
         )
 
     def test_an_auxiliary_objective_without_its_head(self, tmp_path):
