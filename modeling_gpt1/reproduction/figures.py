@@ -1,111 +1,335 @@
-"""Positions of the points, ticks and names of the report's charts."""
+"""The figures of the report: what each one draws, as points of curves, and the drawing by matplotlib.
 
+Source: figure 2 of "Improving Language Understanding by Generative Pre-Training" (Radford et al. 2018).
+"""
+
+import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
 
-# Size of a chart, in SVG user units.
-WIDTH, HEIGHT = 360, 236
-LEFT, RIGHT, TOP, BOTTOM = 44, 12, 10, 44
-MARK = 3.5
+from markupsafe import Markup
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+
+from .claims import Curve, compare, decimal, standard_error
+from .scores import Scores, difference
+from .tables import COLUMNS, METRIC_NAMES, PARTS, Cells, measured, num_rows_of, place_of
+
+FAMILIES = {"gpt1": "Transformer", "gpt1-lstm": "LSTM"}
+ZERO_SHOT_NAMES = {
+    "cola": "CoLA: linguistic acceptability",
+    "sst2": "SST-2: sentiment analysis",
+    "race": "RACE: question answering",
+    "race-middle": "RACE-m: question answering",
+    "race-high": "RACE-h: question answering",
+    "story_cloze": "Story Cloze: how a story ends",
+    "dpr": "DPRD: Winograd schema resolution",
+}
 
 
-@dataclass(frozen=True)
-class Scale:
-    """Maps values to positions along an axis and has the axis's ticks.
+def point(x: float, y: float, lowest: float | None = None, highest: float | None = None) -> dict:
+    ends = {"y": y, "lowest": lowest, "highest": highest}
+    return {"x": x, **{name: None if value is None else round(value, 4) for name, value in ends.items()}}
+
+
+def curve(
+    panel: str, points: Sequence[Mapping], note: str, family: str = "gpt1", label: str = "", remark: str = ""
+) -> dict:
+    """A curve of the panel with that title; `note` tells of the panel, `remark` of the curve."""
+    kept = {"note": note, "remark": remark, "points": list(points)}
+    return {"label": label or panel, "panel": panel, "dashed": family == "gpt1-lstm", **kept}
+
+
+def figure(name: str, title: str, caption: str, labels: tuple[str, str], series: Sequence[Mapping], **told) -> dict:
+    """A figure of report.json.
 
     Args:
-        low, high: ends of the axis, after `transform`.
-        start, end: positions of the two ends.
-        ticks: values that are labelled.
-        is_log: whether the axis is logarithmic. Values of 0 or less then stand at `low`, the left end.
+        labels: what the axes are.
+        told: `paper`, what the paper has; `missing`, why there are no curves; `x_scale`, "log" or "linear"; `x_names`,
+            names of ticks; `shared_y`, whether all panels have one y axis.
     """
-
-    low: float
-    high: float
-    start: float
-    end: float
-    ticks: Sequence[float]
-    is_log: bool = False
-
-    @property
-    def digits(self) -> int:
-        """Number of decimal digits that tell the ticks apart."""
-        step = min(after - before for before, after in zip(self.ticks, self.ticks[1:], strict=False))
-        return max(0, -math.floor(math.log10(step) + 1e-9))
-
-    def __call__(self, value: float) -> float:
-        if self.is_log:
-            value = math.log10(value) if value > 0 else self.low
-        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+    defaults = {"x_scale": "log", "x_names": {}, "shared_y": True, "series": list(series)}
+    axes = {"x_label": labels[0], "y_label": labels[1]}
+    return {"id": name, "title": title, "caption": caption, **axes, **defaults, **told} | (
+        {"missing": None} if series else {}
+    )
 
 
-def panels(figure: Mapping) -> list[list[Mapping]]:
+# ---- Figure 2
+
+
+def transfer_curves(cells: Cells, num_layers: int) -> dict[str, dict[int, Scores]]:
+    """Scores by task name and number of transferred layers, for tasks with points between the two ends.
+
+    The ends are rows of table 5: −1 layers is the row without pre-training, all layers is the full method.
+    """
+    places = {-1: "without_pretraining", num_layers: "full"}
+    numbers = {place for cell in cells.fine_tuning if isinstance(place := place_of(cell), int)}
+    curves = {}
+    for key, column in COLUMNS.items():
+        if key not in PARTS and any(cells.scores(key, number) for number in numbers):
+            found = {number: cells.scores(key, places.get(number, number)) for number in sorted({*numbers, *places})}
+            curves[column.label] = {number: scores for number, scores in found.items() if scores}
+    return curves
+
+
+def figure_2_left(cells: Cells, curves: Mapping[str, Mapping[int, Scores]]) -> dict:
+    splits = {column.label: cells.split(column) for column in COLUMNS.values()}
+    series = []
+    for name, found in curves.items():
+        points = [
+            point(number, *(measured(scores)[key] for key in ("median", "lowest", "highest")))
+            for number, scores in found.items()
+        ]
+        series.append(curve(name, points, f"{splits[name]} split; bars from the lowest to the highest seed"))
+    return figure(
+        "figure-2-left",
+        "Figure 2, left: layers transferred from pre-training",
+        "Score after fine-tuning against the number of blocks taken from the pre-trained model; the others start "
+        "fresh. 0 is the embeddings alone, “none” nothing at all. The median of the seeds.",
+        ("layers transferred", "score × 100"),
+        series,
+        x_scale="linear",
+        x_names={"-1": "none"},
+        shared_y=False,
+        paper="RACE and MultiNLI, 0 to 12 layers, on the validation sets: both rise with every layer; all layers "
+        "bring up to 9 points on MultiNLI.",
+        missing="No run with only some of the layers transferred was requested and finished.",
+    )
+
+
+def zero_shot_curves(cells: Cells) -> dict[str, dict[str, Curve]]:
+    """Curves by family and readable name of the task."""
+    curves: dict[str, dict[str, Curve]] = {}
+    for family in FAMILIES:
+        of_family = sorted(checkpoints(cells, family), key=lambda cell: cell["step"])
+        for name in dict.fromkeys(name for cell in of_family for name in cell["tasks"]):
+            of_task = [(cell["step"], cell["tasks"][name]) for cell in of_family if name in cell["tasks"]]
+            points = [(step, found["normalised"]) for step, found in of_task]
+            curves.setdefault(family, {})[readable(name)] = Curve(points, normalised_error(of_task[-1][1]))
+    return curves
+
+
+def readable(name: str) -> str:
+    return ZERO_SHOT_NAMES.get(name, name)
+
+
+def checkpoints(cells: Cells, family: str) -> list[Mapping]:
+    return [cell for cell in cells.zero_shot if cell["family"] == family and cell["step"] is not None]
+
+
+def normalised_error(found: Mapping) -> float:
+    error = standard_error(found[found["metric"]], found["num_rows"], found["metric"])
+    return error / (found["best_known"] - found["chance"])
+
+
+def figure_2_right(cells: Cells, curves: Mapping[str, Mapping[str, Curve]]) -> dict:
+    tasks = {readable(name): found for cell in reversed(cells.zero_shot) for name, found in cell["tasks"].items()}
+    series = []
+    for name in dict.fromkeys(name for of_family in curves.values() for name in of_family):
+        found = tasks[name]
+        note = (
+            f"0 is {METRIC_NAMES[found['metric']]} {100 * found['chance']:.1f}, 1 is {100 * found['best_known']:.1f}; "
+            f"{found['num_rows']} rows of {found['split']}, two standard errors about "
+            f"{2 * normalised_error(found):.2f}"
+        )
+        for family in (family for family in curves if name in curves[family]):
+            points = curves[family][name].points
+            same = len(points) > 1 and len({y for _, y in points}) == 1
+            remark = f"The {FAMILIES[family]}'s score never changes, as when every answer is the same." if same else ""
+            series.append(curve(name, (point(*of) for of in points), note, family, FAMILIES[family], remark))
+    return figure(
+        "figure-2-right",
+        "Figure 2, right: zero-shot performance over pre-training",
+        "How checkpoints of the language models score without fine-tuning, by the heuristics of section 5, on a "
+        "scale from 0 (guessing) to 1 (the best model known to the paper)."
+        + of_models_themselves(cells)
+        + missing_checkpoints(cells),
+        ("updates of pre-training", "0: guessing, 1: best known"),
+        series,
+        paper="Sentiment analysis, Winograd schema resolution, linguistic acceptability and question answering, over "
+        "10³ to 10⁶ updates: the Transformer's curves (solid) rise steadily, the LSTM's (dashed) lie lower and vary "
+        "more. The figure has no Story Cloze.",
+        missing="No evaluation of a pre-training checkpoint was requested and finished.",
+    )
+
+
+def of_models_themselves(cells: Cells) -> str:
+    """A sentence with the scores of models without checkpoints, which are not points of a curve."""
+    told = ""
+    for cell in cells.zero_shot:
+        if cell["step"] is None:
+            scores = ", ".join(
+                f"{readable(name)} {decimal(of['normalised'], 2)}" for name, of in cell["tasks"].items()
+            )
+            told += f" The {FAMILIES[cell['family']]} itself, not a checkpoint of its pre-training: {scores}."
+    return told
+
+
+def missing_checkpoints(cells: Cells) -> str:
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for cell in cells.unfinished_of("zero_shot"):
+        place = "the model itself" if cell["step"] is None else str(cell["step"])
+        reasons.setdefault((FAMILIES[cell["family"]], str(cell["reason"])), []).append(place)
+    parts = [f"{family} {', '.join(places)}: {reason}" for (family, reason), places in reasons.items()]
+    return f" Missing, by updates: {'; '.join(parts)}." if parts else ""
+
+
+# ---- Beyond the paper's figure 2
+
+
+def auxiliary_sizes(cells: Cells) -> dict:
+    """What the auxiliary objective adds, against the number of training rows."""
+    series = []
+    for key, column in COLUMNS.items():
+        sizes = sorted({num_rows_of(cell) for cell in cells.with_sizes(column)} - {None})
+        points, remarks = [], []
+        for size in sizes if key not in PARTS else ():
+            with_it, without = (cells.of_size(key, variant, size) for variant in ("full", "without_auxiliary"))
+            if with_it and without:
+                found, told = difference(with_it, without), compare(f"{size} rows:", with_it, without)
+                points.append(point(size, found.value, *(found.interval if found.decides else ())))
+                remarks.append(f"{told.text} ({told.remark})")
+        if points:
+            series.append(curve(column.label, points, f"{cells.split(column)} split; {'; '.join(remarks)}"))
+    return figure(
+        "auxiliary-sizes",
+        "The auxiliary objective against the size of the training set",
+        "Score with the auxiliary objective minus the score without it, on the same rows. Bars are 95 % intervals "
+        "over rows and seeds.",
+        ("training rows", "difference of scores × 100"),
+        series,
+        shared_y=False,
+        paper="No such figure. From table 5 it concludes that larger data sets gain and smaller ones do not.",
+        missing="No run of the experiment auxiliary_sizes was requested and finished.",
+    )
+
+
+def learning_curves(models: Sequence[Mapping]) -> dict:
+    """The held-out loss of each model over the tokens of its pre-training, where it is finite."""
+    series = []
+    for model in models:
+        found = (model.get("pretraining") or {}).get("curve", ())
+        points = [point(tokens, math.log(perplexity)) for tokens, perplexity in found if perplexity is not None]
+        left_out = len(found) - len(points)
+        remark = f"Evaluations of {model['name']} without a finite loss: {left_out}." if left_out else ""
+        if points:
+            note = "e to this loss is the perplexity"
+            series.append(curve("Held-out loss", points, note, model.get("family", "gpt1"), model["name"], remark))
+    return figure(
+        "learning-curves",
+        "Learning curves of pre-training",
+        "Loss on held-out text over the tokens that were read in training.",
+        ("tokens", "nats per token"),
+        series,
+        paper="No such figure. It tells a final perplexity of 18.4 for the Transformer.",
+        missing="No folder of a pre-training with finite evaluations was given.",
+    )
+
+
+def loss_by_position(cells: Cells) -> dict:
+    """The held-out loss of each model by the number of tokens that it has read."""
+    series = []
+    for cell in cells.positions:
+        note = f"{cell['num_blocks']} blocks; bars are two standard errors"
+        points = [
+            point(
+                part["first"],
+                part["loss"],
+                *(part["loss"] + sign * 2 * part["error"] for sign in (-1, 1) if part["error"]),
+            )
+            for part in cell["ranges"]
+        ]
+        series.append(curve("Held-out loss", points, note, cell["family"], FAMILIES[cell["family"]]))
+    reasons = "; ".join(f"{FAMILIES[cell['family']]}: {cell['reason']}" for cell in cells.unfinished_of("positions"))
+    return figure(
+        "loss-by-position",
+        "Loss by the number of tokens read",
+        "Mean loss of the next token after 1 token, 2 to 3, 4 to 7, and so on: how much a model gains from a longer "
+        f"context.{f' Missing: {reasons}.' if reasons else ''}",
+        ("tokens read, at least", "nats per token"),
+        series,
+        paper="No such figure. It gives the Transformer's structured memory as the reason for its lead.",
+        missing="No run of the experiment loss_by_position was requested and finished.",
+    )
+
+
+# ---- The drawing
+
+
+def panels(of_figure: Mapping) -> list[list[Mapping]]:
     """The curves of each panel."""
     found: dict[str, list[Mapping]] = {}
-    for series in figure["series"]:
+    for series in of_figure["series"]:
         found.setdefault(series["panel"], []).append(series)
     return list(found.values())
 
 
-def points_of(all_series: Iterable[Mapping]) -> list[Mapping]:
-    return [point for series in all_series for point in series["points"]]
+def draw(of_figure: Mapping, all_series: Sequence[Mapping], colours: Mapping[str, tuple[str, str]]) -> str:
+    """One panel as inline SVG whose colours are the page's.
+
+    Args:
+        colours: by name, a pair of which the first is drawn, and then replaced by the page's variable of that name.
+    """
+    ink, faint, line = (colours[name][0] for name in ("ink", "faint", "line"))
+    style = {"svg.fonttype": "none", "svg.hashsalt": "", "text.parse_math": False, "font.size": 9, "grid.color": line}
+    style |= {
+        "axes.edgecolor": faint,
+        "axes.labelcolor": ink,
+        "xtick.color": ink,
+        "ytick.color": ink,
+        "text.color": ink,
+    }
+    with rc_context(style):
+        drawing = Figure(figsize=(4.2, 2.8), layout="constrained")
+        axes = drawing.subplots()
+        for series in all_series:
+            name = "lstm" if series["dashed"] else "transformer"
+            points = series["points"]
+            bars = [
+                [abs(p["y"] - (p["y"] if p[end] is None else p[end])) for p in points] for end in ("lowest", "highest")
+            ]
+            axes.errorbar(
+                *([p[axis] for p in points] for axis in ("x", "y")),
+                yerr=bars if any(map(any, bars)) else None,
+                **{"color": colours[name][0], "label": series["label"], "markersize": 5},
+                **({"fmt": "s--", "markerfacecolor": "none"} if series["dashed"] else {"fmt": "o-"}),
+            )
+        if of_figure["shared_y"]:
+            every = [p[key] for s in of_figure["series"] for p in s["points"] for key in ("y", "lowest", "highest")]
+            values = [value for value in every if value is not None]
+            room = 0.05 * (max(values) - min(values)) or 0.05
+            axes.set_ylim(min(values) - room, max(values) + room)
+        ticks = sorted({p["x"] for series in all_series for p in series["points"]})
+        above_zero = [x for x in ticks if x > 0]
+        if of_figure["x_scale"] == "log" and above_zero:  # a value before the first update stands at the left
+            axes.set_xscale("symlog", linthresh=above_zero[0]) if ticks[0] <= 0 else axes.set_xscale("log")
+            if len(ticks) <= 4:
+                axes.set_xticks(ticks)
+            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+            axes.xaxis.set_minor_formatter("")
+        elif len(ticks) <= 14:
+            axes.set_xticks(ticks, [of_figure["x_names"].get(str(x), f"{x:g}") for x in ticks])
+        axes.set(xlabel=of_figure["x_label"], ylabel=of_figure["y_label"])
+        axes.grid(axis="y", linewidth=0.6)
+        axes.spines[["top", "right"]].set_visible(False)
+        if len(all_series) > 1:
+            axes.legend(frameon=False)
+        file = io.StringIO()
+        drawing.savefig(
+            file, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        )
+    return inline(file.getvalue(), f"{of_figure['id']}-{panels(of_figure).index(list(all_series))}", colours)
 
 
-def style_of(series: Mapping) -> str:
-    return "lstm" if series["dashed"] else "transformer"
-
-
-def has_spread(point: Mapping) -> bool:
-    return point["lowest"] is not None and point["lowest"] != point["highest"]
-
-
-def scale_y(points: Sequence[Mapping]) -> Scale:
-    values = [point[name] for point in points for name in ("y", "lowest", "highest") if point[name] is not None]
-    ticks = round_ticks(min(values), max(values))
-    return Scale(ticks[0], ticks[-1], HEIGHT - BOTTOM, TOP, ticks)
-
-
-def round_ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Round numbers from at most `low` to at least `high`, in equal steps."""
-    if high - low < 1e-6:  # a flat curve
-        low, high = low - 0.05 * max(1, abs(low)), high + 0.05 * max(1, abs(high))
-    power = 10 ** math.floor(math.log10((high - low) / most))
-    for step in (factor * power for factor in (1, 2, 5, 10, 20)):
-        first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-        if last - first <= most:
-            break
-    return [round(index * step, 10) for index in range(first, last + 1)]
-
-
-def scale_x(figure: Mapping, points: Sequence[Mapping]) -> Scale:
-    values = sorted({point["x"] for point in points})
-    above_zero = [value for value in values if value > 0]
-    if figure["x_scale"] == "log" and above_zero:
-        low, high = math.log10(above_zero[0]), math.log10(above_zero[-1])
-        room = max(high - low, 0.5)
-        # A value measured before the first update gets its own position at the left.
-        low = low - 0.25 * room if values[0] <= 0 else low - 0.02 * room
-        return Scale(low, high + 0.04 * room, LEFT, WIDTH - RIGHT, log_ticks(values), is_log=True)
-    room = 0.04 * max(values[-1] - values[0], 1)
-    ticks = values if len(values) <= 8 else values[::2]
-    return Scale(values[0] - room, values[-1] + room, LEFT, WIDTH - RIGHT, ticks)
-
-
-def log_ticks(values: Sequence[float]) -> list[float]:
-    """1, 2 and 5 times powers of ten, or only the powers if there are many."""
-    low, high = next(value for value in values if value > 0), values[-1]
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    factors = (1, 2, 5) if high / low < 100 else (1,)
-    ticks = [factor * 10**power for power in powers for factor in factors if low <= factor * 10**power <= high]
-    return [*([0] if values[0] <= 0 else []), *(ticks or [low, high])]
-
-
-def name_of(figure: Mapping, tick: float) -> str:
-    """The name of a tick: its own name if it has one, else a number such as "2000" or "1M"."""
-    if str(tick) in figure["x_names"]:
-        return figure["x_names"][str(tick)]
-    for unit, power in (("M", 10**6), ("k", 10**3)):
-        if tick >= 10 * power or (tick >= power and tick % power == 0):
-            return f"{tick / power:g}{unit}"
-    return f"{tick:g}"
+def inline(svg: str, name: str, colours: Mapping[str, tuple[str, str]]) -> str:
+    """An SVG file as a part of a page, where no other picture has its ids."""
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\1{name}-", svg[svg.index("<svg ") :])
+    svg = re.sub(r' (width|height)="[^"]*pt"', "", svg, count=2)
+    svg = re.sub(r"<style.*?</style>|font-family: [^;]*; ", "", svg, flags=re.DOTALL)
+    for colour, (light, _) in colours.items():
+        if colour in ("ink", "faint", "line", "transformer", "lstm"):
+            svg = svg.replace(light, f"var(--{colour})")
+    return Markup(svg)

@@ -3,15 +3,16 @@
 The templates escape every text of a report. Nothing is fetched, not even fonts, and there is no script.
 """
 
-import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from . import figures
 from .claims import decimal, show_range
+from .figures import draw, panels
 from .published import PAPER_MODEL, PAPER_URL
+from .tables import plain
 
 # (light, dark). Text has the contrast of WCAG level AA with its background, 4.5 : 1. Lines of curves have 3 : 1.
 COLOURS = {
@@ -50,12 +51,6 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def plain(value: object) -> str:
-    if isinstance(value, list | tuple):
-        return ", ".join(map(plain, value))
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
-
 def spaced(number: float | None) -> str:
     return "unknown" if number is None else f"{number:,}".replace(",", " ")
 
@@ -73,11 +68,14 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
     undefined=StrictUndefined,
 )
-TEMPLATES.filters.update(
-    decimal=decimal, duration=duration, place=lambda value: f"{value:.1f}", plain=plain, spaced=spaced
-)
+TEMPLATES.filters.update(decimal=decimal, duration=duration, plain=plain, spaced=spaced)
 TEMPLATES.globals.update(
-    **{"COLOURS": COLOURS, "VERDICTS": VERDICTS, "OUTCOMES": OUTCOMES},
-    **{"PAPER_MODEL": PAPER_MODEL, "PAPER_URL": PAPER_URL},
-    **{"figures": figures, "settings_of": settings_of, "show_range": show_range},
+    **{
+        "COLOURS": COLOURS,
+        "VERDICTS": VERDICTS,
+        "OUTCOMES": OUTCOMES,
+        "PAPER_MODEL": PAPER_MODEL,
+        "PAPER_URL": PAPER_URL,
+    },
+    **{"panels": panels, "draw": partial(draw, colours=COLOURS), "settings_of": settings_of, "show_range": show_range},
 )

@@ -14,8 +14,8 @@ from .arguments import VARIANTS, ReproduceArguments, as_settings, deciding_setti
 from .cells import Cell
 from .claims import TRAINING_ROWS
 from .models import data_fingerprint, family, load_config, model_fingerprint, model_name, text_fingerprint
-from .results import COLUMNS
 from .runs import ask_zero_shot, fine_tune, measure_positions
+from .tables import COLUMNS
 
 
 def check_families(arguments: ReproduceArguments) -> None:

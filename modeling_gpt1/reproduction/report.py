@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from datetime import date as calendar_date
 from typing import Any
 
-from .charts import (
-    ZERO_SHOT_NAMES,
+from .claims import RULES, Measured, judge_claims, show_certainty, signed
+from .figures import (
     auxiliary_sizes,
     figure_2_left,
     figure_2_right,
@@ -18,10 +18,8 @@ from .charts import (
     transfer_curves,
     zero_shot_curves,
 )
-from .claims import RULES, Measured, judge_claims, show_certainty, signed
-from .results import Cells
 from .scores import difference
-from .tables import TABLES_OF_RESULTS, gather_table_5, table_5, table_of_results
+from .tables import TABLES_OF_RESULTS, Cells, gather_table_5, table_5, table_of_results
 
 # What the full method is compared with in table 5.
 GAINS = {
@@ -60,29 +58,19 @@ def build_report(
     found, models = Cells(cells, unfinished), [finite(model) for model in models]
     num_layers = models[0]["config"].get("num_hidden_layers", 12) if models else 12
     transfer, zero_shot = transfer_curves(found, num_layers), zero_shot_curves(found)
-    ablations = Measured(
-        **gather_table_5(found),
-        transfer=transfer,
-        num_layers=num_layers,
-        zero_shot={
-            family: {ZERO_SHOT_NAMES.get(name, name): curve for name, curve in of_family.items()}
-            for family, of_family in zero_shot.items()
-        },
-    )
-    claims = judge_claims(ablations)
+    scores = Measured(**gather_table_5(found), transfer=transfer, num_layers=num_layers, zero_shot=zero_shot)
+    claims = judge_claims(scores)
+    seeds = sorted({cell["seed"] for cell in (*found.fine_tuning, *found.sizes)})
     return {
         "title": title,
         "date": date or calendar_date.today().isoformat(),
         "environment": dict(environment or {}),
         "models": models,
-        "settings": {
-            "seeds": sorted({cell["seed"] for cell in (*found.fine_tuning, *found.sizes)}),
-            "fine_tuning": found.common,
-        },
+        "settings": {"seeds": seeds, "fine_tuning": found.common},
         "commands": list(commands),
-        "headline": headline(ablations, models, claims),
+        "headline": headline(scores, models, claims),
         "measured": what_was_measured(found),
-        "tables": [*(table_of_results(found, table) for table in TABLES_OF_RESULTS), table_5(found, ablations)],
+        "tables": [*(table_of_results(found, table) for table in TABLES_OF_RESULTS), table_5(found, scores)],
         "figures": [
             figure_2_left(found, transfer),
             figure_2_right(found, zero_shot),
@@ -104,28 +92,23 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def headline(table: Measured, models: Sequence[Mapping], claims: Sequence[Mapping]) -> list[dict]:
+def headline(scores: Measured, models: Sequence[Mapping], claims: Sequence[Mapping]) -> list[dict]:
     """The report in a few numbers: `value`, `label` and `note` of each."""
-    tasks = ", ".join(table.labels[column] for column in table.averaged)
+    tasks = ", ".join(scores.labels[column] for column in scores.averaged)
     found = []
     for row, label in GAINS.items():
-        if table.averages.get("full") and table.averages.get(row):
-            gain = difference(table.averages["full"], table.averages[row])
-            note = f"{show_certainty(gain)}; average of {tasks}"
-            found.append({"value": signed(gain.value), "label": label, "note": note})
+        if scores.averages.get("full") and scores.averages.get(row):
+            gain = difference(scores.averages["full"], scores.averages[row])
+            found.append((signed(gain.value), label, f"{show_certainty(gain)}; average of {tasks}"))
     for model in models:
-        perplexity = (model.get("pretraining") or {}).get("perplexity")
-        if perplexity is not None:
-            tokens = model["pretraining"].get("tokens")
+        pretraining = model.get("pretraining") or {}
+        if pretraining.get("perplexity") is not None:
+            tokens = pretraining.get("tokens")
             note = "" if tokens is None else f"after {tokens / 1e6:,.1f} M tokens"
-            found.append(
-                {"value": f"{perplexity:.1f}", "label": f"held-out perplexity, {model['name']}", "note": note}
-            )
+            found.append((f"{pretraining['perplexity']:.1f}", f"held-out perplexity, {model['name']}", note))
     holding = sum(claim["verdict"] == "holds" for claim in claims)
-    return [
-        *found,
-        {"value": f"{holding} of {len(claims)}", "label": "claims of the paper hold at this size", "note": ""},
-    ]
+    found.append((f"{holding} of {len(claims)}", "claims of the paper hold at this size", ""))
+    return [dict(zip(("value", "label", "note"), item, strict=True)) for item in found]
 
 
 def what_was_measured(cells: Cells) -> dict:
@@ -138,10 +121,5 @@ def what_was_measured(cells: Cells) -> dict:
         "tasks": sorted({cell["task"] for cell in runs}),
         "zero_shot_checkpoints": len(cells.zero_shot),
         "zero_shot_tasks": sorted({name for cell in cells.zero_shot for name in cell["tasks"]}),
-        "unfinished": sum(
-            map(
-                len,
-                (cells.unfinished, cells.unfinished_sizes, cells.unfinished_zero_shot, cells.unfinished_positions),
-            )
-        ),
+        "unfinished": len(cells.unfinished),
     }

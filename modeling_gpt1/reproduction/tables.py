@@ -1,16 +1,76 @@
-"""Tables 2 to 5: the scores of finished cells beside the paper's.
+"""Tables 2 to 5: finished cells, looked up by the paper's columns and rows, beside the paper's scores.
 
 Source: "Improving Language Understanding by Generative Pre-Training" (Radford et al. 2018), tables 2 to 5.
 """
 
+import json
+import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from .claims import Measured
+import numpy as np
+
+from tokenization import get_task
+
 from .published import BEST_BEFORE, PUBLISHED, STORY_CLOZE_RELEASED_MEDIAN
-from .results import COLUMNS, METRIC_NAMES, PARTS, Cells
-from .scores import Scores, average, estimate
+from .scores import Scores, average, constant_answer, estimate, guessing, resample
 
+
+@dataclass(frozen=True)
+class Column:
+    """A task as a column of the paper's tables.
+
+    Args:
+        label: the column's name in the paper.
+        task: name of the task that was scored.
+        parts: parts of the validation and test splits, whose scores are averaged. Empty if each is one split.
+    """
+
+    label: str
+    task: str
+    parts: tuple[str, ...] = ()
+
+    @property
+    def metric(self) -> str:
+        return get_task(self.task).metrics[0]
+
+    def metric_keys(self, split: str) -> list[str]:
+        """Names of the score in the all_results.json of `gpt1 finetune`."""
+        prefix = "predict" if split == "test" else "eval"
+        return [f"{prefix}_{split}_{part}_{self.metric}" for part in self.parts] or [f"{prefix}_{self.metric}"]
+
+    def splits(self, split: str) -> list[str]:
+        """Names of the splits that a score is the mean of."""
+        return [f"{split}_{part}" for part in self.parts] or [split]
+
+
+COLUMNS = {
+    "mnli-m": Column("MNLI-m", "mnli", ("matched",)),
+    "mnli-mm": Column("MNLI-mm", "mnli", ("mismatched",)),
+    "snli": Column("SNLI", "snli"),
+    "scitail": Column("SciTail", "scitail"),
+    "qnli": Column("QNLI", "qnli"),
+    "rte": Column("RTE", "rte"),
+    "story_cloze": Column("Story Cloze", "story_cloze"),
+    "race-m": Column("RACE-m", "race-middle"),
+    "race-h": Column("RACE-h", "race-high"),
+    "race": Column("RACE", "race"),
+    "cola": Column("CoLA", "cola"),
+    "sst2": Column("SST-2", "sst2"),
+    "mrpc": Column("MRPC", "mrpc"),
+    "stsb": Column("STS-B", "stsb"),
+    "qqp": Column("QQP", "qqp"),
+    "mnli": Column("MNLI", "mnli", ("matched", "mismatched")),
+}
+# Columns that are parts of another column in tables 2 and 3.
+PARTS = ("mnli-m", "mnli-mm", "race-m", "race-h")
+METRIC_NAMES = {
+    "accuracy": "accuracy",
+    "matthews_correlation": "Matthews correlation",
+    "f1": "F1",
+    "pearson": "Pearson correlation",
+}
 ROW_LABELS = {
     "full": "Transformer, auxiliary LM (full)",
     "without_pretraining": "Transformer, without pre-training",
@@ -18,117 +78,238 @@ ROW_LABELS = {
     "lstm": "LSTM, auxiliary LM",
 }
 TABLES_OF_RESULTS = {
-    "table-2": ("Table 2: natural language inference", ("mnli-m", "mnli-mm", "snli", "scitail", "qnli", "rte")),
-    "table-3": ("Table 3: question answering and commonsense reasoning", ("story_cloze", "race-m", "race-h", "race")),
-    "table-4": (
-        "Table 4: semantic similarity and classification (GLUE)",
-        ("cola", "sst2", "mrpc", "stsb", "qqp", "glue"),
-    ),
+    "table-2": ("Table 2: natural language inference", "mnli-m mnli-mm snli scitail qnli rte".split()),
+    "table-3": ("Table 3: question answering and commonsense reasoning", "story_cloze race-m race-h race".split()),
+    "table-4": ("Table 4: semantic similarity and classification (GLUE)", "cola sst2 mrpc stsb qqp glue".split()),
 }
 # Columns of the paper's table 5. Other measured tasks stand after them and count in no average.
-ABLATION_COLUMNS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
+ABLATION_COLUMNS = tuple("cola sst2 mrpc stsb qqp mnli qnli rte".split())
+# Arguments that distinguish the cells of one experiment, or that only name a place.
+NO_SETTINGS = set(
+    "task seed n_transfer model_name_or_path tokenizer_name data_dir output_dir model_fingerprint data".split()
+)
 
-RELEASED_MEDIAN = f"The median of ten Story Cloze runs by the released code is {STORY_CLOZE_RELEASED_MEDIAN}."
-NEEDS_SERVER = "needs a submission to the benchmark's server"
-NOT_ASKED = "not requested"
+
+# ---- Finished cells
+
+
+class Cells:
+    """Finished cells, looked up by task and row.
+
+    Args:
+        cells: cells as a `CellStore` keeps them, of one model of each family.
+        unfinished: missing cells, with `task`, `variant`, `n_transfer`, `seed` and `reason`, such as "not run yet"
+            or the text of an error. Those of `kind` "zero_shot" have `family`, `step` and `reason`.
+
+    Raises ValueError if two cells have the same task, variant and seed.
+    """
+
+    def __init__(self, cells: Sequence[Mapping], unfinished: Sequence[Mapping] = ()):
+        fine_tuning = [cell for cell in cells if cell["kind"] == "fine_tuning"]
+        self.fine_tuning = [cell for cell in fine_tuning if "size" not in cell]
+        self.sizes = [cell for cell in fine_tuning if "size" in cell]
+        self.zero_shot = [cell for cell in cells if cell["kind"] == "zero_shot"]
+        self.positions = [cell for cell in cells if cell["kind"] == "positions"]
+        self.unfinished = unfinished
+        check_no_twins(self.fine_tuning, lambda cell: (cell["task"], place_of(cell), cell["seed"]))
+        check_no_twins(self.sizes, lambda cell: (cell["task"], place_of(cell), cell["size"], cell["seed"]))
+        check_no_twins(self.zero_shot, lambda cell: (cell["family"], cell["model"], cell["step"]))
+        self.common = common_settings([cell["settings"] for cell in self.fine_tuning])
+
+    def unfinished_of(self, kind: str) -> list[Mapping]:
+        """Missing cells of a kind; those of sizes of the training set are no rows of a table."""
+        return [cell for cell in self.unfinished if cell.get("kind", "fine_tuning") == kind and "size" not in cell]
+
+    def of(self, task: str, place: str | int) -> list[Mapping]:
+        """The cells of a row of table 5, or of a number of transferred layers, in the order of seeds."""
+        found = [cell for cell in self.fine_tuning if cell["task"] == task and place_of(cell) == place]
+        return sorted(found, key=lambda cell: cell["seed"])
+
+    def split(self, column: Column) -> str:
+        """The split that a task is scored on: "test" if every run has test scores, else "validation"."""
+        runs = [cell["metrics"] for cell in (*self.fine_tuning, *self.sizes) if cell["task"] == column.task]
+        return "test" if all(key in run for run in runs for key in column.metric_keys("test")) else "validation"
+
+    def scores(self, key: str, place: str | int) -> Scores:
+        """The scores of a column × 100, by seed. Runs without a finite score are left out."""
+        return self.scores_of(self.of(COLUMNS[key].task, place), COLUMNS[key])
+
+    def scores_of(self, cells: Sequence[Mapping], column: Column) -> Scores:
+        split, found, resampled = self.split(column), {}, {}
+        for cell in cells:
+            values = [cell["metrics"].get(name, math.nan) for name in column.metric_keys(split)]
+            if all(map(math.isfinite, values)):
+                found[cell["seed"]] = 100 * statistics.fmean(values)
+                if answers := answers_of(cell, column.splits(split)):
+                    of_splits = [resample(of["labels"], of["predictions"], column.metric) for of in answers]
+                    resampled[cell["seed"]] = np.mean(of_splits, axis=0)
+        return Scores(found, resampled if len(resampled) == len(found) else None)
+
+    def of_size(self, key: str, variant: str, size: int) -> Scores:
+        """The scores of a variant trained on that many rows."""
+        cells = [
+            cell for cell in self.with_sizes(COLUMNS[key]) if cell["variant"] == variant and num_rows_of(cell) == size
+        ]
+        return self.scores_of(cells, COLUMNS[key])
+
+    def with_sizes(self, column: Column) -> list[Mapping]:
+        """The cells of a column's task, if some have a number of training rows of their own."""
+        is_asked_for = any(cell["task"] == column.task for cell in self.sizes)
+        return [cell for cell in (*self.fine_tuning, *self.sizes) if is_asked_for and cell["task"] == column.task]
+
+    def baselines(self, key: str) -> dict[str, float] | None:
+        """What guessing and always the same answer score × 100 on a column's rows, or None if these are unknown."""
+        column = COLUMNS[key]
+        task, splits = get_task(column.task), column.splits(self.split(column))
+        for cell in (*self.fine_tuning, *self.sizes):
+            if cell["task"] == column.task and (answers := answers_of(cell, splits)):
+                labels = [rows["labels"] for rows in answers]
+                num_answers = len(task.label_names) or len(set(labels[0].split()))
+                return {
+                    "chance": statistics.fmean(guessing(of_split, column.metric, num_answers) for of_split in labels),
+                    "majority": statistics.fmean(constant_answer(of_split, column.metric) for of_split in labels),
+                }
+        return None
+
+    def why_missing(self, task: str, place: str | int) -> str:
+        """Why scores are missing, seed by seed. Empty if none is missing."""
+        names = {task, get_task(task).folder}  # the parts of RACE are scored by the runs of the whole task
+        reasons: dict[str, list[str]] = {}
+        for cell in self.unfinished_of("fine_tuning"):
+            if cell["task"] in names and place_of(cell) == place:
+                reasons.setdefault(str(cell["reason"]), []).append(str(cell["seed"]))
+        return "; ".join(f"seed {', '.join(seeds)}: {reason}" for reason, seeds in reasons.items())
+
+    def settings(self, column: Column, place: str | int) -> str:
+        """The split that is scored, and the arguments in which these runs differ from the others."""
+        own = common_settings([cell["settings"] for cell in self.of(column.task, place)])
+        differ = [f"{name} {plain(value)}" for name, value in own.items() if name not in self.common]
+        return "; ".join([self.split(column), *differ])
+
+
+def plain(value: object) -> str:
+    """A setting as text."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(plain, value))
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def answers_of(cell: Mapping, splits: Sequence[str]) -> list[Mapping[str, str]]:
+    """Labels and predictions of these splits, or nothing if the cell lacks one."""
+    kept = cell.get("answers", {})
+    return [kept[split] for split in splits] if all(split in kept for split in splits) else []
+
+
+def num_rows_of(cell: Mapping) -> int | None:
+    """The number of training rows that a cell was limited to."""
+    limit = cell.get("size", cell["settings"].get("max_train_samples"))
+    return None if limit is None else int(limit)
+
+
+def place_of(cell: Mapping) -> str | int:
+    """The cell's row of table 5, or its number of transferred layers."""
+    return cell["n_transfer"] if cell["variant"] == "transfer" else cell["variant"]
+
+
+def check_no_twins(cells: Sequence[Mapping], place: Callable[[Mapping], tuple]) -> None:
+    seen: dict[tuple, Mapping] = {}
+    for cell in cells:
+        twin = seen.setdefault(place(cell), cell)
+        if twin is not cell:
+            ours, theirs = twin["settings"], cell["settings"]
+            differ = sorted(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))
+            raise ValueError(
+                f"Two cells are for {', '.join(map(str, place(cell)))}; they differ in "
+                f"{', '.join(differ) or 'no setting'}. Pass the cells of one set of settings."
+            )
+
+
+def common_settings(all_settings: Sequence[Mapping]) -> dict:
+    """The settings that are equal in all cells, without the arguments of `NO_SETTINGS`."""
+    first, others = (all_settings[0] if all_settings else {}), all_settings[1:]
+    return {
+        name: value
+        for name, value in first.items()
+        if name not in NO_SETTINGS and all(name in other and other[name] == value for other in others)
+    }
+
+
+# ---- The tables
 
 
 def measured(scores: Scores) -> dict | None:
+    """What a cell of a table tells of some scores."""
     if not scores:
         return None
-    values = scores.values()
-    found = {
-        "median": round(statistics.median(values), 4),
-        "lowest": round(min(values), 4),
-        "highest": round(max(values), 4),
+    values = list(scores.values())
+    ends = {"median": statistics.median(values), "lowest": min(values), "highest": max(values)}
+    interval = estimate(scores).interval
+    return {
+        **{name: round(value, 4) for name, value in ends.items()},
         "seeds": sorted(scores),
+        **({"interval": [round(end, 4) for end in interval]} if interval else {}),
     }
-    if interval := estimate(scores).interval:
-        found["interval"] = [round(end, 4) for end in interval]
-    return found
+
+
+def entry(paper: float | None, found: dict | None = None, settings: str = "", missing: str | None = None) -> dict:
+    return {"paper": paper, "measured": found, "settings": settings if found else "", "missing": missing or None}
 
 
 def cell_of(cells: Cells, table: str, row: str, key: str) -> dict:
     paper = PUBLISHED[table].get(row, {}).get(key)
     if key not in COLUMNS:
-        return {"paper": paper, "measured": None, "settings": "", "missing": NEEDS_SERVER}
+        return entry(paper, missing="needs a submission to the benchmark's server")
     column = COLUMNS[key]
-    scores, missing = cells.scores(key, row), cells.why_missing(column.task, row)
-    values = measured(scores)
-    lacking = [str(cell["seed"]) for cell in cells.of(column.task, row) if cell["seed"] not in scores]
-    if values and lacking:
-        reason = f"seed {', '.join(lacking)}: no {METRIC_NAMES[column.metric]} in the results"
-        missing = "; ".join(filter(None, (missing, reason)))
-    if values is None and not missing:
-        ran = bool(cells.of(column.task, row))
-        missing = f"no {METRIC_NAMES[column.metric]} in the runs' results" if ran else NOT_ASKED
-    settings = cells.settings(column, row) if values else ""
-    return {"paper": paper, "measured": values, "settings": settings, "missing": missing or None}
+    scores, missing, runs = cells.scores(key, row), cells.why_missing(column.task, row), cells.of(column.task, row)
+    metric = METRIC_NAMES[column.metric]
+    lacking = [str(cell["seed"]) for cell in runs if cell["seed"] not in scores]
+    if scores and lacking:
+        missing = "; ".join(filter(None, (missing, f"seed {', '.join(lacking)}: no {metric} in the results")))
+    elif not scores and not missing:
+        missing = f"no {metric} in the runs' results" if runs else "not requested"
+    return entry(paper, measured(scores), cells.settings(column, row), missing)
 
 
 def describe_column(cells: Cells, key: str) -> dict:
     if key == "glue":
         return {"key": key, "label": "GLUE", "metric": "the benchmark's average", "baselines": None}
-    column = COLUMNS[key]
-    named = {"key": key, "label": column.label, "metric": METRIC_NAMES[column.metric]}
+    named = {"key": key, "label": COLUMNS[key].label, "metric": METRIC_NAMES[COLUMNS[key].metric]}
     return {**named, "baselines": cells.baselines(key)}
-
-
-def average_baselines(cells: Cells, keys: Sequence[str]) -> dict[str, float] | None:
-    found = [cells.baselines(key) for key in keys]
-    if not found or None in found:
-        return None
-    return {name: statistics.fmean(of_task[name] for of_task in found) for name in ("chance", "majority")}
 
 
 def table_of_results(cells: Cells, table: str) -> dict:
     """One of tables 2 to 4, with the paper's own model and the best earlier figure."""
     title, keys = TABLES_OF_RESULTS[table]
-    before = {
-        key: {"paper": figure, "measured": None, "settings": whose, "missing": None}
-        for key, (figure, whose) in BEST_BEFORE[table].items()
-    }
-    rows = [
-        {
-            **{"key": "full", "label": "Finetuned Transformer LM"},
-            "cells": {key: cell_of(cells, table, "full", key) for key in keys},
-        },
-        {"key": "before", "label": "Best before the paper", "only_paper": True, "cells": before},
-    ]
+    caption = "Scores × 100. The paper's figures, and the earlier ones that it prints, are on the test sets."
+    if table == "table-3":
+        caption += f" The median of ten Story Cloze runs by the released code is {STORY_CLOZE_RELEASED_MEDIAN}."
+    own = {key: cell_of(cells, table, "full", key) for key in keys}
+    before = {key: {**entry(figure), "settings": whose} for key, (figure, whose) in BEST_BEFORE[table].items()}
     return {
-        "id": table,
-        "title": title,
-        "caption": "Scores × 100. The paper's figures, and the earlier ones that it prints, are on the test sets."
-        + (f" {RELEASED_MEDIAN}" if table == "table-3" else ""),
+        **{"id": table, "title": title, "caption": caption},
         "columns": [describe_column(cells, key) for key in keys],
-        "rows": rows,
+        "rows": [
+            {"key": "full", "label": "Finetuned Transformer LM", "cells": own},
+            {"key": "before", "label": "Best before the paper", "only_paper": True, "cells": before},
+        ],
     }
 
 
 def gather_table_5(cells: Cells) -> dict:
     """What [`Measured`] takes of table 5."""
     extras = [key for key in COLUMNS if key not in (*ABLATION_COLUMNS, *PARTS)]
-    extras = [key for key in extras if any(cells.scores(key, row) for row in ROW_LABELS)]
-    scores = {
-        row: {key: found for key in (*ABLATION_COLUMNS, *extras) if (found := cells.scores(key, row))}
-        for row in ROW_LABELS
-    }
-    scores = {row: of_row for row, of_row in scores.items() if of_row}
+    scores = {}
+    for row in ROW_LABELS:
+        of_row = {key: found for key in (*ABLATION_COLUMNS, *extras) if (found := cells.scores(key, row))}
+        scores |= {row: of_row} if of_row else {}
     averaged = [key for key in ABLATION_COLUMNS if scores and all(key in of_row for of_row in scores.values())]
-    return dict(
-        scores=scores,
-        labels={key: column.label for key, column in COLUMNS.items()},
-        averages={row: averages(of_row, averaged) for row, of_row in scores.items()},
-        averaged=averaged,
-        rows_to_train=cut_rows(cells),
-    )
-
-
-def averages(of_row: Mapping[str, Scores], columns: Sequence[str]) -> Scores:
-    """The average over the columns, by seed, for every seed that all columns have."""
-    if not columns:
-        return Scores()
-    return average([of_row[column] for column in columns])
+    return {
+        **{"scores": scores, "labels": {key: column.label for key, column in COLUMNS.items()}, "averaged": averaged},
+        "averages": {
+            row: average([of_row[key] for key in averaged]) if averaged else Scores() for row, of_row in scores.items()
+        },
+        "rows_to_train": cut_rows(cells),
+    }
 
 
 def cut_rows(cells: Cells) -> dict[str, int]:
@@ -142,24 +323,30 @@ def cut_rows(cells: Cells) -> dict[str, int]:
     return found
 
 
-def table_5(cells: Cells, table: Measured) -> dict:
-    extras = dict.fromkeys(
-        key for of_row in table.scores.values() for key in of_row if key not in (*ABLATION_COLUMNS, "average")
-    )
+def table_5(cells: Cells, table) -> dict:
+    """Table 5 with its averages; `table` is what was [`Measured`]."""
+    every = set(table.averaged) == set(ABLATION_COLUMNS)
+    extras = dict.fromkeys(key for of_row in table.scores.values() for key in of_row if key not in ABLATION_COLUMNS)
     keys = [*ABLATION_COLUMNS, *extras]
     rows = []
     for row, label in ROW_LABELS.items():
         of_row = {key: cell_of(cells, "table-5", row, key) for key in keys}
-        rows.append({"key": row, "label": label, "cells": {**average_cells(table, row), **of_row}})
-    every = set(table.averaged) == set(ABLATION_COLUMNS)
-    baselines = average_baselines(cells, table.averaged)
-    columns = [{"key": "average", "label": "Average", "metric": "of the paper's eight tasks", "baselines": None}]
-    if every:
-        columns[0]["baselines"] = baselines
-    else:
+        rows.append({"key": row, "label": label, "cells": {**average_cells(table, row, every), **of_row}})
+    known = [cells.baselines(key) for key in table.averaged]
+    baselines = None
+    if known and None not in known:
+        baselines = {name: statistics.fmean(of_task[name] for of_task in known) for name in ("chance", "majority")}
+    columns = [
+        {
+            "key": "average",
+            "label": "Average",
+            "metric": "of the paper's eight tasks",
+            "baselines": baselines if every else None,
+        }
+    ]
+    if not every:
         names = ", ".join(table.labels[key] for key in table.averaged) or "no task"
-        common = {"key": "average-common", "label": "Average", "metric": f"of {names}"}
-        columns.append({**common, "baselines": baselines})
+        columns.append({"key": "average-common", "label": "Average", "metric": f"of {names}", "baselines": baselines})
     return {
         "id": "table-5",
         "title": "Table 5: ablations",
@@ -173,19 +360,14 @@ def table_5(cells: Cells, table: Measured) -> dict:
     }
 
 
-def average_cells(table: Measured, row: str) -> dict[str, dict]:
+def average_cells(table, row: str, every: bool) -> dict[str, dict]:
     paper, found = PUBLISHED["table-5"][row], measured(table.averages.get(row, Scores()))
-    settings = "mean over the tasks, seed by seed" if found else ""
     why = None if found else "no task that every row has" if not table.averaged else "no seed that all its tasks have"
     if row not in table.scores:
         why = "nothing was measured in this row"
-    if set(table.averaged) == set(ABLATION_COLUMNS):
-        return {"average": {"paper": paper["average"], "measured": found, "settings": settings, "missing": why}}
+    settings = "mean over the tasks, seed by seed"
+    if every:
+        return {"average": entry(paper["average"], found, settings, why)}
     part = round(statistics.fmean(paper[key] for key in table.averaged), 2) if table.averaged else None
-    return {
-        "average": {
-            **{"paper": paper["average"], "measured": None, "settings": ""},
-            "missing": "not every task was measured",
-        },
-        "average-common": {"paper": part, "measured": found, "settings": settings, "missing": why},
-    }
+    whole = entry(paper["average"], missing="not every task was measured")
+    return {"average": whole, "average-common": entry(part, found, settings, why)}
