@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import os
 import platform
+import re
 import resource
 import statistics
 import sys
@@ -47,7 +48,10 @@ def save_result(name: str, about: dict, content: dict | list, folder: Path = RES
     """Writes `<date>-<name>.json` into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{date.today().isoformat()}-{name}.json"
-    path.write_text(json.dumps({"machine": about, "results": content}, indent=2) + "\n", encoding="utf-8")
+    text = json.dumps({"machine": about, "results": content}, indent=1, ensure_ascii=False)
+    # A list of figures stands in one line.
+    text = re.sub(r"\[\n\s*([^\[\]{}]*?)\n\s*\]", lambda found: "[" + re.sub(r"\s+", " ", found[1]) + "]", text)
+    path.write_text(text + "\n", encoding="utf-8")
     print(f"written: {path}")
     return path
 

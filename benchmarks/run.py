@@ -1,4 +1,4 @@
-"""Every benchmark against its peers in one run: one table of ratios, one dated file of figures, one picture.
+"""Every benchmark against its peers in one run: one table of ratios, one dated file of figures.
 
     python benchmarks/run.py                             # all of them, 117 M parameters: hours on 2 cores
     python benchmarks/run.py --only loading pretraining  # some
@@ -8,10 +8,10 @@ Every script of `SCRIPTS` has a function `compare(rounds, threads, quick)` that 
 `harness.comparison`. Some of these functions have no `threads`. A script that fails does not stop the others: its
 error is printed and saved with the others' rows, and the exit code is 1.
 
-Written to `--output`, by default `benchmarks/results/`, after each script: `<date>-bench.json` and `<date>-bench.png`.
-Scripts that ran earlier the same day stay there until they run again. The picture, and the tables of
-docs/benchmarks.md at the end of a run without `--output`, show every script's newest run, as far as its rows have a
-target. A quick run says nothing about speed: it has no targets, and writes only where `--output` says so.
+`<date>-bench.json` is written to `--output`, by default `benchmarks/results/`, after each script. Scripts that ran
+earlier the same day stay there until they run again. At the end of a run without `--output`, docs/benchmarks.md gets
+the rows with a target of every script's newest run. A quick run says nothing about speed: it has no targets, and
+writes only where `--output` says so.
 
 The other scripts of the folder are run on their own: they compare behaviour, need books or trained models, or take
 hours. docs/benchmarks.md lists them.
@@ -187,12 +187,6 @@ def save(outcomes: dict[str, dict], options: argparse.Namespace, about: dict, fo
     results = json.loads(path.read_text(encoding="utf-8"))["results"] if path.exists() else {}
     results |= {name: {**settings, **outcome} for name, outcome in outcomes.items()}
     save_result("bench", about, results, folder)
-    if panels := {SCRIPTS[name]: rows for name, (_, rows) in newest(folder).items()}:
-        from picture import draw  # here because the scripts' processes import this file too
-
-        picture = path.with_suffix(".png")
-        draw(panels).savefig(picture)
-        print(f"written: {picture}")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,6 @@ def imported(script: str) -> Iterator[ModuleType]:
 
 @pytest.fixture(scope="module")
 def run():
-    pytest.importorskip("matplotlib")
     with imported("run") as module:
         yield module
 

@@ -1,4 +1,4 @@
-"""`gpt1 playground` as a server, attacked over HTTP without its page; `benchmarks/playground_attack.py` does more."""
+"""`gpt1 playground` as a server, attacked over HTTP without its page."""
 
 import json
 
