@@ -102,7 +102,7 @@ def main(arguments: list[str] | None = None) -> None:
     transformers.utils.logging.disable_progress_bar()
     data_dir = default_data()
     with tempfile.TemporaryDirectory() as folder:
-        specified, _ = specify_tasks(args.tasks, data_dir, Path(folder, "tasks"))
+        specified, _ = specify_tasks(args.tasks, data_dir)
         tasks = {}
         for name, task in all_tasks().load(specified)["tasks"].items():
             task.build_all_requests(limit=PAGES if name == "wikitext" else args.max_rows, rank=0, world_size=1)

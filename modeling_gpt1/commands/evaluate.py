@@ -22,7 +22,6 @@ settings are in evaluate_run.yaml. Needs the extra `eval`: `pip install -e ".[ev
 """
 
 import json
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -190,27 +189,24 @@ def main(arguments: list[str]) -> None:
         import matplotlib  # noqa: F401
 
     from ..evaluation.local_rows import specify_tasks
-    from ..evaluation.report import curves, draw, table, update_card, without_samples
+    from ..evaluation.report import curves, draw, table, update_card
 
     models = [{"model": args.model}] if args.checkpoints is None else saved_checkpoints(args.checkpoints)
     output, rows = Path(args.output_dir), []
     output.mkdir(parents=True, exist_ok=True)
     from_harness = [task for task in args.tasks if not task.startswith(PAPER)]
-    generated = tempfile.TemporaryDirectory()
-    specified, names = specify_tasks(from_harness, args.data_dir, Path(generated.name), args.calibrate)
+    specified, names = specify_tasks(from_harness, args.data_dir, args.calibrate)
     for model in models:
         tokenizer = tokenizer_of(model["model"], args.tokenizer_name, args.checkpoints)
         results = evaluate(model["model"], tokenizer, specified, names, args)
         if results is None:
             continue
-        results = without_samples(results)
         name = "results.json" if args.checkpoints is None else f"results-{model['step']}.json"
         write_atomically(output / name, json.dumps(results, indent=2, default=str) + "\n")
         rows.append({**model, "results": results})
         print(text := table(results, model), flush=True)
         if args.checkpoints is None:
             write_atomically(output / "table.md", text + "\n")
-    generated.cleanup()
     if not rows:
         return
     if args.checkpoints is not None:

@@ -2,9 +2,64 @@
 
 import math
 from pathlib import Path
+from typing import NamedTuple
+
+from huggingface_hub import EvalResult, ModelCard
 
 from ..storage.writing import write_atomically
-from .published import PUBLISHED
+
+GPT1 = "Radford et al. 2018, fine-tuned"
+GPT2 = "Radford et al. 2019, table 3"
+GPT3 = "Brown et al. 2020"
+
+
+class Published(NamedTuple):
+    """A published figure. Prompts, rows and tokenizers differ from the harness's: a few points mean nothing."""
+
+    model: str
+    metric: str
+    value: float  # accuracies lie between 0 and 1
+    source: str
+
+
+def _gpt3(value: float, table: str, metric: str = "acc") -> Published:
+    return Published("GPT-3 175B", metric, value, f"{GPT3}, {table}, zero-shot")
+
+
+PUBLISHED: dict[str, tuple[Published, ...]] = {
+    "lambada_standard": (
+        Published("GPT-2 117M", "acc", 0.4599, GPT2),
+        Published("GPT-2 1542M", "acc", 0.6324, GPT2),
+        Published("GPT-2 117M", "perplexity", 35.13, GPT2),
+        Published("GPT-2 1542M", "perplexity", 8.63, GPT2),
+        _gpt3(0.762, "table 3.2"),
+        _gpt3(3.00, "table 3.2", "perplexity"),
+    ),
+    "cbt_cn": (Published("GPT-2 117M", "acc", 0.8765, GPT2), Published("GPT-2 1542M", "acc", 0.9330, GPT2)),
+    "cbt_ne": (Published("GPT-2 117M", "acc", 0.834, GPT2), Published("GPT-2 1542M", "acc", 0.8905, GPT2)),
+    "wikitext": (
+        Published("GPT-2 117M", "word_perplexity", 29.41, GPT2),
+        Published("GPT-2 1542M", "word_perplexity", 18.34, GPT2),
+    ),
+    "storycloze_2016": (Published("GPT-1", "acc", 0.865, f"{GPT1}, table 3"), _gpt3(0.832, "table 3.2")),
+    "race": (Published("GPT-1", "acc", 0.574, f"{GPT1}, table 3, RACE-h"), _gpt3(0.455, "table 3.7, RACE-h")),
+    "hellaswag": (_gpt3(0.789, "table 3.2"),),
+    "piqa": (_gpt3(0.805, "table 3.6"),),
+    "arc_easy": (_gpt3(0.688, "table 3.6"),),
+    "arc_challenge": (_gpt3(0.514, "table 3.6"),),
+    "openbookqa": (_gpt3(0.576, "table 3.6"),),
+    "winogrande": (_gpt3(0.702, "table 3.5"),),
+    "rte": (Published("GPT-1", "acc", 0.560, f"{GPT1}, table 2"), _gpt3(0.635, "table H.1")),
+    "boolq": (_gpt3(0.605, "table H.1"),),
+    "cb": (_gpt3(0.464, "table H.1"),),
+    "copa": (_gpt3(0.910, "table H.1"),),
+    "qnli": (Published("GPT-1", "acc", 0.881, f"{GPT1}, table 2"),),
+    "mnli": (Published("GPT-1", "acc", 0.821, f"{GPT1}, table 2"),),
+    "sst2": (Published("GPT-1", "acc", 0.913, f"{GPT1}, table 4"),),
+    "cola": (Published("GPT-1", "mcc", 0.454, f"{GPT1}, table 4"),),
+    "mrpc": (Published("GPT-1", "f1", 0.823, f"{GPT1}, table 4"),),
+    "qqp": (Published("GPT-1", "f1", 0.703, f"{GPT1}, table 4"),),
+}
 
 ROLLING = "loglikelihood_rolling"
 FLATTERED = (
@@ -15,15 +70,15 @@ FLATTERED = (
 
 def add_facts(results: dict, language_model, calibrated: bool = False) -> dict:
     """
-    The results, with what the harness leaves out: chance, `token_perplexity` of rolling tasks, the split that was
-    read, and whether the tokenizer flatters perplexities.
+    The results without their samples, but with what the harness leaves out: chance, `token_perplexity` of rolling
+    tasks, the split that was read, and whether the tokenizer flatters perplexities.
 
     Args:
         results: of `simple_evaluate`, with samples.
         language_model ([`SharedContextLM`]): which gave them.
         calibrated: whether tasks have each answer also without its question.
     """
-    for task, samples in results.get("samples", {}).items():
+    for task, samples in results.pop("samples", {}).items():
         config, counts = results["configs"][task], results["n-samples"][task]
         if config["output_type"] == "multiple_choice":
             times = 2 if calibrated else 1
@@ -39,10 +94,6 @@ def add_facts(results: dict, language_model, calibrated: bool = False) -> dict:
     ids = language_model.tok_encode(text, add_special_tokens=False)
     results["flattered"] = tokenizer.decode(ids, clean_up_tokenization_spaces=False).strip() != text
     return results
-
-
-def without_samples(results: dict) -> dict:
-    return {key: value for key, value in results.items() if key != "samples"}
 
 
 def figures(results: dict, task: str) -> dict[str, tuple[float, float | None]]:
@@ -133,29 +184,21 @@ def draw(found: list[dict], path: Path) -> None:
     size = -(-len(found) // columns)
     figure = Figure(figsize=(4 * columns, 2.8 * size), layout="constrained")
     for number, curve in enumerate(found, start=1):
-        axes = figure.add_subplot(size, columns, number)
-        over = "tokens" if all(point["tokens"] for point in curve["points"]) else "step"
-        at = [point[over] for point in curve["points"]]
-        values = [point["value"] for point in curve["points"]]
-        axes.plot(at, values, marker="o", ms=3, lw=1.2)
-        if all(point["stderr"] is not None for point in curve["points"]):
-            errors = [2 * point["stderr"] for point in curve["points"]]
-            low = [value - error for value, error in zip(values, errors, strict=True)]
-            high = [value + error for value, error in zip(values, errors, strict=True)]
-            axes.fill_between(at, low, high, alpha=0.2)
+        axes, points = figure.add_subplot(size, columns, number), curve["points"]
+        over = "tokens" if all(point["tokens"] for point in points) else "step"
+        values, errors = ([point[name] for point in points] for name in ("value", "stderr"))
+        doubled = None if None in errors else [2 * error for error in errors]
+        axes.errorbar([point[over] for point in points], values, yerr=doubled, marker="o", ms=3, lw=1.2, capsize=2)
         if curve["chance"] is not None:
             axes.axhline(curve["chance"], color="grey", lw=0.8, ls="--")
-        axes.set(
-            title=f"{curve['task']}, {curve['metric']}", xlabel={"tokens": "tokens seen", "step": "updates"}[over]
-        )
+        axes.set_title(f"{curve['task']}, {curve['metric']}")
+        axes.set_xlabel({"tokens": "tokens seen", "step": "updates"}[over])
         axes.grid(alpha=0.3)
     figure.savefig(path, dpi=150)
 
 
 def update_card(card_file: Path, results: dict) -> None:
     """Adds the results to the `model-index` of a card, in place of earlier ones of the same task and metric."""
-    from huggingface_hub import EvalResult, ModelCard
-
     card = ModelCard.load(card_file)
     found = [
         EvalResult(
