@@ -45,6 +45,7 @@ TEST = [
     *EVAL,
     *CLEAN,
     *REPRODUCE,
+    "hypothesis>=6.140",
     IMPORT_LINTER,
     "ipykernel>=6.29",
     "nbclient>=0.10",

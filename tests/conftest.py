@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
 import transformers
@@ -13,6 +14,17 @@ from torch import nn
 
 from modeling_gpt1 import GPT1Config
 from tokenization.tokenization_gpt1 import GPT1Tokenizer
+
+# `make test` has the same few random cases each time; `make campaign` (HYPOTHESIS_PROFILE=campaign) looks for others.
+UNCHECKED = [hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture]
+UNCHECKED += [hypothesis.HealthCheck.filter_too_much, hypothesis.HealthCheck.data_too_large]
+hypothesis.settings.register_profile(
+    "test", max_examples=20, derandomize=True, database=None, deadline=None, suppress_health_check=UNCHECKED
+)
+hypothesis.settings.register_profile(
+    "campaign", max_examples=3000, deadline=None, print_blob=True, suppress_health_check=UNCHECKED
+)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
 
 SENTENCES = [
     "the old farmer walked to the market because he needed a new plough .",

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from .documents import load_documents, training_texts
     from .family_tokens import family_tokenizer
     from .noise import InfillingCollator, MaskedCollator, NextSentenceCollator, SentenceOrderCollator
-    from .own_files import load_files
-    from .tasks import TASKS, Task, compute_metrics_for, get_task, load_task
+    from .rows import load_files, load_task
+    from .tasks import TASKS, Task, compute_metrics_for, get_task
 
 _DATA = {
     "TASKS": ".tasks",
@@ -31,8 +31,8 @@ _DATA = {
     "get_task": ".tasks",
     "load_blocks": ".corpus",
     "load_documents": ".documents",
-    "load_files": ".own_files",
-    "load_task": ".tasks",
+    "load_files": ".rows",
+    "load_task": ".rows",
     "training_texts": ".documents",
 }
 

@@ -17,7 +17,6 @@ from transformers import PreTrainedTokenizerBase
 
 from .control_tokens import CONTROL_TOKENS
 from .family import FamilyForm
-from .row_labels import RowLabels
 from .tokenization_gpt1 import GPT1Tokenizer
 from .traversal import (
     TRAVERSALS,
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
     from .row_lengths import RowLengths
+    from .rows import RowLabels
 
 # The roles that must be mapped to columns, in the order of the traversal functions' arguments.
 ROLES = {
@@ -283,7 +283,9 @@ class TraversalCollator:
             first_place += len(chunk)
 
     @property
-    def _labels(self) -> RowLabels:
+    def _labels(self) -> "RowLabels":
+        from .rows import RowLabels  # here because it imports datasets
+
         column = self.columns.get("label")
         return RowLabels(column, self.traversal, self.num_labels, self.regression, self.hidden_label)
 

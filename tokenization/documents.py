@@ -23,7 +23,7 @@ import xxhash
 from datasets import Features, IterableDataset, Value, load_dataset, load_dataset_builder
 from datasets.exceptions import DatasetNotFoundError
 
-from .files import csv_options
+from .rows import csv_options
 
 KINDS = {".txt": "text", ".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}

@@ -1,24 +1,18 @@
 """The twelve supervised data sets of the paper: where each is found, its columns, traversal, classes and scores.
 
-Source: Radford et al. 2018, section 4 and table 1; GLUE (https://arxiv.org/abs/1804.07461); Story Cloze is split as in
-the released `datasets.py` (https://github.com/openai/finetune-transformer-lm/blob/master/datasets.py).
+Source: Radford et al. 2018, section 4 and table 1; GLUE (https://arxiv.org/abs/1804.07461). A new task is one entry of
+`_TASKS`; `rows.py` reads its rows.
 """
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
-from datasets import Dataset, DatasetDict, concatenate_datasets, load_dataset
 from transformers import EvalPrediction
 
-from .files import FILE_BUILDERS, read_file
-from .labels import as_numbers, first_row, typed_labels, without_blanks
 from .traversal import TRAVERSALS
 
-# `seed` of the released datasets.py.
-HELD_OUT_SEED = 3535999445
 # Trainer pads gathered logits with this value where batches have different numbers of choices.
 TRAINER_PADDING = -100
 # Names of the scores in metrics.py, which is imported at the first evaluation.
@@ -206,200 +200,6 @@ def _plain(name: str) -> str:
     return re.sub(r"[\s_-]", "", name.lower())
 
 
-def load_task(task: str | Task, data_dir: str | Path | None = None) -> DatasetDict:
-    """The splits of a task, each with the columns of `task.columns` and no other.
-
-    Args:
-        task: a name for `get_task`, or a Task.
-        data_dir: folder with a file per split, such as train.jsonl (.jsonl, .jsonl.gz, .csv or .parquet), or a folder
-            that holds such a folder under the task's name. Default: download from the hub by `datasets`.
-
-    Labels become class or choice ids (int64), or numbers (float32) for regression. Only test splits may lack labels,
-    in some rows or in all; they keep every row of their file.
-
-    Raises:
-        ValueError: files, columns or labels are not what the task needs.
-        OSError: the hub fails.
-    """
-    task = get_task(task) if isinstance(task, str) else task
-    split_parts = _load_from_hub(task) if data_dir is None else _load_from_folder(task, Path(data_dir))
-    splits = {
-        split: concatenate_datasets([_normalise(rows, task, split, source) for source, rows in parts])
-        for split, parts in split_parts.items()
-    }
-    if task.held_out and task.train_split not in splits:
-        splits.update(_split_validation(task, splits))
-    return DatasetDict({split: splits[split] for split in task.splits if split in splits})
-
-
-def _load_from_hub(task: Task) -> dict[str, list[tuple[str, Dataset]]]:
-    if task.hub_path is None:
-        raise ValueError(f"Task {task.name!r} names no data set on the hub. Pass data_dir, a folder with its files.")
-    try:
-        loaded = load_dataset(task.hub_path, task.hub_config)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise OSError(
-            f"Could not load task {task.name!r} from the hub (data set {task.hub_path!r}, configuration "
-            f"{task.hub_config!r}): {type(error).__name__}: {error}. "
-            f"To load it from files, pass data_dir: a folder with {_wanted_files(task)}."
-        ) from error
-    found = [split for split in task.splits if split in loaded]
-    return {split: [(f"split {split!r} of {task.hub_path}", loaded[split])] for split in found}
-
-
-def _load_from_folder(task: Task, data_dir: Path) -> dict[str, list[tuple[str, Dataset]]]:
-    # The task's own folder comes first: a parent of many data sets may hold a train file of its own.
-    folders = [data_dir / name for name in dict.fromkeys((task.name, task.folder or task.name))] + [data_dir]
-    for folder in folders:
-        files = {split: paths for split in task.splits if (paths := _split_files(task, folder, split))}
-        if files:
-            return {split: [(str(path), read_file(path)) for path in paths] for split, paths in files.items()}
-    raise ValueError(
-        f"No file of task {task.name!r} found in {', '.join(map(str, folders))}. Needed: {_wanted_files(task)}."
-    )
-
-
-def _wanted_files(task: Task) -> str:
-    stems = [stem for split in task.splits for stem in _part_stems(task, split)]
-    return f"files named {', '.join(stems)} (at least one), each ending in {', '.join(FILE_BUILDERS)}"
-
-
-def _part_stems(task: Task, split: str) -> list[str]:
-    return [f"{part}_{split}" for part in task.file_parts] or [split]
-
-
-def _split_files(task: Task, folder: Path, split: str) -> list[Path]:
-    stems = _part_stems(task, split)
-    paths = {stem: path for stem in stems if (path := _find_file(folder, stem))}
-    if paths and len(paths) < len(stems):
-        missing = ", ".join(stem for stem in stems if stem not in paths)
-        raise ValueError(
-            f"Task {task.name!r} joins {' and '.join(stems)}, but {folder} has no file {missing}. Add it, or load the "
-            "part alone by its own task name."
-        )
-    if not paths and len(stems) > 1 and (whole := _find_file(folder, split)):
-        return [whole]
-    return list(paths.values())
-
-
-def _find_file(folder: Path, stem: str) -> Path | None:
-    paths = [path for ending in FILE_BUILDERS if (path := folder / f"{stem}{ending}").is_file()]
-    if len(paths) > 1:
-        raise ValueError(
-            f"{folder} has {' and '.join(path.name for path in paths)}; one file is needed for {stem}. Keep one."
-        )
-    return paths[0] if paths else None
-
-
-def _normalise(rows: Dataset, task: Task, split: str, source: str) -> Dataset:
-    """The rows with the task's columns only, labels as ids or numbers."""
-    label = task.columns["label"]
-    sources = _column_sources(rows, task, split)
-    for name, columns in sources.items():
-        rows = _make_column(rows, name, columns)
-    rows = rows.select_columns(list(sources))
-    _check_choices(rows, task, split)
-    if label in sources:
-        rows = _normalise_labels(rows, task, split, source, renamed=sources[label] != (label,))
-    return rows
-
-
-def _column_sources(rows: Dataset, task: Task, split: str) -> dict[str, tuple[str, ...]]:
-    sources = {}
-    for name in task.column_names:
-        candidates = ((name,), *task.column_sources.get(name, ()))
-        found = next((source for source in candidates if set(source) <= set(rows.column_names)), None)
-        if found is not None:
-            sources[name] = found
-        elif name != task.columns["label"] or split not in task.test_splits:
-            wanted = " or ".join(" + ".join(source) for source in candidates)
-            raise ValueError(
-                f"Split {split!r} of task {task.name!r} has no column {wanted}. Its columns: "
-                f"{', '.join(rows.column_names)}. Needed: {', '.join(task.column_names)}. Rename the columns of the "
-                "file, or build a Task with the names that it has."
-            )
-    return sources
-
-
-def _make_column(rows: Dataset, name: str, source: tuple[str, ...]) -> Dataset:
-    if source == (name,):
-        return rows
-    if len(source) == 1:
-        return rows.rename_column(source[0], name)
-    return rows.map(_join_texts, fn_kwargs={"name": name}, input_columns=list(source), batched=True)
-
-
-def _join_texts(*columns: list[str], name: str) -> dict[str, list[str]]:
-    return {name: [" ".join(texts) for texts in zip(*columns, strict=True)]}
-
-
-def _is_text(rows: Dataset, column: str) -> bool:
-    return getattr(rows.features[column], "dtype", None) in ("string", "large_string")
-
-
-def _check_choices(rows: Dataset, task: Task, split: str) -> None:
-    choices = task.columns.get("choices")
-    if isinstance(choices, str) and _is_text(rows, choices):
-        raise ValueError(
-            f"Column {choices!r} of split {split!r} of task {task.name!r} holds one text per row; a list of choices "
-            "is needed. A .csv file cannot hold lists: use .jsonl or .parquet, or a Task with one column per choice."
-        )
-
-
-def _normalise_labels(rows: Dataset, task: Task, split: str, source: str, renamed: bool) -> Dataset:
-    label = task.columns["label"]
-    rows = without_blanks(rows, label, source, optional=split in task.test_splits)
-    rows = typed_labels(rows, label, source)
-    if not task.regression and (renamed or _is_text(rows, label)):
-        rows = _label_ids(rows, task, split, source)
-    rows = as_numbers(rows, label, source, whole=not task.regression)
-    if task.drop_unlabelled and split not in task.test_splits:
-        rows = rows.filter(_are_labelled, input_columns=label, batched=True)
-    return rows
-
-
-def _label_ids(rows: Dataset, task: Task, split: str, source: str) -> Dataset:
-    """The rows with the release's values replaced by ids; ids may be written as texts."""
-    label = task.columns["label"]
-    known = list(task.label_values or task.label_names)
-    found = [value for value in rows.unique(label) if value is not None]
-    names = {str(value): index for index, value in enumerate(known)}
-    ids = {value: names[str(value)] for value in found if str(value) in names}
-    if not task.label_values:
-        ids |= {value: int(value) for value in found if value not in ids and re.fullmatch("-?[0-9]+", str(value))}
-    unknown = [value for value in found if value not in ids]
-    if unknown:
-        row = first_row(rows[label][:], lambda value: value == unknown[0])
-        raise ValueError(
-            f"Split {split!r} of task {task.name!r} has the label {unknown[0]!r} in row {row} of {source} (the first "
-            f"is 0). Known labels: {', '.join(map(repr, known))}. Correct the file, or write class ids from 0."
-        )
-    return rows.map(_look_up, fn_kwargs={"ids": ids, "label": label}, input_columns=label, batched=True)
-
-
-def _look_up(values: list[str | int | None], ids: dict[str | int, int], label: str) -> dict[str, list[int | None]]:
-    return {label: [ids.get(value) for value in values]}
-
-
-def _are_labelled(labels: list[int]) -> list[bool]:
-    return [label != -1 for label in labels]
-
-
-def _split_validation(task: Task, splits: dict[str, Dataset]) -> dict[str, Dataset]:
-    name = task.validation_splits[0]
-    if name not in splits:
-        return {}
-    rows = splits[name]
-    if len(rows) <= task.held_out:
-        raise ValueError(
-            f"Task {task.name!r} has no {task.train_split} file, so it is trained on the rows of its {name} split "
-            f"beyond the {task.held_out} held out, but the split has only {len(rows)}. Add a {task.train_split} file."
-        )
-    # The same rows in the same order as scikit-learn's train_test_split in the released code.
-    order = np.random.RandomState(HELD_OUT_SEED).permutation(len(rows))
-    return {task.train_split: rows.select(order[task.held_out :]), name: rows.select(order[: task.held_out])}
-
-
 def predictions_from_logits(task: str | Task, task_logits: np.ndarray | tuple) -> np.ndarray:
     """Predicted class or choice ids [N], or numbers [N] for regression.
 
@@ -433,21 +233,18 @@ def compute_metrics_for(task: str | Task) -> Callable[[EvalPrediction], dict[str
         raise ValueError(
             f"Task {task.name!r} asks for the metric {unknown[0]!r}. Known metrics: {', '.join(METRIC_NAMES)}."
         )
-    metrics: list = []
 
     def compute_metrics(evaluation: EvalPrediction) -> dict[str, float]:
+        from . import metrics  # here because it imports evaluate, which training does not need to begin
+
         predictions = predictions_from_logits(task, evaluation.predictions)
         references = np.asarray(evaluation.label_ids).reshape(len(predictions))
-        if not metrics:
-            from .metrics import METRICS  # here because it imports evaluate, which training does not need to begin
-
-            metrics.extend(METRICS[name](keep_in_memory=True) for name in task.metrics)
         scores = {}
-        for metric in metrics:
-            scores.update(metric.compute(predictions=predictions, references=references))
+        for name in task.metrics:
+            scores |= metrics.compute(name, predictions, references)
         return scores
 
     return compute_metrics
 
 
-__all__ = ["TASKS", "Task", "compute_metrics_for", "get_task", "load_task", "predictions_from_logits"]
+__all__ = ["TASKS", "Task", "compute_metrics_for", "get_task", "predictions_from_logits"]

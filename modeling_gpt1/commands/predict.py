@@ -38,8 +38,7 @@ from transformers import (
 from transformers.hf_argparser import HfArg
 
 from tokenization import TraversalCollator, open_tokenizer
-from tokenization.files import read_file
-from tokenization.own_files import check_columns, check_file
+from tokenization.rows import check_columns, check_file, read_file
 
 from .. import GPT1Config, GPT1LSTMConfig
 from ..hub.model_kinds import is_regression

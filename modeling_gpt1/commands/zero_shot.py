@@ -38,7 +38,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM,
 from transformers.hf_argparser import HfArg
 
 from tokenization import load_task, open_tokenizer
-from tokenization.labels import are_all_labelled
+from tokenization.rows import are_all_labelled
 
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.devices import check_device, default_device

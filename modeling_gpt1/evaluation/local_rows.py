@@ -16,7 +16,7 @@ from lm_eval.api.task import ConfigurableTask
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from tokenization.files import FILE_BUILDERS, read_file
+from tokenization.rows import FILE_BUILDERS, read_file
 
 OWN_TASKS = Path(__file__).parent / "tasks"
 # Tasks whose folder is not called as the task; the files of RACE have the beginning `high_`.

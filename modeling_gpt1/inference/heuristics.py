@@ -338,7 +338,7 @@ def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:
 def _metrics(heuristic: Heuristic, predictions: list[int], rows: Sequence[Mapping]) -> dict[str, float]:
     def compute(name: str, pairs: list[tuple[int, int]]) -> dict[str, float]:
         found, labels = map(list, zip(*pairs, strict=True))
-        return metrics.METRICS[name](keep_in_memory=True).compute(predictions=found, references=labels)
+        return metrics.compute(name, found, labels)
 
     scores, pairs = {}, [(found, heuristic.label_of(row)) for found, row in zip(predictions, rows, strict=True)]
     for name in heuristic.task.metrics:

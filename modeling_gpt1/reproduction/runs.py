@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from tokenization import Task, get_task, load_task
-from tokenization.labels import are_all_labelled
+from tokenization.rows import are_all_labelled
 
 from .arguments import ReproduceArguments, as_settings
 

@@ -598,11 +598,13 @@ REFUSALS = {
     ),
     "classes of multiple choice": (
         [*OWN[:3], "multiple_choice", *OWN[4:], "--num_labels", "2", *MODEL],
-        "`num_labels` does not apply to multiple_choice, whose label is the index of the right choice. Leave it out.",
+        "`regression` and `num_labels` exclude each other, and neither applies to multiple_choice, whose label is the "
+        "index of the right choice. Leave them out.",
     ),
     "classes of regression": (
         [*OWN, "--num_labels", "2", "--regression", *MODEL],
-        "`num_labels` counts classes, and `regression` has none. Leave one of them out.",
+        "`regression` and `num_labels` exclude each other, and neither applies to multiple_choice, whose label is the "
+        "index of the right choice. Leave them out.",
     ),
     "no such file": (
         ["--train_file", "no.jsonl", *OWN[2:], *MODEL],
@@ -636,21 +638,21 @@ REFUSALS = {
     ),
     "wrong number of classes": (
         [*OWN, "--num_labels", "3", *MODEL],
-        "Column 'mood' of {train} has 2 classes (happy, sad), but `num_labels` is 3. Correct the data or the number.",
+        "Column 'mood' of {train} has 2 classes (happy, sad); 3 are needed. Correct the data or `num_labels`.",
     ),
     "unknown class": (
         [*OWN, "--validation_file", "{strange}", *MODEL],
-        "Row 0 of {strange} (the first is 0): the label in column 'mood' is 'angry'; the classes are happy, sad. "
-        "Correct or remove the row.",
+        "Row 0 of {strange} (the first is 0): the label in column 'mood' is 'angry' of type str; one of happy, "
+        "sad is needed. Correct or remove the row.",
     ),
     "one class": (
         ["--train_file", "{strange}", *OWN[2:], *MODEL],
-        "Column 'mood' of {strange} has only the class angry; at least two are needed.",
+        "Column 'mood' of {strange} has 1 classes (angry); at least two are needed. Correct the data or `num_labels`.",
     ),
     "gap in the class ids": (
         ["--train_file", "{numbered}", *OWN[2:], *MODEL],
-        "Column 'mood' of {numbered} has the classes 0, 2; class ids are needed, integers from 0 to 1. Correct the "
-        "data, or pass the number of classes as `num_labels`.",
+        "Column 'mood' of {numbered} has the class 2; class ids are needed, integers from 0 to 1. Correct the data, "
+        "or pass the number of classes as `num_labels`.",
     ),
     "fractions as classes": (
         ["--train_file", "{graded}", *OWN[2:], *MODEL],

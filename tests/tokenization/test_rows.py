@@ -1,0 +1,491 @@
+"""Rows of the paper's tasks and of one's own files: what is read, which labels come out, and what is refused."""
+
+import csv
+import gzip
+import io
+import json
+
+import datasets
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from sklearn.model_selection import train_test_split
+
+from tokenization import TASKS, Task, TraversalCollator, load_files, load_task
+from tokenization.rows import are_all_labelled
+
+
+@pytest.fixture(autouse=True)
+def private_cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
+
+
+def written(rows, ending):
+    """The bytes of a file of rows."""
+    if ending == ".parquet":
+        content = io.BytesIO()
+        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), content)
+        return content.getvalue()
+    text = io.StringIO(newline="")
+    if ending == ".csv":
+        writer = csv.DictWriter(text, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    else:
+        text.writelines(json.dumps(row) + "\n" for row in rows)
+    content = text.getvalue().encode()
+    return gzip.compress(content, mtime=0) if ending.endswith(".gz") else content
+
+
+def write(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(written(rows, "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix))
+    return path
+
+
+def check_refused(action, *parts):
+    """Whether an action ends with a message that has all these parts: what was given, and what to do."""
+    with pytest.raises(ValueError) as error:
+        action()
+    for part in parts:
+        assert str(part) in str(error.value)
+
+
+# ---- The paper's tasks
+
+SST2_ROWS = [{"idx": 7, "sentence": "a warm, funny film", "label": 1}, {"idx": 8, "sentence": "None", "label": 0}]
+PAIR = {"sentence1": "A cat sits.", "sentence2": "A cat sat."}
+
+
+def films(*labels):
+    return [{"sentence": "a film", "label": label} for label in labels]
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".csv", ".parquet"])
+@pytest.mark.parametrize("folder", ["", "sst2"])
+def test_every_kind_of_file_gives_the_same_rows(tmp_path, ending, folder):
+    write(tmp_path / folder / f"train{ending}", SST2_ROWS)
+    write(tmp_path / folder / f"validation{ending}", SST2_ROWS[:1])
+    splits = load_task("sst2", tmp_path)
+    assert list(splits) == ["train", "validation"]
+    assert splits["train"].to_dict() == {"sentence": ["a warm, funny film", "None"], "label": [1, 0]}
+    assert splits["train"].column_names == ["sentence", "label"]
+    assert splits["validation"].to_dict() == {"sentence": ["a warm, funny film"], "label": [1]}
+    assert splits["train"].features["label"] == datasets.Value("int64")
+
+
+def test_the_tasks_own_folder_comes_before_its_parent(tmp_path):
+    write(tmp_path / "train.jsonl", films(0))
+    write(tmp_path / "sst2" / "train.jsonl", SST2_ROWS)
+    assert load_task("sst2", tmp_path)["train"]["label"][:] == [1, 0]
+
+
+def test_mnli_has_two_validation_splits(tmp_path):
+    names = ("train", "validation_matched", "validation_mismatched", "test_matched")
+    for number, split in enumerate(names):
+        write(tmp_path / f"{split}.jsonl", [{"premise": "It rains.", "hypothesis": "Wet.", "label": number % 3}])
+    labels = {split: rows["label"][:] for split, rows in load_task("mnli", str(tmp_path)).items()}
+    assert labels == dict(zip(names, ([0], [1], [2], [0]), strict=True))
+
+
+def test_a_task_of_ones_own(tmp_path):
+    task = Task("moods", "classification", {"text": "review", "label": "mood"}, label_names=("sad", "glad"))
+    write(tmp_path / "train.csv", [{"mood": "glad", "review": "lovely"}, {"mood": "sad", "review": "dull"}])
+    assert load_task(task, tmp_path)["train"].to_dict() == {"review": ["lovely", "dull"], "mood": [1, 0]}
+
+
+def test_regression_labels_are_numbers(tmp_path):
+    write(tmp_path / "train.csv", [{**PAIR, "label": label} for label in (4, 2, 0)])
+    train = load_task("stsb", tmp_path)["train"]
+    assert train["label"][:] == [4.0, 2.0, 0.0] and train.features["label"] == datasets.Value("float32")
+
+
+def test_snli_loses_its_rows_without_an_agreed_label_outside_the_test_split(tmp_path):
+    rows = [{"premise": "A man.", "hypothesis": f"Claim {label}.", "label": label} for label in (2, -1, 0, -1, 1)]
+    for split in ("train", "test"):
+        write(tmp_path / f"{split}.jsonl", rows)
+    splits = load_task("snli", tmp_path)
+    assert splits["train"]["hypothesis"][:] == ["Claim 2.", "Claim 0.", "Claim 1."]
+    assert splits["train"]["label"][:] == [2, 0, 1]
+    assert splits["test"]["label"][:] == [2, -1, 0, -1, 1]
+    write(tmp_path / "sst2" / "test.jsonl", films(-1))
+    assert load_task("sst2", tmp_path)["test"]["label"][:] == [-1]
+    assert are_all_labelled(splits["train"], "label") and not are_all_labelled(splits["test"], "label")
+
+
+def test_scitail_writes_its_labels_as_text(tmp_path):
+    rows = [{"premise": "Ice melts.", "hypothesis": "It is warm.", "label": name} for name in ("neutral", "entails")]
+    write(tmp_path / "train.jsonl", rows)
+    assert load_task("scitail", tmp_path)["train"]["label"][:] == [1, 0]
+    path = write(tmp_path / "train.jsonl", [*rows, {**rows[0], "label": "contradicts"}])
+    check_refused(
+        lambda: load_task("scitail", tmp_path), f"Row 2 of {path}", "'contradicts'", "one of entails, neutral"
+    )
+
+
+def test_a_test_file_may_lack_some_labels_or_all(tmp_path):
+    def test_labels(task, rows):
+        write(tmp_path / task / "test.csv", rows)
+        return load_task(task, tmp_path)["test"]["label"][:]
+
+    assert test_labels("sst2", films("1", "", "0")) == [1, None, 0]
+    assert test_labels("stsb", [{**PAIR, "label": label} for label in ("2.5", "")]) == [2.5, None]
+    assert test_labels("story_cloze", [{**RELEASED_STORY, "AnswerRightEnding": x} for x in ("2", "")]) == [1, None]
+    assert test_labels("story_cloze", [{**CANONICAL_STORY, "label": x} for x in ("1", "", "0")]) == [1, None, 0]
+    write(tmp_path / "sst2" / "test.csv", [{"sentence": "a long film"}])
+    assert load_task("sst2", tmp_path)["test"].to_dict() == {"sentence": ["a long film"]}
+    write(tmp_path / "sst2" / "validation.csv", [{"sentence": "a long film"}])
+    check_refused(lambda: load_task("sst2", tmp_path), "Split 'validation'", "no column label", "Rename the columns")
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "rows", "parts"),
+    [
+        ("sst2", "train.csv", films("1", "0", "", "1", " "), ["Row 2 of", "''", "2 of 5", "Label or remove"]),
+        ("sst2", "validation.csv", films("1", ""), ["Row 1 of", "''", "1 of 2"]),
+        ("sst2", "train.jsonl", films(1.0, 0.5), ["Row 1 of", "0.5", "Correct or remove"]),
+        ("sst2", "train.jsonl", films(1.0, 1e300), ["Row 1 of", "1e+300", "Correct or remove"]),
+        ("stsb", "train.csv", [{**PAIR, "label": x} for x in ("2.5", "high")], ["Row 1 of", "'high'", "a number"]),
+        ("cola", "train.jsonl", films([1]), ["'label'", "[1]", "one value per row"]),
+        ("sst2", "train.jsonl", [{"text": "x", "label": 1}], ["no column sentence", "text, label", "Rename"]),
+        (
+            "race",
+            "train.jsonl",
+            [{"article": "A.", "question": "Q?", "options": ["a"]}],
+            ["no column label or answer"],
+        ),
+        ("race", "middle_train.jsonl", [{"article": "A."}], ["has no file high_train", "Add it"]),
+        ("sst2", "other.jsonl", films(1), ["No file of task 'sst2'", "train, validation, test", ".parquet"]),
+    ],
+)
+def test_rows_that_are_refused(tmp_path, task, name, rows, parts):
+    write(tmp_path / name, rows)
+    check_refused(lambda: load_task(task, tmp_path), *parts)
+
+
+def test_two_files_for_one_split(tmp_path):
+    for ending in ("jsonl", "csv"):
+        write(tmp_path / f"train.{ending}", SST2_ROWS)
+    check_refused(lambda: load_task("sst2", tmp_path), "train.jsonl and train.csv", "Keep one")
+
+
+def race_row(number, **label):
+    return {"article": f"Article {number}.", "question": "Who?", "options": ["w", "x", "y", "z"], **label}
+
+
+def test_race_joins_middle_and_high(tmp_path):
+    write(tmp_path / "race" / "middle_train.jsonl.gz", [race_row(1, label=3)])
+    write(tmp_path / "race" / "high_train.jsonl.gz", [race_row(2, label=0)])
+    write(tmp_path / "race" / "middle_validation.jsonl", [race_row(3, label=1)])
+    write(tmp_path / "race" / "high_validation.jsonl", [race_row(4, label=2)])
+    splits = load_task("race", tmp_path)
+    assert splits["train"].to_list() == [race_row(1, label=3), race_row(2, label=0)]
+    assert splits["validation"]["label"][:] == [1, 2]
+    assert load_task("race-middle", tmp_path)["train"]["article"][:] == ["Article 1."]
+    assert load_task("race-high", tmp_path / "race")["validation"]["article"][:] == ["Article 4."]
+
+
+def test_race_answers_are_letters_on_the_hub(tmp_path):
+    write(tmp_path / "train.parquet", [race_row(number, answer=letter) for number, letter in enumerate("CADB")])
+    train = load_task("race", tmp_path)["train"]
+    assert train["label"][:] == [2, 0, 3, 1]
+    assert train.column_names == ["article", "question", "options", "label"]
+    write(tmp_path / "csv" / "train.csv", [race_row(1, label=3)])
+    check_refused(lambda: load_task("race", tmp_path / "csv"), "one text per row", "use .jsonl or .parquet")
+
+
+SENTENCES = [f"Sentence {number}." for number in range(1, 5)]
+CANONICAL_STORY = {"context": " ".join(SENTENCES), "ending1": "He slept.", "ending2": "He flew."}
+HUB_STORY = {f"input_sentence_{number}": text for number, text in enumerate(SENTENCES, start=1)}
+HUB_STORY |= {"sentence_quiz1": "He slept.", "sentence_quiz2": "He flew."}
+RELEASED_STORY = {f"InputSentence{number}": text for number, text in enumerate(SENTENCES, start=1)}
+RELEASED_STORY |= {"RandomFifthSentenceQuiz1": "He slept.", "RandomFifthSentenceQuiz2": "He flew."}
+
+
+@pytest.mark.parametrize(
+    ("story", "answer", "first"),
+    [(HUB_STORY, "answer_right_ending", 1), (RELEASED_STORY, "AnswerRightEnding", 1), (CANONICAL_STORY, "label", 0)],
+)
+def test_story_cloze_has_one_form_whatever_its_columns_were(tmp_path, story, answer, first):
+    write(tmp_path / "test.csv", [{**story, answer: first}, {**story, answer: first + 1}])
+    assert load_task("story_cloze", tmp_path)["test"].to_list() == [{**CANONICAL_STORY, "label": x} for x in (0, 1)]
+
+
+def test_story_cloze_is_split_as_in_the_released_code(tmp_path):
+    stories = [{**CANONICAL_STORY, "ending1": f"Ending {number}.", "label": number % 2} for number in range(1871)]
+    write(tmp_path / "validation.jsonl", stories)
+    splits = load_task("story_cloze", tmp_path)
+    endings = [story["ending1"] for story in stories]
+    train, validation = train_test_split(endings, test_size=374, random_state=3535999445)
+    assert splits["train"]["ending1"][:] == train and splits["validation"]["ending1"][:] == validation
+    write(tmp_path / "validation.jsonl", stories[:374])
+    check_refused(lambda: load_task("story_cloze", tmp_path), "the split has only 374", "Add a train file")
+    write(tmp_path / "train.jsonl", stories[:3])
+    assert {split: len(rows) for split, rows in load_task("story_cloze", tmp_path).items()} == {
+        "train": 3,
+        "validation": 374,
+    }
+
+
+def test_the_hub(monkeypatch):
+    rows = datasets.Dataset.from_dict({"question": ["Who?"], "sentence": ["He did."], "label": [1], "idx": [0]})
+    rows = rows.cast_column("label", datasets.ClassLabel(names=["entailment", "not_entailment"]))
+
+    def answer(*asked):
+        if asked != ("nyu-mll/glue", "qnli"):
+            raise ConnectionError(f"Couldn't reach {asked[0]!r} on the Hub")
+        return datasets.DatasetDict({"test": rows, "train": rows, "extra": rows})
+
+    monkeypatch.setattr("tokenization.rows.load_dataset", answer)
+    splits = load_task("qnli")
+    assert list(splits) == ["train", "test"]
+    assert splits["train"].to_dict() == {"question": ["Who?"], "sentence": ["He did."], "label": [1]}
+    assert splits["train"].features["label"] == datasets.Value("int64")
+    with pytest.raises(OSError, match="Couldn't reach 'stanfordnlp/snli'") as error:
+        load_task("snli")
+    assert "pass data_dir: a folder with files named train" in str(error.value)
+    mine = Task("mine", "classification", {"text": "text", "label": "label"})
+    check_refused(lambda: load_task(mine), "'mine' names no data set", "Pass data_dir")
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize(
+    ("name", "row_counts", "labels"),
+    [
+        ("sst2", {"train": 67349, "validation": 872, "test": 1821}, {0, 1}),
+        ("cola", {"train": 8551, "validation": 1043, "test": 1063}, {0, 1}),
+        ("mrpc", {"train": 3668, "validation": 408}, {0, 1}),
+        ("rte", {"train": 2490, "validation": 277, "test": 3000}, {0, 1}),
+        ("race-middle", {"train": 25421, "validation": 1436}, {0, 1, 2, 3}),
+        ("race-high", {"train": 62445, "validation": 3451}, {0, 1, 2, 3}),
+        ("race", {"train": 87866, "validation": 4887}, {0, 1, 2, 3}),
+        ("story_cloze", {"train": 1497, "validation": 374, "test": 1871}, {0, 1}),
+    ],
+)
+def test_real_rows(real_data_dir, name, row_counts, labels):
+    splits = load_task(name, real_data_dir)
+    assert {split: len(rows) for split, rows in splits.items()} == row_counts
+    assert set(splits["train"]["label"]) == set(splits["validation"]["label"]) == labels
+    assert splits["train"].column_names == TASKS[name].column_names
+
+
+@pytest.mark.real_data
+def test_real_graded_similarity(real_data_dir):
+    splits = load_task("stsb", real_data_dir)
+    assert {split: len(rows) for split, rows in splits.items()} == {"train": 5749, "validation": 1500}
+    assert (min(splits["train"]["label"]), max(splits["train"]["label"])) == (0.0, 5.0)
+
+
+# ---- Files of one's own
+
+ROWS = [{"body": "a good film", "mood": "happy"}, {"body": "a slow film", "mood": "sad"}]
+COLUMNS = {"text": "body", "label": "mood"}
+
+
+def test_classes_of_the_train_file_are_those_of_all_splits(tmp_path):
+    splits = {"train": ROWS[::-1], "validation": ROWS, "test": [{"body": "a film"}]}
+    files = {split: write(tmp_path / f"{split}.own.jsonl", rows) for split, rows in splits.items()}
+    task, rows = load_files(files, "classification", COLUMNS)
+    assert task == Task("train", "classification", COLUMNS, label_names=("happy", "sad"))
+    assert {split: rows[split].to_list() for split in rows} == {
+        "train": [{"body": "a slow film", "mood": 1}, {"body": "a good film", "mood": 0}],
+        "validation": [{"body": "a good film", "mood": 0}, {"body": "a slow film", "mood": 1}],
+        "test": [{"body": "a film"}],
+    }
+
+
+def test_numbers_and_choices_stay_as_they_are(tmp_path):
+    pairs = write(tmp_path / "pairs.jsonl", [{"a": "x", "b": "y", "label": 0.5}])
+    task, rows = load_files({"train": pairs}, "similarity", {"text_a": "a", "text_b": "b"}, regression=True)
+    assert (task.regression, task.metrics, task.label_names) == (True, ("pearson", "spearmanr"), ())
+    assert task.columns == {"label": "label", "text_a": "a", "text_b": "b"} and rows["train"]["label"][:] == [0.5]
+    stories = write(tmp_path / "stories.jsonl", [{"story": "x", "ends": ["y", "z"], "label": 1}])
+    task, rows = load_files({"train": stories}, "multiple_choice", {"context": "story", "choices": "ends"})
+    assert task.label_names == () and rows["train"]["label"][:] == [1]
+    sums = [{"q": "two and two", "a": "4", "b": "True", "label": 0}, {"q": "one", "a": "3", "b": "False", "label": 1}]
+    path = write(tmp_path / "sums.csv", sums)
+    rows = load_files({"train": path}, "multiple_choice", {"context": "q", "choices": ["a", "b"]})[1]["train"]
+    assert rows.to_list() == sums
+
+
+def test_classes_of_a_model_name_those_of_a_file_without_training(tmp_path):
+    files = {"test": write(tmp_path / "new.jsonl", ROWS)}
+    task, rows = load_files(files, "classification", COLUMNS, label_names=["sad", "so-so", "happy"])
+    assert task.label_names == ("sad", "so-so", "happy") and list(rows["test"]["mood"]) == [2, 0]
+    check_refused(lambda: load_files(files, "classification", COLUMNS), "classes are unknown", "`label_names`")
+
+
+@pytest.mark.parametrize("texts", [["007", "42"], ["1.50", "2e5"], ["True", "False"], ["NA", "null", "None", "nan"]])
+def test_texts_of_a_csv_file_stay_as_they_are_written(tmp_path, texts):
+    path = write(tmp_path / "rows.csv", [{"body": text, "label": place % 2} for place, text in enumerate(texts)])
+    rows = load_files({"train": path}, "classification", {"text": "body"})[1]["train"]
+    assert rows["body"][:] == texts and rows["label"][:] == [0, 1, 0, 1][: len(texts)]
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "ids"),
+    [
+        (["2", "0", "1"], ("0", "1", "2"), [2, 0, 1]),
+        (["5", "10", "1"], ("1", "5", "10"), [1, 2, 0]),  # sorted as numbers
+        (["-1", " 1", "2"], ("-1", "1", "2"), [0, 1, 2]),
+        (["007", "01", "1"], ("007", "01", "1"), [0, 1, 2]),  # texts: as numbers, two of them would be one
+        (["1", "x", "10"], ("1", "10", "x"), [0, 2, 1]),
+        (["1", str(10**30), "2"], ("1", str(10**30), "2"), [0, 1, 2]),
+        (["True", "False", "True"], ("False", "True"), [1, 0, 1]),
+    ],
+)
+def test_classes_of_a_csv_file(tmp_path, labels, names, ids):
+    path = write(tmp_path / "rows.csv", [{"body": "a film", "label": label} for label in labels])
+    task, rows = load_files({"train": path}, "classification", {"text": "body"})
+    assert task.label_names == names and rows["train"]["label"][:] == ids
+    rows = [{"body": "a film", "label": label} for label in (*labels, "", labels[0])]
+    test = load_files({"train": path, "test": write(tmp_path / "test.csv", rows)}, "classification", {"text": "body"})
+    assert test[1]["test"]["label"][:] == [*ids, None, ids[0]]
+
+
+def test_a_csv_file_has_one_type_per_column_however_long_it_is(tmp_path):
+    """pandas guesses the types of every 10,000 rows anew."""
+    many = [{"body": "a film", "label": place % 5} for place in range(10_001)]
+    path = write(tmp_path / "scores.csv", [*many, {"body": "a film", "label": 2.5}])
+    columns = {"text_a": "body", "text_b": "body"}
+    rows = load_files({"train": path}, "similarity", columns, regression=True)[1]["train"]
+    assert rows["label"][-2:] == [0.0, 2.5]
+    path = write(tmp_path / "tests.csv", [*many, {"body": "a film", "label": ""}])
+    rows = load_files({"test": path}, "classification", {"text": "body"}, label_names=list("01234"))[1]["test"]
+    assert rows["label"][-2:] == [0, None]
+
+
+def test_a_class_label_column_names_the_classes(tmp_path):
+    def write_labels(name, names, labels):
+        features = datasets.Features({"body": datasets.Value("string"), "label": datasets.ClassLabel(names=names)})
+        rows = {"body": ["a film"] * len(labels), "label": labels}
+        datasets.Dataset.from_dict(rows, features=features).to_parquet(tmp_path / name)
+        return tmp_path / name
+
+    files = {
+        "train": write_labels("train.parquet", ["sad", "glad", "odd"], [1, 0, 1]),
+        "validation": write_labels("validation.parquet", ["glad", "sad"], [0, 1, 0]),  # in another order
+        "test": write_labels("test.parquet", ["sad", "glad", "odd"], [-1, 2, 0]),
+    }
+    task, rows = load_files(files, "classification", {"text": "body"})
+    assert task.label_names == ("sad", "glad", "odd")
+    labels = {split: rows[split]["label"][:] for split in rows}
+    assert labels == {"train": [1, 0, 1], "validation": [1, 0, 1], "test": [None, 2, 0]}
+
+
+def moods(*labels):
+    return [{"body": "a film", "mood": label} for label in labels]
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "parts"),
+    [
+        (moods("0.5", "1"), {}, ["Row 0 of", "0.5", "pass `regression`"]),
+        (moods("a", "", "b"), {}, ["Row 1 of", "''", "1 of 3 have none"]),
+        (moods("a", "a"), {}, ["1 classes (a)", "at least two"]),
+        (moods("a", "b"), {"num_labels": 3}, ["2 classes (a, b)", "3 are needed"]),
+        (moods("0", "3"), {"num_labels": 3}, ["class 3", "0 to 2"]),
+        (moods("a", "b"), {"label_names": ["a", "c"]}, ["Row 1 of", "'b'", "one of a, c"]),
+        (moods("a", "b"), {"label_names": ["a", "b"], "num_labels": 3}, ["2 classes", "3"]),
+        (moods("a", "b"), {"columns": {"text": "text", "label": "mood"}}, ["no column 'text'", "body, mood"]),
+        (moods("1", "x"), {"regression": True}, ["Row 1 of", "'x'", "a number"]),
+        (moods("a", "b"), {"traversal": "multiple_choice", "regression": True}, ["`regression`", "Leave them out"]),
+        (moods("a", "b"), {"traversal": "ranking"}, ["'ranking'", "Choose one of classification"]),
+    ],
+)
+def test_refusals(tmp_path, rows, options, parts):
+    files = {"train": write(tmp_path / "rows.csv", rows)}
+    check_refused(lambda: load_files(files, **{"traversal": "classification", "columns": COLUMNS, **options}), *parts)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "parts"),
+    [
+        ("a.jsonl", b"", ["no rows", "at least one"]),
+        ("b.csv", b"", ["no rows"]),
+        ("c.csv", b"body,label\n", ["no rows"]),
+        (
+            "d.jsonl",
+            b'{"body": "a", "label": "x"}\n{"body": "b", "label": \n',
+            ["line 2", "at character 24"],
+        ),
+        ("e.jsonl", b'{"body": "a", "label": "x"}\n{"body": "b \\ud800", "label": "y"}\n', ["line 2", "'\\ud800'"]),
+        ("f.jsonl", b'{"body": "a", "label": "x"}\n[1]\n', ["line 2", "no JSON object"]),
+        ("g.csv", b"body,label\ncaf\xe9,x\n", ["line 2", "0xe9", "iconv"]),
+        ("h.jsonl", b'{"body": "a", "label": "x"}\n{"body": "caf\xe9", "label": "y"}\n', ["line 2", "0xe9", "iconv"]),
+        ("i.csv", b'body,label\na,x\n"b,y\n', ["as csv", "string starting at row 2", "Correct the file"]),
+        ("j.csv", b"\x00\x00", ["holds a zero byte"]),
+        # An impossible block of data behind a right header, a text, and a file that ends too early.
+        ("k.jsonl.gz", bytes.fromhex("1f8b080000000000020354564aca4fa954b252504a54d251"), ["cannot be unpacked"]),
+        ("l.jsonl.gz", b"body", ["cannot be unpacked", "Compress it again"]),
+        ("m.jsonl.gz", gzip.compress(b'{"body": "a"}\n' * 9)[:-9], ["cannot be unpacked"]),
+        ("n.parquet", b"xx", ["as parquet", "2 bytes"]),
+        ("o.docx", b"", ["unknown file type", ".jsonl, .jsonl.gz, .csv, .parquet"]),
+    ],
+)
+def test_files_that_cannot_be_read(tmp_path, name, content, parts):
+    path = tmp_path / name
+    path.write_bytes(content)
+    check_refused(lambda: load_files({"train": path}, "classification", {"text": "body"}), path, *parts)
+
+
+def test_a_file_whose_name_looks_like_a_pattern_and_two_that_are_none(tmp_path):
+    path = write(tmp_path / "rows[1]*.jsonl", ROWS)
+    assert len(load_files({"train": path}, "classification", COLUMNS)[1]["train"]) == 2
+    for missing, what in ((tmp_path / "no.jsonl", "does not exist"), (tmp_path, "is a folder")):
+        check_refused(lambda missing=missing: load_files({"train": missing}, "classification", COLUMNS), missing, what)
+
+
+# ---- Any file
+
+NAMES = ("good", "bad", "so-so", "none", "NA", "007")
+SPOILED = ("", " ", "\t", None, 1.5, float("nan"), 1e300, -1, 10**30, True, "two", "0x1", "\u0661", [1], {"a": 1})
+
+
+VALUES = {"names": st.sampled_from(NAMES), "ids": st.integers(0, 3), "numbers": st.integers(-99, 99).map(float)}
+
+
+@st.composite
+def own_files(draw):
+    """Rows, their labels' kind, the file's ending, and its bytes, perhaps with a fault."""
+    kind, ending = draw(st.sampled_from([*VALUES])), draw(st.sampled_from([".csv", ".jsonl"]))
+    labels = draw(st.lists(VALUES[kind], min_size=2, max_size=8))
+    assume(kind == "numbers" or len(set(labels)) > 1)
+    assume(kind != "ids" or set(labels) == set(range(max(labels) + 1)))
+    rows = [{"body": f"text {place}", "label": label} for place, label in enumerate(labels)]
+    fault = draw(st.sampled_from(["none", "label", "cut", "byte"]))
+    given = [dict(row) for row in rows]
+    if fault == "label":
+        given[draw(st.integers(0, len(rows) - 1))]["label"] = draw(st.sampled_from(SPOILED))
+    content = written(given, ending)
+    place = draw(st.integers(0, len(content) - 1))
+    if fault == "cut":
+        content = content[:place]
+    if fault == "byte":
+        content = content[:place] + bytes([draw(st.integers(0, 255))]) + content[place + 1 :]
+    return rows, given, kind, ending, content
+
+
+@given(own_files())
+def test_any_file_is_read_as_it_stands_or_refused_with_a_sentence(tmp_path_factory, tiny_tokenizer, case):
+    rows, given, kind, ending, content = case
+    path = tmp_path_factory.mktemp("any") / f"own{ending}"
+    path.write_bytes(content)
+    options = {"regression": kind == "numbers"}
+    try:
+        task, splits = load_files({"train": path}, "classification", {"text": "body"}, **options)
+        hidden = None if task.regression else -1
+        collator = TraversalCollator(tiny_tokenizer, "classification", task.columns, hidden_label=hidden, **options)
+        collator.check(splits["train"])
+    except ValueError as error:
+        assert content != written(rows, ending) and len(str(error).split()) > 5, error
+        return
+    labels = splits["train"]["label"][:]
+    blanks = [row["label"] in ("", " ", "\t", None) for row in given]
+    assert content != written(given, ending) or not any(blanks)
+    if content == written(rows, ending):
+        assert splits["train"]["body"][:] == [row["body"] for row in rows]
+        found = [task.label_names[label] for label in labels] if kind == "names" else labels
+        assert found == [row["label"] for row in rows]

@@ -1,0 +1,591 @@
+"""Rows of tasks and of files of one's own: read as they stand, with labels as ids or numbers, and checked for a batch.
+
+Where rows cannot be used, the error names the file and its line or row, what it holds and what is needed. Story Cloze
+is split as in the released `datasets.py` (https://github.com/openai/finetune-transformer-lm/blob/master/datasets.py).
+"""
+
+import glob
+import gzip
+import json
+import math
+import numbers
+import re
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pandas
+import torch
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Value, concatenate_datasets, load_dataset
+from datasets.exceptions import DatasetGenerationError
+
+from .tasks import Task, get_task
+
+# Builder of `datasets` by the ending of a file's name.
+FILE_BUILDERS = {".jsonl": "json", ".jsonl.gz": "json", ".csv": "csv", ".parquet": "parquet"}
+# A number, and its fraction. 007 is a name, and so is a number of more digits than 64 bits hold.
+NUMBER = re.compile(r"\s*-?(?:0|[1-9][0-9]{0,17})(\.[0-9]+)?\s*")
+MOST = 1 << 53  # from here on a float does not tell whole numbers apart
+# `seed` of the released datasets.py.
+HELD_OUT_SEED = 3535999445
+NO_LABEL = -100  # torch's `ignore_index`; the losses leave such labels out
+
+
+# ---- Files
+
+
+def check_file(what: str, path: Path) -> None:
+    """Raises ValueError where there is no file of a known kind."""
+    if not path.is_file():
+        raise ValueError(
+            f"{what} {path} {'is a folder' if path.is_dir() else 'does not exist'}. Pass the path of a file."
+        )
+    if not path.name.endswith(tuple(FILE_BUILDERS)):
+        raise ValueError(
+            f"{what} {path} has an unknown file type. Pass a file that ends in {', '.join(FILE_BUILDERS)}."
+        )
+
+
+def read_file(path: Path, *, infer_types: bool = False) -> Dataset:
+    """The rows of a .jsonl, .jsonl.gz, .csv or .parquet file.
+
+    Args:
+        path: the file.
+        infer_types: whether columns of a .csv file become numbers where all cells are. Default: all cells are texts.
+
+    Raises:
+        ValueError: the file has no rows, or is not what its name says.
+    """
+    builder = next(builder for ending, builder in FILE_BUILDERS.items() if path.name.endswith(ending))
+    try:
+        if builder == "json":  # whose reader takes other bytes without a word
+            with _open(path) as lines:
+                for line in lines:
+                    line.decode("utf-8")
+        options = csv_options(path) if builder == "csv" else {}
+        if infer_types:
+            options.pop("features", None)
+        rows = load_dataset(builder, data_files=glob.escape(str(path)), split="train", **options)
+    except (DatasetGenerationError, StopIteration, ValueError, OSError, EOFError, zlib.error) as error:
+        raise ValueError(_fault(path, builder, error)) from error
+    if len(rows) == 0:
+        raise ValueError(f"{path} has no rows. Give a file with at least one, or leave it out.")
+    return rows
+
+
+def csv_options(path: str | Path) -> dict[str, Any]:
+    """What makes `datasets` read each cell of a .csv file as the text that it is.
+
+    pandas would read "None" and "NA" as missing and "007" as a number, by a guess for every 10,000 rows.
+    """
+    names = pandas.read_csv(path, nrows=0).columns
+    if any("\0" in name for name in names):
+        raise ValueError("a name in its first line holds a zero byte")
+    return {"keep_default_na": False, "features": Features({name: Value("string") for name in names})}
+
+
+def _open(path: Path) -> IO[bytes]:
+    return gzip.open(path) if path.name.endswith(".gz") else path.open("rb")
+
+
+def _fault(path: Path, builder: str, error: BaseException) -> str:
+    """What is wrong with a file that cannot be read: its first line to blame, or the reader's own reason."""
+    number, is_blank = 0, builder != "parquet"
+    try:
+        with _open(path) as lines:
+            for number, line in enumerate(lines if builder != "parquet" else (), start=1):
+                text = line.decode("utf-8")
+                is_blank = is_blank and not text.strip()
+                row = json.loads(text) if builder == "json" and text.strip() else {}
+                json.dumps(row, ensure_ascii=False).encode("utf-8")
+                if not isinstance(row, dict):
+                    return f"{path}, line {number}: this is no JSON object. Correct or remove it."
+    except UnicodeDecodeError as fault:
+        return (
+            f"{path}, line {number}: byte {fault.object[fault.start]:#04x} is not UTF-8. Save the file as UTF-8, "
+            "for example with `iconv -f LATIN1 -t UTF-8` if that is what it is."
+        )
+    except UnicodeEncodeError as fault:
+        half = fault.object[fault.start]
+        return f"{path}, line {number}: the unpaired surrogate {half!a} is not a character. Correct or remove it."
+    except json.JSONDecodeError as fault:
+        return f"{path}, line {number}: not JSON ({fault.msg} at character {fault.pos}). Correct or remove it."
+    except (EOFError, OSError, zlib.error) as fault:
+        return f"{path} cannot be unpacked ({fault}). Compress it again."
+    while error.__cause__ is not None:
+        error = error.__cause__
+    reason = str(error).strip().rstrip(".") or type(error).__name__
+    if is_blank or "corresponds to no data" in reason:
+        return f"{path} has no rows. Give a file with at least one, or leave it out."
+    return f"{path} cannot be read as {builder}: {reason}. Correct the file."
+
+
+# ---- Labels of a column
+
+
+def is_missing(label: Any) -> bool:
+    """Whether the label is None, NaN or a blank text (an empty cell of a .csv file can be read as one)."""
+    return label is None or (isinstance(label, str) and not label.strip()) or label != label
+
+
+def are_all_labelled(rows: Dataset, column: str) -> bool:
+    """Whether each row of a task's split has a label; None and -1 stand for a hidden one."""
+    return column in rows.column_names and all(label is not None and label >= 0 for label in rows.unique(column))
+
+
+def _read_labels(rows: Dataset, column: str, source: str, *, optional: bool, by_name: bool = False) -> list:
+    """The labels of a column, None for a missing one; those of a .csv file as numbers where all are such texts.
+
+    Args:
+        source: where the rows come from, for errors.
+        optional: whether a row may lack a label, as a row to predict may.
+        by_name: whether a `ClassLabel` column gives names, with None for −1, and not ids.
+    """
+    feature, given = rows.features[column], rows[column][:]
+    if not isinstance(feature, Value | ClassLabel):
+        raise ValueError(
+            f"Column {column!r} of {source} holds lists, objects or values of several types, such as {given[0]!r} in "
+            "row 0; a label is a single text or number. Name another column, or write one value per row."
+        )
+    labels = [None if is_missing(label) else label for label in given]
+    if by_name and isinstance(feature, ClassLabel):
+        labels = [None if label is None or label < 0 else feature.names[label] for label in labels]
+    if None in labels and not optional:
+        row = labels.index(None)
+        raise ValueError(
+            f"Row {row} of {source} (the first is 0) has no label: its column {column!r} holds {given[row]!r}. Every "
+            f"row needs one for training and evaluation; {labels.count(None)} of {len(labels)} have none. Label or "
+            "remove them."
+        )
+    found = [NUMBER.fullmatch(label) for label in labels if label is not None] if source.endswith(".csv") else [None]
+    if all(found):
+        number = float if any(match[1] for match in found) else int
+        labels = [None if label is None else number(label) for label in labels]
+    return labels
+
+
+def _write_labels(rows: Dataset, column: str, labels: list, dtype: str) -> Dataset:
+    """The rows with these labels."""
+    if rows.features[column] == Value(dtype) and labels == rows[column][:]:
+        return rows
+    without = rows.remove_columns(column)
+    return without.add_column(column, labels, feature=Value(dtype)).select_columns(rows.column_names)
+
+
+def _as_numbers(labels: list, column: str, source: str, whole: bool) -> list:
+    needed = "a whole number, the id of a class or the index of a choice," if whole else "a number"
+    return _changed(labels, lambda label: _number(label, whole), column, source, needed)
+
+
+def _as_ids(labels: list, names: Sequence[str | int], column: str, source: str, takes_ids: bool) -> list:
+    """The place of each label among the names; if `takes_ids`, a whole number that is no name is an id itself."""
+    ids = {str(name): place for place, name in enumerate(names)}
+
+    def id_of(label: Any) -> int | None:
+        return ids.get(str(label), _number(label, whole=True) if takes_ids else None)
+
+    return _changed(labels, id_of, column, source, f"one of {', '.join(ids)}")
+
+
+def _changed(labels: list, change: Callable[[Any], Any], column: str, source: str, needed: str) -> list:
+    found = [None if label is None else change(label) for label in labels]
+    for row, (label, new) in enumerate(zip(labels, found, strict=True)):
+        if new is None and label is not None:
+            raise ValueError(
+                f"Row {row} of {source} (the first is 0): the label in column {column!r} is {label!r} of type "
+                f"{type(label).__name__}; {needed} is needed. Correct or remove the row."
+            )
+    return found
+
+
+def _number(label: Any, whole: bool) -> float | int | None:
+    try:
+        number = float(label)
+    except (TypeError, ValueError):
+        return None
+    if not whole:
+        return number
+    return int(number) if number.is_integer() and abs(number) < MOST else None
+
+
+# ---- The tasks of the paper
+
+
+def load_task(task: str | Task, data_dir: str | Path | None = None) -> DatasetDict:
+    """The splits of a task, each with the columns of `task.columns` and no other.
+
+    Args:
+        task: a name for `get_task`, or a Task.
+        data_dir: folder with a file per split, such as train.jsonl (.jsonl, .jsonl.gz, .csv or .parquet), or a folder
+            that holds such a folder under the task's name. Default: download from the hub by `datasets`.
+
+    Labels become class or choice ids (int64), or numbers (float32) for regression. Only test splits may lack labels,
+    in some rows or in all; they keep every row of their file.
+
+    Raises:
+        ValueError: files, columns or labels are not what the task needs.
+        OSError: the hub fails.
+    """
+    task = get_task(task) if isinstance(task, str) else task
+    split_parts = _from_hub(task) if data_dir is None else _from_folder(task, Path(data_dir))
+    splits = {
+        split: concatenate_datasets([_normalise(rows, task, split, source) for source, rows in parts])
+        for split, parts in split_parts.items()
+    }
+    if task.held_out and task.train_split not in splits and task.validation_splits[0] in splits:
+        splits |= _split_validation(task, splits[task.validation_splits[0]])
+    return DatasetDict({split: splits[split] for split in task.splits if split in splits})
+
+
+def _from_hub(task: Task) -> dict[str, list[tuple[str, Dataset]]]:
+    if task.hub_path is None:
+        raise ValueError(f"Task {task.name!r} names no data set on the hub. Pass data_dir, a folder with its files.")
+    try:
+        loaded = load_dataset(task.hub_path, task.hub_config)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise OSError(
+            f"Could not load task {task.name!r} from the hub (data set {task.hub_path!r}, configuration "
+            f"{task.hub_config!r}): {type(error).__name__}: {error}. "
+            f"To load it from files, pass data_dir: a folder with {_wanted_files(task)}."
+        ) from error
+    found = [split for split in task.splits if split in loaded]
+    return {split: [(f"split {split!r} of {task.hub_path}", loaded[split])] for split in found}
+
+
+def _from_folder(task: Task, data_dir: Path) -> dict[str, list[tuple[str, Dataset]]]:
+    # The task's own folder comes first: a parent of many data sets may hold a train file of its own.
+    folders = [data_dir / name for name in dict.fromkeys((task.name, task.folder or task.name))] + [data_dir]
+    for folder in folders:
+        files = {split: paths for split in task.splits if (paths := _split_files(task, folder, split))}
+        if files:
+            return {split: [(str(path), read_file(path)) for path in paths] for split, paths in files.items()}
+    raise ValueError(
+        f"No file of task {task.name!r} found in {', '.join(map(str, folders))}. Needed: {_wanted_files(task)}."
+    )
+
+
+def _wanted_files(task: Task) -> str:
+    stems = [stem for split in task.splits for stem in _part_stems(task, split)]
+    return f"files named {', '.join(stems)} (at least one), each ending in {', '.join(FILE_BUILDERS)}"
+
+
+def _part_stems(task: Task, split: str) -> list[str]:
+    return [f"{part}_{split}" for part in task.file_parts] or [split]
+
+
+def _split_files(task: Task, folder: Path, split: str) -> list[Path]:
+    stems = _part_stems(task, split)
+    paths = {stem: path for stem in stems if (path := _find_file(folder, stem))}
+    if not paths and len(stems) > 1 and (whole := _find_file(folder, split)):
+        return [whole]
+    if paths and len(paths) < len(stems):
+        missing = ", ".join(stem for stem in stems if stem not in paths)
+        raise ValueError(
+            f"Task {task.name!r} joins {' and '.join(stems)}, but {folder} has no file {missing}. Add it, or load the "
+            "part alone by its own task name."
+        )
+    return list(paths.values())
+
+
+def _find_file(folder: Path, stem: str) -> Path | None:
+    paths = [path for ending in FILE_BUILDERS if (path := folder / f"{stem}{ending}").is_file()]
+    if len(paths) > 1:
+        raise ValueError(
+            f"{folder} has {' and '.join(path.name for path in paths)}; one file is needed for {stem}. Keep one."
+        )
+    return paths[0] if paths else None
+
+
+def _normalise(rows: Dataset, task: Task, split: str, source: str) -> Dataset:
+    """The rows with the task's columns only, labels as ids or numbers."""
+    column, choices = task.columns["label"], task.columns.get("choices")
+    sources = _column_sources(rows, task, split)
+    for name, columns in sources.items():
+        if len(columns) > 1:
+            rows = rows.map(_join_texts, fn_kwargs={"name": name}, input_columns=list(columns), batched=True)
+        elif columns != (name,):
+            rows = rows.rename_column(columns[0], name)
+    rows = rows.select_columns(list(sources))
+    if isinstance(choices, str) and _holds_texts(rows, choices):
+        raise ValueError(
+            f"Column {choices!r} of split {split!r} of task {task.name!r} holds one text per row; a list of choices "
+            "is needed. A .csv file cannot hold lists: use .jsonl or .parquet, or a Task with one column per choice."
+        )
+    if column not in sources:
+        return rows
+    labels = _read_labels(rows, column, source, optional=split in task.test_splits)
+    # An integer column under the task's own name has ids already.
+    as_released = sources[column] != (column,) or any(isinstance(label, str) for label in labels)
+    names = (task.label_values or task.label_names) if as_released and not task.regression else ()
+    if names:
+        labels = _as_ids(labels, names, column, source, takes_ids=not task.label_values)
+    else:
+        labels = _as_numbers(labels, column, source, whole=not task.regression)
+    rows = _write_labels(rows, column, labels, "float32" if task.regression else "int64")
+    if task.drop_unlabelled and split not in task.test_splits and -1 in labels:
+        rows = rows.select([row for row, label in enumerate(labels) if label != -1])
+    return rows
+
+
+def _column_sources(rows: Dataset, task: Task, split: str) -> dict[str, tuple[str, ...]]:
+    """The columns of the file that each of the task's columns is made from."""
+    sources = {}
+    for name in task.column_names:
+        candidates = ((name,), *task.column_sources.get(name, ()))
+        found = next((source for source in candidates if set(source) <= set(rows.column_names)), None)
+        if found is not None:
+            sources[name] = found
+        elif name != task.columns["label"] or split not in task.test_splits:
+            wanted = " or ".join(" + ".join(source) for source in candidates)
+            raise ValueError(
+                f"Split {split!r} of task {task.name!r} has no column {wanted}. Its columns: "
+                f"{', '.join(rows.column_names)}. Needed: {', '.join(task.column_names)}. Rename the columns of the "
+                "file, or build a Task with the names that it has."
+            )
+    return sources
+
+
+def _join_texts(*columns: list[str], name: str) -> dict[str, list[str]]:
+    return {name: [" ".join(texts) for texts in zip(*columns, strict=True)]}
+
+
+def _holds_texts(rows: Dataset, column: str) -> bool:
+    return getattr(rows.features[column], "dtype", None) in ("string", "large_string")
+
+
+def _split_validation(task: Task, rows: Dataset) -> dict[str, Dataset]:
+    name = task.validation_splits[0]
+    if len(rows) <= task.held_out:
+        raise ValueError(
+            f"Task {task.name!r} has no {task.train_split} file, so it is trained on the rows of its {name} split "
+            f"beyond the {task.held_out} held out, but the split has only {len(rows)}. Add a {task.train_split} file."
+        )
+    # The same rows in the same order as scikit-learn's train_test_split in the released code.
+    order = np.random.RandomState(HELD_OUT_SEED).permutation(len(rows))
+    return {task.train_split: rows.select(order[task.held_out :]), name: rows.select(order[: task.held_out])}
+
+
+# ---- Files of one's own
+
+
+def load_files(
+    files: dict[str, str | Path],
+    traversal: str,
+    columns: dict[str, str | list[str]],
+    *,
+    regression: bool = False,
+    num_labels: int | None = None,
+    label_names: Sequence[str] | None = None,
+) -> tuple[Task, DatasetDict]:
+    """Reads your own files into a task that describes them, and their rows by split with class ids as labels.
+
+    Args:
+        files: maps split (train, validation, test) to a .jsonl, .jsonl.gz, .csv or .parquet file; test may lack
+            labels, in some rows or all.
+        traversal: classification, entailment, similarity or multiple_choice.
+        columns: maps role to column name or names, as in `TraversalCollator`; the label's default is "label".
+        regression: whether the labels are numbers to predict.
+        num_labels: number of classes, where some may have no row. Default: the number found in the data.
+        label_names: names of the classes in the order of their ids, such as a model's. Default: the labels of the
+            train split: the names of a `ClassLabel` column in its order; of others, texts are sorted, and integers are
+            the ids themselves if 0 is among them, else names.
+
+    Raises:
+        ValueError: files, columns or labels are not what the task needs.
+    """
+    has_classes = not regression and traversal != "multiple_choice"
+    if (regression and traversal == "multiple_choice") or (num_labels is not None and not has_classes):
+        raise ValueError(
+            "`regression` and `num_labels` exclude each other, and neither applies to multiple_choice, whose label is "
+            "the index of the right choice. Leave them out."
+        )
+    columns = {"label": "label", **columns}
+    label, paths, labels = columns["label"], {split: Path(file) for split, file in files.items()}, {}
+    for split, path in paths.items():
+        check_file(f"The {split} file", path)
+    splits = {split: read_file(path) for split, path in paths.items()}
+    for split, rows in splits.items():
+        for role in columns:
+            if role != "label" or split != "test":
+                check_columns(files[split], rows.column_names, role, columns[role])
+        if label in rows.column_names:
+            optional = split == "test"
+            labels[split] = _read_labels(rows, label, str(paths[split]), optional=optional, by_name=has_classes)
+    if has_classes:
+        if label_names is None:
+            label_names = _class_names(splits, labels, label, paths, num_labels)
+        elif num_labels not in (None, len(label_names)):
+            raise ValueError(f"`label_names` has {len(label_names)} classes, but `num_labels` is {num_labels}.")
+    task = Task(
+        name=next(iter(paths.values())).name.partition(".")[0],
+        traversal=traversal,
+        columns=columns,
+        label_names=tuple(label_names) if has_classes else (),
+        regression=regression,
+        metrics=("pearson", "spearmanr") if regression else ("accuracy",),
+    )
+    for split, values in labels.items():
+        given, source = set(values) - {None}, str(paths[split])
+        are_ids = all(type(value) is int and str(value) not in task.label_names for value in given)
+        if has_classes and not are_ids:
+            values = _as_ids(values, task.label_names, label, source, takes_ids=False)
+        elif not has_classes:
+            values = _as_numbers(values, label, source, whole=not regression)
+        splits[split] = _write_labels(splits[split], label, values, "float32" if regression else "int64")
+    return task, DatasetDict(splits)
+
+
+def check_columns(file: str | Path, names: list[str], role: str, columns: str | list[str]) -> None:
+    """Raises ValueError where the file does not have the columns of a role."""
+    for column in [columns] if isinstance(columns, str) else columns:
+        if column not in names:
+            raise ValueError(
+                f"{file} has no column {column!r} for the role {role}; its columns are: {', '.join(names)}. Name its "
+                f"column in `columns` ({role}=column)."
+            )
+
+
+def _class_names(
+    splits: dict[str, Dataset], labels: dict[str, list], column: str, paths: dict[str, Path], num_labels: int | None
+) -> tuple[str, ...]:
+    """Names of the classes of the train split: see `load_files`."""
+    if "train" not in splits:
+        raise ValueError(
+            "The classes are unknown without the labels of a train file. Pass one, or `label_names`, such as those of "
+            "the model's `config.id2label`."
+        )
+    feature, path, found = splits["train"].features[column], paths["train"], dict.fromkeys(labels["train"])
+    for label in found:
+        if not isinstance(label, str | int):
+            raise ValueError(
+                f"Row {labels['train'].index(label)} of {path} (the first is 0): the label in column {column!r} is "
+                f"{label!r} of type {type(label).__name__}; a class is needed: a text, or an integer from 0. Correct "
+                "or remove the row, or pass `regression` to predict numbers."
+            )
+    names = feature.names if isinstance(feature, ClassLabel) else None
+    if names is None and all(type(label) is int for label in found):
+        names = range(num_labels or len(found)) if 0 in found else sorted(found)
+    names = sorted(map(str, found)) if names is None else list(map(str, names))
+    if missing := [label for label in found if str(label) not in names]:
+        raise ValueError(
+            f"Column {column!r} of {path} has the class {missing[0]}; class ids are needed, integers from 0 to "
+            f"{len(names) - 1}. Correct the data, or pass the number of classes as `num_labels`."
+        )
+    if num_labels not in (None, len(names)) or len(names) < 2:
+        raise ValueError(
+            f"Column {column!r} of {path} has {len(names)} classes ({', '.join(names)}); "
+            f"{num_labels or 'at least two'} are needed. Correct the data or `num_labels`."
+        )
+    return tuple(names)
+
+
+# ---- Labels of a batch
+
+
+@dataclass(frozen=True)
+class RowLabels:
+    """Reads labels, and tells why one cannot be used. The fields are those of `TraversalCollator`."""
+
+    column: str | None
+    traversal: str
+    num_labels: int | None
+    regression: bool
+    hidden_label: int | None
+
+    def are_usable(self, rows: Dataset, needed: bool | None) -> bool:
+        """Whether the whole column shows at once that each label can be used, or that there are none."""
+        if self.traversal == "multiple_choice":  # the range depends on the row
+            return False
+        if self.column not in rows.column_names:
+            return not needed
+        if not isinstance(rows.features[self.column], Value | ClassLabel):
+            return False
+        found = rows.data.column(self.column).unique().to_pylist()  # perhaps of more rows than these
+        labels = {self.of({self.column: label}) for label in found}
+        if None in labels:
+            return not needed and len(labels) == 1
+        try:
+            self._tensor(labels, [""] * len(labels), [0] * len(labels))
+        except ValueError:
+            return False
+        return True
+
+    def read(
+        self, rows: Sequence[Mapping], names: Sequence[str], num_sequences: Sequence[int], needed: bool | None = None
+    ) -> torch.Tensor | None:
+        """The labels of some rows, `[B]`, int64, or float32 for regression; None where no row has one.
+
+        Args:
+            names: the rows' names in error messages.
+            num_sequences: the number of choices of each row, where they are the classes.
+            needed: True where each row must have a label; False where some may have none; None: all or none.
+
+        Raises:
+            ValueError: a label that cannot be used, or a row without one.
+        """
+        labels = [self.of(row) for row in rows]
+        hidden = [label is None for label in labels]
+        if all(hidden) and not needed:
+            return None
+        if any(hidden) and needed is not False:
+            raise ValueError(self._unlabelled(rows, names, hidden, needed))
+        given = [three for three in zip(labels, names, num_sequences, strict=True) if three[0] is not None]
+        return self._tensor(*zip(*given, strict=True))
+
+    def of(self, row: Mapping) -> Any:
+        """The label of a row; None where it has none, or a hidden one."""
+        label = row.get(self.column)
+        if getattr(label, "ndim", None) == 0:
+            label = label.item()  # numpy and torch scalars of formatted data sets
+        if getattr(label, "ndim", 0):
+            return label  # an array is no label: `_number` and `_class` refuse it
+        return None if label == self.hidden_label else label
+
+    def _tensor(self, labels: Sequence, names: Sequence[str], num_sequences: Sequence[int]) -> torch.Tensor:
+        if self.regression:
+            values = [self._number(*two) for two in zip(labels, names, strict=True)]
+            return torch.tensor(values, dtype=torch.float32)
+        return torch.tensor([self._class(*three) for three in zip(labels, names, num_sequences, strict=True)])
+
+    def _unlabelled(self, rows: Sequence[Mapping], names: Sequence[str], hidden: list[bool], needed) -> str:
+        row = hidden.index(True)
+        held = rows[row].get(self.column)
+        where = f"column {self.column!r} holds {held!r}" if self.column else "`columns` has no role label"
+        why = "every row needs one for training and evaluation"
+        if not needed:
+            why = f"{names[hidden.index(False)]} has one, and a batch needs a label in every row or in none"
+        text = f"{names[row]} has no label ({where}); {why}. Label or remove such rows."
+        return text if held is None else f"{text} If {held!r} is a real label, set hidden_label=None."
+
+    def _number(self, label: Any, name: str) -> float:
+        if not isinstance(label, numbers.Real) or not math.isfinite(label):
+            raise ValueError(
+                f"{name}: the label is {label!r} of type {type(label).__name__}; regression needs a finite number."
+            )
+        if label == NO_LABEL:
+            raise ValueError(
+                f"{name}: the label is {label!r}, which the loss takes for no label. Add a constant to all labels, or "
+                f"pass `hidden_label={NO_LABEL}` if the row has none."
+            )
+        return float(label)
+
+    def _class(self, label: Any, name: str, num_sequences: int) -> int:
+        choice = self.traversal == "multiple_choice"
+        num_classes = num_sequences if choice else self.num_labels
+        bound = "0 upwards" if num_classes is None else f"0 to {num_classes - 1}"
+        needed = f"the index of the right choice, from {bound}" if choice else f"a class from {bound}"
+        if not isinstance(label, numbers.Integral):
+            raise ValueError(
+                f"{name}: the label is {label!r} of type {type(label).__name__}; it needs an integer, {needed}. Map "
+                "the labels to integers first, for example with Dataset.class_encode_column or Dataset.map."
+            )
+        if label < 0 or (num_classes is not None and label >= num_classes):
+            has = f"the row has {num_classes} choices" if choice else f"num_labels is {num_classes}"
+            raise ValueError(f"{name}: the label is {label}, but {has}; it needs {needed}.")
+        return int(label)
+
+
+__all__ = ["FILE_BUILDERS", "RowLabels", "load_files", "load_task", "read_file"]
