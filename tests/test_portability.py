@@ -42,7 +42,6 @@ ALLOWED = {
     ("modeling_gpt1/reproduction/measuring.py", "/proc/self/status"),
     ("modeling_gpt1/inference/devices.py", "torch.accelerator"),
     ("modeling_gpt1/commands/env.py", "torch.accelerator"),
-    ("modeling_gpt1/commands/env.py", "torch.backends"),
     ("modeling_gpt1/decoding_gpt1.py", "torch.backends"),
     ("modeling_gpt1/inference/quantization.py", "torch.backends"),
 }
@@ -124,8 +123,7 @@ def test_an_accelerator_of_any_make_is_taken(monkeypatch):
 
 
 def test_commands_compute_on_it(monkeypatch):
-    for module in (generate, zero_shot):
-        monkeypatch.setattr(module, "default_device", lambda: torch.device("mps"))
+    monkeypatch.setattr("modeling_gpt1.commands.arguments.default_device", lambda: torch.device("mps"))
     assert generate.GenerationArguments("model").device == "mps"
     assert generate.GenerationArguments("model", dtype="int8").device is None  # is for the CPU
     assert zero_shot.ZeroShotArguments("model").device == "mps"

@@ -1,10 +1,12 @@
-"""Reads the arguments of a command from its flags and from a settings file, and writes them to such a file."""
+"""Arguments of the commands: read from flags and a settings file, written to such a file; models named by a flag."""
 
 import difflib
 import enum
 import json
+import os
 import platform
 from argparse import ArgumentParser
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
 from itertools import takewhile
@@ -12,8 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from transformers.hf_argparser import HfArgumentParser
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+from huggingface_hub.errors import EntryNotFoundError, HFValidationError, HTTPError
+from transformers.hf_argparser import HfArg, HfArgumentParser
 
+from ..inference.devices import check_device, default_device
 from ..storage.writing import write_atomically
 from .entry import COMMANDS
 
@@ -89,7 +94,9 @@ class CommandParser(HfArgumentParser):
         return tuple(parsed)
 
     def write_settings(self, path: Path) -> None:
-        """Writes all settings, including defaults, as a file for --config."""
+        """Writes all settings, including defaults, as a file for --config. Of launched processes the first writes."""
+        if os.environ.get("RANK", "0") != "0":
+            return
         settings = {name: plain(value) for name, value in self.settings.items() if name not in NEVER_KEPT}
         made_with = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "tokenizers"))
         place = "output_dir" if "output_dir" in settings else "output_file"
@@ -126,3 +133,59 @@ def plain(value):
     if isinstance(value, list):
         return [plain(item) for item in value]
     return value.value if isinstance(value, enum.Enum) else value
+
+
+# ---- Models and devices
+
+MODEL = ("config.json",)
+TOKENIZER = ("tokenizer_config.json", "tokenizer.json", "vocab.json")
+
+
+@dataclass(kw_only=True)
+class DeviceArguments:
+    """The device that a model is put on."""
+
+    device: str | None = HfArg(default=None, help="Default: an accelerator, if there is one, else cpu.")
+
+    def __post_init__(self):
+        if self.device is None:
+            self.device = str(default_device())
+        else:
+            check_device(self.device)
+
+
+def check_model(flag: str, name: str | None, files: tuple[str, ...] = MODEL) -> None:
+    """Checks once, before anything is opened, that the model named by a flag exists.
+
+    Args:
+        flag: the flag that named the model, such as "--model".
+        name: a folder or a hub id. None passes the check.
+        files: names of files, of which the model must have one.
+    """
+    if name is None or any(Path(name, file).is_file() for file in files):
+        return
+    path, remedy = Path(name), "Pass a folder, or a hub id such as owner/name."
+    if path.is_dir():
+        inside = sorted(found.parent.name for found in path.glob(f"*/{files[0]}"))
+        hint = f" Its subfolders {', '.join(inside[:5])} have one." if inside else ""
+        raise ValueError(f"{flag} {name} is a folder without {files[0]}.{hint} {remedy}")
+    if path.exists():
+        raise ValueError(f"{flag} {name} is a file. Pass the folder that holds {files[0]}, or a hub id.")
+    beside = [str(other) for other in path.parent.iterdir() if other.is_dir()] if path.parent.is_dir() else []
+    near = difflib.get_close_matches(str(path), beside, n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    try:
+        if not any(isinstance(try_to_load_from_cache(name, file), str) for file in files):
+            get_hf_file_metadata(hf_hub_url(name, files[0]), timeout=5)
+    except (HTTPError, HFValidationError, OSError) as error:
+        if isinstance(error, EntryNotFoundError) and files != MODEL:
+            return  # the repository may have one of the other files
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise ValueError(f"{flag} {name} is no folder{hint} and no model of the hub: {reason}. {remedy}") from error
+
+
+def tokenizer_of(model: str, tokenizer: str | None, run: str | None) -> str:
+    """The folder or hub id of a model's tokenizer: the given one, else the model's own, else that of its run."""
+    places = [tokenizer] if tokenizer else [model, run]
+    with_files = (place for place in places if place and any(Path(place, file).is_file() for file in TOKENIZER))
+    return next(with_files, places[0])

@@ -1,23 +1,11 @@
 r"""Converts whole model folders between OpenAI's release, transformers' openai-gpt and gpt1, every number to the bit.
 
-OpenAI's release, the folder `model` of https://github.com/openai/finetune-transformer-lm, to a gpt1 folder with its
-tokenizer:
-
     gpt1 convert --source finetune-transformer-lm/model --output_dir gpt1
-
-A folder of transformers' openai-gpt to gpt1 (`from_pretrained` of this package reads such folders directly, too):
-
-    hf download openai-community/openai-gpt --local-dir openai-gpt
     gpt1 convert --source openai-gpt --output_dir gpt1
-
-A gpt1 folder to one that transformers' OpenAIGPT classes open, or the release at once:
-
     gpt1 convert --source gpt1 --output_dir openai-gpt
-    gpt1 convert --source finetune-transformer-lm/model --output_dir openai-gpt \
-        --target openai-gpt
 
-The output folder appears whole or not at all, and is never one that has something in it, unless `--overwrite` replaces
-the model there. Its `conversion_manifest.json` has name, shape, dtype and SHA-256 of every tensor.
+The release is the folder `model` of https://github.com/openai/finetune-transformer-lm. The output folder appears whole
+or not at all. Its `conversion_manifest.json` has name, shape, dtype and SHA-256 of every tensor.
 """
 
 import json
@@ -39,9 +27,7 @@ class ConversionArguments:
     target: Literal["gpt1", "openai-gpt"] | None = HfArg(
         default=None, help="Format of the new folder. Default: gpt1, and openai-gpt for a gpt1 folder."
     )
-    num_attention_heads: int = HfArg(
-        default=12, help="Number of attention heads of OpenAI's release, whose files do not record it."
-    )
+    num_attention_heads: int = HfArg(default=12, help="Of OpenAI's release, whose files do not record it.")
     overwrite: bool = HfArg(default=False, help="Overwrite a model in the output folder.")
 
 

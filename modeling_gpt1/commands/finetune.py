@@ -1,55 +1,22 @@
 r"""Fine-tunes GPT-1 on a task of the paper or on data of your own, with language modelling as auxiliary objective.
 Models of other families, such as BERT, BART or Llama, are fine-tuned with transformers' own classifiers.
 
-A task of the paper, from the hub, starting from the released weights:
-
     gpt1 finetune --task sst2 --model openai-community/openai-gpt \
         --do_train --do_eval --do_predict --output_dir out/sst2
-
-The same from a folder with train.jsonl, validation.jsonl, … (or a folder of such folders), with a fresh small model:
-
-    gpt1 finetune --task rte --data_dir data --tokenizer_name my-tokenizer \
-        --config_overrides hidden_size=256,num_hidden_layers=4,num_attention_heads=4 \
-        --do_train --do_eval --output_dir out/rte
-
-Files of your own (.jsonl, .jsonl.gz, .csv or .parquet): say which column plays which role of the traversal.
-
     gpt1 finetune --train_file train.csv --validation_file dev.csv --traversal entailment \
         --columns premise=text hypothesis=claim label=verdict --model my-gpt1 \
         --do_train --do_eval --output_dir out/own
-
-Another model on the same task, in the form of its own tokenizer:
-
-    gpt1 finetune --task mrpc --both_orders --model google-bert/bert-base-uncased \
-        --do_train --do_eval --output_dir out/mrpc-bert
-
-Predictions for a new file by a model that is already fine-tuned:
-
-    gpt1 predict out/own --file new.jsonl
-
-More than one GPU, then two processes on the CPU:
-
     accelerate launch --num_processes 4 -m modeling_gpt1.commands finetune --task sst2 …
-    torchrun --nproc_per_node 2 -m modeling_gpt1.commands finetune --task sst2 … --use_cpu
-
-An interrupted run goes on with `--resume_from_checkpoint true`, and with `auto` the same command starts a run and goes
-on with it, as a scheduler that restarts jobs needs; `--push_to_hub --hub_model_id me/sst2-gpt1` uploads model,
-tokenizer, card and results at the end, and where that fails prints the command that does it later; rows of like length
-share a batch, and `--train_sampling_strategy random` shuffles them all alike; `--help` lists every argument. Roles of
-`--columns`: `text` (classification); `premise`, `hypothesis` (entailment);
-`text_a`, `text_b` (similarity); `context`, `choices` and, if there is one, `question` (multiple_choice); `label`. A
-role may have several columns: `choices=ending1,ending2`.
 
 Written to the output folder: model, tokenizer and card (README.md) of a training, train_results.json,
 eval_results.json, predict_results.json, all_results.json and predictions.jsonl. The last has a line per row of the
 test split: `index`; `label`, the name of the class or the index of the choice, with `scores`, the probabilities of all
 of them; or `score`, the number that regression predicts. A task with two test splits gets predictions_<split>.jsonl
-each. `--eval_predictions` writes eval_predictions.jsonl of the validation split too.
+each. See docs/finetune.md and docs/own-data.md.
 """
 
 import json
 import logging
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,7 +28,6 @@ from transformers import PreTrainedConfig, set_seed
 from transformers.hf_argparser import HfArg
 
 from tokenization import TASKS, Task, TraversalCollator, get_task, load_files, load_task
-from tokenization.rows import check_file
 from tokenization.tasks import TRAINER_PADDING, predictions_from_logits
 from tokenization.traversal import TRAVERSALS
 
@@ -76,22 +42,12 @@ from .arguments import parser_of, read_settings
 
 logger = logging.getLogger(__name__)
 
-# The splits that each flag works on if the files are the user's own.
-OWN_SPLITS = {"do_train": ("train",), "do_eval": ("validation",), "do_predict": ("test",)}
-
 
 @dataclass
 class StartArguments(runs.ModelArguments):
     """What training starts from."""
 
-    model: str | None = HfArg(
-        default=None,
-        help="A checkpoint of gpt1, openai-gpt, GPT-2 or of another family that transformers can classify with: "
-        "folder or hub id. Default: a fresh GPT-1.",
-    )
-    auto_model: bool = HfArg(
-        default=False, help="Open openai-gpt and GPT-2 with transformers' own classifiers, not as GPT-1."
-    )
+    auto_model: bool = HfArg(default=False, help="Open openai-gpt and GPT-2 with transformers' own classifiers.")
     trust_remote_code: bool = HfArg(default=False, help="Run the code that a model of another family brings.")
     n_transfer: int | None = HfArg(
         default=None,
@@ -103,17 +59,12 @@ class StartArguments(runs.ModelArguments):
     )
 
     def __post_init__(self):
-        if self.model is None and self.tokenizer_name is None:
+        if self.model is None and (self.tokenizer_name is None or self.n_transfer is not None):
             raise ValueError(
-                "Neither --model nor --tokenizer_name was given. Pass --model to fine-tune a checkpoint, or "
-                "--tokenizer_name (and --config_overrides) to train a fresh model."
+                "No --model was given. Pass one to fine-tune a checkpoint, or --tokenizer_name (and "
+                "--config_overrides) without --n_transfer to train a fresh model."
             )
         super().__post_init__()
-        if self.model is None and self.n_transfer is not None:
-            raise ValueError(
-                f"--n_transfer {self.n_transfer} takes layers from a checkpoint, but --model was not given. Pass "
-                "--model, or leave --n_transfer out."
-            )
 
 
 @dataclass
@@ -121,60 +72,39 @@ class DataArguments:
     """What to train, evaluate and predict on: a task of the paper, or files of one's own."""
 
     task: str | None = HfArg(default=None, help=f"A task of the paper: {', '.join(TASKS)}.")
-    data_dir: str | None = HfArg(
-        default=None, help="Folder with the task's files, a file per split. Default: download."
-    )
+    data_dir: str | None = HfArg(default=None, help="Folder with a file per split of the task. Default: download.")
     train_file: str | None = HfArg(default=None, help="Your own file to train on.")
     validation_file: str | None = HfArg(default=None, help="Your own file to evaluate on.")
     test_file: str | None = HfArg(default=None, help="Your own file to predict; labels are optional.")
     traversal: str | None = HfArg(
-        default=None, help=f"Input transformation of your own files: {', '.join(TRAVERSALS)}."
+        default=None, help="Input transformation of your own files.", metadata={"choices": TRAVERSALS}
     )
     columns: list[str] = HfArg(
         default_factory=list, help="role=column pairs of your own files; label=label is the default."
     )
-    num_labels: int | None = HfArg(
-        default=None, help="Number of classes of your own files. Default: inferred from the labels."
-    )
+    num_labels: int | None = HfArg(default=None, help="Classes of your own files. Default: those of the labels.")
     regression: bool = HfArg(default=False, help="The labels of your own files are numbers to predict.")
-    max_length: int | None = HfArg(
-        default=None, help="Maximum number of tokens per sequence. Default: the model's number of positions."
-    )
+    max_length: int | None = HfArg(default=None, help="Tokens per sequence. Default: the model's number of positions.")
     both_orders: bool = HfArg(
-        default=False,
-        help="Let a model of another family read a similarity pair in both orders and average the scores. GPT-1 "
-        "always does.",
+        default=False, help="Let another family read a similarity pair in both orders, as GPT-1 always does."
     )
-    pad_to_multiple_of: int | None = HfArg(
-        default=None, help="Pad batches to a multiple of this length, such as 8 for half precision."
-    )
-    max_train_samples: int | None = HfArg(
-        default=None, help="Train on this many rows only, drawn from the whole split with the seed."
-    )
-    max_eval_samples: int | None = HfArg(
-        default=None, help="Evaluate on this many rows of each split only, drawn in the same way."
-    )
-    eval_predictions: bool = HfArg(
-        default=False, help="Also write the predictions of the evaluated rows: eval_predictions.jsonl."
-    )
-    max_predict_samples: int | None = HfArg(
-        default=None, help="Predict this many rows of each split only, drawn in the same way."
-    )
+    pad_to_multiple_of: int | None = HfArg(default=None, help="Pad batches to a multiple of this length, such as 8.")
+    max_train_samples: int | None = HfArg(default=None, help="Train on this many rows, drawn with the seed.")
+    max_eval_samples: int | None = HfArg(default=None, help="Evaluate on this many rows of each split.")
+    max_predict_samples: int | None = HfArg(default=None, help="Predict this many rows of each split.")
+    eval_predictions: bool = HfArg(default=False, help="Also write eval_predictions.jsonl, of the evaluated rows.")
 
     def __post_init__(self):
-        if self.task is None:
-            self._check_own_files()
-        else:
-            self._check_task_alone()
-            self.traversal = get_task(self.task).traversal
-
-    @property
-    def files(self) -> dict[str, str]:
-        """The user's own file for each split."""
         files = {"train": self.train_file, "validation": self.validation_file, "test": self.test_file}
-        return {split: file for split, file in files.items() if file is not None}
-
-    def _check_task_alone(self) -> None:
+        self.files = {split: file for split, file in files.items() if file is not None}
+        if self.task is None:
+            if not self.files or self.data_dir is not None:
+                raise ValueError(
+                    "No data was given. Pass --task with a task of the paper (and --data_dir), or --train_file, "
+                    "--validation_file or --test_file with --traversal and --columns."
+                )
+            parse_columns(self.columns)
+            return
         own = [f"{split}_file" for split in self.files]
         own += [name for name in ("traversal", "columns", "num_labels", "regression") if getattr(self, name)]
         if own:
@@ -182,41 +112,20 @@ class DataArguments:
                 f"--task {self.task} brings its own data and columns, but --{own[0]} was given too. Leave out --task "
                 f"to use your own files, or --{own[0]} to use the task."
             )
-
-    def _check_own_files(self) -> None:
-        if not self.files:
-            raise ValueError(
-                "No data was given. Pass --task with a task of the paper, or --train_file, --validation_file or "
-                "--test_file with --traversal and --columns."
-            )
-        if self.data_dir is not None:
-            raise ValueError(
-                f"--data_dir {self.data_dir} holds the files of a task, but --task was not given. Pass --task, or "
-                "leave --data_dir out."
-            )
-        if self.traversal not in (None, *TRAVERSALS):
-            self._refuse_traversal(f"is {self.traversal!r}")
-        parse_columns(self.columns)
-        for split, file in self.files.items():
-            check_file(f"--{split}_file", Path(file))
-
-    @staticmethod
-    def _refuse_traversal(given: str) -> None:
-        raise ValueError(f"--traversal {given}; your own files need one of {', '.join(TRAVERSALS)}.")
+        self.traversal = get_task(self.task).traversal
 
     def complete(self, config: PreTrainedConfig, is_training: bool) -> dict[str, str | list[str]]:
         """Column by role of the user's own files. A fine-tuned model supplies roles that the arguments leave out."""
         self.traversal = self.traversal or config.traversal
-        if self.traversal is None:
-            self._refuse_traversal("is missing")
         is_same = self.traversal == config.traversal
         if is_same and not is_training and is_regression(config):
             self.regression = True
         columns = parse_columns(self.columns) or (is_same and config.columns)
-        if not columns:
+        if self.traversal is None or not columns:
+            missing = "columns" if self.traversal else "traversal"
             raise ValueError(
-                "--columns is missing; your own files need a column for each role, such as --columns text=review "
-                "label=stars."
+                f"--{missing} is missing; your own files need --traversal, one of {', '.join(TRAVERSALS)}, and a "
+                "column for each role, such as --columns text=review label=stars."
             )
         return columns
 
@@ -232,94 +141,78 @@ def parse_columns(pairs: list[str]) -> dict[str, str | list[str]]:
     return columns
 
 
-def check_run(training_args: GPT1TrainingArguments) -> None:
+def check_run(training_args: GPT1TrainingArguments, task: str | None) -> None:
     """Checks what the run is asked to do and its output folder, before anything is loaded."""
     if not (training_args.do_train or training_args.do_eval or training_args.do_predict):
         raise ValueError("There is nothing to do. Pass --do_train, --do_eval or --do_predict.")
-    if training_args.push_to_hub and not training_args.do_train:
-        raise ValueError(
-            "--push_to_hub uploads a model after training, but --do_train was not given. Pass --do_train, or leave "
-            "--push_to_hub out."
-        )
     check_launch(training_args)
-    if training_args.do_train:
-        runs.check_output_folder(training_args)
-
-
-def check_same_task(training_args: GPT1TrainingArguments, task: str | None) -> None:
-    """Checks that the run resumes no other task. Own files have no name: their rows are compared in training."""
+    if not training_args.do_train:
+        if training_args.push_to_hub:
+            raise ValueError("--push_to_hub uploads a model after training. Pass --do_train, or leave it out.")
+        return
+    runs.check_output_folder(training_args)
+    # Own files have no name: their rows are compared in training.
     checkpoint = runs.where_to_resume(training_args)
     settings = checkpoint and Path(checkpoint).parent / runs.SETTINGS
-    if task is None or not settings or not settings.is_file():
-        return
-    before = read_settings(settings).get("task")
-    if before not in (None, task):
+    before = read_settings(settings).get("task") if settings and settings.is_file() else None
+    if task is not None and before not in (None, task):
         raise ValueError(
             f"{checkpoint} is of the task {before}, and a run cannot go on with another. Pass --task {before}, or "
             f"another --output_dir to train on {task}."
         )
 
 
-def load_data(data_args: DataArguments, config: PreTrainedConfig, training_args: GPT1TrainingArguments):
-    """Loads the task and its splits. The main process of each machine reads first; the others use its cache."""
-    columns = data_args.complete(config, training_args.do_train) if data_args.task is None else None
-    with training_args.main_process_first(desc="reading the data"):
-        if data_args.task is None:
-            remedy = "Pass its file: --train_file to train, --validation_file to evaluate, --test_file to predict."
-            check_splits(training_args, OWN_SPLITS, data_args.files, remedy)
-            return load_files(
-                data_args.files,
-                data_args.traversal,
-                columns,
-                regression=data_args.regression,
-                num_labels=data_args.num_labels,
-                # A model that this run does not train keeps its own classes.
-                label_names=None if training_args.do_train else list(config.id2label.values()),
-            )
-        task = get_task(data_args.task)
-        splits = load_task(task, data_args.data_dir)
-    needed = {"do_train": (task.train_split,), "do_eval": task.validation_splits, "do_predict": task.test_splits}
-    check_splits(training_args, needed, splits, "Add its file to --data_dir, or leave the flag out.")
-    return task, splits
-
-
-def check_splits(training_args: GPT1TrainingArguments, needed: dict, available: Collection[str], remedy: str) -> None:
-    for flag, names in needed.items():
-        if getattr(training_args, flag) and not set(names) & set(available):
-            raise ValueError(
-                f"--{flag} needs a split {' or '.join(names)}, but the data has: {', '.join(available)}. {remedy}"
-            )
-
-
-def check_is_trained(config: PreTrainedConfig, data_args: DataArguments, model_args: StartArguments) -> None:
+def check_head(config: PreTrainedConfig, data_args: DataArguments, model_args: StartArguments) -> None:
+    """Checks that a model that is not trained has the head of the task."""
     if model_args.n_transfer is not None:
-        raise ValueError(
-            f"--n_transfer {model_args.n_transfer} resets layers that must then be trained, but --do_train was not "
-            "given. Pass --do_train, or leave --n_transfer out."
-        )
+        raise ValueError(f"--n_transfer {model_args.n_transfer} leaves layers to train. Pass --do_train as well.")
     if config.traversal is None or config.traversal != (data_args.traversal or config.traversal):
         has_head = any(name.endswith(HEADS) for name in config.architectures or ())
         has = "one for a task that its config.json does not name" if has_head else "none"
-        has = has if config.traversal is None else f"one for {config.traversal}"
         raise ValueError(
             f"Without --do_train the model must have a task head for {data_args.traversal or 'your files'}, but "
-            f"{model_args.model or 'a fresh model'} has {has}. Pass --do_train, or a fine-tuned model as "
-            "--model."
+            f"{model_args.model or 'a fresh model'} has {f'one for {config.traversal}' if config.traversal else has}. "
+            "Pass --do_train, or a fine-tuned model as --model."
+        )
+
+
+def load_data(
+    data_args: DataArguments, config: PreTrainedConfig, training_args: GPT1TrainingArguments
+) -> tuple[Task, DatasetDict]:
+    """Loads the task and its splits. The main process of each machine reads first; the others use its cache."""
+    with training_args.main_process_first(desc="reading the data"):
+        if data_args.task is not None:
+            task = get_task(data_args.task)
+            return task, load_task(task, data_args.data_dir)
+        columns = data_args.complete(config, training_args.do_train)
+        return load_files(
+            data_args.files,
+            data_args.traversal,
+            columns,
+            regression=data_args.regression,
+            num_labels=data_args.num_labels,
+            # A model that this run does not train keeps its own classes.
+            label_names=None if training_args.do_train else list(config.id2label.values()),
         )
 
 
 def choose_rows(data_args: DataArguments, training_args: GPT1TrainingArguments, task: Task, splits: DatasetDict):
     """The splits that the run trains, evaluates and predicts on, each as the indices of its chosen rows."""
     seed = training_args.seed if training_args.data_seed is None else training_args.data_seed
-    wanted = {
-        "train": (training_args.do_train, (task.train_split,), data_args.max_train_samples),
-        "eval": (training_args.do_eval, task.validation_splits, data_args.max_eval_samples),
-        "predict": (training_args.do_predict, task.test_splits, data_args.max_predict_samples),
-    }
-    return {
-        use: {name: draw_places(len(splits[name]), limit, seed) for name in names if asked and name in splits}
-        for use, (asked, names, limit) in wanted.items()
-    }
+    chosen = {}
+    for use, flag, names, limit in (
+        ("train", "do_train", (task.train_split,), data_args.max_train_samples),
+        ("eval", "do_eval", task.validation_splits, data_args.max_eval_samples),
+        ("predict", "do_predict", task.test_splits, data_args.max_predict_samples),
+    ):
+        names = [name for name in names if getattr(training_args, flag) and name in splits]
+        if getattr(training_args, flag) and not names:
+            raise ValueError(
+                f"--{flag} needs a split for it, but the data has: {', '.join(splits)}. Add its file to --data_dir, "
+                "or pass --train_file to train, --validation_file to evaluate, --test_file to predict."
+            )
+        chosen[use] = {name: draw_places(len(splits[name]), limit, seed) for name in names}
+    return chosen
 
 
 def draw_places(num_rows: int, limit: int | None, seed: int) -> np.ndarray:
@@ -327,10 +220,6 @@ def draw_places(num_rows: int, limit: int | None, seed: int) -> np.ndarray:
     if limit is None or limit >= num_rows:
         return np.arange(num_rows)
     return np.sort(np.random.default_rng(seed).permutation(num_rows)[:limit])
-
-
-def take(splits: DatasetDict, places: dict[str, np.ndarray]) -> dict[str, Dataset]:
-    return {name: splits[name].select(of_split) for name, of_split in places.items()}
 
 
 def check_rows(collator: TraversalCollator, chosen: dict[str, dict[str, Dataset]]) -> None:
@@ -406,9 +295,7 @@ ARGUMENTS = (StartArguments, DataArguments, GPT1TrainingArguments)
 def main(arguments: list[str]) -> None:
     parser = parser_of("finetune")
     model_args, data_args, training_args = parser.read(arguments)
-    check_run(training_args)
-    if training_args.do_train:
-        check_same_task(training_args, data_args.task)
+    check_run(training_args, data_args.task)
     runs.set_up_logging(training_args, logger)
     set_seed(training_args.seed)
 
@@ -421,8 +308,9 @@ def main(arguments: list[str]) -> None:
         if data_args.traversal is not None:
             auto_class_of(config, data_args.traversal, start, model_args.trust_remote_code)
     if not training_args.do_train:
-        check_is_trained(config, data_args, model_args)
+        check_head(config, data_args, model_args)
     task, splits = load_data(data_args, config, training_args)
+    places = choose_rows(data_args, training_args, task, splits)
     parts = prepare_finetuning(
         config if start is None else start,
         task,
@@ -439,8 +327,10 @@ def main(arguments: list[str]) -> None:
         tokenizer.model_max_length = collator.max_length  # kept with the model, so that predictions read as much
     elif data_args.max_length is None:
         collator.max_length = min(collator.max_length, tokenizer.model_max_length)
-    places = choose_rows(data_args, training_args, task, splits)
-    chosen = {use: take(splits, of_use) for use, of_use in places.items()}
+    chosen = {
+        use: {name: splits[name].select(of_split) for name, of_split in of_use.items()}
+        for use, of_use in places.items()
+    }
     if training_args.process_index == 0:
         check_rows(collator, chosen)
 
@@ -452,7 +342,7 @@ def main(arguments: list[str]) -> None:
         **parts,
     )
     # The output folder may already hold a trained model, whose run.yaml must stay.
-    runs.keep_settings(parser, training_args, "run.yaml" if training_args.do_train else "eval_run.yaml")
+    parser.write_settings(Path(training_args.output_dir, runs.SETTINGS if training_args.do_train else "eval_run.yaml"))
     if training_args.do_train:
         runs.train(trainer)
     if training_args.do_eval:

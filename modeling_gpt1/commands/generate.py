@@ -1,62 +1,37 @@
 r"""Continues texts with a GPT-1 language model, at the terminal or in batches.
 
-At the terminal: type a text, and the model goes on word by word; an empty line ends.
-
     gpt1 generate --model out/books
-    gpt1 generate --model openai-community/openai-gpt --temperature 0.8 --top_p 0.95 --stop "\n"
-
-In batches, a JSON object a line, `{"prompt": …, "continuations": […]}`:
-
     gpt1 generate --model out/books --prompts "it was" "the old farmer" --num_return_sequences 3
     gpt1 generate --model out/books --prompt_file prompts.txt --temperature 0 --output_file texts.jsonl
 
-A `.jsonl` file has an object with "prompt" a line, any other file a prompt a line. The same seed and batches give the
-same texts. `--temperature 0` takes the most likely token; `--num_beams 4 --temperature 0` searches the most likely
-text. `--stop` ends a text before a string, before "\n", a newline, or before a control token such as "[e]".
-
-A continuation begins with the space that it needs behind its prompt: both put together are the text. `--same_word`
-goes on with the last word of a prompt instead of a new one, `--capitals` begins sentences with a capital letter.
-
-On a CPU, `--dtype int8` generates fastest.
+Batches are written as a JSON object a line, `{"prompt": …, "continuations": […]}`. A continuation begins with the
+space that it needs behind its prompt: both put together are the text. See docs/generate.md.
 """
 
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import torch
-from transformers import (
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    set_seed,
-)
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.generation.streamers import BaseStreamer
 from transformers.hf_argparser import HfArg
 
 from tokenization import open_tokenizer
 
-from .. import (
-    GPT1ForCausalLM,
-    GPT1Int8Config,
-    GPT1LSTMConfig,
-    GPT1LSTMForCausalLM,
-    continue_prompts,
-)
-from ..inference.devices import check_device, default_device
+from .. import GPT1ForCausalLM, GPT1Int8Config, GPT1LSTMConfig, GPT1LSTMForCausalLM, continue_prompts
 from ..inference.generation import encode_prompts, join_to_prompt
 from ..storage.writing import atomic_file
 from ..training.task_models import OPENED_TYPES, OWN_TYPES
-from .arguments import parser_of
-from .models import check_model
+from .arguments import DeviceArguments, check_model, parser_of
 
 
 @dataclass
-class GenerationArguments:
+class GenerationArguments(DeviceArguments):
     """Which model, which prompts, and how to go on from them."""
 
     model: str = HfArg(help="Folder or hub id of a language model with its tokenizer.")
@@ -72,12 +47,9 @@ class GenerationArguments:
     num_return_sequences: int = HfArg(default=1, help="Continuations per prompt.")
     seed: int = HfArg(default=0, help="Seed of the sampling.")
     stop: list[str] = HfArg(default_factory=list, help=r"Strings that end a text, such as \n or [e].")
-    same_word: bool = HfArg(
-        default=False, help="Continue the word that a prompt ends in instead of starting a new one."
-    )
+    same_word: bool = HfArg(default=False, help="Continue the last word of a prompt instead of starting a new one.")
     capitals: bool = HfArg(default=False, help="Begin sentences with a capital letter.")
     dtype: Literal["float32", "bfloat16", "int8"] = HfArg(default="float32", help="Data type of the weights.")
-    device: str | None = HfArg(default=None, help="Default: an accelerator, if there is one, else cpu.")
 
     def __post_init__(self):
         if self.prompts and self.prompt_file:
@@ -85,24 +57,15 @@ class GenerationArguments:
         if self.temperature < 0:
             raise ValueError(f"--temperature is {self.temperature}, but must be at least 0.")
         self.stop = [string.replace(r"\n", "\n") for string in self.stop]
-        if self.device is not None:
-            check_device(self.device)
-        elif self.dtype != "int8":
-            self.device = str(default_device())
+        if self.device is not None or self.dtype != "int8":  # int8 chooses its own
+            super().__post_init__()
 
     @property
     def generation(self) -> dict:
         """Arguments of `continue_prompts`."""
-        options = {"do_sample": self.temperature > 0, "num_beams": self.num_beams, "stop": self.stop}
-        if self.temperature > 0:
-            options |= {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
-        return {
-            **options,
-            "max_new_tokens": self.max_new_tokens,
-            "num_return_sequences": self.num_return_sequences,
-            "same_word": self.same_word,
-            "capitals": self.capitals,
-        }
+        names = ["num_beams", "stop", "max_new_tokens", "num_return_sequences", "same_word", "capitals"]
+        names += ["temperature", "top_k", "top_p"] if self.temperature > 0 else []
+        return {"do_sample": self.temperature > 0, **{name: getattr(self, name) for name in names}}
 
 
 def open_model(args: GenerationArguments) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -121,29 +84,23 @@ def open_model(args: GenerationArguments) -> tuple[PreTrainedModel, PreTrainedTo
 
 
 def read_prompts(path: Path) -> list[str]:
-    if not path.is_file():
-        raise ValueError(
-            f"--prompt_file {path} is not a file. Pass a text file with one prompt per line, or a .jsonl file."
-        )
+    prompts = []
     lines = path.read_text(encoding="utf-8-sig").split("\n")  # other characters that end lines may stand in a text
-    prompts = [
-        prompt_of(line, f"{path}, line {number}") if path.suffix == ".jsonl" else line
-        for number, line in enumerate(lines, start=1)
-        if line.strip()
-    ]
+    for number, line in enumerate(lines, start=1):
+        prompt = line
+        if path.suffix == ".jsonl" and line.strip():
+            try:
+                prompt = json.loads(line)["prompt"]
+            except (ValueError, KeyError, TypeError):
+                prompt = None
+            if not isinstance(prompt, str):
+                raise ValueError(
+                    f'{path}, line {number} must be an object such as {{"prompt": "it was"}}, not {line}.'
+                )
+        prompts += [prompt] if line.strip() else []
     if not prompts:
         raise ValueError(f"--prompt_file {path} has no prompts. Write one per line.")
     return prompts
-
-
-def prompt_of(line: str, place: str) -> str:
-    try:
-        prompt = json.loads(line)["prompt"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f'{place} must be an object such as {{"prompt": "it was"}}, but is {line}.') from error
-    if not isinstance(prompt, str):
-        raise ValueError(f'{place}: "prompt" must be a string, but is {prompt!r}.')
-    return prompt
 
 
 def records(model, tokenizer, prompts: list[str], args: GenerationArguments) -> Iterator[dict]:
@@ -165,22 +122,18 @@ class TalkStreamer(BaseStreamer):
     def put(self, value: torch.Tensor) -> None:
         if self.ids is None:  # the first call receives the prompt
             self.ids = []
-            return
-        self.ids += value.flatten().tolist()
-        text = self._text()
-        self._print(text, max(text.rfind(" "), text.rfind("\n")) + 1)
+        else:
+            self.ids += value.flatten().tolist()
+            self._print(is_whole=False)
 
     def end(self) -> None:
-        text = self._text()
-        self._print(text, len(text))
+        self._print(is_whole=True)
         print()
 
-    def _text(self) -> str:
+    def _print(self, is_whole: bool) -> None:
         text = self.tokenizer.decode(self.ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        text = join_to_prompt(self.tokenizer, text, self.prompt, self.args.same_word, self.args.capitals)
-        return text.lstrip(" ")
-
-    def _print(self, text: str, end: int) -> None:
+        text = join_to_prompt(self.tokenizer, text, self.prompt, self.args.same_word, self.args.capitals).lstrip(" ")
+        end = len(text) if is_whole else max(text.rfind(" "), text.rfind("\n")) + 1
         print(text[self.num_printed : end], end="", flush=True)
         self.num_printed = max(self.num_printed, end)
 
@@ -189,23 +142,16 @@ def talk(model, tokenizer, args: GenerationArguments) -> None:
     """Reads prompts from the terminal until an empty line or the end of the input."""
     can_stream = args.num_beams == args.num_return_sequences == 1
     print("Type a text to continue; an empty line quits.")
-    while prompt := read_line():
-        streamer = TalkStreamer(tokenizer, prompt, args) if can_stream else None
-        try:
-            (texts,) = continue_prompts(model, tokenizer, [prompt], streamer=streamer, **args.generation)
-        except ValueError as error:
-            print(error)
-            continue
-        if not can_stream:
-            print("\n".join(f"{number}. {text.lstrip(' ')}" for number, text in enumerate(texts, start=1)))
-
-
-def read_line() -> str:
-    try:
-        return input("> ")
-    except EOFError:
-        print()
-        return ""
+    with suppress(EOFError):
+        while prompt := input("> "):
+            streamer = TalkStreamer(tokenizer, prompt, args) if can_stream else None
+            try:
+                (texts,) = continue_prompts(model, tokenizer, [prompt], streamer=streamer, **args.generation)
+            except ValueError as error:
+                print(error)
+                continue
+            if not can_stream:
+                print("\n".join(f"{number}. {text.lstrip(' ')}" for number, text in enumerate(texts, start=1)))
 
 
 ARGUMENTS = (GenerationArguments,)
@@ -221,7 +167,6 @@ def main(arguments: list[str]) -> None:
         talk(model, tokenizer, args)
         return
     encode_prompts(model, tokenizer, prompts, args.max_new_tokens, args.same_word)  # refuses any before the first text
-    with ExitStack() as stack:
-        file = stack.enter_context(atomic_file(args.output_file)) if args.output_file else sys.stdout
+    with atomic_file(args.output_file) if args.output_file else nullcontext(sys.stdout) as file:
         for record in records(model, tokenizer, prompts, args):
             print(json.dumps(record, ensure_ascii=False), file=file, flush=True)

@@ -1,21 +1,11 @@
 r"""A page in the browser to look into a model: its traversal's tokens, its probabilities, its losses, what it writes.
 
-    pip install -e ".[playground]"
     gpt1 playground --models out/quickstart out/quickstart/pretrained
-    gpt1 playground --models openai-community/openai-gpt --server_port 7861
-
-The page opens the gpt1 and openai-gpt folders and models of the hub that `--models` names, and public models of the
-hub whose id is typed there; `--only_listed` allows those of `--models` alone. Visitors see the end of a folder's path,
-as much as tells it from the others. Weights are read from safetensors only, and no code that comes with a model is
-run: the classes are this package's. Nothing is sent anywhere; only opening a model of the hub needs a network.
-
-A Space with two models of the hub, which anyone can visit:
-
     gpt1 playground --write_space my-space --models me/reviews me/endings
-    hf repos create me/gpt1-playground --repo-type space --space-sdk gradio
-    hf upload me/gpt1-playground my-space . --repo-type space
 
-The folder gets app.py, both packages, requirements.txt, and README.md with the Space's settings.
+The page opens the models that `--models` names and public models of the hub. Weights are read from safetensors only,
+and no code that comes with a model is run. The folder of `--write_space` has app.py, both packages, requirements.txt,
+and README.md with the settings of a Space. Needs the extra `playground`. See docs/playground.md.
 """
 
 from dataclasses import dataclass

@@ -3,19 +3,10 @@ r"""Classifies, scores or chooses for each row of a file, with a model that `gpt
     gpt1 predict out/own --file new.csv
     gpt1 predict out/own --file new.csv --output_file predictions.csv
 
-The folder knows its traversal, its columns and the names of its classes. Where the columns of the file have other
-names, say which play which role: `--columns text=review`.
-
-There is a line per row of the file, in its order. At the terminal and in a .jsonl file it is an object:
-
-    index      the row's place
-    label      the name of the class, or the index of the choice
-    scores     the probabilities of all classes or choices
-    score      the number that regression predicts, instead of label and scores
-    truncated  true where the row was cut, because it has more tokens than --max_length
-    error      why a row cannot be read, instead of these
-
-A .csv file has them as columns, with `score_<class>` for each class.
+The folder knows its traversal, its columns and the names of its classes. There is a line per row of the file, in its
+order: an object at the terminal and in a .jsonl file, columns in a .csv file, with `score_<class>` for each class. Its
+fields are `index`; `label` and `scores`, or `score`; `truncated` where the row was cut; `error` instead of these where
+it cannot be read. See docs/own-data.md.
 """
 
 import csv
@@ -29,12 +20,7 @@ from pathlib import Path
 
 import torch
 from datasets import Dataset
-from transformers import (
-    AutoModelForMultipleChoice,
-    AutoModelForSequenceClassification,
-    PreTrainedConfig,
-    PreTrainedModel,
-)
+from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification, PreTrainedModel
 from transformers.hf_argparser import HfArg
 
 from tokenization import TraversalCollator, open_tokenizer
@@ -42,58 +28,46 @@ from tokenization.rows import check_columns, check_file, read_file
 
 from .. import GPT1Config, GPT1LSTMConfig
 from ..hub.model_kinds import is_regression
-from ..inference.devices import check_device, default_device
 from ..inference.task_scores import TaskScores
 from ..storage.writing import atomic_file
 from ..training.checks import check_length
 from ..training.preparation import open_task_config
 from ..training.task_models import DEFAULT_LENGTH, longest_sequence, open_family_tokenizer
-from .arguments import parser_of
+from .arguments import TOKENIZER, DeviceArguments, check_model, parser_of
 from .finetune import parse_columns
-from .models import TOKENIZER, check_model
 
 ENDINGS = (".jsonl", ".csv")
 CHUNK = 1024  # rows that are sorted by length and written as one group
 
 
 @dataclass
-class PredictionArguments:
+class PredictionArguments(DeviceArguments):
     """Which model, which rows, and where to write."""
 
     file: str = HfArg(help="The rows: a .jsonl, .jsonl.gz, .csv or .parquet file.")
-    model: str | None = HfArg(
-        default=None, help="The fine-tuned model: folder or hub id. The flag itself may be left out."
-    )
+    model: str | None = HfArg(default=None, help="The fine-tuned model. The flag itself may be left out.")
     output_file: str | None = HfArg(default=None, help="Where to write: .jsonl or .csv. Default: the terminal.")
     columns: list[str] = HfArg(default_factory=list, help="role=column pairs. Default: those used for fine-tuning.")
-    max_length: int | None = HfArg(
-        default=None, help="Maximum number of tokens per sequence. Default: that of the fine-tuning."
-    )
+    max_length: int | None = HfArg(default=None, help="Tokens per sequence. Default: that of the fine-tuning.")
     batch_size: int = HfArg(default=32, help="Rows per batch.")
-    tokenizer_name: str | None = HfArg(
-        default=None, help="Tokenizer: folder or hub id. Default: the one beside the model."
-    )
+    tokenizer_name: str | None = HfArg(default=None, help="Tokenizer: folder or hub id. Default: the model's.")
     trust_remote_code: bool = HfArg(default=False, help="Run the code that a model of another family brings.")
-    device: str | None = HfArg(default=None, help="Default: an accelerator, if there is one, else cpu.")
 
     def __post_init__(self):
-        if self.device is not None:
-            check_device(self.device)
+        super().__post_init__()
         check_file("--file", Path(self.file))
-        if self.output_file is not None and not self.output_file.endswith(ENDINGS):
+        if self.output_file is None:
+            return
+        if not self.output_file.endswith(ENDINGS):
             raise ValueError(
                 f"--output_file {self.output_file} has an unknown file type. Pass a name that ends in "
                 f"{' or '.join(ENDINGS)}."
             )
-        if self.output_file is not None and not Path(self.output_file).parent.is_dir():
-            raise ValueError(f"--output_file {self.output_file} is in a folder that does not exist. Create it first.")
-        if self.output_file is not None and Path(self.output_file).exists() and samefile(self.file, self.output_file):
+        if Path(self.output_file).exists() and samefile(self.file, self.output_file):
             raise ValueError(
                 f"--output_file {self.output_file} is the --file, whose rows the predictions would replace. Pass "
                 "another name."
             )
-        if self.batch_size < 1:
-            raise ValueError(f"--batch_size is {self.batch_size}, but must be at least 1.")
 
 
 class Predictor:
@@ -105,24 +79,23 @@ class Predictor:
         if self.config.traversal is None:
             has = "has no task head: it is a language model" if is_of_gpt1 else "names no task"
             raise ValueError(f"--model {args.model} {has}. Pass a folder that `gpt1 finetune` wrote.")
-        self.columns = parse_columns(args.columns) or self.config.columns
-        if not self.columns:
+        columns = parse_columns(args.columns) or self.config.columns
+        if not columns:
             raise ValueError(
                 f"The config of {args.model} does not say which columns it was fine-tuned on. Pass --columns, such as "
                 "--columns text=review."
             )
-        self.columns = {role: column for role, column in self.columns.items() if role != "label"}
+        self.columns = {role: column for role, column in columns.items() if role != "label"}
         self.batch_size = args.batch_size
-        self.model = open_model(args, self.config)
+        self.model = self._open(args)
         tokenizer_name = args.tokenizer_name or args.model
         if is_of_gpt1:
             tokenizer = open_tokenizer(tokenizer_name)
             longest = min(self.config.max_position_embeddings, tokenizer.model_max_length)
-            self.scores = self.model
         else:
             tokenizer = open_family_tokenizer(tokenizer_name, args.trust_remote_code)
             longest = longest_sequence(self.model, tokenizer) or DEFAULT_LENGTH
-            self.scores = TaskScores(self.model)
+        self.scores = self.model if is_of_gpt1 else TaskScores(self.model)
         self.collator = TraversalCollator(
             tokenizer,
             self.config.traversal,
@@ -132,6 +105,17 @@ class Predictor:
         )
         if not is_of_gpt1:
             check_length(self.collator, longest_sequence(self.model))
+
+    def _open(self, args: PredictionArguments) -> PreTrainedModel:
+        is_choice = self.config.traversal == "multiple_choice"
+        auto_class = AutoModelForMultipleChoice if is_choice else AutoModelForSequenceClassification
+        options = {"config": self.config, "dtype": torch.float32, "trust_remote_code": args.trust_remote_code}
+        model, loading = auto_class.from_pretrained(args.model, output_loading_info=True, **options)
+        if missing := ", ".join(sorted(loading["missing_keys"])):
+            raise ValueError(
+                f"--model {args.model} lacks weights: {missing}. Pass a folder that `gpt1 finetune` wrote."
+            )
+        return model.eval().to(args.device)
 
     @property
     def class_names(self) -> list[str] | None:
@@ -175,22 +159,6 @@ class Predictor:
         if self.class_names is None:
             return {"label": best, "scores": scores}
         return {"label": self.class_names[best], "scores": dict(zip(self.class_names, scores, strict=True))}
-
-
-def open_model(args: PredictionArguments, config: PreTrainedConfig) -> PreTrainedModel:
-    is_choice = config.traversal == "multiple_choice"
-    auto_class = AutoModelForMultipleChoice if is_choice else AutoModelForSequenceClassification
-    model, loading = auto_class.from_pretrained(
-        args.model,
-        config=config,
-        dtype=torch.float32,
-        output_loading_info=True,
-        trust_remote_code=args.trust_remote_code,
-    )
-    if loading["missing_keys"]:
-        missing = ", ".join(sorted(loading["missing_keys"]))
-        raise ValueError(f"--model {args.model} lacks weights: {missing}. Pass a folder that `gpt1 finetune` wrote.")
-    return model.eval().to(args.device or default_device())
 
 
 def write_jsonl(records: Iterator[dict], file) -> None:

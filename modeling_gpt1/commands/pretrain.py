@@ -1,43 +1,16 @@
 r"""Pre-trains GPT-1 on books or any other text, with its own BPE or a given tokenizer.
 
-A small model with a BPE of its own, on a folder of books (a file is a document):
-
     gpt1 pretrain --train_files "books/train/*.txt" --validation_files "books/validation/*.txt" \
         --num_merges 8000 --config_overrides hidden_size=256,num_hidden_layers=4,num_attention_heads=4 \
         --per_device_train_batch_size 8 --num_train_epochs 1 --warmup_steps 0.05 --output_dir out/books
-
-The paper's 117 M parameters and 40 000 merges on several GPUs:
-
+    gpt1 pretrain --dataset_name wikitext --dataset_config_name wikitext-103-raw-v1 --streaming \
+        --max_steps 10000 --validation_split validation --output_dir out/wikitext
     accelerate launch --config_file "$(gpt1 --launch-configs)"/ddp.yaml --num_processes 8 \
         -m modeling_gpt1.commands pretrain --train_files "books/train/*.txt" --bf16 --output_dir out/gpt1
 
-The LSTM that the paper compares with, on the same text:
-
-    gpt1 pretrain --train_files "books/train/*.txt" --family gpt1-lstm \
-        --config_overrides hidden_size=256,lstm_hidden_size=512 --tokenizer_name out/books --output_dir out/lstm
-
-Another family on the same tokens, blocks and sizes: gpt2, gpt3, bert, roberta, albert or bart:
-
-    gpt1 pretrain --train_files "books/train/*.txt" --family roberta --tokenizer_name out/books \
-        --config_overrides hidden_size=256,num_hidden_layers=4,num_attention_heads=4,intermediate_size=1024 \
-        --output_dir out/roberta
-
-A data set of the hub, read as a stream; only the held-out blocks are stored:
-
-    gpt1 pretrain --dataset_name wikitext --dataset_config_name wikitext-103-raw-v1 --streaming \
-        --max_steps 10000 --validation_split validation --output_dir out/wikitext
-
-Files are .txt, .jsonl, .json, .csv or .parquet, compressed or not; all but .txt have a document a row, in
-`--text_column`. Further training of a checkpoint: `--model out/books` instead of `--num_merges` and
-`--config_overrides`. A killed run goes on, to the bit, with the same command and `--resume_from_checkpoint auto`,
-which starts where there is nothing to resume. On several machines the output folder must be one that all share, and a
-corpus that takes over half an hour to prepare needs a longer `--ddp_timeout`, or one run beforehand in one process.
-`--help` lists every argument.
-
 Written to the output folder: model, tokenizer, card (README.md), trainer_state.json (the log, which `gpt1 plot`
-draws), train_results.json, eval_results.json and all_results.json. `gpt1 finetune` takes the folder as its
-`--model`. `--report_to tensorboard` logs there too. `--push_to_hub --hub_model_id me/gpt1-books` uploads
-the folder without its checkpoints at the end, and where that fails prints the command that does it later.
+draws), train_results.json, eval_results.json and all_results.json. `gpt1 finetune` takes the folder as its `--model`.
+See docs/pretrain.md, for many machines docs/scale.md.
 """
 
 import logging
@@ -69,9 +42,7 @@ class CorpusArguments:
     """The text to train on, and to measure perplexity on."""
 
     train_files: list[str] = HfArg(default_factory=list, help="Files, folders or patterns of files to train on.")
-    validation_files: list[str] = HfArg(
-        default_factory=list, help="Files, folders or patterns of files to measure perplexity on."
-    )
+    validation_files: list[str] = HfArg(default_factory=list, help="The same, to measure perplexity on.")
     dataset_name: str | None = HfArg(default=None, help="Data set of the hub to use instead of files.")
     dataset_config_name: str | None = HfArg(default=None, help="Configuration of that data set.")
     train_split: str = HfArg(default="train", help="Split of that data set to train on.")
@@ -80,24 +51,16 @@ class CorpusArguments:
     fix_text: bool = HfArg(default=False, help="Clean the text with ftfy, as the paper does.")
     mix_documents: bool = HfArg(default=False, help="Let a block continue into the next document.")
     block_length: int | None = HfArg(default=None, help="Tokens per block. Default: the model's number of positions.")
-    streaming: bool = HfArg(
-        default=False, help="Tokenise while training and store no training blocks; needs --max_steps."
-    )
+    streaming: bool = HfArg(default=False, help="Tokenise while training, store no training blocks; with --max_steps.")
     shuffle_buffer: int = HfArg(default=10_000, help="Size of the buffer, in blocks, that shuffles a stream.")
-    preprocessing_num_workers: int | None = HfArg(
-        default=None, help="Processes that tokenise. Default: one, with a thread per core."
-    )
+    preprocessing_num_workers: int | None = HfArg(default=None, help="Processes that tokenise. Default: one.")
     max_eval_blocks: int | None = HfArg(
         default=None, help="Evenly spaced blocks to evaluate on during training; the last evaluation uses all."
     )
 
     def __post_init__(self):
         if bool(self.train_files) == (self.dataset_name is not None):
-            given = (
-                f"both --train_files and --dataset_name {self.dataset_name} were"
-                if self.train_files
-                else "neither was"
-            )
+            given = "both were" if self.train_files else "neither was"
             raise ValueError(f"One source of text is needed, --train_files or --dataset_name, but {given} given.")
         if self.train_files and (self.dataset_config_name or self.validation_split):
             flag = "dataset_config_name" if self.dataset_config_name else "validation_split"
@@ -113,13 +76,11 @@ class CorpusArguments:
         """The same for the held-out text, if there is one."""
         if not self.validation_files and self.validation_split is None:
             return None
-        return self._source(self.validation_files, self.validation_split or "train")
+        return self._source(self.validation_files, self.validation_split)
 
-    def _source(self, files: list[str], split: str) -> dict:
-        options = {"text_column": self.text_column, "fix_text": self.fix_text}
-        if files:
-            return {"source": files, **options}
-        return {"source": self.dataset_name, "name": self.dataset_config_name, "split": split, **options}
+    def _source(self, files: list[str], split: str | None) -> dict:
+        source = {"source": self.dataset_name, "name": self.dataset_config_name, "split": split}
+        return {**({"source": files} if files else source), "text_column": self.text_column, "fix_text": self.fix_text}
 
 
 @dataclass
@@ -132,9 +93,7 @@ class StartArguments(runs.ModelArguments):
         metadata={"choices": list(FAMILIES)},
     )
     num_merges: int = HfArg(default=40_000, help="Number of merges, if a BPE is trained.")
-    prompts: list[str] = HfArg(
-        default_factory=lambda: ["it was"], help="Texts to continue at each evaluation, by causal models."
-    )
+    prompts: list[str] = HfArg(default_factory=lambda: ["it was"], help="Texts to continue at each evaluation.")
     language: str = HfArg(default="en", help="Language of the text, for the model card.")
 
 
@@ -175,12 +134,6 @@ def load_tokenizer(
             tokenizer.save_pretrained(output_dir / INCOMPLETE_DIR / "model")
             publish_files(output_dir / INCOMPLETE_DIR / "model", output_dir)
         return GPT1Tokenizer.from_pretrained(output_dir)
-
-
-def load_model(model_args: StartArguments, family: Family, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    if model_args.model is not None:
-        return family.model_class.from_pretrained(model_args.model)
-    return family.model_class(model_args.fresh_config(tokenizer))
 
 
 def prepare_blocks(
@@ -242,10 +195,12 @@ def main(arguments: list[str]) -> None:
     set_seed(training_args.seed)
 
     tokenizer = family.tokenizer_of(load_tokenizer(model_args, corpus_args, training_args))
-    model = load_model(model_args, family, tokenizer)
+    is_fresh = model_args.model is None
+    fresh = model_args.fresh_config(tokenizer) if is_fresh else None
+    model = family.model_class(fresh) if is_fresh else family.model_class.from_pretrained(model_args.model)
     longest = family.longest_sequence(model.config)
     # A fresh model has positions of its own, whatever model its tokenizer was saved with.
-    tokenizer.model_max_length = longest if model_args.model is None else min(tokenizer.model_max_length, longest)
+    tokenizer.model_max_length = longest if is_fresh else min(tokenizer.model_max_length, longest)
     is_own = family.trainer_class is GPT1PretrainingTrainer
     (check_vocabulary if is_own else check_vocabulary_of_family)(model.config, tokenizer)
     block_length = family.block_length(model.config, corpus_args.block_length)
@@ -264,7 +219,7 @@ def main(arguments: list[str]) -> None:
         processing_class=tokenizer,
         callbacks=[make_samples(model_args.prompts, tokenizer, model)] if family.is_causal else None,
     )
-    runs.keep_settings(parser, training_args)
+    parser.write_settings(Path(training_args.output_dir, runs.SETTINGS))
     runs.train(trainer)
     if validation_blocks is not None:
         note_blocks(trainer, len(trainer.eval_dataset))

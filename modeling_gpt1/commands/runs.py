@@ -1,4 +1,4 @@
-"""Code shared by the commands that train: opening a model, resuming a run, writing its results."""
+"""What the commands that train share: opening a model, resuming a run, writing its results."""
 
 import ast
 import dataclasses
@@ -20,22 +20,21 @@ from .. import GPT1Config
 from ..training.checkpoint import checkpoint_to_resume, newest_whole_checkpoint
 from ..training.divergence import DivergenceError, advice
 from ..training.families import FAMILIES
-from .arguments import CommandParser
-from .models import TOKENIZER, check_model
+from .arguments import TOKENIZER, check_model
 
 logger = logging.getLogger(__name__)
 WORDS = {"true": True, "false": False, "none": None}
 # Fields of the configuration that follow from the tokenizer and the data.
 DERIVED_FIELDS = ("vocab_size", "traversal", "columns", "num_labels", "id2label", "label2id", "problem_type")
+# The files left by a run that ended before its first update: its settings, and a tokenizer that it trained.
+SETTINGS, OF_A_START = "run.yaml", {"run.yaml", "tokenizer.json", "tokenizer_config.json"}
 
 
 @dataclass
 class ModelArguments:
     """Where model and tokenizer come from."""
 
-    model: str | None = HfArg(
-        default=None, help="A gpt1, openai-gpt or GPT-2 checkpoint: folder or hub id. Default: a fresh model."
-    )
+    model: str | None = HfArg(default=None, help="A checkpoint: folder or hub id. Default: a fresh model.")
     config_overrides: str | None = HfArg(
         default=None, help="Fields of a fresh model: hidden_size=256,num_hidden_layers=4. Default: the paper's size."
     )
@@ -44,30 +43,22 @@ class ModelArguments:
         help="Family of a fresh model: gpt1 or gpt1-lstm. Default: the first.",
         metadata={"choices": ["gpt1", "gpt1-lstm"]},
     )
-    tokenizer_name: str | None = HfArg(
-        default=None, help="Tokenizer: folder or hub id. Default: the one beside the model."
-    )
-    license: str | None = HfArg(
-        default=None,
-        help="Licence in the model card, such as mit. Default: that of the model on the hub that is trained further.",
-    )
+    tokenizer_name: str | None = HfArg(default=None, help="Tokenizer: folder or hub id. Default: the model's.")
+    license: str | None = HfArg(default=None, help="Licence in the card, such as mit. Default: the checkpoint's.")
 
     def __post_init__(self):
         for flag, value in (("--config_overrides", self.config_overrides), ("--family", self.family)):
             if self.model is not None and value is not None:
                 raise ValueError(
-                    f"{flag} {value} describes a fresh model, but --model {self.model} is a "
-                    "trained one. Leave one of them out."
+                    f"{flag} {value} describes a fresh model, but --model {self.model} is a trained one. Leave one of "
+                    "them out."
                 )
         if self.model is None:
-            self._check_fresh_config()  # report a wrong configuration at once
-
-    def _check_fresh_config(self) -> None:
-        config = self.fresh_config()
-        try:
-            FAMILIES[self.family or "gpt1"].check_sizes(config)
-        except ValueError as error:
-            raise ValueError(f"--config_overrides {self.config_overrides}: {str(error).rstrip('.')}.") from error
+            config = self.fresh_config()  # a wrong configuration is told at once
+            try:
+                FAMILIES[self.family or "gpt1"].check_sizes(config)
+            except ValueError as error:
+                raise ValueError(f"--config_overrides {self.config_overrides}: {str(error).rstrip('.')}.") from error
 
     def check_places(self) -> None:
         """Checks that the named model and tokenizer exist."""
@@ -89,29 +80,21 @@ def parse_overrides(
     text: str, config_class: type[PreTrainedConfig] = GPT1Config, more: Collection[str] = ()
 ) -> dict[str, Any]:
     """`"hidden_size=256,resid_pdrop=0.0"` as keyword arguments of the configuration; `more` are names it has not."""
-    known = {config_field.name for config_field in dataclasses.fields(config_class)}
-    known |= {*config_class.attribute_map, *more}
+    fields = (config_field.name for config_field in dataclasses.fields(config_class))
+    known = {*fields, *config_class.attribute_map, *more} - {*DERIVED_FIELDS}
     overrides = {}
     for pair in filter(None, text.split(",")):
         name, _, value = pair.partition("=")
-        if name in DERIVED_FIELDS:
-            raise ValueError(
-                f"--config_overrides sets {name}, which comes from the tokenizer and the data. Leave it out."
-            )
         if name not in known or not value:
             raise ValueError(
                 f"--config_overrides has {pair!r}; field=value is needed, with a field of {config_class.__name__} "
-                "such as hidden_size=256."
+                "such as hidden_size=256 that does not come from the tokenizer or the data."
             )
-        overrides[name] = WORDS[value.lower()] if value.lower() in WORDS else parse_value(value)
+        try:
+            overrides[name] = WORDS[value.lower()] if value.lower() in WORDS else ast.literal_eval(value)
+        except (ValueError, SyntaxError):  # a bare word, such as the name of an activation
+            overrides[name] = value
     return overrides
-
-
-def parse_value(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):  # a bare word, such as the name of an activation
-        return text
 
 
 def where_to_resume(args: TrainingArguments) -> str | None:
@@ -122,10 +105,6 @@ def where_to_resume(args: TrainingArguments) -> str | None:
     given = args.resume_from_checkpoint
     words = {"true": True, "auto": "auto"}
     return checkpoint_to_resume(given and words.get(given.lower(), given), args.output_dir)
-
-
-# The files left by a run that ended before its first update: its settings, and a tokenizer that it trained.
-SETTINGS, OF_A_START = "run.yaml", {"run.yaml", "tokenizer.json", "tokenizer_config.json"}
 
 
 def resume_after_restart(args: TrainingArguments) -> None:
@@ -166,12 +145,6 @@ def set_up_logging(args: TrainingArguments, *loggers: logging.Logger) -> None:
     for logger in loggers:
         logger.setLevel(logging.INFO if args.should_log else logging.WARNING)
     transformers.utils.logging.set_verbosity(args.get_process_log_level())
-
-
-def keep_settings(parser: CommandParser, args: TrainingArguments, name: str = SETTINGS) -> None:
-    """Writes the run's settings to the output folder."""
-    if args.process_index == 0:
-        parser.write_settings(Path(args.output_dir, name))
 
 
 class ShortRunCallback(TrainerCallback):
@@ -222,7 +195,4 @@ def publish(trainer: Trainer, start: str | None, **facts) -> None:
     """Writes the card, and uploads the output folder if --push_to_hub is given."""
     # A local folder means nothing to readers of the card.
     facts["finetuned_from"] = None if start is None or Path(start).exists() else start
-    if trainer.args.push_to_hub:
-        trainer.push_to_hub(**facts)
-    else:
-        trainer.create_model_card(**facts)
+    (trainer.push_to_hub if trainer.args.push_to_hub else trainer.create_model_card)(**facts)

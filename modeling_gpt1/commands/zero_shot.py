@@ -1,30 +1,13 @@
-r"""Answers tasks with a language model that was not fine-tuned, by the heuristics of the paper's section 5.
+r"""Answers tasks without fine-tuning, with the paper's heuristics (section 5 and figure 2, right).
 
-Any language model of transformers, on files (a folder with a folder per task) or on data sets of the hub:
-
-    gpt1 zero-shot --model out/books --data_dir data --tasks cola sst2 story_cloze dpr
-
-    gpt1 zero-shot --model openai-community/gpt2 --tasks sst2 --num_shots 4 --calibrate
-
-Every checkpoint of a pre-training run, and the curves of the paper's figure 2, right:
-
-    gpt1 zero-shot --checkpoints out/books --data_dir data --max_eval_samples 500 \
-        --output_file out/books/zero_shot.json --plot out/books/zero_shot.png
-
-Tasks: cola, sst2, race, race-middle, race-high, story_cloze, dpr and blimp. The last two have to be in `--data_dir`:
-dpr (the paper's DPRD) with the columns sentence, pronoun, pronoun_offset, candidates and label; blimp with all its
-paradigms in one file and the hub's columns. A task is asked on its test
-split where that has labels, else on validation, else on train. `normalised` is 0 for guessing and 1 for the best model
-that was known to the paper.
-
-The architecture decides how a model scores a text. Causal models: log-probability. Masked models, such as BERT:
-pseudo-log-likelihood, each token given all others. Encoder-decoders, such as BART: log-probability by the decoder,
-where the encoder reads the context and a mask. The output names the method. Scores of different methods answer the
-same questions, but their sizes do not compare.
+    gpt1 zero-shot --model openai-community/openai-gpt --tasks cola sst2 race
+    gpt1 zero-shot --checkpoints out/books --data_dir data --output_file out/curves.json --plot out/curves.png
 
 The output is a JSON file: the settings, and for every model (with `--checkpoints` its updates and the tokens seen) the
-metrics of every task. It is written after each model; at the end zero_shot.run.yaml beside it, which repeats the
-command. The picture needs matplotlib: `pip install -e ".[plot]"`.
+metrics of every task. `normalised` is 0 for guessing and 1 for the best model that was known to the paper. The file is
+written after each model; at the end zero_shot.run.yaml beside it, which repeats the command. The architecture decides
+how a model scores a text, and the output names the method: scores of different methods do not compare. See
+docs/generate.md.
 """
 
 import json
@@ -41,59 +24,58 @@ from tokenization import load_task, open_tokenizer
 from tokenization.rows import are_all_labelled
 
 from ..inference.checkpoints import saved_checkpoints
-from ..inference.devices import check_device, default_device
 from ..inference.heuristics import Heuristic, evaluate_zero_shot, get_heuristic
 from ..inference.scoring import CausalLMScorer, DenoisingLMScorer, MaskedLMScorer, Scorer, scorer_class_of
 from ..storage.writing import write_atomically
-from .arguments import parser_of
-from .models import TOKENIZER, check_model, tokenizer_of
+from .arguments import TOKENIZER, DeviceArguments, check_model, parser_of, tokenizer_of
 
 
 @dataclass
-class ZeroShotArguments:
-    """What to ask which models, and how."""
+class ScoringArguments(DeviceArguments):
+    """Which models are asked, and on which rows."""
 
     model: str | None = HfArg(default=None, help="A language model: folder or hub id. Instead of --checkpoints.")
     checkpoints: str | None = HfArg(default=None, help="Output folder of a run whose checkpoints are all evaluated.")
-    tokenizer_name: str | None = HfArg(
-        default=None, help="Tokenizer: folder or hub id. Default: that of the model or run."
-    )
-    tasks: list[str] = HfArg(
-        default_factory=lambda: ["cola", "sst2", "race", "story_cloze", "dpr"], help="Names of tasks."
-    )
-    data_dir: str | None = HfArg(
-        default=None, help="Folder with a folder per task. Default: the data sets of the hub."
-    )
-    split: str | None = HfArg(
-        default=None, help="Split to evaluate on. Default: the first of test, validation and train that has labels."
-    )
-    max_eval_samples: int | None = HfArg(default=None, help="Rows to evaluate on, drawn with the seed. Default: all.")
-    max_train_samples: int | None = HfArg(
-        default=None,
-        help="Training rows for CoLA's threshold and for few-shot examples, drawn with the seed. Default: all.",
-    )
-    num_shots: int = HfArg(default=0, help="Few-shot examples before each row, as many as fit.")
-    calibrate: bool = HfArg(default=False, help="Contextual calibration with the text N/A.")
-    seed: int = HfArg(default=0, help="Seed for drawing rows.")
+    tokenizer_name: str | None = HfArg(default=None, help="Folder or hub id. Default: that of the model or run.")
+    data_dir: str | None = HfArg(default=None, help="Folder with a folder per task. Default: the rows of the hub.")
+    max_eval_samples: int | None = HfArg(default=None, help="Rows of each task. Default: all.")
+    calibrate: bool = HfArg(default=False, help="Compare answers by what the question adds to them.")
+    seed: int = HfArg(default=0, help="Of the rows that are shown or drawn.")
     batch_tokens: int = HfArg(default=2048, help="Tokens per batch, including padding.")
     dtype: str = HfArg(default="float32", help="Data type of the weights: float32, bfloat16, float16 or auto.")
-    device: str | None = HfArg(default=None, help="Default: an accelerator, if there is one, else cpu.")
-    output_file: str = HfArg(default="zero_shot.json", help="The results.")
-    plot: str | None = HfArg(default=None, help="A picture of the curves: .png, .svg or .pdf.")
 
     def __post_init__(self):
         if (self.model is None) == (self.checkpoints is None):
             given = "neither was" if self.checkpoints is None else "both were"
             raise ValueError(f"Exactly one of --model and --checkpoints is needed, but {given} given.")
+        super().__post_init__()
+
+    def models(self) -> list[dict]:
+        """Each model with its tokenizer; of a run also the updates and the tokens seen of each."""
+        check_model("--model", self.model)
+        check_model("--tokenizer_name", self.tokenizer_name, TOKENIZER)
+        return [{"model": self.model}] if self.checkpoints is None else saved_checkpoints(self.checkpoints)
+
+
+@dataclass
+class ZeroShotArguments(ScoringArguments):
+    """What to ask which models, and how."""
+
+    tasks: list[str] = HfArg(
+        default_factory=lambda: ["cola", "sst2", "race", "story_cloze", "dpr"], help="Names of tasks."
+    )
+    split: str | None = HfArg(default=None, help="Default: the first of test, validation and train that has labels.")
+    max_train_samples: int | None = HfArg(
+        default=None, help="Training rows for CoLA's threshold and for few-shot examples. Default: all."
+    )
+    num_shots: int = HfArg(default=0, help="Few-shot examples before each row, as many as fit.")
+    output_file: str = HfArg(default="zero_shot.json", help="The results.")
+    plot: str | None = HfArg(default=None, help="A picture of the curves: .png, .svg or .pdf.")
+
+    def __post_init__(self):
+        super().__post_init__()
         if self.plot is not None and self.checkpoints is None:
-            raise ValueError(
-                "--plot draws curves over the checkpoints of a run, but --checkpoints was not given. Pass "
-                "--checkpoints, or leave --plot out."
-            )
-        if self.device is None:
-            self.device = str(default_device())
-        else:
-            check_device(self.device)
+            raise ValueError("--plot draws curves over a run. Pass --checkpoints, or leave --plot out.")
 
 
 # ---- Data
@@ -199,44 +181,29 @@ def ask(scorer: Scorer, questions: Questions, arguments: ZeroShotArguments) -> d
 # ---- Report
 
 
-def table(results: list[dict]) -> str:
-    """A table with one line per model: the first metric and the normalised metric of each task."""
-    lines = []
-    for result in results:
-        where = result["model"] if result.get("step") is None else f"{result['step']} updates"
-        where += f" ({result['method']})"
-        figures = (
-            f"{name} {of_task[of_task['metric']]:.3f} ({of_task['normalised']:+.2f})"
-            for name, of_task in result["tasks"].items()
-        )
-        lines.append(f"{where}: {', '.join(figures)}")
-    return "\n".join(lines)
+def line(result: dict) -> str:
+    """One model: the first metric and the normalised metric of each task."""
+    where = result["model"] if result.get("step") is None else f"{result['step']} updates"
+    figures = (
+        f"{name} {of_task[of_task['metric']]:.3f} ({of_task['normalised']:+.2f})"
+        for name, of_task in result["tasks"].items()
+    )
+    return f"{where} ({result['method']}): {', '.join(figures)}"
 
 
 def draw(results: list[dict]):
     """Figure 2, right: the normalised metric of each task over the updates of pre-training."""
     from matplotlib.figure import Figure  # imported only to draw
-    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-    axes = figure.add_subplot()
-    for index, name in enumerate(results[0]["tasks"]):
+    axes, steps = figure.add_subplot(), [result["step"] for result in results]
+    for name in results[0]["tasks"]:
         values = [result["tasks"][name]["normalised"] for result in results]
-        axes.plot(
-            [result["step"] for result in results], values, marker="o", ms=3, lw=1.2, color=f"C{index}", label=name
-        )
+        axes.plot(steps, values, marker="o", ms=3, lw=1.2, label=name)
     axes.axhline(0, color="grey", lw=0.8, ls="--")
-    steps = [result["step"] for result in results]
-    first = min((step for step in steps if step > 0), default=1)
     # Logarithmic from the first saved update on, with a linear part for a checkpoint before it.
-    axes.set_xscale("symlog", linthresh=first, linscale=0.2)
-    ticks = LogLocator(subs=(1, 2, 5)).tick_values(first, max(*steps, 2 * first))
-    axes.set_xticks([*([0] if 0 in steps else []), *(tick for tick in ticks if first <= tick <= max(steps))])
-    axes.set_xlim(left=min(steps))
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel("updates of pre-training")
-    axes.set_ylabel("0: guessing, 1: best model known to the paper")
+    axes.set_xscale("symlog", linthresh=min((step for step in steps if step > 0), default=1), linscale=0.2)
+    axes.set(xlim=(min(steps), None), xlabel="updates of pre-training", ylabel="0: guessing, 1: best model then known")
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
     return figure
@@ -250,22 +217,15 @@ def main(arguments: list[str]) -> None:
     (args,) = parser.read(arguments)
     if args.plot is not None:
         import matplotlib  # noqa: F401  # a missing package is reported before the models are evaluated
-    check_model("--model", args.model)
-    check_model("--tokenizer_name", args.tokenizer_name, TOKENIZER)
-    models = [{"model": args.model}] if args.checkpoints is None else saved_checkpoints(args.checkpoints)
+    models = args.models()
     names = [get_heuristic(name).task.name for name in args.tasks]
     tasks = {name: load_questions(name, args) for name in names}
     results = []
     for model in models:
         scorer = load_scorer(model["model"], args)
-        results.append(
-            {
-                **model,
-                "method": scorer.method,
-                "tasks": {name: ask(scorer, of_task, args) for name, of_task in tasks.items()},
-            }
-        )
-        print(table(results[-1:]), flush=True)
+        answers = {name: ask(scorer, of_task, args) for name, of_task in tasks.items()}
+        results.append({**model, "method": scorer.method, "tasks": answers})
+        print(line(results[-1]), flush=True)
         output = Path(args.output_file)
         output.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(output, json.dumps({"settings": asdict(args), "results": results}, indent=2) + "\n")

@@ -25,9 +25,9 @@ def test_facts_of_a_bug_report(capsys, monkeypatch):
 
 def test_an_accelerator_is_told_by_its_name(monkeypatch):
     monkeypatch.setattr(env, "default_device", lambda: torch.device("mps"))
-    monkeypatch.setattr(env, "accelerator_name", lambda: "mps")
+    monkeypatch.setattr(env, "accelerator_name", lambda: "M4")
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 1)
-    assert env.devices() == "1 × mps (mps)"
+    assert env.facts()["devices"] == "1 × mps (M4)"
 
 
 def test_what_is_not_installed():

@@ -121,26 +121,13 @@ def test_the_checkpoints_of_a_run(save_model, data_dir, tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ([], "One of --model and --checkpoints is needed; there is neither."),
-        (["--model", "{model}", "--checkpoints", "out"], "One of --model and --checkpoints is needed; there is both."),
-        (["--model", "{model}", "--num_fewshot", "-1"], "--num_fewshot is -1. It must be at least 0."),
-        (["--model", "{model}", "--max_eval_samples", "0"], "--max_eval_samples is 0. It must be at least 1."),
-        (["--model", "{model}", "--batch_tokens", "0"], "--batch_tokens is 0. It must be at least 1."),
-        (
-            ["--model", "{model}", "--update_card"],
-            "--update_card needs a --model folder with a README.md, to which the results are added.",
-        ),
+        (["--model", "{model}", "--num_fewshot", "-1"], "--num_fewshot is -1"),
+        (["--model", "{model}", "--batch_tokens", "0"], "--batch_tokens is 0"),
+        (["--model", "{model}", "--update_card"], "--update_card needs a --model folder with a README.md"),
         (["--model", "{model}", "--device", "gpu"], "--device gpu"),
-        (
-            ["--model", "{empty}"],
-            "--model {empty} is a folder without config.json. Pass a folder with one, or a hub id.",
-        ),
         (["--checkpoints", "{empty}"], "{empty} has no checkpoint with a model"),
         (["--model", "{model}", "--data_dir", "{empty}"], "Task 'copa' needs a file validation ("),
-        (
-            ["--model", "{model}", "--tasks", "cop"],
-            "lm-evaluation-harness has no task 'cop'. `lm_eval ls tasks` lists all.",
-        ),
+        (["--model", "{model}", "--tasks", "cop"], "lm-evaluation-harness has no task 'cop'."),
         (["--model", "{model}", "--tasks", "paper_rte"], "Task 'rte' has no zero-shot heuristic."),
     ],
 )

