@@ -1,51 +1,50 @@
-"""What fits where: memory, traffic and time of a step for GPT-1 and the sizes of GPT-3, on 1 to 1,024 GPUs.
+"""What fits where: the memory of GPT-1 and the sizes of GPT-3 in training, on 1 to 1,024 GPUs.
 
     python benchmarks/scale.py --sizes 117M 1.3B   # the least number of GPUs for each memory: minutes
-    python benchmarks/scale.py --save              # all sizes; also benchmarks/results/<date>-scale.json and .png
-    python benchmarks/scale.py --validate --save   # plans beside real processes: …/<date>-scale-validation.json
+    python benchmarks/scale.py --save              # all sizes; also benchmarks/results/<date>-scale.json
 
-Everything but the real processes of `--validate` is planned by simulation and not measured: simulation.py says how.
-Each GPU has one row of the model's length in a micro-batch. `--reserve` keeps a part of its memory for what a plan
-does not count.
+Everything is planned by simulation and not measured. Weights, gradients and optimizer state follow from the shapes of
+the parameters, exactly. The rest is counted by torch's MemTracker on fake tensors, which have shapes and no data: one
+rank of a fake process group runs the real model, with fully_shard or tensor parallelism, at its true width with 3 and
+4 blocks. Each further block adds the same.
+
+A plan is for a GPU: one byte for each element that dropout keeps, flash attention, layer norms of float32 under
+autocast. Each GPU has one row of the model's length in a micro-batch, which finds the gradients of an earlier one. The
+CUDA context, buffers inside of kernels and fragmentation are not in it: `--reserve` keeps memory for them.
 """
 
 import argparse
-import os
-import socket
-import struct
-import tempfile
-from collections import Counter
+import copy
+import gc
+import re
+import sys
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, replace
-from functools import partial
-from math import gcd
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from math import ceil, gcd, prod
 from multiprocessing import get_context
-from pathlib import Path
+from unittest import mock
 
 import torch
 import torch.distributed as dist
-from harness import PrivatePeak, machine, private_bytes, resident_bytes, save_result
-from simulation import (
-    SIZES,
-    Collectives,
-    Device,
-    Setting,
-    build,
-    configuration,
-    cut,
-    held,
-    micro_batch,
-    sent,
-    simulate,
-    step_time,
-    traffic,
-    working,
-)
+from harness import machine, save_result
 from torch import nn
+from torch._subclasses import FakeTensorMode
+from torch.distributed._tools.mem_tracker import MemTracker
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from transformers import AutoModelForCausalLM
 
-from modeling_gpt1 import GPT1Config
+from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, loss_gpt1
+from modeling_gpt1.attention_gpt1 import GPT1Dropout
+from modeling_gpt1.unpadding_gpt1 import BatchPlan, Targets
 
 GIB = 2**30
+
 STRATEGIES = {  # where a strategy is configured
     "ddp": "ddp.yaml",
     "fsdp2": "fsdp2.yaml",
@@ -55,11 +54,265 @@ STRATEGIES = {  # where a strategy is configured
 }
 MOST_TENSOR_RANKS = 8  # that share a block: those of a machine; 4 where 8 do not divide the heads
 PROBED_RANKS = 8  # data-parallel ranks of a simulated group
-# Sizes, strategies and ranks that are simulated with all blocks.
-CHECKED = (("117M", "ddp", 1), ("117M", "fsdp2", 1024), ("117M", "tensor", 1024), ("1.3B", "fsdp2", 64))
-CHECKED += (("1.3B", "tensor", 64), ("175B", "fsdp2", 64), ("175B", "tensor", 64))
 RANKS = tuple(2**power for power in range(11))
-SAVED_RANKS = (1, 8, 64, 1024)
+
+# Parameters as rounded by the papers; blocks, width, heads. 117M: section 4.1 of Radford et al. 2018; the
+# others: table 2.1 of Brown et al. 2020 (https://arxiv.org/abs/2005.14165). Two of its rows do not divide by their
+# heads: 1.3B has 24 heads of 128 for a width of 2048, and 13B a width of 5140 for 40 heads of 128. Heads of 128 and
+# the rounded number of parameters agree with 16 heads, and with a width of 5120.
+SIZES = {
+    "117M": (117e6, 12, 768, 12),
+    "125M": (125e6, 12, 768, 12),
+    "350M": (350e6, 24, 1024, 16),
+    "760M": (760e6, 24, 1536, 16),
+    "1.3B": (1.3e9, 24, 2048, 16),
+    "2.7B": (2.7e9, 32, 2560, 32),
+    "6.7B": (6.7e9, 32, 4096, 32),
+    "13B": (13e9, 40, 5120, 40),
+    "175B": (175e9, 96, 12288, 96),
+}
+PROBED_BLOCKS = (3, 4)
+# DeepSpeed's defaults, in elements: a bucket of gradients, and the weights that ZeRO-3 leaves gathered.
+REDUCE_BUCKET, LIVE_PARAMETERS = 5 * 10**8, 10**9
+VOCABULARY_MULTIPLE = 128  # tensor parallelism needs a vocabulary that its ranks divide
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way to train: what a plan is made for."""
+
+    config: GPT1Config
+    strategy: str = "fsdp2"
+    ranks: int = 1
+    tensor: int = 1  # ranks that share each block; the others see other rows
+    batch: int = 1  # rows of the model's length in a micro-batch of each rank
+    bf16: bool = True  # products in bfloat16; weights of float32 stay behind them
+    checkpointing: bool = False
+    synchronised: bool = True  # False: gradients wait, unreduced, for the last micro-batch of an update
+
+    @property
+    def data(self) -> int:
+        return self.ranks // self.tensor
+
+    @property
+    def is_sharded(self) -> bool:
+        return self.strategy in ("fsdp2", "tensor")
+
+    @property
+    def width(self) -> int:
+        """Bytes of an element in products."""
+        return 2 if self.bf16 else 4
+
+
+def configuration(name: str, strategy: str = "fsdp2") -> GPT1Config:
+    _, blocks, width, heads = SIZES[name]
+    sizes = {"hidden_size": width, "num_hidden_layers": blocks, "num_attention_heads": heads}
+    # Attention's dropout keeps no mask on a GPU, but on a CPU it would leave flash attention.
+    if name == "117M":
+        config = GPT1Config(**sizes, attn_pdrop=0.0)
+    else:  # GPT-3's paper has no dropout, and does not give the width of its bands: dense attention bounds them
+        sizes |= {"vocab_size": 50257, "max_position_embeddings": 2048}
+        config = GPT1Config(**sizes, do_layer_norm_before=True, attn_pdrop=0.0, resid_pdrop=0.0, embd_pdrop=0.0)
+    if strategy == "tensor":
+        config.vocab_size = ceil(config.vocab_size / VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
+    return config
+
+
+def deepened(config: GPT1Config, blocks: int) -> GPT1Config:
+    config = copy.deepcopy(config)
+    config.num_hidden_layers = blocks
+    return config
+
+
+# ---- What is held between micro-batches, by formulas
+
+
+def units(setting: Setting) -> list[tuple[int, list[tuple[int, ...]]]]:
+    """The units that FSDP2 gathers: number and shapes of the blocks, the tied embedding and the rest. With tensor
+    parallelism, the shapes of rank 0's part."""
+    config = setting.config
+    fields = ("vocab_size", "hidden_size", "intermediate_size", "max_position_embeddings", "do_layer_norm_before")
+    shapes = {"h": [], "tokens_embed": [], "rest": []}
+    for name, shape in shapes_of_one_block(**{field: getattr(config, field) for field in fields}).items():
+        unit = name.split(".")[1]
+        shapes.get(unit, shapes["rest"]).append(cut_shape(name, shape, setting))
+    counts = (config.num_hidden_layers, 1, 1)
+    return list(zip(counts, shapes.values(), strict=True))
+
+
+@cache
+def shapes_of_one_block(**fields) -> dict[str, tuple[int, ...]]:
+    """Shapes of the parameters of a model with one block."""
+    with torch.device("meta"):
+        model = GPT1ForCausalLM(GPT1Config(num_hidden_layers=1, num_attention_heads=1, **fields))
+    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+
+
+def cut_shape(name: str, shape: tuple[int, ...], setting: Setting) -> tuple[int, ...]:
+    module, _, kind = re.sub(r"\.\d+\.", ".*.", name.removeprefix("transformer.")).rpartition(".")
+    style = setting.config.base_model_tp_plan.get(module)
+    if setting.tensor == 1 or style is None or (style == "rowwise" and kind == "bias"):
+        return shape
+    place = 1 if style == "rowwise" else 0
+    return (*shape[:place], ceil(shape[place] / setting.tensor), *shape[place + 1 :])
+
+
+def elements(setting: Setting, ranks: int = 1) -> int:
+    """Elements of rank 0's shards of all parameters; of whole parameters with one rank."""
+    return sum(count * shard(shapes, ranks) for count, shapes in units(setting))
+
+
+def shard(shapes: list[tuple[int, ...]], ranks: int) -> int:
+    return sum(ceil(shape[0] / ranks) * prod(shape[1:]) for shape in shapes)
+
+
+def held(setting: Setting) -> dict[str, int]:
+    """Bytes that a rank holds between micro-batches. ZeRO's are those of its paper (Rajbhandari et al. 2020)."""
+    whole = elements(setting)
+    if setting.strategy == "ddp":
+        buckets = 4 * whole if setting.ranks > 1 else 0  # DDP copies gradients into buckets
+        return {"weights": 4 * whole, "gradients": 4 * whole, "optimizer": 8 * whole, "buffers": buckets}
+    if setting.is_sharded:
+        part = elements(setting, setting.data)
+        gradients = 4 * part if setting.synchronised else max(setting.width * whole, 4 * part)
+        return {"weights": 4 * part, "gradients": gradients, "optimizer": 8 * part, "buffers": 0}
+    cut = ceil(whole / setting.ranks)
+    if setting.strategy == "zero2":
+        weights, buffers = whole, min(REDUCE_BUCKET, whole)
+    else:
+        weights, buffers = cut, min(REDUCE_BUCKET, whole) + min(LIVE_PARAMETERS, whole)
+    return {"weights": 2 * weights, "gradients": 2 * cut, "optimizer": 12 * cut, "buffers": 2 * buffers}
+
+
+# ---- What a micro-batch adds, by one rank on fake tensors
+
+
+class PeakTracker(MemTracker):
+    """torch's MemTracker without the peak of each module, whose upkeep grows with modules times operations."""
+
+    def _update_peak_stats(self, peak_state) -> None:
+        for device, snapshot in self._curr_mem_snap.items():
+            if self._peak_mem.get(device, 0) < snapshot["Total"]:
+                self._peak_mem[device], self._peak_mem_snap[device] = snapshot["Total"], dict(snapshot)
+
+
+@contextmanager
+def without_values() -> Iterator[None]:
+    """Lets the model run on fake tensors, which have no values, and keeps for backward what a GPU keeps."""
+
+    def drop(dropout: GPT1Dropout, hidden_states: torch.Tensor) -> torch.Tensor:
+        if not dropout.p:
+            return hidden_states
+        return torch.native_dropout(hidden_states, dropout.p, True)[0]
+
+    def normalise(norm: nn.LayerNorm, hidden_states: torch.Tensor) -> torch.Tensor:
+        tensors = [hidden_states, norm.weight, norm.bias]
+        if torch.is_autocast_enabled("cpu"):
+            tensors = [tensor.float() for tensor in tensors]
+        return nn.functional.layer_norm(tensors[0], norm.normalized_shape, *tensors[1:], norm.eps)
+
+    with ExitStack() as stack:
+        for name, module in list(sys.modules.items()):
+            if name.startswith("modeling_gpt1.") and hasattr(module, "can_read"):
+                stack.enter_context(mock.patch.object(module, "can_read", lambda tensor: False))
+        stack.enter_context(mock.patch.object(GPT1Dropout, "forward", drop))
+        stack.enter_context(mock.patch.object(nn.LayerNorm, "forward", normalise))
+        stack.enter_context(mock.patch.object(loss_gpt1, "GRADIENT_ROWS", sys.maxsize))
+        yield
+
+
+@contextmanager
+def fake_ranks(ranks: int) -> Iterator[None]:
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def build(setting: Setting) -> nn.Module:
+    config = copy.deepcopy(setting.config)
+    config.use_cache = False
+    dtype = torch.bfloat16 if setting.strategy.startswith("zero") else torch.float32
+    model = AutoModelForCausalLM.from_config(config, dtype=dtype).train()
+    if setting.checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    return model
+
+
+def cut(model: nn.Module, setting: Setting) -> nn.Module:
+    """Cuts the model over the process group: blocks by the model's own plan, and units as accelerate cuts them."""
+    if not setting.is_sharded:
+        return model
+    shape = (setting.data, setting.tensor)
+    mesh = dist.init_device_mesh("cpu", shape, mesh_dim_names=("data", "tensor"))
+    if setting.tensor > 1:
+        styles = {
+            "colwise": ColwiseParallel,
+            "rowwise": RowwiseParallel,
+            "embedding_rowwise": partial(RowwiseParallel, input_layouts=Replicate()),
+            "colwise_gather_output": partial(ColwiseParallel, output_layouts=Replicate()),
+        }
+        plan = {f"transformer.{name}": style for name, style in setting.config.base_model_tp_plan.items()}
+        plan["lm_head"] = "colwise_gather_output"
+        parallelize_module(model, mesh["tensor"], {name: styles[style]() for name, style in plan.items()})
+        model.lm_head.weight = model.transformer.tokens_embed.weight
+        model._tp_size = setting.tensor  # the head then returns the logits of all targets
+    policy = MixedPrecisionPolicy()
+    if setting.bf16:
+        policy = MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16, torch.bfloat16)
+    arguments = {"mesh": mesh["data"], "mp_policy": policy}
+    for block in model.transformer.h:
+        fully_shard(block, reshard_after_forward=True, **arguments)
+    fully_shard([model.transformer.tokens_embed, model.lm_head], reshard_after_forward=False, **arguments)
+    return fully_shard(model, **arguments)
+
+
+def micro_batch(model: nn.Module, setting: Setting) -> None:
+    rows, length = setting.batch, setting.config.max_position_embeddings
+    input_ids = torch.ones(rows, length, dtype=torch.long)
+    sources = torch.arange(rows * length).view(rows, length)[:, :-1].flatten()
+    targets = Targets(sources, sources + 1, torch.ones(len(sources)), sources // length)
+    plan = BatchPlan(input_ids.shape, True, targets=targets)  # the targets' number would depend on values
+    with_autocast = setting.bf16 and not setting.strategy.startswith("zero")
+    with torch.autocast("cpu", torch.bfloat16) if with_autocast else nullcontext():
+        output = model(input_ids=input_ids, labels=input_ids, plan=plan, num_items_in_batch=len(sources))
+    output.loss.backward()
+
+
+def simulate(setting: Setting) -> dict[str, int]:
+    """What the second of two micro-batches of rank 0 finds, with the gradients of the first, and what it adds."""
+    tracker, fake = PeakTracker(), FakeTensorMode(allow_non_fake_inputs=True)
+    gc.freeze()  # collections then look only at what a simulation makes
+    with without_values(), fake_ranks(setting.ranks):
+        with fake:
+            model = build(setting)
+        model = cut(model, setting)
+        tracker.track_external(model)
+        for is_last in (False, True):
+            if setting.is_sharded and not setting.synchronised:
+                model.set_requires_gradient_sync(is_last)
+            gc.collect()  # cycles of the earlier micro-batch would count as held
+            with fake, tracker:
+                before = total(tracker, "current")
+                micro_batch(model, setting)
+            tracker.reset_mod_stats()
+        peak = total(tracker, "peak")
+    gc.unfreeze()
+    return {"held": before, "working": peak - before}
+
+
+def total(tracker: MemTracker, kind: str) -> int:
+    return sum(snapshot["Total"] for snapshot in tracker.get_tracker_snapshot(kind).values())
+
+
+def working(setting: Setting) -> int:
+    """Bytes that a micro-batch adds at its peak: activations, gathered units and buffers, for any number of blocks."""
+    fewer, more = (
+        simulate(replace(setting, config=deepened(setting.config, blocks)))["working"] for blocks in PROBED_BLOCKS
+    )
+    per_block = (more - fewer) // (PROBED_BLOCKS[1] - PROBED_BLOCKS[0])
+    return fewer + (setting.config.num_hidden_layers - PROBED_BLOCKS[0]) * per_block
 
 
 # ---- Plans
@@ -106,24 +359,14 @@ def least_ranks(setting: Setting, extra: int, memory: float) -> int | None:
     return least
 
 
-def plan(setting: Setting, extra: int, ranks: int, device: Device) -> dict:
-    setting = replace(setting, ranks=ranks)
-    row = {"ranks": ranks, "bytes": {**held(setting), "micro-batch": extra, "all": needed(setting, extra, ranks)}}
-    if setting.strategy.startswith("zero"):  # what DeepSpeed sends is its own
-        return row
-    groups = traffic(setting)
-    moved = Counter(sent(groups["data"], setting.data)) + Counter(sent(groups["tensor"], setting.tensor))
-    return {**row, "sent": dict(moved), "seconds": step_time(setting, device, extra)}
-
-
-def plans(name: str, found: dict, memories: list[int], reserve: float, device: Device) -> list[dict]:
+def plans(name: str, found: dict, memories: list[int], reserve: float) -> list[dict]:
     return [
         {
             "size": name,
             "launch": STRATEGIES[strategy],
             "setting": column,
+            "bytes of a micro-batch": extra,
             "least": {str(memory): least_ranks(setting, extra, memory * GIB * (1 - reserve)) for memory in memories},
-            "plans": [plan(setting, extra, ranks, device) for ranks in SAVED_RANKS if ranks >= setting.tensor],
         }
         for (strategy, column), (setting, extra) in found.items()
     ]
@@ -141,168 +384,23 @@ def table(rows: list[dict]) -> str:
     return "\n".join(lines)
 
 
-def draw(found: dict[str, dict], device: Device, memories: list[int]):
-    """Memory of a GPU and use of its peak by the number of GPUs, with FSDP2, bf16 and checkpointing."""
-    from matplotlib.figure import Figure  # here: simulated and real processes need none
-
-    figure = Figure(figsize=(12, 4.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    for number, (name, settings) in enumerate(found.items()):
-        plans = [plan(*settings["fsdp2", "bf16, checkpointing"], ranks, device) for ranks in RANKS]
-        colour = f"C{number}"
-        left.plot(RANKS, [row["bytes"]["all"] / GIB for row in plans], colour, marker=".", label=name)
-        right.plot(RANKS, [100 * row["seconds"]["use"] for row in plans], colour, marker=".", label=name)
-    for memory in memories:
-        left.axhline(memory, color="black", lw=0.8, ls=":")
-        left.annotate(f"{memory} GiB", (RANKS[-1], memory), ha="right", va="bottom", fontsize="small")
-    left.set_yscale("log")
-    left.set_ylabel("GiB of each GPU")
-    right.set_ylabel("% of the peak FLOP/s, at most")
-    right.set_ylim(0, 105)
-    for axes in (left, right):
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(RANKS, [str(ranks) for ranks in RANKS])
-        axes.set_xlabel("GPUs")
-        axes.grid(alpha=0.3)
-    right.legend(fontsize="small", frameon=False, ncols=2)
-    figure.suptitle("Planned by simulation, not measured: fsdp2.yaml, checkpointing, one row for each GPU")
-    return figure
-
-
-# ---- Real processes on this CPU
-
-
-def real_run(setting: Setting, folder: str, rank: int) -> dict:
-    """A process of a gloo group trains: the growth of its memory, and its collectives and sends in a micro-batch."""
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=setting.ranks)
-    warm = replace(setting, config=small(num_hidden_layers=1), strategy="ddp", ranks=1)
-    micro_batch(build(warm), warm)  # loads kernels and the buffers of libraries
-    resident_bytes()  # gives freed memory back
-    start = private_bytes()
-    model = cut(build(setting), setting)
-    if setting.strategy == "ddp" and setting.ranks > 1:
-        model = nn.parallel.DistributedDataParallel(model)
-    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-    for _ in range(2):  # DDP arranges its buckets after the first
-        micro_batch(model, setting)
-        optimizer.step()
-    resident_bytes()
-    collectives, sent_before = Collectives(), sent_by_sockets()
-    with PrivatePeak() as peak, collectives:
-        micro_batch(model, setting)
-    dist.barrier()
-    growth = peak.bytes - start
-    return {"bytes": growth, "traffic": dict(collectives.bytes), "sent": sent_by_sockets() - sent_before}
-
-
-def sent_by_sockets() -> int:
-    """Bytes that the kernel has sent for this process's TCP connections: `tcpi_bytes_sent` of Linux's tcp_info."""
-    count = 0
-    for link in Path("/proc/self/fd").iterdir():
-        if link.is_symlink() and os.readlink(link).startswith("socket:"):
-            with socket.socket(fileno=os.dup(int(link.name))) as connection:
-                if connection.type == socket.SOCK_STREAM and connection.family in (socket.AF_INET, socket.AF_INET6):
-                    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 232)
-                    count += struct.unpack_from("Q", info, 200)[0] if len(info) >= 208 else 0
-    return count
-
-
-def small(**changes) -> GPT1Config:
-    sizes = {"vocab_size": 8192, "hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8}
-    return GPT1Config(**{**sizes, "max_position_embeddings": 256, "attn_pdrop": 0.0, **changes})
-
-
-def validate() -> list[dict]:
-    """Plans beside real processes: memory alone and in two processes, and what the two send."""
-    alone = Setting(small(), "ddp", batch=4, bf16=False, on_gpu=False)
-    two = replace(alone, ranks=2, batch=2)
-    cases = {
-        "GPT-1": alone,
-        "GPT-2's options, 8 blocks, checkpointing": replace(
-            alone, config=small(do_layer_norm_before=True, num_hidden_layers=8), batch=8, checkpointing=True
-        ),
-        "wide and shallow": replace(alone, config=small(hidden_size=1024, num_hidden_layers=3), batch=2),
-        "DDP, 2 processes": two,
-        "FSDP2, 2 processes": replace(two, strategy="fsdp2"),
-    }
-    # glibc keeps freed blocks below a threshold that it raises itself: this one gives each back to the system.
-    os.environ["MALLOC_MMAP_THRESHOLD_"] = os.environ["MALLOC_TRIM_THRESHOLD_"] = "65536"
-    rows = []
-    for name, setting in cases.items():
-        with tempfile.TemporaryDirectory() as folder:
-            with ProcessPoolExecutor(setting.ranks, mp_context=get_context("spawn")) as pool:
-                real = list(pool.map(partial(real_run, setting, folder), range(setting.ranks)))
-        alike = replace(setting, ranks=1) if setting.strategy == "ddp" else setting
-        payload = traffic(setting)["data"]
-        by_gloo = sent({"all_reduce" if kind == "reduce_scatter" else kind: size for kind, size in payload.items()}, 2)
-        rows.append(
-            {
-                "case": name,
-                "planned bytes": needed(setting, working(alike), setting.ranks),
-                "real bytes": [process["bytes"] for process in real],
-                "planned traffic": payload,
-                "real traffic": real[0]["traffic"],
-                "planned sent": sum(sent(payload, setting.ranks).values()),
-                "planned sent, gloo reducing and scattering by an all-reduce": sum(by_gloo.values()),
-                "sent by sockets": [process["sent"] for process in real],
-            }
-        )
-        print(rows[-1], flush=True)
-    return rows
-
-
-def check(name: str, strategy: str, ranks: int) -> dict:
-    """A plan with checkpointing beside a simulation of all blocks in a group of all ranks."""
-    setting = setting_of(name, strategy)
-    setting = replace(setting, ranks=ranks, checkpointing=True)
-    probed = replace(setting, ranks=PROBED_RANKS * setting.tensor if setting.is_sharded else 1)
-    whole, parts, groups = simulate(setting), held(setting), traffic(setting)
-    row = {
-        "size": name,
-        "strategy": strategy,
-        "ranks": ranks,
-        "planned bytes": parts["weights"] + parts["gradients"] + working(probed),
-        "simulated bytes": whole["held"] + whole["working"],
-        "planned traffic": dict(Counter(groups["data"]) + Counter(groups["tensor"])),
-        "simulated traffic": whole["traffic"],
-    }
-    print(row, flush=True)
-    return row
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", nargs="+", choices=list(SIZES), default=list(SIZES))
     parser.add_argument("--memories", nargs="+", type=int, default=[24, 40, 80], help="GiB of a GPU")
     parser.add_argument("--reserve", type=float, default=0.1, help="part of the memory that a plan must leave free")
     parser.add_argument("--processes", type=int, default=1, help="sizes that are simulated at once")
-    for field, value in asdict(Device()).items():
-        parser.add_argument(f"--{field}", type=type(value), default=value)
-    parser.add_argument("--validate", action="store_true", help="compare with real processes and whole simulations")
     parser.add_argument("--save", action="store_true")
     arguments = parser.parse_args()
-    device = Device(**{field: getattr(arguments, field) for field in asdict(Device())})
-
-    if arguments.validate:
-        results = {"real processes": validate(), "whole simulations": [check(*case) for case in CHECKED]}
-        if arguments.save:
-            save_result("scale-validation", machine(1), results)
-        return
     with ProcessPoolExecutor(arguments.processes, mp_context=get_context("spawn")) as pool:
         found = dict(zip(arguments.sizes, pool.map(variants, arguments.sizes), strict=True))
     rows = [
-        row
-        for name, settings in found.items()
-        for row in plans(name, settings, arguments.memories, arguments.reserve, device)
+        row for name, settings in found.items() for row in plans(name, settings, arguments.memories, arguments.reserve)
     ]
     print(table(rows), flush=True)
     if arguments.save:
         about = {"about": "planned by simulation, not measured", "reserve": arguments.reserve}
-        result = {**about, "device": asdict(device), "sizes": rows}
-        picture = save_result("scale", machine(1), result).with_suffix(".png")
-        draw(found, device, arguments.memories).savefig(picture, dpi=120)
-        print(f"written: {picture}")
+        save_result("scale", machine(1), {**about, "sizes": rows})
 
 
 if __name__ == "__main__":
