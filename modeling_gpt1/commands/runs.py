@@ -17,8 +17,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase, Trainer, Tra
 from transformers.hf_argparser import HfArg
 
 from .. import GPT1Config
-from ..training.checkpoint import checkpoint_to_resume, newest_whole_checkpoint
-from ..training.divergence import DivergenceError, advice
+from ..training.checkpoint import DivergenceError, advice, checkpoint_to_resume, newest_whole_checkpoint
 from ..training.families import FAMILIES
 from .arguments import TOKENIZER, check_model
 

@@ -7,6 +7,7 @@ that decide the order of the data.
 
 import errno
 import json
+import math
 import os
 import re
 import shutil
@@ -15,11 +16,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import datasets
 import torch
-from transformers import PreTrainedModel
+from datasets.fingerprint import Hasher
+from torch.distributed.tensor import DTensor
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.trainer import FSDP_MODEL_NAME, TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from transformers.utils import logging
+from transformers.utils import CONFIG_NAME, logging
 
 from ..storage.checksums import CHECKSUM, checksum_of_file, checksum_of_text
 from ..storage.writing import REPLACED, explain_failed_write, is_write_failure, publish_files, publish_folder
@@ -35,8 +39,28 @@ CARD_NAME = "README.md"
 _WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 
 
+_SAME_STATE = {"adamw_torch", "adamw_torch_fused"}
+# PyTorch's optimizers and schedulers restore these from their saved state.
+_KEPT_BY_STATE = ("learning_rate", "weight_decay", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon")
+_OTHERS = ("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "max_grad_norm")
+_ROWS, _TOKENIZER = "the training rows (checksum of a sample)", "the tokenizer (checksum)"
+_SAMPLE_SIZE = 100  # rows
+# Fields that decide what the weights mean, as configurations of the families name them.
+_ARCHITECTURE = (
+    *("model_type", "hidden_size", "n_embd", "d_model", "embedding_size", "lstm_hidden_size", "vocab_size"),
+    *("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers", "num_hidden_groups"),
+    *("num_attention_heads", "n_head", "num_key_value_heads", "encoder_attention_heads", "decoder_attention_heads"),
+    *("intermediate_size", "n_inner", "encoder_ffn_dim", "decoder_ffn_dim", "type_vocab_size"),
+    *("max_position_embeddings", "n_positions", "layer_types", "sliding_window", "do_layer_norm_before", "hidden_act"),
+)
+
+
 class CheckpointError(OSError):
     """A checkpoint or the model could not be written. Earlier files are untouched."""
+
+
+class DivergenceError(FloatingPointError):
+    """A loss, a gradient norm or a weight is not finite."""
 
 
 # ---- Reading
@@ -55,10 +79,13 @@ def checkpoint_to_resume(resume: str | bool | None, output_dir: str | os.PathLik
     """
     if resume is None or resume is False:
         return None
-    if str(resume).lower() == "true":
-        return last_whole_checkpoint(output_dir)
-    if str(resume).lower() == "auto":
-        return newest_whole_checkpoint(output_dir)
+    if str(resume).lower() in ("true", "auto"):
+        newest = newest_whole_checkpoint(output_dir)
+        if newest is None and str(resume).lower() == "true":
+            raise ValueError(
+                f"There is no complete checkpoint in {output_dir}. Start without `resume_from_checkpoint`."
+            )
+        return newest
     fault = find_fault(resume)
     if fault is not None:
         raise ValueError(
@@ -68,20 +95,8 @@ def checkpoint_to_resume(resume: str | bool | None, output_dir: str | os.PathLik
     return str(resume)
 
 
-def last_whole_checkpoint(output_dir: str | os.PathLike) -> str:
-    """The newest complete `checkpoint-<step>`.
-
-    Raises:
-        ValueError: there is none.
-    """
-    checkpoint = newest_whole_checkpoint(output_dir)
-    if checkpoint is None:
-        raise ValueError(f"There is no complete checkpoint in {output_dir}. Start without `resume_from_checkpoint`.")
-    return checkpoint
-
-
 def newest_whole_checkpoint(output_dir: str | os.PathLike) -> str | None:
-    """As [`last_whole_checkpoint`], but `None` if there is none."""
+    """The complete `checkpoint-<step>` of the latest step, if there is one."""
     for folder in reversed(_checkpoints_in(output_dir)):
         fault = find_fault(folder)
         if fault is None:
@@ -91,10 +106,7 @@ def newest_whole_checkpoint(output_dir: str | os.PathLike) -> str | None:
 
 
 def check_kind(checkpoint: str, is_fsdp: bool) -> None:
-    """
-    Raises:
-        ValueError: the checkpoint was written with FSDP and the run is without it, or the reverse.
-    """
+    """Refuses a checkpoint that was written with FSDP in a run without it, and the reverse."""
     was_fsdp = any(path.name.startswith(FSDP_MODEL_NAME) for path in Path(checkpoint).iterdir())
     if was_fsdp != is_fsdp:
         before, now = ("with" if kind else "without" for kind in (was_fsdp, is_fsdp))
@@ -171,18 +183,125 @@ def find_fault(folder: str | os.PathLike) -> str | None:
     damaged = f"is damaged: its content is not what was written ({CHECKSUM})"
     if _checksum_of_content(content) != checksum:
         return f"{CHECKPOINT_NAME} {damaged}"
-    for name, (size, _) in files.items():
+    for name, (size, checksum) in files.items():
         if not (folder / name).is_file():
             return f"{name} is missing"
         if (folder / name).stat().st_size != size:
             return f"{name} has {(folder / name).stat().st_size} bytes instead of {size}"
-    for name, (_, checksum) in files.items():
         if checksum_of_file(folder / name) != checksum:
             return f"{name} {damaged}"
     return "it holds only the model (`save_only_model`)" if is_model_alone else None
 
 
 def _checksum_of_content(content: dict[str, Any]) -> str:
+    return checksum_of_text(json.dumps(content, sort_keys=True))
+
+
+# ---- Settings that decide the result of a run
+
+
+def settings_of(trainer, given: dict[str, str]) -> dict[str, Any]:
+    """Settings that decide the result of a run, except the order of its rows; in the form that JSON reads back.
+
+    Args:
+        trainer ([`transformers.Trainer`]): a trainer whose training has begun.
+        given (`dict[str, str]`): `optim` and `lr_scheduler_type`, if objects were passed to the trainer instead.
+    """
+    tokenizer = trainer.processing_class or getattr(trainer.data_collator, "tokenizer", None)
+    config = trainer.accelerator.unwrap_model(trainer.model).config.to_dict()
+    settings = {
+        **{name: getattr(trainer.args, name) for name in ("optim", *_KEPT_BY_STATE, *_OTHERS)},
+        **given,
+        "max_steps": trainer.state.max_steps,
+        "mixed_precision": trainer.accelerator.mixed_precision,
+        **{name: value for name, value in config.items() if name == "lm_coef" or "dropout" in name or "pdrop" in name},
+        _ROWS: _checksum_of_rows(trainer.train_dataset),
+        _TOKENIZER: _checksum_of_tokenizer(tokenizer),
+    }
+    return json.loads(json.dumps(settings, default=str))
+
+
+def optimizer_of(trainer, given: dict[str, str]) -> str:
+    return str(given.get("optim") or getattr(trainer.args.optim, "value", trainer.args.optim))
+
+
+def given_objects(trainer) -> dict[str, str]:
+    """Class names of the optimizer and the scheduler that were passed to a trainer, if any."""
+    optimizer = trainer.optimizer
+    classes = {"optim": None if optimizer is None else type(optimizer)}
+    if trainer.optimizer_cls_and_kwargs is not None:
+        classes["optim"] = trainer.optimizer_cls_and_kwargs[0]
+    if trainer.lr_scheduler is not None:
+        classes["lr_scheduler_type"] = type(trainer.lr_scheduler)
+    return {name: owner.__name__ for name, owner in classes.items() if owner is not None}
+
+
+def check_optimizer(checkpoint: str, before: dict[str, Any], now: str) -> None:
+    """Refuses an optimizer that cannot load the checkpoint's state."""
+    old = before.get("optim", now)
+    if old != now and not {old, now} <= _SAME_STATE:
+        raise ValueError(
+            f"`resume_from_checkpoint` is {checkpoint!r}, which was made with the optimizer {old}, but this run's is "
+            f"{now} (`optim`), which cannot read its state. Use the old one, or open the checkpoint as a model and "
+            "start a new run."
+        )
+
+
+def check_architecture(checkpoint: str, config: PreTrainedConfig) -> None:
+    """Refuses a model of other sizes. ALBERT, whose layers share their weights, would load them."""
+    path = Path(checkpoint, CONFIG_NAME)
+    if not path.is_file():  # an adapter's checkpoint
+        return
+    before, now = json.loads(path.read_text(encoding="utf-8")), json.loads(json.dumps(config.to_dict(), default=str))
+    for name in _ARCHITECTURE:
+        if name in before and name in now and before[name] != now[name]:
+            raise ValueError(
+                f"`resume_from_checkpoint` is {checkpoint!r}, whose model has the {name} {before[name]!r}, but this "
+                f"run's has {now[name]!r}. Give the model the old one, or start a new run in another folder."
+            )
+
+
+def warn_of_other_settings(checkpoint: str, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Warns once for each difference; settings that are unknown on one side are skipped."""
+    for name, value in now.items():
+        old = before.get(name, value)
+        if old == value or (name in (_ROWS, _TOKENIZER) and None in (old, value)):
+            continue
+        old_one = {_ROWS: "rows", _TOKENIZER: "tokenizer"}.get(name, "value")
+        effect = f"From here on the result differs. Pass the old {old_one} to get the same result."
+        if name in _KEPT_BY_STATE:
+            effect = (
+                "This run keeps the old value, which is saved with the optimizer. To use the new one, open the "
+                "checkpoint as a model and start a new run."
+            )
+        logger.warning(f"This run resumes from {checkpoint}, but {name} was {old} and is {value}. {effect}")
+
+
+def _checksum_of_rows(dataset) -> str | None:
+    """Checksum of stored rows, spread over the data set; `None` for streams and data sets of a user's own class.
+
+    `Dataset._fingerprint` is unsuitable: it changes with the times of cached files, and with any function that cannot
+    be pickled. Reading rows of a user's class could open files in this process that its workers must open.
+    """
+    if not isinstance(dataset, (datasets.Dataset, list, tuple)) or len(dataset) == 0:
+        return None
+    last = len(dataset) - 1
+    places = sorted({last * place // (_SAMPLE_SIZE - 1) for place in range(_SAMPLE_SIZE)})
+    if isinstance(dataset, datasets.Dataset):
+        rows = dataset.with_format("arrow")[places].to_pylist()
+    else:
+        rows = [dataset[place] for place in places]
+    return Hasher.hash(rows)
+
+
+def _checksum_of_tokenizer(tokenizer) -> str | None:
+    if not hasattr(tokenizer, "get_vocab"):
+        return None
+    content = tokenizer.get_vocab()
+    if hasattr(tokenizer, "backend_tokenizer"):
+        content = json.loads(tokenizer.backend_tokenizer.to_str())
+        # Padding and truncation keep the state of the last call.
+        content = {name: part for name, part in content.items() if name not in ("padding", "truncation")}
     return checksum_of_text(json.dumps(content, sort_keys=True))
 
 
@@ -346,3 +465,43 @@ def explained(trainer, what: str, folder: str | os.PathLike, staging: Path) -> I
         )
         go_on = "start again" if checkpoint is None else "resume with `resume_from_checkpoint=True`"
         raise CheckpointError(f"{failure} {last}. {remedy}, then {go_on}.") from error
+
+
+# ---- Divergence: losses and gradient norms are checked when they are logged, weights when they are written
+
+
+def check_logs(trainer, logs: dict[str, float], last_step: int, run_dir: str) -> None:
+    """Raises [`DivergenceError`] if a logged loss or gradient norm is not finite; that of `last_step` was."""
+    names = ["loss", "train_loss"]
+    if not trainer.accelerator.optimizer_step_was_skipped:  # as when the fp16 scaler searches for its scale
+        names.append("grad_norm")
+    found = [f"`{name}` is {logs[name]}" for name in names if not math.isfinite(logs.get(name, 0.0))]
+    if found:
+        where = f"after update {trainer.state.global_step} (the log before, of update {last_step}, was finite)"
+        raise DivergenceError(f"{' and '.join(found)} {where}. {advice(run_dir)}")
+
+
+def advice(run_dir: str) -> str:
+    checkpoint = newest_whole_checkpoint(run_dir)
+    last = (
+        "There is no checkpoint to resume from"
+        if checkpoint is None
+        else f"The last complete checkpoint is {checkpoint}"
+    )
+    return (
+        f"The run has diverged. {last}. Check the weights and the rows for errors, use a lower `learning_rate`, a "
+        "longer warm-up or `bf16` instead of `fp16`, and start again. With `stop_at_divergence=False` a run "
+        "continues, but writes no checkpoint whose weights are not finite."
+    )
+
+
+def has_finite_weights(trainer) -> bool:
+    """Whether all weights are finite, in all processes. Each process checks the weights that it holds."""
+    is_finite = torch.ones((), dtype=torch.bool, device=trainer.args.device)
+    for weight in trainer.model.parameters():
+        weight = weight.detach()
+        weight = weight.to_local() if isinstance(weight, DTensor) else weight
+        if weight.is_floating_point() and weight.numel() > 0 and not weight.is_meta:
+            extremes = torch.stack(weight.aminmax())  # on a CPU in 1/20 of the time of `weight.isfinite()`
+            is_finite &= extremes.isfinite().all().to(is_finite.device)
+    return bool(trainer.accelerator.gather(is_finite.int()[None]).all())

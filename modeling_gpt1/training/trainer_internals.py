@@ -25,34 +25,35 @@ from .batching import LengthGrouping
 from .callbacks import TolerantCallbacks
 from .checkpoint import (
     INCOMPLETE_DIR,
+    DivergenceError,
+    advice,
+    check_architecture,
     check_kind,
+    check_logs,
+    check_optimizer,
     check_unused,
     check_way,
     checkpoint_to_resume,
     clear_leftovers,
     delete_old_checkpoints,
     explained,
+    given_objects,
+    has_finite_weights,
     make_room,
+    optimizer_of,
     publish_checkpoint,
     publish_model,
     read_content,
     remove_staging,
+    settings_of,
     tied_weights_left_out,
     warn_of_other_order,
+    warn_of_other_settings,
     write_model,
 )
 from .checks import check_rebalanced
-from .divergence import DivergenceError, advice, check_logs, has_finite_weights
 from .losses import RunningLosses
 from .planning import plan_batches
-from .settings import (
-    check_architecture,
-    check_optimizer,
-    given_objects,
-    optimizer_of,
-    settings_of,
-    warn_of_other_settings,
-)
 from .sharing import SharedRows, SharedStream, UncountedBatch, check_whole, share_rows
 from .throughput import Throughput
 
