@@ -18,9 +18,7 @@ from pathlib import Path
 from datasets import disable_progress_bars
 
 from ..reproduction.arguments import FINETUNE_FLAG, LSTM_FLAG, ReproduceArguments, as_settings
-from ..reproduction.cells import commands_end_on_termination
-from ..reproduction.grid import run_grid
-from ..reproduction.rehearsal import REHEARSAL, rehearse
+from ..reproduction.grid import REHEARSAL, commands_end_on_termination, run_grid
 from .arguments import CommandParser, check_model, parser_of
 
 
@@ -54,7 +52,6 @@ def main(arguments: list[str]) -> None:
         folder = Path(args.output_dir) if args.rehearse is None else Path(args.output_dir, REHEARSAL)
         parser.write_settings(folder / "reproduce_run.yaml")  # the run.yaml of a model's folder stays
     with commands_end_on_termination():
-        act = run_grid if args.rehearse is None else rehearse
-        status = act(args, ["gpt1", "reproduce", *arguments])
+        status = run_grid(args, ["gpt1", "reproduce", *arguments])
     if status:
         sys.exit(status)

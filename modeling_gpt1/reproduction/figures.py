@@ -294,7 +294,7 @@ def draw(of_figure: Mapping, all_series: Sequence[Mapping], colours: Mapping[str
             axes.errorbar(
                 *([p[axis] for p in points] for axis in ("x", "y")),
                 yerr=bars if any(map(any, bars)) else None,
-                **{"color": colours[name][0], "label": series["label"], "markersize": 5},
+                **{"color": colours[name][0], "label": series["label"], "markersize": 5 if len(points) <= 30 else 0},
                 **({"fmt": "s--", "markerfacecolor": "none"} if series["dashed"] else {"fmt": "o-"}),
             )
         if of_figure["shared_y"]:
@@ -332,4 +332,5 @@ def inline(svg: str, name: str, colours: Mapping[str, tuple[str, str]]) -> str:
     for colour, (light, _) in colours.items():
         if colour in ("ink", "faint", "line", "transformer", "lstm"):
             svg = svg.replace(light, f"var(--{colour})")
+    svg = re.sub(r"\s*\n\s*", " ", re.sub(r"(\.\d\d)\d+", r"\1", svg))
     return Markup(svg)

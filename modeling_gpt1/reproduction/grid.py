@@ -1,40 +1,197 @@
-"""The whole grid of experiments: runs the unfinished cells and writes the report of the finished ones."""
+"""Runs the unfinished cells of the experiments and writes the report of the finished ones.
 
+Each cell runs once, in its own processes, and is kept as a file. The file's name has a digest of everything that
+decides the result: the settings, the model's files and the checksums of the data. It is written by a single rename
+after the cell has succeeded, so a run killed at any moment leaves either a finished cell or none. While a cell runs,
+its process and the processes that it started hold the cell's lock (on Windows only its own process). The system frees
+the lock when they have ended, in whatever way.
+"""
+
+import json
+import os
 import shlex
-from collections.abc import Callable
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
 
+from filelock import lock_descriptor
+
 from ..storage.writing import write_atomically
 from .arguments import ReproduceArguments
-from .cells import Cell, CellStore, make_folder, run_cells, write_json
+from .cells import WITHOUT_SEEDS, Cell, check_families, describe_left_out_sizes, fine_tuning_cell, model_of, plan
 from .models import describe_model, environment
 from .page import page
-from .plan import WITHOUT_SEEDS, check_families, describe_left_out_sizes, fine_tuning_cell, model_of, plan
 from .report import build_report
+
+REHEARSAL = "rehearsal"  # its folder in the output folder
+LOG_LINES = 15  # last lines of a failed cell's log that are shown
+GIB = 2**30
 
 
 def run_grid(arguments: ReproduceArguments, command: list[str]) -> int:
-    """Runs and reports the requested experiments. Returns the exit status, which is 1 if a cell failed.
+    """Runs and reports, or rehearses, the requested experiments. Returns the exit status, which is 1 if a cell failed.
 
     Args:
         arguments: the requested experiments.
         command: the command as it was typed, for the report.
     """
     check_families(arguments)
-    store = CellStore(Path(arguments.output_dir))
+    rehearsal = arguments.rehearse is not None
+    store = CellStore(Path(arguments.output_dir, REHEARSAL) if rehearsal else Path(arguments.output_dir))
     cells = plan(arguments)
     failures: dict[str, str] = {}
-    write = partial(write_reports, arguments, command, cells, store, failures)
-    for line in describe_left_out_sizes(arguments):
+    write = partial(write_rehearsal if rehearsal else write_reports, arguments, command, cells, store, failures)
+    for line in () if rehearsal else describe_left_out_sizes(arguments):
         print(line)
     if not arguments.only_report:
-        run_cells(cells, store, failures, partial(write_if_possible, write))
+        run_cells([cell for cell in cells if cell.absent is None], store, failures, partial(write_if_possible, write))
     print(write())
     if failures:
         names = ", ".join(cell.name for cell in cells if cell.key in failures)
         print(f"{len(failures)} of {len(cells)} cells failed: {names}")
     return 1 if failures else 0
+
+
+class CellError(Exception):
+    """A cell that failed."""
+
+
+class CellStore:
+    """The finished cells of an output folder, their logs and their locks."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def result_path(self, cell: Cell) -> Path:
+        return self.folder / "cells" / f"{cell.key}.json"
+
+    def read(self, cell: Cell) -> dict | None:
+        """The content of the finished cell, or None."""
+        path = self.result_path(cell)
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+    def read_all(self) -> dict[Path, dict]:
+        """Every finished cell of the folder, with any settings."""
+        paths = sorted((self.folder / "cells").glob("*.json"))
+        return {path: json.loads(path.read_text(encoding="utf-8")) for path in paths}
+
+    @contextmanager
+    def lock(self, cell: Cell) -> Iterator[int | None]:
+        """The file descriptor that holds the cell's lock, or None if another process holds it."""
+        with (make_folder(self.folder / "locks") / f"{cell.key}.lock").open("wb") as file:
+            yield file.fileno() if lock_descriptor(file.fileno(), blocking=False) else None
+
+    def finish(self, cell: Cell, lock: int) -> dict:
+        """Runs a cell whose lock is held, and keeps its result.
+
+        Raises:
+            CellError: a command of the cell failed. The text has the end of its log.
+        """
+        start, processor_start = time.monotonic(), processor_seconds()
+        # Every attempt has its own folder: processes of a killed attempt may still be writing into theirs.
+        work = Path(tempfile.mkdtemp(prefix=f"{cell.key}-", dir=make_folder(self.folder / "work")))
+        log_path = make_folder(self.folder / "logs") / f"{cell.key}.log"
+        try:
+            with log_path.open("w", encoding="utf-8") as log:
+                result = cell.run(lambda command: run_command(command, log, lock), work)
+        except Exception as error:  # whatever the error is, the other cells go on
+            raise CellError(describe_failure(error, log_path)) from error
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+        times = {"seconds": time.monotonic() - start, "processor_seconds": processor_seconds() - processor_start}
+        content = {**cell.facts, **cell.about, **result, **{name: round(value, 1) for name, value in times.items()}}
+        write_json(self.result_path(cell), content)
+        return content
+
+
+@contextmanager
+def commands_end_on_termination() -> Iterator[None]:
+    """SIGTERM raises an exception in this process, so that a running command ends with it."""
+    usual = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        # A pool of processes that is forked later could miss the signal that ends it, and would be waited for forever.
+        signal.signal(signal.SIGTERM, usual)
+
+
+def processor_seconds() -> float:
+    """Of this process's finished commands; always 0 on Windows."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def make_folder(path: Path) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def write_json(path: Path, content: dict) -> None:
+    write_atomically(make_folder(path.parent) / path.name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def run_command(command: list[str], log, lock: int) -> None:
+    log.write(f"$ {' '.join(command)}\n")
+    log.flush()
+    kept = () if os.name == "nt" else (lock,)  # Windows cannot pass locks on to other processes
+    subprocess.run(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, check=True, pass_fds=kept)
+
+
+def describe_failure(error: Exception, log_path: Path) -> str:
+    if not isinstance(error, subprocess.CalledProcessError):
+        return f"{type(error).__name__}: {error}"
+    lines = log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+    tail = "\n".join(f"    {line}" for line in lines[-LOG_LINES:])
+    return f"its command exited with status {error.returncode}. The end of {log_path}:\n{tail}"
+
+
+def run_cells(cells: list[Cell], store: CellStore, failures: dict[str, str], after_each: Callable[[], None]) -> None:
+    """Runs the unfinished cells in the given order and prints the progress.
+
+    A cell that another process is running is left to that process. The message of a failed cell goes into `failures`
+    under the cell's key.
+    """
+    start = time.monotonic()
+    for number, cell in enumerate(cells, 1):
+        outcome, has_run = run_unless_finished(cell, store, failures)
+        elapsed = timedelta(seconds=round(time.monotonic() - start))
+        print(f"[{number}/{len(cells)}, {elapsed}] {cell.name}: {outcome}", flush=True)
+        if has_run:
+            after_each()
+
+
+def run_unless_finished(cell: Cell, store: CellStore, failures: dict[str, str]) -> tuple[str, bool]:
+    """The outcome of a cell, and whether this call ran it."""
+    with store.lock(cell) as lock:
+        if store.read(cell) is not None:
+            return "finished before", False
+        if lock is None:
+            return "left to another process that is running it", False
+        try:
+            result = store.finish(cell, lock)
+        except CellError as error:
+            failures[cell.key] = str(error)
+            return f"FAILED, {error}", True
+    return f"{describe_result(result)}, {timedelta(seconds=round(result['seconds']))}", True
+
+
+def describe_result(result: dict) -> str:
+    if "ranges" in result:
+        first, *_, last = result["ranges"]
+        return f"loss {first['loss']:.2f} to {last['loss']:.2f}"
+    zero_shot = {name: of_task[of_task["metric"]] * 100 for name, of_task in result.get("tasks", {}).items()}
+    return ", ".join(f"{name} {score:.1f}" for name, score in (result.get("scores") or zero_shot).items())
+
+
+# ---- The report
 
 
 def write_if_possible(write: Callable[[], str]) -> None:
@@ -107,3 +264,74 @@ def with_parts(finished: list[dict]) -> list[dict]:
         for task, metrics in cell.get("parts", {}).items()
     ]
     return [*finished, *(part for part in parts if place(part) not in own)]
+
+
+# ---- The rehearsal's table
+
+
+def write_rehearsal(
+    arguments: ReproduceArguments, command: list[str], cells: list[Cell], store: CellStore, failures: dict
+) -> str:
+    """Writes rehearsal.json. Returns its table for a terminal."""
+    found = {
+        "date": date.today().isoformat(),
+        "command": shlex.join(command),
+        "environment": environment(),
+        **{"updates": arguments.rehearse, "rows": arguments.rehearse_rows},
+        "cells": [describe_rehearsed(cell, store, failures) for cell in cells],
+    }
+    write_json(store.folder / "rehearsal.json", found)
+    return f"{rehearsal_table(found)}\n{store.folder / 'rehearsal.json'} has the figures."
+
+
+def describe_rehearsed(cell: Cell, store: CellStore, failures: dict[str, str]) -> dict:
+    """A cell's line of rehearsal.json."""
+    result = store.read(cell) if cell.absent is None else None
+    reason = cell.absent or failures.get(cell.key)
+    status = "not at hand" if cell.absent else "failed" if reason else "not run" if result is None else "ran"
+    fields = ("kind", "task", "variant", "n_transfer", "size")
+    facts = {name: cell.facts[name] for name in fields if name in cell.facts}
+    line = {"name": cell.name, **facts, "status": status, "reason": reason, "runs": cell.runs}
+    if result is None:
+        return line
+    whole = result["whole"]
+    return {
+        **{**line, "seconds": result["seconds"]},
+        **{f"{place}_memory_gib": size and round(size / GIB, 2) for place, size in result["memory"].items()},
+        **{**whole, "hours_of_all_runs": [round(hours * cell.runs, 3) for hours in whole["hours"]]},
+    }
+
+
+def show(value: float | Sequence[float] | None, form: str) -> str:
+    """A number, or a range if its ends differ."""
+    if value is None:
+        return "-"
+    return " to ".join(dict.fromkeys(format(end, form) for end in (value if isinstance(value, list) else [value])))
+
+
+def rehearsal_table(found: dict) -> str:
+    """The rehearsal at a terminal."""
+    columns = {
+        **{"host_memory_gib": ("GiB", 6, ".2f"), "device_memory_gib": ("device GiB", 10, ".2f")},
+        **{
+            "seconds_per_update": ("s/update", 15, ".2f"),
+            "updates": ("updates", 8, "d"),
+            "hours": ("hours", 18, ".2f"),
+        },
+    }
+    lines = [f"{'cell':38} {' '.join(f'{head:>{width}}' for head, width, _ in columns.values())} runs"]
+    for cell in found["cells"]:
+        figures = (f"{show(cell[name], form):>{width}}" for name, (_, width, form) in columns.items())
+        told = f"{' '.join(figures)} {cell['runs']}" if cell["status"] == "ran" else cell["status"].upper()
+        lines.append(f"{cell['name']:38} {told}")
+    ran = [cell for cell in found["cells"] if cell["status"] == "ran"]
+    hours = [sum(cell["hours_of_all_runs"][end] for cell in ran) for end in (0, 1)]
+    machine = found["environment"]
+    device = machine["processor"] if machine["accelerator"] == "none" else machine["accelerator"]
+    num_runs = sum(cell["runs"] for cell in ran)
+    lines.append(f"The whole would take {show(hours, '.1f')} hours on this device ({device}): {num_runs} runs.")
+    absent: dict[str, list[str]] = {}
+    for cell in found["cells"]:
+        if cell["status"] == "not at hand":
+            absent.setdefault(cell["reason"], []).append(cell["name"])
+    return "\n".join(lines + [f"Not at hand: {', '.join(names)}. {reason}" for reason, names in absent.items()])

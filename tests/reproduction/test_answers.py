@@ -5,14 +5,14 @@ import json
 import pytest
 
 from modeling_gpt1.commands import finetune
-from modeling_gpt1.reproduction import runs
+from modeling_gpt1.reproduction import cells
 from modeling_gpt1.reproduction.scores import resample
 
 
 @pytest.fixture
 def train(models, data_dir, tmp_path, monkeypatch):
     monkeypatch.setattr(finetune, "end_processes", lambda trainer: None)
-    runs.has_split.cache_clear()
+    cells.has_split.cache_clear()
 
     def run(task: str, name: str, *words: str):
         finetune.main(
@@ -34,8 +34,8 @@ def test_a_split_whose_labels_are_hidden_is_not_scored(tmp_path, hidden):
     for split, label in (("validation", 0), ("test", hidden)):
         lines = (json.dumps({**row, "label": value}) + "\n" for value in (1, label))
         (tmp_path / "scitail" / f"{split}.jsonl").write_text("".join(lines))
-    runs.has_split.cache_clear()
-    found = [runs.has_split("scitail", str(tmp_path), kind) for kind in ("validation", "test")]
+    cells.has_split.cache_clear()
+    found = [cells.has_split("scitail", str(tmp_path), kind) for kind in ("validation", "test")]
     assert found == [True, False]
 
 
@@ -49,7 +49,7 @@ def test_the_evaluation_stays_the_same(train, data_dir):
     assert cards[0] == cards[1]
     assert not (plain / "eval_predictions.jsonl").exists() and not (kept / "predictions.jsonl").exists()
 
-    answers = runs.read_answers("rte", str(data_dir), kept)
+    answers = cells.read_answers("rte", str(data_dir), kept)
     assert list(answers) == ["validation"] and answers["validation"]["labels"] == "0 0 0 0 1 1 1 1"
     assert resample(**answers["validation"], metric="accuracy").mean() == pytest.approx(
         100 * found[1]["eval_accuracy"], abs=3
@@ -58,7 +58,7 @@ def test_the_evaluation_stays_the_same(train, data_dir):
 
 def test_choices_are_kept_as_their_places(train, data_dir):
     folder = train("story_cloze", "choices", "--eval_predictions", "--do_predict")
-    answers = runs.read_answers("story_cloze", str(data_dir), folder)
+    answers = cells.read_answers("story_cloze", str(data_dir), folder)
     assert {split: of["labels"] for split, of in answers.items()} == {"validation": "0 1", "test": "0 1"}
     assert all(set(of["predictions"].split()) <= {"0", "1"} for of in answers.values())
 
@@ -66,7 +66,7 @@ def test_choices_are_kept_as_their_places(train, data_dir):
 def test_splits_in_parts_have_files_of_their_own(tmp_path, data_dir):
     line = json.dumps({"index": 0, "label": "contradiction", "scores": []})
     (tmp_path / "eval_predictions_validation_matched.jsonl").write_text(line + "\n")
-    assert runs.read_answers("mnli", str(data_dir), tmp_path) == {
+    assert cells.read_answers("mnli", str(data_dir), tmp_path) == {
         "validation_matched": {"labels": "1", "predictions": "2"}
     }
 
@@ -79,7 +79,7 @@ def test_answers_of_a_regression_are_kept_whole(tmp_path):
     (tmp_path / "stsb" / "validation.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     lines = (json.dumps({"index": index, "score": score}) + "\n" for index, score in enumerate(given))
     (tmp_path / "eval_predictions.jsonl").write_text("".join(lines))
-    answers = runs.read_answers("stsb", str(tmp_path), tmp_path)["validation"]
+    answers = cells.read_answers("stsb", str(tmp_path), tmp_path)["validation"]
     assert [float(score) for score in answers["predictions"].split()] == given
     assert [float(label) for label in answers["labels"].split()] == pytest.approx([0.0, 3.8, 5.0])
     resampled = resample(**answers, metric="pearson")

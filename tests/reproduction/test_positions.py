@@ -8,7 +8,6 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from modeling_gpt1.commands import reproduce as reproduce_command
-from modeling_gpt1.reproduction import cells as cells_module
 from modeling_gpt1.reproduction import grid, positions
 from modeling_gpt1.reproduction.models import text_fingerprint
 from modeling_gpt1.reproduction.page import page
@@ -62,7 +61,7 @@ def test_short_texts_are_refused(books, plain_tokenizer):
 
 
 def test_the_report_draws_both_models(models, books, command, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(cells_module.subprocess, "run", lambda line, **_: positions.main(line[3:]))
+    monkeypatch.setattr(grid.subprocess, "run", lambda line, **_: positions.main(line[3:]))
     words = ["--lstm_model", str(models[1]), "--experiments", "loss_by_position", "--num_blocks", "3"]
     line = command(*words, "--validation_files", str(books))
     arguments = reproduce_command.parse_arguments(line)[0]

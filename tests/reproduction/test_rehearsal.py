@@ -10,15 +10,14 @@ import pytest
 
 from modeling_gpt1.commands import finetune, zero_shot
 from modeling_gpt1.commands import reproduce as reproduce_command
-from modeling_gpt1.reproduction import cells as cells_module
-from modeling_gpt1.reproduction import measuring, rehearsal
+from modeling_gpt1.reproduction import cells, grid, measuring
 
 
 @pytest.fixture
 def rehearse(command, data_dir, monkeypatch):
     """Runs the rehearsal with the commands of its cells in this process. Gives the exit status."""
-    rehearsal.splits_of.cache_clear()
-    rehearsal.tokens_per_row.cache_clear()
+    cells.splits_of.cache_clear()
+    cells.tokens_per_row.cache_clear()
     monkeypatch.setattr(finetune, "end_processes", lambda trainer: None)
     names = {"finetune": finetune.main, "zero-shot": zero_shot.main}
 
@@ -34,11 +33,11 @@ def rehearse(command, data_dir, monkeypatch):
             stdout.flush()
             raise subprocess.CalledProcessError(2, line) from error
 
-    monkeypatch.setattr(cells_module.subprocess, "run", run_here)
+    monkeypatch.setattr(grid.subprocess, "run", run_here)
 
     def run(*words: str, finetune: tuple[str, ...] = ()) -> int:
         line = command("--rehearse", "3", "--rehearse_rows", "4", *words, finetune=("--use_cpu", *finetune))
-        return rehearsal.rehearse(reproduce_command.parse_arguments(line)[0], ["gpt1", "reproduce", *line])
+        return grid.run_grid(reproduce_command.parse_arguments(line)[0], ["gpt1", "reproduce", *line])
 
     return run
 
@@ -96,15 +95,15 @@ def test_every_cell_is_rehearsed(rehearse, data_dir, tmp_path, capsys):
     assert any(line.startswith("The whole would take ") and line.endswith(": 5 runs.") for line in lines)
     mnli = "mnli-full-seed1, mnli-without_auxiliary-seed1"
     assert f"Not at hand: {mnli}. {data_dir} has no rows of train for mnli." in lines
-    assert lines[-2] == "2 of 10 cells failed: story_cloze-full-seed1, story_cloze-without_auxiliary-seed1"
+    assert lines[-1] == "2 of 10 cells failed: story_cloze-full-seed1, story_cloze-without_auxiliary-seed1"
     # Nothing is where the report looks.
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["rehearsal"]
     assert not list((tmp_path / "out" / "rehearsal" / "work").iterdir())
 
 
 def test_what_the_hub_does_not_have():
-    assert rehearsal.why_absent("cola", None, for_training=False) is None
-    assert rehearsal.why_absent("dpr", None, for_training=False) == (
+    assert cells.why_absent("cola", None, for_training=False) is None
+    assert cells.why_absent("dpr", None, for_training=False) == (
         "dpr is not on the hub. Pass --data_dir, a folder with a folder dpr."
     )
 
@@ -122,12 +121,12 @@ def test_a_longer_update_is_scaled_to_the_mean_row():
         {"train_runtime": 10.0, "num_input_tokens_seen": 100},
         {"train_runtime": 13.0, "num_input_tokens_seen": 400},
     ]
-    assert rehearsal.seconds_per_token(logs) == pytest.approx(0.01)
-    assert rehearsal.seconds_per_token(logs[:1]) == pytest.approx(0.1)
+    assert cells.seconds_per_token(logs) == pytest.approx(0.01)
+    assert cells.seconds_per_token(logs[:1]) == pytest.approx(0.1)
 
 
 def test_figures_as_text():
-    assert [rehearsal.show(value, ".1f") for value in (None, 2.04, [1.0, 2.0], [3.0, 3.04])] == [
+    assert [grid.show(value, ".1f") for value in (None, 2.04, [1.0, 2.0], [3.0, 3.04])] == [
         *("-", "2.0", "1.0 to 2.0", "3.0"),
     ]
 

@@ -23,12 +23,12 @@ from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1TrainingArguments
 from modeling_gpt1.commands import finetune
 from modeling_gpt1.commands import reproduce as reproduce_command
 from modeling_gpt1.reproduction import cells as cells_module
-from modeling_gpt1.reproduction import grid, runs
+from modeling_gpt1.reproduction import grid
 from modeling_gpt1.reproduction.arguments import NEUTRAL_FLAGS, PAPER_TASKS
-from modeling_gpt1.reproduction.cells import Cell, CellStore, run_cells
+from modeling_gpt1.reproduction.cells import Cell, describe_left_out_sizes, num_training_rows, plan
+from modeling_gpt1.reproduction.grid import CellStore, run_cells
 from modeling_gpt1.reproduction.models import data_fingerprint, describe_model, model_fingerprint
 from modeling_gpt1.reproduction.page import page
-from modeling_gpt1.reproduction.plan import describe_left_out_sizes, num_training_rows, plan
 from modeling_gpt1.storage.checksums import checksum_of_file
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,14 +80,14 @@ def reproduce(words: list[str]) -> int:
 @pytest.fixture
 def stand_ins(tmp_path, monkeypatch):
     """Gives a function that tells how the commands were called since it was last asked."""
-    runs.has_split.cache_clear()
+    cells_module.has_split.cache_clear()
     folder = tmp_path / "scripts"
     folder.mkdir()
     (folder / "gpt1.py").write_text(COMMAND)
     (folder / "finetune.py").write_text(FINETUNE)
     (folder / "zero-shot.py").write_text(ZERO_SHOT)
     (folder / "bad_task").write_text("none")
-    monkeypatch.setattr(runs, "COMMAND", (sys.executable, str(folder / "gpt1.py")))
+    monkeypatch.setattr(cells_module, "COMMAND", (sys.executable, str(folder / "gpt1.py")))
 
     def calls() -> list[list[str]]:
         path = folder / "calls.jsonl"
@@ -419,14 +419,14 @@ def test_what_cannot_be_scored_is_not_trained(stand_ins, command, data_dir, monk
     (data_dir / "mnli" / "validation_mismatched.jsonl").unlink()
     for split in ("validation", "test"):
         (data_dir / "story_cloze" / f"{split}.jsonl").unlink()
-    load_task = runs.load_task
+    load_task = cells_module.load_task
 
     def load(task, folder):
         if getattr(task, "name", task) == "scitail":
             raise RuntimeError("an error that nobody foresaw")
         return load_task(task, folder)
 
-    monkeypatch.setattr(runs, "load_task", load)
+    monkeypatch.setattr(cells_module, "load_task", load)
     tasks = ["--tasks", "mnli", "story_cloze", "scitail", "rte"]
     assert reproduce(command("--experiments", "fine_tuning", *tasks, "--seeds", "1")) == 1
     assert [call[1] for call in stand_ins()] == ["rte"]
@@ -561,7 +561,8 @@ DRIVER = f"""
 import sys, time
 sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
-from modeling_gpt1.reproduction.cells import Cell, CellStore, commands_end_on_termination, run_cells
+from modeling_gpt1.reproduction.cells import Cell
+from modeling_gpt1.reproduction.grid import CellStore, commands_end_on_termination, run_cells
 script = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(60)"
 
 def run(run_command, work):
@@ -649,7 +650,7 @@ def test_a_cell_in_earnest(command, tmp_path, monkeypatch):
         assert line[:4] == [sys.executable, "-m", "modeling_gpt1.commands", "finetune"]
         finetune.main(line[4:])
 
-    monkeypatch.setattr(cells_module.subprocess, "run", run_here)
+    monkeypatch.setattr(grid.subprocess, "run", run_here)
     arguments = command(
         *("--experiments", "ablations", "--tasks", "rte", "--seeds", "1", "--variants", "without_pretraining"),
         finetune=("--use_cpu", "--num_train_epochs", "1", "--max_train_samples", "4", "--report_to", "none"),
