@@ -1,7 +1,6 @@
 """The fine-tuning script, run in this process on made-up rows with a tiny model."""
 
 import csv
-import gzip
 import json
 import shutil
 from pathlib import Path
@@ -227,18 +226,8 @@ def write_mnli(folder: Path) -> str:
 
 def test_task_with_two_validation_and_test_splits(tokenizer_folder, tmp_path):
     output = tmp_path / "model"
-    data = [
-        "--task",
-        "MNLI",
-        "--data_dir",
-        write_mnli(tmp_path),
-        "--max_train_samples",
-        "4",
-        "--max_eval_samples",
-        "1",
-        "--max_predict_samples",
-        "2",
-    ]
+    data = ["--task", "MNLI", "--data_dir", write_mnli(tmp_path), "--max_train_samples", "4"]
+    data += ["--max_eval_samples", "1", "--max_predict_samples", "2"]
     more = ["--do_eval", "--do_predict", "--eval_strategy", "steps", "--eval_steps", "1"]
     finetune.main([*data, *fresh_model(tokenizer_folder), *training(output, *more)])
     metrics = read_json(output / "eval_results.json")
@@ -250,33 +239,6 @@ def test_task_with_two_validation_and_test_splits(tokenizer_folder, tmp_path):
     assert GPT1Config.from_pretrained(output).id2label == {0: "entailment", 1: "neutral", 2: "contradiction"}
     card = (output / "README.md").read_text(encoding="utf-8")
     assert "- nyu-mll/glue" in card and "base_model" not in card and str(tmp_path) not in card
-
-
-@pytest.mark.real_data
-def test_each_row_of_a_test_file_has_its_line_whatever_its_label(real_data_dir, tokenizer_folder, tmp_path):
-    with gzip.open(real_data_dir / "snli" / "test.jsonl.gz", "rt", encoding="utf-8") as file:
-        rows = [json.loads(next(file)) for _ in range(39)]
-    for place in (3, 7, 8, 20, 38):
-        rows[place]["label"] = -1
-    unlabelled = [{name: row[name] for name in ("premise", "hypothesis")} for row in rows]
-    lines = {}
-    for name, test_rows in {"some": rows, "none": unlabelled}.items():
-        (tmp_path / name).mkdir()
-        write_rows(tmp_path / name / "train.jsonl", [row for row in rows if row["label"] != -1])
-        write_rows(tmp_path / name / "test.jsonl", test_rows)
-        data = ["--task", "snli", "--data_dir", str(tmp_path / name)]
-        output = tmp_path / f"{name}_model"
-        finetune.main([*data, *fresh_model(tokenizer_folder), *training(output, "--do_predict")])
-        lines[name] = read_predictions(output / "predictions.jsonl")
-    assert [line["index"] for line in lines["some"]] == list(range(39))
-    labels = [line["label"] for line in lines["none"]]
-    scores = [line["scores"] for line in lines["none"]]
-    assert [line["label"] for line in lines["some"]] == labels
-    np.testing.assert_allclose([line["scores"] for line in lines["some"]], scores, atol=1e-5)
-    names = ["entailment", "neutral", "contradiction"]
-    hits = [names[row["label"]] == label for row, label in zip(rows, labels, strict=True) if row["label"] != -1]
-    some, none = (read_json(tmp_path / f"{name}_model" / "predict_results.json") for name in ("some", "none"))
-    assert some["predict_accuracy"] == pytest.approx(np.mean(hits)) and "predict_accuracy" not in none
 
 
 @pytest.mark.parametrize("kind", ROWS)
@@ -296,6 +258,10 @@ def test_test_files_of_every_kind_may_lack_some_labels(kind, tokenizer_folder, t
             "index": 0,
             **{key: value if isinstance(value, str) else pytest.approx(value) for key, value in expected.items()},
         }
+    if kind != "regression":
+        hits = [str(line["label"]) == str(row[label]) for line, row in zip(predictions, ROWS[kind] * 3, strict=True)]
+        results = read_json(output / "predict_results.json")
+        assert results["predict_accuracy"] == pytest.approx(np.mean(hits[::2]))  # of the labelled rows
 
 
 def test_limits_draw_from_all_parts_with_the_seed(tmp_path):
@@ -323,35 +289,24 @@ def test_limits_draw_from_all_parts_with_the_seed(tmp_path):
         assert len(set(articles[first:last])) == last - first and min(map(parts.count, ("middle", "high"))) >= 3
 
 
-def test_resume_gives_the_same_weights(tokenizer_folder, tmp_path):
-    data, model = own_data("multiple_choice", tmp_path), fresh_model(tokenizer_folder)
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
+@pytest.mark.parametrize(("given", "transfer"), [("true", []), ("auto", ["--n_transfer", "0"])])
+def test_a_cut_run_goes_on_to_the_same_weights(given, transfer, plain_tokenizer, tmp_path):
+    """The same command starts a run, for which `true` has nothing to go on from, and goes on with it."""
+    start, output = pretrained_model(tmp_path / "start", plain_tokenizer), tmp_path / "model"
     steps = ["--max_steps", "4", "--save_strategy", "steps", "--save_steps", "2"]
-    finetune.main([*data, *model, *training(whole, *steps)])
-    cut.mkdir()
-    (whole / "checkpoint-2").rename(cut / "checkpoint-2")
-    with resumes_after(2):
-        finetune.main([*data, *model, *training(cut, *steps, "--resume_from_checkpoint", "true")])
-    weights = GPT1DoubleHeadsModel.from_pretrained(whole).state_dict()
-    resumed = GPT1DoubleHeadsModel.from_pretrained(cut).state_dict()
-    assert all(torch.equal(weights[name], resumed[name]) for name in weights)
-    middle = GPT1DoubleHeadsModel.from_pretrained(cut / "checkpoint-2").state_dict()
-    assert not torch.equal(weights["task_head.score.weight"], middle["task_head.score.weight"])
-
-
-def test_resume_auto_starts_a_run_and_goes_on_with_it(tokenizer_folder, tmp_path):
-    output = tmp_path / "model"
-    steps = ["--max_steps", "4", "--save_strategy", "steps", "--save_steps", "2", "--resume_from_checkpoint", "auto"]
-    command = [*own_data("classification", tmp_path), *fresh_model(tokenizer_folder), *training(output, *steps)]
-    finetune.main(command)
+    command = [*own_data("multiple_choice", tmp_path), "--model", str(start), *transfer, *training(output, *steps)]
+    resume = ["--resume_from_checkpoint", given]
+    finetune.main([*command, *(resume if given == "auto" else [])])
     weights = GPT1DoubleHeadsModel.from_pretrained(output).state_dict()
     shutil.rmtree(output / "checkpoint-4")
     (output / "model.safetensors").unlink()
     with resumes_after(2):
-        finetune.main(command)
+        finetune.main([*command, *resume])
     resumed = GPT1DoubleHeadsModel.from_pretrained(output).state_dict()
     assert all(torch.equal(weights[name], resumed[name]) for name in weights)
     assert read_json(output / "trainer_state.json")["global_step"] == 4
+    middle = GPT1DoubleHeadsModel.from_pretrained(output / "checkpoint-2").state_dict()
+    assert not torch.equal(weights["task_head.score.weight"], middle["task_head.score.weight"])
 
 
 @pytest.mark.parametrize("save_steps", [2, 100])
@@ -374,20 +329,15 @@ def test_an_interrupted_run_says_how_to_go_on(save_steps, tokenizer_folder, tmp_
     )
 
 
-@pytest.mark.parametrize("kind", ["gpt1", "openai-gpt"])
-def test_checkpoint_without_control_tokens(kind, plain_tokenizer, tmp_path):
+def test_checkpoint_without_control_tokens(plain_tokenizer, tmp_path):
     """One update of learning rate 0 keeps the checkpoint's weights and adds rows for the three control tokens."""
     start, output = tmp_path / "start", tmp_path / "model"
     size = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64, "vocab_size": len(plain_tokenizer)}
     torch.manual_seed(0)
-    if kind == "gpt1":
-        GPT1ForCausalLM(GPT1Config(**size)).save_pretrained(start)
-    else:
-        OpenAIGPTLMHeadModel(OpenAIGPTConfig(**size)).save_pretrained(start)
+    OpenAIGPTLMHeadModel(OpenAIGPTConfig(**size)).save_pretrained(start)
     plain_tokenizer.save_pretrained(start)
     more = ["--learning_rate", "0", "--weight_decay", "0", "--max_steps", "1"]
-    arguments = [*own_data("similarity", tmp_path), "--model", str(start), *training(output, *more)]
-    finetune.main(arguments)
+    finetune.main([*own_data("similarity", tmp_path), "--model", str(start), *training(output, *more)])
 
     before = GPT1DoubleHeadsModel.from_pretrained(start).transformer.state_dict()
     after = GPT1DoubleHeadsModel.from_pretrained(output)
@@ -435,22 +385,6 @@ def test_layer_transfer(n_transfer, plain_tokenizer, tmp_path):
     assert all(0.015 < weights[name].std().item() < 0.025 for name in matrices - kept)
 
 
-def test_layer_transfer_resumes(plain_tokenizer, tmp_path):
-    start, output = pretrained_model(tmp_path / "start", plain_tokenizer), tmp_path / "model"
-    steps = ["--max_steps", "4", "--save_strategy", "steps", "--save_steps", "2", "--resume_from_checkpoint", "auto"]
-    command = [*own_data("classification", tmp_path), "--model", str(start), "--n_transfer", "0"]
-    command += training(output, *steps)
-    finetune.main(command)
-    weights = GPT1DoubleHeadsModel.from_pretrained(output).state_dict()
-    shutil.rmtree(output / "checkpoint-4")
-    (output / "model.safetensors").unlink()
-    with resumes_after(2):
-        finetune.main(command)
-    resumed = GPT1DoubleHeadsModel.from_pretrained(output).state_dict()
-    assert all(torch.equal(weights[name], resumed[name]) for name in weights)
-    assert read_json(output / "trainer_state.json")["global_step"] == 4
-
-
 def test_push_to_hub(tokenizer_folder, tmp_path, monkeypatch):
     pushes = []
     monkeypatch.setattr(finetune.GPT1Trainer, "init_hf_repo", lambda *_, **__: None)
@@ -480,10 +414,7 @@ def test_another_task_is_not_resumed(tokenizer_folder, tmp_path):
     (checkpoint,) = output.glob("checkpoint-*")
     with pytest.raises(ValueError) as error:
         finetune.main(["snli" if word == "mnli" else word for word in mnli])
-    assert str(error.value) == (
-        f"{checkpoint} is of the task mnli, and a run cannot go on with another. Pass --task mnli, or another "
-        "--output_dir to train on snli."
-    )
+    assert f"{checkpoint} is of the task mnli" in str(error.value) and "Pass --task mnli" in str(error.value)
     assert [(output / name).read_bytes() for name in ("model.safetensors", "run.yaml")] == [weights, settings]
     finetune.main(mnli)  # the same task goes on
 
@@ -508,12 +439,8 @@ def test_absent_choices_have_no_score():
 
 
 def test_config_overrides():
-    assert runs.parse_overrides("n_embd=64,resid_pdrop=0.0,hidden_act=relu,use_cache=False") == {
-        "n_embd": 64,
-        "resid_pdrop": 0.0,
-        "hidden_act": "relu",
-        "use_cache": False,
-    }
+    words = "n_embd=64,resid_pdrop=0.0,hidden_act=relu"
+    assert runs.parse_overrides(words) == {"n_embd": 64, "resid_pdrop": 0.0, "hidden_act": "relu"}
     assert runs.parse_overrides("") == {}
     words = "do_layer_norm_before=true,use_cache=FALSE,sliding_window=none,intermediate_size=None"
     assert runs.parse_overrides(words) == {

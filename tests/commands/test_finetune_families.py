@@ -113,6 +113,18 @@ def run(kind: str, folder: Path, model: Path, output: Path, *more: str) -> None:
     )
 
 
+def evaluates_as_saved(kind: str, folder: Path, model: Path, output: Path, *more: str) -> None:
+    """The losses of a run's end and of its saved folder are equal. The folder knows its task."""
+    run(kind, folder, model, output / "out", "--do_eval", *more)
+    words = ["--validation_file", rows_file(kind, folder), "--do_eval", "--use_cpu", "--disable_tqdm", "true"]
+    finetune.main([*words, "--model", str(output / "out"), "--output_dir", str(output / "again")])
+    trained, opened = (
+        json.loads((output / name / "eval_results.json").read_text(encoding="utf-8"))["eval_loss"]
+        for name in ("out", "again")
+    )
+    assert opened == pytest.approx(trained, abs=1e-6)
+
+
 def read_lines(text: str) -> list[dict]:
     return [json.loads(line) for line in text.splitlines()]
 
@@ -169,14 +181,7 @@ def test_a_pipeline_opens_a_fine_tuned_folder(folders):
 
 
 def test_a_fine_tuned_folder_is_evaluated_without_training(folders, tmp_path):
-    output = folders / "similarity-tuned"
-    evaluating = ["--do_eval", "--use_cpu", "--output_dir", str(tmp_path / "out"), "--disable_tqdm", "true"]
-    files = ["--validation_file", rows_file("similarity", folders)]
-    finetune.main([*files, "--model", str(output), *evaluating])
-    results, before = (
-        json.loads((folder / "eval_results.json").read_text(encoding="utf-8")) for folder in (tmp_path / "out", output)
-    )
-    assert results["eval_loss"] == pytest.approx(before["eval_loss"], abs=1e-6)
+    evaluates_as_saved("similarity", folders, folders / "bert", tmp_path, "--both_orders")
 
 
 def test_the_card_speaks_of_the_family(folders):
@@ -241,14 +246,7 @@ def test_a_model_whose_positions_begin_after_padding_is_saved_as_it_was_trained(
     tokenizer.save_pretrained(tmp_path / "roberta")
     path = tmp_path / "roberta" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {"pad_token_id": 1}), encoding="utf-8")
-    run("entailment", folders, tmp_path / "roberta", tmp_path / "out", "--do_eval")
-    words = [*data_of("entailment", folders), "--do_eval", "--use_cpu", "--model", str(tmp_path / "out")]
-    finetune.main([*words, "--output_dir", str(tmp_path / "again")])
-    trained, opened = (
-        json.loads((tmp_path / name / "eval_results.json").read_text(encoding="utf-8"))["eval_loss"]
-        for name in ("out", "again")
-    )
-    assert opened == pytest.approx(trained, abs=1e-6)
+    evaluates_as_saved("entailment", folders, tmp_path / "roberta", tmp_path)
     moved = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out", pad_token_id=0)  # negative control
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
     row = AutoTokenizer.from_pretrained(tmp_path / "out")("ann sees", "fish", return_tensors="pt")
@@ -263,36 +261,21 @@ def test_a_model_without_a_table_of_tokens(folders, tmp_path):
     CanineTokenizer(model_max_length=64).save_pretrained(tmp_path / "canine")
     with pytest.raises(NotImplementedError):
         CanineModel(CanineConfig(**sizes)).get_input_embeddings()
-    run("entailment", folders, tmp_path / "canine", tmp_path / "out", "--do_eval")
-    words = [*data_of("entailment", folders), "--do_eval", "--use_cpu", "--model", str(tmp_path / "out")]
-    finetune.main([*words, "--output_dir", str(tmp_path / "again")])
-    losses = [
-        json.loads((tmp_path / name / "eval_results.json").read_text(encoding="utf-8"))["eval_loss"]
-        for name in ("out", "again")
-    ]
-    assert losses[0] == pytest.approx(losses[1], abs=1e-6)
+    evaluates_as_saved("entailment", folders, tmp_path / "canine", tmp_path)
 
 
 def test_a_model_that_reads_no_tokens(folders, tmp_path):
     sizes = {"num_latents": 4, "d_latents": 8, "d_model": 8, "num_self_attends_per_block": 1, "num_blocks": 1}
     config = PerceiverConfig(**sizes, num_self_attention_heads=1, num_cross_attention_heads=1, num_labels=2)
     collator = TraversalCollator(make_family_tokenizer("bert"), "entailment", {"premise": "one", "hypothesis": "two"})
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match="reads `inputs`, but the tasks are texts, which become `input_ids`"):
         GPT1Trainer(PerceiverForSequenceClassification(config), data_collator=collator)
-    assert str(caught.value) == (
-        "PerceiverForSequenceClassification reads `inputs`, but the tasks are texts, which become `input_ids`. Pass a "
-        "model that reads them, such as BERT."
-    )
 
 
 def test_predictions_longer_than_the_positions(folders):
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match="up to 97 tokens .* positions for 96"):
         file = rows_file("similarity", folders)
         predict.main([str(folders / "similarity-tuned"), "--file", file, "--max_length", "97"])
-    assert str(caught.value) == (
-        "The collator makes sequences of up to 97 tokens (`max_length`, `pad_to_multiple_of`), but the model has "
-        "positions for 96. Pass a smaller `max_length`."
-    )
 
 
 def test_positions_in_a_table_of_another_class():
@@ -307,12 +290,8 @@ def test_a_head_of_choices_scores_one_text_each(folders, tmp_path):
     path = tmp_path / "choices" / "config.json"
     shutil.copytree(folders / "multiple_choice-tuned", tmp_path / "choices")
     path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {"id2label": {"0": "a", "1": "b"}}))
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match="has 1 scores, but classification-4 needs 2"):
         run("classification", folders, tmp_path / "choices", tmp_path / "out")
-    assert str(caught.value) == (
-        f"The task head of {tmp_path / 'choices'} has 1 scores, but classification-4 needs 2. Pass "
-        "`ignore_mismatched_sizes` to train a new head."
-    )
     run("classification", folders, tmp_path / "choices", tmp_path / "out", "--ignore_mismatched_sizes")
     run("multiple_choice", folders, tmp_path / "choices", tmp_path / "further")
 
@@ -358,118 +337,52 @@ def wrong_folders(folders, tmp_path_factory):
     return root
 
 
-WRONG = {
-    "an image model": (
-        "entailment",
-        ["--model", "{wrong}/vit"],
-        "{wrong}/vit is a model of type 'vit', for which transformers has no AutoModelForSequenceClassification, the "
-        "head of entailment. Pass a model of a type that has one, such as 'bert'.",
-    ),
-    "no such head": (
-        "multiple_choice",
-        ["--model", "{made}/bart"],
-        "{made}/bart is a model of type 'bart', for which transformers has no AutoModelForMultipleChoice, the head of "
-        "multiple_choice. Pass a model of a type that has one, such as 'bert'.",
-    ),
-    "an auxiliary objective": (
-        "entailment",
-        ["--model", "{made}/bert", "--lm_coef", "0.5"],
-        "`lm_coef` is 0.5, but the classifiers of type 'bert' have no language-modelling head beside the task's: only "
-        "GPT-1's double heads have the auxiliary objective. Leave it out, or pass 0.",
-    ),
-    "no padding token": (
-        "entailment",
-        ["--model", "{wrong}/no padding"],
-        "LlamaTokenizer has neither a padding nor an end-of-text token, but batches are padded. Set its `pad_token` "
-        "to a token of its vocabulary, and save it.",
-    ),
-    "no tokenizer": (
-        "entailment",
-        ["--model", "{wrong}/no tokenizer"],
-        "BertTokenizer has no tokens for text, only 5 special ones: transformers makes such a tokenizer where a "
-        "folder has no files of one. Pass the tokenizer that belongs to the model.",
-    ),
-    "layers to take": (
-        "entailment",
-        ["--model", "{made}/bert", "--n_transfer", "1"],
-        "`n_transfer` is 1, but only layers of GPT-1 can be reset, and {made}/bert is a model of type 'bert'. Leave "
-        "it out.",
-    ),
-    "too few positions": (
-        "entailment",
-        ["--model", "{made}/bert", "--max_length", "128"],
-        "The collator makes sequences of up to 128 tokens (`max_length`, `pad_to_multiple_of`), but the model has "
-        "positions for 96. Pass a smaller `max_length`.",
-    ),
-    "a head of other classes": (
+# Kind, words of the command line, and parts of the sentence.
+MODEL = "--model"
+WRONG = [
+    ("entailment", [MODEL, "{wrong}/vit"], "type 'vit'", "no AutoModelForSequenceClassification", "such as 'bert'"),
+    ("multiple_choice", [MODEL, "{made}/bart"], "type 'bart'", "no AutoModelForMultipleChoice", "such as 'bert'"),
+    ("entailment", [MODEL, "{made}/bert", "--lm_coef", "0.5"], "`lm_coef` is 0.5", "Leave it out"),
+    ("entailment", [MODEL, "{wrong}/no padding"], "LlamaTokenizer", "Set its `pad_token`"),
+    ("entailment", [MODEL, "{wrong}/no tokenizer"], "only 5 special ones", "Pass the tokenizer that belongs"),
+    ("entailment", [MODEL, "{made}/bert", "--n_transfer", "1"], "`n_transfer` is 1", "Leave it out"),
+    ("entailment", [MODEL, "{made}/bert", "--max_length", "128"], "128 tokens", "positions for 96"),
+    (
         "regression",
-        ["--model", "{made}/similarity-tuned"],
-        "The task head of {made}/similarity-tuned has 2 scores, but regression-4 needs 1. Pass "
-        "`ignore_mismatched_sizes` to train a new head.",
+        [MODEL, "{made}/similarity-tuned"],
+        "2 scores, but regression-4 needs 1",
+        "`ignore_mismatched_sizes`",
     ),
-    "a head of classes for choices": (
-        "multiple_choice",
-        ["--model", "{wrong}/classes"],
-        "The task head of {wrong}/classes has 2 scores, but multiple_choice-4 needs 1. Pass "
-        "`ignore_mismatched_sizes` to train a new head.",
-    ),
-    "segments that the model has not": (
-        "entailment",
-        ["--model", "{wrong}/one segment"],
-        "BertTokenizer writes the segments 0 to 1 (`token_type_ids`), but BertForSequenceClassification has 1 "
-        "(`type_vocab_size`). Give the tokenizer_config.json the entry "
-        '"model_input_names": ["input_ids", "attention_mask"].',
-    ),
-    "the end as padding of a model that scores there": (
-        "entailment",
-        ["--model", "{wrong}/end as padding"],
-        "BartForSequenceClassification scores at the last </s>, which is also what the tokenizer pads with. Give the "
-        "tokenizer another `pad_token`, of its vocabulary, and save it.",
-    ),
-    "both orders of one text": (
-        "classification",
-        ["--model", "{made}/bert", "--both_orders"],
-        "both_orders is for the pairs of similarity, but the traversal is classification. Leave it out.",
-    ),
-}
+    ("multiple_choice", [MODEL, "{wrong}/classes"], "2 scores, but multiple_choice-4 needs 1"),
+    ("entailment", [MODEL, "{wrong}/one segment"], "segments 0 to 1", "has 1", "model_input_names"),
+    ("entailment", [MODEL, "{wrong}/end as padding"], "scores at the last </s>", "another `pad_token`"),
+    ("classification", [MODEL, "{made}/bert", "--both_orders"], "both_orders", "classification. Leave it out"),
+]
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_wrong_uses(case, folders, wrong_folders, tmp_path):
-    kind, words, message = WRONG[case]
-    places = {"made": folders, "wrong": wrong_folders}
-    words = [word.format(**places) for word in words]
+@pytest.mark.parametrize(("kind", "words", "parts"), [(kind, words, parts) for kind, words, *parts in WRONG])
+def test_wrong_uses(kind, words, parts, folders, wrong_folders, tmp_path):
+    words = [word.format(made=folders, wrong=wrong_folders) for word in words]
     with pytest.raises(ValueError) as caught:
         finetune.main([*data_of(kind, folders), *words, "--do_train", "--use_cpu", "--output_dir", str(tmp_path)])
-    assert str(caught.value) == message.format(**places)
+    assert [part for part in parts if part not in str(caught.value)] == [], caught.value
 
 
 def test_a_classifier_whose_task_is_unknown_is_not_evaluated(folders, tmp_path):
     write_family("bert", tmp_path / "bert", "ForSequenceClassification")
     words = [*data_of("entailment", folders), "--do_eval", "--output_dir", str(tmp_path / "out"), "--use_cpu"]
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match="has one for a task that its config.json does not name"):
         finetune.main([*words, "--model", str(tmp_path / "bert")])
-    assert str(caught.value) == (
-        f"Without --do_train the model must have a task head for entailment, but {tmp_path / 'bert'} has one for a "
-        "task that its config.json does not name. Pass --do_train, or a fine-tuned model as --model."
-    )
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match="bert names no task. Pass a folder that `gpt1 finetune` wrote"):
         predict.main([str(tmp_path / "bert"), "--file", rows_file("entailment", folders)])
-    assert str(caught.value) == (
-        f"--model {tmp_path / 'bert'} names no task. Pass a folder that `gpt1 finetune` wrote."
-    )
 
 
 def test_a_vocabulary_beyond_the_embeddings(folders):
     task = entailment_task(folders)
     tokenizer = make_family_tokenizer("bert")
     tokenizer.add_tokens(["Paris"])
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match="has 54 tokens, but the model has embeddings for 53"):
         prepare_finetuning(folders / "bert", task, tokenizer)
-    assert str(caught.value) == (
-        "The tokenizer has 54 tokens, but the model has embeddings for 53. Open the tokenizer saved with the model, "
-        "or call `model.resize_token_embeddings(len(tokenizer))` and save it."
-    )
 
 
 def test_code_of_a_model_runs_with_consent_alone(folders, tmp_path, monkeypatch):
@@ -494,9 +407,5 @@ def test_code_of_a_model_runs_with_consent_alone(folders, tmp_path, monkeypatch)
 
 def test_a_model_without_a_head():
     tokenizer = make_family_tokenizer("bert")
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match="BertModel has none. Open the checkpoint with `prepare_finetuning`"):
         GPT1Trainer(make_family_model("bert", tokenizer, "Model"), processing_class=tokenizer)
-    assert str(caught.value) == (
-        "GPT1Trainer fine-tunes models with a task head, but BertModel has none. Open the checkpoint with "
-        "`prepare_finetuning`, or pre-train it with GPT1PretrainingTrainer."
-    )
