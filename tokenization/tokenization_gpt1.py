@@ -26,9 +26,8 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import CONFIG_NAME, cached_file, logging
 
 from .control_tokens import CONTROL_TOKENS, add_control_tokens, control_templates, keep_text_as_text, set_padding
-from .encodings_on_demand import are_strings, encode_ids_first
+from .encodings_on_demand import encode_ids_first
 from .joining import join_continuation, join_words
-from .offsets import cover_sources
 from .word_rules import SURROGATE, is_plain, plain_preparation, preparation
 
 logger = logging.get_logger(__name__)
@@ -151,8 +150,27 @@ class GPT1Tokenizer(TokenizersBackend):
         Raises:
             ValueError: a file is missing or is not what its name says, or the two do not belong together.
         """
-        vocab = _read_encoder(Path(encoder_json))
-        return cls(vocab=vocab, merges=_read_merges(Path(merges), vocab), **kwargs)
+        for path in map(Path, (encoder_json, merges)):
+            if not path.is_file():
+                raise ValueError(f"{path} does not exist. Give the two files of the release.")
+        try:
+            vocab = json.loads(Path(encoder_json).read_text(encoding="utf-8"))
+            lines = Path(merges).read_text(encoding="utf-8").rstrip("\n").split("\n")
+            pairs = [tuple(line.split(" ")) for line in lines if not line.startswith("#version")]
+            is_whole = sorted(vocab.values()) == list(range(len(vocab))) and "<unk>" in vocab
+            lost = [pair for pair in pairs if len(pair) != 2 or not {*pair, "".join(pair)} <= vocab.keys()]
+        except (ValueError, AttributeError, TypeError) as error:
+            raise ValueError(
+                f"{encoder_json} is not JSON of token to id ({error}). Give the release's file."
+            ) from error
+        if not is_whole:
+            raise ValueError(f'{encoder_json} must have "<unk>" and the ids 0 to {len(vocab) - 1}, each once.')
+        if lost:
+            raise ValueError(
+                f"{merges}: the merge {' '.join(lost[0])!r} is not of two tokens of {encoder_json} that make a third. "
+                "Give the two files of one release."
+            )
+        return cls(vocab=vocab, merges=pairs, **kwargs)
 
     @classmethod
     def train(
@@ -245,16 +263,10 @@ class GPT1Tokenizer(TokenizersBackend):
         if self.goes_on:
             kwargs["add_special_tokens"] = False
         try:
-            return encode_ids_first(self, self._encode_in_full, text, text_pair, **kwargs)
+            return encode_ids_first(self, super()._encode_plus, text, text_pair, **kwargs)
         except TypeError:
             _check_surrogates(text, text_pair)
             raise
-
-    def _encode_in_full(self, text, text_pair=None, **kwargs) -> BatchEncoding:
-        batch = super()._encode_plus(text, text_pair, **kwargs)
-        if not are_strings(text, text_pair):
-            return batch
-        return cover_sources(batch, text, text_pair, NEWLINE, kwargs.get("return_tensors"))
 
     def clean_up_tokenization(self, text: str) -> str:
         """Decoded text with its words and punctuation joined."""
@@ -333,43 +345,6 @@ def _check_surrogates(*columns: str | list | None) -> None:
                     f"{name} holds the unpaired surrogate {half[0]!a} at index {half.start()}, which is not a "
                     "character. Remove it, or read the data as UTF-8."
                 )
-
-
-def _read_encoder(path: Path) -> dict[str, int]:
-    if not path.is_file():
-        raise ValueError(f"{path} does not exist. Give the path of OpenAI's encoder_bpe_40000.json.")
-    try:
-        vocab = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON ({error}). Give the path of OpenAI's encoder_bpe_40000.json.") from error
-    if not isinstance(vocab, dict) or not all(type(index) is int for index in vocab.values()):
-        raise ValueError(f"{path} must be one JSON object from token to integer id, as encoder_bpe_40000.json is.")
-    if sorted(vocab.values()) != list(range(len(vocab))):
-        raise ValueError(f"{path}: the ids of {len(vocab)} tokens must be 0 to {len(vocab) - 1}, each once.")
-    if "<unk>" not in vocab:
-        raise ValueError(f'{path} has no "<unk>". It must have the unknown token, as encoder_bpe_40000.json does.')
-    return vocab
-
-
-def _read_merges(path: Path, vocab: dict[str, int]) -> list[tuple[str, str]]:
-    if not path.is_file():
-        raise ValueError(f"{path} does not exist. Give the path of OpenAI's vocab_40000.bpe.")
-    lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
-    first = 2 if lines[0].startswith("#version") else 1
-    merges = []
-    for number, line in enumerate(lines[first - 1 :], start=first):
-        pair = tuple(line.split(" "))
-        if len(pair) != 2:
-            raise ValueError(
-                f"{path}, line {number}: a merge is two tokens with one space between them, not {line!r}."
-            )
-        for token in (*pair, "".join(pair)):
-            if token not in vocab:
-                raise ValueError(
-                    f"{path}, line {number}: {token!r} is not in the vocabulary. Give the two files of one release."
-                )
-        merges.append(pair)
-    return merges
 
 
 def _texts(files_or_iterator) -> Iterable[str]:

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer
 from transformers import AutoTokenizer, TokenizersBackend, pipeline
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1ForSequenceClassification
-from tokenization import GPT1Tokenizer, TraversalCollator, encodings_on_demand, join_continuation, tokenization_gpt1
+from tokenization import GPT1Tokenizer, TraversalCollator, join_continuation, tokenization_gpt1
 
 PIECES = ["<unk>", *"abcdehilnorstuwy.,'![]$<>-", "\n"]
 PIECES += [piece + "</w>" for piece in PIECES[1:]]
@@ -24,22 +26,7 @@ MERGES = [("h", "e"), ("he", "l"), ("hel", "l"), ("hell", "o</w>"), ("n", "'"), 
 PIECES += ["".join(pair) for pair in MERGES]
 VOCAB = {piece: index for index, piece in enumerate(PIECES)}
 
-SPELLED = [
-    "[s]",
-    "[$]",
-    "[e]",
-    "[S]",
-    "[ s ]",
-    "[s][e]",
-    "a[s]b",
-    "<unk>",
-    "< unk >",
-    "<UNK>",
-    "&#91;s&#93;",
-    "［s］",
-    "$",
-    "$$",
-]
+SPELLED = "[s] [$] [e] [S] [s][e] a[s]b <unk> <UNK> &#91;s&#93; ［s］ $ $$".split() + ["[ s ]", "< unk >"]
 
 
 @pytest.fixture
@@ -92,6 +79,7 @@ def test_offsets_point_into_the_original_text(tokenizer):
         "do",
         "n’t",
     ]
+    assert tokenizer("\ufeffhello do", return_offsets_mapping=True)["offset_mapping"] == [(1, 6), (7, 9)]
     assert all(
         span in ("…", "...") for span, piece in zip(spans, encoded.tokens(), strict=True) if piece.startswith(".")
     )
@@ -101,10 +89,10 @@ ROWS = ["Hello, don't say [s] or $!", "", " \n ", "“Hello”—do 😀 &lt;d&g
 
 
 class InFull(GPT1Tokenizer):
-    """Makes a batch as transformers does, with every field of the encodings at once; test_offsets.py has the spans."""
+    """Makes a batch as transformers does, with every field of the encodings at once."""
 
     def _encode_plus(self, *given, **options):
-        return self._encode_in_full(*given, **{**options, "split_special_tokens": True})
+        return TokenizersBackend._encode_plus(self, *given, **{**options, "split_special_tokens": True})
 
 
 def full_batch(tokenizer, *texts, **options):
@@ -120,47 +108,40 @@ def fields(encodings):
     ]
 
 
-@pytest.mark.parametrize(
-    "texts", [(ROWS[0],), (ROWS[0], ROWS[3]), (ROWS[0], ""), (ROWS[:3],), (ROWS,), (ROWS, ROWS[::-1])]
+TEXTS = st.one_of(st.sampled_from(ROWS), st.text(alphabet="helo do,'!$[]s\né", max_size=12))
+CUTS = [{}, {"truncation": True, "max_length": 7}, {"truncation": "only_first", "max_length": 5}]
+SHAPES = [{}, {"padding": True, "padding_side": "left"}, {"padding": "max_length", "max_length": 7}]
+
+
+@given(
+    rows=st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=5),
+    has_pairs=st.booleans(),
+    options=st.tuples(
+        st.sampled_from([{}, {"add_special_tokens": False}, {"return_attention_mask": False}]),
+        st.sampled_from(CUTS),
+        st.sampled_from(SHAPES),
+    ),
 )
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"add_special_tokens": False, "return_attention_mask": False},
-        {"padding": True, "return_tensors": "pt", "padding_side": "left"},
-        {"padding": "max_length", "truncation": "longest_first", "max_length": 7},
-    ],
-)
-def test_a_batch_is_that_of_transformers(with_control, texts, options):
-    found, expected = with_control(*texts, **options), full_batch(with_control, *texts, **options)
-    assert list(found) == list(expected)
-    assert all(torch.equal(torch.as_tensor(found[name]), expected[name]) for name in found if "pt" in str(options))
-    assert "pt" in str(options) or found.data == expected.data
-    assert (found.n_sequences, found.is_fast) == (expected.n_sequences, True)
-    assert fields(found.encodings) == fields(expected.encodings)
+def test_a_batch_is_that_of_transformers(rows, has_pairs, options):
+    tokenizer = GPT1Tokenizer(vocab=VOCAB, merges=MERGES)
+    tokenizer.add_control_tokens()
+    options = options[0] | options[1] | options[2]
+    if options.get("truncation") == "only_first":
+        options["max_length"] += 20 * has_pairs  # a second text that fits
+    columns = list(map(list, zip(*rows, strict=True)))[: 1 + has_pairs]
+    for texts in (columns, [column[0] for column in columns]):
+        found, expected = tokenizer(*texts, **options), full_batch(tokenizer, *texts, **options)
+        assert found.data == expected.data
+        assert (found.n_sequences, found.is_fast) == (expected.n_sequences, True)
+        assert fields(found.encodings) == fields(expected.encodings)
 
 
-@pytest.mark.parametrize(
-    ("options", "plain_rows"), [({}, [ROWS[:3]]), ({"padding": True}, []), ({"padding": True, "rows": 3}, [ROWS[:3]])]
-)
-def test_plain_rows_take_the_shorter_pipeline(with_control, monkeypatch, options, plain_rows):
-    """Not beside others in a padded batch: rows that are padded to the longest are encoded together."""
-    taken = []
-
-    class Pipeline:
-        def __init__(self, backend):
-            self.backend = plain_pipeline(backend)
-
-        def encode_batch_fast(self, rows, **options):
-            taken.append(rows)
-            return self.backend.encode_batch_fast(rows, **options)
-
-    plain_pipeline = encodings_on_demand._plain_pipeline
-    monkeypatch.setattr(encodings_on_demand, "_plain_pipeline", Pipeline)
-    rows = ROWS[: options.pop("rows", 4)]
-    assert with_control(rows, **options).data == full_batch(with_control, rows, **options).data
-    assert taken == plain_rows
+def test_tensors_of_one_text(with_control):
+    found, expected = (
+        with_control(ROWS[0], return_tensors="pt"),
+        full_batch(with_control, ROWS[0], return_tensors="pt"),
+    )
+    assert list(found) == list(expected) and all(torch.equal(found[name], expected[name]) for name in found)
 
 
 def test_an_added_word_is_found_in_plain_text(with_control):
@@ -526,45 +507,26 @@ def test_a_longest_text_that_is_no_number_of_tokens(tokenizer, tmp_path, value):
     )
 
 
-def test_from_openai_with_missing_files(tmp_path):
-    encoder, bpe = write_openai_files(tmp_path)
-    assert message_of(GPT1Tokenizer.from_openai, "no.json", bpe) == (
-        "no.json does not exist. Give the path of OpenAI's encoder_bpe_40000.json."
-    )
-    assert message_of(GPT1Tokenizer.from_openai, encoder, "no.bpe") == (
-        "no.bpe does not exist. Give the path of OpenAI's vocab_40000.bpe."
-    )
-
-
-def test_from_openai_with_files_of_another_kind(tmp_path):
-    encoder, bpe = write_openai_files(tmp_path)
-    assert message_of(GPT1Tokenizer.from_openai, bpe, encoder) == (
-        f"{bpe} is not JSON (Expecting value: line 1 column 1 (char 0)). "
-        "Give the path of OpenAI's encoder_bpe_40000.json."
-    )
-    encoder.write_text('["a", "b"]')
-    assert message_of(GPT1Tokenizer.from_openai, encoder, bpe) == (
-        f"{encoder} must be one JSON object from token to integer id, as encoder_bpe_40000.json is."
-    )
-    encoder.write_text('{"<unk>": 0, "a": 1, "b": 1}')
-    assert message_of(GPT1Tokenizer.from_openai, encoder, bpe) == (
-        f"{encoder}: the ids of 3 tokens must be 0 to 2, each once."
-    )
-    encoder.write_text('{"a": 0, "b": 1}')
-    assert message_of(GPT1Tokenizer.from_openai, encoder, bpe) == (
-        f'{encoder} has no "<unk>". It must have the unknown token, as encoder_bpe_40000.json does.'
-    )
-
-
-def test_from_openai_with_merges_that_do_not_fit(tmp_path):
-    encoder, bpe = write_openai_files(tmp_path, merges=[("h", "e"), ("e", "h")])
-    assert message_of(GPT1Tokenizer.from_openai, encoder, bpe) == (
-        f"{bpe}, line 3: 'eh' is not in the vocabulary. Give the two files of one release."
-    )
-    bpe.write_text("#version: 0.2\nh e\nhel\n")
-    assert message_of(GPT1Tokenizer.from_openai, encoder, bpe) == (
-        f"{bpe}, line 3: a merge is two tokens with one space between them, not 'hel'."
-    )
+@pytest.mark.parametrize(
+    ("encoder", "bpe", "parts"),
+    [
+        (None, "h e", ["encoder.json does not exist"]),
+        ("{}", None, ["merges.bpe does not exist"]),
+        ("h e", "h e", ["encoder.json is not JSON"]),
+        ('["a", "b"]', "h e", ["encoder.json is not JSON of token to id"]),
+        ('{"<unk>": 0, "a": 1, "b": 1}', "h e", ["0 to 2, each once"]),
+        ('{"a": 0, "b": 1}', "h e", ['must have "<unk>"']),
+        (json.dumps(VOCAB), "#version: 0.2\nh e\ne h", ["'e h'", "two files of one release"]),
+        (json.dumps(VOCAB), "#version: 0.2\nh e\nhel", ["'hel'", "two files of one release"]),
+    ],
+)
+def test_from_openai_with_files_that_do_not_fit(tmp_path, encoder, bpe, parts):
+    paths = [tmp_path / "encoder.json", tmp_path / "merges.bpe"]
+    for path, content in zip(paths, (encoder, bpe), strict=True):
+        if content is not None:
+            path.write_text(content)
+    message = message_of(GPT1Tokenizer.from_openai, *paths)
+    assert all(part in message for part in parts)
 
 
 def test_training_learns_the_merges_in_order():
