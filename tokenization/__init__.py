@@ -12,7 +12,7 @@ from .tokenization_gpt1 import GPT1Tokenizer, open_tokenizer
 if TYPE_CHECKING:
     from .corpus import BlockCounts, count_blocks, load_blocks
     from .documents import load_documents, training_texts
-    from .family_tokens import family_tokenizer
+    from .family import family_tokenizer
     from .noise import InfillingCollator, MaskedCollator, NextSentenceCollator, SentenceOrderCollator
     from .rows import load_files, load_task
     from .tasks import TASKS, Task, compute_metrics_for, get_task
@@ -27,7 +27,7 @@ _DATA = {
     "Task": ".tasks",
     "compute_metrics_for": ".tasks",
     "count_blocks": ".corpus",
-    "family_tokenizer": ".family_tokens",
+    "family_tokenizer": ".family",
     "get_task": ".tasks",
     "load_blocks": ".corpus",
     "load_documents": ".documents",

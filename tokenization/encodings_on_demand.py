@@ -1,6 +1,6 @@
 """Encodes ids at once, and the rest of an encoding (tokens, offsets, words) when it is first asked for.
 
-Most callers want the ids of unpadded texts. Those take 0.45 to 0.85 of the processor time of transformers' own encoding:
+Most callers want the ids of unpadded texts. They take 0.45 to 0.85 of the processor time of transformers' own way:
 0.45 for short sentences, 0.62 for a novel, 0.85 for long passages. `benchmarks/tokenizer_parity.py` measures both.
 """
 

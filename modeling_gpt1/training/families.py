@@ -25,7 +25,7 @@ from transformers import (
 )
 
 from tokenization import BlockCollator
-from tokenization.family_tokens import family_tokenizer
+from tokenization.family import family_tokenizer
 from tokenization.noise import (
     InfillingCollator,
     MaskedCollator,

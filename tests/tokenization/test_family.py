@@ -1,12 +1,16 @@
-"""The form of other families' tokenizers: whole batches, beside what the tokenizers themselves make of the texts."""
+"""Other families: whole batches beside what their tokenizers make of the texts, and GPT-1's BPE in their form."""
+
+import copy
 
 import pytest
 import torch
 from helpers_families import FAMILIES, make_family_tokenizer
-from transformers import BertTokenizer, PreTrainedTokenizerBase
+from tokenizers import Tokenizer, models
+from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase, TokenizersBackend
 
 from modeling_gpt1.training.task_models import pad_with_end
-from tokenization import TraversalCollator
+from tokenization import TraversalCollator, open_tokenizer
+from tokenization.family import FAMILY_TOKENS, family_tokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 PAIR = {"text_a": "one", "text_b": "two"}
@@ -130,25 +134,79 @@ def test_pad_to_a_multiple(bert):
     assert collator([{"one": "a", "two": "b"}])["input_ids"].tolist() == [[2, 5, 3, 6, 3, 0, 0, 0]]
 
 
-def test_gpt1s_tokenizer_without_control_tokens_is_still_refused(plain_tokenizer):
-    assert error_of(TraversalCollator, plain_tokenizer, "similarity", PAIR).startswith("The tokenizer has no start")
+def test_refusals(bert, plain_tokenizer, tiny_tokenizer):
+    assert "no start" in error_of(TraversalCollator, plain_tokenizer, "similarity", PAIR)
+    message = error_of(TraversalCollator, make_family_tokenizer("llama"), "similarity", PAIR)
+    assert "LlamaTokenizer has no padding token" in message and "tokenizer.pad_token = tokenizer.eos_token" in message
+    message = error_of(TraversalCollator, bert, "similarity", PAIR, max_length=4)
+    assert "max_length is 4" in message and "at least 5 with BertTokenizer" in message
+    message = error_of(TraversalCollator, bert, "classification", {"text": "one"}, both_orders=True)
+    assert "the traversal is classification. Leave it out" in message
+    other = TokenizersBackend(tokenizer_object=Tokenizer(models.BPE({"a": 0}, [])), pad_token="a", mask_token="a")
+    message = error_of(family_tokenizer, other, "roberta")
+    assert "no cls_token, sep_token, which roberta needs" in message and "Give GPT-1's BPE" in message
+    assert "Give the one saved with the pre-trained model" in error_of(family_tokenizer, tiny_tokenizer, "bert")
 
 
-def test_a_tokenizer_without_padding_token():
-    assert error_of(TraversalCollator, make_family_tokenizer("llama"), "similarity", PAIR) == (
-        "LlamaTokenizer has no padding token, but batches are padded. Set its `pad_token`, for example to its "
-        "end-of-text token: `tokenizer.pad_token = tokenizer.eos_token`."
+# ---- GPT-1's BPE with the special tokens of another family
+
+
+@pytest.fixture(scope="module", params=("bert", "albert", "roberta", "bart"))
+def made(request, plain_tokenizer):
+    return request.param, family_tokenizer(plain_tokenizer, request.param)
+
+
+def test_all_ids_but_that_of_unknown_tokens_stay(made, plain_tokenizer):
+    _, tokenizer = made
+    size = len(plain_tokenizer)
+    text = "The farmer walked to the market, because he needed a plough."
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert ids == plain_tokenizer(text)["input_ids"] and 0 not in ids
+    assert tokenizer("ж", add_special_tokens=False)["input_ids"] == [size] == [tokenizer.unk_token_id]
+    ids = {name: getattr(tokenizer, f"{name}_id") for name in FAMILY_TOKENS}
+    assert ids == {"pad_token": 0, "cls_token": size + 1, "sep_token": size + 2, "mask_token": size + 3}
+    assert len(tokenizer) == size + 4
+    assert (
+        tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True).split()
+        == text.lower().replace(",", " ,").replace(".", " .").split()
     )
 
 
-def test_no_room_for_the_special_tokens(bert):
-    assert error_of(TraversalCollator, bert, "similarity", PAIR, max_length=4) == (
-        "max_length is 4, but similarity needs at least 5 with BertTokenizer: its special tokens and one token of "
-        "each text. Raise max_length."
-    )
+def test_the_form_of_a_text_and_of_a_pair(made):
+    family, tokenizer = made
+    one, pair = tokenizer("the ."), tokenizer("the .", "the")
+    assert tokenizer.convert_ids_to_tokens(one["input_ids"]) == ["[CLS]", "the</w>", ".</w>", "[SEP]"]
+    if family in ("bert", "albert"):
+        expected = ["[CLS]", "the</w>", ".</w>", "[SEP]", "the</w>", "[SEP]"]
+        assert pair["token_type_ids"] == [0, 0, 0, 0, 1, 1] and one["token_type_ids"] == [0, 0, 0, 0]
+    else:
+        expected = ["[CLS]", "the</w>", ".</w>", "[SEP]", "[SEP]", "the</w>", "[SEP]"]
+        assert "token_type_ids" not in pair
+    assert tokenizer.convert_ids_to_tokens(pair["input_ids"]) == expected
 
 
-def test_both_orders_of_one_text(bert):
-    assert error_of(TraversalCollator, bert, "classification", {"text": "one"}, both_orders=True) == (
-        "both_orders is for the pairs of similarity, but the traversal is classification. Leave it out."
-    )
+def test_text_never_becomes_a_special_token(made, tmp_path):
+    _, tokenizer = made
+    tokenizer.save_pretrained(tmp_path)
+    special = {getattr(tokenizer, f"{name}_id") for name in FAMILY_TOKENS}
+    for opened in (tokenizer, AutoTokenizer.from_pretrained(tmp_path), open_tokenizer(tmp_path)):
+        for text in (*FAMILY_TOKENS.values(), "[mask]", "the [MASK] river[SEP]"):
+            assert special.isdisjoint(opened(text, add_special_tokens=False)["input_ids"])
+            assert opened(text, text)["input_ids"] == tokenizer(text, text)["input_ids"]
+        assert {name: getattr(opened, name) for name in FAMILY_TOKENS} == FAMILY_TOKENS
+
+
+def test_a_tokenizer_with_all_special_tokens_is_taken_as_it_is(made):
+    family, tokenizer = made
+    assert family_tokenizer(tokenizer, family) is tokenizer and tokenizer.split_special_tokens
+
+
+def test_a_tokenizer_with_tokens_of_its_user_keeps_them(made):
+    """It is no longer the one that was made here, so its form stays, too."""
+    family, tokenizer = made
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.add_tokens(["<person>"])
+    other = "bert" if family in ("roberta", "bart") else "roberta"
+    before = tokenizer("a")["input_ids"]
+    assert family_tokenizer(tokenizer, other) is tokenizer
+    assert tokenizer("a")["input_ids"] == before and "<person>" in tokenizer.get_vocab()

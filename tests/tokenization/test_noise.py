@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader
 from transformers import DataCollatorForLanguageModeling
 
 from tokenization import GPT1Tokenizer, noise
-from tokenization.family_tokens import family_tokenizer
+from tokenization.family import family_tokenizer
 from tokenization.noise import InfillingCollator, MaskedCollator, NextSentenceCollator, SentenceOrderCollator
 
 COLLATORS = {
