@@ -6,7 +6,7 @@ Source: figure 2 of "Improving Language Understanding by Generative Pre-Training
 import io
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from markupsafe import Markup
 from matplotlib import rc_context
@@ -34,12 +34,10 @@ def point(x: float, y: float, lowest: float | None = None, highest: float | None
     return {"x": x, **{name: None if value is None else round(value, 4) for name, value in ends.items()}}
 
 
-def curve(
-    panel: str, points: Sequence[Mapping], note: str, family: str = "gpt1", label: str = "", remark: str = ""
-) -> dict:
-    """A curve of the panel with that title; `note` tells of the panel, `remark` of the curve."""
-    kept = {"note": note, "remark": remark, "points": list(points)}
-    return {"label": label or panel, "panel": panel, "dashed": family == "gpt1-lstm", **kept}
+def curve(panel: str, points: Iterable[Mapping], note: str, family: str = "gpt1", label: str = "") -> dict:
+    """A curve of the panel with that title; `note` tells of the panel."""
+    named = {"label": label or panel, "panel": panel, "dashed": family == "gpt1-lstm"}
+    return {**named, "note": note, "points": list(points)}
 
 
 def figure(name: str, title: str, caption: str, labels: tuple[str, str], series: Sequence[Mapping], **told) -> dict:
@@ -137,9 +135,7 @@ def figure_2_right(cells: Cells, curves: Mapping[str, Mapping[str, Curve]]) -> d
         )
         for family in (family for family in curves if name in curves[family]):
             points = curves[family][name].points
-            same = len(points) > 1 and len({y for _, y in points}) == 1
-            remark = f"The {FAMILIES[family]}'s score never changes, as when every answer is the same." if same else ""
-            series.append(curve(name, (point(*of) for of in points), note, family, FAMILIES[family], remark))
+            series.append(curve(name, (point(*of) for of in points), note, family, FAMILIES[family]))
     return figure(
         "figure-2-right",
         "Figure 2, right: zero-shot performance over pre-training",
@@ -209,19 +205,19 @@ def auxiliary_sizes(cells: Cells) -> dict:
 
 def learning_curves(models: Sequence[Mapping]) -> dict:
     """The held-out loss of each model over the tokens of its pre-training, where it is finite."""
-    series = []
+    series, caption = [], "Loss on held-out text over the tokens that were read in training."
     for model in models:
         found = (model.get("pretraining") or {}).get("curve", ())
         points = [point(tokens, math.log(perplexity)) for tokens, perplexity in found if perplexity is not None]
-        left_out = len(found) - len(points)
-        remark = f"Evaluations of {model['name']} without a finite loss: {left_out}." if left_out else ""
+        if left_out := len(found) - len(points):
+            caption += f" Evaluations of {model['name']} without a finite loss: {left_out}."
         if points:
             note = "e to this loss is the perplexity"
-            series.append(curve("Held-out loss", points, note, model.get("family", "gpt1"), model["name"], remark))
+            series.append(curve("Held-out loss", points, note, model.get("family", "gpt1"), model["name"]))
     return figure(
         "learning-curves",
         "Learning curves of pre-training",
-        "Loss on held-out text over the tokens that were read in training.",
+        caption,
         ("tokens", "nats per token"),
         series,
         paper="No such figure. It tells a final perplexity of 18.4 for the Transformer.",

@@ -324,50 +324,39 @@ def cut_rows(cells: Cells) -> dict[str, int]:
 
 
 def table_5(cells: Cells, table) -> dict:
-    """Table 5 with its averages; `table` is what was [`Measured`]."""
-    every = set(table.averaged) == set(ABLATION_COLUMNS)
+    """Table 5; `table` is what was [`Measured`]. Its average is over the tasks that every measured row has."""
     extras = dict.fromkeys(key for of_row in table.scores.values() for key in of_row if key not in ABLATION_COLUMNS)
     keys = [*ABLATION_COLUMNS, *extras]
     rows = []
     for row, label in ROW_LABELS.items():
         of_row = {key: cell_of(cells, "table-5", row, key) for key in keys}
-        rows.append({"key": row, "label": label, "cells": {**average_cells(table, row, every), **of_row}})
-    known = [cells.baselines(key) for key in table.averaged]
-    baselines = None
+        rows.append({"key": row, "label": label, "cells": {"average": average_cell(table, row), **of_row}})
+    every = set(table.averaged) == set(ABLATION_COLUMNS)
+    names = ", ".join(table.labels[key] for key in table.averaged) or "no task"
+    known, baselines = [cells.baselines(key) for key in table.averaged], None
     if known and None not in known:
         baselines = {name: statistics.fmean(of_task[name] for of_task in known) for name in ("chance", "majority")}
-    columns = [
-        {
-            "key": "average",
-            "label": "Average",
-            "metric": "of the paper's eight tasks",
-            "baselines": baselines if every else None,
-        }
-    ]
-    if not every:
-        names = ", ".join(table.labels[key] for key in table.averaged) or "no task"
-        columns.append({"key": "average-common", "label": "Average", "metric": f"of {names}", "baselines": baselines})
+    metric = "of the paper's eight tasks" if every else f"of {names}"
+    average_column = {"key": "average", "label": "Average", "metric": metric, "baselines": baselines}
     return {
         "id": "table-5",
         "title": "Table 5: ablations",
         "caption": (
-            "Scores × 100. The first average is the paper's own column. The second is over those of its tasks that "
-            "every measured row has; there the paper's figure is the mean of its own figures for them. Averages are "
-            "taken seed by seed. Tasks that are not in the paper's table come last and count in no average."
+            "Scores × 100. The average is over those of the paper's eight tasks that every measured row has, seed by "
+            "seed; the paper's is that of its own figures for them. Tasks that are not in the paper's table come last "
+            "and count in no average."
         ),
-        "columns": [*columns, *(describe_column(cells, key) for key in keys)],
+        "columns": [average_column, *(describe_column(cells, key) for key in keys)],
         "rows": rows,
     }
 
 
-def average_cells(table, row: str, every: bool) -> dict[str, dict]:
+def average_cell(table, row: str) -> dict:
     paper, found = PUBLISHED["table-5"][row], measured(table.averages.get(row, Scores()))
-    why = None if found else "no task that every row has" if not table.averaged else "no seed that all its tasks have"
+    missing = None if found else "no seed that all its tasks have" if table.averaged else "no task that every row has"
     if row not in table.scores:
-        why = "nothing was measured in this row"
-    settings = "mean over the tasks, seed by seed"
-    if every:
-        return {"average": entry(paper["average"], found, settings, why)}
-    part = round(statistics.fmean(paper[key] for key in table.averaged), 2) if table.averaged else None
-    whole = entry(paper["average"], missing="not every task was measured")
-    return {"average": whole, "average-common": entry(part, found, settings, why)}
+        missing = "nothing was measured in this row"
+    mean = paper["average"]
+    if set(table.averaged) != set(ABLATION_COLUMNS):
+        mean = round(statistics.fmean(paper[key] for key in table.averaged), 2) if table.averaged else None
+    return entry(mean, found, "mean over the tasks, seed by seed", missing)

@@ -180,8 +180,8 @@ def answered_report():
 def test_intervals_and_baselines(answered_report):
     table = by_key(answered_report["tables"])["table-5"]
     columns, rows = by_key(table["columns"], "key"), by_key(table["rows"], "key")
-    assert columns["rte"]["baselines"] == columns["average-common"]["baselines"] == {"chance": 50.0, "majority": 60.0}
-    assert columns["cola"]["baselines"] is columns["average"]["baselines"] is None
+    assert columns["rte"]["baselines"] == columns["average"]["baselines"] == {"chance": 50.0, "majority": 60.0}
+    assert columns["cola"]["baselines"] is None
     measured = rows["full"]["cells"]["rte"]["measured"]
     assert measured["interval"][0] < measured["median"] < measured["interval"][1]
     claims_of = {claim["claim"]: claim for claim in answered_report["claims"]}
@@ -255,7 +255,8 @@ def test_a_pre_training_that_diverged_has_a_report():
     look.page(report)
     (series,) = by_key(report["figures"])["learning-curves"]["series"]
     assert [point["x"] for point in series["points"]] == [1000]
-    assert series["remark"] == f"Evaluations of {series['label']} without a finite loss: 2."
+    told = f"Evaluations of {series['label']} without a finite loss: 2."
+    assert by_key(report["figures"])["learning-curves"]["caption"].endswith(told)
     assert [part["label"] for part in report["headline"]] == ["claims of the paper hold at this size"]
 
 
@@ -313,50 +314,29 @@ def test_standard_errors():
 
 def test_table_5(report):
     table = by_key(report["tables"])["table-5"]
-    assert [(column["label"], column["metric"]) for column in table["columns"]] == [
-        ("Average", "of the paper's eight tasks"),
+    assert [(column["label"], column["metric"]) for column in table["columns"]][:2] == [
         ("Average", "of CoLA, RTE"),
         ("CoLA", "Matthews correlation"),
-        ("SST-2", "accuracy"),
-        ("MRPC", "F1"),
-        ("STS-B", "Pearson correlation"),
-        ("QQP", "F1"),
-        ("MNLI", "accuracy"),
-        ("QNLI", "accuracy"),
-        ("RTE", "accuracy"),
-        ("Story Cloze", "accuracy"),
     ]
     rows = by_key(table["rows"], "key")
     assert list(rows) == ["full", "without_pretraining", "without_auxiliary", "lstm"]
-    cola = "validation; max_train_samples 1000"
-    assert {key: rows["full"]["cells"][key] for key in ("average", "average-common", "cola", "mnli")} == {
-        "average": {"paper": 74.7, "measured": None, "settings": "", "missing": "not every task was measured"},
-        "average-common": {
-            "paper": 50.7,  # of 45.4 and 56.0
-            "measured": {"median": 38.0, "lowest": 37.0, "highest": 39.0, "seeds": [1, 2]},
-            **{"settings": "mean over the tasks, seed by seed", "missing": None},
-        },
-        "cola": {
-            "paper": 45.4,
-            "measured": {"median": 21.0, "lowest": 20.0, "highest": 22.0, "seeds": [1, 2]},
-            **{"settings": cola, "missing": None},
-        },
-        "mnli": {"paper": 81.8, "measured": None, "settings": "", "missing": "not requested"},
-    }
-    assert {key: rows["lstm"]["cells"][key] for key in ("average-common", "cola", "story_cloze")} == {
-        "average-common": {
-            "paper": 42.45,  # of 30.3 and 54.6; by the seed that both tasks have
-            "measured": {"median": 33.5, "lowest": 33.5, "highest": 33.5, "seeds": [1]},
-            **{"settings": "mean over the tasks, seed by seed", "missing": None},
-        },
-        "cola": {
-            "paper": 30.3,
-            "measured": {"median": 10.0, "lowest": 10.0, "highest": 10.0, "seeds": [1]},
-            **{"settings": cola, "missing": "seed 2: failed: out of memory"},
-        },
-        "story_cloze": {"paper": None, "measured": None, "settings": "", "missing": "seed 1, 2: not run yet"},
-    }
-    assert rows["full"]["cells"]["story_cloze"]["settings"] == "test"
+
+    def measured(*scores):
+        ends = {"median": sum(scores) / len(scores), "lowest": min(scores), "highest": max(scores)}
+        return {**ends, "seeds": list(range(1, len(scores) + 1))}
+
+    seed_by_seed, cola = "mean over the tasks, seed by seed", "validation; max_train_samples 1000"
+    gone = "seed 2: failed: out of memory"
+    for row, key, *expected in (
+        ("full", "average", 50.7, measured(37.0, 39.0), seed_by_seed, None),  # 50.7: of 45.4 and 56.0
+        ("full", "cola", 45.4, measured(20.0, 22.0), cola, None),
+        ("full", "mnli", 81.8, None, "", "not requested"),
+        ("full", "story_cloze", None, measured(60.0, 61.0), "test", None),
+        ("lstm", "average", 42.45, measured(33.5), seed_by_seed, None),  # by the seed that both tasks have
+        ("lstm", "cola", 30.3, measured(10.0), cola, gone),
+        ("lstm", "story_cloze", None, None, "", "seed 1, 2: not run yet"),
+    ):
+        assert list(rows[row]["cells"][key].values()) == expected, (row, key)
 
 
 def test_tables_2_to_4(report):
@@ -397,7 +377,6 @@ def test_parts_and_all_tasks():
     tables = by_key(report["tables"])
     row = tables["table-5"]["rows"][0]["cells"]
     assert [column["key"] for column in tables["table-5"]["columns"]][-2:] == ["rte", "race"]
-    assert "average-common" not in row
     # (40 + 90 + 80 + 80 + 70 + 80 + 80 + 60) / 8
     assert (row["average"]["paper"], row["average"]["measured"]["median"]) == (74.7, 72.5)
     assert tables["table-5"]["rows"][3]["cells"]["average"]["missing"] == "nothing was measured in this row"
@@ -415,7 +394,7 @@ def test_figures(report):
     assert left["series"] == [
         {
             **{"label": "RTE", "panel": "RTE", "dashed": False},
-            **{"note": "validation split; bars from the lowest to the highest seed", "remark": ""},
+            "note": "validation split; bars from the lowest to the highest seed",
             "points": [
                 {"x": -1, "y": 52.5, "lowest": 52.0, "highest": 53.0},
                 {"x": 0, "y": 54.25, "lowest": 53.5, "highest": 55.0},
@@ -436,7 +415,7 @@ def test_figures(report):
     ]
     # √(0.5 · 0.5 / 400) / 0.432, twice
     note = "0 is accuracy 50.0, 1 is 93.2; 400 rows of validation, two standard errors about 0.12"
-    assert {(series["note"], series["remark"]) for series in right["series"]} == {(note, "")}
+    assert {series["note"] for series in right["series"]} == {note}
     assert left["missing"] is None and right["missing"] is None
     assert right["caption"].partition(" The Transformer")[2] == (
         " itself, not a checkpoint of its pre-training: SST-2: sentiment analysis 0.90, CoLA: linguistic "
@@ -478,21 +457,6 @@ def test_seeds_without_a_score_are_told():
     cell = build_report(cells, title="")["tables"][2]["rows"][0]["cells"]["stsb"]
     assert cell["measured"] == {"median": 21.0, "lowest": 20.0, "highest": 22.0, "seeds": [1, 2]}
     assert cell["missing"] == "seed 3: no Pearson correlation in the results"
-
-
-def test_a_score_that_never_changes_is_told():
-    cells = [asked("gpt1", step, sst2=0.031, cola=step / 1000) for step in (0, 100)]
-    report = build_report([*cells, asked("gpt1-lstm", 0, sst2=0.1)], title="")
-    remark = "The Transformer's score never changes, as when every answer is the same."
-    assert [
-        (series["label"], series["panel"].partition(":")[0], series["remark"])
-        for series in report["figures"][1]["series"]
-    ] == [
-        ("Transformer", "SST-2", remark),
-        ("LSTM", "SST-2", ""),
-        ("Transformer", "CoLA", ""),
-    ]
-    assert remark in Page(look.page(report)).texts
 
 
 def test_claims(report):
@@ -641,18 +605,7 @@ def page(report):
 
 
 def test_every_cell_is_on_the_page(page):
-    rows = [row for row in page.rows if row]
-    place = rows.index(["Average of the paper's eight tasks"] + [
-        text for paper in ("74.7", "59.9", "75.0", "69.1") for text in (paper, "not every task was measured")
-    ] + [""])  # fmt: skip
-    assert rows[place - 2 : place + 12] == [
-        [
-            "Task",
-            *("Transformer, auxiliary LM (full)", "Transformer, without pre-training"),
-            *("Transformer, without auxiliary LM", "LSTM, auxiliary LM", "Settings"),
-        ],
-        ["Paper", "Measured"] * 4,
-        rows[place],
+    for row in (
         [
             *("Average of CoLA, RTE", "50.7", "38.0 37.0–39.0, 2 seeds", "36.4", "26.8 25.5–28.0, 2 seeds"),
             *("51.1", "40.8 40.0–41.5, 2 seeds", "42.5", "33.5 1 seed", "mean over the tasks, seed by seed"),
@@ -662,36 +615,28 @@ def test_every_cell_is_on_the_page(page):
             *("47.9", "25.5 25.0–26.0, 2 seeds", "30.3", "10.0 1 seed seed 2: failed: out of memory"),
             "validation; max_train_samples 1000",
         ],
-        *(
-            [label, *(text for paper in papers for text in (paper, "not requested")), ""]
-            for label, papers in {
-                "SST-2 accuracy": ("91.3", "84.0", "92.0", "90.5"),
-                "MRPC F1": ("82.3", "79.4", "84.9", "83.2"),
-                "STS-B Pearson correlation": ("82.0", "30.9", "83.2", "71.8"),
-                "QQP F1": ("70.3", "65.5", "69.8", "68.1"),
-                "MNLI accuracy": ("81.8", "75.7", "81.1", "73.7"),
-                "QNLI accuracy": ("88.1", "71.2", "86.9", "81.1"),
-            }.items()
-        ),
-        [
-            *("RTE accuracy", "56.0", "55.0 54.0–56.0, 2 seeds", "53.8", "52.5 52.0–53.0, 2 seeds"),
-            *("54.4", "56.0 55.0–57.0, 2 seeds", "54.6", "57.5 57.0–58.0, 2 seeds", "validation"),
-        ],
+        ["MRPC F1", *(text for paper in ("82.3", "79.4", "84.9", "83.2") for text in (paper, "not requested")), ""],
         [
             *("Story Cloze accuracy", "", "60.5 60.0–61.0, 2 seeds", "", "50.5 50.0–51.0, 2 seeds"),
             *("", "not requested", "", "seed 1, 2: not run yet", "test"),
         ],
-        ["layers transferred", "RTE"],
-    ]
-    assert ["GLUE the benchmark's average", "72.8", "needs a submission to the benchmark's server", "",
-            "68.9 multi-task BiLSTM + ELMo + attention"] in rows  # fmt: skip
-    assert ["2", "55.0 (54.0–56.0)"] in rows and ["400", "0.50", "0.10"] in rows
-    ours = ["GPT-1 (2 layers, 32 wide)", "1 234 567", "unknown", "num_hidden_layers 2"]
-    assert [*ours, "51 200 tokens", "400", "unknown", "71.2"] in rows
-    sizes = "num_hidden_layers 12, hidden_size 768, num_attention_heads 12"
-    paper = ["The paper's Transformer", "116 534 784", "85 054 464", sizes]
-    assert [*paper, "unknown", "unknown", "unknown", "18.4"] in rows
-    assert ["LSTM (1 layer, 64 wide)", "1 000 000", "unknown", "", *["unknown"] * 4] in rows
+        [
+            *("GLUE the benchmark's average", "72.8", "needs a submission to the benchmark's server", ""),
+            "68.9 multi-task BiLSTM + ELMo + attention",
+        ],
+        ["2", "55.0 (54.0–56.0)"],
+        ["400", "0.50", "0.10"],
+        [
+            *("GPT-1 (2 layers, 32 wide)", "1 234 567", "unknown", "num_hidden_layers 2"),
+            *("51 200", "400", "unknown", "71.2"),
+        ],
+        [
+            *("The paper's Transformer", "116 534 784", "85 054 464"),
+            *("num_hidden_layers 12, hidden_size 768, num_attention_heads 12", *["unknown"] * 3, "18.4"),
+        ],
+        ["LSTM (1 layer, 64 wide)", "1 000 000", "unknown", "", *["unknown"] * 4],
+    ):
+        assert row in page.rows, row
 
 
 def test_the_page_needs_nothing_else(page):
@@ -710,12 +655,10 @@ def test_the_page_needs_nothing_else(page):
     assert policy["content"] == "default-src 'none'; style-src 'unsafe-inline'"
 
 
-def test_no_column_is_lost_on_a_narrow_screen(report, answered_report):
+def test_no_column_is_lost_on_a_narrow_screen(page):
     """A line of a wide table becomes a card there, in which every figure has the name of its column."""
-    for content in (report, answered_report):
-        tables = re.findall(r'<table class="cards".*?</table>', look.page(content), flags=re.DOTALL)
-        cells = [cell for table in tables for cell in re.findall(r"<td[^>]*>", table)]
-        assert len(tables) == 5 and len(cells) > 100 and all("data-label=" in cell for cell in cells)
+    cells = page.all("td")
+    assert len(cells) > 100 and all("data-label" in cell for cell in cells)
 
 
 def test_the_page_is_for_everyone(page):
@@ -723,9 +666,8 @@ def test_the_page_is_for_everyone(page):
     ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
     assert len(ids) == len(set(ids))
     targets = {attrs["href"][1:] for attrs in page.all("a") if attrs["href"].startswith("#")}
-    targets |= {attrs[name] for attrs in page.all("table") for name in attrs if name.startswith("aria-")}
     assert targets <= set(ids)
-    assert all(attrs.get("scope") in ("col", "row", "colgroup") for attrs in page.all("th"))
+    assert all(attrs.get("scope") in ("col", "row") for attrs in page.all("th"))
     boxes = [attrs for attrs in page.all("div") if attrs.get("class") == "scroll"]
     assert len(boxes) == len(page.all("table")) and all(box["tabindex"] == "0" and box["aria-label"] for box in boxes)
     pictures = [attrs for attrs in page.all("div") if attrs.get("role") == "img"]
