@@ -37,10 +37,10 @@ def weighted_means(example_losses: torch.Tensor) -> list[float]:
 
 
 # What the trainers write into an evaluation: losses and figures of them, and transformers' times.
-_LOSSES = ("loss", "task_loss", "lm_loss", "mlm_loss", "sentence_loss", "denoising_loss")
-_FIGURES = ("perplexity", "sentence_accuracy")
-_TIMES = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
-_NO_METRIC = {*_LOSSES, *_FIGURES, *_TIMES}
+_NO_METRIC = (
+    *("loss", "task_loss", "lm_loss", "mlm_loss", "sentence_loss", "denoising_loss", "perplexity"),
+    *("sentence_accuracy", "runtime", "samples_per_second", "steps_per_second", "model_preparation_time"),
+)
 
 
 def objective_of(evaluation: dict[str, float], data_sets: Sequence[str] = (), needs_metrics: bool = False) -> float:
@@ -54,20 +54,17 @@ def objective_of(evaluation: dict[str, float], data_sets: Sequence[str] = (), ne
     Raises:
         ValueError: there are no metrics, but they are needed.
     """
-    prefixes = sorted([f"eval_{data_set}_" for data_set in data_sets] or ["eval_"], key=len, reverse=True)
-    entries = []  # without the epoch and the number of tokens, which have no prefix
-    for name, value in evaluation.items():
-        prefix = next((prefix for prefix in prefixes if name.startswith(prefix)), None)
-        if prefix is not None:
-            entries.append((name.removeprefix(prefix), value))
-    metrics = [value for name, value in entries if name not in _NO_METRIC]
+    prefixes = tuple(f"eval_{data_set}_" for data_set in data_sets) or ("eval_",)
+    written = {prefix + name for prefix in prefixes for name in _NO_METRIC}
+    # The epoch and the number of tokens have no prefix.
+    metrics = [value for name, value in evaluation.items() if name.startswith(prefixes) and name not in written]
     if needs_metrics and not metrics:
         raise ValueError(
             "The search maximises the sum of the metrics, but `compute_metrics` returned none: the evaluation has "
             f"{', '.join(evaluation)}. Return metrics of other names, or pass `direction`, and `compute_objective` if "
             "the loss is not the objective."
         )
-    return sum(metrics or [value for name, value in entries if name == "loss"])
+    return sum(metrics or [evaluation[f"{prefix}loss"] for prefix in prefixes])
 
 
 def perplexity(loss: float) -> float:

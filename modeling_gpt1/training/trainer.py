@@ -28,7 +28,6 @@ from ..hub.push import check_right_to_write, explained, push_run
 from ..inference.task_scores import TaskScores
 from ..loss_gpt1 import count_items, count_labels, task_losses
 from .arguments import check_arguments
-from .callbacks import PlateauCallback
 from .checks import check_collator, check_is_language_model, check_lm_head, check_prompts
 from .cpu_attention import choose_cpu_attention
 from .launch import check_launch, check_sharding, set_up_fsdp
@@ -367,14 +366,7 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
     - Both need the default value of `include_num_input_tokens_seen`.
 
     Evaluation reports the exact mean loss over all target tokens and its perplexity, whatever the batch size.
-
-    A warning tells once if the run sits at the plateau of token frequencies, see [`PlateauCallback`].
     """
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self._plateau = PlateauCallback()
-        self.add_callback(self._plateau)
 
     def _check_model(self, model: PreTrainedModel) -> None:
         check_is_language_model(model)
@@ -386,7 +378,6 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
         super()._check_model(model)
 
     def training_step(self, model, inputs, *args, **kwargs):
-        self._plateau.see(inputs)
         if not self.throughput.is_running:
             precision = self.accelerator.mixed_precision  # a launch configuration can set it, too
             self.throughput.start(self.state.num_input_tokens_seen, self.args.device, precision)

@@ -108,30 +108,25 @@ def without_times(records: list[dict]) -> list[dict]:
 
 
 class TestCallbacksThatFailToWrite:
-    class Full(TrainerCallback):
-        def on_log(self, args, state, control, **kwargs):
-            raise OSError(28, "No space left on device", "metrics.csv")
-
     def test_training_goes_on_and_each_is_told_once(self, tmp_path, monkeypatch):
-        (tmp_path / "file").touch()
-        monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "file" / "below"))
-        expected = make_trainer(tmp_path / "a")
-        expected.train()
+        """And what another callback asks for is done."""
+
+        class Full(TrainerCallback):
+            def on_log(self, args, state, control, **kwargs):
+                raise OSError(28, "No space left on device", "metrics.csv")
+
+        class Stop(TrainerCallback):
+            def on_step_end(self, args, state, control, **kwargs):
+                control.should_training_stop = state.global_step == 3
+                return control
+
         said = []
         monkeypatch.setattr(callbacks.logger, "warning", said.append)
-        trainer = make_trainer(tmp_path / "b", [self.Full()], report_to="tensorboard")
+        trainer = make_trainer(tmp_path, [Full(), Stop()])
         trainer.train()
-        assert trainer.state.global_step == 8
-        assert without_times(trainer.state.log_history) == without_times(expected.state.log_history)
-        end = (
-            "Training continues, but what this callback records may be incomplete. Its further failures are not "
-            "reported."
-        )
-        assert sorted(line.replace(str(tmp_path), "…") for line in said) == [
-            f"Full failed in on_log (OSError: [Errno 28] No space left on device: 'metrics.csv'). {end}",
-            "TensorBoardCallback failed in on_train_begin (NotADirectoryError: [Errno 20] Not a directory: "
-            f"'…/file/below'). {end}",
-        ]
+        assert [record["step"] for record in trainer.state.log_history if "loss" in record] == [1, 2, 3]
+        (message,) = said
+        assert message.startswith("Full failed in on_log (OSError: [Errno 28] No space left on device: 'metrics.csv')")
 
     @pytest.mark.parametrize("error", [CheckpointError("checkpoint-3"), ValueError("no file"), KeyboardInterrupt()])
     def test_other_errors_stay(self, error, tmp_path):
@@ -141,16 +136,6 @@ class TestCallbacksThatFailToWrite:
 
         with pytest.raises(type(error)):
             make_trainer(tmp_path, [Fail()]).train()
-
-    def test_what_a_callback_asks_for_is_still_done(self, tmp_path):
-        class Stop(TrainerCallback):
-            def on_step_end(self, args, state, control, **kwargs):
-                control.should_training_stop = state.global_step == 3
-                return control
-
-        trainer = make_trainer(tmp_path, [self.Full(), Stop()])
-        trainer.train()
-        assert trainer.state.global_step == 3
 
 
 class Kill(TrainerCallback):
