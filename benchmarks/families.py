@@ -34,7 +34,7 @@ from transformers import MODEL_FOR_MULTIPLE_CHOICE_MAPPING
 
 from modeling_gpt1.storage.writing import write_atomically
 from modeling_gpt1.training.families import FAMILIES
-from modeling_gpt1.training.task_models import OPENED_TYPES, OWN_TYPES
+from modeling_gpt1.training.preparation import OPENED_TYPES, OWN_TYPES
 from tokenization import GPT1Tokenizer, get_task, load_task, training_texts
 
 SIZES = "hidden_size=256,num_hidden_layers=4,num_attention_heads=4,intermediate_size=1024"

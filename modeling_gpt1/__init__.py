@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .inference.scoring import CausalLMScorer, ContinuationScore, DenoisingLMScorer, MaskedLMScorer, ScoringRequest
     from .training.arguments import GPT1PretrainingArguments, GPT1TrainingArguments
     from .training.callbacks import SampleCallback
-    from .training.family_trainer import FamilyPretrainingTrainer
+    from .training.families import FamilyPretrainingTrainer
     from .training.preparation import prepare_finetuning
     from .training.trainer import GPT1PretrainingTrainer, GPT1Trainer, TaskTrainer
     from .training.transfer import keep_first_layers
@@ -93,7 +93,7 @@ _ON_DEMAND = {
     ),
     ".training.arguments": ("GPT1PretrainingArguments", "GPT1TrainingArguments"),
     ".training.callbacks": ("SampleCallback",),
-    ".training.family_trainer": ("FamilyPretrainingTrainer",),
+    ".training.families": ("FamilyPretrainingTrainer",),
     ".training.preparation": ("prepare_finetuning",),
     ".training.trainer": ("GPT1PretrainingTrainer", "GPT1Trainer", "TaskTrainer"),
     ".training.transfer": ("keep_first_layers",),

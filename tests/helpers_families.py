@@ -20,7 +20,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_gpt1 import GPT1Trainer, GPT1TrainingArguments
 from modeling_gpt1.training.launch import end_processes
-from modeling_gpt1.training.task_models import pad_with_end
+from modeling_gpt1.training.preparation import pad_with_end
 from tokenization import TraversalCollator
 
 EXAMPLES_PER_UPDATE = 8

@@ -34,9 +34,9 @@ from tokenization.traversal import TRAVERSALS
 from .. import GPT1Config, GPT1LSTMConfig, GPT1Trainer, GPT1TrainingArguments, prepare_finetuning
 from ..hub.model_kinds import HEADS, is_regression
 from ..storage.writing import atomic_file
+from ..training.checks import check_lm_coef
 from ..training.launch import check_launch, end_processes
-from ..training.preparation import open_task_config
-from ..training.task_models import auto_class_of, check_lm_coef
+from ..training.preparation import auto_class_of, open_task_config
 from . import runs
 from .arguments import parser_of, read_settings
 

@@ -26,7 +26,7 @@ from tokenization import open_tokenizer
 from .. import GPT1ForCausalLM, GPT1Int8Config, GPT1LSTMConfig, GPT1LSTMForCausalLM, continue_prompts
 from ..inference.generation import encode_prompts, join_to_prompt
 from ..storage.writing import atomic_file
-from ..training.task_models import OPENED_TYPES, OWN_TYPES
+from ..training.preparation import OPENED_TYPES, OWN_TYPES
 from .arguments import DeviceArguments, check_model, parser_of
 
 

@@ -31,8 +31,7 @@ from ..hub.model_kinds import is_regression
 from ..inference.task_scores import TaskScores
 from ..storage.writing import atomic_file
 from ..training.checks import check_length
-from ..training.preparation import open_task_config
-from ..training.task_models import DEFAULT_LENGTH, longest_sequence, open_family_tokenizer
+from ..training.preparation import DEFAULT_LENGTH, longest_sequence, open_family_tokenizer, open_task_config
 from .arguments import TOKENIZER, DeviceArguments, check_model, parser_of
 from .finetune import parse_columns
 

@@ -28,8 +28,7 @@ from .. import GPT1PretrainingArguments, GPT1PretrainingTrainer, SampleCallback
 from ..hub.card import NUM_EVALUATED
 from ..storage.writing import publish_files
 from ..training.checkpoint import INCOMPLETE_DIR
-from ..training.families import FAMILIES, Family, family_of
-from ..training.family_trainer import check_vocabulary_of_family
+from ..training.families import FAMILIES, Family, check_vocabulary_of_family, family_of
 from ..training.launch import check_launch, end_processes
 from . import runs
 from .arguments import parser_of

@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 from ..configuration_gpt1 import GPT1Config
 from ..inference.devices import accelerator_name
 from ..storage.checksums import checksum_of_file
-from ..training.task_models import OPENED_TYPES
+from ..training.preparation import OPENED_TYPES
 
 # The files of a model's folder that decide how it behaves.
 MODEL_FILES = ("config.json", "tokenizer*.json", "vocab.json", "merges.txt", "*.safetensors", "pytorch_model*.bin")

@@ -3,55 +3,49 @@
 import math
 
 import torch
-from transformers import PreTrainedModel, TrainingArguments
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
+from transformers.utils import logging
+
+from tokenization import TraversalCollator
 
 from ..configuration_gpt1 import GPT1Config
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
-from ..hub.model_kinds import is_of_gpt1
+from ..hub.model_kinds import HEADS, is_of_gpt1, is_regression
+from ..inference.lengths import longest_sequence
+from ..inference.task_scores import TaskScores
+
+logger = logging.get_logger(__name__)
 
 
 def check_is_language_model(model: PreTrainedModel) -> None:
-    """
-    Raises:
-        ValueError: the model is not one that GPT1PretrainingTrainer trains and measures.
-    """
-    name = type(model).__name__
+    """Refuses a model that GPT1PretrainingTrainer does not train and measure."""
+    causal = "GPT1LSTMForCausalLM" if isinstance(model.config, GPT1LSTMConfig) else "GPT1ForCausalLM"
     if not is_of_gpt1(model):
-        fault, remedy = f"{name} is of another family", "Pass it to FamilyPretrainingTrainer"
+        fault = "is of another family. Pass it to FamilyPretrainingTrainer"
     elif hasattr(model, "task_head"):
-        fault, remedy = f"{name} has a task head", "Pass it to GPT1Trainer, or open the checkpoint with {}ForCausalLM"
+        fault = f"has a task head. Pass it to GPT1Trainer, or open the checkpoint with {causal}"
     elif not hasattr(model, "lm_head"):
-        fault, remedy = f"{name} has no language-model head", "Open the checkpoint with {}ForCausalLM"
+        fault = f"has no language-model head. Open the checkpoint with {causal}"
     else:
         return
     raise ValueError(
-        f"GPT1PretrainingTrainer pre-trains GPT1ForCausalLM and GPT1LSTMForCausalLM, but {fault}. "
-        f"{remedy.format(family_of(model))}."
+        "GPT1PretrainingTrainer pre-trains GPT1ForCausalLM and GPT1LSTMForCausalLM, but "
+        f"{type(model).__name__} {fault}."
     )
 
 
-def check_lm_head(model: PreTrainedModel, lm_coef: float | None) -> None:
-    """
-    Raises:
-        ValueError: the auxiliary objective is asked of a model that has no language-model head.
-    """
+def check_lm_coef(lm_coef: float | None, model: PreTrainedModel | PreTrainedConfig) -> None:
+    """Refuses the auxiliary objective for a model without a language-model head beside the task's."""
     if lm_coef and not hasattr(model, "lm_head"):
+        name = type(model).__name__.removesuffix("Config")
         raise ValueError(
-            f"`lm_coef` is {lm_coef}, but {type(model).__name__} has no language-model head beside the task's. Open "
-            f"the checkpoint with {family_of(model)}DoubleHeadsModel, or leave `lm_coef` out."
+            f"`lm_coef` is {lm_coef}, but {name} has no language-model head beside the task's, as "
+            "only GPT-1's double heads do. Open the checkpoint with GPT1DoubleHeadsModel, or leave `lm_coef` out."
         )
 
 
-def family_of(model: PreTrainedModel) -> str:
-    """What the names of a model's classes begin with: GPT1 or GPT1LSTM."""
-    return "GPT1LSTM" if isinstance(model.config, GPT1LSTMConfig) else "GPT1"
-
-
 def check_prompts(model: torch.nn.Module, data_collator) -> None:
-    """
-    Raises:
-        ValueError: an adapter of PEFT puts virtual tokens before the sequences of a TraversalCollator.
-    """
+    """Refuses an adapter of PEFT that puts virtual tokens before the sequences of a TraversalCollator."""
     adapter = getattr(model, "active_peft_config", None)
     if getattr(adapter, "is_prompt_learning", False) and getattr(data_collator, "traversal", None) is not None:
         raise ValueError(
@@ -134,4 +128,111 @@ def check_rebalanced(num_rows: int, args: TrainingArguments) -> None:
             f"`train_sampling_strategy` is 'batch_rebalance', and {num_rows} rows leave {left} for the last update of "
             f"a pass, fewer than its {num_batches} micro-batches (processes × `gradient_accumulation_steps`): some "
             "rows would be trained twice. Choose another strategy, such as 'group_by_length', or another batch size."
+        )
+
+
+# ---- Models of other families
+
+
+def check_has_head(model: PreTrainedModel) -> None:
+    """Refuses a model without a head for a task, or one that reads no tokens."""
+    if model.main_input_name != "input_ids":
+        raise ValueError(
+            f"{type(model).__name__} reads `{model.main_input_name}`, but the tasks are texts, which become "
+            "`input_ids`. Pass a model that reads them, such as BERT."
+        )
+    if not type(model).__name__.endswith(HEADS):
+        raise ValueError(
+            f"GPT1Trainer fine-tunes models with a task head, but {type(model).__name__} has none. Open the "
+            "checkpoint with `prepare_finetuning`, or pre-train it with GPT1PretrainingTrainer."
+        )
+
+
+def match_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Checks that the model has an embedding for every token, and completes each from the other.
+
+    The configuration gets the id of padding; the tokenizer's maximum length is limited to the model's positions.
+
+    Raises:
+        ValueError: the tokenizer has more tokens than the model, or pads with the token whose place is scored.
+    """
+    num_embeddings = _num_embeddings(model)
+    if num_embeddings is not None and len(tokenizer) > num_embeddings:
+        raise ValueError(
+            f"The tokenizer has {len(tokenizer)} tokens, but the model has embeddings for {num_embeddings}. Open the "
+            "tokenizer saved with the model, or call `model.resize_token_embeddings(len(tokenizer))` and save it."
+        )
+    if model.config.is_encoder_decoder and tokenizer.pad_token_id == model.config.eos_token_id:
+        raise ValueError(
+            f"{type(model).__name__} scores at the last {tokenizer.pad_token}, which is also what the tokenizer pads "
+            "with. Give the tokenizer another `pad_token`, of its vocabulary, and save it."
+        )
+    if not counts_positions_from_padding(model):
+        _agree_on_padding(model.config.get_text_config(), tokenizer)
+    longest = longest_sequence(model, tokenizer)
+    if longest is not None:
+        tokenizer.model_max_length = longest
+
+
+def _num_embeddings(model: PreTrainedModel) -> int | None:
+    """How many tokens the model has embeddings for; None where it has no table of them, as CANINE's hashes."""
+    try:
+        table = model.get_input_embeddings()
+    except NotImplementedError:
+        return None
+    weight = getattr(table, "weight", None)
+    return None if weight is None else len(weight)
+
+
+def counts_positions_from_padding(model: PreTrainedModel) -> bool:
+    """Whether positions begin after the id of padding, as RoBERTa's: another id would move them at the next load."""
+    tables = (module for name, module in model.named_modules() if name.rpartition(".")[2] == "position_embeddings")
+    return any(getattr(table, "padding_idx", None) is not None for table in tables)
+
+
+def _agree_on_padding(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Decoders score the last token that their configuration does not call padding."""
+    before, config.pad_token_id = config.pad_token_id, tokenizer.pad_token_id
+    if before not in (None, tokenizer.pad_token_id):
+        logger.warning(
+            f"The model's configuration called the token {before} padding, but the tokenizer pads with "
+            f"{tokenizer.pad_token_id}. The configuration was corrected."
+        )
+
+
+def check_collator_of_family(model: PreTrainedModel, data_collator) -> None:
+    """Checks that a model and a TraversalCollator fit together, and completes each from the other.
+
+    Raises:
+        ValueError: form, traversal or labels differ, or sequences are longer than the model's positions.
+    """
+    if not isinstance(data_collator, TraversalCollator):
+        return
+    config = model.config
+    if data_collator.is_of_gpt1:
+        raise ValueError(
+            f"The collator makes sequences of GPT-1, with control tokens, but the model is a {type(model).__name__}. "
+            "Pass it the tokenizer of the model."
+        )
+    if (data_collator.traversal == "multiple_choice") != type(model).__name__.endswith("ForMultipleChoice"):
+        raise ValueError(
+            f"The collator makes {data_collator.traversal!r} batches, which {type(model).__name__} cannot score. Open "
+            "the model with AutoModelForMultipleChoice for multiple_choice, else AutoModelForSequenceClassification."
+        )
+    check_length(data_collator, longest_sequence(model))
+    _check_segments(model, data_collator)
+    for name in ("traversal", "columns", "both_orders"):
+        setattr(config, name, getattr(data_collator, name))
+    if data_collator.traversal != "multiple_choice":
+        check_labels(data_collator, is_regression(config), config.num_labels)
+
+
+def _check_segments(model: PreTrainedModel, data_collator: TraversalCollator) -> None:
+    num_segments = getattr(model.config, "type_vocab_size", None)
+    last = data_collator.last_segment
+    if num_segments and last >= num_segments and TaskScores(model).reads_segments:
+        raise ValueError(
+            f"{type(data_collator.tokenizer).__name__} writes the segments 0 to {last} (`token_type_ids`), but "
+            f"{type(model).__name__} has {num_segments} (`type_vocab_size`). Give the tokenizer_config.json "
+            'the entry "model_input_names": ["input_ids", "attention_mask"].'
         )

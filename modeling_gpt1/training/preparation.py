@@ -4,28 +4,38 @@ import os
 from typing import Any
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    MODEL_FOR_MULTIPLE_CHOICE_MAPPING,
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+    AutoConfig,
+    AutoModelForMultipleChoice,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import logging
 
 from tokenization import TraversalCollator, add_control_tokens, open_tokenizer
+from tokenization.control_tokens import keep_text_as_text
 from tokenization.tasks import Task, compute_metrics_for, get_task
 
 from ..configuration_gpt1 import GPT1Config
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
 from ..hub.model_kinds import HEADS
+from ..inference.lengths import longest_sequence
 from ..modeling_gpt1 import GPT1DoubleHeadsModel
 from ..modeling_gpt1_lstm import GPT1LSTMDoubleHeadsModel
-from .checks import check_length
-from .task_models import (
-    DEFAULT_LENGTH,
-    auto_class_of,
-    check_collator_of_family,
-    is_of_other_family,
-    longest_sequence,
-    match_vocabulary,
-    open_family_config,
-    open_family_tokenizer,
-)
+from .checks import check_collator_of_family, check_length, match_vocabulary
 from .transfer import check_n_transfer, keep_first_layers
+
+logger = logging.get_logger(__name__)
+
+OWN_TYPES = (GPT1Config.model_type, GPT1LSTMConfig.model_type)
+# Folders of transformers that the classes of GPT-1 open.
+OPENED_TYPES = ("openai-gpt", "gpt2")
+DEFAULT_LENGTH = 512  # tokens, where neither model nor tokenizer has a limit
 
 
 def prepare_finetuning(
@@ -223,3 +233,72 @@ def _open_model(
             keep_first_layers(model, n_transfer)
     add_control_tokens(tokenizer, model)
     return model
+
+
+# ---- Folders of other families
+
+
+def is_of_other_family(config: dict, auto_model: bool = False) -> bool:
+    """Whether the content of a `config.json` is that of a model which the classes of GPT-1 do not open.
+
+    Args:
+        auto_model: whether openai-gpt and GPT-2 are to be opened by transformers' own classes, too. Folders that
+            were fine-tuned by those are recognised.
+    """
+    model_type = config.get("model_type")
+    if model_type in OPENED_TYPES:
+        return auto_model or "traversal" in config
+    return model_type is not None and model_type not in OWN_TYPES
+
+
+def open_family_config(checkpoint: str, trust_remote_code: bool = False) -> PreTrainedConfig:
+    """The configuration of another family's folder or hub id, with the task's fields, None if it has no task."""
+    config = AutoConfig.from_pretrained(checkpoint, trust_remote_code=trust_remote_code)
+    for name in ("traversal", "columns"):
+        setattr(config, name, getattr(config, name, None))
+    return config
+
+
+def open_family_tokenizer(name_or_path: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
+    """The tokenizer of a folder or hub id. Without a padding token it pads with its end-of-text token.
+
+    Raises:
+        ValueError: it has neither.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(name_or_path, trust_remote_code=trust_remote_code)
+    pad_with_end(tokenizer)
+    keep_text_as_text(tokenizer)
+    return tokenizer
+
+
+def pad_with_end(tokenizer: PreTrainedTokenizerBase) -> None:
+    if tokenizer.pad_token is not None:
+        return
+    if tokenizer.eos_token is None:
+        raise ValueError(
+            f"{type(tokenizer).__name__} has neither a padding nor an end-of-text token, but batches are padded. Set "
+            "its `pad_token` to a token of its vocabulary, and save it."
+        )
+    tokenizer.pad_token = tokenizer.eos_token
+    logger.warning(
+        f"The tokenizer has no padding token, so it pads with its end-of-text token, {tokenizer.eos_token}."
+    )
+
+
+def auto_class_of(config: PreTrainedConfig, traversal: str, name: str, trust_remote_code: bool = False):
+    """The Auto class that opens a model with the head of a traversal.
+
+    Raises:
+        ValueError: transformers has no such head for models of this type.
+    """
+    if traversal == "multiple_choice":
+        auto_class, models = AutoModelForMultipleChoice, MODEL_FOR_MULTIPLE_CHOICE_MAPPING
+    else:
+        auto_class, models = AutoModelForSequenceClassification, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
+    brings_one = trust_remote_code and auto_class.__name__ in (getattr(config, "auto_map", None) or {})
+    if type(config) not in models and not brings_one:
+        raise ValueError(
+            f"{name} is a model of type {config.model_type!r}, for which transformers has no {auto_class.__name__}, "
+            f"the head of {traversal}. Pass a model of a type that has one, such as 'bert'."
+        )
+    return auto_class

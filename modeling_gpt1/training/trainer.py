@@ -28,18 +28,20 @@ from ..hub.push import check_right_to_write, explained, push_run
 from ..inference.task_scores import TaskScores
 from ..loss_gpt1 import count_items, count_labels, task_losses
 from .arguments import check_arguments
-from .checks import check_collator, check_is_language_model, check_lm_head, check_prompts
+from .checks import (
+    check_collator,
+    check_collator_of_family,
+    check_has_head,
+    check_is_language_model,
+    check_lm_coef,
+    check_prompts,
+    counts_positions_from_padding,
+    match_vocabulary,
+)
 from .cpu_attention import choose_cpu_attention
 from .launch import check_launch, check_sharding, set_up_fsdp
 from .losses import objective_of, perplexity, weighted_means
 from .padding_probe import check_padding
-from .task_models import (
-    check_collator_of_family,
-    check_has_head,
-    check_lm_coef,
-    counts_positions_from_padding,
-    match_vocabulary,
-)
 from .throughput import training_flops_per_token
 from .trainer_internals import ResumableTrainer
 
@@ -246,7 +248,7 @@ class GPT1Trainer(_GPT1BaseTrainer):
             self._check_other_family(model, lm_coef)
             return
         super()._check_model(model)
-        check_lm_head(model, lm_coef)
+        check_lm_coef(lm_coef, model)
         if lm_coef is not None:
             model.config.lm_coef = lm_coef
             model.config.validate()
@@ -264,7 +266,7 @@ class GPT1Trainer(_GPT1BaseTrainer):
 
     def _check_other_family(self, model: PreTrainedModel, lm_coef: float | None) -> None:
         check_has_head(model)
-        check_lm_coef(lm_coef, model.config)
+        check_lm_coef(lm_coef, model)
         model.config.use_cache = self.args.use_cache = False  # a classifier generates nothing
         # The base of some classifiers has weights that no score depends on. None: as transformers chooses.
         self.args.ddp_find_unused_parameters = self.args.ddp_find_unused_parameters or None

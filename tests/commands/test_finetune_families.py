@@ -342,7 +342,7 @@ MODEL = "--model"
 WRONG = [
     ("entailment", [MODEL, "{wrong}/vit"], "type 'vit'", "no AutoModelForSequenceClassification", "such as 'bert'"),
     ("multiple_choice", [MODEL, "{made}/bart"], "type 'bart'", "no AutoModelForMultipleChoice", "such as 'bert'"),
-    ("entailment", [MODEL, "{made}/bert", "--lm_coef", "0.5"], "`lm_coef` is 0.5", "Leave it out"),
+    ("entailment", [MODEL, "{made}/bert", "--lm_coef", "0.5"], "`lm_coef` is 0.5", "leave `lm_coef` out"),
     ("entailment", [MODEL, "{wrong}/no padding"], "LlamaTokenizer", "Set its `pad_token`"),
     ("entailment", [MODEL, "{wrong}/no tokenizer"], "only 5 special ones", "Pass the tokenizer that belongs"),
     ("entailment", [MODEL, "{made}/bert", "--n_transfer", "1"], "`n_transfer` is 1", "Leave it out"),

@@ -8,7 +8,7 @@ from helpers_families import FAMILIES, make_family_tokenizer
 from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase, TokenizersBackend
 
-from modeling_gpt1.training.task_models import pad_with_end
+from modeling_gpt1.training.preparation import pad_with_end
 from tokenization import TraversalCollator, open_tokenizer
 from tokenization.family import FAMILY_TOKENS, family_tokenizer
 

@@ -9,7 +9,7 @@ import pytest
 from helpers_families import make_family_tokenizer
 from helpers_training import make_tokenizer
 
-from modeling_gpt1.training.task_models import pad_with_end
+from modeling_gpt1.training.preparation import pad_with_end
 from tokenization import TraversalCollator
 from tokenization.row_lengths import has_no_format
 

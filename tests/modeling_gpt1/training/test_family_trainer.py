@@ -6,8 +6,7 @@ from datasets import Dataset
 from helpers_training import resumes_after
 
 from modeling_gpt1 import GPT1PretrainingArguments
-from modeling_gpt1.training.families import FAMILIES
-from modeling_gpt1.training.family_trainer import FamilyPretrainingTrainer
+from modeling_gpt1.training.families import FAMILIES, FamilyPretrainingTrainer
 from tokenization import GPT1Tokenizer
 
 OTHERS = ("gpt2", "bert", "roberta", "albert", "bart")

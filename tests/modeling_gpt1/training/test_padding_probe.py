@@ -8,7 +8,7 @@ from transformers import FNetConfig, FNetForSequenceClassification, XLNetConfig,
 from modeling_gpt1 import GPT1Trainer, GPT1TrainingArguments
 from modeling_gpt1.inference.task_scores import TaskScores
 from modeling_gpt1.training.padding_probe import check_padding
-from modeling_gpt1.training.task_models import pad_with_end
+from modeling_gpt1.training.preparation import pad_with_end
 from tokenization import TraversalCollator
 
 ROWS = [

@@ -20,7 +20,7 @@ from torch import nn
 from transformers import DataCollatorForMultipleChoice, DataCollatorWithPadding, Trainer, TrainingArguments
 
 from modeling_gpt1.training import trainer as trainers
-from modeling_gpt1.training.task_models import pad_with_end
+from modeling_gpt1.training.preparation import pad_with_end
 
 
 def weights_of(trainer) -> dict[str, torch.Tensor]:

@@ -294,8 +294,8 @@ class TestFit:
         with pytest.raises(ValueError) as error:
             GPT1Trainer(model, GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True, lm_coef=2.0))
         assert str(error.value) == (
-            "`lm_coef` is 2.0, but GPT1ForSequenceClassification has no language-model head beside the task's. Open "
-            "the checkpoint with GPT1DoubleHeadsModel, or leave `lm_coef` out."
+            "`lm_coef` is 2.0, but GPT1ForSequenceClassification has no language-model head beside the task's, as "
+            "only GPT-1's double heads do. Open the checkpoint with GPT1DoubleHeadsModel, or leave `lm_coef` out."
         )
         GPT1Trainer(model, GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True, lm_coef=0.0))
 
