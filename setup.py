@@ -86,7 +86,7 @@ setup(
         "tokenization": ["py.typed"],
         "modeling_gpt1.commands": ["accelerate/*.yaml"],
         "modeling_gpt1.evaluation": ["tasks/*"],
-        "modeling_gpt1.playground": ["*.css"],
+        "modeling_gpt1.playground": ["look.*"],
         "modeling_gpt1.reproduction": ["templates/*"],
     },
     entry_points={"console_scripts": [f"gpt1 = {ENTRY}:main"]},

@@ -3,7 +3,7 @@ r"""A page in the browser to look into a model: its traversal's tokens, its prob
     gpt1 playground --models out/quickstart out/quickstart/pretrained
     gpt1 playground --write_space my-space --models me/reviews me/endings
 
-The page opens the models that `--models` names and public models of the hub. Weights are read from safetensors only,
+The page opens the models that `--models` names. Weights are read from safetensors only,
 and no code that comes with a model is run. The folder of `--write_space` has app.py, both packages, requirements.txt,
 and README.md with the settings of a Space. Needs the extra `playground`. See docs/playground.md.
 """
@@ -14,7 +14,7 @@ from transformers.hf_argparser import HfArg
 
 from ..playground.page import build_page
 from ..playground.space import write_space
-from .arguments import parser_of
+from .arguments import check_model, parser_of
 
 
 @dataclass
@@ -25,7 +25,6 @@ class PlaygroundArguments:
         default_factory=lambda: ["openai-community/openai-gpt"],
         help="Folders or hub ids to choose from; the first one is opened.",
     )
-    only_listed: bool = HfArg(default=False, help="Open only the models of --models.")
     server_name: str = HfArg(default="127.0.0.1", help="Address to listen on; 0.0.0.0 for all.")
     server_port: int | None = HfArg(default=None, help="Port. Default: the first free one from 7860.")
     write_space: str | None = HfArg(default=None, help="Write the files of a Space into this new folder and exit.")
@@ -40,5 +39,7 @@ def main(arguments: list[str]) -> None:
         write_space(args.write_space, args.models)
         print(f"written to {args.write_space}")
         return
-    page, settings = build_page(args.models, args.only_listed, args.server_name)
+    for model in args.models:
+        check_model("--models", model)
+    page, settings = build_page(args.models)
     page.launch(server_name=args.server_name, server_port=args.server_port, share=False, **settings)

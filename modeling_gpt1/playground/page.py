@@ -1,76 +1,67 @@
 """The page itself, in Gradio: its boxes and buttons, and what each of them does."""
 
 import logging
+import math
 import os
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import lru_cache, partial
+from pathlib import Path
 
-from .look import escape, show_continuation, show_error, show_reading, style_sheet
-from .opening import Models, Opened, PlaygroundError
-from .reading import BOXES, read
-from .writing import MOST_NEW_TOKENS, MOST_TEMPERATURE, check_settings, make_prompt, write_on
+from jinja2 import Environment, FileSystemLoader
+
+from .reading import BOXES, Opened, PlaygroundError, make_prompt, open_model, read, write_on
 
 logger = logging.getLogger(__name__)
 
-PLACEHOLDERS = {
-    "first": "Type or paste a text …",
-    "second": "Type or paste the other text …",
-    "question": "Optional",
-    "answers": "One answer per line, as many as you like.",
+FOLDER = Path(__file__).parent
+ENVIRONMENT = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+ENVIRONMENT.globals |= {"exp": math.exp, "zip": zip}
+LOOK = ENVIRONMENT.get_template("look.html").module  # each of its macros gives HTML in which every text is escaped
+
+# The boxes, each with its label and what it says while it is empty; the parts of a traversal name the first two.
+LABELS = {
+    "first": ("Text", "Type or paste a text …"),
+    "second": ("Text", "Type or paste the other text …"),
+    "question": ("Question", "Optional"),
+    "answers": ("Answers", "One answer per line, as many as you like."),
 }
-BOX_LABELS = {"question": "Question", "answers": "Answers"}
+MOST_NEW_TOKENS = 200
 MOST_WAITING = 32
 EMPTY = '<div class="gpt1"><p class="gpt1-faint">The result appears here.</p></div>'
+HEADER = """<div class="gpt1 gpt1-plain"><p style="font-size:22px;font-weight:600;margin:0">GPT-1 playground</p>
+<p class="gpt1-faint">See a text as the model reads it: the tokens of its traversal, their losses under the
+language-model head, and the scores of the task head.</p></div>"""
 
 
-def boxes_of(traversal: str | None) -> dict[str, str]:
-    """The label of each box that a traversal shows."""
-    return {box: BOX_LABELS.get(box, part.capitalize()) for box, part in BOXES[traversal].items()}
-
-
-def build_page(listed_models: list[str], only_listed: bool = False, server_name: str = "127.0.0.1"):
+def build_page(models: list[str]):
     """The page as `gradio.Blocks`, and the arguments that its `launch` needs besides the address.
 
     Args:
-        listed_models: folders or hub ids to choose from. The first is opened.
-        only_listed: do not open other models of the hub.
-        server_name: the address at which the page is served.
+        models: folders or hub ids to choose from. The first is opened.
     """
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     try:
         import gradio
     except ImportError as error:
         raise ImportError("The playground needs Gradio: pip install -e '.[playground]'") from error
-
-    from .guarding import guards
-
-    models = Models(listed_models, only_listed)
-    names = list(models.listed)
+    sources = short_names(models)
+    names = list(sources)
     with gradio.Blocks(title="GPT-1 playground", analytics_enabled=False) as page:
-        name = gradio.State("")
-        shown = gradio.State(None)  # hash of the model name and texts that the shown result belongs to
         gradio.HTML(HEADER, elem_id="heading")
         with gradio.Row(equal_height=False):
             with gradio.Column(scale=2, min_width=320):
                 listed = gradio.Radio(names, value=names[0], label="Model", elem_id="listed")
-                wanted = gradio.Textbox(
-                    label="Another model",
-                    placeholder="A model on the hub: owner/name",
-                    visible=not only_listed,
-                    elem_id="model",
-                )
-                open_button = gradio.Button("Open", visible=not only_listed, elem_id="open")
                 status = gradio.HTML(elem_id="status")
                 boxes = [
                     gradio.Textbox(
                         label=label,
-                        placeholder=PLACEHOLDERS[box],
+                        placeholder=placeholder,
                         lines=1 if box == "question" else 4,
                         max_lines=12,
                         visible=False,
                         elem_id=box,
                     )
-                    for box, label in {"first": "Text", "second": "Text", **BOX_LABELS}.items()
+                    for box, (label, placeholder) in LABELS.items()
                 ]
                 read_button = gradio.Button("Read", variant="primary", elem_id="read")
                 with gradio.Row():
@@ -78,39 +69,32 @@ def build_page(listed_models: list[str], only_listed: bool = False, server_name:
                     stop_button = gradio.Button("Stop", elem_id="stop")
                 with gradio.Accordion("How to continue", open=False):
                     length = gradio.Slider(1, MOST_NEW_TOKENS, value=40, step=1, label="Maximum new tokens")
-                    temperature = gradio.Slider(
-                        0,
-                        MOST_TEMPERATURE,
-                        value=0.7,
-                        step=0.1,
-                        label="Temperature",
-                        info="0: always the most likely token",
-                    )
+                    temperature = gradio.Slider(0, 1.5, value=0.7, step=0.1, label="Temperature (0: the most likely)")
             with gradio.Column(scale=3, min_width=320):
                 result = gradio.HTML(EMPTY, elem_id="result")
                 continuation = gradio.HTML(elem_id="continuation")
 
         together = {"concurrency_id": "model", "api_name": False}
         writing = write_button.click(
-            partial(on_write, models, gradio.update),
-            [name, shown, length, temperature, *boxes],
-            [result, shown, continuation],
+            partial(on_write, sources),
+            [listed, length, temperature, *boxes],
+            continuation,
             **together,
         )
         stop_button.click(None, cancels=[writing], api_name=False)
-        opening = {
-            "fn": partial(on_open, models, gradio.update),
-            "outputs": [name, listed, status, *boxes, result, shown, continuation],
-            "cancels": [writing],
+        gradio.on(
+            [page.load, listed.input],
+            partial(on_open, sources, gradio.update),
+            listed,
+            [status, *boxes, result, continuation],
+            cancels=[writing],
             **together,
-        }
-        gradio.on([page.load, listed.input], inputs=listed, **opening)
-        gradio.on([open_button.click, wanted.submit], inputs=wanted, **opening)
+        )
         gradio.on(
             [read_button.click, boxes[0].submit, boxes[1].submit],
-            partial(on_read, models),
-            [name, *boxes],
-            [result, shown, continuation],
+            partial(on_read, sources),
+            [listed, *boxes],
+            [result, continuation],
             cancels=[writing],
             **together,
         )
@@ -118,8 +102,6 @@ def build_page(listed_models: list[str], only_listed: bool = False, server_name:
     font = ["system-ui", "DejaVu Sans", "sans-serif"]  # fonts of the reader's machine: nothing is fetched
     mono = ["ui-monospace", "DejaVu Sans Mono", "monospace"]
     theme = gradio.themes.Default(primary_hue="blue", font=font, font_mono=mono).set(
-        block_info_text_color="*neutral_600",
-        block_info_text_color_dark="*neutral_400",
         block_label_text_color="*neutral_700",
         block_title_text_color="*neutral_700",
         input_placeholder_color="*neutral_500",
@@ -129,86 +111,76 @@ def build_page(listed_models: list[str], only_listed: bool = False, server_name:
     )
     return page, {
         "theme": theme,
-        "css": style_sheet(),
+        "css_paths": FOLDER / "look.css",
         "footer_links": [],
         "ssr_mode": False,
         "max_file_size": 0,
-        "app_kwargs": {"middleware": guards(server_name)},
     }
 
 
-HEADER = """<div class="gpt1 gpt1-plain"><p style="font-size:22px;font-weight:600;margin:0">GPT-1 playground</p>
-<p class="gpt1-faint">See a text as the model reads it: the tokens of its traversal, their losses under the
-language-model head, and the scores of the task head.</p></div>"""
+def short_names(models: list[str]) -> dict[str, str]:
+    """Models by the name that visitors see: a hub id, or the shortest end of a folder's path that is unique."""
+    paths = {Path(model).resolve().parts if Path(model).is_dir() else (model,): model for model in models}
+    names = {}
+    for path, model in paths.items():
+        ends = ["/".join(path[-count:]) for count in range(1, len(path) + 1)]
+        others = ["/".join(["", *other]) for other in paths if other != path]
+        names[next((end for end in ends if not any(one.endswith(f"/{end}") for one in others)), ends[-1])] = model
+    return names
 
 
-def show_model(opened: Opened) -> str:
-    """One paragraph about the opened model."""
-    config = opened.model.config
-    heads = {True: "with", False: "without"}[opened.has_lm_head]
-    task = "no task head" if opened.traversal is None else f"task head for {opened.traversal.replace('_', ' ')}"
-    facts = (
-        f"{type(opened.model).__name__}: {task}, {heads} language-model head; {config.num_hidden_layers} layers, "
-        f"{config.hidden_size} wide, {opened.max_length} positions, vocabulary {config.vocab_size:,}"
-    )
-    return (
-        f'<div class="gpt1 gpt1-plain"><p><b>{escape(opened.name)}</b> is open. '
-        f'<span class="gpt1-faint">{escape(facts)}.</span></p></div>'
-    )
+def find_model(sources: dict[str, str], name: str) -> Opened:
+    """The opened model of this name; the last two stay in memory until their folders are saved again."""
+    if name not in sources:
+        raise PlaygroundError("This is not one of the page's models. Choose one from the list.")
+    files = [file.stat().st_mtime_ns for file in Path(sources[name]).glob("*.safetensors*")]
+    return _find_model(sources[name], name, max(files, default=None))
 
 
-def on_open(models: Models, update: Callable, wanted: str) -> list:
-    """Opens a model and shows the boxes of its traversal."""
-    try:
-        opened = models.open(wanted)
-    except Exception as error:
-        return ["", update(value=None), show_failure(error), *[update(visible=False)] * 4, EMPTY, None, ""]
-    labels = boxes_of(opened.traversal)
-    visible = [
-        update(visible=True, label=labels[box]) if box in labels else update(visible=False) for box in PLACEHOLDERS
-    ]
-    chosen = update(value=opened.name if opened.name in models.listed else None)
-    return [opened.name, chosen, show_model(opened), *visible, EMPTY, None, ""]
-
-
-def on_read(models: Models, name: str, *texts: str) -> list:
-    """The result and the hash of its input. Clears the continuation, which may belong to another text."""
-    try:
-        opened = reopen(models, name)
-        reading = read(opened, dict(zip(PLACEHOLDERS, texts, strict=True)))
-        return [show_reading(reading, opened.model.config.vocab_size), hash((name, *texts)), ""]
-    except Exception as error:
-        return [show_failure(error), None, ""]
-
-
-def on_write(
-    models: Models, update: Callable, name: str, shown: int | None, length: float, temperature: float, *texts: str
-) -> Iterator[list]:
-    """Yields the continuation as it grows. The shown result stays only if it belongs to the same model and texts."""
-    kept = [update(), shown] if shown == hash((name, *texts)) else [EMPTY, None]
-    try:
-        opened = reopen(models, name)
-        check_settings(length, temperature)
-        length = min(int(length), opened.max_length // 2)
-        prompt, words = make_prompt(opened, dict(zip(PLACEHOLDERS, texts, strict=True)), length)
-        yield [*kept, show_continuation("", words)]
-        for text in write_on(opened, prompt, length, temperature):
-            yield [*kept, show_continuation(text, words)]
-    except Exception as error:
-        yield [*kept, show_failure(error)]
+@lru_cache(maxsize=2)
+def _find_model(source: str, name: str, changed: int | None) -> Opened:
+    return open_model(source, name)
 
 
 def show_failure(error: Exception) -> str:
     """A sentence for the person at the page. Errors that only the host can fix go to the host's log."""
     if isinstance(error, PlaygroundError):
-        return show_error(str(error))
+        return str(LOOK.error(str(error)))
     logger.error("The playground failed", exc_info=error)
-    return show_error(
-        f"The model failed ({type(error).__name__}). Try another text or model. The server's log has the details."
-    )
+    failure = f"The model failed ({type(error).__name__}). Try another text or model."
+    return str(LOOK.error(f"{failure} The server's log has the details."))
 
 
-def reopen(models: Models, name: str) -> Opened:
-    if not name:
-        raise PlaygroundError("No model is open. Choose one and press Open.")
-    return models.open(name)
+def on_open(sources: dict[str, str], update: Callable, name: str) -> list:
+    """Opens a model and shows the boxes of its traversal."""
+    try:
+        opened = find_model(sources, name)
+    except Exception as error:
+        return [show_failure(error), *[update(visible=False)] * len(LABELS), EMPTY, ""]
+    parts = BOXES[opened.traversal]
+    labels = {box: {"answers": "Answers"}.get(box, part.capitalize()) for box, part in parts.items()}
+    boxes = [update(visible=True, label=labels[box]) if box in labels else update(visible=False) for box in LABELS]
+    return [str(LOOK.model(opened, opened.model.config)), *boxes, EMPTY, ""]
+
+
+def on_read(sources: dict[str, str], name: str, *texts: str) -> list[str]:
+    """The result. Clears the continuation, which may belong to another text."""
+    try:
+        opened = find_model(sources, name)
+        reading = read(opened, dict(zip(LABELS, texts, strict=True)))
+        return [str(LOOK.reading(reading, math.log(opened.model.config.vocab_size))), ""]
+    except Exception as error:
+        return [show_failure(error), ""]
+
+
+def on_write(sources: dict[str, str], name: str, length: float, temperature: float, *texts: str) -> Iterator[str]:
+    """Yields the continuation as it grows."""
+    try:
+        opened = find_model(sources, name)
+        length = min(int(length), opened.max_length // 2)
+        prompt, words = make_prompt(opened, dict(zip(LABELS, texts, strict=True)), length)
+        yield str(LOOK.continuation("", words))
+        for text in write_on(opened, prompt, length, temperature):
+            yield str(LOOK.continuation(text, words))
+    except Exception as error:
+        yield show_failure(error)

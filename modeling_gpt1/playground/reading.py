@@ -1,16 +1,24 @@
-"""How a model reads a text: the tokens of the traversal, the loss of each, and the scores of the task head."""
+"""How a model reads a text and goes on: tokens of the traversal, the loss of each, scores, a continuation.
 
-import re
+A model is opened with the heads that it was saved with. Code that comes with it is never run.
+"""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import torch
-from transformers import PreTrainedTokenizerBase
+from huggingface_hub import snapshot_download
+from transformers import PreTrainedTokenizerBase, StoppingCriteria, StoppingCriteriaList, TextIteratorStreamer
 
-from tokenization import GPT1Tokenizer, TraversalCollator
+from tokenization import GPT1Tokenizer, TraversalCollator, open_tokenizer
+from tokenization.control_tokens import CONTROL_TOKENS, check_vocabulary
 from tokenization.tokenization_gpt1 import END_OF_WORD, NEWLINE
 
-from ..batch_gpt1 import next_token_targets
-from .look import Reading, ShownToken
-from .opening import Opened, PlaygroundError
+from .. import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM
+from ..conversion import CLASSES
+from ..inference.devices import default_device
 
 # The text boxes of each traversal and the part that each box holds. None is a language model without a task.
 BOXES = {
@@ -21,9 +29,111 @@ BOXES = {
     "multiple_choice": {"first": "context", "question": "question", "answers": "answer"},
 }
 ROLES = {"text a": "text_a", "text b": "text_b", "answer": "choices"}  # parts that the collator names differently
-# Limit on what one visitor may ask of the machine.
+# A model without a head opens as a language model, whose head is tied to the embeddings.
+WITHOUT_HEAD = {"GPT1Model": GPT1ForCausalLM, "OpenAIGPTModel": GPT1ForCausalLM}
+MODEL_CLASSES = {**CLASSES["gpt1"], **CLASSES["openai-gpt"], **WITHOUT_HEAD}
+NEEDED_FILES = ["*.json", "*.safetensors", "merges.txt"]
+# Limits on what one visitor may ask of the machine.
 MOST_CHARACTERS = 100_000
 MOST_ANSWERS = 50
+MOST_TOKENS = 2_048
+
+
+class PlaygroundError(ValueError):
+    """A problem that the person at the page can fix. The text says what it is and how to fix it."""
+
+
+@dataclass(frozen=True)
+class ShownToken:
+    """A token as the page shows it: its piece of text, its part of the input and its −log P in nats."""
+
+    piece: str
+    kind: str
+    loss: float | None
+    ends_word: bool = True
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Everything that a model says about an input.
+
+    Args:
+        titles: titles that distinguish the sequences.
+        sequences: the tokens of each sequence of the traversal.
+        scores: name and probability of each class or choice, or name and value of a regression; empty without a task.
+        is_regression: the score is a value.
+        notes: what a person should know, such as cut texts or a missing head.
+    """
+
+    titles: list[str]
+    sequences: list[list[ShownToken]]
+    scores: list[tuple[str, float]]
+    is_regression: bool
+    notes: list[str]
+
+
+# ---- Opening
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model, its tokenizer and its traversal, which is None for a language model without a task."""
+
+    name: str
+    model: torch.nn.Module
+    tokenizer: PreTrainedTokenizerBase
+    traversal: str | None
+
+    @property
+    def max_length(self) -> int:
+        return min(self.model.config.max_position_embeddings, MOST_TOKENS)
+
+    @property
+    def control_ids(self) -> list[int | None]:
+        """The ids of `[s]`, `[$]` and `[e]`."""
+        return [getattr(self.tokenizer, f"{name}_id", None) for name in CONTROL_TOKENS]
+
+    @property
+    def has_lm_head(self) -> bool:
+        return hasattr(self.model, "lm_head")
+
+
+def open_model(source: str, name: str) -> Opened:
+    """Opens a folder, or a model of the hub, with the class that matches its heads.
+
+    Raises:
+        PlaygroundError: the model is not a GPT-1, or its weights or tokenizer are missing or do not fit.
+    """
+    folder = source if Path(source).is_dir() else snapshot_download(source, allow_patterns=NEEDED_FILES)
+    config, _ = GPT1Config.get_config_dict(folder)
+    if config.get("model_type") != GPT1Config.model_type:
+        raise PlaygroundError(
+            f"“{name}” is of type “{config.get('model_type')}”. This page opens gpt1, openai-gpt and gpt2 models."
+        )
+    known = [MODEL_CLASSES[one] for one in config.get("architectures") or [] if one in MODEL_CLASSES]
+    model_class = (known or [GPT1ForCausalLM if config.get("traversal") is None else GPT1DoubleHeadsModel])[0]
+    model, loaded = model_class.from_pretrained(folder, use_safetensors=True, output_loading_info=True)
+    if loaded["missing_keys"]:
+        missing = ", ".join(sorted(loaded["missing_keys"]))
+        raise PlaygroundError(
+            f"“{name}” lacks weights of its {model_class.__name__}: {missing}. Save the model again."
+        )
+    tokenizer = open_tokenizer(folder)
+    try:
+        check_vocabulary(model.config, tokenizer)
+    except ValueError as error:
+        raise PlaygroundError(f"“{name}”: {error}") from error
+    traversal = model.config.traversal if hasattr(model, "task_head") else None
+    opened = Opened(name, model.eval().to(default_device()), tokenizer, traversal)
+    if traversal is not None and None in opened.control_ids:
+        raise PlaygroundError(
+            f"“{name}” has a task head, but its tokenizer has no control tokens [s], [$] and [e]. Call "
+            "tokenizer.add_control_tokens(model) before fine-tuning, and save the tokenizer with the model."
+        )
+    return opened
+
+
+# ---- Reading
 
 
 def read(opened: Opened, boxes: dict[str, str]) -> Reading:
@@ -37,20 +147,23 @@ def read(opened: Opened, boxes: dict[str, str]) -> Reading:
         PlaygroundError: a required text is empty, or a text is too long for this page.
     """
     texts = check_texts(opened, boxes)
-    batch = {name: tensor.to(opened.model.device) for name, tensor in make_batch(opened, texts).items()}
-    kept = {"logits_to_keep": 1} if opened.traversal is None else {}
-    with torch.inference_mode():
-        outputs = opened.model(**batch, **kept, output_hidden_states=opened.has_lm_head)
-        losses = token_losses(opened.model, batch, outputs.hidden_states[-1]) if opened.has_lm_head else None
-    sequences = show_sequences(opened, texts, batch, losses)
-    notes = [*cut_note(opened, texts, sequences), *notes_about(opened, texts)]
-    scores = [] if opened.traversal is None else scores_of(opened, outputs, texts)
+    if opened.traversal is None:
+        rows, scores = [encode(opened, texts["text"])[: opened.max_length]], []
+    else:
+        batch = make_batch(opened, texts)
+        with torch.inference_mode():
+            outputs = opened.model(**{name: tensor.to(opened.model.device) for name, tensor in batch.items()})
+        scores = scores_of(opened, outputs, texts)
+        ids, masks = (batch[name].flatten(0, -2).tolist() for name in ("input_ids", "attention_mask"))
+        rows = [row[: sum(mask)] for row, mask in zip(ids, masks, strict=True)]
+    sequences = [show_sequence(opened, row, index, texts) for index, row in enumerate(rows)]
+    titles = ["Sequence"] if len(rows) == 1 else [f"Answer {number + 1}" for number in range(len(rows))]
     return Reading(
-        titles_of(opened, len(sequences)),
+        ["Text a first", "Text b first"] if opened.traversal == "similarity" else titles,
         sequences,
         scores,
         opened.traversal is not None and opened.model.config.is_regression,
-        notes,
+        [*cut_note(opened, texts, sequences), *notes_about(opened, texts)],
     )
 
 
@@ -58,94 +171,59 @@ def check_texts(opened: Opened, boxes: dict[str, str]) -> dict[str, str | list[s
     """The stripped text of each part. Answers become a list; an empty question is left out."""
     texts = {part: (boxes.get(box) or "").strip() for box, part in BOXES[opened.traversal].items()}
     for part, text in texts.items():
-        check_characters(part, text)
-        if part not in ("question", "answer"):
-            check_words(opened, part, text)
-    if "question" in texts and not has_words(opened, texts["question"]):
+        check_text(opened, part, text, may_be_empty=part in ("question", "answer"))
+    if "question" in texts and not encode(opened, texts["question"]):
         del texts["question"]
     if "answer" in texts:
-        texts["answer"] = check_answers(opened, texts["answer"])
+        texts["answer"] = [line.strip() for line in texts["answer"].splitlines() if line.strip()]
+        if not 1 <= len(texts["answer"]) <= MOST_ANSWERS:
+            raise PlaygroundError(
+                f"There are {len(texts['answer'])} answers. Write 1 to {MOST_ANSWERS}, each on a line of its own."
+            )
+        for number, answer in enumerate(texts["answer"], start=1):
+            check_text(opened, f"answer {number}", answer)
     return texts
 
 
-def check_characters(part: str, text: str) -> None:
+def check_text(opened: Opened, part: str, text: str, may_be_empty: bool = False) -> None:
     if len(text) > MOST_CHARACTERS:
         raise PlaygroundError(
             f"The {part} has {len(text):,} characters; this page accepts at most {MOST_CHARACTERS:,}. Shorten it."
         )
-    half = re.search("[\ud800-\udfff]", text)
-    if half:
-        raise PlaygroundError(
-            f"The {part} contains a lone surrogate, {half[0]!a}, which is not a valid character. Remove it."
-        )
-
-
-def has_words(opened: Opened, text: str) -> bool:
-    return text != "" and opened.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"] != []
-
-
-def check_words(opened: Opened, part: str, text: str) -> None:
-    if not has_words(opened, text):
+    if not may_be_empty and not encode(opened, text):
         raise PlaygroundError(f"The {part} is empty. Write at least one word.")
-
-
-def check_answers(opened: Opened, text: str) -> list[str]:
-    answers = [line.strip() for line in text.splitlines() if line.strip()]
-    if not answers:
-        raise PlaygroundError("There are no answers. Write at least one, each on a line of its own.")
-    if len(answers) > MOST_ANSWERS:
-        raise PlaygroundError(
-            f"There are {len(answers)} answers; this page accepts at most {MOST_ANSWERS}. Remove some."
-        )
-    for number, answer in enumerate(answers, start=1):
-        check_words(opened, f"answer {number}", answer)
-    return answers
-
-
-def make_batch(opened: Opened, texts: dict[str, str | list[str]]) -> dict[str, torch.Tensor]:
-    """The model's inputs, truncated to its number of positions."""
-    if opened.traversal is None:
-        return {"input_ids": torch.tensor([encode(opened, texts["text"])[: opened.max_length]])}
-    columns = {ROLES.get(part, part): part for part in texts}
-    return TraversalCollator(opened.tokenizer, opened.traversal, columns, max_length=opened.max_length)([texts])
 
 
 def encode(opened: Opened, text: str) -> list[int]:
     """Token ids of the text alone. No text becomes a control token, whatever it spells."""
-    return opened.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    return opened.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"] if text else []
 
 
-def token_losses(model: torch.nn.Module, batch: dict[str, torch.Tensor], hidden_states: torch.Tensor) -> torch.Tensor:
-    """−log P of every token given the tokens before it, `[S, T]`. It is 0 at the first token and at padding.
-
-    Args:
-        model: a model with a language-model head. The logits of all tokens are never held at once.
-        batch: `input_ids` and, where there is padding, `attention_mask`, `[B, C, T]` or `[B, T]`.
-        hidden_states (`[S, T, D]`): hidden states of the last layer, with S = B · C.
-    """
-    length = batch["input_ids"].shape[-1]
-    input_ids = batch["input_ids"].view(-1, length)
-    attention_mask = batch["attention_mask"].view(-1, length) if "attention_mask" in batch else None
-    target_ids, is_target = next_token_targets(input_ids, attention_mask)
-    weights = torch.ones_like(target_ids[is_target], dtype=torch.float32)
-    _, losses = model.lm_head(hidden_states[:, :-1][is_target], target_ids[is_target], weights)
-    shown = hidden_states.new_zeros(input_ids.shape, dtype=torch.float32)
-    shown[:, 1:][is_target] = losses.float()
-    return shown
+def make_batch(opened: Opened, texts: dict[str, str | list[str]]) -> dict[str, torch.Tensor]:
+    """The model's inputs, truncated to its number of positions."""
+    columns = {ROLES.get(part, part): part for part in texts}
+    return TraversalCollator(opened.tokenizer, opened.traversal, columns, max_length=opened.max_length)([texts])
 
 
-def show_sequences(opened: Opened, texts: dict, batch: dict, losses: torch.Tensor | None) -> list[list[ShownToken]]:
-    length = batch["input_ids"].shape[-1]
-    rows = batch["input_ids"].view(-1, length).tolist()
-    masks = batch.get("attention_mask", torch.ones_like(batch["input_ids"])).view(-1, length).tolist()
-    num_question = len(encode(opened, texts["question"])) if "question" in texts else 0
+def token_losses(opened: Opened, ids: list[int]) -> list[float | None]:
+    """−log P in nats of every token given the tokens before it; None for the first, and without an LM head."""
+    if not opened.has_lm_head:
+        return [None] * len(ids)
+    input_ids = torch.tensor([ids], device=opened.model.device)
+    with torch.inference_mode():
+        logits = language_model(opened.model)(input_ids).logits[0, :-1].float()
+    return [None, *torch.nn.functional.cross_entropy(logits, input_ids[0, 1:], reduction="none").tolist()]
+
+
+def show_sequence(opened: Opened, ids: list[int], index: int, texts: dict) -> list[ShownToken]:
+    """The tokens of a sequence without padding; `index` is its place in the example."""
+    num_question = len(encode(opened, texts.get("question", "")))
+    kinds, losses = kinds_of(opened, ids, index, num_question), token_losses(opened, ids)
     shown = []
-    for index, (row, mask) in enumerate(zip(rows, masks, strict=True)):
-        ids = row[: sum(mask)]
-        row_losses = [None] * len(ids) if losses is None else [None, *losses[index].tolist()[1 : len(ids)]]
-        kinds = kinds_of(opened, ids, index, num_question)
-        pieces = pieces_of(opened.tokenizer, ids)
-        shown.append([show_token(*token) for token in zip(pieces, kinds, row_losses, strict=True)])
+    for piece, kind, loss in zip(pieces_of(opened.tokenizer, ids), kinds, losses, strict=True):
+        is_whole = kind == "control" or piece == NEWLINE or piece.endswith(END_OF_WORD)
+        text = "↵" if piece == NEWLINE and kind != "control" else piece.removesuffix(END_OF_WORD)
+        shown.append(ShownToken(text, kind, loss, ends_word=is_whole))
     return shown
 
 
@@ -161,12 +239,13 @@ def kinds_of(opened: Opened, ids: list[int], index: int, num_question: int) -> l
     if opened.traversal is None:
         return ["text"] * len(ids)
     parts = [part for part in BOXES[opened.traversal].values() if part != "question"]
-    first, second = (parts * 2)[index % 2 : index % 2 + 2] if opened.traversal == "similarity" else (parts * 2)[:2]
+    if opened.traversal == "similarity" and index == 1:
+        parts.reverse()
     num_first = ids.index(opened.control_ids[1]) - 1 if len(parts) > 1 else len(ids) - 2
     # The question gives up tokens only after the context is down to one.
     num_question = min(num_question, num_first - 1)
-    kinds = ["control", *[first] * (num_first - num_question), *["question"] * num_question]
-    kinds += [second] * (len(ids) - len(kinds))
+    kinds = ["control", *parts[:1] * (num_first - num_question), *["question"] * num_question]
+    kinds += parts[-1:] * (len(ids) - len(kinds))
     return ["control" if token_id in opened.control_ids else kind for token_id, kind in zip(ids, kinds, strict=True)]
 
 
@@ -180,37 +259,18 @@ def pieces_of(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[str]:
     return [NEWLINE if text == "\n" else piece for text, piece in zip(texts, pieces, strict=True)]
 
 
-def show_token(piece: str, kind: str, loss: float | None) -> ShownToken:
-    if kind == "control":
-        return ShownToken(piece.removesuffix(END_OF_WORD), kind, loss)
-    if piece == NEWLINE:
-        return ShownToken("↵", kind, loss)
-    return ShownToken(piece.removesuffix(END_OF_WORD), kind, loss, ends_word=piece.endswith(END_OF_WORD))
-
-
 def cut_note(opened: Opened, texts: dict, sequences: list[list[ShownToken]]) -> list[str]:
     """Notes on how much of each part did not fit. Empty if nothing was cut."""
     cut = []
     for part, given in texts.items():
-        segments = given if isinstance(given, list) else [given]
-        for index, segment in enumerate(segments):
+        for index, segment in enumerate(given if isinstance(given, list) else [given]):
             kept, whole = sum(token.kind == part for token in sequences[index]), len(encode(opened, segment))
             if kept < whole:
                 name = f"answer {index + 1}" if part == "answer" else f"the {part}"
                 cut.append(f"the first {kept} of {whole} tokens of {name}")
-    if not cut:
-        return []
     reader = "model" if opened.max_length == opened.model.config.max_position_embeddings else "page"
-    return [
-        f"The {reader} reads {opened.max_length} tokens at most. The input was longer, so it read only "
-        f"{', '.join(cut)}."
-    ]
-
-
-def titles_of(opened: Opened, num_sequences: int) -> list[str]:
-    if opened.traversal == "similarity":
-        return ["Text a first", "Text b first"]
-    return ["Sequence"] if num_sequences == 1 else [f"Answer {number + 1}" for number in range(num_sequences)]
+    note = f"The {reader} reads {opened.max_length} tokens at most. The input was longer, so it read only "
+    return [f"{note}{', '.join(cut)}."] if cut else []
 
 
 def scores_of(opened: Opened, outputs, texts: dict) -> list[tuple[str, float]]:
@@ -234,3 +294,116 @@ def notes_about(opened: Opened, texts: dict) -> list[str]:
     if len(texts.get("answer", ())) == 1:
         notes.append("With one answer there is nothing to choose: its probability is 100 % whatever it says.")
     return notes
+
+
+# ---- Going on
+
+
+class StopOnEvent(StoppingCriteria):
+    """Ends a generation that nobody reads any more."""
+
+    def __init__(self, event: threading.Event):
+        self.event = event
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.Tensor, **kwargs) -> torch.BoolTensor:
+        return torch.full(input_ids.shape[:1], self.event.is_set(), device=input_ids.device)
+
+
+def make_prompt(opened: Opened, boxes: dict[str, str], max_new_tokens: int) -> tuple[list[int], str]:
+    """The prompt to continue: the text, or everything before the last part of a traversal.
+
+    Returns:
+        The prompt's token ids and a description in words. A prompt that leaves no room for `max_new_tokens` loses
+        its beginning.
+
+    Raises:
+        PlaygroundError: there is no text to continue, or the model has no language-model head.
+    """
+    if not opened.has_lm_head:
+        raise PlaygroundError(
+            "This model was saved without its language-model head, so it cannot continue a text. Open a model that "
+            "has one."
+        )
+    parts = BOXES[opened.traversal]
+    given = {part: (boxes.get(box) or "").strip() for box, part in parts.items() if box in ("first", "question")}
+    for part, text in given.items():
+        check_text(opened, part, text, may_be_empty=part == "question")
+    given = {part: ids for part, text in given.items() if (ids := encode(opened, text))}
+    ids = [token_id for of_part in given.values() for token_id in of_part]
+    start_id, delimiter_id, _ = opened.control_ids
+    before = [] if opened.traversal is None else [start_id]
+    after = [delimiter_id] if len(parts) > 1 else []
+    room = opened.max_length - max_new_tokens - len(before) - len(after)
+    words = " ".join([*["[s]"] * len(before), *given, *["[$]"] * len(after)])
+    if len(ids) > room:
+        words += f" (only the last {room} of {len(ids)} tokens)"
+    return [*before, *ids[-room:], *after], words
+
+
+def write_on(
+    opened: Opened, prompt: list[int], max_new_tokens: int, temperature: float, seed: int | None = None
+) -> Iterator[str]:
+    """Yields the continuation so far, each time it grows by a word. Leaving the iterator ends the generation.
+
+    Args:
+        opened: a model with a language-model head.
+        prompt: token ids. Together with `max_new_tokens` they must not exceed the model's positions.
+        max_new_tokens: most tokens to generate. `[e]`, or the end-of-text token of a model without it, ends earlier.
+        temperature: 0 takes the most likely token each time.
+        seed: seed of torch's generator, for sampling.
+    """
+    tokenizer, left = opened.tokenizer, threading.Event()
+    is_own = isinstance(tokenizer, GPT1Tokenizer)
+    # Other tokenizers may have no clean-up rules.
+    streamer = TextIteratorStreamer(
+        tokenizer, skip_prompt=True, skip_special_tokens=True, clean_up_tokenization_spaces=is_own
+    )
+    start_id, delimiter_id, extract_id = opened.control_ids
+    end_id = (None if is_own else tokenizer.eos_token_id) if extract_id is None else extract_id  # GPT-1's is `<unk>`
+    input_ids = torch.tensor([prompt], device=opened.model.device)
+    arguments = {
+        "input_ids": input_ids,
+        "attention_mask": torch.ones_like(input_ids),
+        "streamer": streamer,
+        "max_new_tokens": max_new_tokens,
+        "stopping_criteria": StoppingCriteriaList([StopOnEvent(left)]),
+        "suppress_tokens": sorted({start_id, delimiter_id, tokenizer.unk_token_id} - {end_id, None}),
+        "eos_token_id": end_id,
+        "pad_token_id": tokenizer.pad_token_id,
+        **({"do_sample": True, "temperature": temperature} if temperature > 0 else {"do_sample": False}),
+    }
+    failures = []
+
+    def generate() -> None:
+        try:
+            if seed is not None:
+                torch.manual_seed(seed)
+            language_model(opened.model).generate(**arguments)
+        except Exception as error:  # raised again in the thread that reads the text
+            failures.append(error)
+        finally:
+            streamer.text_queue.put(streamer.stop_signal)
+
+    thread = threading.Thread(target=generate, daemon=True)
+    thread.start()
+    written = ""
+    try:
+        for text in streamer:
+            written += text
+            if text:
+                yield written
+    finally:
+        left.set()
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def language_model(model: torch.nn.Module) -> GPT1ForCausalLM:
+    """A generating model that shares the decoder and the language-model head of the given model."""
+    if isinstance(model, GPT1ForCausalLM):
+        return model
+    with torch.device("meta"):
+        writer = GPT1ForCausalLM(model.config)
+    writer.transformer, writer.lm_head = model.transformer, model.lm_head
+    return writer.eval()

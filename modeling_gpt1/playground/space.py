@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import requires, version
 from pathlib import Path
 
 import modeling_gpt1
@@ -16,7 +16,7 @@ def write_space(folder: str, models: list[str]) -> None:
 
     Raises:
         ValueError: the folder exists, or a model is a local folder, which a Space cannot read.
-        ImportError: Gradio, whose version the Space names, is not installed. Nothing is written.
+        ImportError: Gradio, whose version the Space names, is not installed.
     """
     target = Path(folder)
     if target.exists():
@@ -27,7 +27,9 @@ def write_space(folder: str, models: list[str]) -> None:
             f"{', '.join(local)} is a local folder, which a Space cannot open. Push it to the hub first and give its "
             "id."
         )
-    texts = {"app.py": space_app(models), "README.md": space_readme(models), "requirements.txt": space_requirements()}
+    needed = [requirement for requirement in requires("gpt1-hf") or [] if "extra ==" not in requirement]
+    texts = {"app.py": space_app(models), "requirements.txt": "\n".join(needed) + "\n"}
+    texts["README.md"] = space_readme(models)
     with whole_or_absent(target) as staging:
         for package in (modeling_gpt1, tokenization):
             copied = staging / package.__name__
@@ -40,24 +42,15 @@ def space_app(models: list[str]) -> str:
     names = "".join(f", {json.dumps(model)}" for model in models)
     return (
         "from modeling_gpt1.commands.playground import main\n\n"
-        f'main(["--server_name", "0.0.0.0", "--only_listed", "--models"{names}])\n'
+        f'main(["--server_name", "0.0.0.0", "--models"{names}])\n'
     )
-
-
-def space_requirements() -> str:
-    needed = [requirement for requirement in requires("gpt1-hf") or [] if "extra ==" not in requirement]
-    return "\n".join(needed) + "\n"
 
 
 def space_readme(models: list[str]) -> str:
     """The Space's settings, see https://huggingface.co/docs/hub/spaces-config-reference."""
-    try:
-        gradio = version("gradio")
-    except PackageNotFoundError as error:
-        raise ImportError("A Space names its version of Gradio: pip install -e '.[playground]'") from error
     lines = "".join(f"- {model}\n" for model in models)
     return (
         "---\ntitle: GPT-1 playground\nsdk: gradio\n"
-        f"sdk_version: {gradio}\napp_file: app.py\nlicense: apache-2.0\nmodels:\n{lines}---\n\n"
+        f"sdk_version: {version('gradio')}\napp_file: app.py\nlicense: apache-2.0\nmodels:\n{lines}---\n\n"
         "Tokens, probabilities, auxiliary losses and continuations of GPT-1 models.\n"
     )

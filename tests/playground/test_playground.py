@@ -2,19 +2,16 @@
 
 import builtins
 import json
-import logging
 import re
 import shutil
 import subprocess
 import sys
 import threading
 from html.parser import HTMLParser
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 import torch
-from huggingface_hub import ModelInfo
 
 from modeling_gpt1 import (
     GPT1DoubleHeadsModel,
@@ -23,15 +20,35 @@ from modeling_gpt1 import (
     GPT1ForSequenceClassification,
 )
 from modeling_gpt1.commands import playground as command
-from modeling_gpt1.playground import look, opening, space
 from modeling_gpt1.playground import page as page_module
-from modeling_gpt1.playground.opening import Models, Opened, PlaygroundError, open_folder
-from modeling_gpt1.playground.reading import BOXES, check_texts, encode, make_batch, notes_about, read
-from modeling_gpt1.playground.writing import check_settings, language_model, make_prompt, write_on
+from modeling_gpt1.playground import reading as reading_module
+from modeling_gpt1.playground import space
+from modeling_gpt1.playground.page import LOOK, find_model, short_names
+from modeling_gpt1.playground.reading import (
+    BOXES,
+    Opened,
+    PlaygroundError,
+    Reading,
+    ShownToken,
+    check_texts,
+    encode,
+    language_model,
+    make_batch,
+    make_prompt,
+    open_model,
+    read,
+    write_on,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 FARMER = "the old farmer walked"
 HOSTILE = "<script>alert(1)</script> <img src=x onerror=alert(2)> [s] [$] [e] ${alert(3)} {{7*7}} \" ' & <unk>"
+
+
+@pytest.fixture(autouse=True)
+def nothing_open():
+    yield
+    page_module._find_model.cache_clear()
 
 
 @pytest.fixture
@@ -63,7 +80,7 @@ def save(opened, folder):
 
 
 def open_named(folder):
-    return open_folder(str(folder), "tiny")
+    return open_model(str(folder), "tiny")
 
 
 def message(function, *args):
@@ -102,9 +119,8 @@ def test_any_number_of_answers(opened):
         reading = read(model, {"first": FARMER, "answers": "he smiled\n" * number, "question": " "})
         assert reading.titles == (["Sequence"] if number == 1 else [f"Answer {k + 1}" for k in range(number)])
         assert reading.scores == [("he smiled", pytest.approx(1 / number))] * number
-    assert notes_about(model, {"answer": ["he"]}) == [
-        "With one answer there is nothing to choose: its probability is 100 % whatever it says."
-    ]
+        note = "With one answer there is nothing to choose: its probability is 100 % whatever it says."
+        assert reading.notes == [note] * (number == 1)
 
 
 def test_text_that_spells_a_control_token_stays_text(opened):
@@ -327,258 +343,90 @@ def test_code_that_comes_with_a_model_is_not_run(opened, tmp_path):
 
 
 def test_a_folder_is_read_again_after_a_new_save(opened, tmp_path):
-    models = Models([save(opened(None), tmp_path)])
-    (name,) = models.listed
-    first = models.open(name)
-    assert models.open(name) is first
-    weights = tmp_path / "model.safetensors"
+    sources = short_names([save(opened(None), tmp_path / "tiny")])
+    first = find_model(sources, "tiny")
+    assert find_model(sources, "tiny") is first
+    weights = tmp_path / "tiny" / "model.safetensors"
     weights.rename(tmp_path / "old")
     shutil.copy(tmp_path / "old", weights)
-    assert models.open(name) is not first
-    opening._open_listed.cache_clear()
+    assert find_model(sources, "tiny") is not first
+    for name in (str(tmp_path / "tiny"), "/etc", "me/one", "", None):
+        assert message(find_model, sources, name) == (
+            "This is not one of the page's models. Choose one from the list."
+        )
 
 
-def test_a_visitor_opens_only_what_the_host_allows(opened, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    save(opened(None), tmp_path / "listed")
-    other = save(opened(None), tmp_path / "other" / "model")
-    models = Models([str(tmp_path / "listed")])
-    assert models.open("listed").name == "listed"
-
-    def words(name):
-        return message(models.open, name).replace(f"“{name}”", "NAME")
-
-    there, absent = (
-        (other, "/etc", "~", ".", "./other/model", "../", "/"),
-        (f"{other}-none", "/none", "~none", "./none"),
-    )
-    assert {words(name) for name in (*there, *absent, "file:///etc", "a b", "nul\0", "<i>", "\ud800")} == {
-        "NAME is neither in the list nor the id of a model on the hub (owner/name). The host of this page can add a "
-        "folder to the list."
-    }
-    # A folder may have the name of a model of the hub: only the hub is asked.
-    assert {words(name) for name in ("other/model", "other/none", "other", "none")} == {
-        "NAME could not be fetched from the hub (LocalEntryNotFoundError). Check the id, or try again later."
-    }
-    assert message(models.open, " ") == (
-        "No model was given. Choose one from the list, or enter the id of a model on the hub."
-    )
-    assert len(message(models.open, "/" + "a" * 100_000)) < 300
-    assert message(Models([str(tmp_path / "listed")], only_listed=True).open, other) == (
-        f"“{other[:96]}{'…' * (len(other) > 96)}” is not one of this page's models. Choose one from the list."
-    )
-    opening._open_listed.cache_clear()
-
-
-def test_visitors_see_no_path(tmp_path):
-    folders = [tmp_path / name for name in ("rte/final", "sst/final", "books")]
+def test_visitors_see_no_path(tmp_path, monkeypatch):
+    folders = [tmp_path / name for name in ("rte/final", "sst/final", "books", "me/one", "one")]
     for folder in folders:
         folder.mkdir(parents=True)
     models = [*map(str, folders), f"{tmp_path}/sst/../books", "me/one"]  # books twice
-    assert list(Models(models).listed) == ["rte/final", "sst/final", "books", "me/one"]
-    assert list(Models(models[:1]).listed) == ["final"]
-    with pytest.raises(OSError) as error:
-        Models([f"{tmp_path}/none"])
-    assert str(error.value).startswith(f"'{tmp_path}/none' is neither an existing folder nor a model name on the hub")
-
-
-def test_models_of_the_hub_are_fetched_as_a_stranger_would(opened, tmp_path, monkeypatch):
-    folder, asked = save(opened(None), tmp_path), []
-    sizes = {"config.json": 1_000, "model.safetensors": 100_000, "pytorch_model.bin": 10**12}
-
-    def download(repo_id, name=None, token=None, allow_patterns=None, revision=None):
-        asked.append((repo_id, name, allow_patterns, token, revision))
-        return f"{folder}/config.json" if name else folder
-
-    def look_up(repo_id, files_metadata, token):
-        asked.append((repo_id, token))
-        siblings = [{"rfilename": name, "size": size} for name, size in sizes.items()]
-        return ModelInfo(id=repo_id, sha="c0ffee", siblings=siblings if files_metadata else None)
-
-    monkeypatch.setattr(opening, "hf_hub_download", download)
-    monkeypatch.setattr(opening, "snapshot_download", download)
-    monkeypatch.setattr(opening, "model_info", look_up)
-    monkeypatch.setattr(opening, "is_offline_mode", lambda: False)
-    models, patterns = Models(["me/one"]), ["*.json", "*.safetensors", "merges.txt"]
-    assert [models.open(name).name for name in ("me/one", "somebody/two")] == ["me/one", "somebody/two"]
-    assert asked == [
-        ("me/one", "config.json", None, None, None),
-        ("me/one", None, patterns, None, None),
-        ("somebody/two", False),
-        ("somebody/two", "config.json", None, False, "c0ffee"),
-        ("somebody/two", None, patterns, False, "c0ffee"),
+    assert list(short_names(models)) == [
+        "rte/final",
+        "sst/final",
+        "books",
+        f"{tmp_path.name}/me/one",
+        f"{tmp_path.name}/one",
+        "me/one",
     ]
-    asked.clear()
-    monkeypatch.setattr(opening, "MOST_WEIGHTS", 25_250)  # of 4 bytes
-    assert message(models.open, "somebody/three") == (
-        "“somebody/three” has at least 28,000 weights; this page accepts at most 25,250. The host of this page can "
-        "add the model to the list."
+    assert list(short_names(models[:1])) == ["final"]
+    with pytest.raises(ValueError, match="--models .*none is no folder"):
+        command.main(["--models", f"{tmp_path}/none"])
+
+
+def test_models_of_the_hub_are_fetched_without_code_and_pickles(opened, tmp_path, monkeypatch):
+    folder, asked = save(opened(None), tmp_path), []
+
+    def download(repo_id, allow_patterns):
+        asked.append((repo_id, allow_patterns))
+        return folder
+
+    monkeypatch.setattr(reading_module, "snapshot_download", download)
+    assert find_model(short_names(["me/one"]), "me/one").name == "me/one"
+    assert asked == [("me/one", ["*.json", "*.safetensors", "merges.txt"])]
+
+
+def test_what_cannot_be_opened(opened, tmp_path, plain_tokenizer):
+    (tmp_path / "config.json").write_text('{"model_type": "<i>bert</i>"}')
+    assert message(open_named, tmp_path) == (
+        "“tiny” is of type “<i>bert</i>”. This page opens gpt1, openai-gpt and gpt2 models."
     )
-    assert asked == [("somebody/three", False), ("somebody/three", "config.json", None, False, "c0ffee")]
-    asked.clear()
-    sizes["more/model.safetensors"] = 1
-    assert message(models.open, "somebody/three") == (
-        "The files of “somebody/three” are 101,001 bytes large; this page accepts at most 101,000. The host of this "
-        "page can add the model to the list."
-    )
-    assert asked == [("somebody/three", False)]
-    opening._open_listed.cache_clear()
-    opening._open_public.cache_clear()
-
-
-def test_what_cannot_be_opened(tmp_path):
-    def refusal(config=None):
-        if config is not None:
-            (tmp_path / "config.json").write_text(config)
-        return message(open_named, tmp_path)
-
-    assert refusal() == "“tiny” has no config.json. Save a model there."
-    assert refusal("{}") == "“tiny” does not name a model type. This page opens gpt1, openai-gpt and gpt2 models."
-    assert refusal('{"model_type": "<i>bert</i>"}') == (
-        "“tiny” is a model of type “<i>bert</i>”. This page opens gpt1, openai-gpt and gpt2 models."
-    )
-    assert refusal('{"model_type": "gpt1"}') == (
-        "“tiny” has no safetensors weights. Save the model again: `save_pretrained` writes that format."
-    )
-
-
-@pytest.mark.parametrize(
-    ("config", "error"),
-    [
-        ("[" * 100_000, "RecursionError"),
-        ("[]", "AttributeError"),
-        ("{", "OSError"),
-        ('{"model_type": "gpt1", "architectures": [[]]}', "TypeError"),
-        (
-            '{"model_type": "gpt1", "quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": true}}',
-            "ImportError",
-        ),
-    ],
-    ids=["deep", "list", "torn", "architectures", "quantized"],
-)
-def test_a_folder_that_fails_in_any_way_is_told_in_a_sentence(opened, tmp_path, caplog, config, error):
-    save(opened(None), tmp_path)
-    saved = json.loads((tmp_path / "config.json").read_text())
-    text = json.dumps({**saved, **json.loads(config)}) if "gpt1" in config else config
-    (tmp_path / "config.json").write_text(text)
-    with caplog.at_level(logging.WARNING, opening.logger.name):
-        assert message(open_named, tmp_path) == (
-            f"“tiny” could not be opened ({error}). The server's log has the details."
-        )
-    assert f"{tmp_path} could not be opened" in caplog.text and f"{error}" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        (
-            {"num_hidden_layers": 300_000},
-            "The configuration of “tiny” needs at least 3,600,000 tensors, but its files hold 34. They do not belong "
-            "together: save the model again.",
-        ),
-        (
-            {"max_position_embeddings": 10**9},
-            "The configuration of “tiny” needs at least 32,000,027,232 weights, but its files hold 28,832. They do "
-            "not belong together: save the model again.",
-        ),
-        (
-            {"num_labels": 10**9},
-            "The configuration of “tiny” needs at least 1,000,000,000 weights, but its files hold 28,832. They do not "
-            "belong together: save the model again.",
-        ),
-        (
-            {"num_hidden_layers": -1},
-            "The configuration of “tiny” has -1 as `num_hidden_layers`, but a whole number of at least 1 is needed.",
-        ),
-        (
-            {"vocab_size": "<b>"},
-            "The configuration of “tiny” has '<b>' as `vocab_size`, but a whole number of at least 1 is needed.",
-        ),
-        (
-            {"num_attention_heads": 5},
-            "The configuration of “tiny” is not that of a GPT-1: `hidden_size` (32) is not divisible by "
-            "`num_attention_heads` (5). Choose a number of heads that divides the hidden size.",
-        ),
-    ],
-)
-def test_a_configuration_is_checked_before_a_model_is_built(opened, tmp_path, monkeypatch, fields, expected):
-    save(opened(None), tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**config, **fields}))
-    monkeypatch.setattr(GPT1ForCausalLM, "__init__", lambda *_: pytest.fail("a model was built"))
-    assert message(open_named, tmp_path) == expected
-
-
-def test_weights_and_tokenizers_that_do_not_fit(opened, plain_tokenizer, tmp_path):
     model = opened("classification")
-    name = save(model, tmp_path)
-    (tmp_path / "model.safetensors").write_bytes(b"torn")
-    assert message(open_named, name) == (
-        "“tiny” could not be opened (SafetensorError). The server's log has the details."
+    save(model, tmp_path)
+    weights = reading_module.torch.nn.Module.state_dict(model.model)
+    del weights["task_head.score.weight"]
+    model.model.save_pretrained(tmp_path, state_dict=weights)
+    assert message(open_named, tmp_path) == (
+        "“tiny” lacks weights of its GPT1DoubleHeadsModel: task_head.score.weight. Save the model again."
     )
-    (tmp_path / "model.safetensors").unlink()
-    torch.save(model.model.state_dict(), tmp_path / "pytorch_model.bin")
-    assert message(open_named, name).startswith("“tiny” has no safetensors weights.")
-    model.model.save_pretrained(name)
-    plain_tokenizer.save_pretrained(name)
-    assert message(open_named, name) == (
-        "“tiny” has a task head, but its tokenizer has no control tokens [s], [$] and [e]. Call "
-        "tokenizer.add_control_tokens(model) before fine-tuning, and save the tokenizer with the model."
-    )
-    name = save(opened(None), tmp_path / "language")
-    config = json.loads((tmp_path / "language" / "config.json").read_text())
-    config["architectures"] = ["GPT1DoubleHeadsModel"]
-    (tmp_path / "language" / "config.json").write_text(json.dumps(config))
-    assert message(open_named, name) == (
-        "“tiny” lacks weights of its GPT1DoubleHeadsModel: task_head.score.bias, task_head.score.weight. Save the "
-        "model again."
-    )
+    save(model, tmp_path)
+    plain_tokenizer.save_pretrained(tmp_path)
+    assert message(open_named, tmp_path).startswith("“tiny”: The tokenizer has 80 tokens, but the model's vocabulary")
+    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    with pytest.raises(OSError, match="no file named model.safetensors"):
+        open_named(tmp_path)
 
 
-def test_a_question_without_a_token_is_left_out(opened):
-    model, boxes = opened("multiple_choice"), {"first": "the old", "answers": "he\nthe train"}
-    alone = read(model, boxes).sequences
-    assert [read(model, {**boxes, "question": text}).sequences for text in ("\ufeff", "\x1b[0m")] == [alone, alone]
-
-
-def test_inputs_that_cannot_be_read(opened):
+def test_what_the_page_refuses_to_read(opened):
     def refusal(traversal, **boxes):
-        return message(read, opened(traversal), boxes)
+        return message(check_texts, opened(traversal), boxes)
 
-    assert refusal(None, first="") == "The text is empty. Write at least one word."
-    assert refusal("classification", first=" \n\t") == "The text is empty. Write at least one word."
+    assert refusal("classification", first=" \n") == "The text is empty. Write at least one word."
     assert refusal("entailment", first="he") == "The hypothesis is empty. Write at least one word."
     assert refusal("similarity", first="", second="he") == "The text a is empty. Write at least one word."
     assert refusal("multiple_choice", first="", answers="he") == "The context is empty. Write at least one word."
-    assert refusal("multiple_choice", first="he", answers="\n \n") == (
-        "There are no answers. Write at least one, each on a line of its own."
-    )
-    assert refusal("multiple_choice", first="he", answers="he\n" * 51) == (
-        "There are 51 answers; this page accepts at most 50. Remove some."
-    )
+    for answers, number in (("\n \n", 0), ("he\n" * 51, 51)):
+        assert refusal("multiple_choice", first="he", answers=answers) == (
+            f"There are {number} answers. Write 1 to 50, each on a line of its own."
+        )
     assert refusal("classification", first="a" * 100_001) == (
         "The text has 100,001 characters; this page accepts at most 100,000. Shorten it."
     )
-    assert message(make_prompt, opened(None), {"first": " "}, 5) == ("The text is empty. Write at least one word.")
-    half = "The text contains a lone surrogate, '\\ud800', which is not a valid character. Remove it."
-    assert refusal("classification", first="the \ud800 farmer") == half
-    assert message(make_prompt, opened(None), {"first": "the \ud800 farmer"}, 5) == half
-    assert refusal("multiple_choice", first="he", answers="he\n\udfff") == (
-        "The answer contains a lone surrogate, '\\udfff', which is not a valid character. Remove it."
-    )
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, 10**30, None, "many"])
-def test_settings_that_no_slider_gives(value):
-    assert message(check_settings, value, 0.7) == (
-        "The number of new tokens must be from 1 to 200. Set it with the slider."
-    )
-    assert message(check_settings, 40, value) == "The temperature must be from 0 to 1.5. Set it with the slider."
-    check_settings(1, 0), check_settings(200, 1.5)
+    assert message(make_prompt, opened(None), {"first": " "}, 5) == "The text is empty. Write at least one word."
 
 
 def test_no_model_reads_more_than_the_page_allows(opened, monkeypatch):
-    monkeypatch.setattr(opening, "MOST_TOKENS", 6)
+    monkeypatch.setattr(reading_module, "MOST_TOKENS", 6)
     reading = read(opened("classification"), {"first": "the " * 10})
     assert len(reading.sequences[0]) == 6
     assert reading.notes == [
@@ -614,11 +462,12 @@ class Parsed(HTMLParser):
 def test_hostile_text_is_shown_as_text(opened):
     model = opened("multiple_choice", max_position_embeddings=300)
     reading = read(model, {"first": HOSTILE, "answers": f"{HOSTILE}\nhe"})
+    named = Opened(HOSTILE, model.model, model.tokenizer, "multiple_choice")
     parts = [
-        look.show_reading(reading, 100),
-        look.show_error(HOSTILE),
-        look.show_continuation(HOSTILE, HOSTILE),
-        page_module.show_model(Opened(HOSTILE, model.model, model.tokenizer, "multiple_choice")),
+        LOOK.reading(reading, 4.6),
+        LOOK.error(HOSTILE),
+        LOOK.continuation(HOSTILE, HOSTILE),
+        LOOK.model(named, model.model.config),
     ]
     for part in parts:
         parsed = Parsed(part)
@@ -627,15 +476,19 @@ def test_hostile_text_is_shown_as_text(opened):
         assert HOSTILE in "".join(parsed.text)
 
 
+def words(markup) -> str:
+    return " ".join("".join(f" {text}" for text in Parsed(markup).text).split())
+
+
 def test_a_reading_as_a_page_shows_it():
-    token = look.ShownToken
-    sequence = [token("[s]", "control", None), token("fa", "text", 1.25, ends_word=False), token("<r>", "text", 7.0)]
-    reading = look.Reading(["Sequence"], [sequence], [("no", 0.25), ("<yes>", 0.75)], False, ["A & B."])
-    markup = look.show_reading(reading, vocab_size=100)
-    assert " ".join(text for text in Parsed(markup).text) == (
+    sequence = [ShownToken("[s]", "control", None), ShownToken("fa", "text", 1.25, ends_word=False)]
+    sequence.append(ShownToken("<r>", "text", 7.0))
+    reading = Reading(["Sequence"], [sequence], [("no", 0.25), ("<yes>", 0.75)], False, ["A & B."])
+    markup = LOOK.reading(reading, 4.605)
+    assert words(markup) == (
         "A & B. Probabilities no 25.0 % <yes> 75.0 % What the model reads control text Under each token: its "
         "auxiliary loss, −log P in nats given the tokens before it. The deeper the colour, the less expected; a blind "
-        "guess costs 4.6. Sequence   3 tokens, mean loss 4.12 [s] fa 1.2 <r> 7.0"
+        "guess costs 4.6. Sequence 3 tokens, mean loss 4.12 [s] fa 1.2 <r> 7.0"
     )
     assert re.findall(r"width:([\d.]+)%", markup) == ["25.00", "75.00"]
     assert re.findall(r"--heat:(\d+)%", markup) == ["16", "60"]
@@ -644,16 +497,13 @@ def test_a_reading_as_a_page_shows_it():
         ("gpt1-first gpt1-joined", "text: fa (P = 28.7 %)"),
         ("gpt1-first", "text: &lt;r&gt; (P = 0.0912 %)"),
     ]
-    regression = look.show_reading(look.Reading(["Sequence"], [sequence[:1]], [("score", 3.14159)], True, []), 100)
-    assert " ".join(Parsed(regression).text) == (
-        "Score score:  3.142 What the model reads control Sequence   1 tokens [s]"
-    )
+    regression = LOOK.reading(Reading(["Sequence"], [sequence[:1]], [("score", 3.14159)], True, []), 4.605)
+    assert words(regression) == "Score score: 3.142 What the model reads control Sequence 1 tokens [s]"
 
 
 def test_many_answers_are_folded(opened):
-    reading = read(opened("multiple_choice"), {"first": "he", "answers": "he\n" * 6})
-    assert look.show_reading(reading, 100).count("<details open>") == 4
-    assert look.show_reading(reading, 100).count("<details>") == 2
+    markup = LOOK.reading(read(opened("multiple_choice"), {"first": "he", "answers": "he\n" * 6}), 4.6)
+    assert (markup.count("<details open>"), markup.count("<details>")) == (4, 2)
 
 
 def luminance(colour):
@@ -675,100 +525,63 @@ def mixed(colour, page, share):
 
 def test_contrast_is_enough_for_everyone():
     assert contrast("#ffffff", "#000000") == pytest.approx(21)
-    for shade in (0, 1):
-        page = {name: pair[shade] for name, pair in look.PAGE.items()}
-        pairs = [shades[shade] for shades in look.COLOURS.values()]
-        pairs += [(page["page"], page["ink"]), (page["page"], page["faint"]), (page["alarm-page"], page["alarm"])]
-        pairs.append((mixed(page["heat"], page["page"], look.STRONGEST_HEAT), page["ink"]))
+    css = (ROOT / "modeling_gpt1" / "playground" / "look.css").read_text()
+    for block in re.findall(r"\.gpt1 \{\n(.*?)\n\}", css, flags=re.DOTALL):
+        colours = dict(re.findall(r"--gpt1-([\w-]+): (#\w{6});", block))
+        pairs = [(colours[name], colours[f"{name}-ink"]) for name in ("control", "first", "second", "question")]
+        pairs += [(colours["page"], colours["ink"]), (colours["page"], colours["faint"])]
+        pairs += [(colours["alarm-page"], colours["alarm"])]
+        pairs += [(mixed(colours["heat"], colours["page"], 0.6), colours["ink"])]
         assert [pair for pair in pairs if contrast(*pair) < 4.5] == []
-        assert contrast(page["bar"], page["line"]) >= 3  # WCAG 1.4.11, of what is no text
-    assert set(look.COLOUR_OF) == {
-        "control",
-        *(part for parts in BOXES.values() for part in parts.values()),
-    }
+        assert contrast(colours["bar"], colours["line"]) >= 3  # WCAG 1.4.11, of what is no text
+    sequence = [ShownToken("a", part, None) for parts in BOXES.values() for part in parts.values()]
+    assert "gpt1- " not in LOOK.reading(Reading(["Sequence"], [sequence], [], False, []), 4.6)  # each has a colour
 
 
 # ------------------------------------------------------------------------------------------------- page and Space
 
 
-def test_opening_shows_the_boxes_of_the_traversal(opened, tmp_path):
-    models = Models([save(opened("multiple_choice"), tmp_path / "endings")])
-    name, listed, status, first, second, question, answers, result, shown, continuation = page_module.on_open(
-        models, dict, "endings"
-    )
-    assert name == "endings" and " ".join(Parsed(status).text) == (
-        "endings  is open.  GPT1DoubleHeadsModel: task head for multiple choice, with language-model head; 2 layers, "
+def test_what_the_buttons_do(opened, tmp_path):
+    sources = short_names([save(opened("multiple_choice"), tmp_path / "endings")])
+    status, first, second, question, answers, result, continuation = page_module.on_open(sources, dict, "endings")
+    assert words(status) == (
+        "endings is open. GPT1DoubleHeadsModel: task head for multiple choice, with language-model head; 2 layers, "
         "32 wide, 24 positions, vocabulary 83."
     )
-    assert listed == {"value": "endings"}
-    assert first == {"visible": True, "label": "Context"}
-    assert second == {"visible": False}
-    assert question == {"visible": True, "label": "Question"}
-    assert answers == {"visible": True, "label": "Answers"}
-    assert (result, shown, continuation) == (page_module.EMPTY, None, "")
-    opening._open_listed.cache_clear()
-
-
-def test_nothing_stays_that_is_of_another_text(opened, tmp_path):
-    models = Models([save(opened("multiple_choice"), tmp_path / "endings")])
-    texts, others = ("the old", "", "", "he\nthe"), ("the train", "", "", "he\nthe")
-    result, shown, continuation = page_module.on_read(models, "endings", *texts)
+    assert first == {"visible": True, "label": "Context"} and second == {"visible": False}
+    assert question == {"visible": True, "label": "Question"} and answers == {"visible": True, "label": "Answers"}
+    assert (result, continuation) == (page_module.EMPTY, "")
+    result, continuation = page_module.on_read(sources, "endings", "the old", "", "", "he\nthe")
     assert "Probabilities" in result and continuation == ""
-
-    def last(shown, *texts, length=5):
-        *_, (result, shown, continuation) = page_module.on_write(models, dict, "endings", shown, length, 0, *texts)
-        return result, shown, continuation
-
-    kept, still_shown, continuation = last(shown, *texts)
-    assert (kept, still_shown) == ({}, shown) and "after: [s] context [$]" in continuation
-    assert last(shown, *others)[:2] == (page_module.EMPTY, None)
-    failed, shown, continuation = page_module.on_read(models, "endings", "", "", "", "he")
-    assert "The context is empty." in failed and (shown, continuation) == (None, "")
-    assert last(shown, *texts)[:2] == (page_module.EMPTY, None)
-    result, shown, continuation = last(None, "", "", "", "he")
-    assert (result, shown) == (page_module.EMPTY, None) and "The context is empty." in continuation
-    assert "The number of new tokens must be from 1 to 200." in last(None, *texts, length=float("nan"))[2]
-    opening._open_listed.cache_clear()
-
-
-def test_the_page_refuses_kindly():
-    models = Models(["me/one"], only_listed=True)
-    name, listed, status, *_ = page_module.on_open(models, dict, "me/two")
-    assert (name, listed) == ("", {"value": None}) and "".join(Parsed(status).text) == (
-        "“me/two” is not one of this page's models. Choose one from the list."
-    )
-    nothing = look.show_error("No model is open. Choose one and press Open.")
-    assert page_module.on_read(models, "", "a", "", "", "") == [nothing, None, ""]
-    assert list(page_module.on_write(models, dict, "", None, 5, 0, "a", "", "", "")) == [
-        [page_module.EMPTY, None, nothing]
-    ]
+    *_, continuation = page_module.on_write(sources, "endings", 5, 0, "the old", "", "", "")
+    assert words(continuation).endswith("after: [s] context [$]")
+    for refused in (
+        page_module.on_read(sources, "endings", "", "", "", "he")[0],
+        *page_module.on_write(sources, "endings", 5, 0, "", "", "", "he"),
+    ):
+        assert words(refused) == "The context is empty. Write at least one word."
+    assert "Choose one from the list" in page_module.on_open(sources, dict, "me/two")[0]
 
 
 def test_whatever_fails_becomes_a_sentence(opened, tmp_path, monkeypatch, caplog):
-    models = Models([save(opened(None), tmp_path / "tiny")])
-    failure = look.show_error(
-        "The model failed (KeyError). Try another text or model. The server's log has the details."
-    )
+    sources = short_names([save(opened(None), tmp_path / "tiny")])
 
     def fail(*_):
         raise KeyError("/srv/secret")
 
-    monkeypatch.setattr(page_module, "read", fail)
-    monkeypatch.setattr(page_module, "make_prompt", fail)
-    assert page_module.on_read(models, "tiny", "a", "", "", "") == [failure, None, ""]
-    *_, last = page_module.on_write(models, dict, "tiny", None, 5, 0, "a", "", "", "")
-    assert last == [page_module.EMPTY, None, failure]
-    monkeypatch.setattr(models, "open", fail)
-    assert page_module.on_open(models, dict, "tiny")[2] == failure
-    assert caplog.text.count("KeyError: '/srv/secret'") == 3
-    opening._open_listed.cache_clear()
+    for name in ("read", "make_prompt", "find_model"):
+        monkeypatch.setattr(page_module, name, fail)
+        for shown in (
+            page_module.on_read(sources, "tiny", "a", "", "", "")[0],
+            *page_module.on_write(sources, "tiny", 5, 0, "a", "", "", ""),
+            page_module.on_open(sources, dict, "tiny")[0],
+        ):
+            failure = "The model failed (KeyError). Try another text or model. The server's log has the details."
+            assert words(shown) == failure or name != "find_model" and "failed" not in words(shown)
+    assert caplog.text.count("KeyError: '/srv/secret'") == 6
 
 
-def test_half_a_character_of_a_model_is_shown():
-    assert look.show_error("a \ud800 b") == '<div class="gpt1 gpt1-alarm" role="alert"><p>a ? b</p></div>'
-
-
-def test_without_gradio(monkeypatch):
+def test_without_gradio(opened, tmp_path, monkeypatch):
     original = builtins.__import__
 
     def refuse(name, *args, **kwargs):
@@ -777,86 +590,52 @@ def test_without_gradio(monkeypatch):
         return original(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(ImportError) as error:
-        command.main([])
-    assert str(error.value) == "The playground needs Gradio: pip install -e '.[playground]'"
-
-
-def test_space(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(space, "version", lambda name: "6.31.0")
-    folder = tmp_path / "space"
-    command.main(["--write_space", str(folder), "--models", "me/one", "me/two"])
-    assert capsys.readouterr().out == f"written to {folder}\n"
-    assert (folder / "app.py").read_text() == (
-        "from modeling_gpt1.commands.playground import main\n\n"
-        'main(["--server_name", "0.0.0.0", "--only_listed", "--models", "me/one", "me/two"])\n'
-    )
-    assert (folder / "README.md").read_text() == (
-        "---\ntitle: GPT-1 playground\nsdk: gradio\nsdk_version: 6.31.0\napp_file: app.py\nlicense: apache-2.0\n"
-        "models:\n- me/one\n- me/two\n---\n\n"
-        "Tokens, probabilities, auxiliary losses and continuations of GPT-1 models.\n"
-    )
-    requirements = (folder / "requirements.txt").read_text().splitlines()
-    assert "torch<2.16,>=2.11" in requirements and not [line for line in requirements if "extra" in line]
-    for package in ("modeling_gpt1", "tokenization"):
-        ours, copied = ROOT / package, folder / package
-        files = {file.relative_to(ours): file.read_bytes() for file in ours.rglob("*") if file.is_file()}
-        files = {name: content for name, content in files.items() if "__pycache__" not in name.parts}
-        assert {file.relative_to(copied): file.read_bytes() for file in copied.rglob("*") if file.is_file()} == files
+    with pytest.raises(ImportError, match="The playground needs Gradio: pip install -e"):
+        command.main(["--models", save(opened(None), tmp_path)])
 
 
 # app.py up to the point where the page would be built.
 START = """
 import runpy, sys
 import modeling_gpt1.commands.playground as command
-from modeling_gpt1.playground.look import style_sheet
+from modeling_gpt1.playground.page import LOOK
 def build_page(*arguments):
-    print(arguments, command.__file__, len(style_sheet()))
+    print(arguments, command.__file__, len(LOOK.error("a")))
     sys.exit()
-command.build_page = build_page
+command.build_page, command.check_model = build_page, lambda *_: None
 runpy.run_path("app.py")
 """
 
 
-def test_a_space_starts_from_its_folder_alone(monkeypatch, tmp_path):
+def test_a_space_starts_from_its_folder_alone(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(space, "version", lambda name: "6.31.0")
     monkeypatch.delenv("PYTHONPATH", raising=False)
     folder = tmp_path / "space"
-    space.write_space(str(folder), ["me/one"])
+    command.main(["--write_space", str(folder), "--models", "me/one", "me/two"])
+    assert capsys.readouterr().out == f"written to {folder}\n"
+    readme = (folder / "README.md").read_text()
+    assert "sdk: gradio\nsdk_version: 6.31.0\napp_file: app.py\n" in readme and "- me/one\n- me/two\n" in readme
+    requirements = (folder / "requirements.txt").read_text().splitlines()
+    assert "torch<2.16,>=2.11" in requirements and not [line for line in requirements if "extra" in line]
+    for package in ("modeling_gpt1", "tokenization"):
+        names = [
+            {
+                file.relative_to(root / package)
+                for file in (root / package).rglob("*.*")
+                if "__pycache__" not in file.parts
+            }
+            for root in (ROOT, folder)
+        ]
+        assert names[0] == names[1]
     started = subprocess.run([sys.executable, "-c", START], cwd=folder, capture_output=True, text=True, timeout=300)
     used = folder / "modeling_gpt1" / "commands" / "playground.py"
-    assert started.stdout == f"(['me/one'], True, '0.0.0.0') {used} {len(look.style_sheet())}\n", started.stderr
+    assert started.stdout == f"(['me/one', 'me/two'],) {used} {len(LOOK.error('a'))}\n", started.stderr
 
 
-def test_a_space_is_whole_or_not_there(monkeypatch, tmp_path):
-    def nowhere(name):
-        raise PackageNotFoundError(name)
-
-    monkeypatch.setattr(space, "version", nowhere)
-    with pytest.raises(ImportError) as error:
-        space.write_space(str(tmp_path / "space"), ["me/one"])
-    assert str(error.value) == "A Space names its version of Gradio: pip install -e '.[playground]'"
+def test_what_a_space_cannot_be(monkeypatch, tmp_path):
     monkeypatch.setattr(space, "version", lambda name: "6.31.0")
-
-    def broken(*args, **kwargs):
-        raise OSError("No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(shutil, "copytree", broken)
-        with pytest.raises(OSError):
-            space.write_space(str(tmp_path / "space"), ["me/one"])
+    with pytest.raises(ValueError, match="already exists. Give a new folder."):
+        space.write_space(str(tmp_path), ["me/one"])
+    with pytest.raises(ValueError, match="is a local folder, which a Space cannot open. Push it to the hub first"):
+        space.write_space(str(tmp_path / "space"), [str(tmp_path)])
     assert list(tmp_path.iterdir()) == []
-    space.write_space(str(tmp_path / "space"), ["me/one"])
-
-
-def test_space_refusals(tmp_path):
-    def refusal(folder, *models):
-        with pytest.raises(ValueError) as error:
-            space.write_space(str(folder), list(models))
-        return str(error.value)
-
-    assert refusal(tmp_path, "me/one") == f"{tmp_path} already exists. Give a new folder."
-    assert refusal(tmp_path / "space", str(tmp_path)) == (
-        f"{tmp_path} is a local folder, which a Space cannot open. Push it to the hub first and give its id."
-    )
-    assert not (tmp_path / "space").exists()

@@ -186,11 +186,8 @@ def test_hostile_input_is_shown_as_text(visitor):
     visitor.type("first", "the girl")
     visitor.type("second", HOSTILE)
     visitor.press("read", "result", "hypothesis")
-    visitor.type("model", "/etc<img src=x onerror=window.harm=1>")
-    visitor.press("open", "status", "is neither in the list nor the id of a model on the hub")
     assert visitor.finds("#result script, #result img, #status img, #status script") == []
     assert visitor.driver.execute_script("return window.harm === undefined")
-    assert "<img src=x" in visitor.text("status")
     visitor.check_page()
 
 
@@ -232,22 +229,5 @@ def test_the_continuation_appears_and_stops(visitor):
         if previous == written and len(written) > 40:
             break
     assert written.startswith("Continuation") and len(written) > 40
-    visitor.find("#stop").click()
-    visitor.check_page()
-
-
-def test_nothing_stays_that_is_of_another_text(visitor):
-    visitor.open("None")
-    visitor.type("first", "the old farmer")
-    visitor.press("read", "result", "What the model reads")
-    visitor.press("write", "continuation", "after: text")
-    visitor.find("#stop").click()
-    assert "What the model reads" in visitor.text("result")
-    visitor.type("first", " ")
-    visitor.press("read", "result", "The text is empty.")
-    assert visitor.text("continuation") == ""
-    visitor.type("first", "the girl")
-    visitor.press("write", "continuation", "after: text")
-    assert visitor.text("result") == "The result appears here."
     visitor.find("#stop").click()
     visitor.check_page()

@@ -23,9 +23,7 @@ from transformers import (
 from modeling_gpt1 import CausalLMScorer, GPT1DoubleHeadsModel, GPT1ForCausalLM, continue_prompts
 from modeling_gpt1.commands import finetune, pretrain, zero_shot
 from modeling_gpt1.inference.generation import StopAtStrings
-from modeling_gpt1.playground.opening import PlaygroundError, open_folder
-from modeling_gpt1.playground.reading import read
-from modeling_gpt1.playground.writing import write_on
+from modeling_gpt1.playground.reading import PlaygroundError, open_model, read, write_on
 from tokenization import (
     GPT1Tokenizer,
     TraversalCollator,
@@ -329,7 +327,7 @@ def test_the_commands_train_and_ask_a_gpt2(gpt2_folder, tmp_path):
 
 def test_the_playground_reads_a_gpt2(gpt2_folder, tmp_path):
     """Its tokens are GPT-2's, and text stays text."""
-    opened = open_folder(str(gpt2_folder), "gpt2")
+    opened = open_model(str(gpt2_folder), "gpt2")
     assert type(opened.tokenizer) is GPT2Tokenizer
     text = f"The old farmer\n{END_OF_TEXT}"
     (sequence,) = read(opened, {"first": text}).sequences
@@ -343,11 +341,11 @@ def test_the_playground_reads_a_gpt2(gpt2_folder, tmp_path):
     model.save_pretrained(tmp_path / "task")
     opened.tokenizer.save_pretrained(tmp_path / "task")
     with pytest.raises(PlaygroundError, match="its tokenizer has no control tokens"):
-        open_folder(str(tmp_path / "task"), "task")
+        open_model(str(tmp_path / "task"), "task")
     add_control_tokens(opened.tokenizer, model)
     model.save_pretrained(tmp_path / "task")
     opened.tokenizer.save_pretrained(tmp_path / "task")
-    opened = open_folder(str(tmp_path / "task"), "task")
+    opened = open_model(str(tmp_path / "task"), "task")
     (sequence,) = read(opened, {"first": "a", "second": "b"}).sequences
     assert [token.piece for token in sequence] == ["[s]", "a", "[$]", "b", "[e]"]
 
