@@ -17,6 +17,7 @@ each. See docs/finetune.md and docs/own-data.md.
 
 import json
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,15 +29,14 @@ from transformers import PreTrainedConfig, set_seed
 from transformers.hf_argparser import HfArg
 
 from tokenization import TASKS, Task, TraversalCollator, get_task, load_files, load_task
-from tokenization.tasks import TRAINER_PADDING, predictions_from_logits
+from tokenization.tasks import TRAINER_PADDING
 from tokenization.traversal import TRAVERSALS
 
-from .. import GPT1Config, GPT1LSTMConfig, GPT1Trainer, GPT1TrainingArguments, prepare_finetuning
+from .. import GPT1Trainer, GPT1TrainingArguments, prepare_finetuning
 from ..hub.model_kinds import HEADS, is_regression
 from ..storage.writing import atomic_file
-from ..training.checks import check_lm_coef
 from ..training.launch import check_launch, end_processes
-from ..training.preparation import auto_class_of, open_task_config
+from ..training.preparation import open_task_config
 from . import runs
 from .arguments import parser_of, read_settings
 
@@ -232,61 +232,43 @@ def check_rows(collator: TraversalCollator, chosen: dict[str, dict[str, Dataset]
 
 
 def predict(
-    trainer: GPT1Trainer,
-    collator: TraversalCollator,
-    task: Task,
-    splits: dict[str, Dataset],
-    places: dict[str, np.ndarray],
-    use: str = "predict",
+    trainer: GPT1Trainer, task: Task, splits: dict[str, Dataset], places: dict[str, np.ndarray], use: str = "predict"
 ) -> None:
-    """Writes one file of predictions per split, one line per row, and the metrics of the rows that have labels."""
-    metrics = {}
+    """Writes one file of predictions per split, one line per row, and the metrics of the rows that have labels.
+
+    `index` is the row's position in the split. Rows without a label are predicted first, then those with one.
+    """
+    label, metrics = task.columns["label"], {}
     for name, rows in splits.items():
         suffix = "" if len(splits) == 1 else f"_{name}"
-        predictions, of_split = predict_rows(trainer, collator, task, rows, f"{use}{suffix}")
-        metrics.update(of_split)
+        labels = rows.select_columns([label]) if label in rows.column_names else [{}] * len(rows)
+        labelled = np.array([trainer.data_collator.is_labelled(row) for row in labels], dtype=bool)
+        predictions: dict[int, dict] = {}
+        for group in filter(len, (np.flatnonzero(~labelled), np.flatnonzero(labelled))):
+            output = trainer.predict(rows.select(group), metric_key_prefix=f"{use}{suffix}")
+            metrics.update(output.metrics)
+            scores = torch.from_numpy(output.predictions).double()
+            of_group = (describe_prediction(of_row, task.regression, task.label_names) for of_row in scores)
+            predictions.update(zip(group.tolist(), of_group, strict=True))
         if trainer.is_world_process_zero():
-            name_of_file = f"{'eval_' if use == 'eval' else ''}predictions{suffix}.jsonl"
-            write_predictions(Path(trainer.args.output_dir, name_of_file), places[name], predictions)
+            path = Path(trainer.args.output_dir, f"{'eval_' if use == 'eval' else ''}predictions{suffix}.jsonl")
+            with atomic_file(path) as file:
+                for place, index in enumerate(places[name].tolist()):
+                    file.write(json.dumps({"index": index, **predictions[place]}, ensure_ascii=False) + "\n")
+            logger.info(f"{len(rows)} predictions, {labelled.sum()} of labelled rows, written to {path}")
     if use == "eval":
         trainer.log(metrics)  # as `evaluate` does; the card reads the log
     runs.keep_metrics(trainer, use, metrics)
 
 
-def predict_rows(trainer: GPT1Trainer, collator: TraversalCollator, task: Task, rows: Dataset, prefix: str):
-    """The prediction for each row, and the metrics. Rows without a label are predicted first, then those with one."""
-    label = task.columns["label"]
-    labels = rows.select_columns([label]) if label in rows.column_names else [{}] * len(rows)
-    labelled = np.array([collator.is_labelled(row) for row in labels], dtype=bool)
-    predictions, metrics = {}, {}
-    for group in filter(len, (np.flatnonzero(~labelled), np.flatnonzero(labelled))):
-        output = trainer.predict(rows.select(group), metric_key_prefix=prefix)
-        metrics.update(output.metrics)
-        for place, prediction, logits in zip(
-            group, predictions_from_logits(task, output.predictions), output.predictions, strict=True
-        ):
-            predictions[place] = describe_prediction(task, prediction, logits)
-    if labelled.any() and not labelled.all():
-        logger.info(f"{prefix}: metrics computed on the {labelled.sum()} labelled rows of {len(rows)}")
-    return [predictions[place] for place in range(len(rows))], metrics
-
-
-def write_predictions(path: Path, places: np.ndarray, predictions: list[dict[str, Any]]) -> None:
-    """Writes one line per row. `index` is the row's position in the split."""
-    with atomic_file(path) as file:
-        for index, prediction in zip(places.tolist(), predictions, strict=True):
-            file.write(json.dumps({"index": index, **prediction}, ensure_ascii=False) + "\n")
-    logger.info(f"{len(predictions)} predictions written to {path}")
-
-
-def describe_prediction(task: Task, prediction: np.generic, logits: np.ndarray) -> dict[str, Any]:
-    if task.regression:
-        return {"score": float(prediction)}
-    if task.traversal == "multiple_choice":
-        # Drop the padding of choices that this row does not have.
-        logits = logits[np.isfinite(logits) & (logits != TRAINER_PADDING)]
-    scores = torch.from_numpy(logits).double().softmax(-1).tolist()
-    return {"label": task.label_names[prediction] if task.label_names else int(prediction), "scores": scores}
+def describe_prediction(logits: torch.Tensor, regression: bool, class_names: Sequence[str] | None) -> dict[str, Any]:
+    """What a row's logits say: a number, or the class (without names: the choice) with the probabilities of all."""
+    if regression:
+        return {"score": logits.item()}
+    if not class_names:  # choices, of which a row may have fewer
+        logits = logits[logits.isfinite() & (logits != TRAINER_PADDING)]
+    best = int(logits.argmax())
+    return {"label": class_names[best] if class_names else best, "scores": logits.softmax(-1).tolist()}
 
 
 ARGUMENTS = (StartArguments, DataArguments, GPT1TrainingArguments)
@@ -303,10 +285,6 @@ def main(arguments: list[str]) -> None:
     model_args.check_places()
     opening = {"auto_model": model_args.auto_model, "trust_remote_code": model_args.trust_remote_code}
     config = model_args.fresh_config() if start is None else open_task_config(start, **opening)
-    if not isinstance(config, (GPT1Config, GPT1LSTMConfig)):
-        check_lm_coef(training_args.lm_coef, config)
-        if data_args.traversal is not None:
-            auto_class_of(config, data_args.traversal, start, model_args.trust_remote_code)
     if not training_args.do_train:
         check_head(config, data_args, model_args)
     task, splits = load_data(data_args, config, training_args)
@@ -347,11 +325,11 @@ def main(arguments: list[str]) -> None:
         runs.train(trainer)
     if training_args.do_eval:
         if data_args.eval_predictions:
-            predict(trainer, collator, task, chosen["eval"], places["eval"], "eval")
+            predict(trainer, task, chosen["eval"], places["eval"], "eval")
         else:
             runs.keep_metrics(trainer, "eval", trainer.evaluate())
     if training_args.do_predict:
-        predict(trainer, collator, task, chosen["predict"], places["predict"])
+        predict(trainer, task, chosen["predict"], places["predict"])
     if training_args.do_train:
         runs.publish(
             trainer,

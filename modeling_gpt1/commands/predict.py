@@ -14,6 +14,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from os.path import samefile
 from pathlib import Path
@@ -33,7 +34,7 @@ from ..storage.writing import atomic_file
 from ..training.checks import check_length
 from ..training.preparation import DEFAULT_LENGTH, longest_sequence, open_family_tokenizer, open_task_config
 from .arguments import TOKENIZER, DeviceArguments, check_model, parser_of
-from .finetune import parse_columns
+from .finetune import describe_prediction, parse_columns
 
 ENDINGS = (".jsonl", ".csv")
 CHUNK = 1024  # rows that are sorted by length and written as one group
@@ -151,32 +152,24 @@ class Predictor:
         return self.scores(**batch)["logits"].cpu().double()
 
     def describe(self, logits: torch.Tensor) -> dict:
-        if is_regression(self.config):
-            return {"score": logits.item()}
-        logits = logits[logits.isfinite()]  # choices that this row does not have are not finite
-        best, scores = int(logits.argmax()), logits.softmax(-1).tolist()
-        if self.class_names is None:
-            return {"label": best, "scores": scores}
-        return {"label": self.class_names[best], "scores": dict(zip(self.class_names, scores, strict=True))}
+        record = describe_prediction(logits, is_regression(self.config), self.class_names)
+        if self.class_names is not None:
+            record["scores"] = dict(zip(self.class_names, record["scores"], strict=True))
+        return record
 
 
-def write_jsonl(records: Iterator[dict], file) -> None:
-    for record in records:
-        print(json.dumps(record, ensure_ascii=False), file=file, flush=True)
-
-
-def write_csv(records: Iterator[dict], file, class_names: list[str] | None, is_regression: bool) -> None:
-    scores = ["score"] if is_regression else ["label", "scores"]
-    if class_names is not None:
-        scores = ["label", *(f"score_{name}" for name in class_names)]
+def write_csv(records: Iterator[dict], file, predictor: Predictor) -> None:
+    scores = ["score"] if is_regression(predictor.config) else ["label", "scores"]
+    if predictor.class_names is not None:
+        scores = ["label", *(f"score_{name}" for name in predictor.class_names)]
     writer = csv.DictWriter(file, ["index", *scores, "truncated", "error"], lineterminator="\n")
     writer.writeheader()
     for record in records:
-        of_classes = record.get("scores")
-        if isinstance(of_classes, dict):
-            record |= {f"score_{name}": score for name, score in record.pop("scores").items()}
-        elif of_classes is not None:
-            record["scores"] = " ".join(map(str, of_classes))
+        found = record.pop("scores", None)
+        if isinstance(found, dict):
+            record |= {f"score_{name}": score for name, score in found.items()}
+        elif found is not None:
+            record["scores"] = " ".join(map(str, found))
         writer.writerow(record)
 
 
@@ -197,14 +190,13 @@ def main(arguments: list[str]) -> None:
     for role, columns in predictor.columns.items():
         check_columns(args.file, rows.column_names, role, columns)
     records = predictor.predict(rows)
-    if args.output_file is None:
-        write_jsonl(records, sys.stdout)
-    else:
-        with atomic_file(args.output_file) as file:
-            if args.output_file.endswith(".csv"):
-                write_csv(records, file, predictor.class_names, is_regression(predictor.config))
-            else:
-                write_jsonl(records, file)
+    with atomic_file(args.output_file) if args.output_file else nullcontext(sys.stdout) as file:
+        if str(args.output_file).endswith(".csv"):
+            write_csv(records, file, predictor)
+        else:
+            for record in records:
+                print(json.dumps(record, ensure_ascii=False), file=file, flush=True)
+    if args.output_file:
         print(f"{len(rows)} rows predicted, written to {args.output_file}")
     if predictor.num_cut:
         length = predictor.collator.max_length

@@ -430,12 +430,11 @@ def test_class_ids_of_a_csv_file(tokenizer_folder, tmp_path):
 
 
 def test_absent_choices_have_no_score():
-    task = finetune.Task(
-        "own", "multiple_choice", {"context": "story", "choices": "ends", "label": "label"}, metrics=("accuracy",)
-    )
     # Absent inside a batch: -inf; absent because its batch had fewer choices: -100, Trainer's padding.
-    logits = np.array([1.0, 1.0, -np.inf, -100.0], dtype=np.float32)
-    assert finetune.describe_prediction(task, np.int64(1), logits) == {"label": 1, "scores": [0.5, 0.5]}
+    logits = torch.tensor([1.0, 1.0, -torch.inf, -100.0])
+    assert finetune.describe_prediction(logits, False, ()) == {"label": 0, "scores": [0.5, 0.5]}
+    classes = finetune.describe_prediction(torch.tensor([-100.0, -200.0]), False, ("no", "yes"))
+    assert classes == {"label": "no", "scores": [1.0, pytest.approx(0)]}
 
 
 def test_config_overrides():
