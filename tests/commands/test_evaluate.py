@@ -143,12 +143,8 @@ def test_what_is_refused(save_model, tmp_path, arguments, message):
 
 def test_more_shots_than_rows(save_model, data_dir, tmp_path):
     arguments = ["--model", save_model(tmp_path / "model"), "--data_dir", data_dir, "--tasks", "copa"]
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match="--num_fewshot 2 needs as many rows and one more to draw from"):
         evaluate.main([*arguments, "--num_fewshot", "2", "--output_dir", str(tmp_path / "out"), "--device", "cpu"])
-    assert str(error.value) == (
-        "--num_fewshot 2 needs as many rows and one more to draw from, all different, and a task has fewer. Add a "
-        "train split to --data_dir, or pass a smaller number."
-    )
 
 
 def test_a_masked_model_is_refused_before_the_harness_is_read(tmp_path, monkeypatch):
@@ -156,13 +152,8 @@ def test_a_masked_model_is_refused_before_the_harness_is_read(tmp_path, monkeypa
     monkeypatch.setitem(sys.modules, "lm_eval", None)  # an import would fail
     for config in (BertConfig(), RobertaConfig(), AlbertConfig()):
         config.save_pretrained(tmp_path / config.model_type)
-        with pytest.raises(ValueError) as error:
+        with pytest.raises(ValueError, match=f"it is a {config.model_type}, whose .* ask it with `gpt1 zero-shot`"):
             evaluate.main(["--model", str(tmp_path / config.model_type), "--tasks", "copa"])
-        assert str(error.value) == (
-            f"{tmp_path / config.model_type} is not a causal language model: it is a {config.model_type}, whose "
-            "predictions depend on tokens that come after them. Give a model that was trained to continue texts, or "
-            "ask it with `gpt1 zero-shot`."
-        )
     BertConfig(is_decoder=True).save_pretrained(tmp_path / "decoder")
     with pytest.raises(ModuleNotFoundError):
         evaluate.main(["--model", str(tmp_path / "decoder"), "--tasks", "copa"])

@@ -163,24 +163,12 @@ def test_refusals(books, more, parts):
     assert not (books / "out").exists()
 
 
-def test_a_folder_with_files_is_not_overwritten(books):
-    with pytest.raises(ValueError) as error:
-        pretrain.main(arguments(books, books))
-    assert str(error.value) == (
-        f"--output_dir {books} is not empty. Pass --resume_from_checkpoint auto to resume the run that wrote it, or "
-        "pass another folder."
-    )
-
-
 def test_evaluations_need_held_out_text(books):
     given = arguments(books, books / "out", "--eval_strategy", "epoch")
     start = given.index("--validation_files")
     del given[start : start + 2]
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match="--eval_strategy epoch needs held-out text. Pass --validation_files"):
         pretrain.main(given)
-    assert str(error.value) == (
-        "--eval_strategy epoch needs held-out text. Pass --validation_files or --validation_split."
-    )
 
 
 def test_an_lstm_is_pretrained_and_fine_tuned_by_the_same_scripts(books):
@@ -197,21 +185,10 @@ def test_an_lstm_is_pretrained_and_fine_tuned_by_the_same_scripts(books):
         "\n".join(json.dumps({"text": f"the cat saw {word}.", "label": word == "me"}) for word in ("me", "you") * 8)
     )
     rows = ("--train_file", str(books / "train.jsonl"), "--validation_file", str(books / "train.jsonl"))
-    finetune.main(
-        [
-            *rows,
-            *(
-                "--traversal",
-                "classification",
-                "--columns",
-                "text=text",
-                "--model",
-                str(books / "further"),
-            ),
-            *("--do_train", "--do_eval", "--output_dir", str(books / "tuned"), "--num_train_epochs", "8"),
-            *("--per_device_train_batch_size", "8", "--learning_rate", "2e-2", "--use_cpu", "--disable_tqdm", "True"),
-        ]
-    )
+    data = (*rows, "--traversal", "classification", "--columns", "text=text", "--model", str(books / "further"))
+    run = ("--do_train", "--do_eval", "--output_dir", str(books / "tuned"), "--num_train_epochs", "8")
+    run += ("--per_device_train_batch_size", "8", "--learning_rate", "2e-2", "--use_cpu", "--disable_tqdm", "True")
+    finetune.main([*data, *run])
     model = AutoModelForSequenceClassification.from_pretrained(books / "tuned")
     assert type(model) is GPT1LSTMForSequenceClassification
     assert json.loads((books / "tuned" / "eval_results.json").read_text())["eval_accuracy"] == 1.0
@@ -292,12 +269,8 @@ def test_another_architecture_is_not_resumed(family, other, message, books, bpe)
     output = books / f"resumed-{family}"
     pretrain.main(arguments(books, output, *flags, SMALL))
     weights = (output / "model.safetensors").read_bytes()
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match=f"whose model has the {message}"):
         pretrain.main(arguments(books, output, *flags, other))
-    assert str(error.value) == (
-        f"`resume_from_checkpoint` is '{output / 'checkpoint-6'}', whose model has the {message}. Give the model the "
-        "old one, or start a new run in another folder."
-    )
     assert (output / "model.safetensors").read_bytes() == weights
 
 
@@ -328,51 +301,35 @@ def test_a_vocabulary_that_does_not_fit_is_told_before_the_corpus_is_read(books,
             pretrain.main(arguments(books, tmp_path / "out", *words))
 
 
+BAD_SIZE = "hidden_size (33) is not divisible by num_attention_heads (12)"
+
+
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("family", "given", "part"),
     [
-        (
-            ["--family", "bert", "--streaming"],
-            "--streaming stores no blocks, but bert draws other blocks for its next-sentence task. Leave it out.",
-        ),
-        *(
-            (["--family", family, "--config_overrides", given], f"--config_overrides {given}: {reason}")
-            for family, given, reason in (
-                ("bert", "hidden_size=33", "hidden_size (33) is not divisible by num_attention_heads (12)."),
-                ("albert", "hidden_size=33", "hidden_size (33) is not divisible by num_attention_heads (12)."),
-                ("albert", "type_vocab_size=1", "type_vocab_size is 1, but albert reads pairs of segments. Pass 2."),
-                ("bert", "hidden_act=foo", "BertForPreTraining cannot be built: 'foo'."),
-                (
-                    "roberta",
-                    "hidden_size=-24",
-                    "RobertaForMaskedLM cannot be built: Trying to create tensor with negative dimension -24: "
-                    "[50265, -24].",
-                ),
-            )
-        ),
-        (
-            ["--family", "bart", "--config_overrides", "num_hidden_layers=3"],
-            "num_hidden_layers is 3, but bart gets half of the layers for each side. Pass an even number from 2, or "
-            "encoder_layers and decoder_layers.",
-        ),
-        (
-            ["--family", "roberta", "--config_overrides", "embd_pdrop=0"],
-            "--config_overrides has 'embd_pdrop=0'; field=value is needed, with a field of RobertaConfig such as "
-            "hidden_size=256 that does not come from the tokenizer or the data.",
-        ),
+        ("bert", "hidden_size=33", BAD_SIZE),
+        ("albert", "hidden_size=33", BAD_SIZE),
+        ("albert", "type_vocab_size=1", "type_vocab_size is 1"),
+        ("bert", "hidden_act=foo", "cannot be built: 'foo'"),
+        ("roberta", "hidden_size=-24", "cannot be built: Trying to create tensor with negative dimension -24"),
+        ("bart", "num_hidden_layers=3", "num_hidden_layers is 3, but bart gets half of the layers for each side"),
+        ("roberta", "embd_pdrop=0", "'embd_pdrop=0'; field=value is needed, with a field of RobertaConfig"),
     ],
 )
-def test_wrong_uses_of_a_family(books, more, message):
+def test_wrong_fields_of_a_family(books, family, given, part):
     with pytest.raises(ValueError) as error:
-        pretrain.main(arguments(books, books / "out", *more))
-    assert str(error.value) == message
+        pretrain.main(arguments(books, books / "out", "--family", family, "--config_overrides", given))
+    assert part in str(error.value)
+
+
+def test_a_family_that_draws_blocks_reads_no_stream(books):
+    with pytest.raises(ValueError, match="--streaming stores no blocks, but bert draws other blocks"):
+        pretrain.main(arguments(books, books / "out", "--family", "bert", "--streaming"))
 
 
 def test_blocks_that_do_not_fit_are_refused(books, bpe):
     flags = ("--family", "roberta", "--tokenizer_name", str(bpe), "--block_length", "513")
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(
+        ValueError, match="Blocks of 513 tokens need 516 positions .* has 515"
+    ):
         pretrain.main(arguments(books, books / "out", *flags, "--config_overrides", SMALL))
-    assert str(error.value) == (
-        "Blocks of 513 tokens need 516 positions with roberta, but the model has 515. Give it "
-        "max_position_embeddings=516, or make the blocks shorter."
-    )

@@ -3,10 +3,8 @@
 import json
 
 import pytest
-import torch
 from conftest import SPLIT_IN_TWO_WAYS
 from sklearn.metrics import accuracy_score, matthews_corrcoef
-from transformers import GPT2Config, GPT2LMHeadModel
 
 from modeling_gpt1 import GPT1ForCausalLM
 from modeling_gpt1.commands import zero_shot
@@ -122,21 +120,6 @@ def test_what_was_saved_before_the_first_update_is_drawn():
     assert places[0] < places[1] and places[2] - places[1] == pytest.approx(places[3] - places[2])
 
 
-def test_a_built_in_model_with_our_tokenizer(plain_tokenizer, data_dir, tmp_path):
-    torch.manual_seed(0)
-    sizes = {"vocab_size": len(plain_tokenizer), "n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 64}
-    GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=None, eos_token_id=None)).save_pretrained(tmp_path / "gpt2")
-    plain_tokenizer.save_pretrained(tmp_path / "tokenizer")
-    output = tmp_path / "results.json"
-    zero_shot.main(
-        [
-            *("--model", str(tmp_path / "gpt2"), "--tokenizer_name", str(tmp_path / "tokenizer")),
-            *("--data_dir", data_dir, "--tasks", "sst2", "--output_file", str(output), "--device", "cpu"),
-        ]
-    )
-    assert json.loads(output.read_text())["results"][0]["tasks"]["sst2"]["num_rows"] == 1
-
-
 def test_openai_gpt_scores_as_the_folder_converted_from_it(openai_gpt_folder, plain_tokenizer, tmp_path):
     rows = [{"sentence": text, "label": label} for text, label in ((SPLIT_IN_TWO_WAYS, 1), ("he didn't he", 0))]
     for split in ("train", "validation"):
@@ -161,8 +144,9 @@ def test_the_method_follows_from_the_architecture(plain_tokenizer, data_dir, tmp
     tokenizer = family.tokenizer_of(plain_tokenizer)
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
     family.model_class(family.make_config(tokenizer, **sizes)).save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
     arguments = ["--model", str(tmp_path / "model"), "--data_dir", data_dir, "--output_file", str(output)]
+    arguments += ["--tokenizer_name", str(tmp_path / "tokenizer")]
     zero_shot.main([*arguments, "--tasks", "cola", "sst2", "--device", "cpu"])
     (result,) = json.loads(output.read_text())["results"]
     assert result["method"] == method and result["tasks"]["cola"]["num_rows"] == 3
@@ -213,54 +197,34 @@ def test_a_split_whose_labels_are_hidden_is_not_asked(tmp_path, hidden):
     assert asked() == "validation"
     with pytest.raises(ValueError) as error:
         asked("test")
-    assert str(error.value) == "The labels of task 'sst2' are hidden in test. Choose another --split."
+    assert "'sst2' are hidden in test. Choose another --split" in str(error.value)
     write(tmp_path / "sst2", "test", [row, {**row, "label": 0}])
     assert asked() == "test"
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({}, "Exactly one of --model and --checkpoints is needed, but neither was given."),
-        (
-            {"model": "a", "checkpoints": "b"},
-            "Exactly one of --model and --checkpoints is needed, but both were given.",
-        ),
-        ({"model": "a", "plot": "a.png"}, "--plot draws curves over a run. Pass --checkpoints, or leave --plot out."),
-    ],
-)
-def test_arguments_that_do_not_go_together(arguments, message):
+def refusal(function, *args) -> str:
     with pytest.raises(ValueError) as error:
-        zero_shot.ZeroShotArguments(**arguments)
-    assert str(error.value) == message
+        function(*args)
+    return str(error.value)
 
 
-def test_data_and_checkpoints_that_are_not_there(data_dir, tmp_path):
-    def error_of(function, *args, **fields):
-        with pytest.raises(ValueError) as error:
-            function(*args, zero_shot.ZeroShotArguments(**{"model": "a", **fields}))
-        return str(error.value)
+def test_what_is_refused(data_dir, tmp_path):
+    def of(**fields):
+        return zero_shot.ZeroShotArguments(**{"model": "a", **fields})
 
-    assert error_of(zero_shot.load_questions, "dpr") == (
-        "Task 'dpr' is not on the hub as one data set. Pass as --data_dir a folder with a subfolder dpr."
-    )
-    assert error_of(zero_shot.load_questions, "sst2", data_dir=data_dir, split="test") == (
-        "Task 'sst2' has no split 'test'. Its splits: train, validation."
-    )
-    assert error_of(zero_shot.load_questions, "cola", data_dir=data_dir, split="test") == (
-        "The labels of task 'cola' are hidden in test. Choose another --split."
-    )
+    assert "--model and --checkpoints is needed, but neither" in refusal(zero_shot.ZeroShotArguments)
+    assert "--model and --checkpoints is needed, but both" in refusal(zero_shot.ZeroShotArguments, "a", "b")
+    with pytest.raises(ValueError, match="--plot draws curves over a run. Pass --checkpoints"):
+        of(plot="a.png")
+    assert "Pass as --data_dir a folder with a subfolder dpr" in refusal(zero_shot.load_questions, "dpr", of())
+    test = of(data_dir=data_dir, split="test")
+    assert "no split 'test'. Its splits: train, validation" in refusal(zero_shot.load_questions, "sst2", test)
+    assert "'cola' are hidden in test" in refusal(zero_shot.load_questions, "cola", test)
     write(tmp_path / "story_cloze", "test", [{"context": "a", "ending1": "b", "ending2": "c", "label": 0}])
-    assert error_of(zero_shot.load_questions, "story_cloze", data_dir=str(tmp_path), num_shots=1) == (
-        "Task 'story_cloze' needs the split 'train', for a threshold or for few-shot examples, but has test. Add its "
-        "file."
-    )
-    with pytest.raises(ValueError) as error:
-        zero_shot.main(["--checkpoints", str(tmp_path), "--data_dir", str(tmp_path)])
-    assert str(error.value) == (
-        f"{tmp_path} has no checkpoint with a model (checkpoint-<updates>/config.json). Give the `--output_dir` of a "
-        "run that saved some, or one model with --model."
-    )
+    told = refusal(zero_shot.load_questions, "story_cloze", of(data_dir=str(tmp_path), num_shots=1))
+    assert "needs the split 'train'" in told and "but has test" in told
+    told = refusal(zero_shot.main, ["--checkpoints", str(tmp_path), "--data_dir", str(tmp_path)])
+    assert f"{tmp_path} has no checkpoint with a model" in told
 
 
 @pytest.mark.real_data
@@ -272,13 +236,9 @@ def test_real_rows(tiny_model, real_data_dir, tmp_path, asked):
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     tasks = ["cola", "sst2", "race-middle", "story_cloze", "dpr"]
-    zero_shot.main(
-        [
-            *("--model", str(tmp_path), "--data_dir", str(real_data_dir), "--tasks", *tasks),
-            *("--max_eval_samples", "6", "--max_train_samples", "8", "--output_file", str(tmp_path / "results.json")),
-            *("--device", "cpu"),
-        ]
-    )
+    rows = ["--data_dir", str(real_data_dir), "--max_eval_samples", "6", "--max_train_samples", "8"]
+    output = ["--output_file", str(tmp_path / "results.json"), "--device", "cpu"]
+    zero_shot.main(["--model", str(tmp_path), "--tasks", *tasks, *rows, *output])
     figures = json.loads((tmp_path / "results.json").read_text())["results"][0]["tasks"]
     assert {name: (of_task["split"], of_task["num_rows"]) for name, of_task in figures.items()} == {
         "cola": ("validation", 6),
