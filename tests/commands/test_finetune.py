@@ -1,4 +1,4 @@
-"""The fine-tuning script, run in this process on made-up rows with a tiny model."""
+"""`gpt1 finetune` and `gpt1 predict` in this process, on made-up rows with a tiny model."""
 
 import csv
 import json
@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1TrainingArguments
-from modeling_gpt1.commands import finetune, runs
+from modeling_gpt1.commands import entry, finetune, predict, runs
 from modeling_gpt1.commands.entry import one_sentence
 from modeling_gpt1.training import preparation
 from tokenization import TraversalCollator
@@ -88,19 +88,23 @@ def read_json(path: Path) -> dict:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
+def read_lines(text: str) -> list[dict]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
 def read_predictions(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return read_lines(path.read_text(encoding="utf-8"))
 
 
 def own_data(kind: str, folder: Path, repeat: int = 4) -> list[str]:
-    """Arguments that name three files of made-up rows; the last has no labels."""
+    """Arguments that name three files of made-up rows; every second row of the last has no label."""
     label = dict(pair.split("=") for pair in COLUMNS[kind]).get("label", "label")
     rows = ROWS[kind]
-    unlabelled = [{key: value for key, value in row.items() if key != label} for row in (*rows, rows[0])]
+    test_rows = [{**row, **({label: None} if place % 2 else {})} for place, row in enumerate(rows * 3)]
     files = [
         *("--train_file", write_rows(folder / "train.jsonl", rows * repeat)),
         *("--validation_file", write_rows(folder / "validation.jsonl", rows)),
-        *("--test_file", write_rows(folder / "test.jsonl", unlabelled)),
+        *("--test_file", write_rows(folder / "test.jsonl", test_rows)),
     ]
     traversal = ["similarity", "--regression"] if kind == "regression" else [kind]
     return [*files, "--traversal", *traversal, "--columns", *COLUMNS[kind]]
@@ -139,6 +143,19 @@ def test_a_short_run_logs_its_losses_and_evaluates_as_before(options, steps, tok
     assert evaluated == ([20, 22] if "20" in options else [22])  # every `logging_steps`, and at the end
 
 
+@pytest.fixture(scope="module")
+def folders(tokenizer_folder, tmp_path_factory):
+    """A model of each kind, fine-tuned for two updates, with its evaluation and its predictions of a test file."""
+    root = tmp_path_factory.mktemp("folders")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets.config, "HF_DATASETS_CACHE", root / "cache")
+        for kind in ROWS:
+            (root / f"data-{kind}").mkdir()
+            data = [*own_data(kind, root / f"data-{kind}"), *fresh_model(tokenizer_folder)]
+            finetune.main([*data, *training(root / kind, "--do_eval", "--do_predict")])
+    return root
+
+
 def scores_of_saved_model(folder: Path, kind: str, rows: list[dict]) -> list[torch.Tensor]:
     """Each row's logits, by the Auto class that opens the folder."""
     auto_class = AutoModelForMultipleChoice if kind == "multiple_choice" else AutoModelForSequenceClassification
@@ -150,13 +167,9 @@ def scores_of_saved_model(folder: Path, kind: str, rows: list[dict]) -> list[tor
 
 
 @pytest.mark.parametrize("kind", ROWS)
-def test_own_files(kind, tokenizer_folder, tmp_path):
-    output = tmp_path / "model"
-    arguments = training(output, "--do_eval", "--do_predict")
-    finetune.main([*own_data(kind, tmp_path), *fresh_model(tokenizer_folder), *arguments])
-
-    written = {path.name for path in output.iterdir()}
-    assert written == {
+def test_own_files(kind, folders):
+    output = folders / kind
+    assert {path.name for path in output.iterdir()} == {
         *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"),
         *("train_results.json", "eval_results.json", "predict_results.json", "all_results.json"),
         *("trainer_state.json", "predictions.jsonl", "run.yaml"),
@@ -166,47 +179,47 @@ def test_own_files(kind, tokenizer_folder, tmp_path):
     assert metrics | {"eval_loss", "eval_task_loss", "eval_lm_loss"} <= read_json(output / "eval_results.json").keys()
     assert {"train_loss", *metrics} <= read_json(output / "all_results.json").keys()
 
-    predictions = read_predictions(output / "predictions.jsonl")
-    rows = [*ROWS[kind], ROWS[kind][0]]
-    assert [prediction["index"] for prediction in predictions] == [0, 1, 2]
+    predictions, rows = read_predictions(output / "predictions.jsonl"), ROWS[kind] * 3
+    assert [prediction["index"] for prediction in predictions] == list(range(6))
     for prediction, logits in zip(predictions, scores_of_saved_model(output, kind, rows), strict=True):
         if kind == "regression":
             assert prediction == {"index": prediction["index"], "score": pytest.approx(logits.item(), abs=1e-5)}
         else:
             assert prediction["scores"] == pytest.approx(logits.softmax(-1).tolist(), abs=1e-5)
             assert prediction["label"] == LABELS[kind][logits.argmax()]
+    if kind != "regression":
+        label = dict(pair.split("=") for pair in COLUMNS[kind]).get("label", "label")
+        hits = [str(line["label"]) == str(row[label]) for line, row in zip(predictions, rows, strict=True)]
+        results = read_json(output / "predict_results.json")
+        assert results["predict_accuracy"] == pytest.approx(np.mean(hits[::2]))  # of the labelled rows
 
 
 def test_pipeline_names_the_classes_of_the_file(tokenizer_folder, tmp_path):
     output = tmp_path / "model"
-    more = ["--do_predict", "--max_steps", "20", "--lm_coef", "0"]
+    unlabelled = ["--test_file", write_rows(tmp_path / "unlabelled.jsonl", [{"review": GOOD}, {"review": BAD}])]
+    more = ["--do_predict", "--max_steps", "20", "--lm_coef", "0", *unlabelled]
     data = own_data("classification", tmp_path)
     finetune.main([*data, *fresh_model(tokenizer_folder), *training(output, *more)])
     predictions = read_predictions(output / "predictions.jsonl")
-    assert [prediction["label"] for prediction in predictions] == ["happy", "sad", "happy"]
+    assert [prediction["label"] for prediction in predictions] == ["happy", "sad"]
     answers = pipeline("text-classification", str(output))([GOOD, BAD])
     assert [answer["label"] for answer in answers] == ["happy", "sad"]
-    assert [answer["score"] for answer in answers] == pytest.approx(
-        [max(prediction["scores"]) for prediction in predictions[:2]], abs=1e-5
-    )
+    scores = [max(prediction["scores"]) for prediction in predictions]
+    assert [answer["score"] for answer in answers] == pytest.approx(scores, abs=1e-5)
 
 
-def test_a_fine_tuned_model_predicts_without_training(tokenizer_folder, tmp_path):
-    output = tmp_path / "model"
-    data = own_data("classification", tmp_path)
-    finetune.main([*data, *fresh_model(tokenizer_folder), *training(output, "--do_predict")])
-    test_file = write_rows(tmp_path / "new.jsonl", [{"review": BAD, "mood": "sad"}, {"review": GOOD, "mood": None}])
-    again = tmp_path / "again"
-    finetune.main(
-        [
-            *("--test_file", test_file, "--traversal", "classification", "--columns", "text=review"),
-            *("--model", str(output), "--output_dir", str(again), "--do_predict", "--use_cpu"),
-        ]
-    )
-    first, second, _ = read_predictions(output / "predictions.jsonl")
-    new_first, new_second = read_predictions(again / "predictions.jsonl")
-    assert new_first == {"index": 0, "label": second["label"], "scores": pytest.approx(second["scores"], abs=1e-6)}
-    assert new_second == {"index": 1, "label": first["label"], "scores": pytest.approx(first["scores"], abs=1e-6)}
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+def test_a_fine_tuned_folder_is_asked_for_its_task_without_training(kind, folders, tmp_path):
+    words = ["--model", str(folders / kind), "--test_file", str(folders / f"data-{kind}" / "test.jsonl")]
+    finetune.main([*words, "--do_predict", "--output_dir", str(tmp_path / "new"), "--use_cpu"])
+    again, first = (read_predictions(folder / "predictions.jsonl") for folder in (tmp_path / "new", folders / kind))
+    for line, expected in zip(again, first, strict=True):
+        assert line == {name: approximately(value) for name, value in expected.items()}
+    assert (tmp_path / "new" / "eval_run.yaml").exists() and not (tmp_path / "new" / "run.yaml").exists()
+
+
+def approximately(value):
+    return value if isinstance(value, str | int) else pytest.approx(value, abs=1e-6)
 
 
 def write_mnli(folder: Path) -> str:
@@ -239,29 +252,6 @@ def test_task_with_two_validation_and_test_splits(tokenizer_folder, tmp_path):
     assert GPT1Config.from_pretrained(output).id2label == {0: "entailment", 1: "neutral", 2: "contradiction"}
     card = (output / "README.md").read_text(encoding="utf-8")
     assert "- nyu-mll/glue" in card and "base_model" not in card and str(tmp_path) not in card
-
-
-@pytest.mark.parametrize("kind", ROWS)
-def test_test_files_of_every_kind_may_lack_some_labels(kind, tokenizer_folder, tmp_path):
-    label = dict(pair.split("=") for pair in COLUMNS[kind]).get("label", "label")
-    data = own_data(kind, tmp_path)
-    rows = [{**row, **({label: None} if place % 2 else {})} for place, row in enumerate(ROWS[kind] * 3)]
-    write_rows(tmp_path / "test.jsonl", rows)
-    output = tmp_path / "model"
-    finetune.main([*data, *fresh_model(tokenizer_folder), *training(output, "--do_predict")])
-    predictions = read_predictions(output / "predictions.jsonl")
-    assert [line["index"] for line in predictions] == list(range(6))
-    first, second = ({key: value for key, value in line.items() if key != "index"} for line in predictions[:2])
-    assert first != second
-    for line, expected in zip(predictions, [first, second] * 3, strict=True):
-        assert {**line, "index": 0} == {
-            "index": 0,
-            **{key: value if isinstance(value, str) else pytest.approx(value) for key, value in expected.items()},
-        }
-    if kind != "regression":
-        hits = [str(line["label"]) == str(row[label]) for line, row in zip(predictions, ROWS[kind] * 3, strict=True)]
-        results = read_json(output / "predict_results.json")
-        assert results["predict_accuracy"] == pytest.approx(np.mean(hits[::2]))  # of the labelled rows
 
 
 def test_limits_draw_from_all_parts_with_the_seed(tmp_path):
@@ -591,3 +581,151 @@ def test_refuses_a_task_head_of_another_size(places, tmp_path):
     GPT1Config(hidden_size=8, num_attention_heads=2, traversal="entailment", num_labels=3).save_pretrained(model)
     parts = f"{model} has 3 scores, but train needs 2", "`ignore_mismatched_sizes`"
     refusal([*OWN, "--model", str(model), *training(tmp_path / "output")], *parts, **places)
+
+
+# ---- gpt1 predict
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_a_folder_predicts_what_its_run_predicted(kind, folders, capsys):
+    file = str(folders / f"data-{kind}" / "test.jsonl")
+    capsys.readouterr()
+    predict.main([str(folders / kind), "--file", file, "--device", "cpu"])
+    records = read_lines(capsys.readouterr().out)
+    for record, of_run in zip(records, read_predictions(folders / kind / "predictions.jsonl"), strict=True):
+        if kind not in ("multiple_choice", "regression"):
+            assert list(record["scores"]) == LABELS[kind]
+            record["scores"] = list(record["scores"].values())
+        assert record == {name: approximately(value) for name, value in of_run.items()}
+
+
+def test_a_csv_file_has_a_line_for_each_row_whatever_it_holds(folders, tmp_path, monkeypatch):
+    monkeypatch.setattr(predict, "CHUNK", 2)
+    rows = ["text,note", f"{BAD},a", '"",b', f"{GOOD},c", "  ,d", f"{BAD},e"]
+    (tmp_path / "new.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    words = [str(folders / "classification"), "--file", str(tmp_path / "new.csv"), "--columns", "text=text"]
+    predict.main([*words, "--output_file", str(tmp_path / "out.csv"), "--batch_size", "2"])
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert list(lines[0]) == ["index", "label", "score_happy", "score_sad", "truncated", "error"]
+    assert [line["index"] for line in lines] == ["0", "1", "2", "3", "4"]
+    needed = "it needs at least one word. Remove or correct the row."
+    assert [line["error"] for line in lines] == [
+        *("", f"text (column 'text') holds the empty text ''; {needed}"),
+        *("", f"text (column 'text') holds the empty text '  '; {needed}", ""),
+    ]
+    assert lines[1]["label"] == lines[1]["score_sad"] == ""
+    assert {**lines[0], "index": "4"} == lines[4] != {**lines[2], "index": "4"}
+    assert float(lines[0]["score_happy"]) + float(lines[0]["score_sad"]) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("ending", predict.ENDINGS)
+def test_an_interrupted_prediction_leaves_the_older_file(ending, folders, tmp_path, monkeypatch):
+    calls, describe = [], predict.Predictor.describe
+
+    def interrupted(self, logits):
+        calls.append(output.read_text())
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return describe(self, logits)
+
+    output = tmp_path / f"out{ending}"
+    output.write_text("old\n")
+    monkeypatch.setattr(predict.Predictor, "describe", interrupted)
+    monkeypatch.setattr(predict, "CHUNK", 1)
+    words = [str(folders / "classification"), "--file", str(folders / "data-classification" / "train.jsonl")]
+    with pytest.raises(KeyboardInterrupt):
+        predict.main([*words, "--output_file", str(output)])
+    assert calls == ["old\n", "old\n"]
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(output.name, "old\n")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns"),
+    [
+        ("multiple_choice", ["index", "label", "scores", "truncated", "error"]),
+        ("regression", ["index", "score", "truncated", "error"]),
+    ],
+)
+def test_columns_of_choices_and_numbers(kind, columns, folders, tmp_path):
+    file, output = str(folders / f"data-{kind}" / "validation.jsonl"), tmp_path / "out.csv"
+    predict.main(["--model", str(folders / kind), "--file", file, "--output_file", str(output)])
+    with output.open(encoding="utf-8", newline="") as lines:
+        first, second = csv.DictReader(lines)
+    assert list(first) == columns
+    if kind == "multiple_choice":
+        assert [len(line["scores"].split()) for line in (first, second)] == [2, 3]
+
+
+def test_rows_that_were_cut_say_so(folders, tmp_path, capsys):
+    rows = [{"review": " ".join([GOOD] * 9)}, {"review": GOOD}, {"review": ""}, {"review": " ".join([BAD] * 9)}]
+    file = write_rows(tmp_path / "long.jsonl", rows)
+    words = [str(folders / "classification"), "--file", file, "--max_length", "28"]
+    predict.main(words)
+    printed = capsys.readouterr()
+    assert [record.get("truncated") for record in read_lines(printed.out)] == [True, None, None, True]
+    assert printed.err.splitlines()[-1] == "2 of 4 rows were cut to 28 tokens: those with the field `truncated`."
+    predict.main([*words, "--output_file", str(tmp_path / "out.csv")])
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
+        assert [line["truncated"] for line in csv.DictReader(file)] == ["True", "", "", "True"]
+    predict.main([str(folders / "classification"), "--file", write_rows(tmp_path / "short.jsonl", rows[1:3])])
+    assert capsys.readouterr().err.count("were cut") == 1  # of the .csv file
+
+
+def test_predict_reads_as_much_as_fine_tuning_did(tokenizer_folder, tmp_path, capsys):
+    rows = [*ROWS["classification"], {"review": " ".join([GOOD, BAD] * 2), "mood": "sad"}]
+    output, file = tmp_path / "short", write_rows(tmp_path / "rows.jsonl", rows)
+    data = ["--train_file", file, "--test_file", file, "--traversal", "classification"]
+    words = [*data, "--columns", *COLUMNS["classification"], *fresh_model(tokenizer_folder), "--max_length", "28"]
+    finetune.main([*words, *training(output, "--do_predict")])
+    words = ["--model", str(output), "--test_file", file, "--use_cpu", "--do_predict", "--disable_tqdm", "true"]
+    finetune.main([*words, "--output_dir", str(tmp_path / "again")])
+    capsys.readouterr()
+    predict.main([str(output), "--file", file, "--device", "cpu"])
+    printed = capsys.readouterr()
+    assert printed.err.splitlines()[-1] == "1 of 3 rows were cut to 28 tokens: those with the field `truncated`."
+    first, again = (read_predictions(folder / "predictions.jsonl") for folder in (output, tmp_path / "again"))
+    for one, other, found in zip(first, again, read_lines(printed.out), strict=True):
+        assert list(found["scores"].values()) == pytest.approx(one["scores"], abs=1e-6)
+        assert other["scores"] == pytest.approx(one["scores"], abs=1e-6)
+
+
+def test_a_run_is_repeated_by_its_settings(folders, tmp_path):
+    settings = ["--config", str(folders / "classification" / "run.yaml")]
+    entry.main(["finetune", *settings, "--output_dir", str(tmp_path)])
+    first = GPT1DoubleHeadsModel.from_pretrained(folders / "classification").state_dict()
+    again = GPT1DoubleHeadsModel.from_pretrained(tmp_path).state_dict()
+    assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+def refused(*words: str) -> str:
+    with pytest.raises(ValueError) as error:
+        predict.main(list(words))
+    return str(error.value)
+
+
+def test_predict_refuses(folders, tmp_path):
+    file, model = str(folders / "data-classification" / "train.jsonl"), str(folders / "classification")
+    other = write_rows(tmp_path / "other.jsonl", [{"text": GOOD}])
+    (tmp_path / "here").mkdir()
+    GPT1Config(n_embd=8, n_head=2).save_pretrained(tmp_path / "plain")
+    GPT1Config(n_embd=8, n_head=2, traversal="classification").save_pretrained(tmp_path / "old")
+    assert "No model was given" in refused("--file", file)
+    assert f"{other} has no column 'review' for the role text" in refused(model, "--file", other)
+    assert "it is a language model" in refused(str(tmp_path / "plain"), "--file", file)
+    assert "Pass --columns, such as --columns text=review" in refused(str(tmp_path / "old"), "--file", file)
+    assert "Pass a name that ends in .jsonl or .csv" in refused(model, "--file", file, "--output_file", "out.txt")
+    for same in (other, str(tmp_path / "here" / ".." / "other.jsonl")):
+        told = refused(model, "--file", other, "--output_file", same)
+        assert f"--output_file {same} is the --file, whose rows the predictions would replace" in told
+    assert read_lines(Path(other).read_text(encoding="utf-8")) == [{"text": GOOD}]
+
+
+def test_a_folder_without_a_task_head_is_refused(folders, tmp_path):
+    """A config alone does not make a classifier: its head would be random."""
+    base = GPT1DoubleHeadsModel.from_pretrained(folders / "classification").transformer
+    base.save_pretrained(tmp_path)
+    for path in (folders / "classification").glob("tokenizer*"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    told = refused(str(tmp_path), "--file", str(folders / "data-classification" / "train.jsonl"))
+    assert f"--model {tmp_path} lacks weights: task_head.score.bias, task_head.score.weight" in told
