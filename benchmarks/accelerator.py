@@ -28,9 +28,19 @@ import transformers
 from finetuning import MODELS as DOUBLE_HEADS
 from finetuning import OURS as OUR_HEADS
 from finetuning import PEER as BUILT_IN_HEADS
-from finetuning import TOLERANCE, make_batch
+from finetuning import make_batch
 from generation import spread_positions
-from harness import MIB, SMALL, comparison, in_turns, machine, print_comparisons, save_result, write_peers
+from harness import (
+    MIB,
+    SMALL,
+    check_agreement,
+    comparisons,
+    machine,
+    print_comparisons,
+    rounds_of,
+    save_result,
+    write_peers,
+)
 from transformers import GPT2LMHeadModel, OpenAIGPTDoubleHeadsModel, OpenAIGPTLMHeadModel
 
 from modeling_gpt1 import GPT1ForCausalLM
@@ -69,24 +79,11 @@ class Accelerator:
         return {"seconds": seconds, "peak MiB": (torch.accelerator.max_memory_allocated() - before) / MIB}
 
 
-def rounds_of(accelerator: Accelerator, works: dict[str, Work], rounds: int) -> dict[str, dict[str, list[float]]]:
-    """The figures of all rounds by name and measure."""
-    for work in works.values():  # warm-up
-        work()
-    figures: dict[str, dict[str, list[float]]] = {name: {} for name in works}
-    for name in in_turns(list(works), rounds):
-        for measure, value in accelerator.measure(works[name]).items():
-            figures[name].setdefault(measure, []).append(value)
-    return figures
-
-
-def rows_of(work: str, figures: dict, ours: str) -> list[dict]:
-    others = [name for name in figures if name != ours]
-    return [
-        comparison(work, measure, other, figures[ours][measure], figures[other][measure])
-        for other in others
-        for measure in figures[ours]
-    ]
+def rows_of(accelerator: Accelerator, work: str, works: dict[str, Work], rounds: int) -> list[dict]:
+    for warm_up in works.values():
+        warm_up()
+    figures = rounds_of(list(works), rounds, lambda name: accelerator.measure(works[name]))
+    return comparisons(work, figures, next(iter(works)), {})
 
 
 # ---- Training
@@ -96,21 +93,18 @@ def opened(model_class: type, folder: str, device: torch.device, dtype: torch.dt
     return model_class.from_pretrained(folder, dtype=dtype).to(device)
 
 
-def check_agreement(losses: dict[str, Callable], models: dict) -> None:
-    """Raises RuntimeError unless all models have the first one's loss and gradient norm in float32 without dropout."""
+def check_models(losses: dict[str, Callable], models: dict, peer: str) -> None:
+    """Raises RuntimeError unless all models have the peer's loss and gradient norm in float32 without dropout."""
     values = {}
     for name, model in models.items():
         model.eval()
         loss = losses[name](model)
         loss.backward()
         gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-        values[name] = loss.item(), torch.nn.utils.get_total_norm(gradients).item()
+        values[name] = {"loss": loss.item(), "gradient norm": torch.nn.utils.get_total_norm(gradients).item()}
         model.zero_grad()
         model.train()
-    first, *others = values.values()
-    for other in others:
-        if any(abs(a - b) > TOLERANCE * max(1.0, abs(b)) for a, b in zip(first, other, strict=True)):
-            raise RuntimeError(f"The models disagree in loss and gradient norm: {values}. Nothing was measured.")
+    check_agreement(values, peer)
 
 
 def pretraining(accelerator: Accelerator, folders: dict, blocks: tuple[int, int], rounds: int) -> list[dict]:
@@ -123,7 +117,7 @@ def pretraining(accelerator: Accelerator, folders: dict, blocks: tuple[int, int]
         return model(input_ids=input_ids, labels=input_ids, **cache).loss
 
     alike = {name: models[name] for name in (OURS, PEER)}
-    check_agreement({name: functools.partial(loss, name) for name in alike}, alike)
+    check_models({name: functools.partial(loss, name) for name in alike}, alike, PEER)
     optimizers = {name: torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True) for name, model in models.items()}
 
     def step(name: str, is_bf16: bool) -> None:
@@ -136,7 +130,7 @@ def pretraining(accelerator: Accelerator, folders: dict, blocks: tuple[int, int]
     for dtype in DTYPES:
         works = {name: functools.partial(step, name, dtype == "bfloat16") for name in models}
         work = f"pre-training step {blocks[0]} × {blocks[1]}, {dtype}"
-        rows += rows_of(work, rounds_of(accelerator, works, rounds), OURS)
+        rows += rows_of(accelerator, work, works, rounds)
     return rows
 
 
@@ -150,7 +144,7 @@ def fine_tuning(accelerator: Accelerator, folder: str, shapes: dict, rounds: int
         def loss(name: str, model, batch=batch) -> torch.Tensor:
             return DOUBLE_HEADS[name][1](model, batch)["loss"]
 
-        check_agreement({name: functools.partial(loss, name) for name in models}, models)
+        check_models({name: functools.partial(loss, name) for name in models}, models, BUILT_IN_HEADS)
 
         def step(name: str, is_bf16: bool, loss=loss) -> None:
             with torch.autocast(accelerator.device.type, torch.bfloat16, enabled=is_bf16):
@@ -161,7 +155,7 @@ def fine_tuning(accelerator: Accelerator, folder: str, shapes: dict, rounds: int
         for dtype in DTYPES:
             works = {name: functools.partial(step, name, dtype == "bfloat16") for name in models}
             work = f"{shape_name} {' × '.join(map(str, shape[:3]))}, {shape[3]} shared, {dtype}"
-            rows += rows_of(work, rounds_of(accelerator, works, rounds), OUR_HEADS)
+            rows += rows_of(accelerator, work, works, rounds)
     return rows
 
 
@@ -193,7 +187,7 @@ def generation(accelerator: Accelerator, folders: dict, sizes: tuple, rounds: in
                 raise RuntimeError("The models disagree in their greedy tokens. Nothing was measured.")
             works = {name: functools.partial(generate, name, prompt, num_new) for name in models}
             work = f"generation {length} + {num_new}, batch {batch}, {dtype_name}"
-            rows += rows_of(work, rounds_of(accelerator, works, rounds), OURS)
+            rows += rows_of(accelerator, work, works, rounds)
     return rows
 
 

@@ -7,8 +7,7 @@
 
 `books` has novels in train/*.txt and validation/*.txt, `data` a folder per task. Every family has the same tokenizer,
 blocks of 512 tokens, 4 layers of 256 and number of tokens. Its learning rate is the best of four short runs by its own
-held-out loss: those of two families do not compare. Fine-tuning has one recipe for all but the learning rate, and
-several seeds. That rate is the best of four by accuracy on held-out training rows of SST-2 and SNLI.
+held-out loss: those of two families do not compare. Fine-tuning has one recipe for all, and several seeds.
 
 A step is one command of `gpt1` in a folder of its own; `--jobs` of them run at once, of all families alike. A finished
 step is never repeated, and a killed one goes on from its last checkpoint. The processor time of all attempts counts,
@@ -17,17 +16,18 @@ and the largest resident memory of any.
 
 import argparse
 import json
+import math
 import os
 import shlex
 import statistics
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from families_page import Row, draw, page
 from harness import machine, save_result
 from torch import nn
 from transformers import MODEL_FOR_MULTIPLE_CHOICE_MAPPING
@@ -37,6 +37,7 @@ from modeling_gpt1.training.families import FAMILIES
 from modeling_gpt1.training.preparation import OPENED_TYPES, OWN_TYPES
 from tokenization import GPT1Tokenizer, get_task, load_task, training_texts
 
+NEXT_TOKEN, RESTORED, MASKED = "next token", "restored text", "masked tokens, alone or with a second objective"
 SIZES = "hidden_size=256,num_hidden_layers=4,num_attention_heads=4,intermediate_size=1024"
 LSTM_SIZES = "hidden_size=256,lstm_hidden_size=768"
 NUM_MERGES, BLOCK_LENGTH, BATCH = 8000, 512, 8
@@ -51,9 +52,6 @@ TASKS = {
 }
 FINE_TUNING = "--num_train_epochs 3 --per_device_train_batch_size 32 --warmup_steps 0.1 --bf16"
 FINE_TUNING += " --save_strategy epoch --save_total_limit 1 --report_to none --disable_tqdm true"
-FINE_TUNING_RATES = (1e-4, 2.5e-4, 5e-4, 1e-3)
-# The rate is chosen on training rows of these tasks: so many train, so many are held out.
-RATE_TASKS, RATE_TRAIN_ROWS, RATE_HELD_OUT = ("sst2", "snli"), 10_000, 2_000
 ZERO_SHOT_TASKS = ("blimp", "story_cloze")
 
 
@@ -112,33 +110,16 @@ def train_rows(arguments: argparse.Namespace, task: str) -> int | None:
     return min((limit for limit in (TASKS[task], arguments.train_rows) if limit is not None), default=None)
 
 
-def fine_tuning(arguments: argparse.Namespace, model: Step, task: str, rate: float, seed: int) -> Step:
-    flags = {"task": task, "data_dir": arguments.data_dir, "seed": seed}
+def fine_tuning(arguments: argparse.Namespace, model: Step, task: str, seed: int) -> Step:
+    rate = arguments.fine_tuning_rate
+    flags = {"model": model.folder / "out", "learning_rate": rate, "task": task, "data_dir": arguments.data_dir}
     if (limit := train_rows(arguments, task)) is not None:
         flags["max_train_samples"] = limit
-    return finetune_step(model, f"{task}-{rate:g}-{seed}", rate, flags)
-
-
-def rate_trial(arguments: argparse.Namespace, model: Step, task: str, rate: float) -> Step:
-    """Fine-tuning that is scored on held-out training rows."""
-    train, held_out = rate_files(arguments, task)
-    columns = [f"{role}={name}" for role, name in get_task(task).columns.items()]
-    flags = {"train_file": train, "validation_file": held_out, "traversal": get_task(task).traversal}
-    return finetune_step(model, f"rate-{task}-{rate:g}", rate, flags, "--columns", *columns)
-
-
-def finetune_step(model: Step, name: str, rate: float, flags: dict, *words: str) -> Step:
-    flags = {"model": model.folder / "out", "learning_rate": rate, **flags}
     if not torch.cuda.is_available():
         flags["use_cpu"] = True
-    words = (*words_of("finetune", flags), *words, "--do_train", "--do_eval", *FINE_TUNING.split())
+    words = (*words_of("finetune", {**flags, "seed": seed}), "--do_train", "--do_eval", *FINE_TUNING.split())
     words += ("--resume_from_checkpoint", "auto")
-    return Step(model.folder.parent / name, words, "--output_dir", "eval_results.json")
-
-
-def rate_files(arguments: argparse.Namespace, task: str) -> tuple[Path, Path]:
-    folder = arguments.work_dir / "rates" / task
-    return folder / "train.jsonl", folder / "held_out.jsonl"
+    return Step(model.folder.parent / f"{task}-{rate:g}-{seed}", words, "--output_dir", "eval_results.json")
 
 
 def check_data(arguments: argparse.Namespace) -> None:
@@ -149,17 +130,6 @@ def check_data(arguments: argparse.Namespace) -> None:
         if missing:
             names = " and no ".join(missing)
             raise SystemExit(f"{arguments.data_dir}: {task.name} has no split {names}. Add its file.")
-
-
-def write_rate_files(arguments: argparse.Namespace) -> None:
-    for task in RATE_TASKS:
-        train, held_out = rate_files(arguments, task)
-        rows = load_task(task, arguments.data_dir)[get_task(task).train_split].shuffle(seed=0)
-        count = min(RATE_TRAIN_ROWS, arguments.train_rows or RATE_TRAIN_ROWS, len(rows) - RATE_HELD_OUT)
-        parts = {held_out: range(RATE_HELD_OUT), train: range(RATE_HELD_OUT, RATE_HELD_OUT + count)}
-        train.parent.mkdir(parents=True, exist_ok=True)
-        for path, places in parts.items():
-            write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows.select(places)))
 
 
 def asking(arguments: argparse.Namespace, model: Step) -> Step:
@@ -200,34 +170,13 @@ def long_run(arguments: argparse.Namespace, family: str) -> Step | None:
     return None if rate is None else pretraining(arguments, family, arguments.tokens, rate)
 
 
-def best_fine_tuning_rate(arguments: argparse.Namespace, model: Step) -> float | None:
-    """The rate with the highest mean accuracy on held-out rows; `None` while a run is missing."""
-    rates = arguments.fine_tuning_rates
-    if len(rates) == 1:
-        return rates[0]
-    means = []
-    for rate in rates:
-        steps = [rate_trial(arguments, model, task, rate) for task in RATE_TASKS]
-        if not all(step.is_done for step in steps):
-            return None
-        means.append(statistics.fmean(read(step.folder / "out" / step.result)["eval_accuracy"] for step in steps))
-    return rates[means.index(max(means))]
-
-
 def stages_of(arguments: argparse.Namespace, family: str) -> list[list[Step]]:
     """The steps of a family that are known yet. A stage needs all steps of the stages before it."""
     model = long_run(arguments, family)
     if model is None:
         return [sweep(arguments, family)]
-    rates = arguments.fine_tuning_rates if len(arguments.fine_tuning_rates) > 1 else ()
-    trials = [rate_trial(arguments, model, task, rate) for task in RATE_TASKS for rate in rates]
-    stages = [sweep(arguments, family), [model], trials]
-    rate = best_fine_tuning_rate(arguments, model)
-    if rate is not None:
-        seeds = range(arguments.seeds)
-        tuned = [fine_tuning(arguments, model, task, rate, seed) for seed in seeds for task in tasks_of(family)]
-        stages.append([asking(arguments, model), *tuned])
-    return stages
+    tuned = [fine_tuning(arguments, model, task, seed) for seed in range(arguments.seeds) for task in tasks_of(family)]
+    return [sweep(arguments, family), [model], [asking(arguments, model), *tuned]]
 
 
 def steps_to_begin(arguments: argparse.Namespace) -> list[Step]:
@@ -288,6 +237,24 @@ def write(path: Path, content: dict) -> None:
 # ---- What was measured
 
 
+@dataclass
+class Row:
+    """What the page says of a family."""
+
+    parameters: int
+    without_embeddings: int
+    cost: dict
+    learning_rate: float
+    loss: dict[str, float]
+    fine_tuning_rate: float | None = None
+    curve: list[tuple[int, float, float]] = field(default_factory=list)
+    """Tokens, hours and held-out loss."""
+    zero_shot: dict[str, dict] = field(default_factory=dict)
+    method: str = ""
+    scores: dict[str, list[float]] = field(default_factory=dict)
+    """By task, a score of at most 1 for each seed of fine-tuning."""
+
+
 def read_row(arguments: argparse.Namespace, family: str) -> Row | None:
     """What is known of a family; `None` before its long run is done."""
     model = long_run(arguments, family)
@@ -300,16 +267,15 @@ def read_row(arguments: argparse.Namespace, family: str) -> Row | None:
     cost["tokens_per_second"] = statistics.median(speeds)
     losses = {name.removeprefix("eval_"): value for name, value in results.items() if name.endswith("_loss")}
     losses = {name: value for name, value in losses.items() if name != "train_loss"}
-    rate = best_fine_tuning_rate(arguments, model)
-    learning_rate = best_rate(arguments, family)
-    row = Row(opened.num_parameters(), count_without_embeddings(opened), cost, learning_rate, losses, rate)
+    sizes, rates = (opened.num_parameters(), count_without_embeddings(opened)), best_rate(arguments, family)
+    row = Row(*sizes, cost, rates, losses, arguments.fine_tuning_rate)
     row.curve = curve_of(records["log_history"])
     asked = asking(arguments, model)
     if asked.is_done:
         (answers,) = read(asked.folder / "out")["results"]
         row.zero_shot, row.method = answers["tasks"], answers["method"]
-    for task in tasks_of(family) if rate is not None else ():
-        steps = [fine_tuning(arguments, model, task, rate, seed) for seed in range(arguments.seeds)]
+    for task in tasks_of(family):
+        steps = [fine_tuning(arguments, model, task, seed) for seed in range(arguments.seeds)]
         row.scores[task] = [score_of(task, read(step.folder / "out" / step.result)) for step in steps if step.is_done]
     return row
 
@@ -342,6 +308,135 @@ def count_without_embeddings(model: nn.Module) -> int:
     return sum(weight.numel() for weight in model.parameters() if id(weight) not in embedded)
 
 
+# ---- The page
+
+
+def page(rows: dict[str, Row], tasks: Sequence[str], about: dict) -> str:
+    """Markdown: costs, fine-tuned scores, answers without fine-tuning, the command.
+
+    `about` has the machine, and how this script was called: `jobs`, `fine_tuning`, `rows` by task, `command`.
+    """
+    asked = {family: row for family, row in rows.items() if row.zero_shot}
+    questions = list(dict.fromkeys(task for row in asked.values() for task in row.zero_shot))
+    of_blimp = {name for row in asked.values() for name in row.zero_shot.get("blimp", {})}
+    phenomena = sorted(name for name in of_blimp if name.startswith("accuracy_"))
+    answers = [
+        [family, row.method, *(with_error(row.zero_shot.get(task)) for task in questions)]
+        for family, row in asked.items()
+    ]
+    by_phenomenon = [
+        [name.removeprefix("accuracy_"), *(percent(row.zero_shot["blimp"][name]) for row in asked.values())]
+        for name in phenomena
+    ]
+    scores = [
+        [family, f"{row.fine_tuning_rate:g}", *(spread(row.scores.get(task, [])) for task in tasks)]
+        for family, row in rows.items()
+    ]
+    limits = ", ".join(f"{task} {about['rows'][task]:,}" for task in tasks if task in about["rows"])
+    parts = [
+        "# Families on the same tokens",
+        "Each family was pre-trained once, so no figure tells how much another pre-training would differ: the seeds "
+        "are those of fine-tuning. Sizes and tokens are small, and say nothing of the order of large models.",
+        f"## Cost\n\n{conditions(about)}",
+        table(["family", *COSTS], [[family, *costs(row)] for family, row in rows.items()]),
+        "## Fine-tuned",
+        "The metric of the task × 100: the mean of the seeds, their range and their number.",
+        f"`gpt1 finetune {about['fine_tuning']}`" + (f", on at most so many rows: {limits}." if limits else "."),
+        table(["family", "learning rate", *tasks], scores),
+        "## Without fine-tuning\n\nAccuracy × 100, and its standard error.",
+        table(["family", "method", *questions], answers),
+        "## BLiMP by phenomenon",
+        table(["phenomenon", *asked], by_phenomenon),
+        "## Command",
+        f"```sh\npython benchmarks/families.py {about['command']}\n```",
+    ]
+    return "\n\n".join(parts)
+
+
+COSTS = (
+    *("M parameters", "M without embeddings", "learning rate", "M tokens read", "processor hours"),
+    *("tokens per second", "peak GiB", "held-out losses"),
+)
+
+
+def costs(row: Row) -> list[str]:
+    return [
+        f"{row.parameters / 1e6:.2f}",
+        f"{row.without_embeddings / 1e6:.2f}",
+        f"{row.learning_rate:g}",
+        f"{row.cost['tokens'] / 1e6:.1f}",
+        f"{row.cost['processor_seconds'] / 3600:.2f}",
+        f"{row.cost['tokens_per_second']:.0f}",
+        f"{row.cost['peak_bytes'] / 2**30:.2f}",
+        ", ".join(f"{name} {value:.3f}" for name, value in row.loss.items()),
+    ]
+
+
+def conditions(about: dict) -> str:
+    """On what the costs were measured, and what they leave out."""
+    jobs, where = about["jobs"], f"{about['cores']} cores ({about['processor']})"
+    if "accelerator" in about:
+        where = f"{about['accelerator']} with {where}"
+    text = f"Measured on {where}, {'one run at a time' if jobs == 1 else f'up to {jobs} runs at once'}, "
+    text += f"by torch {about['torch']} and transformers {about['transformers']}. "
+    if jobs > 1:
+        text += "So hours and speeds are those of a shared machine, and no family's own. "
+    text += "Processor hours are of the run of all tokens, without the search for its learning rate. "
+    return text + "The peak is of resident memory" + (", not the accelerator's." if "accelerator" in about else ".")
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def spread(scores: list[float]) -> str:
+    """Mean and range over the seeds, in percent, and their number."""
+    if not scores:
+        return "–"
+    ends = f" [{percent(min(scores))}–{percent(max(scores))}], {len(scores)}" if len(scores) > 1 else ""
+    return percent(statistics.fmean(scores)) + ends
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f}"
+
+
+def with_error(found: dict | None) -> str:
+    if found is None:
+        return "–"
+    error = math.sqrt(found["accuracy"] * (1 - found["accuracy"]) / found["num_rows"])
+    return f"{percent(found['accuracy'])} ± {percent(error)}"
+
+
+def objective_of(family: str) -> str:
+    """How a family learns: held-out losses of one objective compare, those of two do not."""
+    if FAMILIES[family].is_causal:
+        return NEXT_TOKEN
+    return RESTORED if FAMILIES[family].config_class().is_encoder_decoder else MASKED
+
+
+def draw(rows: dict[str, Row]):
+    """Held-out losses over tokens and over hours of training, a row of panels for each objective."""
+    from matplotlib.figure import Figure  # here because a run of the script's steps needs no matplotlib
+
+    groups: dict[str, list[str]] = {}
+    for family, row in rows.items():
+        if row.curve:
+            groups.setdefault(objective_of(family), []).append(family)
+    figure = Figure(figsize=(10, 0.6 + 3 * len(groups)), dpi=100, layout="constrained")
+    panels = figure.subplots(max(1, len(groups)), 2, squeeze=False)
+    for line, (objective, families) in zip(panels, groups.items(), strict=False):
+        for place, (axes, label) in enumerate(zip(line, ("million tokens", "hours of updates"), strict=True)):
+            for family in families:
+                points = [(point[place] / (1e6, 1)[place], point[2]) for point in rows[family].curve]
+                axes.plot(*zip(*points, strict=True), marker=".", label=family)
+            axes.set(xlabel=label, ylabel="held-out loss", title=objective)
+            axes.grid(alpha=0.3)
+            axes.legend()
+    return figure
+
+
 # ---- The script
 
 
@@ -354,7 +449,7 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--tokens", type=float, default=15e6, help="tokens of text of the long run")
     parser.add_argument("--sweep_tokens", type=float, default=3e6, help="tokens of text of each run of the sweep")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of fine-tuning")
-    parser.add_argument("--fine_tuning_rates", nargs="+", type=float, default=FINE_TUNING_RATES, metavar="RATE")
+    parser.add_argument("--fine_tuning_rate", type=float, default=5e-4)
     parser.add_argument("--jobs", type=int, default=1, help="steps that run at once, on an equal share of the cores")
     parser.add_argument("--train_rows", type=int, help="most rows of a task to fine-tune on; default: see TASKS")
     parser.add_argument("--zero_shot_rows", type=int, help="of each task without fine-tuning; default: all")
@@ -378,8 +473,6 @@ def main(words: list[str] | None = None) -> None:
         if not (arguments.work_dir / "tokenizer").is_dir():
             texts = training_texts(f"{arguments.books}/train")
             GPT1Tokenizer.train(texts, NUM_MERGES).save_pretrained(arguments.work_dir / "tokenizer")
-        if len(arguments.fine_tuning_rates) > 1:
-            write_rate_files(arguments)
         run_all(arguments)
     found = {family: read_row(arguments, family) for family in arguments.families}
     rows = {family: row for family, row in found.items() if row is not None}

@@ -25,13 +25,10 @@ and CPU seconds of all its threads, which exclude the time of other programs on 
 the peak above interpreter, libraries and weights. Ratios are computed round by round.
 """
 
-import argparse
 import json
 import os
 import random
 import tempfile
-import time
-from contextlib import ExitStack
 from pathlib import Path
 
 import torch
@@ -39,17 +36,15 @@ import transformers
 from harness import (
     MIB,
     SMALL,
-    comparison,
-    in_turns,
-    machine,
+    check_agreement,
+    comparisons,
+    main,
     out_of_the_file,
-    peak_resident_bytes,
-    print_comparisons,
     released_tokenizer,
-    reset_peak,
     resident_bytes,
-    running_worker,
-    save_result,
+    rounds_of,
+    running_workers,
+    timed,
 )
 from torch import nn
 from torch.utils.data import RandomSampler
@@ -69,7 +64,6 @@ SHAPES = {
 QUICK_SHAPES = {"RACE-shaped step": ((1, 4, 32, 20), (None, None, None))}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 LM_COEF = 0.5
-TOLERANCE = 1e-4
 BATCH_SIZE = 32
 
 
@@ -106,8 +100,8 @@ def peer_losses(model: OpenAIGPTDoubleHeadsModel, batch: dict[str, torch.Tensor]
 
 MODELS = {
     OURS: (GPT1DoubleHeadsModel, our_losses),
-    FLAT: (GPT1DoubleHeadsModel, our_losses),
     PEER: (OpenAIGPTDoubleHeadsModel, peer_losses),
+    FLAT: (GPT1DoubleHeadsModel, our_losses),
 }
 
 
@@ -130,13 +124,6 @@ class Worker:
     def loss(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         with torch.autocast("cpu", torch.bfloat16, enabled=self.dtype == torch.bfloat16):
             return self.losses(self.model, batch)["loss"]
-
-    def measured(self, work, *arguments) -> dict[str, float]:
-        reset_peak()
-        start, cpu_start = time.perf_counter(), time.process_time()
-        work(*arguments)
-        seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
-        return {"peak MiB": peak_resident_bytes() / MIB, "seconds": seconds, "CPU seconds": cpu_seconds}
 
 
 class StepWorker(Worker):
@@ -165,7 +152,7 @@ class StepWorker(Worker):
     def step(self) -> dict[str, float]:
         """Time and memory of one forward and backward."""
         self.model.zero_grad()
-        return self.measured(lambda: self.loss(self.batch).backward())
+        return timed(lambda: self.loss(self.batch).backward())
 
 
 class PassWorker(Worker):
@@ -190,7 +177,7 @@ class PassWorker(Worker):
     def step(self) -> dict[str, float]:
         ordered = [self.rows[index] for index in self.order]
         batches = [pad(ordered[start : start + BATCH_SIZE]) for start in range(0, len(ordered), BATCH_SIZE)]
-        return self.measured(self.train, batches)
+        return timed(self.train, batches)
 
     def train(self, batches: list[dict[str, torch.Tensor]]) -> None:
         for batch in batches:
@@ -224,60 +211,28 @@ def sentences(number: int, vocab_size: int) -> list[dict]:
     return [{"ids": [start, *tokenizer(row["sentence"])["input_ids"], end], "label": row["label"]} for row in rows]
 
 
-def check_agreement(values: dict[str, dict[str, float]]) -> None:
-    for name in (OURS, FLAT):
-        for measure, ours in values[name].items():
-            peer = values[PEER][measure]
-            if abs(ours - peer) > TOLERANCE * max(1.0, abs(peer)):
-                raise RuntimeError(
-                    f"The models disagree: {measure} of {name} is {ours}, of {PEER} {peer}. Nothing was measured; "
-                    "find out why before you trust either."
-                )
-
-
 def measure_step(folder: str, dtype: str, shape: tuple, rounds: int, threads: int) -> dict[str, dict[str, list]]:
     """The figures of all rounds by model and measure."""
-    with ExitStack() as stack:
-        ask = {
-            name: stack.enter_context(running_worker(StepWorker, name, folder, dtype, threads, shape))
-            for name in MODELS
-        }
-        check_agreement({name: ask[name]("compare") for name in MODELS})
+    arguments = {name: (name, folder, dtype, threads, shape) for name in MODELS}
+    with running_workers(StepWorker, arguments) as ask:
+        check_agreement({name: ask[name]("compare") for name in MODELS}, PEER)
         before = {name: ask[name]("resident_before") for name in MODELS}
         for name in MODELS:  # warm-up
             ask[name]("step")
-        steps = {name: [] for name in MODELS}
-        for name in in_turns(list(MODELS), rounds):
-            step = ask[name]("step")
-            steps[name].append({**step, "step MiB": step["peak MiB"] - before[name]})
-    return columns(steps)
+
+        def step(name: str) -> dict[str, float]:
+            figures = ask[name]("step")
+            return {**figures, "step MiB": figures["peak MiB"] - before[name]}
+
+        return rounds_of(list(MODELS), rounds, step)
 
 
 def measure_pass(folder: str, dtype: str, rows: list[dict], rounds: int, threads: int) -> dict[str, dict[str, list]]:
-    names = [OURS, PEER]
-    with ExitStack() as stack:
-        ask = {
-            name: stack.enter_context(running_worker(PassWorker, name, folder, dtype, threads, rows)) for name in names
-        }
-        for name in names:
+    arguments = {name: (name, folder, dtype, threads, rows) for name in (OURS, PEER)}
+    with running_workers(PassWorker, arguments) as ask:
+        for name in ask:
             ask[name]("warm_up")
-        steps = {name: [] for name in names}
-        for name in in_turns(names, rounds):
-            steps[name].append(ask[name]("step"))
-    return columns(steps)
-
-
-def columns(steps: dict[str, list[dict[str, float]]]) -> dict[str, dict[str, list[float]]]:
-    return {name: {measure: [step[measure] for step in rows] for measure in rows[0]} for name, rows in steps.items()}
-
-
-def step_rows(work: str, measured: dict, targets: dict[str, float | None]) -> list[dict]:
-    rows = []
-    for peer in (PEER, FLAT):
-        for measure in measured[OURS]:
-            target = targets.get(measure) if peer == PEER else None
-            rows.append(comparison(work, measure, peer, measured[OURS][measure], measured[peer][measure], target))
-    return rows
+        return rounds_of(list(ask), rounds, lambda name: ask[name]("step"))
 
 
 def compare(rounds: int, threads: int, quick: bool) -> list[dict]:
@@ -286,21 +241,18 @@ def compare(rounds: int, threads: int, quick: bool) -> list[dict]:
     with tempfile.TemporaryDirectory() as folder:
         config = write_checkpoint(OpenAIGPTDoubleHeadsModel, folder, quick)
         for dtype in DTYPES:
-            for name, (shape, targets) in (QUICK_SHAPES if quick else SHAPES).items():
+            for name, (shape, (*of_time, of_memory)) in (QUICK_SHAPES if quick else SHAPES).items():
                 measured = measure_step(folder, dtype, shape, rounds, threads)
                 work = f"{name} {' × '.join(map(str, shape[:3]))}, {shape[3]} shared, {dtype}"
-                of_time, of_memory = targets[list(DTYPES).index(dtype)], targets[2] if dtype == "float32" else None
-                rows += step_rows(work, measured, {"seconds": of_time, "step MiB": of_memory})
-                print_comparisons(rows[-2 * len(measured[OURS]) :])
+                targets = {(PEER, "seconds"): of_time[list(DTYPES).index(dtype)]}
+                if dtype == "float32":
+                    targets[PEER, "step MiB"] = of_memory
+                rows += comparisons(work, measured, OURS, targets)
         texts = sentences(160 if quick else 400, config.vocab_size)
         write_checkpoint(OpenAIGPTLMHeadModel, folder, quick)  # the two-class head is newly initialised
         measured = measure_pass(folder, "float32", texts, rounds, threads)
         work = f"pass over {len(texts)} sentences, {BATCH_SIZE} of like length (peer: random), float32"
-        for measure in measured[OURS]:
-            target = 1.6 if measure == "seconds" and not quick else None
-            rows.append(comparison(work, measure, PEER, measured[OURS][measure], measured[PEER][measure], target))
-        print_comparisons(rows[-3:])
-    return rows
+        return rows + comparisons(work, measured, OURS, {(PEER, "seconds"): None if quick else 1.6})
 
 
 def write_checkpoint(model_class: type, folder: str, quick: bool) -> OpenAIGPTConfig:
@@ -312,21 +264,5 @@ def write_checkpoint(model_class: type, folder: str, quick: bool) -> OpenAIGPTCo
     return config
 
 
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of one step of each model (default: 5)")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="threads of each process")
-    parser.add_argument("--quick", action="store_true", help="tiny models and batches: a check of the script")
-    parser.add_argument("--save", action="store_true", help="write the figures to benchmarks/results/<date>-….json")
-    return parser.parse_args()
-
-
-def main() -> None:
-    arguments = parse_arguments()
-    rows = compare(arguments.rounds, arguments.threads, arguments.quick)
-    if arguments.save:
-        save_result("finetuning", machine(arguments.threads), rows)
-
-
 if __name__ == "__main__":
-    main()
+    main(compare)

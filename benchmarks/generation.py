@@ -2,7 +2,7 @@
 
     python benchmarks/generation.py            # 117 M parameters, prompt 64, 192 new tokens, batch 1 and 8; an hour
     python benchmarks/generation.py --quick    # two small blocks, 16 new tokens: a check that it runs
-    python benchmarks/generation.py --compile  # also ours with a static cache under torch.compile
+    python benchmarks/generation.py --compiled  # also ours with a static cache under torch.compile
     python benchmarks/generation.py --save     # also benchmarks/results/<date>-generation.json
 
 All models have the paper's size. Ours and the built-in read one openai-gpt checkpoint of random weights, and their
@@ -22,14 +22,12 @@ weights except the position embeddings once. The bandwidth for this is that of a
 process after the call.
 """
 
-import argparse
 import tempfile
 import time
-from contextlib import ExitStack
 
 import torch
 import transformers
-from harness import SMALL, comparison, in_turns, machine, print_comparisons, running_worker, save_result, write_peers
+from harness import SMALL, comparison, in_turns, main, running_workers, timed, write_peers
 from transformers import CompileConfig, GPT2LMHeadModel, OpenAIGPTLMHeadModel
 
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1Int8Config
@@ -88,16 +86,11 @@ class Worker:
 
     def measure(self, batch: int) -> dict[str, float]:
         num_new = min(self.num_new, PEER_BATCHED_TOKENS) if self.name == PEER and batch > 1 else self.num_new
-        start, cpu_start = time.perf_counter(), time.process_time()
-        self.generate(batch, num_new)
-        seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
-        start = time.perf_counter()
-        self.generate(batch, 1)
-        token_seconds = (seconds - (time.perf_counter() - start)) / (num_new - 1)
+        whole, first = timed(self.generate, batch, num_new), timed(self.generate, batch, 1)
         return {
-            "tokens/s": batch * num_new / seconds,
-            "tokens/CPU s": batch * num_new / cpu_seconds,
-            "ms/token": 1000 * token_seconds,
+            "tokens/s": batch * num_new / whole["seconds"],
+            "tokens/CPU s": batch * num_new / whole["CPU seconds"],
+            "ms/token": 1000 * (whole["seconds"] - first["seconds"]) / (num_new - 1),
             "ms to read the weights": 1000 * self.weight_bytes() / self.bandwidth(),
             "GB/s": self.bandwidth() / 1e9,
         }
@@ -122,7 +115,7 @@ class Worker:
         return self.buffer.nbytes / best
 
 
-def check_agreement(ask: dict, num_new: int) -> None:
+def check_tokens(ask: dict, num_new: int) -> None:
     ours, peer = (ask[name]("generate", 1, num_new) for name in (OURS, PEER))
     if ours != peer:
         raise RuntimeError(f"The models disagree: the greedy tokens are {ours} and {peer}. Nothing was measured.")
@@ -139,11 +132,8 @@ def check_agreement(ask: dict, num_new: int) -> None:
 def measure(names: list[str], folders: dict, num_new: int, rounds: int, threads: int) -> dict[int, dict[str, list]]:
     """The figures of each round, by batch size and model."""
     figures = {batch: {name: [] for name in names} for batch in BATCHES}
-    with ExitStack() as stack:
-        ask = {
-            name: stack.enter_context(running_worker(Worker, name, folders[name], num_new, threads)) for name in names
-        }
-        check_agreement(ask, num_new=12)
+    with running_workers(Worker, {name: (name, folders[name], num_new, threads) for name in names}) as ask:
+        check_tokens(ask, num_new=12)
         for batch in BATCHES:
             measured = [name for name in names if batch == 1 or name != REPEATING and not name.endswith(LOOKUP)]
             for name in measured:
@@ -206,25 +196,5 @@ def spread_positions(model: OpenAIGPTLMHeadModel) -> None:
     torch.nn.init.normal_(model.transformer.positions_embed.weight)
 
 
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of one call of each model (default: 5)")
-    parser.add_argument("--threads", type=int, default=1, help="threads of each process (default: 1)")
-    parser.add_argument("--quick", action="store_true", help="tiny models and few tokens")
-    parser.add_argument("--compile", action="store_true", help="measure a static cache under torch.compile too")
-    parser.add_argument("--save", action="store_true", help="write the figures to benchmarks/results/<date>-….json")
-    return parser.parse_args()
-
-
-def main() -> None:
-    arguments = parse_arguments()
-    about = machine(arguments.threads)
-    print(", ".join(f"{name} {value}" for name, value in about.items()), flush=True)
-    rows = compare(arguments.rounds, arguments.threads, arguments.quick, arguments.compile)
-    print_comparisons(rows)
-    if arguments.save:
-        save_result("generation", about, rows)
-
-
 if __name__ == "__main__":
-    main()
+    main(compare, compiled={"action": "store_true", "help": "measure a static cache under torch.compile too"})

@@ -1,11 +1,13 @@
-"""Code shared by the benchmarks: models in their own processes, memory, spreads, tables of ratios, dated results.
+"""Code shared by the benchmarks: models in their own processes, time, memory, tables of ratios, dated results.
 
 Each model runs in its own process, and the processes take turns. A disturbance of the machine then affects all models
 alike, and ratios can be computed round by round.
 """
 
+import argparse
 import ctypes
 import gc
+import inspect
 import json
 import multiprocessing
 import os
@@ -15,8 +17,9 @@ import resource
 import statistics
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +28,7 @@ import psutil
 
 MIB = 2**20
 RESULTS = Path(__file__).parent / "results"
+TOLERANCE = 1e-4  # of what two models compute in float32
 SMALL = {"vocab_size": 1000, "n_embd": 64, "n_layer": 2, "n_head": 2}  # sizes of the models of a quick run
 
 
@@ -130,10 +134,49 @@ def running_worker(worker_class: type, *arguments) -> Iterator[Callable]:
     process.join()
 
 
+@contextmanager
+def running_workers(worker_class: type, arguments: dict[str, tuple]) -> Iterator[dict[str, Callable]]:
+    """A worker for each name, made with its arguments."""
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(running_worker(worker_class, *of)) for name, of in arguments.items()}
+
+
 def in_turns(names: Sequence[str], rounds: int) -> Iterator[str]:
     """Yields every name once in each round, in an order that changes from round to round."""
     for round_number in range(rounds):
         yield from names[:: 1 if round_number % 2 == 0 else -1]
+
+
+def rounds_of(names: Sequence[str], rounds: int, measure: Callable[[str], dict]) -> dict[str, dict[str, list[float]]]:
+    """The figures of all rounds by name and measure."""
+    figures: dict[str, dict[str, list[float]]] = {name: {} for name in names}
+    for name in in_turns(list(names), rounds):
+        for measured, value in measure(name).items():
+            figures[name].setdefault(measured, []).append(value)
+    return figures
+
+
+def timed(work: Callable, *arguments) -> dict[str, float]:
+    """
+    Wall-clock seconds, CPU seconds of all threads, which exclude the time of other programs on a busy machine, and the
+    peak of this process's resident memory.
+    """
+    reset_peak()
+    start, cpu_start = time.perf_counter(), time.process_time()
+    work(*arguments)
+    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
+    return {"peak MiB": peak_resident_bytes() / MIB, "seconds": seconds, "CPU seconds": cpu_seconds}
+
+
+def check_agreement(values: dict[str, dict[str, float]], peer: str) -> None:
+    """Raises RuntimeError unless all models have the peer's values, such as loss and gradient norm."""
+    for name, of_name in values.items():
+        for measure, theirs in values[peer].items():
+            if abs(of_name[measure] - theirs) > TOLERANCE * max(1.0, abs(theirs)):
+                raise RuntimeError(
+                    f"The models disagree: {measure} of {name} is {of_name[measure]}, of {peer} {theirs}. Nothing was "
+                    "measured; find out why before you trust either."
+                )
 
 
 # ---- Memory
@@ -242,6 +285,18 @@ def comparison(
     }
 
 
+def comparisons(
+    work: str, figures: dict[str, dict[str, list[float]]], ours: str, targets: dict[tuple[str, str], float | None]
+) -> list[dict]:
+    """A row for each other name and each measure. `targets` has those of pairs of a name and a measure."""
+    return [
+        comparison(work, measure, peer, column, figures[peer][measure], targets.get((peer, measure)))
+        for peer in figures
+        if peer != ours
+        for measure, column in figures[ours].items()
+    ]
+
+
 def is_met(row: dict) -> bool | None:
     """Whether the median of the ratios reaches the target. `None` without a target."""
     return None if row["target"] is None else row["ratio"]["median"] >= row["target"]
@@ -279,3 +334,30 @@ def table_cells(row: dict) -> tuple[str, ...]:
 
 def format_figure(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.2f}" if abs(value) >= 1 else f"{value:.3f}"
+
+
+# ---- The command of a script
+
+FLAGS = {
+    "rounds": {"type": int, "default": 5, "help": "rounds of each measurement (default: 5)"},
+    "threads": {"type": int, "default": 1, "help": "threads of each process (default: 1)"},
+    "quick": {"action": "store_true", "help": "tiny models and inputs: a check of the script"},
+    "save": {"action": "store_true", "help": "write the rows to benchmarks/results/<date>-<script>.json"},
+}
+
+
+def main(compare: Callable[..., list[dict]], **flags: dict) -> None:
+    """Calls `compare` with those of the flags that it takes, prints its rows, and writes them on request."""
+    script = sys.modules["__main__"]
+    taken = inspect.signature(compare).parameters
+    parser = argparse.ArgumentParser(description=script.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, settings in {**FLAGS, **flags}.items():
+        if name in taken or name == "save":
+            parser.add_argument(f"--{name}", **settings)
+    arguments = vars(parser.parse_args())
+    is_saved, about = arguments.pop("save"), machine(arguments.get("threads"))
+    print(", ".join(f"{name} {value}" for name, value in about.items()), flush=True)
+    rows = compare(**arguments)
+    print_comparisons(rows)
+    if is_saved:
+        save_result(Path(script.__file__).stem.replace("_", "-"), about, rows)

@@ -1,18 +1,14 @@
 """Differences for a user of transformers' OpenAIGPT classes, measured on both sides in one run.
 
-    python benchmarks/openai_gpt_differences.py                 # a few minutes on 2 cores
-    python benchmarks/openai_gpt_differences.py --new_tokens 8  # a quick look
-    python benchmarks/openai_gpt_differences.py --save          # also results/<date>-openai-gpt-differences.json
+    python benchmarks/openai_gpt_differences.py         # seconds
+    python benchmarks/openai_gpt_differences.py --save  # also results/<date>-openai-gpt-differences.json
 
-Behaviour is measured on tiny models with one set of random weights; generation on 117 M parameters, one prompt of 64
-tokens, greedy, the two models in turn, medians. Step time and memory: finetuning.py; tokens:
+Behaviour of tiny models with one set of random weights. Speed and memory: finetuning.py and generation.py; tokens:
 tokenizer_parity.py.
 """
 
 import argparse
-import statistics
 import tempfile
-import time
 
 import torch
 import transformers
@@ -123,37 +119,15 @@ def measure_left_padding() -> dict[str, dict[str, float]]:
     return results
 
 
-def measure_generation(new_tokens: int, rounds: int) -> dict[str, dict[str, float]]:
-    """Tokens per second of greedy generation, medians of interleaved rounds."""
-    peer, ours = open_both(OpenAIGPTLMHeadModel, GPT1ForCausalLM)
-    prompt = torch.randint(1, 40_000, (1, 64), generator=torch.Generator().manual_seed(0))
-    settings = {"max_new_tokens": new_tokens, "do_sample": False, "pad_token_id": 0}
-    seconds = {"built-in": [], "gpt1": []}
-    outputs = {}
-    for _ in range(rounds):
-        for name, model in (("built-in", peer), ("gpt1", ours)):
-            start = time.perf_counter()
-            outputs[name] = model.generate(prompt, attention_mask=torch.ones_like(prompt), **settings)
-            seconds[name].append(time.perf_counter() - start)
-    if not outputs["built-in"].equal(outputs["gpt1"]):
-        raise RuntimeError("The two models generated different tokens; their speeds cannot be compared.")
-    return {
-        name: {f"tokens/s, prompt 64, {new_tokens} new": new_tokens / statistics.median(times)}
-        for name, times in seconds.items()
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--new_tokens", type=int, default=48)
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--save", action="store_true")
     options = parser.parse_args()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
 
     results = {"built-in": {}, "gpt1": {}}
-    for part in (measure_training(), measure_left_padding(), measure_generation(options.new_tokens, options.rounds)):
+    for part in (measure_training(), measure_left_padding()):
         for name, values in part.items():
             results[name].update(values)
     print(f"\n{'measured':55}{'OpenAIGPT':>12}{'gpt1':>12}{'ratio':>9}")

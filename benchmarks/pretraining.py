@@ -1,8 +1,8 @@
 """Speed and memory of a pre-training step, beside transformers' OpenAIGPTLMHeadModel and GPT2LMHeadModel.
 
     python benchmarks/pretraining.py                        # 117 M parameters, blocks of 512, batch 4; about an hour
-    python benchmarks/pretraining.py --layers 2 --rounds 3  # a quick look
-    python benchmarks/pretraining.py --compile              # also ours under torch.compile
+    python benchmarks/pretraining.py --quick --rounds 1     # tiny models: a check of the script
+    python benchmarks/pretraining.py --compiled             # also ours under torch.compile
     python benchmarks/pretraining.py --save                 # also benchmarks/results/<date>-pretraining.json
 
 A step is forward in training mode (dropouts 0.1), backward and fused AdamW, in float32 and under bfloat16 autocast.
@@ -20,30 +20,26 @@ measured in the same process. Cost against length is the FLOP rate per CPU secon
 tokens: if it is constant, a step's time grows as its arithmetic does.
 """
 
-import argparse
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 
 import torch
 import transformers
-from finetuning import TOLERANCE
 from harness import (
     MIB,
     SMALL,
+    check_agreement,
     comparison,
-    format_summary,
+    comparisons,
     in_turns,
-    machine,
+    main,
     out_of_the_file,
-    peak_resident_bytes,
-    print_comparisons,
-    reset_peak,
     resident_bytes,
+    rounds_of,
     running_worker,
-    save_result,
-    summary,
+    running_workers,
+    timed,
     write_peers,
 )
 from transformers import GPT2LMHeadModel, OpenAIGPTLMHeadModel
@@ -65,13 +61,7 @@ LENGTHS = (128, 256, 512)
 MEMORY_TARGET, PEAK_TARGET, LENGTH_TARGET = 2.0, 0.75, 1 / 1.2
 SPEED_TARGETS = {"float32": 1.3, "bfloat16": 2.0}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-MEASURES = {
-    "tokens_per_second": "tokens / s",
-    "tokens_per_cpu_second": "tokens / CPU s",
-    "peak_fraction": "of the peak",
-    "peak_mib": "peak MiB",
-    "step_mib": "peak − before MiB",
-}
+FRACTION, OF_STEP = "FLOP/s of the peak", "peak − before MiB"
 
 
 class Worker:
@@ -110,19 +100,20 @@ class Worker:
         return resident_bytes() / MIB
 
     def step(self) -> dict[str, float]:
-        """Time and memory of one forward, backward and update."""
-        reset_peak()
-        start, cpu_start = time.perf_counter(), time.process_time()
-        self.loss().backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
-        tokens_per_cpu_second = self.input_ids.numel() / cpu_seconds
+        """Speed and memory of one forward, backward and update."""
+
+        def work() -> None:
+            self.loss().backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+
+        measured, tokens = timed(work), self.input_ids.numel()
+        by_processor = tokens / measured["CPU seconds"]
         return {
-            "tokens_per_second": self.input_ids.numel() / seconds,
-            "tokens_per_cpu_second": tokens_per_cpu_second,
-            "peak_fraction": tokens_per_cpu_second * self._flops_per_token() / self._peak_flops(),
-            "peak_mib": peak_resident_bytes() / MIB,
+            "tokens/s": tokens / measured["seconds"],
+            "tokens/CPU s": by_processor,
+            "peak MiB": measured["peak MiB"],
+            FRACTION: by_processor * self._flops_per_token() / self._peak_flops(),
         }
 
     def take_length(self, length: int) -> None:
@@ -132,7 +123,7 @@ class Worker:
 
     def flops_per_cpu_second(self) -> float:
         """The FLOPs of a step divided by its CPU seconds, in GFLOP / s."""
-        return self.step()["tokens_per_cpu_second"] * self._flops_per_token() / 1e9
+        return self.step()["tokens/CPU s"] * self._flops_per_token() / 1e9
 
     def _flops_per_token(self) -> float:
         """Training FLOPs per token, the same for all models. Only ours keeps them all in plain linear layers."""
@@ -156,32 +147,19 @@ class Worker:
         return 2 * size**3 / best
 
 
-def check_agreement(values: dict[str, dict[str, float]]) -> None:
-    for name, ours in values[OURS].items():
-        peer = values[PEER][name]
-        if abs(ours - peer) > TOLERANCE * max(1.0, abs(peer)):
-            raise RuntimeError(f"The models disagree: {name} is {ours} and {peer}. Nothing was measured.")
-
-
 def measure(names: list[str], folders: dict, dtype: str, shape: tuple[int, int], rounds: int, threads: int) -> dict:
-    with ExitStack() as stack:
-        ask = {
-            name: stack.enter_context(running_worker(Worker, name, folders[name], dtype, shape, threads))
-            for name in names
-        }
-        values = {name: ask[name]("compare") for name in (OURS, PEER)}
-        check_agreement(values)
+    """The figures of all rounds by model and measure."""
+    with running_workers(Worker, {name: (name, folders[name], dtype, shape, threads) for name in names}) as ask:
+        check_agreement({name: ask[name]("compare") for name in (OURS, PEER)}, PEER)
         for name in names:  # warm-up: compiles and creates the optimizer state
             ask[name]("step")
         before = {name: ask[name]("resident_before") for name in names}
-        steps: dict[str, list[dict[str, float]]] = {name: [] for name in names}
-        for name in in_turns(names, rounds):
-            steps[name].append(ask[name]("step"))
-    for name in names:
-        for step in steps[name]:
-            step["step_mib"] = step["peak_mib"] - before[name]
-    columns = {name: {measure: [step[measure] for step in steps[name]] for measure in MEASURES} for name in names}
-    return {"dtype": dtype, "without_dropout": values, "resident_mib_before": before, "columns": columns}
+
+        def step(name: str) -> dict[str, float]:
+            figures = ask[name]("step")
+            return {**figures, OF_STEP: figures["peak MiB"] - before[name]}
+
+        return rounds_of(names, rounds, step)
 
 
 def measure_lengths(folder: str, lengths: Sequence[int], batch: int, rounds: int, threads: int) -> dict:
@@ -194,72 +172,24 @@ def measure_lengths(folder: str, lengths: Sequence[int], batch: int, rounds: int
     return columns
 
 
-def ratios(ours: dict[str, list[float]], peer: dict[str, list[float]]) -> dict[str, list[float]]:
-    """Our figure divided by the peer's, round by round."""
-    return {name: [a / b for a, b in zip(ours[name], peer[name], strict=True)] for name in MEASURES}
-
-
-def summaries(columns: dict[str, dict[str, list[float]]], float32: dict) -> dict[str, dict[str, dict]]:
-    """Medians and ranges of each model and of our ratio to each peer, for bfloat16 also to OpenAIGPT in float32."""
-    table = dict(columns)
-    for name in columns:
-        if name != OURS:
-            table[f"ours / {name}"] = ratios(columns[OURS], columns[name])
-    if "summaries" in float32:
-        rounds = {measure: values["rounds"] for measure, values in float32["summaries"][PEER].items()}
-        table[f"ours / {PEER} float32"] = ratios(columns[OURS], rounds)
-    return {
-        name: {measure: summary(column) for measure, column in measures.items()} for name, measures in table.items()
-    }
-
-
-def print_result(result: dict) -> None:
-    print(f"\n{result['dtype']}; without dropout, ours and the built-in's:")
-    for name, value in result["without_dropout"][OURS].items():
-        print(f"  {name}: {value:.6f} and {result['without_dropout'][PEER][name]:.6f}")
-    print(f"  {'median (least … most)':38}" + "".join(f"{header:>25}" for header in MEASURES.values()))
-    for name, measures in result["summaries"].items():
-        cells = [format_summary(measures[measure], "/" in name) for measure in MEASURES]
-        print(f"  {name:38}" + "".join(f"{cell:>25}" for cell in cells), flush=True)
-
-
-def write_checkpoints(folder: str, **sizes: int) -> dict[str, str]:
-    """Writes the checkpoints of the built-in models by `write_peers`. Ours reads that of openai-gpt."""
-    folders = write_peers(folder, sizes)
-    return folders | dict.fromkeys((OURS, COMPILED), folders[PEER])
-
-
-def compare(rounds: int, threads: int, quick: bool) -> list[dict]:
+def compare(rounds: int, threads: int, quick: bool, compiled: bool = False) -> list[dict]:
     """The rows for `run.py`. `quick` trains tiny models on short rows."""
     batch, lengths = (2, (16, 32)) if quick else (4, LENGTHS)
+    names = [OURS, PEER, GPT2, *([COMPILED] if compiled else [])]
     with tempfile.TemporaryDirectory() as folder:
-        folders = write_checkpoints(folder, **({**SMALL, "n_positions": max(lengths)} if quick else {}))
+        folders = write_peers(folder, {**SMALL, "n_positions": max(lengths)} if quick else {})
+        folders |= dict.fromkeys((OURS, COMPILED), folders[PEER])  # ours reads the checkpoint of openai-gpt
         rows = []
         for dtype in DTYPES:
-            result = measure([OURS, PEER, GPT2], folders, dtype, (batch, max(lengths)), rounds, threads)
-            rows += step_comparisons(f"pre-training step {batch} × {max(lengths)}, {dtype}", result["columns"])
+            figures = measure(names, folders, dtype, (batch, max(lengths)), rounds, threads)
+            work = f"pre-training step {batch} × {max(lengths)}, {dtype}"
+            fractions = [figures[name].pop(FRACTION) for name in names][0]
+            memory = {(PEER, measured): MEMORY_TARGET for measured in ("peak MiB", OF_STEP)}
+            rows += comparisons(work, figures, OURS, {(PEER, "tokens/s"): SPEED_TARGETS[dtype], **memory})
+            target = PEAK_TARGET if dtype == "float32" else None
+            rows.append(comparison(work, FRACTION, "a matrix product", fractions, [1.0] * rounds, target))
         columns = measure_lengths(folders[OURS], lengths, batch, rounds, threads)
         return [*rows, *length_comparisons(columns, batch)]
-
-
-def step_comparisons(work: str, columns: dict[str, dict[str, list[float]]]) -> list[dict]:
-    """The rows of one dtype."""
-    ours, rows = columns[OURS], []
-    for peer in (PEER, GPT2):
-        dtype = next(name for name in SPEED_TARGETS if name in work)
-        speed, memory = (SPEED_TARGETS[dtype], MEMORY_TARGET) if peer == PEER else (None, None)
-        for measure, target in (
-            ("tokens_per_second", speed),
-            ("tokens_per_cpu_second", None),
-            ("peak_mib", memory),
-            ("step_mib", memory),
-        ):
-            header = MEASURES[measure].replace(" / ", "/")
-            rows.append(comparison(work, header, peer, ours[measure], columns[peer][measure], target))
-    fractions = ours["peak_fraction"]
-    whole, target = [1.0] * len(fractions), PEAK_TARGET if "float32" in work else None
-    rows.append(comparison(work, "FLOP/s of the peak", "a matrix product", fractions, whole, target))
-    return rows
 
 
 def length_comparisons(columns: dict[int, list[float]], batch: int) -> list[dict]:
@@ -279,36 +209,5 @@ def length_comparisons(columns: dict[int, list[float]], batch: int) -> list[dict
     ]
 
 
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of one step of each model (default: 5)")
-    parser.add_argument("--threads", type=int, default=1, help="threads of each process (default: 1)")
-    parser.add_argument("--layers", type=int, default=12, help="blocks of each model (default: 12)")
-    parser.add_argument("--batch", type=int, default=4, help="rows of 512 tokens in a step (default: 4)")
-    parser.add_argument("--compile", action="store_true", help="measure ours under torch.compile too")
-    parser.add_argument("--save", action="store_true", help="write the figures to benchmarks/results/<date>-….json")
-    return parser.parse_args()
-
-
-def main() -> None:
-    arguments = parse_arguments()
-    about = {**machine(arguments.threads), "layers": arguments.layers, "batch": [arguments.batch, 512]}
-    print(", ".join(f"{name} {value}" for name, value in about.items()), flush=True)
-    names = [name for name in MODEL_CLASSES if name != COMPILED or arguments.compile]
-    with tempfile.TemporaryDirectory() as folder:
-        folders = write_checkpoints(folder, n_layer=arguments.layers)
-        results: list[dict] = []
-        for dtype in DTYPES:
-            shape = (arguments.batch, 512)
-            results.append(measure(names, folders, dtype, shape, arguments.rounds, arguments.threads))
-            results[-1]["summaries"] = summaries(results[-1].pop("columns"), results[0])
-            print_result(results[-1])
-        lengths = measure_lengths(folders[OURS], LENGTHS, arguments.batch, arguments.rounds, arguments.threads)
-    print("\nGFLOP per CPU second against length:")
-    print_comparisons(length_comparisons(lengths, arguments.batch))
-    if arguments.save:
-        save_result("pretraining", about, {"steps": results, "gflop_per_cpu_second_by_length": lengths})
-
-
 if __name__ == "__main__":
-    main()
+    main(compare, compiled={"action": "store_true", "help": "measure ours under torch.compile too"})

@@ -25,6 +25,7 @@ import math
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -32,10 +33,8 @@ from itertools import chain, zip_longest
 from pathlib import Path
 
 import numpy as np
-import psutil
 import torch
 from datasets import disable_progress_bars
-from filelock import lock_descriptor
 from harness import machine, save_result
 
 from modeling_gpt1.storage.writing import write_atomically
@@ -99,10 +98,6 @@ def prepare(arguments: argparse.Namespace) -> None:
 # ---- One run
 
 
-def pretraining_command(flags: list[str]) -> list[str]:
-    return [sys.executable, "-m", "modeling_gpt1.commands", "pretrain", *flags]
-
-
 def run_folder(arguments: argparse.Namespace, settings: dict) -> Path:
     return arguments.work_dir / "runs" / f"{settings['family']}-{digest({**settings, 'text': arguments.text})}"
 
@@ -158,23 +153,21 @@ def read_result(arguments: argparse.Namespace, settings: dict) -> dict | None:
 
 def finish(arguments: argparse.Namespace, settings: dict) -> dict | None:
     """Runs the command unless it is finished. Returns the result, or None if the command failed."""
-    folder = run_folder(arguments, settings)
+    folder, result = run_folder(arguments, settings), read_result(arguments, settings)
+    if result is not None:
+        return result
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        # The command inherits the lock. If it outlives this script, the next start of the script waits for it.
-        lock_descriptor(lock.fileno())
-        result = read_result(arguments, settings)
-        if result is not None:
-            return result
-        print(f"{folder.name}: {json.dumps(settings)}", flush=True)
-        write_json(folder / "settings.json", settings)
-        command = pretraining_command(pretraining_flags(arguments, settings, folder / "model"))
-        status = run_command(command, arguments.threads, folder, lock.fileno())
-        if status != 0:
-            print(f"{folder.name}: FAILED with status {status}. {folder / 'output.txt'} ends with the reason.")
-            return None
-        result = {**settings, "text": arguments.text, **read_output(folder)}
-        write_json(folder / "result.json", result)
+    print(f"{folder.name}: {json.dumps(settings)}", flush=True)
+    write_json(folder / "settings.json", settings)
+    flags = pretraining_flags(arguments, settings, folder / "model")
+    status = run_command(
+        [sys.executable, "-m", "modeling_gpt1.commands", "pretrain", *flags], arguments.threads, folder
+    )
+    if status != 0:
+        print(f"{folder.name}: FAILED with status {status}. {folder / 'output.txt'} ends with the reason.")
+        return None
+    result = {**settings, "text": arguments.text, **read_output(folder)}
+    write_json(folder / "result.json", result)
     if is_of_sweep(arguments, settings):
         for checkpoint in (folder / "model").glob("checkpoint-*"):
             shutil.rmtree(checkpoint)
@@ -182,25 +175,23 @@ def finish(arguments: argparse.Namespace, settings: dict) -> dict | None:
     return result
 
 
-def run_command(command: list[str], threads: int, folder: Path, lock: int) -> int:
+def run_command(command: list[str], threads: int, folder: Path) -> int:
     """Runs the command to its end, counts the CPU time of all attempts and returns the exit status."""
     path = folder / "processor_seconds.json"
     before = read_json(path) or {"attempts": 0, "seconds": 0}
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "RAYON_NUM_THREADS": str(threads)}
     with (folder / "output.txt").open("a", encoding="utf-8") as output:
-        process = psutil.Popen(command, stdout=output, stderr=output, env=environment, pass_fds=(lock,))
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
     try:
-        while True:
-            times = process.cpu_times()  # available until the process is waited for
-            seconds = round(before["seconds"] + times.user + times.system, 1)
-            write_json(path, {"attempts": before["attempts"] + 1, "seconds": seconds})
-            try:
-                return process.wait(timeout=10)
-            except psutil.TimeoutExpired:
-                continue
+        _, status, usage = os.wait4(process.pid, 0)
+    except BaseException:  # this script is being terminated
+        process.terminate()
+        _, status, usage = os.wait4(process.pid, 0)
+        raise
     finally:
-        if process.is_running():  # this script is being terminated
-            process.terminate()
+        seconds = round(before["seconds"] + usage.ru_utime + usage.ru_stime, 1)
+        write_json(path, {"attempts": before["attempts"] + 1, "seconds": seconds})
+    return os.waitstatus_to_exitcode(status)
 
 
 def read_output(folder: Path) -> dict:
@@ -219,8 +210,6 @@ def read_output(folder: Path) -> dict:
         "perplexity": perplexities[max(perplexities)],
         "perplexity_of_all_blocks": at_the_end["eval_perplexity"],
         "training_loss": losses[max(losses)],
-        "perplexities": perplexities,
-        "training_losses": losses,
     }
 
 

@@ -127,27 +127,6 @@ def markdown(name: str, day: str, rows: Sequence[dict]) -> str:
     return "\n".join(lines)
 
 
-# ---- Time
-
-
-def expected_time(names: Sequence[str], rounds: int, threads: int, folder: Path = RESULTS) -> str:
-    """The expected time of these scripts, from the newest saved run."""
-    saved = sorted(folder.glob("*-bench.json"))
-    results = json.loads(saved[-1].read_text(encoding="utf-8"))["results"] if saved else {}
-    known = {name: script for name, script in results.items() if script["error"] is None}
-    unknown = [name for name in names if name not in known]
-    if len(unknown) == len(names):
-        return "How long this takes is not known: no run of it has been saved yet. Reckon with hours."
-    seconds = sum(known[name]["seconds"] for name in names if name in known)
-    settings = sorted({(known[name]["rounds"], known[name]["threads"]) for name in names if name in known})
-    text = (
-        f"The run of {saved[-1].name.removesuffix('-bench.json')} took {format_seconds(seconds)} for this, with "
-        f"{' or '.join(f'{of_rounds} rounds and {of_threads} threads' for of_rounds, of_threads in settings)}; this "
-        f"one has {rounds} and {threads}."
-    )
-    return f"{text} Not in it: {', '.join(unknown)}." if unknown else text
-
-
 def format_seconds(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
@@ -171,8 +150,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = options.only or here
     about = machine(options.threads)
     print(", ".join(f"{name} {value}" for name, value in about.items()))
-    if not options.quick:
-        print(expected_time(names, options.rounds, options.threads), flush=True)
     folder = options.output or (None if options.quick else RESULTS)
     outcomes = run_all(names, options, about, folder)
     print(f"\n{report(outcomes)}", flush=True)

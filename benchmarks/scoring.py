@@ -21,30 +21,24 @@ and the order changes from round to round. The script measures wall-clock second
 exclude the time of other programs on a busy machine, and the peak of the process's resident memory during the pass.
 """
 
-import argparse
 import json
 import os
 import random
 import tempfile
-import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
 import torch
 import transformers
 from harness import (
-    MIB,
     SMALL,
-    comparison,
-    in_turns,
-    machine,
-    peak_resident_bytes,
-    print_comparisons,
+    check_agreement,
+    comparisons,
+    main,
     released_tokenizer,
-    reset_peak,
-    running_worker,
-    save_result,
+    rounds_of,
+    running_workers,
+    timed,
 )
 from transformers import OpenAIGPTConfig, OpenAIGPTLMHeadModel
 
@@ -53,7 +47,6 @@ from modeling_gpt1 import CausalLMScorer, GPT1ForCausalLM
 OURS, WHOLE, PEER = "CausalLMScorer", "CausalLMScorer, answers whole", "OpenAIGPTLMHeadModel"
 NUM_QUESTIONS, NUM_ANSWERS = 8, 4
 TARGET = 4.0  # for the ratios of time
-TOLERANCE = 1e-4
 
 
 class Worker:
@@ -79,11 +72,12 @@ class Worker:
         return logits.log_softmax(-1).gather(1, torch.tensor(answer)[:, None])[:, 0].tolist()
 
     def measure(self) -> dict[str, float]:
-        reset_peak()
-        start, cpu_start = time.perf_counter(), time.process_time()
-        self.score()
-        seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
-        return {"seconds": seconds, "CPU seconds": cpu_seconds, "peak MiB": peak_resident_bytes() / MIB}
+        return timed(self.score)
+
+    def answers(self) -> dict[str, float]:
+        """The log-probabilities by the place of their token."""
+        values = [value for answers in self.score() for of_answer in answers for value in of_answer]
+        return {f"the log-probability of token {place}": value for place, value in enumerate(values)}
 
 
 def make_questions(number: int, config: OpenAIGPTConfig) -> list[tuple[list[int], list[list[int]]]]:
@@ -119,31 +113,6 @@ def race_questions(number: int, data_dir: Path) -> list[tuple[list[int], list[li
     return [(tokenizer(context)["input_ids"], tokenizer(list(answers))["input_ids"]) for context, answers in requests]
 
 
-def check_agreement(scores: dict[str, list[list[Sequence[float]]]]) -> None:
-    values = {
-        name: [value for answers in of_name for of_answer in answers for value in of_answer]
-        for name, of_name in scores.items()
-    }
-    for name in (OURS, WHOLE):
-        difference = max(abs(a - b) for a, b in zip(values[name], values[PEER], strict=True))
-        if difference > TOLERANCE:
-            raise RuntimeError(
-                f"The log-probabilities of {name} and {PEER} differ by up to {difference}. Nothing was measured; find "
-                "out why before you trust either."
-            )
-
-
-def measure(folder: str, questions: list, rounds: int, threads: int) -> dict[str, list[dict[str, float]]]:
-    names = [OURS, WHOLE, PEER]
-    figures = {name: [] for name in names}
-    with ExitStack() as stack:
-        ask = {name: stack.enter_context(running_worker(Worker, name, folder, threads, questions)) for name in names}
-        check_agreement({name: ask[name]("score") for name in names})  # also warms up
-        for name in in_turns(names, rounds):
-            figures[name].append(ask[name]("measure"))
-    return figures
-
-
 def compare(rounds: int, threads: int, quick: bool) -> list[dict]:
     """The rows of `make bench`. `quick` takes a tiny model, whose ratios mean nothing."""
     torch.manual_seed(0)
@@ -152,42 +121,15 @@ def compare(rounds: int, threads: int, quick: bool) -> list[dict]:
     questions = make_questions(2 if quick else NUM_QUESTIONS, config)
     with tempfile.TemporaryDirectory() as folder:
         OpenAIGPTLMHeadModel(config).save_pretrained(folder)
-        figures = measure(folder, questions, rounds, threads)
+        arguments = {name: (name, folder, threads, questions) for name in (OURS, WHOLE, PEER)}
+        with running_workers(Worker, arguments) as ask:
+            check_agreement({name: ask[name]("answers") for name in ask}, PEER)  # also warms up
+            figures = rounds_of(list(ask), rounds, lambda name: ask[name]("measure"))
     mean = sum(len(context) for context, _ in questions) / len(questions)
     work = f"scoring {len(questions)} questions of {mean:.0f} tokens, {NUM_ANSWERS} answers each, float32"
-    columns = {
-        name: {measure: [figure[measure] for figure in of_name] for measure in of_name[0]}
-        for name, of_name in figures.items()
-    }
-    return [
-        comparison(work, measure, peer, columns[OURS][measure], columns[peer][measure], target_of(measure, quick))
-        for peer in (WHOLE, PEER)
-        for measure in columns[OURS]
-    ]
-
-
-def target_of(measure: str, quick: bool) -> float | None:
-    return TARGET if measure == "seconds" and not quick else None
-
-
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of one pass of each way (default: 5)")
-    parser.add_argument("--threads", type=int, default=1, help="threads of each process (default: 1)")
-    parser.add_argument("--quick", action="store_true", help="a tiny model and 2 questions")
-    parser.add_argument("--save", action="store_true", help="write the figures to benchmarks/results/<date>-….json")
-    return parser.parse_args()
-
-
-def main() -> None:
-    arguments = parse_arguments()
-    about = machine(arguments.threads)
-    print(", ".join(f"{name} {value}" for name, value in about.items()), flush=True)
-    rows = compare(arguments.rounds, arguments.threads, arguments.quick)
-    print_comparisons(rows)
-    if arguments.save:
-        save_result("scoring", about, rows)
+    targets = {(peer, "seconds"): None if quick else TARGET for peer in (WHOLE, PEER)}
+    return comparisons(work, figures, OURS, targets)
 
 
 if __name__ == "__main__":
-    main()
+    main(compare)

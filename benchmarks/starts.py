@@ -11,17 +11,15 @@ one cache: the second run finds what the first kept. A figure ends with the firs
 made of drawn words, with the numbers of rows of GLUE's QQP and SST-2. Memory is the peak that no file backs (Linux).
 """
 
-import argparse
 import json
 import os
 import random
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-from harness import MIB, PrivatePeak, comparison, machine, print_comparisons, save_result
+from harness import MIB, PrivatePeak, comparison, main, rounds_of
 from loading import BASELINE
 
 NUM_ROWS = {"pairs": 400_000, "sentences": 67_349}
@@ -92,15 +90,14 @@ def finetune_as_peer(rows: str, case: str, folder: str) -> None:
     Trainer(model, arguments, collator, data, processing_class=tokenizer).train()
 
 
-def measure(start: str, *arguments: str) -> None:
+def run_alone(start: str, *arguments: str) -> None:
     """Prints the figures of this process at the first update, and ends it there."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    peak, begin = PrivatePeak(), time.perf_counter()
+    peak = PrivatePeak()
 
     def end(*_) -> None:
-        figures = {"cpu_seconds": sum(os.times()[:4]), "seconds": time.perf_counter() - begin}
-        print(json.dumps({**figures, "private_mib": peak.bytes / MIB}), flush=True)
+        print(json.dumps({"CPU seconds": sum(os.times()[:4]), "peak MiB": peak.bytes / MIB}), flush=True)
         os._exit(0)
 
     register_optimizer_step_post_hook(end)
@@ -109,10 +106,10 @@ def measure(start: str, *arguments: str) -> None:
 
 
 def run(start: str, case: str, rows: Path, folder: str, cache: str) -> dict[str, float]:
-    """Calls `measure` in a new process."""
+    """Calls `run_alone` in a new process."""
     environment = {**os.environ, "HF_DATASETS_CACHE": cache, "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
     environment |= {"HF_HUB_OFFLINE": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, __file__, "--measure", start, str(rows), case, folder]
+    command = [sys.executable, __file__, "--alone", start, str(rows), case, folder]
     child = subprocess.run(command, env=environment, capture_output=True, text=True)
     if child.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{child.stderr[-2000:]}")
@@ -120,50 +117,47 @@ def run(start: str, case: str, rows: Path, folder: str, cache: str) -> dict[str,
 
 
 def compare_case(case: str, number: int, rounds: int, folder: str) -> list[dict]:
-    rows = Path(folder, f"{case}.jsonl")
+    rows, again = Path(folder, f"{case}.jsonl"), ("first run", "second run")
     write_rows(rows, number)
-    figures = {(start, again): [] for start in ("gpt1", "peer") for again in (False, True)}
-    for round_number in range(rounds):
-        for start in ("gpt1", "peer")[:: 1 if round_number % 2 == 0 else -1]:
-            with tempfile.TemporaryDirectory(dir=folder) as cache:
-                for again in (False, True):
-                    figures[start, again].append(run(start, case, rows, folder, cache))
-    table = []
-    for again, name in ((False, "first run"), (True, "second run")):
+    peer, limit = "datasets.map and Trainer", LIMITS[case]
+
+    def measure(start: str) -> dict[str, dict[str, float]]:
+        with tempfile.TemporaryDirectory(dir=folder) as cache:
+            return {name: run(start, case, rows, folder, cache) for name in again}
+
+    figures, table = rounds_of(["gpt1", "peer"], rounds, measure), []
+    for name in again:
         work = f"finetune, {number} {case}: first update, {name}"
-        for measured, unit in (("cpu_seconds", "CPU seconds"), ("private_mib", "peak MiB")):
-            ours, theirs = ([row[measured] for row in figures[start, again]] for start in ("gpt1", "peer"))
-            if measured == "cpu_seconds":
-                limit = LIMITS[case]
+        for unit in ("CPU seconds", "peak MiB"):
+            ours, theirs = ([figure[unit] for figure in figures[start][name]] for start in ("gpt1", "peer"))
+            if unit == "CPU seconds":
                 table.append(comparison(work, unit, f"limit {limit:.0f} s", ours, [limit] * rounds, 1.0))
-            table.append(comparison(work, unit, "datasets.map and Trainer", ours, theirs))
+            table.append(comparison(work, unit, peer, ours, theirs))
     return table
 
 
 # ---- Imports
 
 
-def measure_import(name: str, folder: str) -> float:
-    """CPU seconds of a program of one line."""
-    code = IMPORTS[name].format(commands=COMMANDS) + (f"; opened.from_pretrained({folder!r})" if "Tok" in name else "")
-    code = f"import time\n{code}\nprint(time.process_time())"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return float(run.stdout.split()[-1])
-
-
 def compare_imports(rounds: int, folder: str) -> list[dict]:
-    seconds: dict[str, list[float]] = {name: [] for name in IMPORTS}
-    for round_number in range(rounds):
-        for name in list(IMPORTS)[:: 1 if round_number % 2 == 0 else -1]:
-            seconds[name].append(measure_import(name, f"{folder}/tokenizer"))
-    unit, limit = "CPU seconds", f"limit {LIMITS['help']} s"
-    rows = [comparison("gpt1 --help", unit, limit, seconds["gpt1 --help"], [LIMITS["help"]] * rounds, 1.0)]
-    limits = [second + LIMITS["imports"] for second in seconds["transformers"]]
-    limit, name = f"transformers + {LIMITS['imports']} s", "import modeling_gpt1"
-    rows.append(comparison(name, unit, limit, seconds[name], limits, 1.0))
-    limits = [second + LIMITS["imports"] for second in seconds["OpenAIGPTTokenizer"]]
-    limit = f"OpenAIGPTTokenizer + {LIMITS['imports']} s"
-    return [*rows, comparison("open the tokenizer", unit, limit, seconds["GPT1Tokenizer"], limits, 1.0)]
+    unit = "CPU seconds"
+
+    def measure(name: str) -> dict[str, float]:
+        """CPU seconds of a program of one line."""
+        code = IMPORTS[name].format(commands=COMMANDS)
+        code += f"; opened.from_pretrained({folder + '/tokenizer'!r})" if "Tok" in name else ""
+        code = f"import time\n{code}\nprint(time.process_time())"
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        return {unit: float(run.stdout.split()[-1])}
+
+    seconds = {name: of_name[unit] for name, of_name in rounds_of(list(IMPORTS), rounds, measure).items()}
+    limit, more = LIMITS["help"], LIMITS["imports"]
+    rows = [comparison("gpt1 --help", unit, f"limit {limit} s", seconds["gpt1 --help"], [limit] * rounds, 1.0)]
+    pairs = (("import modeling_gpt1", "import modeling_gpt1", "transformers"),)
+    for work, ours, peer in (*pairs, ("open the tokenizer", "GPT1Tokenizer", "OpenAIGPTTokenizer")):
+        limits = [second + more for second in seconds[peer]]
+        rows.append(comparison(work, unit, f"{peer} + {more} s", seconds[ours], limits, 1.0))
+    return rows
 
 
 # ---- Result
@@ -185,27 +179,8 @@ def compare(rounds: int, quick: bool, only: tuple[str, ...] = (*NUM_ROWS, "impor
         return table + (compare_imports(rounds, folder) if "imports" in only else [])
 
 
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", nargs="+", choices=(*NUM_ROWS, "imports"), default=(*NUM_ROWS, "imports"))
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of one process of each (default: 5)")
-    parser.add_argument("--quick", action="store_true", help="few rows: a check of the script")
-    parser.add_argument("--save", action="store_true", help="write the figures to benchmarks/results/<date>-….json")
-    parser.add_argument("--measure", nargs=4, help=argparse.SUPPRESS)
-    return parser.parse_args()
-
-
-def main() -> None:
-    arguments = parse_arguments()
-    if arguments.measure:
-        return measure(*arguments.measure)
-    about = machine(1)
-    print(", ".join(f"{name} {value}" for name, value in about.items()), flush=True)
-    rows = compare(arguments.rounds, arguments.quick, tuple(arguments.only))
-    print_comparisons(rows)
-    if arguments.save:
-        save_result("starts", about, rows)
-
-
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--alone"]:
+        run_alone(*sys.argv[2:])
+    else:
+        main(compare, only={"nargs": "+", "choices": (*NUM_ROWS, "imports"), "default": (*NUM_ROWS, "imports")})

@@ -24,25 +24,22 @@ import itertools
 import json
 import os
 import random
-import time
-from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 from harness import (
     MIB,
-    comparison,
+    comparisons,
     default_data,
-    in_turns,
     machine,
-    peak_resident_bytes,
     print_comparisons,
     released_tokenizer,
-    reset_peak,
     resident_bytes,
-    running_worker,
+    rounds_of,
+    running_workers,
     save_result,
+    timed,
 )
 from transformers import OpenAIGPTTokenizer, TokenizersBackend
 
@@ -190,13 +187,13 @@ class TokenizerWorker:
         """Does a work once. Returns MB per wall-clock and per CPU second, and the peak of memory above the start."""
         chosen = getattr(self, f"{work}_of")(size)
         num_bytes = sum(len(text.encode()) for text in chosen)
-        before = resident_bytes()
-        reset_peak()
-        clock, processor = time.perf_counter(), time.process_time()
-        getattr(self, f"do_{work}")(chosen)
-        clock, processor = time.perf_counter() - clock, time.process_time() - processor
-        peak = (peak_resident_bytes() - before) / MIB
-        return {"MB/s": num_bytes / 1e6 / clock, "MB/CPU s": num_bytes / 1e6 / processor, "peak MiB": peak}
+        before = resident_bytes() / MIB
+        measured = timed(getattr(self, f"do_{work}"), chosen)
+        return {
+            "MB/s": num_bytes / 1e6 / measured["seconds"],
+            "MB/CPU s": num_bytes / 1e6 / measured["CPU seconds"],
+            "peak MiB": measured["peak MiB"] - before,
+        }
 
     def paragraphs_of(self, size: float) -> list[str]:
         return self.material.paragraphs
@@ -248,13 +245,6 @@ def works_of(material: Material) -> list[tuple[str, float, str]]:
     ]
 
 
-def started_worker(stack: ExitStack, name: str, material: Material, threads: int):
-    """Starts a worker with a thread pool of `threads` threads. The pool gets its size when it is first used."""
-    os.environ["TOKENIZERS_PARALLELISM"] = "true" if threads > 1 else "false"
-    os.environ["RAYON_NUM_THREADS"] = str(threads)
-    return stack.enter_context(running_worker(TokenizerWorker, name, material))
-
-
 def compare(rounds: int, quick: bool, data: Path | None = None) -> list[dict]:
     """
     The rows of `harness.comparison`: speed of the tokenizers on one and two threads, and memory on many short rows.
@@ -267,68 +257,39 @@ def compare(rounds: int, quick: bool, data: Path | None = None) -> list[dict]:
     material = load_material(data or default_data(), rounds, quick)
     rows = []
     for threads, names in ((1, (OURS, IN_FULL, PEER)), (2, (OURS, PEER))):
-        with ExitStack() as stack:
-            ask = {name: started_worker(stack, name, material, threads) for name in names}
+        # A worker's thread pool gets its size when it is first used.
+        os.environ |= {"TOKENIZERS_PARALLELISM": str(threads > 1).lower(), "RAYON_NUM_THREADS": str(threads)}
+        with running_workers(TokenizerWorker, {name: (name, material) for name in names}) as ask:
             for name in ask:
                 ask[name]("run", "paragraphs", 0)  # fills the word cache before the measurement
             for work, size, description in works_of(material):
-                figures = {name: [] for name in ask}
-                for name in in_turns(list(ask), rounds):
-                    figures[name].append(ask[name]("run", work, size))
-                rows += work_rows(
-                    f"tokenise {description}, {threads} thread{'s' * (threads > 1)}", work, figures, threads
-                )
+                figures = rounds_of(names, rounds, lambda name, work=work, size=size: ask[name]("run", work, size))
+                if work not in ("rows", "map"):
+                    for of_name in figures.values():
+                        del of_name["peak MiB"]
+                # Of wall clock and memory beside the built-in tokenizer alone.
+                target = TARGETS[threads] if work == "paragraphs" else 1.0
+                description = f"tokenise {description}, {threads} thread{'s' * (threads > 1)}"
+                targets = {(PEER, "MB/s"): target, (PEER, "peak MiB"): target}
+                rows += comparisons(description, figures, OURS, targets)
     return rows
-
-
-def work_rows(description: str, work: str, figures: dict[str, list[dict]], threads: int) -> list[dict]:
-    measures = ["MB/CPU s", "MB/s", *(["peak MiB"] if work in ("rows", "map") else [])]
-
-    def column(name: str, measure: str) -> list[float]:
-        return [found[measure] for found in figures[name]]
-
-    return [
-        comparison(
-            description,
-            measure,
-            peer,
-            column(OURS, measure),
-            column(peer, measure),
-            target_of(work, measure, peer, threads),
-        )
-        for peer in (IN_FULL, PEER)
-        if peer in figures
-        for measure in measures
-    ]
-
-
-def target_of(work: str, measure: str, peer: str, threads: int) -> float | None:
-    """Of wall clock and memory beside the built-in tokenizer alone."""
-    if peer != PEER or measure == "MB/CPU s":
-        return None
-    return TARGETS[threads] if work == "paragraphs" else 1.0
 
 
 # ---- Report
 
 
-def total(rows: list[dict], tokenizer: str) -> dict:
-    """One row for all books."""
-    chosen = [row for row in rows if row["tokenizer"] == tokenizer]
-    counts = {key: sum(row[key] for row in chosen) for key in chosen[0] if key not in ("book", "tokenizer")}
-    return {"book": "all", "tokenizer": tokenizer, **counts}
-
-
 def print_agreement(rows: list[dict]) -> None:
-    """Prints one line per book and tokenizer."""
-    rows = rows + [total(rows, name) for name in (OURS, PEER)]
+    """Prints one line per book and tokenizer, and one for all books."""
     print(f"{'book':<28}{'tokenizer':<20}{'paragraphs':>11}{'exact %':>10}{'tokens':>10}{'equal %':>10}")
-    for row in rows:
-        exact = 100 * row["exact_paragraphs"] / row["paragraphs"]
-        equal = 100 * row["equal_tokens"] / row["tokens"]
-        print(
-            f"{row['book']:<28}{row['tokenizer']:<20}{row['paragraphs']:>11}{exact:>10.3f}{row['tokens']:>10}{equal:>10.4f}"
-        )
+    counts = ("paragraphs", "exact_paragraphs", "tokens", "equal_tokens")
+    for name in (OURS, PEER):
+        own = [row for row in rows if row["tokenizer"] == name]
+        for row in [*own, {"book": "all", **{count: sum(row[count] for row in own) for count in counts}}]:
+            exact, equal = (
+                100 * row[part] / row[whole] for part, whole in zip(counts[1::2], counts[::2], strict=True)
+            )
+            figures = f"{row['paragraphs']:>11}{exact:>10.3f}{row['tokens']:>10}{equal:>10.4f}"
+            print(f"{row['book']:<28}{name:<20}{figures}")
 
 
 def main():

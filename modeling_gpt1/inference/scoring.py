@@ -142,8 +142,7 @@ class Scorer:
     # ---- Text
 
     def score(self, requests: Iterable[ScoringRequest | tuple[str, Sequence[str]]]) -> list[list[ContinuationScore]]:
-        """
-        Scores texts. Context and continuation are read as one text, and the boundary lies between two tokens:
+        """Scores texts. Context and continuation are read as one text, and the boundary lies between two tokens:
 
         - Spaces at the end of a context belong to the continuation, as in byte-level vocabularies, whose words begin
           with their space. `("the cat ", ["sat"])` and `("the cat", [" sat"])` are the same.
@@ -170,35 +169,30 @@ class Scorer:
 
     def encode(self, requests: Iterable[ScoringRequest | tuple[str, Sequence[str]]]) -> list[ScoringRequest]:
         """The token ids of texts, as [`~CausalLMScorer.score`] scores them."""
-        contexts, texts = [], []
+        texts = []
         for number, (context, continuations) in enumerate(requests):
             if isinstance(continuations, str):
                 raise ValueError(
                     f"Request {number} has the text {continuations!r} as its continuations, but a list of texts is "
                     f"needed, such as [{continuations!r}]."
                 )
-            contexts.append(context.rstrip(" "))
-            texts.append([contexts[-1], *(context + continuation for continuation in continuations)])
-        ids = iter(self._encode_texts([text for of_request in texts for text in of_request]))
-        return [
-            self._split(context, *(next(ids) for _ in of_request), texts=of_request)
-            for context, of_request in zip(contexts, texts, strict=True)
-        ]
+            texts.append((context.rstrip(" "), [context + continuation for continuation in continuations]))
+        ids = iter(self._ids_of([text for context, wholes in texts for text in (context, *wholes)]))
+        encoded = []
+        for context, wholes in texts:
+            context_ids, continuations = next(ids), []
+            for whole in wholes:
+                whole_ids = next(ids)
+                if whole_ids[: len(context_ids)] == context_ids:
+                    continuations.append(whole_ids[len(context_ids) :])
+                else:  # a token spans the boundary
+                    continuations += self._ids_of([whole[len(context) :]])
+            encoded.append(ScoringRequest(context_ids, continuations))
+        return encoded
 
-    def _split(self, context: str, context_ids: list[int], *whole_ids: list[int], texts: list[str]) -> ScoringRequest:
-        continuations = []
-        for text, ids in zip(texts[1:], whole_ids, strict=True):
-            if ids[: len(context_ids)] != context_ids:  # a token spans the boundary
-                ids = context_ids + self._encode_texts([text[len(context) :]])[0]
-            continuations.append(ids[len(context_ids) :])
-        return ScoringRequest(context_ids, continuations)
-
-    def _encode_texts(self, texts: list[str]) -> list[list[int]]:
-        if not texts:
-            return []
-        return self.tokenizer(
-            texts, add_special_tokens=False, split_special_tokens=True, return_attention_mask=False, verbose=False
-        )["input_ids"]
+    def _ids_of(self, texts: list[str]) -> list[list[int]]:
+        options = {"add_special_tokens": False, "split_special_tokens": True, "return_attention_mask": False}
+        return self.tokenizer(texts, **options, verbose=False)["input_ids"] if texts else []
 
     # ---- Ids
 

@@ -32,14 +32,10 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def one_writer(folder: str | os.PathLike, name: str = "output_dir") -> Iterator[None]:
-    """A context that only one writer at a time can enter for a folder, across processes and within this one.
-
-    Args:
-        folder (`str`): the folder; created if it is missing.
-        name (`str`): name of the folder's argument, for errors.
+    """A context that only one writer at a time can enter for a folder, which is created if it is missing.
 
     Raises:
-        ValueError: another writer is there; the text names its process, its host and the start, if known.
+        ValueError: another writer is there; the text has `name`, the folder's argument, and the writer, if known.
     """
     path = Path(folder, LOCK_NAME)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -76,27 +72,18 @@ def _take(path: Path, name: str) -> int | None:
                 f"`{name}` is {os.fspath(path.parent)!r}, where another run is writing ({owner}). Wait until it "
                 "finishes or stop it, or pass another folder."
             )
-        if _is_at(path, descriptor):
-            break
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                break
         os.close(descriptor)  # its owner has just finished and deleted it
     _held.add(descriptor)
-    owner = {
-        "pid": os.getpid(),
-        "host": socket.gethostname(),
-        "since": f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S} UTC",
-    }
+    since = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+    owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
     with suppress(OSError):  # if the disk is full, the lock holds without a name
         os.truncate(descriptor, 0)
         # Windows lets nobody read the first byte, which the lock covers.
         os.write(descriptor, f" {json.dumps(owner)}\n".encode())
     return descriptor
-
-
-def _is_at(path: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
 
 
 def _read_owner(descriptor: int) -> str:

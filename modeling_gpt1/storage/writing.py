@@ -104,12 +104,10 @@ def publish_files(staging: Path, folder: Path) -> None:
 
 def flush(folder: Path) -> None:
     """Wait until every file below `folder` is on the disk, and its name too."""
+    # Windows flushes only what is open for writing; elsewhere a file may be read-only, as copied code can be.
+    flags = os.O_RDWR if os.name == "nt" else os.O_RDONLY
     for path in folder.rglob("*"):
-        if path.is_dir():
-            flush_folder(path)
-        else:
-            # Windows flushes only what is open for writing; elsewhere a file may be read-only, as copied code can be.
-            _flush_path(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+        flush_folder(path) if path.is_dir() else _flush_path(path, flags)
     flush_folder(folder)
 
 
@@ -135,12 +133,8 @@ def _flush_path(path: Path, flags: int) -> None:
 def check_folder(folder: str | os.PathLike, name: str = "output_dir") -> None:
     """Make the folder and write into it, before any work is done.
 
-    Args:
-        folder (`str`): where something is to be written.
-        name (`str`): name of the folder's argument, for errors.
-
     Raises:
-        ValueError: the folder cannot be created, or nothing can be written to it.
+        ValueError: either fails; the text has `name`, the folder's argument.
     """
     try:
         os.makedirs(folder, exist_ok=True)
@@ -162,17 +156,9 @@ def is_write_failure(error: Exception) -> bool:
 def explain_failed_write(
     error: Exception, what: str, folder: str | os.PathLike, num_bytes: int, tip: str = ""
 ) -> tuple[str, str]:
-    """What could not be written and why, and what to do about it.
-
-    Args:
-        error (`Exception`): of the write.
-        what (`str`): the beginning of the sentence, such as `"The model"`.
-        folder (`str`): where it should have gone.
-        num_bytes (`int`): about how many it needs.
-        tip (`str`, *optional*): how to make room, in brackets.
-
-    Returns:
-        `tuple[str, str]`: sentences about the cause, and the beginning of a sentence about the remedy.
+    """
+    Sentences about what could not be written and why, and the beginning of one about the remedy. `what` begins the
+    first, such as "The model"; it needs about `num_bytes`; `tip` says how to make room.
     """
     cause = str(error).strip().partition("\n")[0]
     failure = f"{what} could not be written to {folder}: {cause}."

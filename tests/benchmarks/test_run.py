@@ -1,4 +1,4 @@
-"""benchmarks/run.py on made-up scripts: the whole report, failures, what is saved, and the time told."""
+"""benchmarks/run.py on made-up scripts: the whole report, failures, and what is saved."""
 
 import json
 import sys
@@ -163,16 +163,3 @@ def test_the_documentation_has_the_newest_figures(run):
     page = run.PAGE.read_text(encoding="utf-8")
     for name, (day, rows) in found.items():
         assert run.markdown(name, day, rows) in page
-
-
-def test_time_told_beforehand(run, tmp_path):
-    unknown = "How long this takes is not known: no run of it has been saved yet. Reckon with hours."
-    assert run.expected_time(["loading"], 5, 1, tmp_path) == unknown
-    settings = {"rounds": 3, "threads": 2}
-    results = {"loading": {"seconds": 300.0, "error": None, **settings}, "generation": {"seconds": 5.0, "error": "…"}}
-    (tmp_path / "2026-11-21-bench.json").write_text(json.dumps({"machine": {}, "results": results}))
-    assert run.expected_time(["loading", "generation"], 5, 1, tmp_path) == (
-        "The run of 2026-11-21 took 5 min for this, with 3 rounds and 2 threads; this one has 5 and 1. "
-        "Not in it: generation."
-    )
-    assert run.expected_time(["scoring"], 5, 1, tmp_path) == unknown
