@@ -19,7 +19,7 @@ from tokenization.tokenization_gpt1 import GPT1Tokenizer
 UNCHECKED = [hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture]
 UNCHECKED += [hypothesis.HealthCheck.filter_too_much, hypothesis.HealthCheck.data_too_large]
 hypothesis.settings.register_profile(
-    "test", max_examples=20, derandomize=True, database=None, deadline=None, suppress_health_check=UNCHECKED
+    "test", max_examples=30, derandomize=True, database=None, deadline=None, suppress_health_check=UNCHECKED
 )
 hypothesis.settings.register_profile(
     "campaign", max_examples=3000, deadline=None, print_blob=True, suppress_health_check=UNCHECKED

@@ -10,7 +10,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain
@@ -137,22 +136,24 @@ def _row_lengths(blocks: Dataset) -> np.ndarray:
 
 
 def _prepared(features: Features, gen_kwargs: dict, num_proc, cache_dir, source: Source) -> Dataset:
+    _preparing.add(os.getpid())
     try:
-        with _ending_the_processes_it_starts():
-            blocks = Dataset.from_generator(
-                _generate_blocks,
-                features=features,
-                gen_kwargs=gen_kwargs,
-                num_proc=num_proc,
-                cache_dir=cache_dir,
-                version=BLOCKS_VERSION,
-            )
+        blocks = Dataset.from_generator(
+            _generate_blocks,
+            features=features,
+            gen_kwargs=gen_kwargs,
+            num_proc=num_proc,
+            cache_dir=cache_dir,
+            version=BLOCKS_VERSION,
+        )
     except DatasetGenerationError as error:
         # From another process, the cause comes back only as a printed traceback.
         causes = re.findall("^ValueError: (.*)", "".join(traceback.format_exception(error)), re.MULTILINE)
         if not causes:
             raise
         raise ValueError(causes[-1]) from error
+    finally:
+        _preparing.clear()
     lengths = _row_lengths(blocks)
     single = int((lengths == 1).sum())
     if single:
@@ -163,24 +164,14 @@ def _prepared(features: Features, gen_kwargs: dict, num_proc, cache_dir, source:
     return blocks
 
 
-_preparing: list[int] = []  # id of this process, while it may start others that prepare blocks
-
-
-@contextmanager
-def _ending_the_processes_it_starts() -> Iterator[None]:
-    _preparing.append(os.getpid())
-    try:
-        yield
-    finally:
-        _preparing.clear()
+_preparing: set[int] = set()  # id of this process, while it may start others that prepare blocks
 
 
 def _watch_parent() -> None:
     """Makes a new process that prepares blocks end within a second of its parent, and tokenise with one thread."""
-    if not _preparing:
+    parent = os.getppid()
+    if parent not in _preparing:
         return
-    parent = _preparing[0]
-    _preparing.clear()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # processes that tokenise beside each other need no threads
 
     def watch():
@@ -191,9 +182,8 @@ def _watch_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-if hasattr(os, "register_at_fork"):
-    # Besides the processes that run `_generate_blocks`, datasets starts one that only holds their queue.
-    os.register_at_fork(after_in_child=_watch_parent)
+# Besides the processes that run `_generate_blocks`, datasets starts one that only holds their queue.
+os.register_at_fork(after_in_child=_watch_parent)
 
 
 def _generate_blocks(
@@ -325,8 +315,8 @@ def _last(place: re.Pattern, text: str, start: int = 0) -> int:
 def _tokenise_as_is(pieces: Iterable[dict], backend: Tokenizer) -> Iterator[tuple[bool, list[int]]]:
     """For each piece, whether a document begins with it, and its ids."""
     for batch in _batches(pieces):
-        encodings = backend.encode_batch_fast([piece["text"] for piece in batch], add_special_tokens=False)
-        yield from ((piece["starts_document"], encoding.ids) for piece, encoding in zip(batch, encodings, strict=True))
+        ids = _encode(backend, [piece["text"] for piece in batch])
+        yield from zip((piece["starts_document"] for piece in batch), ids, strict=True)
 
 
 def _context_prefix(context: str, text: str) -> str:

@@ -10,7 +10,6 @@ import lzma
 import os
 import re
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -187,23 +186,22 @@ def _hub_rows(source: str, name: str | None, split: str, revision: str) -> Itera
 
 def _file_shards(paths: Iterable[str]) -> list[FileShard]:
     """Groups consecutive files of one kind into shards; a shard is complete once it has `SHARD_BYTES` or more."""
-    shards, files, total = [], [], 0
+    shards = []
     for kind, group in itertools.groupby(paths, _checked_kind):
+        files, total = [], 0
         for path in group:
             files.append(path)
             total += os.path.getsize(path)
             if total >= SHARD_BYTES:
                 shards.append(FileShard(kind, tuple(files)))
                 files, total = [], 0
-        if files:
-            shards.append(FileShard(kind, tuple(files)))
-            files, total = [], 0
+        shards += [FileShard(kind, tuple(files))] if files else []
     return shards
 
 
 def _once(paths: Iterable[str]) -> list[str]:
     """Each file once, under the first of its names."""
-    names = {}
+    names: dict[str, str] = {}
     for path in paths:
         names.setdefault(os.path.realpath(path), path)
     return list(names.values())
@@ -221,19 +219,17 @@ def _find_files(source: str) -> list[str]:
     """The file itself, the files that match the pattern, or all visible files below the folder."""
     if os.path.isfile(source):
         return [source]
-    if os.path.isdir(source):
-        found = Path(source).rglob("*")
-        found = [path for path in found if not any(part[0] == "." for part in path.relative_to(source).parts)]
-    else:
-        found = map(Path, _matches(source))
-    # A link back to a parent folder shows a file under many names: the shortest is kept.
-    files = sorted(_once(sorted((str(path) for path in found if path.is_file()), key=len)))
+    is_folder = os.path.isdir(source)
+    start, deep, rest = (glob.escape(source), True, "") if is_folder else source.partition(f"{os.sep}**")
+    # Below a folder, links to other folders are not followed: they may lead back.
+    found = _below(glob.glob(start or os.sep), rest.lstrip(os.sep) or "*") if deep else glob.glob(source)
+    files = _once(sorted(path for path in map(str, found) if os.path.isfile(path)))
     if not files:
         raise ValueError(
             f"{source} matches no file. Give the path of a file or folder, or a pattern such as books/*.txt."
         )
     kinds = {_checked_kind(path): path for path in files}
-    if os.path.isdir(source) and len(kinds) > 1:
+    if is_folder and len(kinds) > 1:
         first, second, *_ = kinds.values()
         raise ValueError(
             f"{source} has files of more than one kind: {first} and {second}. Give a pattern such as {source}/*.txt."
@@ -241,27 +237,12 @@ def _find_files(source: str) -> list[str]:
     return files
 
 
-def _matches(pattern: str) -> list[str]:
-    """As `glob.glob`, but `**` does not enter a folder again through links that lead back to it."""
-    parts = pattern.split(os.sep)
-    if "**" not in parts:
-        return glob.glob(pattern)
-    place = parts.index("**")
-    start, rest = (os.sep.join(some) for some in (parts[:place], parts[place + 1 :]))
-    folders = _folders(glob.glob(start + os.sep))
-    return [path for folder in folders for path in _matches(os.path.join(glob.escape(folder), rest or "*"))]
-
-
-def _folders(starts: Iterable[str]) -> Iterator[str]:
-    """These folders and those below them, without hidden ones, each once."""
-    entered, waiting = set(), deque(sorted(starts))
-    while waiting:
-        folder = waiting.popleft()
-        if (real := os.path.realpath(folder)) not in entered:
-            entered.add(real)
-            yield folder
-            below = glob.glob(os.path.join(glob.escape(folder), "*", ""))
-            waiting.extend(sorted(below, key=lambda path: (len(path), path)))
+def _below(folders: Iterable[str], pattern: str) -> Iterator[Path]:
+    """What matches below these folders, without what is hidden there."""
+    for folder in folders:
+        for path in Path(folder).rglob(pattern):
+            if not any(part.startswith(".") for part in path.relative_to(folder).parts):
+                yield path
 
 
 def _kind(path: str) -> str | None:

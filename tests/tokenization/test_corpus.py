@@ -24,6 +24,8 @@ import pyarrow.parquet
 import pytest
 from datasets.distributed import split_dataset_by_node
 from helpers_launch import ROOT, TIMEOUT
+from hypothesis import given
+from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 from torch.utils.data import DataLoader
 
@@ -189,106 +191,75 @@ def test_texts_for_training_a_bpe(tmp_path):
 
 
 ERRORS = {
-    "book.docx": (
-        b"",
-        "{path} has an unknown file type. The files of a corpus end in .txt, .jsonl, .json, .csv, .parquet; all but "
-        ".parquet may be compressed (.gz, .bz2, .xz, .zst).",
-    ),
-    "rows.parquet.gz": (
-        b"",
-        "{path} has an unknown file type. The files of a corpus end in .txt, .jsonl, .json, .csv, .parquet; all but "
-        ".parquet may be compressed (.gz, .bz2, .xz, .zst).",
-    ),
-    "latin.txt": (b"caf\xe9 au lait", "{path} is not UTF-8 text (invalid continuation byte). Convert it to UTF-8."),
-    "wide.txt.gz": (
-        gzip.compress("wide".encode("utf-16")),
-        "{path} is not UTF-8 text (invalid start byte). Convert it to UTF-8.",
-    ),
-    "cut.txt.gz": (
-        gzip.compress(b"words " * 100)[:-9],
-        "{path} cannot be read: Compressed file ended before the end-of-stream marker was reached",
-    ),
-    "no.txt.xz": (b"plain", "{path} cannot be read: Input format not supported by decoder"),
-    "latin.csv": (
-        b"text\ncaf\xe9 au lait",
-        "{path} cannot be read as csv: 'utf-8' codec can't decode byte 0xe9 in position 3: invalid continuation byte",
-    ),
-    "other.jsonl": (
-        b'{"body": "a", "title": "b"}',
-        "{path}, row 0 has no column text; it has body, title. Name the column of the text.",
-    ),
-    "number.jsonl": (
-        b'{"text": 5}',
-        "{path}, row 0: column text holds 5, which is not text. Name the column of the text.",
-    ),
-    "blank.txt": (b" \n\n ", "{path} has no text. Give a corpus with text in it."),
-    "empty.txt": (b"", "{path} has no text. Give a corpus with text in it."),
-    "empty.jsonl": (b"", "{path} has no text. Give a corpus with text in it."),
-    "zero.csv": (b"\x00\x00", "{path} cannot be read as csv: a name in its first line holds a zero byte"),
-    "empty.csv": (b"", "{path} cannot be read as csv: No columns to parse from file"),
+    "book.docx": (b"", "unknown file type. The files of a corpus end in .txt, .jsonl, .json, .csv, .parquet"),
+    "rows.parquet.gz": (b"", "all but .parquet may be compressed (.gz, .bz2, .xz, .zst)"),
+    "latin.txt": (b"caf\xe9 au lait", "not UTF-8 text (invalid continuation byte). Convert it to UTF-8"),
+    "wide.txt.gz": (gzip.compress("wide".encode("utf-16")), "not UTF-8 text"),
+    "cut.txt.gz": (gzip.compress(b"words " * 100)[:-9], "ended before the end-of-stream marker"),
+    "no.txt.xz": (b"plain", "cannot be read: Input format not supported"),
+    "latin.csv": (b"text\ncaf\xe9 au lait", "cannot be read as csv: 'utf-8' codec can't decode byte 0xe9"),
+    "other.jsonl": (b'{"body": "a"}', "row 0 has no column text; it has body. Name the column of the text"),
+    "number.jsonl": (b'{"text": 5}', "row 0: column text holds 5, which is not text. Name the column"),
+    "blank.txt": (b" \n\n ", "has no text. Give a corpus with text in it"),
+    "empty.txt": (b"", "has no text"),
+    "empty.jsonl": (b"", "has no text"),
+    "zero.csv": (b"\x00\x00", "cannot be read as csv: a name in its first line holds a zero byte"),
+    "empty.csv": (b"", "cannot be read as csv: No columns to parse"),
 }
+
+
+def message_of(function, *arguments, **options) -> str:
+    with pytest.raises(ValueError) as error:
+        function(*arguments, **options)
+    return str(error.value)
 
 
 @pytest.mark.parametrize("file_name", ERRORS)
 def test_what_is_wrong_with_a_file(file_name, tmp_path):
-    content, message = ERRORS[file_name]
+    content, expected = ERRORS[file_name]
     path = tmp_path / file_name
     path.write_bytes(content)
     for load in (load_documents, training_texts):
-        with pytest.raises(ValueError) as error:
-            load(path)
-        assert str(error.value) == message.format(path=path)
+        message = message_of(load, path)
+        assert message.startswith(str(path)) and expected in message
 
 
-def test_no_file(tmp_path):
-    for missing in ("no.txt", "*.txt", "", "a/b/c"):
-        with pytest.raises(ValueError) as error:
-            load_documents(f"{tmp_path}/{missing}")
-        place = tmp_path / missing
-        assert str(error.value) == (
-            f"{place} matches no file. Give the path of a file or folder, or a pattern such as books/*.txt."
-        )
-
-
-def test_no_data_set(monkeypatch):
+def test_what_is_wrong_with_a_source(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    with pytest.raises(ValueError) as error:
-        load_documents("anyone/no_such_tales")
-    assert str(error.value) == (
-        "anyone/no_such_tales is not a file or folder, and it cannot be read as a data set of the hub: Couldn't reach "
-        "'anyone/no_such_tales' on the Hub (OfflineModeIsEnabled)"
-    )
-
-
-def test_a_configuration_of_files(tmp_path):
-    books = write_books(tmp_path, [10])
-    with pytest.raises(ValueError) as error:
-        load_documents(books[0], name="long")
-    assert (
-        str(error.value)
-        == f"{books[0]} is not a data set of the hub, so it has no configuration long. Leave name out."
-    )
-
-
-def test_a_folder_of_two_kinds(tmp_path):
-    for name in ("a.txt", "b.jsonl"):
-        (tmp_path / name).touch()
-    with pytest.raises(ValueError) as error:
-        load_documents(tmp_path)
-    assert str(error.value) == (
-        f"{tmp_path} has files of more than one kind: {tmp_path}/a.txt and {tmp_path}/b.jsonl. Give a pattern such as "
-        f"{tmp_path}/*.txt."
-    )
-
-
-def test_a_compression_that_is_not_installed(tmp_path, monkeypatch):
+    for missing in ("no.txt", "*.txt", "", "a/b/c"):
+        message = message_of(load_documents, f"{tmp_path}/{missing}")
+        assert f"{tmp_path / missing} matches no file" in message and "Give the path of a file" in message
+    message = message_of(load_documents, "anyone/no_such_tales")
+    assert "anyone/no_such_tales is not a file or folder" in message and "OfflineModeIsEnabled" in message
+    (book,) = write_books(tmp_path, [10])
+    assert "no configuration long. Leave name out" in message_of(load_documents, book, name="long")
+    write_rows(book.parent / "b.jsonl", ROWS)
+    assert "more than one kind" in (message := message_of(load_documents, book.parent)) and "/*.txt." in message
     monkeypatch.setattr(fsspec, "available_compressions", lambda: ["gzip"])
     (tmp_path / "a.txt.zst").touch()
-    with pytest.raises(ValueError) as error:
-        load_documents(tmp_path / "a.txt.zst")
-    assert str(error.value) == (
-        f"{tmp_path}/a.txt.zst cannot be unpacked without the package zstandard: pip install zstandard"
-    )
+    assert "pip install zstandard" in message_of(load_documents, tmp_path / "a.txt.zst")
+
+
+@given(
+    ending=st.sampled_from([".jsonl", ".csv", ".txt.gz", ".jsonl.bz2", ".parquet", ".txt", ".json"]),
+    texts=st.lists(st.text(max_size=9) | st.none() | st.integers(), min_size=1, max_size=3),
+    place=st.integers(0, 500),
+    new=st.sampled_from([b"", b"\x00", b"\xff", b"\xe9", b"[", b'"', b"\n"]),
+    keeps_rest=st.booleans(),
+)
+def test_any_file_is_read_or_refused_with_a_sentence(tmp_path_factory, ending, texts, place, new, keeps_rest):
+    path = tmp_path_factory.mktemp("any") / f"rows{ending}"
+    content = json.dumps([{"text": text} for text in texts]).encode()
+    if ending != ".json":
+        content = b"".join(json.dumps({"text": text}).encode() + b"\n" for text in texts)
+    content = content[:place] + new + content[place + len(new) :] * keeps_rest
+    path.write_bytes(COMPRESS[path.suffixes[-1]](content) if len(path.suffixes) > 1 else content)
+    try:
+        found = texts_of(load_documents(str(path)))
+    except ValueError as error:
+        assert str(path) in str(error) and len(str(error).split()) > 4
+    else:
+        assert any(text.strip() for text in found)
 
 
 # ---- Cleaning.
@@ -335,11 +306,9 @@ SIGNS += [
 ]
 
 
-def nasty_texts(count: int, seed: int):
-    generator = random.Random(seed)
-    for _ in range(count):
-        text = "".join(generator.choices(SIGNS, k=generator.choice([3, 30, 200])))
-        yield text.replace("<", "a" * generator.randint(980, 1030) + "<") if generator.random() < 0.2 else text
+nasty_texts = st.lists(st.sampled_from(SIGNS), max_size=60).map("".join)
+# An HTML entity so far behind a "<" that it is just decoded, or just not.
+far_entities = st.integers(980, 1030).map(lambda number: f"<{'a' * number}&quot;")
 
 
 def tokens_in_pieces(tokenizer, *texts: str) -> list[list[int]]:
@@ -356,18 +325,21 @@ def tokens_in_pieces(tokenizer, *texts: str) -> list[list[int]]:
     return rows
 
 
-@pytest.mark.parametrize("threads", ["1", "16"])
-@pytest.mark.parametrize("piece", [1, 7, 100])
-def test_nasty_texts_in_pieces(piece, threads, tiny_tokenizer, monkeypatch):
+@given(
+    texts=st.lists(st.one_of(nasty_texts, st.tuples(nasty_texts, far_entities, nasty_texts).map("".join)), max_size=5),
+    piece=st.integers(1, 100),
+    threads=st.sampled_from(["1", "16"]),
+)
+def test_nasty_texts_in_pieces(texts, piece, threads, tiny_tokenizer):
     """One thread looks words up, and forgets them at every batch here; many threads tokenise whole texts."""
-    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
-    monkeypatch.setenv("RAYON_NUM_THREADS", threads)
-    monkeypatch.setattr(corpus, "WORD_CHARACTERS", 0)
-    monkeypatch.setattr(documents, "PIECE_CHARACTERS", piece)
-    monkeypatch.setattr(corpus, "BATCH_CHARACTERS", 50)
-    texts = list(nasty_texts(200, seed=piece))
-    for text, found in zip(texts, tokens_in_pieces(tiny_tokenizer, *texts), strict=True):
-        assert found == ids_of(tiny_tokenizer, text), text
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TOKENIZERS_PARALLELISM", "true")
+        patch.setenv("RAYON_NUM_THREADS", threads)
+        patch.setattr(corpus, "WORD_CHARACTERS", 0)
+        patch.setattr(documents, "PIECE_CHARACTERS", piece)
+        patch.setattr(corpus, "BATCH_CHARACTERS", 50)
+        texts = [text for text in texts if text]
+        assert tokens_in_pieces(tiny_tokenizer, *texts) == [ids_of(tiny_tokenizer, text) for text in texts]
 
 
 def test_when_words_are_looked_up(tiny_tokenizer, plain_tokenizer, monkeypatch):
@@ -495,17 +467,11 @@ def test_a_large_vocabulary_has_wider_ids(plain_tokenizer, tmp_path, monkeypatch
     assert blocks.features == {"input_ids": datasets.List(datasets.Value("uint32"))}
 
 
-def test_a_corpus_of_single_tokens(plain_tokenizer, tmp_path):
-    (tmp_path / "one.txt").write_text("the\n")
-    with pytest.raises(ValueError) as error:
-        load_blocks(tmp_path / "one.txt", plain_tokenizer, cache_dir=tmp_path / "cache")
-    assert str(error.value) == (
-        f"{tmp_path}/one.txt has no document of two tokens or more. Give a corpus with text in it."
-    )
-
-
 def test_single_tokens_are_reported(plain_tokenizer, tmp_path, caplog):
     path = write_rows(tmp_path / "rows.jsonl", [{"text": "the"}, {"text": "the old farmer"}, {"text": "the"}])
+    (tmp_path / "one.txt").write_text("the\n")
+    message = message_of(load_blocks, tmp_path / "one.txt", plain_tokenizer, cache_dir=tmp_path / "cache")
+    assert "one.txt has no document of two tokens or more" in message
     load_blocks(path, plain_tokenizer, cache_dir=tmp_path / "cache")
     assert "2 documents of one token are left out of the blocks: they have no target." in caplog.messages
     caplog.clear()
@@ -515,26 +481,17 @@ def test_single_tokens_are_reported(plain_tokenizer, tmp_path, caplog):
 
 @pytest.mark.parametrize("num_proc", [None, 2])
 def test_a_fault_in_a_later_file(num_proc, plain_tokenizer, tmp_path, one_file_shards):
-    books = write_books(tmp_path, [20])
-    (tmp_path / "late.txt").write_bytes(b"caf\xe9 au lait")
-    with pytest.raises(ValueError) as error:
-        files = [*books, tmp_path / "late.txt"]
-        load_blocks(files, plain_tokenizer, num_proc=num_proc, cache_dir=tmp_path / "cache")
-    assert (
-        str(error.value) == f"{tmp_path}/late.txt is not UTF-8 text (invalid continuation byte). Convert it to UTF-8."
-    )
+    files = [*write_books(tmp_path, [20]), tmp_path / "late.txt"]
+    files[-1].write_bytes(b"caf\xe9 au lait")
+    message = message_of(load_blocks, files, plain_tokenizer, num_proc=num_proc, cache_dir=tmp_path / "cache")
+    assert message.startswith(f"{tmp_path}/late.txt is not UTF-8 text")
 
 
 def test_arguments_that_do_not_fit(plain_tokenizer, tmp_path):
     books = write_books(tmp_path, [20])
-    with pytest.raises(ValueError) as error:
-        load_blocks(books, plain_tokenizer, streaming=True, num_proc=2)
-    assert str(error.value) == (
-        "num_proc is 2, but a stream is tokenised where it is read. Leave num_proc out and give the DataLoader "
-        "workers (dataloader_num_workers), or leave streaming out."
-    )
-    with pytest.raises(ValueError, match="^block_length is 2; it must be at least 3, "):
-        load_blocks(books, plain_tokenizer, block_length=2)
+    message = message_of(load_blocks, books, plain_tokenizer, streaming=True, num_proc=2)
+    assert "num_proc is 2" in message and "dataloader_num_workers" in message
+    assert "block_length is 2; it must be at least 3" in message_of(load_blocks, books, plain_tokenizer, 2)
 
 
 def test_several_processes_prepare_the_same_blocks(plain_tokenizer, tmp_path, one_file_shards):
@@ -590,24 +547,10 @@ def test_a_link_that_loops_shows_a_file_once(tmp_path):
     (folder / "one.txt").write_text("the old farmer")
     (folder / "two.txt").write_text("a girl")
     (folder / "again").symlink_to(folder)
-    for source in (folder, f"{folder}/**/*.txt", [f"{folder}/*/*.txt", f"{folder}/*.txt"]):
+    (folder / "sub").mkdir()
+    (folder / "sub" / "up").symlink_to(folder)
+    for source in (folder, f"{folder}/**/*.txt", f"{folder}/**", [f"{folder}/*/*.txt", f"{folder}/*.txt"]):
         assert [row["text"] for row in load_documents(source)] == ["the old farmer", "a girl"]
-
-
-def test_several_links_that_loop_are_followed_once_each(tmp_path):
-    """Two that lead back to one folder give it 2 to the power of 40 names, as far as the system follows links."""
-    folder, other = tmp_path / "books", tmp_path / "other"
-    for name in ("books/sub/sub", "other"):
-        (tmp_path / name).mkdir(parents=True)
-    for name in ("books/1.txt", "books/sub/2.txt", "books/sub/sub/3.txt", "other/4.txt", "books/sub/.5.txt"):
-        (tmp_path / name).write_text(name)
-    links = {"books/back": folder, "books/sub/up": folder, "books/sub/sub/top": folder / "sub", "books/out": other}
-    for name, target in links.items():
-        (tmp_path / name).symlink_to(target)
-    for pattern, numbers in {"**": "1423", "**/*.txt": "1423", "**/sub/*.txt": "23", "s*/**/*.txt": "1423"}.items():
-        texts = [row["text"] for row in load_documents(f"{folder}/{pattern}")]
-        assert sorted(text[-5] for text in texts) == sorted(numbers), pattern
-    assert [row["text"] for row in load_documents(f"{tmp_path}/**/**/4.txt")] == ["other/4.txt"]
 
 
 PREPARE_HALF = """
