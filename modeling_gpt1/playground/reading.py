@@ -340,9 +340,7 @@ def make_prompt(opened: Opened, boxes: dict[str, str], max_new_tokens: int) -> t
     return [*before, *ids[-room:], *after], words
 
 
-def write_on(
-    opened: Opened, prompt: list[int], max_new_tokens: int, temperature: float, seed: int | None = None
-) -> Iterator[str]:
+def write_on(opened: Opened, prompt: list[int], max_new_tokens: int, temperature: float) -> Iterator[str]:
     """Yields the continuation so far, each time it grows by a word. Leaving the iterator ends the generation.
 
     Args:
@@ -350,7 +348,6 @@ def write_on(
         prompt: token ids. Together with `max_new_tokens` they must not exceed the model's positions.
         max_new_tokens: most tokens to generate. `[e]`, or the end-of-text token of a model without it, ends earlier.
         temperature: 0 takes the most likely token each time.
-        seed: seed of torch's generator, for sampling.
     """
     tokenizer, left = opened.tokenizer, threading.Event()
     is_own = isinstance(tokenizer, GPT1Tokenizer)
@@ -376,8 +373,6 @@ def write_on(
 
     def generate() -> None:
         try:
-            if seed is not None:
-                torch.manual_seed(seed)
             language_model(opened.model).generate(**arguments)
         except Exception as error:  # raised again in the thread that reads the text
             failures.append(error)

@@ -96,7 +96,7 @@ def test_tokens_by_kind(opened):
     def sequences(traversal, **boxes):
         return [shown(sequence) for sequence in read(opened(traversal), boxes).sequences]
 
-    assert sequences(None, first=FARMER) == [["text: the old farmer walked"]]
+    assert sequences(None, first="the old\nfarmer") == [["text: the old ↵ farmer"]]
     assert sequences("classification", first=f" {FARMER}\n") == [
         ["control: [s]", "text: the old farmer walked", "control: [e]"]
     ]
@@ -130,11 +130,6 @@ def test_text_that_spells_a_control_token_stays_text(opened):
     assert len(kinds) > 8
 
 
-def test_a_new_line_is_seen(opened):
-    (sequence,) = read(opened(None), {"first": "the old\nfarmer"}).sequences
-    assert shown(sequence) == ["text: the old ↵ farmer"]
-
-
 def test_what_was_cut_is_said(opened):
     model = opened("multiple_choice", max_position_embeddings=12)
     boxes = {"first": "the " * 6, "question": "the the the", "answers": "he\n" + "he " * 12}
@@ -158,56 +153,45 @@ def test_what_was_cut_is_said(opened):
 # ------------------------------------------------------------------------------------------------ losses and scores
 
 
-def reference_losses(model, batch):
-    """−log P by a float64 softmax over the logits, `[S, T]`; 0 at the first token."""
-    logits = model(**batch, output_lm_logits=True).lm_logits.flatten(0, 1).double()
-    targets = batch["input_ids"].view(logits.shape[:2])
-    losses = -logits[:, :-1].log_softmax(-1).gather(-1, targets[:, 1:, None])[..., 0]
-    return torch.nn.functional.pad(losses, (1, 0))
-
-
 def test_losses_are_those_of_the_logits(opened):
+    """Of a float64 softmax over the logits; their means are the model's own losses."""
     model = opened("multiple_choice")
     boxes = {"first": FARMER, "answers": "he smiled\nshe read the letter twice"}
-    reading = read(model, boxes)
     batch = make_batch(model, check_texts(model, boxes))
     with torch.no_grad():
-        expected = reference_losses(model.model, batch)
-        l1 = model.model(**batch, labels=torch.tensor([0])).lm_loss
-    for sequence, row in zip(reading.sequences, expected, strict=True):
-        assert sequence[0].loss is None
-        losses = torch.tensor([token.loss for token in sequence[1:]])
-        torch.testing.assert_close(losses, row[1 : len(sequence)].float(), rtol=1e-5, atol=1e-5)
-        assert not torch.allclose(losses[:-1], row[2 : len(sequence)].float(), atol=0.1)  # as if one place off
-    means = [sum(token.loss for token in tokens[1:]) / (len(tokens) - 1) for tokens in reading.sequences]
-    assert sum(means) / 2 == pytest.approx(l1.item(), rel=1e-5)
+        outputs = model.model(**batch, labels=torch.tensor([0]), output_lm_logits=True)
+    sequences, means = read(model, boxes).sequences, []
+    for tokens, logits, ids in zip(sequences, outputs.lm_logits[0].double(), batch["input_ids"][0], strict=True):
+        expected = -logits[:-1].log_softmax(-1).gather(-1, ids[1:, None])[:, 0]
+        losses = torch.tensor([token.loss for token in tokens[1:]], dtype=torch.float64)
+        torch.testing.assert_close(losses, expected[: len(losses)], rtol=1e-5, atol=1e-5)
+        assert tokens[0].loss is None
+        assert not torch.allclose(losses[:-1], expected[1 : len(losses)], atol=0.1)  # as if one place off
+        means.append(losses.mean().item())
+    assert sum(means) / 2 == pytest.approx(outputs.lm_loss.item(), rel=1e-5)
 
-
-def test_losses_of_a_language_model(opened):
     model = opened(None)
-    (sequence,) = read(model, {"first": FARMER}).sequences
-    ids = torch.tensor([encode(model, FARMER)])
+    (sequence,), ids = read(model, {"first": FARMER}).sequences, torch.tensor([encode(model, FARMER)])
     mean = sum(token.loss for token in sequence[1:]) / (len(sequence) - 1)
     with torch.no_grad():
         assert mean == pytest.approx(model.model(ids, labels=ids).loss.item(), rel=1e-5)
 
 
-def test_scores(opened):
-    names = {0: "<b>yes</b>", 1: "no", 2: "maybe"}
-    model = opened("entailment", id2label=names)
-    boxes = {"first": FARMER, "second": "the train"}
-    batch = make_batch(model, check_texts(model, boxes))
+@pytest.mark.parametrize(
+    ("traversal", "fields", "names"),
+    [
+        ("entailment", {"id2label": {0: "<b>yes</b>", 1: "no", 2: "maybe"}}, ["<b>yes</b>", "no", "maybe"]),
+        ("similarity", {"num_labels": 1, "problem_type": "regression"}, ["LABEL_0"]),
+    ],
+)
+def test_scores(opened, traversal, fields, names):
+    model, boxes = opened(traversal, **fields), {"first": FARMER, "second": "the train"}
     with torch.no_grad():
-        probabilities = model.model(**batch).task_logits.softmax(-1)[0].tolist()
-    assert read(model, boxes).scores == [
-        (name, pytest.approx(value)) for name, value in zip(names.values(), probabilities, strict=True)
-    ]
-    model = opened("similarity", num_labels=1, problem_type="regression")
+        logits = model.model(**make_batch(model, check_texts(model, boxes))).task_logits[0]
     reading = read(model, boxes)
-    batch = make_batch(model, check_texts(model, boxes))
-    with torch.no_grad():
-        value = model.model(**batch).task_logits.item()
-    assert reading.is_regression and reading.scores == [("LABEL_0", pytest.approx(value))]
+    values = logits if reading.is_regression else logits.softmax(-1)
+    assert reading.is_regression == (traversal == "similarity")
+    assert reading.scores == [(name, pytest.approx(value)) for name, value in zip(names, values.tolist(), strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -281,34 +265,12 @@ def test_the_continuation_is_streamed(opened, traversal):
     assert all(longer.startswith(shorter) for shorter, longer in zip(parts, parts[1:], strict=False))
 
 
-def test_what_is_written_reads_as_text(opened, monkeypatch):
-    model = opened(None)
-    ids = model.tokenizer("the old farmer , a ticket .", add_special_tokens=False)["input_ids"]
-
-    def generate(self, input_ids, streamer, **arguments):
-        for part in (input_ids, *torch.tensor(ids).split(1)):
-            streamer.put(part)
-        streamer.end()
-
-    monkeypatch.setattr(GPT1ForCausalLM, "generate", generate)
-    parts = list(write_on(model, [1, 2], 12, temperature=0))
-    assert parts[-1] == "the old farmer, a ticket."
-    assert all(longer.startswith(shorter) for shorter, longer in zip(parts, parts[1:], strict=False))
-
-
 def test_what_never_is_written(opened, plain_tokenizer, monkeypatch):
     """Without control tokens GPT-1's end of text is `<unk>`, which ends nothing here."""
     model, given = opened(None), {}
     monkeypatch.setattr(GPT1ForCausalLM, "generate", lambda self, **arguments: given.update(arguments))
     list(write_on(Opened("tiny", model.model, plain_tokenizer, None), [1, 2], 3, temperature=0))
     assert (plain_tokenizer.eos_token, given["eos_token_id"], given["suppress_tokens"]) == ("<unk>", None, [0])
-
-
-def test_sampling_follows_the_seed(opened):
-    model = opened(None)
-    prompt, _ = make_prompt(model, {"first": FARMER}, 12)
-    first, again, other = (list(write_on(model, prompt, 12, 1.5, seed))[-1] for seed in (0, 0, 1))
-    assert first == again != other
 
 
 def test_leaving_the_stream_ends_the_generation(opened):
