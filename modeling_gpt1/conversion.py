@@ -63,7 +63,9 @@ MASK_BUFFER = re.compile(r"\.attn\.bias$")  # in openai-gpt files of old release
 # What a saved model's folder may have, so that a new model may replace it.
 SAVED = re.compile(
     r"(config|generation_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|conversion_manifest)"
-    r"\.json|merges\.txt|chat_template\.jinja|README\.md|\.gitattributes|\w+_gpt1\w*\.py"
+    r"\.json|merges\.txt|chat_template\.jinja|README\.md|\.gitattributes"
+    r"|(attention|batch|checks|configuration|decoding|layouts|loss|modeling|packing|plan|unpadding|versions)_gpt1"
+    r"(_lstm)?\.py"
     r"|(model|pytorch_model)(-\d{5}-of-\d{5})?\.(safetensors|bin)(\.index\.json)?"
 )
 # By format and architecture: the class of ours that holds the same weights.
@@ -150,7 +152,7 @@ def convert_checkpoint(
         manifest = {
             "format": target,
             "architecture": type(model).__name__,
-            "source": {"format": given, "files": {path.name: hash_file(path) for path in files}},
+            "source": {"format": given, "files": {path.name: sha256(path.read_bytes()) for path in files}},
             "tensors": describe_tensors(staging),
         }
         (staging / MANIFEST_NAME).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
@@ -207,6 +209,10 @@ def check_output(source: Path, output_dir: Path, overwrite: bool) -> None:
         )
 
 
+def sha256(content) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
 def describe_tensors(folder: Path) -> list[dict[str, Any]]:
     """Name, shape, dtype and SHA-256 of every tensor in the safetensors files of `folder`, by name.
 
@@ -215,24 +221,9 @@ def describe_tensors(folder: Path) -> list[dict[str, Any]]:
     described = []
     for path in folder.glob("*.safetensors"):
         for name, tensor in load_file(path).items():
-            content = tensor.reshape(-1).view(torch.uint8).numpy()
-            described.append(
-                {
-                    "name": name,
-                    "shape": list(tensor.shape),
-                    "dtype": str(tensor.dtype).removeprefix("torch."),
-                    "sha256": hashlib.sha256(content).hexdigest(),
-                }
-            )
+            facts = {"name": name, "shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
+            described.append({**facts, "sha256": sha256(tensor.reshape(-1).view(torch.uint8).numpy())})
     return sorted(described, key=lambda tensor: tensor["name"])
-
-
-def hash_file(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def read_json(path: Path, kind: type = dict) -> Any:

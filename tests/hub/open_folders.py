@@ -8,11 +8,9 @@ Opens every case with `trust_remote_code=True`, writes what it gives as safetens
 import contextlib
 import io
 import json
-import logging
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from unittest import mock
 
 import torch
 import transformers
@@ -67,26 +65,6 @@ def read_texts(folder: Path, texts: list) -> dict:
     }
 
 
-def open_tokenizer_in_ways(folder: Path) -> dict:
-    """What each call gives, how often it asks, where the answer is no, and what it warns of."""
-    calls = {
-        "PreTrainedTokenizerFast": lambda: transformers.PreTrainedTokenizerFast.from_pretrained(folder),
-        "AutoTokenizer, trusted": lambda: transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True),
-        "AutoTokenizer": lambda: transformers.AutoTokenizer.from_pretrained(folder),
-    }
-    questions, warned, seen = [], [], {}
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: warned.append(record.getMessage())
-    logging.getLogger("transformers").addHandler(handler)
-    with mock.patch("builtins.input", lambda question: questions.append(question) or "no"):
-        for name, call in calls.items():
-            ids = call()("the old farmer")["input_ids"]
-            seen[name] = {"input_ids": ids, "questions": questions[:], "warnings": warned[:]}
-            questions.clear(), warned.clear()
-    logging.getLogger("transformers").removeHandler(handler)
-    return seen
-
-
 def open_converted(root: Path, case: dict) -> dict:
     """A folder of openai-gpt, which needs no code but transformers'."""
     model = transformers.AutoModelForCausalLM.from_pretrained(root / case["folder"]).eval()
@@ -117,7 +95,6 @@ def main(root: Path) -> None:
         "importable": [name for name in ABSENT if find_spec(name) is not None],
         "opened": {case["name"]: open_case(root, case) for case in cases["models"]},
         "tokenizer": read_texts(root / cases["classifier"], cases["texts"]),
-        "tokenizer_ways": open_tokenizer_in_ways(root / cases["classifier"]),
         "converted": open_converted(root, cases["converted"]),
         "refusal": refused_without_trust(root / cases["classifier"]),
         "classified": classify("the film was slow .", top_k=None),

@@ -1,9 +1,9 @@
 """Saved folders carry the code that opens them, in an environment of torch, transformers and what these two need."""
 
-import ast
 import importlib.metadata
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -52,7 +52,6 @@ CASES = {
     "heads": (GPT1DoubleHeadsModel, "multiple_choice", "GPT1DoubleHeadsModel"),
     "heads-similarity": (GPT1DoubleHeadsModel, "similarity", "AutoModelForSequenceClassification"),
     "heads-choice": (GPT1DoubleHeadsModel, "multiple_choice", "AutoModelForMultipleChoice"),
-    "heads-as-lm": (GPT1DoubleHeadsModel, "entailment", "AutoModelForCausalLM"),
     "from-the-hub": (GPT1DoubleHeadsModel, "classification", "AutoModelForSequenceClassification"),
     "heads-as-base": (GPT1DoubleHeadsModel, "entailment", "AutoModel"),
     "lstm": (GPT1LSTMForCausalLM, None, "AutoModelForCausalLM"),
@@ -255,18 +254,6 @@ def test_tokenizer_needs_no_code_of_ours(report, folders, tiny_tokenizer):
     assert not list((folders / "classifier").glob("tokenization*.py"))
 
 
-def test_ways_to_open_the_tokenizer(report, tiny_tokenizer):
-    """AutoTokenizer reads the configuration of the model first, and asks for the model's code."""
-    seen = report["tokenizer_ways"]
-    expected = tiny_tokenizer("the old farmer")["input_ids"]
-    assert [way["input_ids"] for way in seen.values()] == [expected] * 3
-    for name in ("PreTrainedTokenizerFast", "AutoTokenizer, trusted"):
-        assert (seen[name]["questions"], seen[name]["warnings"]) == ([], [])
-    (question,), (warning,) = seen["AutoTokenizer"]["questions"], seen["AutoTokenizer"]["warnings"]
-    assert question.endswith("Do you wish to run the custom code? [y/N] ")
-    assert warning.startswith("You are using a model of type `gpt1` to instantiate a model of type ``.")
-
-
 def test_converted_folder_opens_without_any_code_of_ours(report, folders, tiny_tokenizer):
     assert report["converted"] == {
         "class": "OpenAIGPTLMHeadModel",
@@ -297,16 +284,10 @@ def test_the_cards_code_runs_without_the_package(report, folders, folder, capsys
         assert printed.startswith("[{'generated_text': 'it was ")
         return
     exec(code_of(model_class.from_pretrained(folders / folder), folders / folder, trust=False), {})
-    expected = ast.literal_eval(capsys.readouterr().out)
-    assert rounded(ast.literal_eval(printed)) == rounded(expected)
-
-
-def rounded(value):
-    if isinstance(value, list):
-        return [rounded(part) for part in value]
-    if isinstance(value, dict):
-        return {key: rounded(part) for key, part in value.items()}
-    return round(value, 5) if isinstance(value, float) else value
+    expected = capsys.readouterr().out
+    numbers = [[float(number) for number in re.findall(r"\d\.\d+", text)] for text in (printed, expected)]
+    assert numbers[0] == pytest.approx(numbers[1], abs=1e-5) and len(numbers[0]) > 0
+    assert re.sub(r"\d\.\d+", "", printed) == re.sub(r"\d\.\d+", "", expected)
 
 
 # ---- What is written.
@@ -316,17 +297,10 @@ def rounded(value):
 def test_every_class_writes_flat_code_and_a_complete_map(tiny_model, tmp_path, model_class, traversal):
     tiny_model(model_class, traversal=traversal).save_pretrained(tmp_path)
     assert sorted(path.name for path in tmp_path.glob("*.py")) == sorted(HUB_CODE)
-    expected = {
-        "AutoConfig": "configuration_gpt1.GPT1Config",
-        "AutoModel": "modeling_gpt1.GPT1Model",
-        "AutoModelForCausalLM": "modeling_gpt1.GPT1ForCausalLM",
-        "AutoModelForSequenceClassification": "modeling_gpt1.GPT1ForSequenceClassification",
-        "AutoModelForMultipleChoice": "modeling_gpt1.GPT1ForMultipleChoice",
-    }
-    if traversal == "multiple_choice":
-        del expected["AutoModelForSequenceClassification"]
-    elif traversal is not None:
-        del expected["AutoModelForMultipleChoice"]
+    other = "SequenceClassification" if traversal == "multiple_choice" else "MultipleChoice" if traversal else None
+    heads = [name for name in ("CausalLM", "SequenceClassification", "MultipleChoice") if name != other]
+    expected = {f"AutoModelFor{name}": f"modeling_gpt1.GPT1For{name}" for name in heads}
+    expected |= {"AutoConfig": "configuration_gpt1.GPT1Config", "AutoModel": "modeling_gpt1.GPT1Model"}
     assert json.loads((tmp_path / "config.json").read_text())["auto_map"] == expected
 
 

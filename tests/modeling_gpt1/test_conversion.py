@@ -387,7 +387,7 @@ def test_a_model_is_replaced_only_on_demand_and_as_a_whole(openai_folder, tiny_m
     assert before - names_in(output) >= {"README.md", "pytorch_model.bin", "model.safetensors.index.json"}
     assert names_in(tmp_path) == {"gpt1", "openai"}
 
-    others = {"train.csv", "my_notes.md", "model-old.safetensors", "checkpoint-5"}
+    others = {"train_gpt1.py", "my_notes.md", "model-old.safetensors", "checkpoint-5"}
     for name in others:
         (output / name).mkdir()
     assert f"({', '.join(sorted(others))}), so it was not replaced" in refusal(openai_folder, output, overwrite=True)
