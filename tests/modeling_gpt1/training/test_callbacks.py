@@ -241,20 +241,13 @@ class TestSamples:
         assert tokenizer.backend_tokenizer.to_str() != before
 
     def test_a_prompt_without_words(self):
-        with pytest.raises(ValueError) as error:
+        with pytest.raises(ValueError, match="The prompt ' ' has no tokens.*Put a word into"):
             SampleCallback(make_tokenizer(), ["the", " "])
-        assert str(error.value) == (
-            "The prompt ' ' has no tokens, but the model needs at least one to continue. Put a word into every prompt."
-        )
 
     def test_prompts_that_leave_no_room(self, tmp_path):
         trainer = make_trainer(tmp_path, [SampleCallback(make_tokenizer(), ["cat", "the cat"], max_new_tokens=43)])
-        with pytest.raises(ValueError) as error:
+        with pytest.raises(ValueError, match="prompt has 6 tokens and `max_new_tokens` is 43, .* only 48 "):
             trainer.train()
-        assert str(error.value) == (
-            "The longest prompt has 6 tokens and `max_new_tokens` is 43, but the model has only 48 positions "
-            "(`max_position_embeddings`). Shorten one of the two."
-        )
         assert trainer.state.global_step == 0
 
 
@@ -286,23 +279,6 @@ class TestThroughput:
             assert record["tokens_per_second"] == pytest.approx((end - start) / 6, rel=1e-9)
             flops_per_second = record["tokens_per_second"] * training_flops_per_token(trainer.model)
             assert record["mfu"] == pytest.approx(flops_per_second / 1e9, rel=1e-9)
-
-
-class TestTensorBoard:
-    def test_every_figure_is_a_point_of_its_step(self, tmp_path):
-        pytest.importorskip("tensorboard")
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-        trainer = make_trainer(tmp_path, [make_samples()], report_to="tensorboard", max_steps=4)
-        trainer.train()
-        (folder,) = (tmp_path / "runs").iterdir()
-        events = EventAccumulator(str(folder))
-        events.Reload()
-        for tag in ("loss", "perplexity", "tokens_per_second", "mfu", "grad_norm", "learning_rate"):
-            points = [(point.step, point.value) for point in events.Scalars(f"train/{tag}")]
-            expected = [(r["step"], r[tag]) for r in trainer.state.log_history if tag in r]
-            assert len(expected) == 4 and points == [(step, pytest.approx(value)) for step, value in expected]
-        assert [point.step for point in events.Scalars("eval/perplexity")] == [2, 4]
 
 
 def test_two_processes_log_and_sample_once(tmp_path):

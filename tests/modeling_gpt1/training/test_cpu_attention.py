@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from modeling_gpt1 import GPT1ForCausalLM, GPT1LSTMConfig, GPT1LSTMForCausalLM
+from modeling_gpt1 import GPT1ForCausalLM
 from modeling_gpt1.attention_gpt1 import MASKED_ROWS, dropout_noise, way_of_packing
 from modeling_gpt1.training import cpu_attention
 from modeling_gpt1.training.cpu_attention import CPU_ATTENTION, _BlockwiseAttention, choose_cpu_attention
@@ -85,19 +85,9 @@ def test_blocks_without_dropout_agree_with_plain_attention(mask):
 
 
 def test_blocks_take_short_rows_together_and_long_ones_in_parts():
-    def blocks(num_rows, num_tokens, sees_past_only):
-        return list(cpu_attention._blocks(num_rows, num_tokens, sees_past_only))
-
-    assert blocks(100, 20, True) == [
-        (slice(0, 81), slice(0, 20), slice(0, 20)),
-        (slice(81, 100), slice(0, 20), slice(0, 20)),
-    ]
-    assert blocks(1, 300, True) == [
-        (slice(0, 1), slice(0, 128), slice(0, 128)),
-        (slice(0, 1), slice(128, 256), slice(0, 256)),
-        (slice(0, 1), slice(256, 300), slice(0, 300)),
-    ]
-    assert [keys for *_, keys in blocks(1, 300, False)] == [slice(0, 300)] * 3
+    rows = [(block.start, block.stop, keys.stop) for _, block, keys in cpu_attention._blocks(1, 300, True)]
+    assert rows == [(0, 128, 128), (128, 256, 256), (256, 300, 300)]
+    assert [rows.stop for rows, *_ in cpu_attention._blocks(100, 20, True)] == [81, 100]
 
 
 def test_the_layout_of_output_and_gradients_is_the_projections():
@@ -185,20 +175,12 @@ def test_blocks_serve_training_with_dropout_or_in_bfloat16(tiny_model, monkeypat
     ],
 )
 def test_when_it_is_chosen(tiny_model, fields, device, chosen):
-    model = tiny_model(GPT1ForCausalLM, **fields)
-    before = model.config._attn_implementation
-    choose_cpu_attention(model, device)
-    assert model.config._attn_implementation == (CPU_ATTENTION if chosen else before)
-    assert model.transformer.config._attn_implementation == model.config._attn_implementation
-
-
-def test_an_lstm_and_a_foreign_model_are_left_alone():
-    lstm = GPT1LSTMForCausalLM(GPT1LSTMConfig(vocab_size=20, hidden_size=8, lstm_hidden_size=8))
     gpt2 = GPT2LMHeadModel(GPT2Config(vocab_size=20, n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0))
-    for model in (lstm, gpt2):
+    for model, may in ((tiny_model(GPT1ForCausalLM, **fields), chosen), (gpt2, False)):
         before = model.config._attn_implementation
-        choose_cpu_attention(model, "cpu")
-        assert model.config._attn_implementation == before
+        choose_cpu_attention(model, device)
+        assert model.config._attn_implementation == (CPU_ATTENTION if may else before)
+        assert model.transformer.config._attn_implementation == model.config._attn_implementation
 
 
 def test_evaluation_generation_and_saved_folders_are_those_of_sdpa(tiny_model, tmp_path):

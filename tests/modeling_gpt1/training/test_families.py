@@ -53,26 +53,16 @@ def test_positions_of_robertas_own_padding():
 def test_a_folder_of_no_family_is_refused(config, tmp_path):
     """It once opened as a GPT-1 of random weights."""
     config.save_pretrained(tmp_path)
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match=f"type {config.model_type!r}, which is of no family .* or --family"):
         family_of(str(tmp_path))
-    assert str(error.value) == (
-        f"{tmp_path} is a model of type {config.model_type!r}, which is of no family that can be pre-trained here: "
-        "gpt1, gpt1-lstm, gpt2, gpt3, bert, roberta, albert, bart. Pass a model of one of them, or --family to train "
-        "a fresh one."
-    )
 
 
 def test_a_block_has_positions_for_all_its_tokens():
     """The LSTM alone has none."""
-    for name, message in (
-        ("gpt1", "Blocks of 65 tokens need 65 positions with gpt1, but the model has 64."),
-        ("gpt3", "Blocks of 65 tokens need 65 positions with gpt3, but the model has 64."),
-        ("bart", "Blocks of 65 tokens need 67 positions with bart, but the model has 64."),
-    ):
+    for name, needed in (("gpt1", 65), ("gpt3", 65), ("bart", 67)):
         config = FAMILIES[name].make_config(max_position_embeddings=64)
-        with pytest.raises(ValueError) as error:
+        with pytest.raises(ValueError, match=f"65 tokens need {needed} positions with {name}, but the model has 64"):
             FAMILIES[name].block_length(config, 65)
-        assert str(error.value).startswith(message)
         assert FAMILIES[name].block_length(config, 0) == 0
     assert FAMILIES["gpt1-lstm"].block_length(FAMILIES["gpt1-lstm"].make_config(), 5000) == 5000
 
@@ -115,12 +105,8 @@ def test_a_tokenizer_of_another_library_has_its_own_form(tmp_path):
 
 @pytest.mark.parametrize("family", ["gpt1", "gpt1-lstm", "gpt2", "gpt3"])
 def test_a_tokenizer_of_masked_models_is_not_for_those_that_continue_text(family, bpe):
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match=rf"writes \[CLS\] before each text.*but {family} reads texts alone"):
         FAMILIES[family].tokenizer_of(FAMILIES["bert"].tokenizer_of(bpe))
-    assert str(error.value) == (
-        f"The tokenizer writes [CLS] before each text, as for masked models, but {family} reads texts alone in "
-        "training. Give the tokenizer of a model that continues text, such as GPT-1's."
-    )
 
 
 def test_the_family_of_a_folder(tmp_path):

@@ -67,12 +67,8 @@ def test_the_wrong_side_is_refused(family, traversal, side, tmp_path):
     wrong = "left" if side == "right" else "right"
     parts = parts_of(family, traversal, wrong)
     assert difference(parts) > 1e-2
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match=f'padded on the {wrong}, .* Set the tokenizer.s `padding_side` to "{side}"'):
         trainer_of(parts, tmp_path)
-    assert str(caught.value) == (
-        f"The batches are padded on the {wrong}, where the scores of {type(parts['model']).__name__} depend on the "
-        f'padding. Set the tokenizer\'s `padding_side` to "{side}", and save it.'
-    )
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -87,11 +83,8 @@ def test_a_model_that_mixes_padding_in_is_told(tmp_path, caplog):
     parts = parts_of("fnet", "entailment", "right")
     assert difference(parts) > 1e-2
     trainer_of(parts, tmp_path)
-    warning = (
-        "The scores of FNetForSequenceClassification depend on the padding of a batch, and so on the rows beside. "
-        "Pass `--per_device_eval_batch_size 1` for scores of rows alone."
-    )
-    assert caplog.messages.count(warning) == 1
+    (message,) = [message for message in caplog.messages if "depend on the padding" in message]
+    assert "FNetForSequenceClassification" in message and "`--per_device_eval_batch_size 1`" in message
 
 
 def test_nothing_is_told_where_all_batches_are_as_wide(tmp_path, caplog):

@@ -24,13 +24,9 @@ def make_stream_trainer(folder, num_rows, accumulation, **arguments):
 
 @pytest.mark.parametrize("num_rows", [1, 11])
 def test_a_stream_with_fewer_batches_than_an_update_is_refused(num_rows, tmp_path):
-    with pytest.raises(ValueError) as error:
+    message = f"stream has {(num_rows + 3) // 4} batches .*needs 4 .*Lower `gradient_accumulation_steps`"
+    with pytest.raises(ValueError, match=message):
         make_stream_trainer(tmp_path, num_rows, 4).train()
-    assert str(error.value) == (
-        f"A whole pass through the training stream has {(num_rows + 3) // 4} batches for each process, but an update "
-        "needs 4 (`gradient_accumulation_steps`), so no update would ever be made. Lower "
-        "`gradient_accumulation_steps` or `per_device_train_batch_size`, or add rows."
-    )
 
 
 def test_batches_that_fill_no_update_are_in_no_loss(tmp_path):
@@ -106,9 +102,5 @@ def test_a_stream_that_was_split_beforehand_is_refused(tmp_path, monkeypatch):
     trainer.train_dataset = split_dataset_by_node(trainer.train_dataset, rank=0, world_size=3)
     monkeypatch.setattr(type(trainer.args), "world_size", 3)
     for make_loader_of in (trainer.get_train_dataloader, lambda: trainer.get_eval_dataloader(trainer.train_dataset)):
-        with pytest.raises(ValueError) as error:
+        with pytest.raises(ValueError, match="`split_dataset_by_node`.*Pass the whole stream"):
             make_loader_of()
-        assert str(error.value) == (
-            "The stream was split over the processes beforehand (`split_dataset_by_node`), and the trainer would "
-            "split it again and lose rows. Pass the whole stream: each process reads its own rows."
-        )
