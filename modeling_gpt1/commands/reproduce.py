@@ -18,7 +18,6 @@ from pathlib import Path
 from datasets import disable_progress_bars
 
 from ..reproduction.arguments import FINETUNE_FLAG, LSTM_FLAG, ReproduceArguments, as_settings
-from ..reproduction.grid import REHEARSAL, commands_end_on_termination, run_grid
 from .arguments import CommandParser, check_model, parser_of
 
 
@@ -42,6 +41,8 @@ ARGUMENTS = (ReproduceArguments,)
 
 def main(arguments: list[str]) -> None:
     """Exits with status 1 if a cell failed."""
+    from ..reproduction.grid import REHEARSAL, commands_end_on_termination, run_grid  # needs the extra `reproduce`
+
     disable_progress_bars()
     args, parser = parse_arguments(arguments)
     for words in (args.finetune_arguments, args.lstm_finetune_arguments):

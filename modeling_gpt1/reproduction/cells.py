@@ -40,8 +40,7 @@ from .report import build_report
 from .tables import COLUMNS
 
 COMMAND = (sys.executable, "-m", "modeling_gpt1.commands")
-# Columns of table 3 for parts of a task, on which the model of the whole task is scored too.
-PARTS = {"race": {"race-m": "race-middle", "race-h": "race-high"}}
+PARTS = {"race": ("race-middle", "race-high")}  # on which the model of the whole task is scored too
 SAMPLED_ROWS = 256  # training rows whose tokens a rehearsal counts
 Run = Callable[[list[str]], None]
 
@@ -286,14 +285,14 @@ def fine_tune(
         limit = as_settings(given).get("max_train_samples")
         result["train_rows"] = count_rows(task, data_dir, get_task(task).train_split, limit)
     scores = scores_of(task, result["metrics"])
-    for column, part in PARTS.get(task, {}).items():
+    for part in PARTS.get(task, ()):
         metrics = {}
         if (
             data_dir is None or splits_of(part, data_dir)[0] is not None
         ):  # RACE as files of the whole task has no parts
             flags = [*given, "--model", str(work / "model")]
             metrics = finetune(data_dir, part, flags, seed, run, work / part)["metrics"]
-            scores[column] = scores_of(part, metrics)[part]
+            scores |= scores_of(part, metrics)
         result.setdefault("parts", {})[part] = metrics
     return {**result, "scores": scores}
 
@@ -385,16 +384,14 @@ def has_split(name: str, data_dir: str | None, kind: str) -> bool:
 
 def scores_of(name: str, metrics: dict) -> dict[str, float]:
     """The paper's metric × 100 by the paper's column, on the test split if it has labels, else on validation."""
-    metric = get_task(name).metrics[0]
-    keys = {name: (f"predict_{metric}", f"eval_{metric}")}
-    if name == "mnli":
-        parts = {"mnli-m": "matched", "mnli-mm": "mismatched"}
-        keys = {column: (f"eval_validation_{part}_{metric}",) for column, part in parts.items()}
-    found = {column: [metrics[key] for key in of if key in metrics] for column, of in keys.items()}
-    for column, values in found.items():
-        if not values:
-            raise ValueError(f"The run of {name} ended without {' or '.join(keys[column])}: no split has labels.")
-    return {column: 100 * values[0] for column, values in found.items()}
+    found = {}
+    for key, column in COLUMNS.items():
+        if column.task == name and len(column.parts) < 2:
+            keys = [*column.metric_keys("test"), *column.metric_keys("validation")]
+            if not set(keys) & set(metrics):
+                raise ValueError(f"The run of {name} ended without {' or '.join(keys)}: no split has labels.")
+            found[key] = 100 * next(metrics[of_split] for of_split in keys if of_split in metrics)
+    return found
 
 
 def ask_zero_shot(arguments: ReproduceArguments, model: str, tokenizer: str, run: Run, work: Path) -> dict:

@@ -148,22 +148,3 @@ def test_the_peak_of_a_process(tmp_path, monkeypatch):
     assert set(peak) == {"host", "device"}
     if Path("/proc/self/status").exists():
         assert 2**26 < peak["host"] < 2**38
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--rehearse", "0"], "--rehearse is 0, but at least 1 is needed."),
-        (["--rehearse", "2", "--rehearse_rows", "0"], "--rehearse_rows is 0, but at least 1 is needed."),
-        (["--auxiliary_sizes", "500", "0"], "--auxiliary_sizes is 0, but at least 1 is needed."),
-        (["--num_blocks", "0"], "--num_blocks is 0, but at least 1 is needed."),
-        (
-            ["--rehearse", "2", "--only_report"],
-            "--rehearse writes no report, and --only_report runs nothing. Leave one of them out.",
-        ),
-    ],
-)
-def test_refuses(command, words, message):
-    with pytest.raises(ValueError) as error:
-        reproduce_command.parse_arguments(command(*words))
-    assert str(error.value) == message

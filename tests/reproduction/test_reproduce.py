@@ -104,6 +104,11 @@ def finished(folder: Path) -> dict[str, dict]:
     return {path.stem.rpartition("-")[0]: json.loads(path.read_text()) for path in (folder / "cells").iterdir()}
 
 
+def test_flags_can_be_completed_without_the_extra():
+    """SciPy and matplotlib are imported when the command runs."""
+    assert not {"run_grid", "grid"} & set(vars(reproduce_command))
+
+
 def told(capsys) -> str:
     return re.sub(r"\d+:\d\d:\d\d", "TIME", capsys.readouterr().out)
 
@@ -111,7 +116,7 @@ def told(capsys) -> str:
 def test_settings_leave_those_of_a_run_as_they_are(tmp_path, monkeypatch):
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "run.yaml").write_text("seed: 1\n")
-    monkeypatch.setattr(reproduce_command, "run_grid", lambda *_: 0)
+    monkeypatch.setattr(grid, "run_grid", lambda *_: 0)
     reproduce_command.main(["--model", str(tmp_path), "--output_dir", str(tmp_path), "--tasks", "rte"])
     assert (tmp_path / "run.yaml").read_text() == "seed: 1\n"
     assert "- rte\n" in (tmp_path / "reproduce_run.yaml").read_text()
@@ -126,29 +131,13 @@ def names_of(arguments: list[str]) -> list[str]:
 
 def test_whole_seeds_come_first_and_shared_cells_once(command, models):
     more = ["--lstm_model", str(models[1]), "--tasks", "RTE", "mrpc", "--transfer_tasks", "rte", "--seeds", "1", "2"]
+    ablations = ["without_auxiliary", "without_pretraining", "lstm"]
+    of_a_seed = ["rte-full", "mrpc-full", *(f"{task}-{row}" for task in ("rte", "mrpc") for row in ablations)]
+    of_a_seed += ["rte-transfer-0", "rte-transfer-1"]
     assert names_of(command(*more)) == [
-        "rte-full-seed1",
-        "mrpc-full-seed1",
-        "rte-without_auxiliary-seed1",
-        "rte-without_pretraining-seed1",
-        "rte-lstm-seed1",
-        "mrpc-without_auxiliary-seed1",
-        "mrpc-without_pretraining-seed1",
-        "mrpc-lstm-seed1",
-        "rte-transfer-0-seed1",
-        "rte-transfer-1-seed1",
-        "zero-shot-gpt1-final",
-        "zero-shot-gpt1-lstm-final",
-        "rte-full-seed2",
-        "mrpc-full-seed2",
-        "rte-without_auxiliary-seed2",
-        "rte-without_pretraining-seed2",
-        "rte-lstm-seed2",
-        "mrpc-without_auxiliary-seed2",
-        "mrpc-without_pretraining-seed2",
-        "mrpc-lstm-seed2",
-        "rte-transfer-0-seed2",
-        "rte-transfer-1-seed2",
+        *(f"{name}-seed1" for name in of_a_seed),
+        *("zero-shot-gpt1-final", "zero-shot-gpt1-lstm-final"),
+        *(f"{name}-seed2" for name in of_a_seed),
     ]
 
 
@@ -243,51 +232,44 @@ def test_cells_and_commands(stand_ins, command, models, data_dir, tmp_path, caps
     more = ["--lstm_model", str(models[1]), "--experiments", "fine_tuning", "ablations", "layer_transfer"]
     tasks = ["--tasks", "rte", "--transfer_tasks", "story_cloze", "--transfer_layers", "1", "--seeds", "3"]
     assert reproduce(command(*more, *tasks)) == 0
-    model, lstm = (["--model", str(folder), "--do_train"] for folder in models)
+    model, lstm = (["--model", str(folder)] for folder in models)
     calls = stand_ins()
     work = [Path(call.pop(call.index("--output_dir") + 1)) for call in calls]
     common = ["--data_dir", str(data_dir), "--seed", "3", "--output_dir", "--save_strategy", "no"]
     common += ["--disable_tqdm", "true", "--learning_rate", "5e-4", "--use_cpu"]
+    uses = ["--do_train", "--do_eval", "--eval_predictions"]
     assert calls == [
-        ["--task", "rte", *common, *model, "--do_eval", "--eval_predictions"],
-        ["--task", "rte", *common, *model[:2], "--lm_coef", "0", "--do_train", "--do_eval", "--eval_predictions"],
-        ["--task", "rte", *common, *model[:2], "--n_transfer", "-1", "--do_train", "--do_eval", "--eval_predictions"],
-        ["--task", "rte", *common, *lstm, "--do_eval", "--eval_predictions"],
-        [
-            *("--task", "story_cloze", *common, *model[:2], "--n_transfer", "1"),
-            *("--do_train", "--do_eval", "--eval_predictions", "--do_predict"),
-        ],
+        ["--task", "rte", *common, *model, *uses],
+        ["--task", "rte", *common, *model, "--lm_coef", "0", *uses],
+        ["--task", "rte", *common, *model, "--n_transfer", "-1", *uses],
+        ["--task", "rte", *common, *lstm, *uses],
+        ["--task", "story_cloze", *common, *model, "--n_transfer", "1", *uses, "--do_predict"],
     ]
     assert len(set(work)) == 5 and not any(folder.exists() for folder in work)
-    assert told(capsys) == (
-        "[1/5, TIME] rte-full-seed3: rte 53.0, TIME\n"
-        "[2/5, TIME] rte-without_auxiliary-seed3: rte 63.0, TIME\n"
-        "[3/5, TIME] rte-without_pretraining-seed3: rte 43.0, TIME\n"
-        "[4/5, TIME] rte-lstm-seed3: rte 53.0, TIME\n"
-        "[5/5, TIME] story_cloze-transfer-1-seed3: story_cloze 63.0, TIME\n"
-        f"{tmp_path}/out/report.html and report.json cover 5 finished cells.\n"
-    )
+    lines = told(capsys).splitlines()
+    assert lines[1] == "[2/5, TIME] rte-without_auxiliary-seed3: rte 63.0, TIME"
+    assert lines[4:] == [
+        "[5/5, TIME] story_cloze-transfer-1-seed3: story_cloze 63.0, TIME",
+        f"{tmp_path}/out/report.html and report.json cover 5 finished cells.",
+    ]
     cells = finished(tmp_path / "out")
     assert cells["rte-lstm-seed3"]["model"] == "LSTM (1 layer, 24 wide)"
     fields = ("variant", "n_transfer", "lm_coef", "model_fingerprint")
-    fingerprints = [model_fingerprint(str(folder)) for folder in models]
+    transformer, of_lstm = (model_fingerprint(str(folder)) for folder in models)
     assert [tuple(cells[name][field] for field in fields) for name in sorted(cells)] == [
-        ("full", None, None, fingerprints[0]),
-        ("lstm", None, None, fingerprints[1]),
-        ("without_auxiliary", None, 0.0, fingerprints[0]),
-        ("without_pretraining", -1, None, fingerprints[0]),
-        ("transfer", 1, None, fingerprints[0]),
+        ("full", None, None, transformer),
+        ("lstm", None, None, of_lstm),
+        ("without_auxiliary", None, 0.0, transformer),
+        ("without_pretraining", -1, None, transformer),
+        ("transfer", 1, None, transformer),
     ]
     cell = cells["rte-full-seed3"]
-    assert (
-        cell.pop("seconds") < 60
-        and cell.pop("processor_seconds") < 60
-        and cell.pop("metrics")["eval_accuracy"] == 0.53
-    )
+    assert max(cell.pop("seconds"), cell.pop("processor_seconds")) < 60
+    assert cell.pop("metrics")["eval_accuracy"] == 0.53
     files = {path.name: checksum_of_file(path) for path in (data_dir / "rte").iterdir()}
     assert cell == {
         **{"kind": "fine_tuning", "task": "rte", "variant": "full", "n_transfer": None, "lm_coef": None, "seed": 3},
-        **{"settings": {"learning_rate": "5e-4"}, "model_fingerprint": fingerprints[0]},
+        **{"settings": {"learning_rate": "5e-4"}, "model_fingerprint": transformer},
         **{"data": files, "model": "GPT-1 (2 layers, 16 wide)", "scores": {"rte": 53.0}},
     }
 
@@ -321,12 +303,8 @@ def test_the_lstm_has_arguments_of_its_own(stand_ins, command, models, tmp_path)
         "validation; learning_rate 5e-4",
         "validation; learning_rate 2e-3",
     ]
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match="--lstm_finetune_arguments has --seed, .*Leave it out"):
         reproduce([*arguments, "--lstm_finetune_arguments", "--seed", "2"])
-    assert str(error.value) == (
-        "--lstm_finetune_arguments has --seed, which `gpt1 reproduce` sets for each cell. Leave it out; `gpt1 "
-        "reproduce --help` explains how tasks, models, data and seeds are chosen."
-    )
 
 
 def test_the_weight_of_the_auxiliary_objective_is_told(stand_ins, command, tmp_path):
@@ -368,19 +346,16 @@ def test_a_failing_cell_does_not_stop_the_others(stand_ins, command, tmp_path, c
     first, *rest = log.read_text().splitlines()
     assert first.startswith(f"$ {sys.executable} {stand_ins.folder}/gpt1.py finetune --task mrpc")
     assert rest == ["reading the data", "ValueError: row 7 has no label"]
-    data = tmp_path / "data"
-    assert told(capsys) == (
-        f"[1/3, TIME] mrpc-full-seed1: FAILED, its command exited with status 1. The end of {log}:\n"
-        f"    {first}\n"
-        "    reading the data\n"
-        "    ValueError: row 7 has no label\n"
-        "[2/3, TIME] rte-full-seed1: rte 51.0, TIME\n"
-        "[3/3, TIME] story_cloze-full-seed1: FAILED, ValueError: No file of task 'story_cloze' found in "
-        f"{data / 'story_cloze'}, {data}. Needed: files named train, validation, test (at least one), each ending in "
-        ".jsonl, .jsonl.gz, .csv, .parquet.\n"
-        f"{tmp_path}/out/report.html and report.json cover 1 finished cell.\n"
-        "2 of 3 cells failed: mrpc-full-seed1, story_cloze-full-seed1\n"
-    )
+    lines = told(capsys).splitlines()
+    assert lines[:5] == [
+        f"[1/3, TIME] mrpc-full-seed1: FAILED, its command exited with status 1. The end of {log}:",
+        f"    {first}",
+        "    reading the data",
+        "    ValueError: row 7 has no label",
+        "[2/3, TIME] rte-full-seed1: rte 51.0, TIME",
+    ]
+    assert "story_cloze-full-seed1: FAILED, ValueError: No file of task 'story_cloze' found in" in lines[5]
+    assert lines[7] == "2 of 3 cells failed: mrpc-full-seed1, story_cloze-full-seed1"
     assert set(finished(tmp_path / "out")) == {"rte-full-seed1"} and not list((tmp_path / "out" / "work").iterdir())
     rows = json.loads((tmp_path / "out" / "report.json").read_text())["tables"][2]["rows"][0]["cells"]
     assert rows["mrpc"]["missing"] == f"seed 1: its command exited with status 1. The end of {log}:"
@@ -430,17 +405,12 @@ def test_what_cannot_be_scored_is_not_trained(stand_ins, command, data_dir, monk
     tasks = ["--tasks", "mnli", "story_cloze", "scitail", "rte"]
     assert reproduce(command("--experiments", "fine_tuning", *tasks, "--seeds", "1")) == 1
     assert [call[1] for call in stand_ins()] == ["rte"]
-    unscored = (
-        "FAILED, ValueError: A run of {} could not be scored: there are no labelled rows in {}. Add them to the "
-        "task's folder.\n"
-    )
-    told_lines = told(capsys)
-    assert told_lines.startswith(
-        f"[1/4, TIME] mnli-full-seed1: {unscored.format('mnli', 'validation_matched and validation_mismatched')}"
-        f"[2/4, TIME] story_cloze-full-seed1: {unscored.format('story_cloze', 'validation')}"
-        "[3/4, TIME] scitail-full-seed1: FAILED, RuntimeError: an error that nobody foresaw\n"
-    )
-    assert "[4/4, TIME] rte-full-seed1: rte 51.0, TIME\n" in told_lines
+    unscored = "FAILED, ValueError: A run of {} could not be scored: there are no labelled rows in {}. Add them to"
+    lines = told(capsys).splitlines()
+    assert unscored.format("mnli", "validation_matched and validation_mismatched") in lines[0]
+    assert unscored.format("story_cloze", "validation") in lines[1]
+    assert lines[2].endswith("scitail-full-seed1: FAILED, RuntimeError: an error that nobody foresaw")
+    assert lines[3] == "[4/4, TIME] rte-full-seed1: rte 51.0, TIME"
 
 
 def test_race_without_files_of_its_parts(stand_ins, command, data_dir, tmp_path):
@@ -680,87 +650,42 @@ def test_the_command_ends_with_a_status(stand_ins, command, tmp_path):
 
 # ---- Refusals
 
-REFUSALS = {
-    "experiment": (
-        ["--experiments", "figure_3"],
-        "--experiments has 'figure_3'. Known experiments: fine_tuning, ablations, layer_transfer, zero_shot, "
-        "auxiliary_sizes, loss_by_position.",
-    ),
-    "variant": (
-        ["--variants", "full", "half"],
-        "--variants has 'half'. Known variants: full, without_auxiliary, without_pretraining, lstm.",
-    ),
-    "no LSTM": (
-        ["--variants", "lstm"],
-        "The variant lstm needs a model. Pass --lstm_model, or leave lstm out of --variants.",
-    ),
-    "task without a heuristic": (
-        ["--zero_shot_tasks", "mrpc"],
-        "Task 'mrpc' has no zero-shot heuristic. Those with one: cola, sst2, race, race-middle, race-high, "
-        "story_cloze, dpr, blimp. For your own data, build a Heuristic from a Task and a function that maps a row to "
-        "its candidates.",
-    ),
-    "no held-out text": (
-        ["--experiments", "loss_by_position"],
-        "The experiment loss_by_position needs held-out text. Pass --validation_files, or leave it out of "
-        "--experiments.",
-    ),
-    "layers": (
-        ["--experiments", "layer_transfer", "--transfer_tasks", "rte", "--transfer_layers", "0", "3"],
-        "`n_transfer` is 3, but the model has 2 layers. Pass -1 to keep nothing, 0 to keep the embeddings, or the "
-        "number of first layers to keep with them, of 2 at most: everything.",
-    ),
-    "seed of a cell": (
-        ["--finetune_arguments", "--use_cpu", "--seed", "3"],
-        "--finetune_arguments has --seed, which `gpt1 reproduce` sets for each cell. Leave it out; `gpt1 reproduce "
-        "--help` explains how tasks, models, data and seeds are chosen.",
-    ),
-    "seed of a cell, as it may be written too": (
-        ["--finetune_arguments", "--learning-rate", "1", "--see", "3"],
-        "--finetune_arguments has --seed, which `gpt1 reproduce` sets for each cell. Leave it out; `gpt1 reproduce "
-        "--help` explains how tasks, models, data and seeds are chosen.",
-    ),
-    "data of a cell with hyphens": (
-        ["--finetune_arguments", "--data-dir=elsewhere"],
-        "--finetune_arguments has --data_dir, which `gpt1 reproduce` sets for each cell. Leave it out; `gpt1 "
-        "reproduce --help` explains how tasks, models, data and seeds are chosen.",
-    ),
-    "value without an argument": (
-        ["--finetune_arguments", "5e-4"],
-        "--finetune_arguments begins with '5e-4'. Begin with an argument such as --learning_rate.",
-    ),
-}
 
-
-@pytest.mark.parametrize("case", REFUSALS)
-def test_refuses(case, models, stand_ins, tmp_path):
-    words, message = REFUSALS[case]
+@pytest.mark.parametrize(
+    ("words", "given", "remedy"),
+    [
+        (["--experiments", "figure_3"], "--experiments has 'figure_3'", "fine_tuning, ablations, layer_transfer"),
+        (
+            ["--variants", "full", "half"],
+            "--variants has 'half'",
+            "full, without_auxiliary, ",
+        ),
+        (["--variants", "lstm"], "The variant lstm needs a model", "Pass --lstm_model"),
+        (["--zero_shot_tasks", "mrpc"], "Task 'mrpc' has no zero-shot heuristic", "cola, sst2, race"),
+        (["--experiments", "loss_by_position"], "needs held-out text", "Pass --validation_files"),
+        (["--experiments", "layer_transfer", "--transfer_layers", "0", "3"], "is 3, but the model has 2 layers", "-1"),
+        (["--finetune_arguments", "--use_cpu", "--seed", "3"], "has --seed", "Leave it out"),
+        (["--finetune_arguments", "--learning-rate", "1", "--see", "3"], "has --seed", "Leave it out"),
+        (["--finetune_arguments", "--data-dir=elsewhere"], "has --data_dir", "Leave it out"),
+        (["--finetune_arguments", "5e-4"], "begins with '5e-4'", "such as --learning_rate"),
+        (["--lstm_model", "TRANSFORMER"], "is not an LSTM: its model type is gpt1", "--family gpt1-lstm"),
+        (["--model", "LSTM"], "is an LSTM", "Pass it as --lstm_model"),
+        (["--model", "EMPTY"], "has no config.json", "Pass a folder with one, or a hub id"),
+        (["--rehearse", "0"], "--rehearse is 0", "at least 1"),
+        (["--rehearse", "2", "--rehearse_rows", "0"], "--rehearse_rows is 0", "at least 1"),
+        (["--auxiliary_sizes", "500", "0"], "--auxiliary_sizes is 0", "at least 1"),
+        (["--num_blocks", "0"], "--num_blocks is 0", "at least 1"),
+        (["--rehearse", "2", "--only_report"], "--rehearse writes no report", "Leave one of them out"),
+    ],
+)
+def test_refuses(words, given, remedy, models, stand_ins, tmp_path):
+    places = {"TRANSFORMER": str(models[0]), "LSTM": str(models[1]), "EMPTY": str(tmp_path)}
+    words = [places.get(word, word) for word in words]
     with pytest.raises(ValueError) as error:
         reproduce(["--model", str(models[0]), "--output_dir", str(tmp_path / "out"), *words])
-    assert str(error.value) == message and stand_ins() == []
+    assert given in str(error.value) and remedy in str(error.value) and stand_ins() == []
 
 
-def test_refuses_a_model_of_the_other_family(models, stand_ins, tmp_path):
-    transformer, lstm = map(str, models)
-    for words, message in (
-        (
-            ["--model", transformer, "--lstm_model", transformer],
-            f"--lstm_model {transformer} is not an LSTM: its model type is gpt1. Pass one that was trained with "
-            "--family gpt1-lstm.",
-        ),
-        (["--model", lstm], f"--model {lstm} is an LSTM. Pass it as --lstm_model, and a Transformer as --model."),
-    ):
-        with pytest.raises(ValueError) as error:
-            reproduce(["--output_dir", str(tmp_path / "out"), *words])
-        assert str(error.value) == message and stand_ins() == []
-
-
-def test_refuses_what_is_no_model(tmp_path):
-    with pytest.raises(ValueError) as error:
+def test_refuses_to_run_without_a_model(tmp_path):
+    with pytest.raises(ValueError, match="No model was given. Pass a pre-trained Transformer as --model"):
         reproduce(["--output_dir", str(tmp_path / "out")])
-    assert str(error.value) == "No model was given. Pass a pre-trained Transformer as --model: a folder or a hub id."
-    with pytest.raises(ValueError) as error:
-        reproduce(["--output_dir", str(tmp_path / "out"), "--model", str(tmp_path)])
-    assert str(error.value) == (
-        f"{tmp_path} is not a model folder: it has no config.json. Pass a folder with one, or a hub id."
-    )
