@@ -33,12 +33,17 @@ class TestText:
         assert (tmp_path / "x.txt").read_bytes() == "für\nalle\n".encode()
         assert [path.name for path in tmp_path.iterdir()] == ["x.txt"]
 
-    @pytest.mark.parametrize("call", ["fsync", "replace"])
+    @pytest.mark.parametrize("call", ["fsync", "replace", None])
     def test_a_failed_write_leaves_the_old_text(self, call, tmp_path, monkeypatch):
         write_atomically(tmp_path / "x.txt", "old")
-        monkeypatch.setattr(os, call, fail)
-        with pytest.raises(OSError, match="No space left"):
-            write_atomically(tmp_path / "x.txt", "new")
+        if call is not None:
+            monkeypatch.setattr(os, call, fail)
+        with pytest.raises((OSError, KeyboardInterrupt)), atomic_file(tmp_path / "x.txt") as file:
+            file.write("half")
+            file.flush()
+            assert (tmp_path / "x.txt").read_text() == "old"
+            if call is None:
+                raise KeyboardInterrupt
         assert contents(tmp_path) == {"x.txt": "old"}
 
     def test_it_is_on_the_disk_before_it_has_its_name(self, tmp_path, monkeypatch):
@@ -48,15 +53,6 @@ class TestText:
             monkeypatch.setattr(os, name, lambda *args, name=name, call=call: calls.append(name) or call(*args))
         write_atomically(tmp_path / "x.txt", "new")
         assert calls == ["fsync", "replace", "fsync"]
-
-    def test_an_interrupted_writer_leaves_the_old_text(self, tmp_path):
-        (tmp_path / "x.txt").write_text("old")
-        with pytest.raises(KeyboardInterrupt), atomic_file(tmp_path / "x.txt") as file:
-            file.write("half")
-            file.flush()
-            assert (tmp_path / "x.txt").read_text() == "old"
-            raise KeyboardInterrupt
-        assert contents(tmp_path) == {"x.txt": "old"}
 
     @pytest.mark.skipif(os.name == "nt", reason="modes are those of POSIX")
     def test_a_private_file_stays_private(self, tmp_path):
@@ -77,13 +73,10 @@ class TestText:
         write_atomically(tmp_path / "x.txt", "new")
         assert (tmp_path / "x.txt").is_symlink() and contents(tmp_path / "other") == {"y.txt": "new"}
 
-    @pytest.mark.parametrize("name", ["folder", os.devnull])
-    def test_what_no_file_can_replace_is_refused(self, name, tmp_path):
-        (tmp_path / "folder").mkdir()
-        path = tmp_path / name  # a device's name is absolute
-        with pytest.raises(ValueError) as error, atomic_file(path):
-            pytest.fail("it was opened")
-        assert str(error.value) == f"{path} is not a file, and no file can replace it. Pass the name of a file."
+    def test_what_no_file_can_replace_is_refused(self, tmp_path):
+        for path in (str(tmp_path), os.devnull):
+            with pytest.raises(ValueError, match=f"^{path} is not a file, .* Pass the name of a file.$"):
+                write_atomically(path, "text")
 
 
 class TestFolders:
@@ -134,11 +127,8 @@ class TestFolders:
 class TestFailures:
     def test_a_folder_that_cannot_be_written(self, tmp_path):
         (tmp_path / "file").write_text("in the way")
-        with pytest.raises(ValueError) as error:
+        with pytest.raises(ValueError, match=f"`to` is '{tmp_path}/file', .*File exists.* Pass a writable folder"):
             check_folder(tmp_path / "file", "to")
-        assert str(error.value) == (
-            f"`to` is '{tmp_path}/file', which is not writable (File exists). Pass a writable folder."
-        )
         check_folder(tmp_path / "new" / "one")
         assert list((tmp_path / "new" / "one").iterdir()) == []
 
