@@ -159,12 +159,11 @@ def card_for_push(
         OSError: the hub did not say whether there is a card; it may have one that somebody wrote.
     """
     text = download_card(repo_id, token, revision)
-    card = ModelCard(text or "---\nlanguage: en\n---\n")
-    known = list(dict.fromkeys([*as_list(card.data.get("tags")), *as_list(tags)]))
-    if text is None or EMPTY_CARD in card.text:
-        return model_card(model, repo_id, known)
-    card.data.tags = known or None
-    return card
+    if text is None:
+        return model_card(model, repo_id, tags)
+    card = ModelCard(text)
+    card.data.tags = list(dict.fromkeys([*as_list(card.data.get("tags")), *as_list(tags)])) or None
+    return model_card(model, repo_id, card.data.tags) if EMPTY_CARD in card.text else card
 
 
 def download_card(repo_id: str, token: bool | str | None, revision: str | None = None) -> str | None:
@@ -309,19 +308,28 @@ def last_evaluation(
     Returns:
         `list[dict]`: `name`, `value` and `split` of each.
     """
-    records = [record for record in log_history if any(key.startswith("eval_") for key in record)]
-    metrics: dict[str, float] = {}
-    for record in records:
-        if record.get("step") == records[-1].get("step"):
-            metrics |= metrics_of(record)
-    metrics.pop(NUM_EVALUATED, None)
+    *_, last = [{}, *evaluations(log_history).values()]
     results = []
-    for key, value in metrics.items():
+    for key, value in metrics_of(last).items():
         name = key.removeprefix("eval_")
         # The longest: a name is found before one that it begins with.
         of_split = max((known for known in split_names if name.startswith(f"{known}_")), key=len, default=None)
-        results.append({"name": name.removeprefix(f"{of_split}_"), "value": value, "split": of_split or split})
+        if key != NUM_EVALUATED:
+            results.append({"name": name.removeprefix(f"{of_split}_"), "value": value, "split": of_split or split})
     return results
+
+
+def evaluations(log_history: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """By evaluated step: the epoch, the training's last losses, and the metrics on all data sets."""
+    steps: dict[int, dict[str, Any]] = {}
+    training: dict[str, Any] = {}
+    for record in log_history:
+        losses = {key: value for key, value in record.items() if key in ("loss", "task_loss", "lm_loss", "perplexity")}
+        training = losses or training
+        if metrics := metrics_of(record):
+            row = {"epoch": record.get("epoch"), **training, **steps.get(record["step"], {}), **metrics}
+            steps[record["step"]] = row
+    return steps
 
 
 def metrics_of(record: dict[str, Any]) -> dict[str, float]:
@@ -358,17 +366,11 @@ def evaluation_results(
 
 def history_table(log_history: list[dict[str, Any]]) -> list[list[str]]:
     """Losses and metrics over the run: a row of names, then one per evaluated step (or the last logged one)."""
-    steps: dict[int, dict[str, Any]] = {}
-    training: dict[str, Any] = {}
-    for record in log_history:
-        losses = {key: value for key, value in record.items() if key in ("loss", "task_loss", "lm_loss", "perplexity")}
-        training = losses or training
-        if metrics := metrics_of(record):
-            row = {"epoch": record.get("epoch"), **training, **steps.get(record["step"], {}), **metrics}
-            steps[record["step"]] = row
+    steps = evaluations(log_history)
     if not steps:
         logged = [record for record in log_history if "loss" in record][-1:]
-        steps = {record["step"]: {"epoch": record.get("epoch"), **training} for record in logged}
+        names = ("epoch", "loss", "task_loss", "lm_loss", "perplexity")
+        steps = {record["step"]: {name: record[name] for name in names if name in record} for record in logged}
     every = -(-len(steps) // MOST_RECORDS)
     shown = list(steps)[::-1][:: every or 1][::-1]  # evenly spaced, with the last one
     columns = list(dict.fromkeys(key for step in shown for key in steps[step]))
