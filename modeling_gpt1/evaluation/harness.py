@@ -7,6 +7,7 @@ openai-gpt, `hf` takes transformers' tokenizer, which splits text otherwise than
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from lm_eval.api.instance import Instance
@@ -18,7 +19,7 @@ from transformers.utils import logging
 
 from tokenization import GPT1Tokenizer, join_words
 
-from ..inference.scoring import CausalLMScorer, ContinuationScore, ScoringRequest, check_continues_text
+from ..inference.scoring import CausalLMScorer, ScoringRequest, check_continues_text
 
 logger = logging.get_logger(__name__)
 
@@ -123,7 +124,7 @@ class SharedContextLM(HFLM):
                 "Their contexts lost their beginning."
             )
         contexts = sorted(places, key=len, reverse=True)
-        found: dict[int, ContinuationScore] = {}
+        answers = [None] * len(requests)
         with tqdm(total=len(requests), disable=disable_tqdm or self.rank != 0, desc="Scoring continuations") as bar:
             for first in range(0, len(contexts), CONTEXTS_AT_ONCE):
                 chunk = contexts[first : first + CONTEXTS_AT_ONCE]
@@ -131,13 +132,12 @@ class SharedContextLM(HFLM):
                     ScoringRequest(context, [requests[place][2] for place in places[context]]) for context in chunk
                 )
                 for context, of_context in zip(chunk, scores, strict=True):
-                    found.update(zip(places[context], of_context, strict=True))
                     for place, score in zip(places[context], of_context, strict=True):
+                        answers[place] = (score.total, score.is_greedy)
                         if requests[place][0] is not None:  # None: a window of a long text
-                            answer = (score.total, score.is_greedy)
-                            self.cache_hook.add_partial("loglikelihood", requests[place][0], answer)
+                            self.cache_hook.add_partial("loglikelihood", requests[place][0], answers[place])
                     bar.update(len(of_context))
-        return [(found[place].total, found[place].is_greedy) for place in range(len(requests))]
+        return answers
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """
@@ -152,13 +152,7 @@ class SharedContextLM(HFLM):
             until = options.get("until") or []
             until = [self._as_written(text) for text in ([until] if isinstance(until, str) else until)]
             written.append(
-                Instance(
-                    request_type=request.request_type,
-                    doc=request.doc,
-                    arguments=(context, {**options, "until": [text for text in until if text]}),
-                    idx=request.idx,
-                    metadata=request.metadata,
-                )
+                replace(request, arguments=(context, {**options, "until": [text for text in until if text]}))
             )
         return [join_words(text).strip() for text in super().generate_until(written, disable_tqdm=disable_tqdm)]
 
