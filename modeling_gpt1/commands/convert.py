@@ -24,9 +24,7 @@ class ConversionArguments:
 
     source: str = HfArg(help="OpenAI's release, or an openai-gpt or gpt1 folder.")
     output_dir: str = HfArg(help="The new folder.")
-    target: Literal["gpt1", "openai-gpt"] | None = HfArg(
-        default=None, help="Format of the new folder. Default: gpt1, and openai-gpt for a gpt1 folder."
-    )
+    target: Literal["gpt1", "openai-gpt"] | None = HfArg(default=None, help="Default: the one that source is not.")
     num_attention_heads: int = HfArg(default=12, help="Of OpenAI's release, whose files do not record it.")
     overwrite: bool = HfArg(default=False, help="Overwrite a model in the output folder.")
 

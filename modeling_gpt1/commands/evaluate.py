@@ -29,9 +29,7 @@ PAPER = "paper_"
 class EvaluationArguments(ScoringArguments):
     """Which models, which tasks, and how."""
 
-    tasks: list[str] = HfArg(
-        help="Tasks, groups or patterns of the harness, and paper_<task> of gpt1 zero-shot.", kw_only=True
-    )
+    tasks: list[str] = HfArg(kw_only=True, help="Of the harness, groups and patterns too; paper_<task> of zero-shot.")
     output_dir: str = HfArg(default="evaluation", help="Folder of the results.")
     num_fewshot: int | None = HfArg(default=None, help="Answered rows before each row. Default: the task's own.")
     seed: int = HfArg(default=1234, help="Of the rows that are shown or drawn.")
@@ -94,15 +92,9 @@ def ask_heuristic(task: str, scorer: CausalLMScorer, arguments: EvaluationArgume
     """One task of `gpt1 zero-shot`, as entries of the harness's results: few-shot and calibrated where it can be."""
     heuristic = get_heuristic(task.removeprefix(PAPER))
     number = 0 if heuristic.has_threshold else arguments.num_fewshot or 0
-    options = ZeroShotArguments(
-        model="",
-        data_dir=arguments.data_dir,
-        max_eval_samples=arguments.max_eval_samples,
-        num_shots=number,
-        calibrate=arguments.calibrate and bool(heuristic.content),
-        seed=arguments.seed,
-        device=arguments.device,
-    )
+    same = {name: getattr(arguments, name) for name in ("data_dir", "max_eval_samples", "seed", "device")}
+    calibrate = arguments.calibrate and bool(heuristic.content)
+    options = ZeroShotArguments(model="", num_shots=number, calibrate=calibrate, **same)
     questions = load_questions(heuristic.task.name, options)
     answer = ask(scorer, questions, options)
     value, rows = answer[answer["metric"]], answer["num_rows"]

@@ -50,13 +50,9 @@ class StartArguments(runs.ModelArguments):
     auto_model: bool = HfArg(default=False, help="Open openai-gpt and GPT-2 with transformers' own classifiers.")
     trust_remote_code: bool = HfArg(default=False, help="Run the code that a model of another family brings.")
     n_transfer: int | None = HfArg(
-        default=None,
-        help="Layers to take from the checkpoint, with the embeddings: 0 takes only the embeddings, -1 nothing. "
-        "The others start fresh. Default: all.",
+        default=None, help="Layers to keep; the others start fresh. 0 keeps the embeddings, -1 nothing. Default: all."
     )
-    ignore_mismatched_sizes: bool = HfArg(
-        default=False, help="Start a new task head if the checkpoint's has another number of classes."
-    )
+    ignore_mismatched_sizes: bool = HfArg(default=False, help="Start a new head for another number of classes.")
 
     def __post_init__(self):
         if self.model is None and (self.tokenizer_name is None or self.n_transfer is not None):
@@ -76,18 +72,12 @@ class DataArguments:
     train_file: str | None = HfArg(default=None, help="Your own file to train on.")
     validation_file: str | None = HfArg(default=None, help="Your own file to evaluate on.")
     test_file: str | None = HfArg(default=None, help="Your own file to predict; labels are optional.")
-    traversal: str | None = HfArg(
-        default=None, help="Input transformation of your own files.", metadata={"choices": TRAVERSALS}
-    )
-    columns: list[str] = HfArg(
-        default_factory=list, help="role=column pairs of your own files; label=label is the default."
-    )
+    traversal: str | None = HfArg(default=None, help="That of your own files.", metadata={"choices": TRAVERSALS})
+    columns: list[str] = HfArg(default_factory=list, help="role=column pairs of your own files.")
     num_labels: int | None = HfArg(default=None, help="Classes of your own files. Default: those of the labels.")
     regression: bool = HfArg(default=False, help="The labels of your own files are numbers to predict.")
     max_length: int | None = HfArg(default=None, help="Tokens per sequence. Default: the model's number of positions.")
-    both_orders: bool = HfArg(
-        default=False, help="Let another family read a similarity pair in both orders, as GPT-1 always does."
-    )
+    both_orders: bool = HfArg(default=False, help="Read similarity pairs in both orders, as GPT-1 always does.")
     pad_to_multiple_of: int | None = HfArg(default=None, help="Pad batches to a multiple of this length, such as 8.")
     max_train_samples: int | None = HfArg(default=None, help="Train on this many rows, drawn with the seed.")
     max_eval_samples: int | None = HfArg(default=None, help="Evaluate on this many rows of each split.")

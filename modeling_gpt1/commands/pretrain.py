@@ -53,9 +53,7 @@ class CorpusArguments:
     streaming: bool = HfArg(default=False, help="Tokenise while training, store no training blocks; with --max_steps.")
     shuffle_buffer: int = HfArg(default=10_000, help="Size of the buffer, in blocks, that shuffles a stream.")
     preprocessing_num_workers: int | None = HfArg(default=None, help="Processes that tokenise. Default: one.")
-    max_eval_blocks: int | None = HfArg(
-        default=None, help="Evenly spaced blocks to evaluate on during training; the last evaluation uses all."
-    )
+    max_eval_blocks: int | None = HfArg(default=None, help="Blocks to evaluate on; the last evaluation uses all.")
 
     def __post_init__(self):
         if bool(self.train_files) == (self.dataset_name is not None):
@@ -86,11 +84,7 @@ class CorpusArguments:
 class StartArguments(runs.ModelArguments):
     """What training starts from, and what the card says of it."""
 
-    family: str | None = HfArg(
-        default=None,
-        help=f"Family of a fresh model: {', '.join(FAMILIES)}. Default: the first.",
-        metadata={"choices": list(FAMILIES)},
-    )
+    family: str | None = HfArg(default=None, help="Of a fresh model.", metadata={"choices": list(FAMILIES)})
     num_merges: int = HfArg(default=40_000, help="Number of merges, if a BPE is trained.")
     prompts: list[str] = HfArg(default_factory=lambda: ["it was"], help="Texts to continue at each evaluation.")
     language: str = HfArg(default="en", help="Language of the text, for the model card.")

@@ -34,14 +34,8 @@ class ModelArguments:
     """Where model and tokenizer come from."""
 
     model: str | None = HfArg(default=None, help="A checkpoint: folder or hub id. Default: a fresh model.")
-    config_overrides: str | None = HfArg(
-        default=None, help="Fields of a fresh model: hidden_size=256,num_hidden_layers=4. Default: the paper's size."
-    )
-    family: str | None = HfArg(
-        default=None,
-        help="Family of a fresh model: gpt1 or gpt1-lstm. Default: the first.",
-        metadata={"choices": ["gpt1", "gpt1-lstm"]},
-    )
+    config_overrides: str | None = HfArg(default=None, help="Of a fresh model: hidden_size=256,num_hidden_layers=4.")
+    family: str | None = HfArg(default=None, help="Of a fresh model.", metadata={"choices": ["gpt1", "gpt1-lstm"]})
     tokenizer_name: str | None = HfArg(default=None, help="Tokenizer: folder or hub id. Default: the model's.")
     license: str | None = HfArg(default=None, help="Licence in the card, such as mit. Default: the checkpoint's.")
 

@@ -65,9 +65,7 @@ class ZeroShotArguments(ScoringArguments):
         default_factory=lambda: ["cola", "sst2", "race", "story_cloze", "dpr"], help="Names of tasks."
     )
     split: str | None = HfArg(default=None, help="Default: the first of test, validation and train that has labels.")
-    max_train_samples: int | None = HfArg(
-        default=None, help="Training rows for CoLA's threshold and for few-shot examples. Default: all."
-    )
+    max_train_samples: int | None = HfArg(default=None, help="Rows for CoLA's threshold and for few-shot examples.")
     num_shots: int = HfArg(default=0, help="Few-shot examples before each row, as many as fit.")
     output_file: str = HfArg(default="zero_shot.json", help="The results.")
     plot: str | None = HfArg(default=None, help="A picture of the curves: .png, .svg or .pdf.")
