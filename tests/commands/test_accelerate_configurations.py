@@ -1,4 +1,4 @@
-"""The launch configurations: what accelerate makes of them on one machine and on two; every key is explained."""
+"""The launch configurations: what accelerate makes of them on one machine and on two."""
 
 from pathlib import Path
 
@@ -53,17 +53,10 @@ def test_the_second_of_two_machines(name):
     assert args.rdzv_endpoint == "10.0.0.1:29501"
 
 
-def test_there_are_no_others():
-    assert {path.stem for path in FOLDER.glob("*.yaml")} == TYPES.keys()
-
-
 @pytest.mark.parametrize("name", TYPES)
-def test_every_key_is_explained_and_known(name):
-    text = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
-    for line in text.splitlines():
-        assert "  # " in line or line.startswith("#"), line
+def test_every_key_is_known(name):
     known = vars(launch_command_parser().parse_args(["train.py"]))
-    content = yaml.safe_load(text)
+    content = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
     for group in ("fsdp_config", "deepspeed_config"):
         assert content.get(group, {}).keys() <= known.keys()
 

@@ -16,8 +16,6 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
     HfArgumentParser,
-    OpenAIGPTConfig,
-    OpenAIGPTLMHeadModel,
     pipeline,
 )
 
@@ -319,28 +317,6 @@ def test_an_interrupted_run_says_how_to_go_on(save_steps, tokenizer_folder, tmp_
     )
 
 
-def test_checkpoint_without_control_tokens(plain_tokenizer, tmp_path):
-    """One update of learning rate 0 keeps the checkpoint's weights and adds rows for the three control tokens."""
-    start, output = tmp_path / "start", tmp_path / "model"
-    size = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64, "vocab_size": len(plain_tokenizer)}
-    torch.manual_seed(0)
-    OpenAIGPTLMHeadModel(OpenAIGPTConfig(**size)).save_pretrained(start)
-    plain_tokenizer.save_pretrained(start)
-    more = ["--learning_rate", "0", "--weight_decay", "0", "--max_steps", "1"]
-    finetune.main([*own_data("similarity", tmp_path), "--model", str(start), *training(output, *more)])
-
-    before = GPT1DoubleHeadsModel.from_pretrained(start).transformer.state_dict()
-    after = GPT1DoubleHeadsModel.from_pretrained(output)
-    vocabulary = len(plain_tokenizer)
-    assert after.config.vocab_size == len(AutoTokenizer.from_pretrained(output)) == vocabulary + 3
-    control = (after.config.start_token_id, after.config.delimiter_token_id, after.config.extract_token_id)
-    assert control == (vocabulary, vocabulary + 1, vocabulary + 2)
-    for name, weight in after.transformer.state_dict().items():
-        assert torch.equal(weight[:vocabulary] if name == "tokens_embed.weight" else weight, before[name])
-    added = after.transformer.tokens_embed.weight[vocabulary:]
-    assert 0.015 < added.std().item() < 0.025
-
-
 def pretrained_model(folder: Path, tokenizer) -> Path:
     """A language model with its tokenizer, every weight large."""
     torch.manual_seed(0)
@@ -385,16 +361,6 @@ def test_push_to_hub(tokenizer_folder, tmp_path, monkeypatch):
     assert pushes == [{**card, "license": None, "dataset_split": None}]
 
 
-def test_another_number_of_classes(tokenizer_folder, tmp_path):
-    start, output = tmp_path / "start", tmp_path / "model"
-    data = own_data("entailment", tmp_path)
-    finetune.main([*data, *fresh_model(tokenizer_folder), *training(start)])
-    mnli = ["--task", "mnli", "--data_dir", write_mnli(tmp_path), "--model", str(start)]
-    finetune.main([*mnli, *training(output, "--ignore_mismatched_sizes")])
-    model = AutoModelForSequenceClassification.from_pretrained(output)
-    assert model.task_head.score.weight.shape == (3, 32)
-
-
 def test_another_task_is_not_resumed(tokenizer_folder, tmp_path):
     output, data_dir = tmp_path / "task", write_mnli(tmp_path)
     saving = training(output, "--save_strategy", "steps", "--save_steps", "2", "--resume_from_checkpoint", "auto")
@@ -407,16 +373,6 @@ def test_another_task_is_not_resumed(tokenizer_folder, tmp_path):
     assert f"{checkpoint} is of the task mnli" in str(error.value) and "Pass --task mnli" in str(error.value)
     assert [(output / name).read_bytes() for name in ("model.safetensors", "run.yaml")] == [weights, settings]
     finetune.main(mnli)  # the same task goes on
-
-
-def test_class_ids_of_a_csv_file(tokenizer_folder, tmp_path):
-    with (tmp_path / "train.csv").open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([["text", "stars"], ["None", 0], [GOOD, 2], [BAD, 1]])
-    output = tmp_path / "model"
-    data = ["--train_file", str(tmp_path / "train.csv"), "--traversal", "classification"]
-    columns = ["--columns", "text=text", "label=stars", "--num_labels", "4"]
-    finetune.main([*data, *columns, *fresh_model(tokenizer_folder), *training(output)])
-    assert GPT1Config.from_pretrained(output).id2label == {0: "0", 1: "1", 2: "2", 3: "3"}
 
 
 def test_absent_choices_have_no_score():
@@ -574,13 +530,6 @@ def test_refuses_to_predict_without_the_task_head(traversal, has, places, tmp_pa
     words = ["--test_file", "{train}", *OWN[2:], "--model", str(model), "--output_dir", str(tmp_path / "output")]
     parts = f"task head for classification, but {model} has {has}", "--do_train"
     refusal([*words, "--use_cpu", "--do_predict"], *parts, **places)
-
-
-def test_refuses_a_task_head_of_another_size(places, tmp_path):
-    model = tmp_path / "other"
-    GPT1Config(hidden_size=8, num_attention_heads=2, traversal="entailment", num_labels=3).save_pretrained(model)
-    parts = f"{model} has 3 scores, but train needs 2", "`ignore_mismatched_sizes`"
-    refusal([*OWN, "--model", str(model), *training(tmp_path / "output")], *parts, **places)
 
 
 # ---- gpt1 predict

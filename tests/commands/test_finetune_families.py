@@ -186,23 +186,16 @@ def test_a_fine_tuned_folder_is_evaluated_without_training(folders, tmp_path):
 
 def test_the_card_speaks_of_the_family(folders):
     card = (folders / "similarity-tuned" / "README.md").read_text(encoding="utf-8")
-    begin, end = card.index("# similarity-tuned"), card.index("## Results")
-    assert card[begin:end] == (
-        "# similarity-tuned\n\n"
-        "A model of transformers' type `bert` (BertForSequenceClassification, 23,106 parameters), fine-tuned with "
-        "gpt1-hf.\n\n"
-        "| | |\n|---|---|\n"
-        "| task | similarity |\n"
-        "| sequences (traversal `similarity`) | `[CLS] a [SEP] b [SEP]` and `[CLS] b [SEP] a [SEP]` |\n"
-        "| classes | 0, 1 |\n"
-        "| data | similarity-4 |\n"
-        "| examples | 12 for training, 3 for evaluation |\n"
-        "| vocabulary | 53 |\n\n"
-    )
+    for line in (
+        "A model of transformers' type `bert` (BertForSequenceClassification, 23,106 parameters), fine-tuned with",
+        "| sequences (traversal `similarity`) | `[CLS] a [SEP] b [SEP]` and `[CLS] b [SEP] a [SEP]` |",
+        "| examples | 12 for training, 3 for evaluation |",
+        "- Texts longer than 96 tokens were cut.",
+        "the model read each pair in both orders",
+        "Minimised: L2, the task's loss",
+    ):
+        assert line in card
     assert "GPT-1" not in card and "lower case" not in card and "Citation" not in card
-    assert "- Texts longer than 96 tokens were cut.\n" in card
-    assert "the model read each pair in both orders" in card
-    assert "Minimised: L2, the task's loss" in card
 
 
 def test_gpt2_is_gpt1s_unless_it_is_asked_for(folders):
@@ -403,9 +396,3 @@ def test_code_of_a_model_runs_with_consent_alone(folders, tmp_path, monkeypatch)
     assert not marker.exists()
     run("entailment", folders, tmp_path / "own", tmp_path / "out", "--trust_remote_code")
     assert marker.exists()
-
-
-def test_a_model_without_a_head():
-    tokenizer = make_family_tokenizer("bert")
-    with pytest.raises(ValueError, match="BertModel has none. Open the checkpoint with `prepare_finetuning`"):
-        GPT1Trainer(make_family_model("bert", tokenizer, "Model"), processing_class=tokenizer)

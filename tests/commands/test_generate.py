@@ -48,8 +48,9 @@ GREEDY = [
 ]
 
 
-def test_most_likely_texts_line_by_line(run):
-    output = run("--prompts", *PROMPTS, "--temperature", "0")
+@pytest.mark.parametrize("options", [[], ["--batch_size", "1"], ["--batch_size", "2"]])
+def test_most_likely_texts_line_by_line(run, options):
+    output = run("--prompts", *PROMPTS, "--temperature", "0", *options)
     assert output == "".join(json.dumps(record) + "\n" for record in GREEDY)
 
 
@@ -65,11 +66,6 @@ def test_interrupted_texts_leave_the_older_file(run, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         run("--prompts", *PROMPTS, "--output_file", str(output))
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir() if path.is_file()] == [("texts", "old\n")]
-
-
-@pytest.mark.parametrize("options", [["--batch_size", "1"], ["--batch_size", "2"]])
-def test_most_likely_texts_are_the_same(run, options):
-    assert lines(run("--prompts", *PROMPTS, "--temperature", "0", *options)) == GREEDY
 
 
 @pytest.mark.parametrize("dtype", ["int8", "bfloat16"])
@@ -137,13 +133,9 @@ def test_only_a_newline_ends_a_prompt_of_a_file(tmp_path, name):
 def test_prompts_are_checked_before_the_first_is_continued(run, monkeypatch):
     called = []
     monkeypatch.setattr(generate, "continue_prompts", lambda *args, **options: called.append(args))
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match="word…' has 320 tokens and `max_new_tokens` is 10, .* only 80 positions"):
         run("--prompts", "a", "word " * 80, "--batch_size", "1")
-    assert called == [] and str(error.value) == (
-        "The prompt 'word word word word word word word word word word word word…' has 320 tokens and "
-        "`max_new_tokens` is 10, but the model has only 80 positions (`max_position_embeddings`). Shorten one of the "
-        "two."
-    )
+    assert called == []
 
 
 # ---- At the terminal.

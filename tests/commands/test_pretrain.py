@@ -325,9 +325,3 @@ def test_wrong_fields_of_a_family(books, family, given, part):
 def test_a_family_that_draws_blocks_reads_no_stream(books):
     with pytest.raises(ValueError, match="--streaming stores no blocks, but bert draws other blocks"):
         pretrain.main(arguments(books, books / "out", "--family", "bert", "--streaming"))
-
-
-def test_blocks_that_do_not_fit_are_refused(books, bpe):
-    flags = ("--family", "roberta", "--tokenizer_name", str(bpe), "--block_length", "513")
-    with pytest.raises(ValueError, match="Blocks of 513 tokens need 516 positions .* has 515"):
-        pretrain.main(arguments(books, books / "out", *flags, "--config_overrides", SMALL))
