@@ -45,6 +45,8 @@ USAGE, INTERRUPTED = 2, 130  # exit codes, as in shells
 EXTRAS = {"lm_eval": "eval", "scipy": "reproduce", "matplotlib": "plot"}
 # The packages raise these types with a sentence for the user.
 OF_USERS = (ValueError, ImportError, FloatingPointError, OSError)
+# transformers others: --report_to names a package that is missing, --metric_for_best_model no metric.
+OF_TRANSFORMERS = {"integration_utils.py": RuntimeError, "trainer.py": KeyError}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -121,11 +123,13 @@ def sentence_of(error: Exception) -> str | None:
         return f"The weights cannot be read: {error}. The file is damaged. Copy or download the folder again."
     last = traceback.extract_tb(error.__traceback__)[-1]
     # What no `raise` statement raised, such as the ValueError of int("x"), the calling code did not expect.
-    is_meant = isinstance(error, OF_USERS) and ((last.line or "").startswith("raise") or isinstance(error, OSError))
+    kinds = (*OF_USERS, OF_TRANSFORMERS.get(Path(last.filename).name, OSError))
+    is_meant = isinstance(error, kinds) and ((last.line or "").startswith("raise") or isinstance(error, OSError))
     hub = sys.modules.get("huggingface_hub.errors")  # imported wherever the hub is asked
     if not is_meant and not (hub is not None and isinstance(error, hub.HTTPError)):
         return None
     if {"modeling_gpt1", "tokenization"} & set(Path(last.filename).parts[:-1]):
         return str(error)
-    text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    text = error.args[0] if isinstance(error, KeyError) else error  # a KeyError quotes its text
+    text = " ".join(str(text).split()).rstrip(".") or type(error).__name__
     return f"{text}. Pass --debug to see the traceback."
