@@ -22,7 +22,7 @@ from tokenization.rows import are_all_labelled
 
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.heuristics import HEURISTICS, get_heuristic
-from ..training.preparation import open_config
+from ..training.preparation import open_task_config
 from ..training.transfer import check_n_transfer
 from .arguments import VARIANTS, ReproduceArguments, as_settings, deciding_settings
 from .claims import TRAINING_ROWS
@@ -527,7 +527,7 @@ def tokens_per_row(name: str, data_dir: str | None, model: str, max_length: int 
     """Mean number of tokens of a training row, in all its sequences."""
     task, tokenizer = task_of(name), open_tokenizer(model)
     add_control_tokens(tokenizer)
-    length = max_length or open_config(model).max_position_embeddings
+    length = max_length or open_task_config(model).max_position_embeddings
     collator = TraversalCollator(tokenizer, task.traversal, task.columns, length, regression=task.regression)
     rows = splits_of(name, data_dir)[0][task.train_split]
     chosen = rows.select(np.random.default_rng(0).permutation(len(rows))[:SAMPLED_ROWS])

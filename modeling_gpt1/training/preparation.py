@@ -1,6 +1,7 @@
 """Preparing a fine-tuning from a checkpoint and a task: model, tokenizer, collator and metrics."""
 
 import os
+from functools import partial
 from typing import Any
 
 import torch
@@ -80,70 +81,49 @@ def prepare_finetuning(
             of another family that has no head for the task, or positions for fewer than `max_length` tokens.
     """
     task = get_task(task) if isinstance(task, str) else task
-    if not isinstance(model, PreTrainedConfig) and is_of_other_family(_config_dict(model), auto_model):
-        options = {"max_length": max_length, "pad_to_multiple_of": pad_to_multiple_of, "both_orders": both_orders}
-        options |= {"ignore_mismatched_sizes": ignore_mismatched_sizes, "trust_remote_code": trust_remote_code}
-        return _prepare_family(os.fspath(model), task, tokenizer, n_transfer=n_transfer, **options)
     checkpoint = None if isinstance(model, PreTrainedConfig) else os.fspath(model)
-    config = model if checkpoint is None else open_config(checkpoint)
     if checkpoint is None and tokenizer is None:
         raise ValueError("A fresh model has no tokenizer beside it. Pass one as `tokenizer`.")
-    if n_transfer is not None:
-        check_n_transfer(config, n_transfer)
-    if checkpoint is not None and config.traversal is not None and not ignore_mismatched_sizes:
-        _check_scores(checkpoint, config.num_labels, task)
-    set_task(config, task)
-    if not isinstance(tokenizer, PreTrainedTokenizerBase):
-        tokenizer = open_tokenizer(tokenizer or checkpoint)
-    add_control_tokens(tokenizer)
-    collator = _collator_of(task, tokenizer, max_length or config.max_position_embeddings, pad_to_multiple_of)
-    check_length(collator, config.max_position_embeddings, " (`max_position_embeddings`)")
-    return {
-        "model": _open_model(checkpoint, config, tokenizer, n_transfer, ignore_mismatched_sizes),
-        "processing_class": tokenizer,
-        "data_collator": collator,
-        "compute_metrics": compute_metrics_for(task),
-    }
-
-
-def _prepare_family(
-    checkpoint: str,
-    task: Task,
-    tokenizer: str | os.PathLike | PreTrainedTokenizerBase | None,
-    *,
-    max_length: int | None,
-    pad_to_multiple_of: int | None,
-    n_transfer: int | None,
-    ignore_mismatched_sizes: bool,
-    both_orders: bool,
-    trust_remote_code: bool,
-) -> dict[str, Any]:
-    config = open_family_config(checkpoint, trust_remote_code)
-    auto_class = auto_class_of(config, task.traversal, checkpoint, trust_remote_code)
-    if n_transfer is not None:
+    config = model if checkpoint is None else open_task_config(checkpoint, auto_model, trust_remote_code)
+    is_own = isinstance(config, (GPT1Config, GPT1LSTMConfig))
+    auto_class = None if is_own else auto_class_of(config, task.traversal, checkpoint, trust_remote_code)
+    if n_transfer is not None and not is_own:
         raise ValueError(
             f"`n_transfer` is {n_transfer}, but only layers of GPT-1 can be reset, and {checkpoint} is a model of "
             f"type {config.model_type!r}. Leave it out."
         )
-    heads = [name for name in config.architectures or () if name.endswith(HEADS)]
-    if heads and not ignore_mismatched_sizes:
-        # A head of multiple choice gives each choice one score, whatever the configuration calls `num_labels`.
-        has_choices = heads[0].endswith("ForMultipleChoice")
-        _check_scores(checkpoint, 1 if has_choices else config.num_labels, task)
+    if n_transfer is not None:
+        check_n_transfer(config, n_transfer)
+    if checkpoint is not None and not ignore_mismatched_sizes:
+        _check_scores(checkpoint, config, task)
     set_task(config, task)
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
-        tokenizer = open_family_tokenizer(tokenizer or checkpoint, trust_remote_code)
-    model = auto_class.from_pretrained(
-        checkpoint,
-        config=config,
-        dtype=torch.float32,  # dtype of the weights; the trainer's `bf16` computes in half precision
-        ignore_mismatched_sizes=ignore_mismatched_sizes,
-        trust_remote_code=trust_remote_code,
+        place = tokenizer or checkpoint
+        tokenizer = open_tokenizer(place) if is_own else open_family_tokenizer(place, trust_remote_code)
+    collator_of = partial(
+        TraversalCollator,
+        tokenizer,
+        task.traversal,
+        task.columns,
+        pad_to_multiple_of=pad_to_multiple_of,
+        num_labels=len(task.label_names) or None,
+        regression=task.regression,
+        # In the user's own regression data −1 is an ordinary label.
+        hidden_label=None if task.regression and task.hub_path is None else -1,
     )
-    match_vocabulary(model, tokenizer)
-    longest = max_length or longest_sequence(model, tokenizer) or DEFAULT_LENGTH
-    collator = _collator_of(task, tokenizer, longest, pad_to_multiple_of, both_orders)
-    check_collator_of_family(model, collator)
+    # dtype of the weights; the trainer's `bf16` computes in half precision
+    opening = {"config": config, "dtype": torch.float32, "ignore_mismatched_sizes": ignore_mismatched_sizes}
+    if is_own:
+        add_control_tokens(tokenizer)
+        collator = collator_of(max_length=max_length or config.max_position_embeddings)
+        check_length(collator, config.max_position_embeddings, " (`max_position_embeddings`)")
+        model = _open_model(checkpoint, tokenizer, n_transfer, opening)
+    else:
+        model = auto_class.from_pretrained(checkpoint, trust_remote_code=trust_remote_code, **opening)
+        match_vocabulary(model, tokenizer)
+        longest = max_length or longest_sequence(model, tokenizer) or DEFAULT_LENGTH
+        collator = collator_of(max_length=longest, both_orders=both_orders)
+        check_collator_of_family(model, collator)
     return {
         "model": model,
         "processing_class": tokenizer,
@@ -152,28 +132,16 @@ def _prepare_family(
     }
 
 
-def _collator_of(
-    task: Task,
-    tokenizer: PreTrainedTokenizerBase,
-    max_length: int,
-    pad_to_multiple_of: int | None,
-    both_orders: bool = False,
-) -> TraversalCollator:
-    return TraversalCollator(
-        tokenizer,
-        task.traversal,
-        task.columns,
-        max_length=max_length,
-        pad_to_multiple_of=pad_to_multiple_of,
-        num_labels=len(task.label_names) or None,
-        regression=task.regression,
-        # In the user's own regression data −1 is an ordinary label.
-        hidden_label=None if task.regression and task.hub_path is None else -1,
-        both_orders=both_orders,
-    )
-
-
-def _check_scores(checkpoint: str, num_scores: int, task: Task) -> None:
+def _check_scores(checkpoint: str, config: PreTrainedConfig, task: Task) -> None:
+    """Refuses a task head that is there and has another number of scores."""
+    heads = [name for name in config.architectures or () if name.endswith(HEADS)]
+    is_own = isinstance(config, (GPT1Config, GPT1LSTMConfig))
+    has_head = config.traversal is not None if is_own else len(heads) > 0
+    if not has_head:
+        return
+    # A head of multiple choice gives each choice one score, whatever the configuration calls `num_labels`.
+    has_choices = not is_own and heads[0].endswith("ForMultipleChoice")
+    num_scores = 1 if has_choices else config.num_labels
     if num_scores != task.num_labels:
         raise ValueError(
             f"The task head of {checkpoint} has {num_scores} scores, but {task.name} needs {task.num_labels}. "
@@ -181,21 +149,20 @@ def _check_scores(checkpoint: str, num_scores: int, task: Task) -> None:
         )
 
 
-def _config_dict(checkpoint: str | os.PathLike) -> dict[str, Any]:
-    return PreTrainedConfig.get_config_dict(os.fspath(checkpoint))[0]
-
-
 def open_task_config(checkpoint: str, auto_model: bool = False, trust_remote_code: bool = False) -> PreTrainedConfig:
-    """The configuration of a folder or hub id, as the class that `prepare_finetuning` fine-tunes has it."""
-    if is_of_other_family(_config_dict(checkpoint), auto_model):
-        return open_family_config(checkpoint, trust_remote_code)
-    return open_config(checkpoint)
+    """The configuration of a folder or hub id, as the class that `prepare_finetuning` fine-tunes has it.
 
-
-def open_config(checkpoint: str) -> GPT1Config | GPT1LSTMConfig:
-    """Opens the configuration of a folder or hub id. All but the LSTM open as GPT-1, such as openai-gpt."""
-    is_lstm = _config_dict(checkpoint).get("model_type") == GPT1LSTMConfig.model_type
-    return (GPT1LSTMConfig if is_lstm else GPT1Config).from_pretrained(checkpoint)
+    All folders of GPT-1's families but those of the LSTM open as GPT-1, such as openai-gpt. The configuration of
+    another family gets the task's fields, None if it has no task.
+    """
+    content = PreTrainedConfig.get_config_dict(checkpoint)[0]
+    if not is_of_other_family(content, auto_model):
+        is_lstm = content.get("model_type") == GPT1LSTMConfig.model_type
+        return (GPT1LSTMConfig if is_lstm else GPT1Config).from_pretrained(checkpoint)
+    config = AutoConfig.from_pretrained(checkpoint, trust_remote_code=trust_remote_code)
+    for name in ("traversal", "columns"):
+        setattr(config, name, getattr(config, name, None))
+    return config
 
 
 def set_task(config: PreTrainedConfig, task: Task) -> None:
@@ -211,24 +178,16 @@ def set_task(config: PreTrainedConfig, task: Task) -> None:
 
 
 def _open_model(
-    checkpoint: str | None,
-    config: GPT1Config | GPT1LSTMConfig,
-    tokenizer: PreTrainedTokenizerBase,
-    n_transfer: int | None,
-    ignore_mismatched_sizes: bool,
+    checkpoint: str | None, tokenizer: PreTrainedTokenizerBase, n_transfer: int | None, opening: dict[str, Any]
 ) -> PreTrainedModel:
     """The checkpoint's model, with all or only its first layers, or a fresh model; with control-token embeddings."""
+    config = opening["config"]
     model_class = GPT1LSTMDoubleHeadsModel if isinstance(config, GPT1LSTMConfig) else GPT1DoubleHeadsModel
     if checkpoint is None:
         config.vocab_size = len(tokenizer)
         model = model_class(config)
     else:
-        model = model_class.from_pretrained(
-            checkpoint,
-            config=config,
-            dtype=torch.float32,  # dtype of the weights; the trainer's `bf16` computes in half precision
-            ignore_mismatched_sizes=ignore_mismatched_sizes,
-        )
+        model = model_class.from_pretrained(checkpoint, **opening)
         if n_transfer is not None:
             keep_first_layers(model, n_transfer)
     add_control_tokens(tokenizer, model)
@@ -249,14 +208,6 @@ def is_of_other_family(config: dict, auto_model: bool = False) -> bool:
     if model_type in OPENED_TYPES:
         return auto_model or "traversal" in config
     return model_type is not None and model_type not in OWN_TYPES
-
-
-def open_family_config(checkpoint: str, trust_remote_code: bool = False) -> PreTrainedConfig:
-    """The configuration of another family's folder or hub id, with the task's fields, None if it has no task."""
-    config = AutoConfig.from_pretrained(checkpoint, trust_remote_code=trust_remote_code)
-    for name in ("traversal", "columns"):
-        setattr(config, name, getattr(config, name, None))
-    return config
 
 
 def open_family_tokenizer(name_or_path: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
