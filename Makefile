@@ -3,8 +3,7 @@ PYTHON ?= python3
 WORKERS ?= 2
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
-MINUTES ?= 60
-SEED ?= 0
+EXAMPLES ?= 1000
 SETS ?=
 
 VENV := .venv
@@ -24,7 +23,7 @@ help:
 	@echo "make demo    the paper in a few minutes: pre-train, fine-tune, compare (examples/quickstart.py)"
 	@echo "make test    all tests, $(WORKERS) at a time (WORKERS=n); PYTEST_ARGS='-k name' to choose"
 	@echo "make test-browser  the playground in Debian's chromium (apt-get install chromium chromium-driver)"
-	@echo "make campaign  random cases against formulas and oracles, MINUTES=60 SEED=0; no part of make test"
+	@echo "make campaign  $(EXAMPLES) random cases of each property (EXAMPLES=n), which make test tries with 30"
 	@echo "make lint    ruff (rules and format), the contracts of import-linter, transformers-mlinter, mypy"
 	@echo "make format  let ruff mend what it can"
 	@echo "make docs    the pages of docs/ as a site in site/, each warning an error (Python 3.11.5 or newer)"
@@ -45,7 +44,8 @@ test-browser: $(INSTALLED)browser
 		$(RUN) -m pytest tests/playground/test_playground_browser.py
 
 campaign: $(INSTALLED)test
-	PYTHONPATH=tests $(RUN) -m campaign --minutes $(MINUTES) --seed $(SEED) --workers $(WORKERS)
+	HYPOTHESIS_PROFILE=campaign EXAMPLES=$(EXAMPLES) HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false \
+		$(RUN) -m pytest -m hypothesis -n $(WORKERS) $(PYTEST_ARGS)
 
 lint: $(INSTALLED)lint $(MLINTER_RULES)
 	$(RUN) -m ruff check .

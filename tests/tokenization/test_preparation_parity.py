@@ -1,13 +1,17 @@
 """GPT1Tokenizer's native pipeline against ftfy, the released punctuation rules, spaCy and lower case."""
 
+import copy
 import importlib.util
 import itertools
 import random
+import re
 import string
 import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tokenizers import normalizers
 
 from tokenization import word_rules
@@ -191,6 +195,74 @@ def test_known_differences(tokenizer, oracle):
     assert words_of(tokenizer, "Iraqâ€™s oil") != oracle.words("Iraqâ€™s oil")
     assert (oracle.words("Ima go"), words_of(tokenizer, "Ima go")) == (["i", "m", "a", "go"], ["i", "ma", "go"])
     assert (oracle.words("&eacute;"), words_of(tokenizer, "&eacute;")) == (["é"], ["&", "eacute", ";"])
+
+
+# ---- Any text
+
+WORDS = st.sampled_from([piece for name in ("words", "numbers", "abbreviations") for piece in POOLS[name]])
+SENTENCE_PARTS = st.one_of(
+    WORDS,
+    WORDS,
+    st.tuples(st.sampled_from(['"{}"', "({})", "{},", "{};", "{}?", "{}!"]), WORDS).map(
+        lambda two: two[0].format(two[1])
+    ),
+    st.sampled_from([piece for name in ("contractions", "scripts", "entities") for piece in POOLS[name]]),
+    st.text(string.ascii_letters, min_size=1, max_size=12),
+)
+SENTENCES = st.lists(st.tuples(SENTENCE_PARTS, st.sampled_from([" "] * 8 + SPACES)), min_size=1, max_size=30)
+WILD_PARTS = st.one_of(
+    st.sampled_from([piece for pool in POOLS.values() for piece in pool] + SPACES),
+    st.sampled_from(["[s]", "[$]", "[e]", "<unk>", "</w>", "[ s ]", "<|endoftext|>", "&nbsp;", "&amp;amp;", "<br/>"]),
+    st.text(max_size=5),
+    st.sampled_from(["\x00", "\x1b[31m", "\x7f", "\ufeff", "\u00ad", "e\u0301", "|\u20e3", "\u01c4\u0323"]),
+)
+WILD = st.lists(st.tuples(WILD_PARTS, st.sampled_from([" ", " ", ""])), max_size=25)
+
+
+def joined(parts):
+    return "".join(itertools.chain.from_iterable(parts))
+
+
+@given(SENTENCES.map(joined))
+def test_written_english_equals_the_oracle(tokenizer, oracle, text):
+    assert tokenizer(text, add_special_tokens=False)["input_ids"] == oracle.ids(text)
+
+
+@given(WILD.map(joined), st.sampled_from([{}, {"split_special_tokens": False}]))
+def test_what_holds_for_every_text(tokenizer, oracle, text, options):
+    """No control token, offsets in the text, the same ids with offsets and from the decoded text, all letters kept."""
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.add_control_tokens()
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, **options)
+    ids, tokens = encoded["input_ids"], encoded.tokens()
+    assert ids == tokenizer(text, add_special_tokens=False, **options)["input_ids"]
+    assert not {tokenizer.start_token_id, tokenizer.delimiter_token_id, tokenizer.extract_token_id} & set(ids)
+    for token, (start, end) in zip(tokens, encoded["offset_mapping"], strict=True):
+        assert 0 <= start <= end <= len(text)
+        if text.isascii() and token.isalnum() and "&" not in text:
+            assert token in re.sub(r"\s|\x1b\[[0-9;]*[A-Za-z]|[\x00-\x1f\x7f]", "", text[start:end]).lower()
+    decoded = tokenizer.decode(ids)
+    if tokenizer.unk_token_id not in ids:
+        again = tokenizer.decode(tokenizer(decoded, add_special_tokens=False)["input_ids"])
+        assert re.sub(r"\s", "", again) == re.sub(r"\s", "", decoded)
+    if text.isascii() and not re.search("[&<\x00\x1b]", text):
+        letters = [re.sub("[^a-z]", "", side) for side in ("".join(oracle.words(text)), decoded.replace("<unk>", ""))]
+        assert letters[0] == letters[1]
+
+
+@given(WILD.map(joined), WILD.map(joined), st.sampled_from(["\ud800", "\udfff", "\udc80"]))
+def test_half_a_character_anywhere_is_refused(tokenizer, before, after, half):
+    for texts in (before + half + after, ["plain", before + half + after]):
+        with pytest.raises(ValueError, match="unpaired surrogate"):
+            tokenizer(texts)
+
+
+@given(WILD.map(joined).filter(len))
+def test_time_does_not_grow_faster_than_the_text(tokenizer, unit):
+    text = unit[:40] * (30_000 // len(unit[:40]) + 1)
+    start = time.process_time()
+    tokenizer(text, add_special_tokens=False)
+    assert time.process_time() - start < 1  # what is quadratic takes tens of seconds
 
 
 @pytest.mark.real_data
