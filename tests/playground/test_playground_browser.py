@@ -204,19 +204,6 @@ def test_multiple_choice_with_twenty_answers(visitor):
     visitor.check_page()
 
 
-def test_over_long_and_empty_input(visitor):
-    visitor.open("classification")
-    visitor.type("first", " ")
-    visitor.press("read", "result", "The text is empty. Write at least one word.")
-    visitor.check_page()
-    visitor.type("first", "the " * 10_000)
-    visitor.press("read", "result", "the first 254 of 10000 tokens of the text.")
-    assert len(tokens(visitor)) == 256
-    visitor.type("first", "w" * 300)
-    visitor.press("read", "result", "the first 254 of 300 tokens of the text.")
-    visitor.check_page()
-
-
 def test_the_continuation_appears_and_stops(visitor):
     visitor.open("None")
     visitor.type("first", "the old farmer")

@@ -14,6 +14,7 @@ from huggingface_hub import ModelCard
 from lm_eval.api.instance import Instance
 from lm_eval.evaluator import simple_evaluate
 from lm_eval.models.huggingface import HFLM
+from lm_eval.tasks._yaml_loader import load_yaml
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     BertConfig,
@@ -332,8 +333,13 @@ def test_race_keeps_the_questions_of_an_article_together():
 
 def test_cbt_is_asked_with_the_rest_of_the_sentence():
     """The task of this package: ten words, each with the sentence's end."""
-    config = local_rows.all_tasks().task_index["cbt_cn"].cfg
-    assert config["dataset_path"] == "cam-cst/cbt" and config["dataset_name"] == "CN"
+    for name in ("cn", "ne"):
+        config = load_yaml(local_rows.all_tasks().task_index[f"cbt_{name}"].yaml_path)
+        assert (config["task"], config["dataset_path"], config["dataset_name"]) == (
+            f"cbt_{name}",
+            "cam-cst/cbt",
+            name.upper(),
+        )
     from modeling_gpt1.evaluation.tasks import cbt_utils
 
     doc = {
