@@ -18,29 +18,20 @@ if TYPE_CHECKING:
     from .tasks import TASKS, Task, compute_metrics_for, get_task
 
 _DATA = {
-    "TASKS": ".tasks",
-    "BlockCounts": ".corpus",
-    "InfillingCollator": ".noise",
-    "MaskedCollator": ".noise",
-    "NextSentenceCollator": ".noise",
-    "SentenceOrderCollator": ".noise",
-    "Task": ".tasks",
-    "compute_metrics_for": ".tasks",
-    "count_blocks": ".corpus",
-    "family_tokenizer": ".family",
-    "get_task": ".tasks",
-    "load_blocks": ".corpus",
-    "load_documents": ".documents",
-    "load_files": ".rows",
-    "load_task": ".rows",
-    "training_texts": ".documents",
+    ".corpus": ("BlockCounts", "count_blocks", "load_blocks"),
+    ".documents": ("load_documents", "training_texts"),
+    ".family": ("family_tokenizer",),
+    ".noise": ("InfillingCollator", "MaskedCollator", "NextSentenceCollator", "SentenceOrderCollator"),
+    ".rows": ("load_files", "load_task"),
+    ".tasks": ("TASKS", "Task", "compute_metrics_for", "get_task"),
 }
 
 
 def __getattr__(name: str):
     # Imported on first use: a tokenizer needs neither datasets nor evaluate, whose imports take a second.
-    if name in _DATA:
-        return getattr(import_module(_DATA[name], __name__), name)
+    for module, names in _DATA.items():
+        if name in names:
+            return getattr(import_module(module, __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

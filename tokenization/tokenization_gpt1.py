@@ -105,7 +105,6 @@ class GPT1Tokenizer(TokenizersBackend):
         _prepare(self._tokenizer)
         _warn_unless_split(kwargs.get("split_special_tokens"))
         kwargs["split_special_tokens"] = True
-        _check_max_length(kwargs.get("model_max_length"))
         self._ends_given = "add_bos_token" in kwargs or "add_eos_token" in kwargs
         # GPT-1 has none, but lm-evaluation-harness neither scores nor generates without one.
         kwargs.setdefault("eos_token", kwargs.get("extract_token", unk_token))
@@ -322,15 +321,6 @@ def _warn_unless_split(split_special_tokens: bool | None) -> None:
         logger.warning_once(
             "`split_special_tokens=False` is ignored: text that spells a control token, such as [e], is tokenised as "
             "plain text. Put control tokens into sequences by their ids, as TraversalCollator does."
-        )
-
-
-def _check_max_length(value) -> None:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if value is not None and not (is_number and value > 0):
-        raise ValueError(
-            f"model_max_length must be a positive number of tokens, not {value!r}. Correct it, in "
-            "tokenizer_config.json if it comes from there."
         )
 
 

@@ -98,26 +98,24 @@ def test_a_tokenizer_without_a_class_is_that_of_the_model(tmp_path):
     assert opened.tokenize("The farmer [SEP]") == ["the", "farm", "##er", "[UNK]", "[UNK]", "[UNK]"]
 
 
-def test_no_tokenizer_and_nothing_to_pad_with(tokenizer, tmp_path):
+def refusal(function, *arguments) -> str:
     with pytest.raises(ValueError) as error:
-        open_tokenizer(tmp_path)
-    assert str(error.value) == (
-        f"{tmp_path} has no tokenizer. It needs tokenizer.json, or vocab.json and merges.txt: save the tokenizer "
-        "beside the model with `tokenizer.save_pretrained`."
-    )
-    TokenizersBackend(tokenizer_object=tokenizer.backend_tokenizer).save_pretrained(tmp_path)
-    with pytest.raises(ValueError) as error:
-        open_tokenizer(tmp_path)
-    assert str(error.value) == (
-        "TokenizersBackend has neither a padding nor an end-of-text token, but batches are padded. Set its "
-        "`pad_token` to a token of its vocabulary."
-    )
-    with pytest.raises(ValueError) as error:
-        add_control_tokens(ByT5Tokenizer())
-    assert str(error.value) == (
-        "ByT5Tokenizer is a Python-based tokenizer, which has no templates for control tokens. Open the fast "
-        "tokenizer of the same model with AutoTokenizer."
-    )
+        function(*arguments)
+    return str(error.value)
+
+
+def test_refusals(gpt2_folder, tokenizer, tiny_model, tmp_path):
+    """GPT-1's class would lower the case of a byte-level BPE, strip the spaces and find no word."""
+    (folder := tmp_path / "new").mkdir()
+    assert f"{folder} has no tokenizer. It needs tokenizer.json" in refusal(open_tokenizer, folder)
+    TokenizersBackend(tokenizer_object=tokenizer.backend_tokenizer).save_pretrained(folder)
+    assert "Set its `pad_token`" in refusal(open_tokenizer, folder)
+    assert "ByT5Tokenizer is a Python-based tokenizer" in refusal(add_control_tokens, ByT5Tokenizer())
+    message = refusal(GPT1Tokenizer.from_pretrained, gpt2_folder)
+    assert "no token ends in </w>" in message and "`tokenization.open_tokenizer`" in message
+    message = refusal(add_control_tokens, tokenizer, tiny_model(GPT1ForCausalLM, vocab_size=390))
+    assert "390 token embeddings and the tokenizer 400 tokens" in message and "vocab_size=400" in message
+    assert len(tokenizer) == 400
 
 
 # ---- Control tokens
@@ -161,26 +159,6 @@ def test_texts_of_an_opened_gpt2_stay_text(gpt2_folder, tokenizer, tmp_path):
     (request,) = CausalLMScorer(model, tokenizer).encode([(f"the {END_OF_TEXT}", [END_OF_TEXT])])
     assert tokenizer.eos_token_id not in [*request.context, *request.continuations[0]]
     assert tokenizer.decode(request.context + request.continuations[0]) == f"the {END_OF_TEXT * 2}"
-
-
-def test_gpt1s_class_refuses_a_byte_level_vocabulary(gpt2_folder):
-    """It would lower the case, strip the spaces and find no word."""
-    with pytest.raises(ValueError) as error:
-        GPT1Tokenizer.from_pretrained(gpt2_folder)
-    assert str(error.value) == (
-        f"{gpt2_folder} has a tokenizer of another kind: no token ends in </w>, as the words of GPT-1's do. Name its "
-        "`tokenizer_class` in tokenizer_config.json, and open it with `tokenization.open_tokenizer`."
-    )
-
-
-def test_a_model_of_another_vocabulary(tokenizer, tiny_model):
-    with pytest.raises(ValueError) as error:
-        add_control_tokens(tokenizer, tiny_model(GPT1ForCausalLM, vocab_size=390))
-    assert str(error.value) == (
-        "The model has 390 token embeddings and the tokenizer 400 tokens. They must belong together: load both from "
-        "the same folder, or build the model with vocab_size=400, before adding the control tokens."
-    )
-    assert len(tokenizer) == 400
 
 
 def test_a_batch_of_byte_level_sequences(tokenizer):

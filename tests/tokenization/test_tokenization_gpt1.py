@@ -498,15 +498,6 @@ def test_an_unknown_token_that_the_vocabulary_does_not_have(tokenizer, tmp_path,
     )
 
 
-@pytest.mark.parametrize("value", [{}, [8], "8", True, 0, -1, float("nan")])
-def test_a_longest_text_that_is_no_number_of_tokens(tokenizer, tmp_path, value):
-    save_with(tokenizer, tmp_path, model_max_length=value)
-    assert message_of(GPT1Tokenizer.from_pretrained, tmp_path) == (
-        f"model_max_length must be a positive number of tokens, not {value!r}. Correct it, in tokenizer_config.json "
-        "if it comes from there."
-    )
-
-
 @pytest.mark.parametrize(
     ("encoder", "bpe", "parts"),
     [

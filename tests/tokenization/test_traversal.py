@@ -1,15 +1,15 @@
 """The four input transformations against whole literal sequences, and what truncation may and may not do."""
 
-import random
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tokenization.traversal import (
     TRAVERSALS,
     ControlIds,
     classification,
-    cut_pair,
     entailment,
     multiple_choice,
     similarity,
@@ -183,16 +183,7 @@ def cut_one_by_one(first, second, budget):
     return first, second
 
 
-def test_cut_pair_equals_cutting_one_token_at_a_time():
-    for budget in range(2, 12):
-        for num_first in range(1, 12):
-            for num_second in range(1, 12):
-                pair = range(num_first), range(20, 20 + num_second)
-                assert cut_pair(*pair, budget) == cut_one_by_one(*pair, budget)
-
-
-def draw(generator, longest):
-    return [generator.randrange(100) for _ in range(generator.randint(1, longest))]
+SEGMENT, LENGTHS = st.lists(st.integers(0, 99), min_size=1, max_size=12), st.integers(6, 30)
 
 
 def split(sequence):
@@ -207,52 +198,38 @@ def is_prefix(short, whole):
     return len(short) > 0 and list(whole[: len(short)]) == list(short)
 
 
-def test_truncated_pairs_keep_control_tokens_and_prefixes_of_both_segments():
-    generator = random.Random(0)
-    num_truncated = 0
-    for _ in range(500):
-        first, second, max_length = draw(generator, 12), draw(generator, 12), generator.randint(5, 24)
-        traversed = similarity(first, second, CONTROL, max_length)
-        a, b = split(traversed.sequences[0])
-        assert split(traversed.sequences[1]) == (b, a)
-        assert is_prefix(a, first) and is_prefix(b, second)
-        fits = len(first) + len(second) + 3 <= max_length
-        assert traversed.truncated is not fits
-        assert len(a) + len(b) + 3 == (len(first) + len(second) + 3 if fits else max_length)
-        assert entailment(first, second, CONTROL, max_length).sequences == traversed.sequences[:1]
-        num_truncated += traversed.truncated
-    assert 100 < num_truncated < 400
+@given(SEGMENT, SEGMENT, LENGTHS)
+def test_truncated_pairs_keep_control_tokens_and_prefixes_of_both_segments(first, second, max_length):
+    traversed = similarity(first, second, CONTROL, max_length)
+    a, b = split(traversed.sequences[0])
+    assert split(traversed.sequences[1]) == (b, a)
+    assert is_prefix(a, first) and is_prefix(b, second)
+    whole = len(first) + len(second) + 3
+    assert traversed.truncated is (whole > max_length)
+    assert len(a) + len(b) + 3 == min(whole, max_length)
+    assert (a, b) == cut_one_by_one(first, second, max_length - 3)
+    assert entailment(first, second, CONTROL, max_length).sequences == traversed.sequences[:1]
 
 
-def test_truncated_choices_share_one_context_and_keep_every_choice():
-    generator = random.Random(1)
-    num_truncated = 0
-    for _ in range(500):
-        context, question = draw(generator, 12), draw(generator, 6) if generator.random() < 0.5 else []
-        choices = [draw(generator, 8) for _ in range(generator.randint(1, 5))]
-        max_length, longest = generator.randint(6, 30), max(map(len, choices))
-        traversed = multiple_choice(context, choices, CONTROL, max_length, question)
-        heads, kept_choices = zip(*map(split, traversed.sequences), strict=True)
-        assert all(head == heads[0] for head in heads)
-        assert all(map(is_prefix, kept_choices, choices))
-        kept_question = min(len(question), max(1, max_length - 4 - longest))
-        kept_context = len(heads[0]) - kept_question
-        assert is_prefix(heads[0][:kept_context], context)
-        assert heads[0][kept_context:] == question[:kept_question]
-        fits = len(context) + len(question) + longest + 3 <= max_length
-        assert traversed.truncated is not fits
-        assert max(map(len, traversed.sequences)) == (
-            len(context) + len(question) + longest + 3 if fits else max_length
-        )
-        assert kept_context == 1 or [list(choice) for choice in kept_choices] == choices
-        num_truncated += traversed.truncated
-    assert 100 < num_truncated < 400
+@given(SEGMENT, st.just([]) | SEGMENT, st.lists(SEGMENT, min_size=1, max_size=5), LENGTHS)
+def test_truncated_choices_share_one_context_and_keep_every_choice(context, question, choices, max_length):
+    longest = max(map(len, choices))
+    traversed = multiple_choice(context, choices, CONTROL, max_length, question)
+    heads, kept_choices = zip(*map(split, traversed.sequences), strict=True)
+    assert all(head == heads[0] for head in heads)
+    assert all(map(is_prefix, kept_choices, choices))
+    kept_question = min(len(question), max(1, max_length - 4 - longest))
+    kept_context = len(heads[0]) - kept_question
+    assert is_prefix(heads[0][:kept_context], context)
+    assert heads[0][kept_context:] == question[:kept_question]
+    whole = len(context) + len(question) + longest + 3
+    assert traversed.truncated is (whole > max_length)
+    assert max(map(len, traversed.sequences)) == min(whole, max_length)
+    assert kept_context == 1 or [list(choice) for choice in kept_choices] == choices
 
 
-def test_a_single_text_keeps_as_much_as_fits():
-    generator = random.Random(2)
-    for _ in range(200):
-        text, max_length = draw(generator, 12), generator.randint(3, 16)
-        traversed = classification(text, CONTROL, max_length)
-        assert traversed.sequences == [[100, *text[: max_length - 2], 102]]
-        assert traversed.truncated is (len(text) + 2 > max_length)
+@given(SEGMENT, st.integers(3, 16))
+def test_a_single_text_keeps_as_much_as_fits(text, max_length):
+    traversed = classification(text, CONTROL, max_length)
+    assert traversed.sequences == [[100, *text[: max_length - 2], 102]]
+    assert traversed.truncated is (len(text) + 2 > max_length)
