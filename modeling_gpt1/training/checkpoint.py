@@ -11,7 +11,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -133,38 +133,22 @@ def is_ours(folder: Path) -> bool:
     return (folder / CHECKPOINT_NAME).is_file()
 
 
-def check_way(run_dir: str | os.PathLike, writes_at: Callable[[int], bool]) -> None:
-    """Refuses a run that would write a checkpoint where a foreign folder is.
-
-    Args:
-        run_dir (`str`): the run's folder.
-        writes_at (`Callable`): whether the run may write a checkpoint at a step.
-
-    Raises:
-        ValueError: a `checkpoint-<step>` was written by another program, or by a user.
-    """
-    for folder in _checkpoints_in(run_dir):
-        if not is_ours(folder) and writes_at(int(folder.name.rpartition("-")[2])):
-            raise ValueError(
-                f"`output_dir` holds {folder}, which this trainer did not write (it has no {CHECKPOINT_NAME}), and "
-                "this run would write a checkpoint there. Move it away, or pass another `output_dir`."
-            )
-
-
-def check_unused(run_dir: str | os.PathLike) -> None:
-    """Refuses a new run where an earlier one has left checkpoints.
+def check_run_dir(run_dir: str | os.PathLike, is_new: bool) -> None:
+    """Refuses a run that would save checkpoints beside foreign ones, and a new one beside those of an earlier run.
 
     Of the new run's own, `save_total_limit` would keep fewer, and a later resume would take the earlier run's.
-
-    Raises:
-        ValueError: there is a checkpoint of this package's trainers.
     """
-    left = [folder for folder in _checkpoints_in(run_dir) if is_ours(folder)]
-    if left:
-        raise ValueError(
-            f'`output_dir` holds {left[-1]} of an earlier run. Pass `resume_from_checkpoint="auto"` to resume the run '
-            "that wrote it, or pass another `output_dir`."
-        )
+    for folder in reversed(_checkpoints_in(run_dir)):
+        if not is_ours(folder):
+            raise ValueError(
+                f"`output_dir` holds {folder}, which this trainer did not write (it has no {CHECKPOINT_NAME}). Move "
+                "it away, or pass another `output_dir`."
+            )
+        if is_new:
+            raise ValueError(
+                f'`output_dir` holds {folder} of an earlier run. Pass `resume_from_checkpoint="auto"` to resume the '
+                "run that wrote it, or pass another `output_dir`."
+            )
 
 
 def find_fault(folder: str | os.PathLike) -> str | None:

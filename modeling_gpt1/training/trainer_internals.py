@@ -31,8 +31,7 @@ from .checkpoint import (
     check_kind,
     check_logs,
     check_optimizer,
-    check_unused,
-    check_way,
+    check_run_dir,
     checkpoint_to_resume,
     clear_leftovers,
     delete_old_checkpoints,
@@ -126,8 +125,8 @@ class ResumableTrainer(Trainer):
             if self.args.should_save:
                 clear_leftovers(self._run_dir)
             self._checkpoint = checkpoint_to_resume(resume_from_checkpoint, self._run_dir)
-            if not resume_from_checkpoint and self.args.save_strategy != SaveStrategy.NO:
-                check_unused(self._run_dir)
+            if self.args.save_strategy != SaveStrategy.NO:
+                check_run_dir(self._run_dir, is_new=not resume_from_checkpoint)
             if self._checkpoint is not None:
                 check_kind(self._checkpoint, self.is_fsdp_enabled)
                 before = read_content(self._checkpoint)["settings"]
@@ -144,7 +143,6 @@ class ResumableTrainer(Trainer):
         self.throughput.stop()
         self.running_losses.restart(self.state.global_step)
         self._last_step, self._last_update, self._may_save = self.state.global_step, (None, None), False
-        check_way(self._run_dir, self._may_write_at)
         self._settings = settings_of(self, self._given)
         self._last_finite_log = self.state.global_step
         self._first_pass, self.skips_evaluation = None, self.args.eval_on_start and self._checkpoint is not None
@@ -364,12 +362,6 @@ class ResumableTrainer(Trainer):
             self._hides_checkpoints = False
             return os.path.join(self._run_dir, INCOMPLETE_DIR)
         return self._staging_dir or super()._get_output_dir(trial)
-
-    def _may_write_at(self, step: int) -> bool:
-        strategy, last = self.args.save_strategy, self.state.max_steps
-        if strategy == SaveStrategy.NO or not self.state.global_step < step <= last:
-            return False
-        return strategy != SaveStrategy.STEPS or step == last or step % self.state.save_steps == 0
 
     def _save_checkpoint(self, model, trial):
         if self.is_in_train and not self._may_save:

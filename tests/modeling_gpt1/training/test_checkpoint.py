@@ -498,11 +498,13 @@ class TestAtomicCheckpoints:
         assert {path.name for path in tmp_path.iterdir()} == {f"checkpoint-{step}" for step in left}
 
     def test_a_users_folder_stays_when_only_the_best_is_kept(self, tmp_path):
-        (tmp_path / "checkpoint-1").mkdir()
-        (tmp_path / "checkpoint-1" / "kept.txt").write_text("a user's")
+        def put_a_folder_there():
+            (tmp_path / "checkpoint-1").mkdir()
+            (tmp_path / "checkpoint-1" / "kept.txt").write_text("a user's")
+
         settings = {"eval_steps": 3, "load_best_model_at_end": True, "metric_for_best_model": "loss"}
         trainer = make_pretraining(tmp_path, save_total_limit=1, greater_is_better=True, **settings)
-        train(trainer)
+        train(add(trainer, CutAt(4, put_a_folder_there)))
         assert trainer.state.best_global_step == 3
         assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-1", "checkpoint-3"}
         assert (tmp_path / "checkpoint-1" / "kept.txt").read_text() == "a user's"
@@ -511,11 +513,11 @@ class TestAtomicCheckpoints:
         foreign = tmp_path / "checkpoint-6"
         foreign.mkdir()
         (foreign / "kept.txt").write_text("a user's")
-        trainer = make_pretraining(tmp_path)
-        with pytest.raises(ValueError) as error:
-            trainer.train()
-        assert f"`output_dir` holds {foreign}, which" in str(error.value) and "Move it away" in str(error.value)
-        assert trainer.state.global_step == 0
+        for resume in (None, "auto"):
+            trainer = make_pretraining(tmp_path)
+            with pytest.raises(ValueError, match=f"`output_dir` holds {foreign}, which .* Move it away"):
+                trainer.train(resume_from_checkpoint=resume)
+            assert trainer.state.global_step == 0
         assert [path.name for path in foreign.iterdir()] == ["kept.txt"]
 
     def test_a_users_folder_that_comes_in_the_way_later(self, tmp_path):
