@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 import helpers_training
-import numpy as np
 import pytest
 import torch
 from helpers_launch import run_together
@@ -190,17 +189,6 @@ class TestSamples:
     def _weights(trainer):
         trainer.train()
         return {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
-
-    @pytest.mark.parametrize("training", [True, False])
-    def test_no_random_state_and_no_mode_is_changed(self, tmp_path, training):
-        trainer = make_trainer(tmp_path)
-        trainer.model.train(training)
-        callback = SampleCallback(make_tokenizer(), PROMPTS, max_new_tokens=6)
-        before = (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
-        callback.on_evaluate(None, TrainerState(), None, model=trainer.model)
-        after = (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
-        assert after == before
-        assert {module.training for module in trainer.model.modules()} == {training}
 
     def test_samples_go_on_from_their_prompts_and_are_the_same_again(self, tmp_path, caplog):
         trainer, tokenizer = make_trainer(tmp_path), make_tokenizer()

@@ -172,26 +172,18 @@ class TestEvaluation:
 
 
 class TestArguments:
-    def test_the_papers_fine_tuning_defaults(self, tmp_path):
-        arguments = GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
-        assert arguments.learning_rate == 6.25e-5
-        assert arguments.per_device_train_batch_size == 32
-        assert arguments.num_train_epochs == 3
-        assert arguments.train_sampling_strategy == "group_by_length"
-        assert arguments.lr_scheduler_type == "linear"
-        assert arguments.get_warmup_steps(10_000) == 20
-        assert arguments.weight_decay == 0.01
-        assert arguments.max_grad_norm == 1.0
-        assert arguments.lm_coef is None and GPT1Config().lm_coef == 0.5
-
-    def test_the_papers_pretraining_defaults(self, tmp_path):
-        arguments = GPT1PretrainingArguments(output_dir=str(tmp_path), use_cpu=True)
-        assert arguments.learning_rate == 2.5e-4
-        assert arguments.per_device_train_batch_size == 64
-        assert arguments.num_train_epochs == 100
-        assert arguments.train_sampling_strategy == "random"
-        assert arguments.lr_scheduler_type == "cosine"
-        assert arguments.get_warmup_steps(1_000_000) == 2000
+    @pytest.mark.parametrize(
+        ("arguments_class", "num_updates", "warmup", "expected"),
+        [
+            (GPT1TrainingArguments, 10_000, 20, (6.25e-5, 32, 3, "group_by_length", "linear", 0.01, 1.0)),
+            (GPT1PretrainingArguments, 1_000_000, 2000, (2.5e-4, 64, 100, "random", "cosine", 0.01, 1.0)),
+        ],
+    )
+    def test_the_papers_defaults(self, arguments_class, num_updates, warmup, expected, tmp_path):
+        args = arguments_class(output_dir=str(tmp_path), use_cpu=True)
+        found = (args.learning_rate, args.per_device_train_batch_size, args.num_train_epochs)
+        found += (args.train_sampling_strategy, args.lr_scheduler_type, args.weight_decay, args.max_grad_norm)
+        assert found == expected and args.get_warmup_steps(num_updates) == warmup
 
     def test_only_matrices_decay(self, tmp_path):
         trainer = make_trainer("classification", tmp_path, 8, 1)

@@ -14,7 +14,6 @@ import transformers
 from helpers_launch import ROOT
 from transformers import Trainer
 
-from modeling_gpt1 import GPT1PretrainingTrainer, GPT1Trainer
 from modeling_gpt1.training.trainer_internals import ResumableTrainer
 
 INTERNALS = ROOT / "modeling_gpt1" / "training" / "trainer_internals.py"
@@ -115,32 +114,3 @@ def test_negative_control_of_what_a_file_uses(tmp_path):
     (tmp_path / "x.py").write_text(code + "\n\ndef f(trainer):\n    trainer._run_epoch()\n")
     names = names_used(tmp_path / "x.py") & private_names_of_trainer()
     assert names == {"_run_epoch", "_save", "_save_checkpoint", "_tr_loss"}
-
-
-@pytest.mark.parametrize("trainer_class", [GPT1Trainer, GPT1PretrainingTrainer])
-def test_two_classes_lie_between(trainer_class):
-    classes = trainer_class.__mro__
-    assert classes.index(Trainer) - 1 <= 2
-
-
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "modeling_gpt1" / "training").glob("*.py")), ids=lambda path: path.name
-)
-def test_every_attribute_is_born_in_the_constructor(path):
-    """Or is one of Trainer's, or of the constructor between."""
-    of_trainer = {*vars(Trainer), *names_set_by(ast.parse(inspect.getsource(Trainer)))}
-    of_trainer |= names_set_by(parse(ResumableTrainer.__init__))
-    classes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
-    for node in classes:
-        methods = {part.name: names_set_on_self(part) for part in node.body if isinstance(part, ast.FunctionDef)}
-        # The constructor of a dataclass ends with `__post_init__`.
-        born = methods.get("__init__", set()) | methods.get("__post_init__", set()) | of_trainer
-        assert {name for names in methods.values() for name in names} - born == set(), node.name
-
-
-def names_set_on_self(tree: ast.AST) -> set[str]:
-    return {
-        node.attr
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self"
-    }
