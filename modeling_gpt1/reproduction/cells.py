@@ -49,18 +49,12 @@ Run = Callable[[list[str]], None]
 class Cell:
     """One result that an experiment needs."""
 
-    name: str
-    """Readable name for files and progress, such as `rte-full-seed1`."""
-    facts: dict
-    """Everything that decides the result, and nothing else. The cell's file has these fields too."""
-    about: dict
-    """Further facts for readers of the file."""
-    run: Callable[[Run, Path], dict]
-    """Computes the result's fields. The arguments are a function that runs a command, and an empty folder."""
-    runs: int = 1
-    """How many such cells the whole has, of which a rehearsal runs one."""
-    absent: str | None = None
-    """Why a rehearsal cannot run it on the rows at hand."""
+    name: str  # readable, for files and progress, such as `rte-full-seed1`
+    facts: dict  # everything that decides the result, and nothing else; the cell's file has these fields too
+    about: dict  # further facts for readers of the file
+    run: Callable[[Run, Path], dict]  # gets a function that runs a command, and an empty folder; gives the result
+    runs: int = 1  # how many such cells the whole has, of which a rehearsal runs one
+    absent: str | None = None  # why a rehearsal cannot run it on the rows at hand
 
     @property
     def key(self) -> str:

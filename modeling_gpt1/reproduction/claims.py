@@ -47,19 +47,12 @@ ONE_SEED = f"fewer than {FEWEST_SEEDS} seeds decide nothing"
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two settings in one column of a table or at one step of a curve.
+    """Two settings in one column of a table or at one step of a curve."""
 
-    Args:
-        text: what was compared, with the figures.
-        difference: above 0 if the first is better.
-        p: two-sided p value of no difference; None if it decides nothing.
-        remark: the interval, or why there is none.
-    """
-
-    text: str
-    difference: float
-    p: float | None
-    remark: str = ""
+    text: str  # what was compared, with the figures
+    difference: float  # above 0 if the first is better
+    p: float | None  # two-sided p value of no difference; None if it decides nothing
+    remark: str = ""  # the interval, or why there is none
 
 
 def judge(comparisons: Sequence[Comparison], sign: int = 1) -> tuple[str, list[dict]]:
@@ -137,15 +130,10 @@ def show_p(p: float) -> str:
 
 @dataclass(frozen=True)
 class Curve:
-    """A task's normalised zero-shot score over the updates of pre-training.
+    """A task's normalised zero-shot score over the updates of pre-training: 0 is guessing, 1 the best known model."""
 
-    Args:
-        points: pairs of updates and score, in order. 0 is guessing, 1 the best model known to the paper.
-        error: standard error of a score on the task's rows, on the same scale.
-    """
-
-    points: Sequence[tuple[int, float]]
-    error: float
+    points: Sequence[tuple[int, float]]  # updates and score, in order
+    error: float  # standard error of a score on the task's rows, on the same scale
 
     def end(self, last: bool) -> float:
         """Mean score over the last or the first third of the points."""
@@ -165,27 +153,16 @@ def standard_error(score: float, num_rows: int, metric: str) -> float:
 
 @dataclass(frozen=True)
 class Measured:
-    """All scores that claims are about.
+    """All scores that claims are about."""
 
-    Args:
-        scores: the rows of table 5: scores by row and column.
-        labels: name of each column.
-        averages: averages over the columns `averaged`, by row.
-        averaged: those of the paper's columns that every row has.
-        rows_to_train: number of training rows by column, for columns trained on fewer than all rows.
-        transfer: scores by task and number of transferred layers. −1 transfers nothing, 0 only the embeddings.
-        num_layers: number of layers of the model.
-        zero_shot: curves by family and task.
-    """
-
-    scores: Mapping[str, Mapping[str, Scores]]
-    labels: Mapping[str, str]
-    averages: Mapping[str, Scores]
-    averaged: Sequence[str]
-    rows_to_train: Mapping[str, int]
-    transfer: Mapping[str, Mapping[int, Scores]]
-    num_layers: int
-    zero_shot: Mapping[str, Mapping[str, Curve]]
+    scores: Mapping[str, Mapping[str, Scores]]  # the rows of table 5: scores by row and column
+    labels: Mapping[str, str]  # name of each column
+    averages: Mapping[str, Scores]  # averages over the columns `averaged`, by row
+    averaged: Sequence[str]  # those of the paper's columns that every row has
+    rows_to_train: Mapping[str, int]  # of columns that are trained on fewer than all rows
+    transfer: Mapping[str, Mapping[int, Scores]]  # by task and number of layers; −1 is nothing, 0 the embeddings
+    num_layers: int  # of the model
+    zero_shot: Mapping[str, Mapping[str, Curve]]  # curves by family and task
 
     def size(self, column: str) -> int:
         return min(TRAINING_ROWS[column], self.rows_to_train.get(column, TRAINING_ROWS[column]))
@@ -277,21 +254,13 @@ def by_variation(name: str, ours: Sequence[float], theirs: Sequence[float], erro
 
 @dataclass(frozen=True)
 class Claim:
-    """One of the paper's claims.
-
-    Args:
-        text: the claim.
-        paper: what the paper's figures say about it.
-        comparisons: compares what was measured.
-        needs: what is missing if there are no comparisons.
-        sign: −1 if the claim says that the second of two settings is better.
-    """
+    """One of the paper's claims."""
 
     text: str
-    paper: str
-    comparisons: Callable[[Measured], list[Comparison]]
-    needs: str
-    sign: int = 1
+    paper: str  # what the paper's figures say about it
+    comparisons: Callable[[Measured], list[Comparison]]  # compares what was measured
+    needs: str  # what is missing if there are no comparisons
+    sign: int = 1  # −1 if it says that the second of two settings is better
 
 
 def means(row: str) -> str:

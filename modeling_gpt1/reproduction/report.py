@@ -52,8 +52,6 @@ def build_report(
         commands: the commands as they were typed.
         unfinished: cells that were requested and are missing, as [`Cells`] takes them.
         date: YYYY-MM-DD; default: today.
-
-    Raises ValueError if two cells have the same task, variant and seed.
     """
     found, models = Cells(cells, unfinished), [finite(model) for model in models]
     num_layers = models[0]["config"].get("num_hidden_layers", 12) if models else 12

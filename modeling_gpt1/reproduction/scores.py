@@ -57,19 +57,12 @@ def average(all_scores: Sequence[Scores], weights: Sequence[float] | None = None
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds, or a difference of two such means, with the variances of its errors.
-
-    Args:
-        value: the mean.
-        num_seeds: the number of seeds.
-        seeds: variance of the mean by the seeds; None of a single seed.
-        rows: variance of the mean by the rows; None if the runs kept no answers.
-    """
+    """A mean over seeds, or a difference of two such means, with the variances of its errors."""
 
     value: float
     num_seeds: int
-    seeds: float | None
-    rows: float | None
+    seeds: float | None  # variance of the mean by the seeds; None of a single seed
+    rows: float | None  # variance of the mean by the rows; None if the runs kept no answers
 
     @property
     def decides(self) -> bool:

@@ -6,7 +6,7 @@ Source: "Improving Language Understanding by Generative Pre-Training" (Radford e
 import json
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,17 +19,11 @@ from .scores import Scores, average, constant_answer, estimate, guessing, resamp
 
 @dataclass(frozen=True)
 class Column:
-    """A task as a column of the paper's tables.
+    """A task as a column of the paper's tables."""
 
-    Args:
-        label: the column's name in the paper.
-        task: name of the task that was scored.
-        parts: parts of the validation and test splits, whose scores are averaged. Empty if each is one split.
-    """
-
-    label: str
-    task: str
-    parts: tuple[str, ...] = ()
+    label: str  # the column's name in the paper
+    task: str  # the task that was scored
+    parts: tuple[str, ...] = ()  # of the validation and test splits, whose scores are averaged; none if each is one
 
     @property
     def metric(self) -> str:
@@ -100,8 +94,6 @@ class Cells:
         cells: cells as a `CellStore` keeps them, of one model of each family.
         unfinished: missing cells, with `task`, `variant`, `n_transfer`, `seed` and `reason`, such as "not run yet"
             or the text of an error. Those of `kind` "zero_shot" have `family`, `step` and `reason`.
-
-    Raises ValueError if two cells have the same task, variant and seed.
     """
 
     def __init__(self, cells: Sequence[Mapping], unfinished: Sequence[Mapping] = ()):
@@ -111,9 +103,6 @@ class Cells:
         self.zero_shot = [cell for cell in cells if cell["kind"] == "zero_shot"]
         self.positions = [cell for cell in cells if cell["kind"] == "positions"]
         self.unfinished = unfinished
-        check_no_twins(self.fine_tuning, lambda cell: (cell["task"], place_of(cell), cell["seed"]))
-        check_no_twins(self.sizes, lambda cell: (cell["task"], place_of(cell), cell["size"], cell["seed"]))
-        check_no_twins(self.zero_shot, lambda cell: (cell["family"], cell["model"], cell["step"]))
         self.common = common_settings([cell["settings"] for cell in self.fine_tuning])
 
     def unfinished_of(self, kind: str) -> list[Mapping]:
@@ -209,19 +198,6 @@ def num_rows_of(cell: Mapping) -> int | None:
 def place_of(cell: Mapping) -> str | int:
     """The cell's row of table 5, or its number of transferred layers."""
     return cell["n_transfer"] if cell["variant"] == "transfer" else cell["variant"]
-
-
-def check_no_twins(cells: Sequence[Mapping], place: Callable[[Mapping], tuple]) -> None:
-    seen: dict[tuple, Mapping] = {}
-    for cell in cells:
-        twin = seen.setdefault(place(cell), cell)
-        if twin is not cell:
-            ours, theirs = twin["settings"], cell["settings"]
-            differ = sorted(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))
-            raise ValueError(
-                f"Two cells are for {', '.join(map(str, place(cell)))}; they differ in "
-                f"{', '.join(differ) or 'no setting'}. Pass the cells of one set of settings."
-            )
 
 
 def common_settings(all_settings: Sequence[Mapping]) -> dict:

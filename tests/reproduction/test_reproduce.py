@@ -278,11 +278,9 @@ def test_sizes_are_reported_beside_the_tables(stand_ins, command, tmp_path):
     sizes = ["--auxiliary_tasks", "rte", "--auxiliary_sizes", "4", "--tasks", "rte", "--seeds", "1", "2"]
     assert reproduce(command("--experiments", "auxiliary_sizes", "fine_tuning", *sizes)) == 0
     limits = [call[call.index("--max_train_samples") + 1] for call in stand_ins() if "--max_train_samples" in call]
-    assert limits == ["4"] * 4
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     (series,) = report["figures"][2]["series"]
-    assert series["points"] == [{"x": 4, "y": -10.0, "lowest": None, "highest": None}]
-    assert report["tables"][0]["rows"][0]["cells"]["rte"]["measured"]["seeds"] == [1, 2]
+    assert limits == ["4"] * 4 and series["points"] == [{"x": 4, "y": -10.0, "lowest": None, "highest": None}]
     assert report["measured"]["fine_tuning_runs"] == 6
 
 
@@ -372,22 +370,13 @@ def test_scores_of_tasks_in_parts(stand_ins, command, tmp_path):
     assert cells["mnli-full-seed1"]["scores"] == {"mnli-m": 51.0, "mnli-mm": 61.0}
     # Without test splits RACE is scored on validation; the same model is scored on both parts.
     assert cells["race-full-seed1"]["scores"] == {"race": 51.0, "race-m": 51.0, "race-h": 51.0}
-    assert {task: found["eval_accuracy"] for task, found in cells["race-full-seed1"]["parts"].items()} == {
-        "race-middle": 0.51,
-        "race-high": 0.51,
-    }
     _, trained, *parts = stand_ins()
     assert "--do_train" in trained and not any("--do_train" in call or "--do_predict" in call for call in parts)
     model = trained[trained.index("--output_dir") + 1]
-    assert [(call[1], call[call.index("--model") + 1]) for call in parts] == [
-        ("race-middle", model),
-        ("race-high", model),
-    ]
-    tables = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]
-    race = tables[1]["rows"][0]["cells"]
-    assert {name: race[name]["measured"]["median"] for name in ("race-m", "race-h", "race")} == {
-        **{"race-m": 51.0, "race-h": 51.0, "race": 51.0}
-    }
+    expected = [("race-middle", model), ("race-high", model)]
+    assert [(call[1], call[call.index("--model") + 1]) for call in parts] == expected
+    race = json.loads((tmp_path / "out" / "report.json").read_text())["tables"][1]["rows"][0]["cells"]
+    assert {race[name]["measured"]["median"] for name in ("race-m", "race-h", "race")} == {51.0}
 
 
 def test_what_cannot_be_scored_is_not_trained(stand_ins, command, data_dir, monkeypatch, capsys):
@@ -422,7 +411,6 @@ def test_race_without_files_of_its_parts(stand_ins, command, data_dir, tmp_path)
     assert finished(tmp_path / "out")["race-full-seed1"]["scores"] == {"race": 51.0}
     table = json.loads((tmp_path / "out" / "report.json").read_text())["tables"][1]["rows"][0]["cells"]
     assert table["race-m"]["missing"] == "no accuracy in the runs' results"
-    assert table["race"]["measured"]["median"] == 51.0
 
 
 def test_zero_shot_of_every_checkpoint(stand_ins, command, models, tmp_path, capsys):
@@ -463,11 +451,8 @@ def test_a_folder_that_is_opened_as_gpt1_is_described_by_our_names(config_class,
 def test_a_zero_shot_cell_that_is_missing_is_told(stand_ins, command, tmp_path):
     (stand_ins.folder / "zero-shot.py").write_text("raise SystemExit('no memory')")
     assert reproduce(command("--experiments", "zero_shot", "--zero_shot_tasks", "cola")) == 1
-    report = json.loads((tmp_path / "out" / "report.json").read_text())
-    (log,) = (tmp_path / "out" / "logs").iterdir()
-    assert report["figures"][1]["caption"].endswith(
-        f" Missing, by updates: Transformer the model itself: its command exited with status 1. The end of {log}:."
-    )
+    caption = json.loads((tmp_path / "out" / "report.json").read_text())["figures"][1]["caption"]
+    assert "Missing, by updates: Transformer the model itself: its command exited with status 1. The end of" in caption
 
 
 def test_the_report_tells_of_these_settings_whoever_ran_them(stand_ins, command, models, tmp_path, capsys):
@@ -505,10 +490,7 @@ def test_a_report_that_fails_costs_no_cell(stand_ins, command, tmp_path, capsys,
     monkeypatch.setattr(grid, "build_report", fail)
     with pytest.raises(KeyError):
         reproduce(command("--experiments", "fine_tuning", "--tasks", "rte", "mrpc", "--seeds", "1"))
-    trouble = "The report could not be written: KeyError: 'perplexity'\n"
-    assert told(capsys) == (
-        f"[1/2, TIME] rte-full-seed1: rte 51.0, TIME\n{trouble}[2/2, TIME] mrpc-full-seed1: mrpc 51.0, TIME\n{trouble}"
-    )
+    assert told(capsys).count("The report could not be written: KeyError: 'perplexity'\n") == 2
     assert set(finished(tmp_path / "out")) == {"rte-full-seed1", "mrpc-full-seed1"}
 
 
