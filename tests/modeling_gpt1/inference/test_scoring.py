@@ -148,6 +148,7 @@ def test_batches_of_other_families_are_exact(family, family_scorer):
     for batch_tokens in (4096, 60, 1):
         scorer.batch_tokens = batch_tokens
         assert largest_difference(scorer, requests) < 1e-5
+        assert all(rows * length <= batch_tokens or rows == 1 for rows, length in read_tokens(scorer, requests))
     # Negative control: a context with another last token.
     others = [ScoringRequest([*context[:-1], 81 - context[-1]] if context else [], rest) for context, rest in requests]
     assert largest_difference(scorer, requests, scorer.score_ids(others)) > 1e-3
@@ -337,10 +338,12 @@ def test_start_ids_are_not_cut(our_model):
     assert score.token_log_probs == pytest.approx(alone(scorer, [3, 4, *range(13, 20)], [50, 51]), abs=1e-5)
 
 
-def test_rows_that_only_fit_apart(our_model):
+def test_rows_that_only_fit_apart(our_model, without_trees):
     """A long context and a long continuation of another one would together need more positions than there are."""
     requests = [([*range(20)], [[1, 2], [3, 4]]), ([5, 6], [[*range(15)], [*range(15, 30)]])]
-    assert largest_difference(CausalLMScorer(our_model), requests) < 1e-5
+    scorer = CausalLMScorer(our_model)
+    assert read_tokens(scorer, requests) == [(1, 20), (2, 1), (1, 2), (2, 14)]
+    assert largest_difference(scorer, requests) < 1e-5
 
 
 def test_a_continuation_that_is_too_long(our_model):
