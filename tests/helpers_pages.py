@@ -4,7 +4,6 @@ import contextlib
 import io
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from helpers_wheel import copy_package
 from transformers import HfArgumentParser
 
 from modeling_gpt1.commands import entry
@@ -23,7 +23,6 @@ PROGRAMS = ("python", "sh")
 SHOWN = ("bibtex", "mermaid", "text")
 FENCE = re.compile(r"(?:^<!-- not run: ([^\n]+) -->\n)?^```(\w*)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
 MODULE = "modeling_gpt1.commands"
-PACKAGED = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "hub_card.md", "modeling_gpt1", "tokenization")
 # What a test cannot afford, and what it runs instead.
 SMALLER = {
     "hidden_size=256,num_hidden_layers=4": "hidden_size=16,num_hidden_layers=2",
@@ -109,9 +108,7 @@ def run(block: Block, names: dict) -> None:
 def install(what: str) -> None:
     """Lets pip go through an installation of the checkout, `.` with its extras, and install nothing."""
     with tempfile.TemporaryDirectory() as folder:
-        for name in PACKAGED:
-            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-            copy(ROOT / name, Path(folder, name))
+        copy_package(Path(folder))
         options = ["--dry-run", "--no-index", "--no-build-isolation", "--quiet", "--disable-pip-version-check"]
         subprocess.run([sys.executable, "-m", "pip", "install", *options, what], cwd=folder, check=True)
 

@@ -2,37 +2,23 @@
 
 import email
 import os
-import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+from helpers_wheel import build_wheel, pip
 
 from modeling_gpt1.commands import entry
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGURATIONS = ROOT / "modeling_gpt1" / "commands" / "accelerate"
-PACKAGED = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "hub_card.md", "modeling_gpt1", "tokenization")
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """Built from a copy, so that nothing is left in the checkout."""
-    folder = tmp_path_factory.mktemp("wheel")
-    (folder / "source").mkdir()
-    for name in PACKAGED:
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, folder / "source" / name)
-    pip("wheel", "--no-build-isolation", "--wheel-dir", folder, folder / "source")
-    (wheel,) = folder.glob("*.whl")
-    return wheel
-
-
-def pip(command, *arguments):
-    quiet = ("--quiet", "--no-index", "--no-deps", "--disable-pip-version-check")
-    subprocess.run([sys.executable, "-m", "pip", command, *quiet, *map(str, arguments)], check=True)
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 def test_what_the_commands_need_is_in_the_wheel(wheel):
@@ -41,6 +27,10 @@ def test_what_the_commands_need_is_in_the_wheel(wheel):
     configurations = {path.relative_to(ROOT).as_posix() for path in CONFIGURATIONS.iterdir()}
     assert len(configurations) == 4
     typed = {"modeling_gpt1/py.typed", "tokenization/py.typed"}
+    typed |= {
+        f"modeling_gpt1/{name}"
+        for name in ("playground/look.css", "playground/look.html", "evaluation/tasks/cbt_ne.yaml")
+    }
     assert commands | configurations | typed | {"gpt1_entry/__init__.py", "modeling_gpt1/hub_card.md"} <= names
 
 
