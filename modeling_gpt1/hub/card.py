@@ -13,15 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData, hf_hub_download, model_info
-from huggingface_hub.errors import (
-    HFValidationError,
-    HTTPError,
-    LocalEntryNotFoundError,
-    RemoteEntryNotFoundError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub.errors import HFValidationError, HTTPError
 from huggingface_hub.utils import validate_repo_id
+from transformers.utils.hub import hf_api
 
 from ..storage.writing import write_atomically
 from .model_kinds import is_of_gpt1, is_regression, is_task_model, without_adapter
@@ -170,17 +164,11 @@ def download_card(repo_id: str, token: bool | str | None, revision: str | None =
     """Text of the repository's card; `None` only where the hub answers that there is none."""
     # An empty cache: the user's own may hold an older card, which would be returned if the hub does not answer.
     with tempfile.TemporaryDirectory(prefix="gpt1-card-") as cache:
-        try:
-            path = hf_hub_download(repo_id, "README.md", revision=revision, token=token, cache_dir=cache)
-            return Path(path).read_text(encoding="utf-8")
-        except RevisionNotFoundError:
-            if revision is None:  # a repository without any commit
-                return None
-        except (RemoteEntryNotFoundError, RepositoryNotFoundError):
-            return None
-        except LocalEntryNotFoundError as error:  # not an answer: a timeout, or a fault of the hub
-            raise (error.__cause__ or error) from None
-    return download_card(repo_id, token)
+        for branch in dict.fromkeys((revision, None)):
+            if hf_api().file_exists(repo_id, "README.md", revision=branch, token=token):
+                path = hf_hub_download(repo_id, "README.md", revision=branch, token=token, cache_dir=cache)
+                return Path(path).read_text(encoding="utf-8")
+    return None
 
 
 def _render(model, name: str, repo_id: str, tags: list[str], data: dict, facts: dict) -> ModelCard:
