@@ -35,9 +35,6 @@ class LengthGrouping:
     training and evaluated in order. Results of `evaluate` and `predict`, inputs of metrics, and the loaders of
     `get_eval_dataloader` and `get_test_dataloader` keep the order of the data set. With
     `dataloader_persistent_workers` the loader of an earlier `evaluate` is returned, which has that one's order.
-
-    Args:
-        trainer ([`transformers.Trainer`]): source of the arguments, collator, tokenizer and metrics.
     """
 
     def __init__(self, trainer):
@@ -97,34 +94,24 @@ class LengthGrouping:
             self._restores_order = before
 
     @contextmanager
-    def metrics_in_order(self, dataloader: DataLoader) -> Iterator[None]:
-        """Within this context, the trainer's metrics get the loader's results in the order of the data set."""
+    def results_in_order(self, dataloader: DataLoader) -> Iterator[Callable[[EvalLoopOutput], EvalLoopOutput]]:
+        """Gives a function that puts the results in the order of the data set; the metrics get them so here."""
         sampler, compute_metrics = sampler_of(dataloader), self._trainer.compute_metrics
-        if isinstance(sampler, LongestFirstSampler) and compute_metrics is not None:
+        if not isinstance(sampler, LongestFirstSampler):
+            yield lambda output: output
+            return
+        if compute_metrics is not None:
             self._trainer.compute_metrics = sampler.restoring(compute_metrics)
         try:
-            yield
+            yield lambda output: output._replace(
+                predictions=sampler.restore(output.predictions), label_ids=sampler.restore(output.label_ids)
+            )
         finally:
             self._trainer.compute_metrics = compute_metrics
 
-    @staticmethod
-    def in_order(output: EvalLoopOutput, dataloader: DataLoader) -> EvalLoopOutput:
-        """Puts the results for the loader's rows in the order of the data set."""
-        sampler = sampler_of(dataloader)
-        if not isinstance(sampler, LongestFirstSampler):
-            return output
-        return output._replace(
-            predictions=sampler.restore(output.predictions), label_ids=sampler.restore(output.label_ids)
-        )
-
 
 class EpochSeededSampler(Sampler):
-    """Seeds `sampler` with the seed and the epoch number, so the order never depends on the global random state.
-
-    Args:
-        sampler ([`torch.utils.data.Sampler`]): a sampler with an attribute `generator`.
-        seed (`int`): the same in every process.
-    """
+    """Seeds `sampler.generator` with the seed and the epoch number: the global random state decides nothing."""
 
     def __init__(self, sampler: Sampler, seed: int):
         self.sampler, self.seed, self.epoch = sampler, seed, 0
@@ -177,11 +164,7 @@ class LazyLengthGroupedSampler(Sampler):
 
 
 class LongestFirstSampler(Sampler):
-    """Orders rows from the longest to the shortest, so that a lack of memory shows at once.
-
-    Args:
-        lengths (`RowLengths` or `list[int]`): length of each row.
-    """
+    """Orders rows from the longest to the shortest, so that a lack of memory shows at once."""
 
     def __init__(self, lengths: Lengths):
         self.order = np.argsort(-_indexed(lengths)[:], kind="stable")
@@ -226,18 +209,7 @@ def sampler_of(dataloader: DataLoader) -> Sampler | None:
 
 
 def read_lengths(rows: Sized, data_collator: Any, length_column: str, input_name: str) -> Lengths | None:
-    """The length of each row, from the best available source.
-
-    Args:
-        rows (`datasets.Dataset` or other rows with an index): a data set.
-        data_collator: may have a method `lengths(rows) -> list[int]`, as [`TraversalCollator`] does, or one that
-            counts the lengths of a `datasets.Dataset` when they are needed, `row_lengths(rows)`.
-        length_column (`str`): a column of numbers that wins over all others.
-        input_name (`str`): key of the token ids in rows that are tokenized already.
-
-    Returns:
-        The lengths, or `None` if there is no source.
-    """
+    """The length of each row from a column of numbers, the collator, or token ids; `None` where there is none."""
     if isinstance(rows, datasets.Dataset) and length_column in rows.column_names:
         lengths = list(rows[length_column])
         if all(isinstance(length, Real) for length in lengths):

@@ -56,11 +56,7 @@ def check_prompts(model: torch.nn.Module, data_collator) -> None:
 
 
 def check_collator(config: GPT1Config, data_collator) -> None:
-    """Checks that the model and a TraversalCollator fit together, and tells the collator the model's number of labels.
-
-    Raises:
-        ValueError: traversal, kind or number of labels differ, or sequences are longer than the model's positions.
-    """
+    """Checks that the model and a TraversalCollator fit together, and tells it the model's number of labels."""
     if getattr(data_collator, "traversal", None) is None:
         return
     if data_collator.traversal != config.traversal:
@@ -79,11 +75,7 @@ def check_collator(config: GPT1Config, data_collator) -> None:
 
 
 def check_length(data_collator, num_positions: int | None, source: str = "") -> None:
-    """Checks that a model has positions for the longest sequences of a TraversalCollator; None is no limit.
-
-    Raises:
-        ValueError: it has too few.
-    """
+    """Checks that a model has positions for the longest sequences of a TraversalCollator; None is no limit."""
     multiple = data_collator.pad_to_multiple_of or 1
     longest = math.ceil(data_collator.max_length / multiple) * multiple
     if num_positions is not None and longest > num_positions:
@@ -94,11 +86,7 @@ def check_length(data_collator, num_positions: int | None, source: str = "") -> 
 
 
 def check_labels(data_collator, is_regression: bool, num_labels: int) -> None:
-    """Checks the kind and number of labels, and tells a TraversalCollator the model's number.
-
-    Raises:
-        ValueError: they differ.
-    """
+    """Checks the kind and number of labels, and tells a TraversalCollator the model's number."""
     if data_collator.regression != is_regression:
         kinds = {True: "numbers (regression)", False: "classes"}
         raise ValueError(
@@ -117,9 +105,6 @@ def check_labels(data_collator, is_regression: bool, num_labels: int) -> None:
 def check_rebalanced(num_rows: int, args: TrainingArguments) -> None:
     """Checks that `batch_rebalance` uses each row once. transformers repeats rows in the last update of an epoch if it
     has fewer rows than micro-batches.
-
-    Raises:
-        ValueError: rows would be repeated.
     """
     num_batches = args.gradient_accumulation_steps * max(args.world_size, 1)
     left = num_rows % (args.train_batch_size * num_batches)
@@ -152,9 +137,6 @@ def match_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
     """Checks that the model has an embedding for every token, and completes each from the other.
 
     The configuration gets the id of padding; the tokenizer's maximum length is limited to the model's positions.
-
-    Raises:
-        ValueError: the tokenizer has more tokens than the model, or pads with the token whose place is scored.
     """
     num_embeddings = _num_embeddings(model)
     if num_embeddings is not None and len(tokenizer) > num_embeddings:
@@ -201,11 +183,7 @@ def _agree_on_padding(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBa
 
 
 def check_collator_of_family(model: PreTrainedModel, data_collator) -> None:
-    """Checks that a model and a TraversalCollator fit together, and completes each from the other.
-
-    Raises:
-        ValueError: form, traversal or labels differ, or sequences are longer than the model's positions.
-    """
+    """Checks that a model and a TraversalCollator fit together, and completes each from the other."""
     if not isinstance(data_collator, TraversalCollator):
         return
     config = model.config

@@ -293,11 +293,7 @@ class Family:
         return fields
 
     def check_sizes(self, config: PreTrainedConfig) -> None:
-        """Builds the model without memory for its weights.
-
-        Raises:
-            ValueError: its sizes do not fit together.
-        """
+        """Builds the model without memory for its weights."""
         heads = getattr(config, "num_attention_heads", None) or 1
         if config.hidden_size % heads:
             raise ValueError(f"hidden_size ({config.hidden_size}) is not divisible by num_attention_heads ({heads}).")
@@ -321,11 +317,7 @@ class Family:
         return config.max_position_embeddings - (config.pad_token_id + 1 if self.name == "roberta" else 0)
 
     def block_length(self, config: PreTrainedConfig, wanted: int | None = None) -> int:
-        """Tokens of text in a block: `wanted`, or as many as the model has positions for.
-
-        Raises:
-            ValueError: `wanted` is more.
-        """
+        """Tokens of text in a block: `wanted`, or as many as the model has positions for."""
         most = self.longest_sequence(config) - self.num_added
         if wanted is not None and wanted > most and self.config_class is not GPT1LSTMConfig:
             needed = wanted + config.max_position_embeddings - most
@@ -337,11 +329,7 @@ class Family:
         return most if wanted is None else wanted
 
     def tokenizer_of(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-        """The tokenizer with the family's special tokens, if it has any.
-
-        Raises:
-            ValueError: the family cannot use it.
-        """
+        """The tokenizer with the family's special tokens, if it has any."""
         if not self.is_causal:
             return family_tokenizer(tokenizer, self.name)
         if tokenizer.mask_token is not None and tokenizer.cls_token is not None:
@@ -390,11 +378,7 @@ FAMILIES = {
 
 
 def family_of(checkpoint: str) -> Family:
-    """The family of a folder or hub id. openai-gpt and GPT-2 open as GPT-1.
-
-    Raises:
-        ValueError: it is of none.
-    """
+    """The family of a folder or hub id. openai-gpt and GPT-2 open as GPT-1."""
     model_type = PreTrainedConfig.get_config_dict(checkpoint)[0].get("model_type")
     if model_type in (None, GPT1Config.model_type, *OPENED_TYPES):
         return FAMILIES["gpt1"]

@@ -15,9 +15,6 @@ def check_launch(args: TrainingArguments) -> None:
 
     accelerate and torch give no warning if they do not: each process would train its own model on all rows, and all
     of them would write to one folder.
-
-    Raises:
-        ValueError: several processes do not know each other, or there is one process but several were requested.
     """
     if args.world_size > 1:
         return
@@ -46,11 +43,7 @@ def meet_on_the_cpu(args: TrainingArguments) -> None:
 
 
 def set_up_fsdp(accelerator: Accelerator, model: PreTrainedModel) -> None:
-    """Keeps losses and sums of gradients in float32 where accelerate's FSDP2 would round them to half precision.
-
-    Raises:
-        ValueError: accelerate would compute activations again with other dropout masks.
-    """
+    """Keeps losses and sums of gradients in float32 where accelerate's FSDP2 would round them to half precision."""
     if not accelerator.is_fsdp2:
         return
     plugin, config = accelerator.state.fsdp_plugin, model.config
@@ -67,14 +60,10 @@ def set_up_fsdp(accelerator: Accelerator, model: PreTrainedModel) -> None:
 
 
 def check_sharding(model: PreTrainedModel) -> None:
-    """Checks that a model opened with `distributed_config=DistributedConfig(fsdp_size=…)` can be trained.
-
-    Raises:
-        ValueError: the embeddings are tied, and the vocabulary does not divide evenly among the processes. One padded
-            copy would be trained and another used (transformers 5.17 to 5.23, torch 2.13).
-    """
+    """Checks that a model opened with `distributed_config=DistributedConfig(fsdp_size=…)` can be trained."""
     num_shards = getattr(getattr(model.config, "distributed_config", None), "fsdp_size", None) or 1
     vocab_size = model.config.vocab_size
+    # One padded copy would be trained and another used (transformers 5.17 to 5.23, torch 2.13).
     if model.config.tie_word_embeddings and vocab_size % num_shards:
         raise ValueError(
             f"The vocabulary has {vocab_size} tokens, which {num_shards} processes cannot share evenly: the model "

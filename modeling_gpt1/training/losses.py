@@ -46,11 +46,6 @@ _NO_METRIC = (
 def objective_of(evaluation: dict[str, float], data_sets: Sequence[str] = (), needs_metrics: bool = False) -> float:
     """Sum of an evaluation's metrics, or its loss if there are none; summed over several data sets.
 
-    Args:
-        evaluation (`dict[str, float]`): what `evaluate` returns.
-        data_sets (`Sequence[str]`, *optional*): names of the evaluated data sets, if they have names.
-        needs_metrics (`bool`, *optional*): whether the loss is no objective.
-
     Raises:
         ValueError: there are no metrics, but they are needed.
     """

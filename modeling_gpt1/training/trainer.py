@@ -138,12 +138,12 @@ class _GPT1BaseTrainer(ResumableTrainer):
         self, dataloader: DataLoader, *args, metric_key_prefix: str = "eval", **kwargs
     ) -> EvalLoopOutput:
         self._example_losses = []
-        with self.grouping.metrics_in_order(dataloader):
+        with self.grouping.results_in_order(dataloader) as in_order:
             output = super().evaluation_loop(dataloader, *args, metric_key_prefix=metric_key_prefix, **kwargs)
         if self._example_losses:
             losses = self._evaluated_losses(torch.cat(self._example_losses).cpu().double())
             output.metrics.update({f"{metric_key_prefix}_{name}": loss for name, loss in losses.items()})
-        return self.grouping.in_order(output, dataloader)
+        return in_order(output)
 
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
         """Losses of a data set, computed from the model's `example_losses`, a row per example."""
