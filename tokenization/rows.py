@@ -291,17 +291,12 @@ def _split_files(task: Task, folder: Path, split: str) -> list[Path]:
 
 
 def _find_file(folder: Path, stem: str) -> Path | None:
-    paths = [path for ending in FILE_BUILDERS if (path := folder / f"{stem}{ending}").is_file()]
-    if len(paths) > 1:
-        raise ValueError(
-            f"{folder} has {' and '.join(path.name for path in paths)}; one file is needed for {stem}. Keep one."
-        )
-    return paths[0] if paths else None
+    return next((path for ending in FILE_BUILDERS if (path := folder / f"{stem}{ending}").is_file()), None)
 
 
 def _normalise(rows: Dataset, task: Task, split: str, source: str) -> Dataset:
     """The rows with the task's columns only, labels as ids or numbers."""
-    column, choices = task.columns["label"], task.columns.get("choices")
+    column = task.columns["label"]
     sources = _column_sources(rows, task, split)
     for name, columns in sources.items():
         if len(columns) > 1:
@@ -309,11 +304,6 @@ def _normalise(rows: Dataset, task: Task, split: str, source: str) -> Dataset:
         elif columns != (name,):
             rows = rows.rename_column(columns[0], name)
     rows = rows.select_columns(list(sources))
-    if isinstance(choices, str) and _holds_texts(rows, choices):
-        raise ValueError(
-            f"Column {choices!r} of split {split!r} of task {task.name!r} holds one text per row; a list of choices "
-            "is needed. A .csv file cannot hold lists: use .jsonl or .parquet, or a Task with one column per choice."
-        )
     if column not in sources:
         return rows
     labels = _read_labels(rows, column, source, optional=split in task.test_splits)
@@ -350,10 +340,6 @@ def _column_sources(rows: Dataset, task: Task, split: str) -> dict[str, tuple[st
 
 def _join_texts(*columns: list[str], name: str) -> dict[str, list[str]]:
     return {name: [" ".join(texts) for texts in zip(*columns, strict=True)]}
-
-
-def _holds_texts(rows: Dataset, column: str) -> bool:
-    return getattr(rows.features[column], "dtype", None) in ("string", "large_string")
 
 
 def _split_validation(task: Task, rows: Dataset) -> dict[str, Dataset]:

@@ -202,23 +202,8 @@ def test_labels_of_formatted_rows(letters):
     assert collator(rows)["labels"].tolist() == [1, 0]
 
 
-HOSTILE = [
-    "[s]",
-    "[$]",
-    "[e]",
-    "[S]",
-    "[E]",
-    "[ s ]",
-    "[ $ ]",
-    "[e ]",
-    "a[s]b",
-    "[s][e]",
-    "$",
-    "$ $",
-    "<unk>",
-    "<UNK>",
-]
-HOSTILE += ["< unk >", "[[e]]", " [s] ", "\n[e]\n", "[s]</w>", "a [$] b [e]"]
+HOSTILE = "[s] [$] [e] [S] [E] a[s]b [s][e] $ <unk> <UNK> [[e]] [s]</w>".split()
+HOSTILE += ["[ s ]", "[ $ ]", "[e ]", "$ $", "< unk >", " [s] ", "\n[e]\n", "a [$] b [e]"]
 
 
 @pytest.mark.parametrize("text", HOSTILE)

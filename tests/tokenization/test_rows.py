@@ -165,12 +165,6 @@ def test_rows_that_are_refused(tmp_path, task, name, rows, parts):
     check_refused(lambda: load_task(task, tmp_path), *parts)
 
 
-def test_two_files_for_one_split(tmp_path):
-    for ending in ("jsonl", "csv"):
-        write(tmp_path / f"train.{ending}", SST2_ROWS)
-    check_refused(lambda: load_task("sst2", tmp_path), "train.jsonl and train.csv", "Keep one")
-
-
 def race_row(number, **label):
     return {"article": f"Article {number}.", "question": "Who?", "options": ["w", "x", "y", "z"], **label}
 
@@ -187,13 +181,14 @@ def test_race_joins_middle_and_high(tmp_path):
     assert load_task("race-high", tmp_path / "race")["validation"]["article"][:] == ["Article 4."]
 
 
-def test_race_answers_are_letters_on_the_hub(tmp_path):
+def test_race_answers_are_letters_on_the_hub(tmp_path, tiny_tokenizer):
     write(tmp_path / "train.parquet", [race_row(number, answer=letter) for number, letter in enumerate("CADB")])
     train = load_task("race", tmp_path)["train"]
     assert train["label"][:] == [2, 0, 3, 1]
     assert train.column_names == ["article", "question", "options", "label"]
-    write(tmp_path / "csv" / "train.csv", [race_row(1, label=3)])
-    check_refused(lambda: load_task("race", tmp_path / "csv"), "one text per row", "use .jsonl or .parquet")
+    write(tmp_path / "csv" / "train.csv", [race_row(1, label=3)])  # which cannot hold lists
+    collator = TraversalCollator(tiny_tokenizer, "multiple_choice", TASKS["race"].columns)
+    check_refused(lambda: collator.check(load_task("race", tmp_path / "csv")["train"]), "needs a list of texts")
 
 
 SENTENCES = [f"Sentence {number}." for number in range(1, 5)]

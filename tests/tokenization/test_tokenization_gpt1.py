@@ -306,12 +306,8 @@ def test_texts_that_are_cut_at_their_beginning_are_told_of(with_control, caplog)
                 tokenizer.encode(text)
         return [record.getMessage() for record in caplog.records]
 
-    assert told(with_control, "hello hello,", "hello") == [
-        "This tokenizer ends every text with [e], so the ids of a context are not a prefix of the ids of the context "
-        "with its continuation: a continuation sliced off at the context's length loses its first token and gains "
-        "[e]. To score continuations, open the tokenizer with `add_bos_token=True`, which puts [s] before a text and "
-        "nothing after it (lm-evaluation-harness: `--model_args add_bos_token=True,…`)."
-    ]
+    (message,) = told(with_control, "hello hello,", "hello")
+    assert "ends every text with [e]" in message and "add_bos_token=True" in message
     assert told(with_control, "hello", "hello hello,", "hello hello,", "", "do") == []
     assert told(GPT1Tokenizer(vocab=VOCAB, merges=MERGES), "hello hello,", "hello") == []
 
@@ -328,10 +324,8 @@ def test_text_stays_text_where_special_tokens_are_not_to_be_split(with_control, 
     ids = opened("hello [e] hello", split_special_tokens=False, add_special_tokens=False)["input_ids"]
     assert (end in ids) == (opened_by is TokenizersBackend)
     said = [record.message for record in caplog.records if "split_special_tokens" in record.message]
-    assert said == (opened_by is not TokenizersBackend) * [
-        "`split_special_tokens=False` is ignored: text that spells a control token, such as [e], is tokenised as "
-        "plain text. Put control tokens into sequences by their ids, as TraversalCollator does."
-    ]
+    assert len(said) == (opened_by is not TokenizersBackend)
+    assert all("tokenised as plain text" in message for message in said)
 
 
 @pytest.mark.parametrize(
@@ -390,15 +384,6 @@ def test_a_grown_model_and_a_second_model(tokenizer, tiny_config):
     second = GPT1DoubleHeadsModel(tiny_config(vocab_size=len(VOCAB)))
     assert tokenizer.add_control_tokens(second) == 0
     assert second.config.vocab_size == len(tokenizer)
-
-
-def test_different_vocabulary_sizes(tokenizer, tiny_config):
-    model = GPT1DoubleHeadsModel(tiny_config(vocab_size=40))
-    assert message_of(tokenizer.add_control_tokens, model) == (
-        "The model has 40 token embeddings and the tokenizer 62 tokens. They must belong together: load both from the "
-        "same folder, or build the model with vocab_size=62, before adding the control tokens."
-    )
-    assert not tokenizer.has_control_tokens and len(tokenizer) == 62
 
 
 def test_saved_folder_has_one_file_and_no_code(with_control, tmp_path):
@@ -599,20 +584,8 @@ def test_no_character_of_the_training_text_is_unknown():
 
 
 def test_training_without_text(tmp_path):
-    no_words = "The training text has no words. Give files or strings with text in them."
-    assert message_of(GPT1Tokenizer.train, iter([]), show_progress=False) == no_words
-    assert message_of(GPT1Tokenizer.train, iter([" \n "]), show_progress=False) == no_words
-    present = tmp_path / "present.txt"
-    present.write_text("text")
-    assert message_of(GPT1Tokenizer.train, [present, "no.txt"], show_progress=False) == (
-        "no.txt does not exist. Give the paths of text files, or an iterator of strings: iter(texts)."
-    )
-
-
-def test_a_folder_without_a_tokenizer(tmp_path):
-    with pytest.raises(ValueError) as error:
-        GPT1Tokenizer.from_pretrained(tmp_path)
-    assert str(error.value) == (
-        f"{tmp_path} has no tokenizer. It needs tokenizer.json, or vocab.json and merges.txt: save the tokenizer "
-        "beside the model with `tokenizer.save_pretrained`."
-    )
+    for texts in ([], [" \n "]):
+        assert "has no words" in message_of(GPT1Tokenizer.train, iter(texts), show_progress=False)
+    (tmp_path / "present.txt").write_text("text")
+    message = message_of(GPT1Tokenizer.train, [tmp_path / "present.txt", "no.txt"], show_progress=False)
+    assert "no.txt does not exist" in message and "iter(texts)" in message
