@@ -26,13 +26,7 @@ CONTENT_FREE = "N/A"
 DPR = Task(
     name="dpr",
     traversal="multiple_choice",
-    columns={
-        "context": "sentence",
-        "pronoun": "pronoun",
-        "offset": "pronoun_offset",
-        "choices": "candidates",
-        "label": "label",
-    },
+    columns=dict(context="sentence", pronoun="pronoun", offset="pronoun_offset", choices="candidates", label="label"),
 )
 
 # The data set has one split, which is for evaluation, and no labels: every row names its acceptable sentence.
@@ -123,11 +117,6 @@ def _minimal_pair(row: Mapping) -> tuple[ScoringRequest, ...]:
     return tuple(ScoringRequest("", (row[name].strip(),)) for name in ("sentence_bad", "sentence_good"))
 
 
-def _race(name: str, best_known: float) -> Heuristic:
-    content = ("article", "question")
-    return Heuristic(get_task(name), _reading, content=content, chance=0.25, best_known=best_known)
-
-
 # `best_known` is 1 on the normalised scale. The paper's figure 2, right, names "the state of the art with a single
 # model" and prints no figures for it, so these are the best earlier rows of its tables 3 (RACE, Story Cloze) and 4
 # (CoLA, SST-2). Only RACE's figure is an ensemble's, of nine models (Tay et al. 2018): its curves lie lower here than
@@ -139,9 +128,10 @@ HEURISTICS: dict[str, Heuristic] = {
     for heuristic in (
         Heuristic(get_task("cola"), _acceptability, has_threshold=True, chance=0.0, best_known=0.35),
         Heuristic(get_task("sst2"), _sentiment, score="total", content=("sentence",), best_known=0.932),
-        _race("race", 0.533),
-        _race("race-middle", 0.602),
-        _race("race-high", 0.503),
+        *(
+            Heuristic(get_task(name), _reading, content=("article", "question"), chance=0.25, best_known=best_known)
+            for name, best_known in {"race": 0.533, "race-middle": 0.602, "race-high": 0.503}.items()
+        ),
         Heuristic(get_task("story_cloze"), _story, content=("context",), best_known=0.776),
         Heuristic(DPR, _pronoun, best_known=0.764),
         Heuristic(BLIMP, _minimal_pair, score="total", right=1, best_known=0.886),
@@ -240,16 +230,11 @@ def _check_options(heuristic: Heuristic, rows, train_rows, num_shots: int, calib
     name = heuristic.task.name
     if len(rows) == 0:
         raise ValueError(f"Task {name!r} has no rows to answer. Give at least one.")
-    if heuristic.has_threshold and (num_shots or calibrate):
-        asked = "`num_shots`" if num_shots else "`calibrate`"
+    if heuristic.has_threshold and num_shots or calibrate and not heuristic.content:
+        asked = "num_shots" if heuristic.has_threshold and num_shots else "calibrate"
         raise ValueError(
-            f"{asked} was given for task {name!r}, whose heuristic does not answer in words: it compares the "
-            f"probability of a row with a threshold. Leave {asked} out."
-        )
-    if calibrate and not heuristic.content:
-        raise ValueError(
-            f"`calibrate` was given for task {name!r}, whose candidates are part of the context and share one "
-            "continuation, so there is no probability of a candidate to calibrate. Leave `calibrate` out."
+            f"`{asked}` was given for task {name!r}, whose rows are not answered by one of several words after the "
+            f"same context. Leave `{asked}` out."
         )
     needed = 1 if heuristic.has_threshold else num_shots + 1 if num_shots else 0
     if needed > len(train_rows or ()):
@@ -273,7 +258,7 @@ class _Prompter:
         indices = random.Random(seed).sample(range(len(train_rows)), num_shots + 1) if num_shots else []
         self.drawn = [train_rows[index] for index in indices]
         self.shown = [self._answered(row) for row in self.drawn]
-        self.lengths = [_num_tokens(scorer, ScoringRequest(text, ())) for text in self.shown]
+        self.lengths = [self._num_tokens(ScoringRequest(text, ())) for text in self.shown]
 
     def _answered(self, row: Mapping) -> str:
         requests, label = self.heuristic.requests(row), self.heuristic.label_of(row)
@@ -281,13 +266,18 @@ class _Prompter:
             return requests[label].context + requests[label].continuations[0] + "\n"
         return requests[0].context + requests[0].continuations[label] + "\n"
 
+    def _num_tokens(self, request: ScoringRequest) -> int:
+        """Tokens of a context and its longest continuation."""
+        ((context, continuations),) = self.scorer.encode([request])
+        return len(context) + max(map(len, continuations), default=0)
+
     def __call__(self, row: Mapping, changed: Mapping | None = None) -> tuple[tuple[ScoringRequest, ...], int]:
         """The requests for `row`, or for `changed` with the rows shown before `row`; and how many rows are shown."""
         requests = self.heuristic.requests(row)
         usable = [index for index, other in enumerate(self.drawn) if other != row][: self.num_shots]
         shown, room = [], self.scorer.max_length - len(self.scorer.start_ids)
         if usable:
-            room -= max(_num_tokens(self.scorer, request) for request in requests)
+            room -= max(map(self._num_tokens, requests))
         for index in usable:
             room -= self.lengths[index]
             if room < 0:
@@ -296,12 +286,6 @@ class _Prompter:
         requests = requests if changed is None else self.heuristic.requests(changed)
         before = "".join(shown)
         return tuple(ScoringRequest(before + context, rest) for context, rest in requests), len(shown)
-
-
-def _num_tokens(scorer: Scorer, request: ScoringRequest) -> int:
-    """Tokens of a context and its longest continuation."""
-    ((context, continuations),) = scorer.encode([request])
-    return len(context) + max(map(len, continuations), default=0)
 
 
 def _score(scorer: Scorer, asked: list[tuple[ScoringRequest, ...]]) -> list[list[ContinuationScore]]:
