@@ -40,8 +40,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoModelForCausalLM
 
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, loss_gpt1
-from modeling_gpt1.attention_gpt1 import GPT1Dropout
-from modeling_gpt1.unpadding_gpt1 import BatchPlan, Targets
+from modeling_gpt1.modeling_gpt1 import GPT1Dropout
+from tokenization.planning import plan_blocks
 
 GIB = 2**30
 
@@ -271,12 +271,10 @@ def cut(model: nn.Module, setting: Setting) -> nn.Module:
 def micro_batch(model: nn.Module, setting: Setting) -> None:
     rows, length = setting.batch, setting.config.max_position_embeddings
     input_ids = torch.ones(rows, length, dtype=torch.long)
-    sources = torch.arange(rows * length).view(rows, length)[:, :-1].flatten()
-    targets = Targets(sources, sources + 1, torch.ones(len(sources)), sources // length)
-    plan = BatchPlan(input_ids.shape, True, targets=targets)  # the targets' number would depend on values
+    plan = plan_blocks(input_ids)  # without one, the targets' number would depend on values
     with_autocast = setting.bf16 and not setting.strategy.startswith("zero")
     with torch.autocast("cpu", torch.bfloat16) if with_autocast else nullcontext():
-        output = model(input_ids=input_ids, labels=input_ids, plan=plan, num_items_in_batch=len(sources))
+        output = model(input_ids=input_ids, labels=input_ids, plan=plan, num_items_in_batch=rows * (length - 1))
     output.loss.backward()
 
 

@@ -20,18 +20,27 @@ section 2.1 of "Language Models are Few-Shot Learners" (Brown et al., 2020).
 """
 
 import copy
-from typing import TYPE_CHECKING
+import os
+import re
+import shutil
+import sys
+from functools import wraps
+from pathlib import Path
 
+import torch
+import transformers
 from huggingface_hub.dataclasses import strict, validated_field
+from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
+from transformers.dynamic_module_utils import (
+    HF_MODULES_CACHE,
+    get_cached_module_file,
+    get_relative_import_files,
+)
+from transformers.utils import logging
 
-from .checks_gpt1 import check_num_labels, check_place, check_problem_type, in_a_sentence
-from .versions_gpt1 import check_fraction
-
-if TYPE_CHECKING:
-    # transformers saves this file beside each `config.json`, and with it every file that relative imports reach.
-    from .modeling_gpt1 import GPT1PreTrainedModel as GPT1PreTrainedModel
+logger = logging.get_logger(__name__)
 
 OPENAI_GPT_MODEL_TYPE = "openai-gpt"
 GPT2_MODEL_TYPE = "gpt2"
@@ -41,7 +50,9 @@ TRAVERSALS_OF_ARCHITECTURES = {
     "GPT2DoubleHeadsModel": "multiple_choice",
     "GPT2ForSequenceClassification": "classification",
 }
-TRAVERSALS = ("classification", "entailment", "similarity", "multiple_choice")
+# Sequences of an example, by traversal; None means one for each choice.
+TRAVERSALS = {"classification": 1, "entailment": 1, "similarity": 2, "multiple_choice": None}
+PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
 # Module and class that a saved folder gives each Auto class for `trust_remote_code=True`.
 AUTO_MAP = {
     "AutoConfig": "configuration_gpt1.GPT1Config",
@@ -79,6 +90,93 @@ DOUBLE_HEADS_NEEDED = {
 }
 
 
+OLDEST, NEWEST = (5, 17), (5, 23)  # setup.py and docs/install.md have the same
+
+
+def warn_of_untested_release(installed: str):
+    if not OLDEST <= tuple(map(int, installed.split(".")[:2])) <= NEWEST:
+        oldest, newest, next_one = ("{}.{}".format(*numbers) for numbers in (OLDEST, NEWEST, (5, NEWEST[1] + 1)))
+        logger.warning(
+            f"transformers {installed} is installed, but gpt1-hf was tested with {oldest} to {newest}. "
+            f'If something fails, run `pip install "transformers>={oldest},<{next_one}"`.'
+        )
+
+
+def check_fraction(value: float | int):
+    # transformers' own `interval(min=0)` lets numbers below 0 through in 5.17.
+    if not 0 <= value <= 1:
+        raise ValueError("it must be a number from 0 to 1")
+
+
+def without_cpu_index(device: torch.device) -> torch.device:
+    # Trainer of 5.17 loads an optimizer's state with `args.device` as map_location, and torch knows no "cpu:0".
+    return torch.device("cpu") if device.type == "cpu" else device
+
+
+warn_of_untested_release(transformers.__version__)
+
+
+class GPT1ConfigError(StrictDataclassError, ValueError):
+    """A configuration field has the wrong type or an impossible value; the message is one sentence about it."""
+
+
+def in_a_sentence(config_class: type) -> type:
+    """Decorator above `@strict`: it turns errors into [`GPT1ConfigError`], whose text omits the names of checks."""
+
+    def tell(method):
+        @wraps(method)
+        def told(self, *args, **kwargs):
+            try:
+                return method(self, *args, **kwargs)
+            except GPT1ConfigError:
+                raise
+            except StrictDataclassError as error:
+                cause, text = error.__cause__, str(error.__cause__)
+                if method.__name__ == "__strict_setattr__":
+                    name, value = args
+                    kind = getattr(self.__dataclass_fields__[name].type, "__name__", None)
+                    kind = kind or self.__dataclass_fields__[name].type
+                    needed = f"it must be of type {kind}" if isinstance(cause, TypeError) else text
+                    text = f"`{name}` is {value!r}, but {needed}."
+                raise GPT1ConfigError(text) from cause
+
+        return told
+
+    for name in ("__init__", "__setattr__", "validate"):
+        setattr(config_class, name, tell(getattr(config_class, name)))
+    return config_class
+
+
+def check_num_labels(num_labels: int):
+    if not isinstance(num_labels, int) or isinstance(num_labels, bool) or num_labels < 1:
+        raise ValueError(
+            f"`num_labels` is {num_labels!r}, but it must be a whole number of at least 1: the number of classes, or "
+            "1 for regression."
+        )
+
+
+def check_problem_type(problem_type: str | None):
+    if problem_type is not None and problem_type not in PROBLEM_TYPES:
+        raise ValueError(
+            f"`problem_type` is {problem_type!r}, but it must be one of {', '.join(PROBLEM_TYPES)}, or None: "
+            "regression where `num_labels` is 1, else one class for each example."
+        )
+
+
+def check_place(name: str | os.PathLike):
+    """Checks that a name is an existing file or folder, or could be a model on the hub.
+
+    Raises:
+        OSError: the name is neither.
+    """
+    name = os.fspath(name)
+    if not os.path.exists(name) and re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*", name) is None:
+        raise OSError(
+            f"{name!r} is neither an existing folder nor a model name on the hub (`owner/name`). Give a folder that "
+            "`save_pretrained` wrote, with `config.json` in it."
+        )
+
+
 def fraction(default: float):
     """A dataclass field for a number from 0 to 1."""
     return validated_field(check_fraction, default=default)
@@ -90,11 +188,21 @@ class GPT1ConfigMixin:
     auto_classes: dict[str, str]  # entries of `auto_map`, by Auto class
     sizes: tuple[str, ...]  # fields that must be at least 1
 
-    def save_pretrained(self, *args, **kwargs):
+    def save_pretrained(self, save_directory, *args, **kwargs):
         """As in transformers; also writes the models' code, and the Auto classes that open it (`auto_map`)."""
         own = auto_map_of(self.auto_classes, self.traversal)
         self.auto_map = {**own, **foreign_references(self.auto_classes, getattr(self, "auto_map", None))}
-        super().save_pretrained(*args, **kwargs)
+        super().save_pretrained(save_directory, *args, **kwargs)
+        if self._auto_class is None:
+            return
+        # transformers copies the files that this one imports; those of the models import this one.
+        folder = Path(sys.modules[type(self).__module__].__file__).parent
+        for name in {f"{reference.split('.')[0]}.py" for reference in own.values()}:
+            file = folder / name
+            if not file.exists():  # a folder's own code was opened, and only what the configuration imports
+                file = Path(HF_MODULES_CACHE, get_cached_module_file(self.name_or_path, name))
+            for path in (file, *get_relative_import_files(file)):
+                shutil.copy(path, save_directory)
 
     @classmethod
     def get_config_dict(cls, pretrained_model_name_or_path, **kwargs):

@@ -17,17 +17,10 @@ Source: section 5 and table 5 of "Improving Language Understanding by Generative
 "a single layer 2048 unit LSTM using the same framework".
 """
 
-from typing import TYPE_CHECKING
-
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
-from .checks_gpt1 import in_a_sentence
-from .configuration_gpt1 import GPT1Config, GPT1ConfigMixin, fraction
-
-if TYPE_CHECKING:
-    # transformers saves this file beside each `config.json`, and with it every file that relative imports reach.
-    from .modeling_gpt1_lstm import GPT1LSTMPreTrainedModel as GPT1LSTMPreTrainedModel
+from .configuration_gpt1 import GPT1Config, GPT1ConfigMixin, fraction, in_a_sentence
 
 
 @in_a_sentence

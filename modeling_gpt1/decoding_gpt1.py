@@ -11,56 +11,21 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What makes generation fast on CPUs: products with a few rows by oneDNN, and a cache that grows in place.
+"""Generation: checks of its arguments, and on CPUs a cache that grows in place.
 
 Shapes: B examples, T tokens, D hidden, H heads.
 """
 
-import platform
-
 import torch
-from torch import nn
-from transformers import GenerationMixin
+from transformers import GenerationMixin, PreTrainedConfig
 from transformers.cache_utils import DynamicCache, DynamicLayer
+from transformers.utils import logging
 
-from .attention_gpt1 import check_generated_length
-from .checks_gpt1 import warn_of_ended_prompts
+from .packing_gpt1 import can_read
 
-# torch's own product with a few rows reads the weights at half the memory's bandwidth, above all on AMD's processors.
-HAS_FAST_PRODUCT = torch.backends.mkldnn.is_available() and platform.machine().lower() in ("x86_64", "amd64")
-FEW_ROWS = 64  # beyond, oneDNN gains little, and prepares itself for every new number of rows
+logger = logging.get_logger(__name__)
+
 ROOM = 128  # tokens
-
-
-class GPT1Linear(nn.Linear):
-    """A linear layer that multiplies a few float32 rows by oneDNN, on x86 CPUs and without gradients.
-
-    Tools that look for `nn.Linear` alone, such as `torch.ao.quantization.quantize_dynamic`, do not find it.
-    """
-
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        if not has_few_rows(hidden_states, self.weight):
-            return super().forward(hidden_states)
-        product = torch.ops.mkldnn._linear_pointwise(hidden_states, self.weight, None, "none", [], "")
-        return product if self.bias is None else product.add_(self.bias)
-
-
-def has_few_rows(hidden_states: torch.Tensor, weight: torch.Tensor) -> bool:
-    """Whether [`GPT1Linear`] takes oneDNN. The rest needs torch's product."""
-    return (
-        HAS_FAST_PRODUCT
-        and not torch.is_grad_enabled()
-        and type(hidden_states) is torch.Tensor
-        and type(weight) is nn.Parameter
-        and hidden_states.dtype == weight.dtype == torch.float32
-        and hidden_states.is_cpu
-        and weight.is_cpu
-        and weight.is_contiguous()
-        and 0 < hidden_states.numel() <= FEW_ROWS * weight.shape[1]
-        and not torch.is_autocast_enabled("cpu")
-        and not torch.jit.is_tracing()
-        and not torch.compiler.is_compiling()
-    )
 
 
 class GPT1GrowingLayer(DynamicLayer):
@@ -130,3 +95,30 @@ class GPT1GenerationMixin(GenerationMixin):
                 for layer in cache.layers
             ]
         return prepared
+
+
+def warn_of_ended_prompts(config: PreTrainedConfig, input_ids: torch.Tensor | None) -> None:
+    """Warns once if one of the `[B, T]` prompts ends in the extract token: no model was trained on tokens after it."""
+    if config.extract_token_id is None or not isinstance(input_ids, torch.Tensor) or not input_ids.numel():
+        return
+    if can_read(input_ids) and (input_ids[..., -1] == config.extract_token_id).any():
+        logger.warning_once(
+            "A prompt ends with the extract token [e], and the model was not trained on any token after it. Encode "
+            "prompts without it: pass `add_special_tokens=False`, or open the tokenizer with `add_bos_token=True`."
+        )
+
+
+def check_generated_length(config: PreTrainedConfig, max_length: int, prompt_length: int) -> None:
+    """Checks that the model has enough positions for a call of `generate`.
+
+    Raises:
+        ValueError: `max_length` is above `max_position_embeddings`.
+    """
+    limit = config.max_position_embeddings
+    if max_length > limit:
+        raise ValueError(
+            f"Generation of up to {max_length} tokens (`max_length`, or the prompt and `max_new_tokens`) was "
+            f"requested, but the model has only {limit} positions (`max_position_embeddings`). The prompt has "
+            f"{prompt_length} tokens: pass `max_new_tokens` of at most {max(limit - prompt_length, 0)} or shorten the "
+            "prompt."
+        )

@@ -29,7 +29,7 @@ from transformers.core_model_loading import Chunk, ConversionOps, Transpose, Wei
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import logging
 
-from .checks_gpt1 import check_place
+from .configuration_gpt1 import check_place
 
 logger = logging.get_logger(__name__)
 

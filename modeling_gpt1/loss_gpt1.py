@@ -21,20 +21,13 @@ Shapes: B examples, C sequences per example, T tokens, D hidden, V vocabulary, K
 """
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
-from transformers.utils import logging
 
-from .batch_gpt1 import Examples, TaskInputs, every_label, next_label_targets
-from .checks_gpt1 import can_read, check_numbers, check_several_labels, checked_classes
 from .configuration_gpt1 import GPT1Config
-from .decoding_gpt1 import GPT1Linear
-from .unpadding_gpt1 import BatchPlan
-
-logger = logging.get_logger(__name__)
+from .packing_gpt1 import can_read, first_place, is_whole
 
 # Bytes of logits: 414 targets in float32 and 828 in half precision at V = 40 478. That is large enough for full
 # matrix-product speed, and small beside the activations.
@@ -46,134 +39,7 @@ SOFTMAX_ELEMENTS = 2**19
 GRADIENT_ROWS = 4096
 
 
-class GPT1TaskHead(nn.Module):
-    """Scores of an example from the hidden states of its C sequences at the extract token.
-
-    Source: equation 3 and figure 1 of the paper. As in the released code, all sequences of an example share one
-    dropout mask, and the layer has a bias that starts at 0.
-    """
-
-    def __init__(self, config: GPT1Config):
-        super().__init__()
-        self.traversal = config.traversal
-        self.dropout = nn.Dropout(config.classifier_dropout)
-        self.score = nn.Linear(config.hidden_size, 1 if self.traversal == "multiple_choice" else config.num_labels)
-
-    def forward(self, extracted: torch.Tensor, is_present: torch.BoolTensor | None = None) -> torch.Tensor:
-        """Task logits `[B, K]` from `extracted [B, C, D]`; `[B, C]` for multiple choice, −∞ at absent choices."""
-        extracted = extracted * self.dropout(torch.ones_like(extracted[:, :1]))
-        if self.traversal == "multiple_choice":
-            task_logits = self.score(extracted).squeeze(-1)
-            return task_logits if is_present is None else task_logits.masked_fill(~is_present, float("-inf"))
-        return self.score(extracted.sum(1))
-
-
-class GPT1LMHead(GPT1Linear):
-    """Language-model head. With targets it returns the summed loss without storing the logits of all tokens.
-
-    The loss is computed in `forward`, because FSDP, DeepSpeed ZeRO-3 and accelerate's offloading gather or move
-    this module's weight around that call.
-    """
-
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        target_ids: torch.LongTensor | None = None,
-        target_weights: torch.Tensor | None = None,
-        expected_grad: torch.Tensor | float = 1.0,
-    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-        """Logits `[..., V]` of `hidden_states [..., D]`; with targets, see [`linear_cross_entropy`]."""
-        if target_ids is None:
-            return super().forward(hidden_states)
-        return linear_cross_entropy(hidden_states, self.weight, target_ids, target_weights, expected_grad)
-
-    @classmethod
-    def with_weight_of(cls, linear: nn.Linear) -> "GPT1LMHead":
-        """A head with the weight of a plain linear layer, which transformers makes when it resizes a head."""
-        head = cls(linear.in_features, linear.out_features, bias=False, device="meta")
-        head.weight = linear.weight
-        head._is_hf_initialized = True  # tells transformers not to initialize the head again
-        return head
-
-
-@dataclass
-class FineTuningLosses:
-    """L3 of a batch and its parts, see [`GPT1DoubleHeadsModelOutput`]."""
-
-    loss: torch.Tensor | None = None
-    task_loss: torch.Tensor | None = None
-    lm_loss: torch.Tensor | None = None
-    example_losses: torch.Tensor | None = None
-
-
-class LMHeadMixin:
-    """Shared part of the models with a language-model head: the head's tied weight, its resizing and its losses."""
-
-    _tied_weights_keys = {"lm_head.weight": "transformer.tokens_embed.weight"}
-    _tp_plan = {"lm_head": "colwise_gather_output"}
-    _fsdp_plan = {"lm_head": "keep_full_weight"}
-
-    def _get_resized_lm_head(self, *args, **kwargs) -> GPT1LMHead:
-        head = super()._get_resized_lm_head(*args, **kwargs)
-        return head if isinstance(head, GPT1LMHead) else GPT1LMHead.with_weight_of(head)
-
-    @property
-    def _has_fused_lm_loss(self) -> bool:
-        return isinstance(self.lm_head, GPT1LMHead) and getattr(self, "_tp_size", None) in (None, 1)
-
-    def next_token_loss(
-        self,
-        hidden_states: torch.Tensor,
-        labels: torch.LongTensor | None,
-        shift_labels: torch.LongTensor | None,
-        num_targets: torch.Tensor | int | None,
-        plan: BatchPlan | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Mean of −log P over the targets, ignoring −100; in evaluation also each row's sum and count, `[B, 2]`."""
-        ids, shift = (labels, 1) if shift_labels is None else (shift_labels, 0)
-        is_target = ids[:, shift:] != -100
-        num_targets = count_items(is_target, num_targets)
-        if torch.compiler.is_compiling():
-            targets = every_label(hidden_states[:, : ids.shape[1] - shift], ids[:, shift:])
-        elif plan is not None and plan.targets is not None and shift_labels is None:
-            targets = plan.targets.read(hidden_states, ids)
-        else:
-            targets = next_label_targets(ids, shift).read(hidden_states, ids)
-        expected_grad = _gradient_of_sum(hidden_states, num_targets)
-        loss, row_losses = weighted_lm_loss(self.lm_head, *targets, len(ids), self._has_fused_lm_loss, expected_grad)
-        example_losses = None if self.training else torch.stack([row_losses, is_target.sum(1)], dim=1)
-        return loss / num_targets, example_losses
-
-    def fine_tuning_losses(
-        self,
-        task_logits: torch.Tensor,
-        labels: torch.Tensor,
-        examples: Examples,
-        hidden_states: torch.Tensor,
-        num_items: torch.Tensor | int | None,
-    ) -> FineTuningLosses:
-        """L3 and its parts for `examples` and the decoder's `hidden_states`; arguments as in `forward`."""
-        losses_of_task = task_losses(task_logits, labels, self.config)  # [B]
-        losses_of_lm = torch.zeros_like(losses_of_task)
-        counts = count_labels(labels)
-        num_items = count_items(counts, num_items)
-        losses = FineTuningLosses(task_loss=(losses_of_task * counts).sum() / num_items)
-        losses.loss = losses.task_loss.clone()  # Trainer scales the loss in place
-        if self.config.lm_coef > 0:
-            targets = examples.targets(hidden_states, counts)
-            expected_grad = _gradient_of_sum(hidden_states, num_items, float(self.config.lm_coef))
-            loss_sum, losses_of_lm = weighted_lm_loss(
-                self.lm_head, *targets, len(task_logits), self._has_fused_lm_loss, expected_grad
-            )
-            losses.lm_loss = loss_sum / num_items
-            losses.loss = losses.task_loss + float(self.config.lm_coef) * losses.lm_loss
-        if not self.training:
-            losses_of_lm = losses_of_lm / counts.clamp(min=1)
-            losses.example_losses = torch.stack([losses_of_task.detach(), losses_of_lm, counts], dim=1)
-        return losses
-
-
-def _gradient_of_sum(
+def gradient_of_sum(
     hidden_states: torch.Tensor, num_items: torch.Tensor | int, coefficient: float = 1.0
 ) -> torch.Tensor:
     """The gradient of `coefficient · sum / num_items` with respect to the sum, as autograd rounds it."""
@@ -330,7 +196,7 @@ def _chunks(num_rows: int, chunk_size: int) -> list[slice]:
 
 def _softmax_parts(logits: torch.Tensor) -> list[slice]:
     """Splits the rows of `logits [n, V]` so that the CPU's cache holds a part until its gradient is complete."""
-    if not can_read(logits):
+    if not logits.is_cpu or torch.compiler.is_compiling():
         return [slice(None)]
     num_rows = max(1, SOFTMAX_ELEMENTS // logits.shape[1])
     return [slice(start, start + num_rows) for start in range(0, max(len(logits), 1), num_rows)]
@@ -391,7 +257,7 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
         targets, is_ignored = labels.float(), labels == -100
         losses = nn.functional.binary_cross_entropy_with_logits(task_logits.float(), targets, reduction="none")
         return losses.masked_fill(is_ignored, 0.0).sum(-1) / count_labels(labels).clamp(min=1)
-    if config.is_regression:
+    if config.problem_type == "regression":  # a model with a task head sets it, see `config_for_task`
         check_numbers(labels)
         losses = nn.functional.mse_loss(task_logits.squeeze(-1).float(), labels.float(), reduction="none")
     else:
@@ -423,48 +289,78 @@ def count_items(counts: torch.Tensor, num_items: torch.Tensor | int | None) -> t
     return num_items.clamp(min=1) if isinstance(num_items, torch.Tensor) else max(num_items, 1)
 
 
-class ExtractTokenCheck:
-    """Warns once if texts lack the control tokens that the task head reads.
+def checked_classes(labels: torch.Tensor, task_logits: torch.Tensor, has_choices: bool) -> torch.LongTensor:
+    """The class or choice of each example, `[B]`, as int64; −100 means no label.
 
-    Compilation checks only the configuration. Without compilation the first batch is checked, which waits for the
-    device; later batches are not checked.
+    Args:
+        labels (`[B]`): whole numbers.
+        task_logits (`[B, K]`): scores, −∞ at choices that an example lacks.
+        has_choices: whether these are scores of choices.
+
+    Raises:
+        ValueError: the type is wrong; there is no such class or choice.
     """
+    if not is_whole(labels):
+        example = ""
+        if labels.is_floating_point() and can_read(labels):
+            (first,) = first_place(labels != labels.round()) if (labels != labels.round()).any() else (0,)
+            example = f", {labels[first].item()} for example {first}"
+        raise ValueError(
+            f"`labels` must be indices of {'choices' if has_choices else 'classes'} (torch.int64), but got "
+            f"{labels.dtype}{example}. Pass `labels.long()` if they are whole numbers, or open the model with "
+            "`num_labels=1` for regression."
+        )
+    labels = labels.long()
+    if not can_read(labels):
+        return labels
+    num_labels = task_logits.shape[1]
+    is_counted = labels != -100
+    is_wrong = ((labels < 0) | (labels >= num_labels)) & is_counted
+    if is_wrong.any():
+        (example,) = first_place(is_wrong)
+        raise ValueError(
+            f"The label of example {example} is {labels[example].item()}, but there are {num_labels} "
+            f"{'choices' if has_choices else 'classes (`num_labels`)'}: a label must be from 0 to {num_labels - 1}, "
+            "or -100 for none."
+        )
+    if has_choices and can_read(task_logits):
+        scores = task_logits.detach().gather(1, labels.clamp(min=0)[:, None])[:, 0]
+        is_absent = scores.isneginf() & is_counted
+        if is_absent.any():
+            (example,) = first_place(is_absent)
+            raise ValueError(
+                f"The label of example {example} is {labels[example].item()}, but `choice_mask` marks that choice as "
+                "absent. Correct the label or the mask."
+            )
+    return labels
 
-    def __init__(self):
-        self.done = set()  # shared by the replicas that data parallelism makes in each step
 
-    def __call__(self, config: GPT1Config, inputs: TaskInputs) -> None:
-        # A caller that passes `mc_token_ids` has chosen the extract positions.
-        if inputs.input_ids is None or inputs.mc_token_ids is not None:
-            return
-        if torch.compiler.is_compiling():
-            if config.extract_token_id is None:
-                warn_of_missing_control_tokens("`config.extract_token_id` is None")
-        elif not self.done and not inputs.input_ids.is_meta and not torch.jit.is_tracing():
-            self.done.add(True)
-            if config.extract_token_id is None:
-                warn_of_missing_control_tokens("`config.extract_token_id` is None")
-            elif (count := count_without(config.extract_token_id, inputs.input_ids, inputs.attention_mask)) > 0:
-                warn_of_missing_control_tokens(
-                    f"{count} sequences of the first batch lack token {config.extract_token_id} "
-                    "(`config.extract_token_id`)"
-                )
+def check_numbers(labels: torch.Tensor) -> None:
+    """Checks that the `labels [B]` of a regression are finite.
+
+    Raises:
+        ValueError: a label is not finite.
+    """
+    if can_read(labels) and not labels.isfinite().all():
+        (example,) = first_place(~labels.isfinite())
+        raise ValueError(
+            f"The label of example {example} is {labels[example].item()}, but regression needs finite numbers, or "
+            "-100 for none. Correct or remove the row."
+        )
 
 
-def count_without(token_id: int, input_ids: torch.LongTensor, attention_mask: torch.Tensor | None) -> int:
-    """Number of sequences that have real tokens but lack this one."""
-    lacking = (input_ids != token_id).all(-1)
-    if attention_mask is not None:
-        lacking = lacking & attention_mask.bool().any(-1).view_as(lacking)
-    return int(lacking.sum())
+def check_several_labels(labels: torch.Tensor) -> None:
+    """Checks that multi-label targets `[B, K]` are from 0 to 1, or −100 for none.
 
-
-@torch.compiler.assume_constant_result
-def warn_of_missing_control_tokens(reason: str) -> None:
-    """Warns with the reason, and names the call that adds the control tokens."""
-    logger.warning(
-        f"The task head reads each sequence at its extract token [e], but {reason}. The texts were encoded without "
-        "[s], [$] and [e], so nothing separates the texts of a pair and the head reads the last token. Call "
-        "`add_control_tokens(tokenizer, model)` (`from modeling_gpt1 import add_control_tokens`) after loading both "
-        "and before encoding texts; for a pipeline, call `add_control_tokens(pipe.tokenizer, pipe.model)`."
-    )
+    Raises:
+        ValueError: a label is another number.
+    """
+    if not can_read(labels) or labels.dtype == torch.bool:
+        return
+    is_wrong = ~((labels >= 0) & (labels <= 1)) & (labels != -100)
+    if is_wrong.any():
+        example, label = first_place(is_wrong)
+        raise ValueError(
+            f"Label {label} of example {example} is {labels[example, label].item()}, but it must be from 0 (the class "
+            "does not apply) to 1 (it applies), or -100 for none."
+        )

@@ -24,40 +24,227 @@ Shapes: B examples, C sequences per example, T tokens, D hidden, V vocabulary, K
 # trf-ignore: TRF041 config.traversal, config.lm_coef, config.is_regression
 
 import math
+import platform
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel, initialization
+from transformers import PreTrainedConfig, PreTrainedModel, initialization
 from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, DynamicCache
+from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
+from transformers.modeling_flash_attention_utils import prepare_fa_kwargs_from_position_ids
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_outputs import BaseModelOutputWithPast, MultipleChoiceModelOutput, SequenceClassifierOutput
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPast,
+    CausalLMOutputWithPast,
+    ModelOutput,
+    MultipleChoiceModelOutput,
+    SequenceClassifierOutput,
+)
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs, can_return_tuple
+from transformers.utils import TransformersKwargs, can_return_tuple, logging
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention_gpt1 import (
-    GPT1Dropout,
-    causal_masks,
-    check_length,
-    default_position_ids,
-    eager_attention_forward,
-    packing_for,
-    with_lengths,
-)
-from .batch_gpt1 import Examples, GPT1CausalLMOutput, GPT1DoubleHeadsModelOutput, TaskInputs, read_examples
-from .checks_gpt1 import check_position_ids, check_targets, check_tokens, padding_mask
-from .configuration_gpt1 import TRAVERSALS, GPT1Config, config_for_task
-from .decoding_gpt1 import GPT1GenerationMixin, GPT1Linear
+from .configuration_gpt1 import FULL_ATTENTION, SLIDING_ATTENTION, TRAVERSALS, GPT1Config, config_for_task
+from .decoding_gpt1 import GPT1GenerationMixin
 from .layouts_gpt1 import FolderMixin, register_foreign_layouts
-from .loss_gpt1 import ExtractTokenCheck, FineTuningLosses, GPT1LMHead, GPT1TaskHead, LMHeadMixin, task_loss
-from .plan_gpt1 import plan_to_follow
-from .unpadding_gpt1 import BatchPlan, PackedSequences
+from .loss_gpt1 import (
+    count_items,
+    count_labels,
+    gradient_of_sum,
+    linear_cross_entropy,
+    task_loss,
+    task_losses,
+    weighted_lm_loss,
+)
+from .packing_gpt1 import (
+    VARIABLE_LENGTH,
+    Sequences,
+    can_read,
+    first_place,
+    is_whole,
+    lengths_for_flash_attention,
+    plan_to_follow,
+    read_labels,
+    read_sequences,
+    real_tokens,
+    way_of_packing,
+)
+
+logger = logging.get_logger(__name__)
 
 register_foreign_layouts()
+
+# torch's own product with a few rows reads the weights at half the memory's bandwidth, above all on AMD's processors.
+HAS_FAST_PRODUCT = torch.backends.mkldnn.is_available() and platform.machine().lower() in ("x86_64", "amd64")
+FEW_ROWS = 64  # beyond, oneDNN gains little, and prepares itself for every new number of rows
+# Dropout compares 16 random bits with the probability, which rounds it to a multiple of 2**-16.
+NOISE_LEVELS = 2**16
+
+
+# ---- Parts of a block
+
+
+class GPT1Linear(nn.Linear):
+    """A linear layer that multiplies a few float32 rows by oneDNN, on x86 CPUs and without gradients.
+
+    Tools that look for `nn.Linear` alone, such as `torch.ao.quantization.quantize_dynamic`, do not find it.
+    """
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        if not has_few_rows(hidden_states, self.weight):
+            return super().forward(hidden_states)
+        product = torch.ops.mkldnn._linear_pointwise(hidden_states, self.weight, None, "none", [], "")
+        return product if self.bias is None else product.add_(self.bias)
+
+
+def has_few_rows(hidden_states: torch.Tensor, weight: torch.Tensor) -> bool:
+    """Whether [`GPT1Linear`] takes oneDNN. The rest needs torch's product."""
+    return (
+        HAS_FAST_PRODUCT
+        and not torch.is_grad_enabled()
+        and type(hidden_states) is torch.Tensor
+        and type(weight) is nn.Parameter
+        and hidden_states.dtype == weight.dtype == torch.float32
+        and hidden_states.is_cpu
+        and weight.is_cpu
+        and weight.is_contiguous()
+        and 0 < hidden_states.numel() <= FEW_ROWS * weight.shape[1]
+        and not torch.is_autocast_enabled("cpu")
+        and not torch.jit.is_tracing()
+        and not torch.compiler.is_compiling()
+    )
+
+
+class GPT1Dropout(nn.Dropout):
+    """Dropout whose mask is drawn faster on the CPU."""
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        if self.training and draws_noise(hidden_states, self.p):
+            return hidden_states * dropout_noise(hidden_states.shape, self.p, hidden_states.dtype)
+        return super().forward(hidden_states)
+
+
+def draws_noise(tensor: torch.Tensor, probability: float) -> bool:
+    """Whether to use [`dropout_noise`]: other devices and compiled graphs draw random numbers fast enough."""
+    return 0 < probability < 1 and is_eager_on_cpu(tensor)
+
+
+def is_eager_on_cpu(tensor: torch.Tensor) -> bool:
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def dropout_noise(
+    shape: torch.Size, probability: float, dtype: torch.dtype, generator: torch.Generator | None = None
+) -> torch.Tensor:
+    """Independent dropout factors: 0 with `probability`, otherwise a constant that makes their mean exactly 1.
+
+    The probability is rounded to a multiple of 2⁻¹⁶, neither 0 nor 1. On the CPU this takes a fifth of the time of
+    `Tensor.bernoulli_`, which draws two random words per number.
+    """
+    num_dropped = min(max(round(probability * NOISE_LEVELS), 1), NOISE_LEVELS - 1)
+    largest_dropped = num_dropped - 1 - NOISE_LEVELS // 2
+    words = torch.empty(-(-shape.numel() // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
+    is_kept = words.view(torch.int16)[: shape.numel()].clamp_(largest_dropped, largest_dropped + 1)
+    is_kept = is_kept.sub_(largest_dropped).to(dtype)  # 0 and 1
+    return is_kept.mul_(NOISE_LEVELS / (NOISE_LEVELS - num_dropped)).view(shape)
+
+
+# ---- Masks and attention
+
+
+def causal_masks(
+    config: GPT1Config,
+    inputs_embeds: torch.Tensor,
+    attention_mask: torch.Tensor | dict | None,
+    past_key_values: Cache | None,
+    position_ids: torch.LongTensor | None,
+) -> dict:
+    """The attention implementation's mask for each layer type; `generate` may have built the masks already."""
+    if isinstance(attention_mask, dict):
+        return attention_mask
+    if attention_mask is None and past_key_values is None and position_ids is not None:
+        position_ids = without_gaps(position_ids)
+    arguments = {
+        "config": config,
+        "inputs_embeds": inputs_embeds,
+        "attention_mask": attention_mask,
+        "past_key_values": past_key_values,
+        "position_ids": position_ids,
+    }
+    masks = {FULL_ATTENTION: create_causal_mask(**arguments)}
+    if SLIDING_ATTENTION in config.attention_of_layers:
+        masks[SLIDING_ATTENTION] = create_sliding_window_causal_mask(**arguments)
+    return masks
+
+
+def without_gaps(position_ids: torch.LongTensor) -> torch.LongTensor:
+    """Position ids `[B, T]` without gaps: they count up by 1 and restart where a position does not increase.
+
+    transformers' masks take every step other than 1 for the beginning of another sequence.
+    """
+    places = torch.arange(position_ids.shape[1], device=position_ids.device).expand_as(position_ids)
+    restarts = nn.functional.pad(position_ids.diff(dim=1) <= 0, (1, 0))
+    return places - torch.where(restarts, places, 0).cummax(1).values
+
+
+def with_lengths(
+    config: GPT1Config,
+    inputs_embeds: torch.Tensor,
+    attention_mask: torch.Tensor | dict | None,
+    past_key_values: Cache | None,
+    position_ids: torch.LongTensor | None,
+    **kwargs: Unpack[TransformersKwargs],
+) -> dict:
+    """The layers' arguments `kwargs`, with the lengths of the sequences that `position_ids [B, T]` packs into rows.
+
+    Flash attention keeps these apart by the lengths. transformers would read the positions in each layer, and those of
+    a single row only.
+    """
+    is_packed = attention_mask is None and past_key_values is None and position_ids is not None
+    if not is_packed or "cu_seq_lens_q" in kwargs or way_of_packing(config) != VARIABLE_LENGTH:
+        return kwargs
+    positions = without_gaps(position_ids).expand(inputs_embeds.shape[:2])
+    (starts, _), (longest, _) = prepare_fa_kwargs_from_position_ids(positions)
+    return {**kwargs, **lengths_for_flash_attention(starts, int(longest))}
+
+
+def default_position_ids(
+    inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | dict | None, num_past: int | torch.Tensor
+) -> torch.LongTensor:
+    """Each token's rank among the real tokens of its row, or its index in the row without a 2D mask."""
+    num_new = inputs_embeds.shape[1]
+    if not isinstance(attention_mask, torch.Tensor) or attention_mask.dim() != 2:
+        return (torch.arange(num_new, device=inputs_embeds.device) + num_past)[None]
+    ranks = attention_mask.long().cumsum(-1) - 1
+    return ranks[:, -num_new:].clamp(min=0)
+
+
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs: Unpack[TransformersKwargs],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Softmax attention in plain torch: query, key and value `[B, H, T, D/H]`, additive mask; to `[B, T, H, D/H]`."""
+    attention_weights = torch.matmul(query, key.transpose(2, 3)) * scaling
+    # At least float32, and at least the mask's dtype: its minimum would overflow to −∞, and a row of padding give NaN.
+    attention_weights = attention_weights.to(torch.promote_types(query.dtype, torch.float32))
+    if attention_mask is not None:
+        attention_weights = attention_weights + attention_mask
+    attention_weights = nn.functional.softmax(attention_weights, dim=-1).to(query.dtype)
+    attention_weights = nn.functional.dropout(attention_weights, p=dropout, training=module.training)
+    attention_output = torch.matmul(attention_weights, value).transpose(1, 2).contiguous()
+    return attention_output, attention_weights
 
 
 class GPT1Attention(nn.Module):
@@ -70,6 +257,7 @@ class GPT1Attention(nn.Module):
         self.head_dim = config.hidden_size // config.num_attention_heads
         self.scaling = self.head_dim**-0.5
         self.is_causal = True
+        self.layer_type = config.attention_of_layers[layer_idx]
         self.sliding_window = config.window_of_layer(layer_idx)
         self.q_proj = GPT1Linear(config.hidden_size, config.hidden_size)
         self.k_proj = GPT1Linear(config.hidden_size, config.hidden_size)
@@ -83,14 +271,14 @@ class GPT1Attention(nn.Module):
         hidden_states: torch.Tensor,  # [B, T, D]
         attention_mask: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
-        packing: PackedSequences | None = None,
+        rows: Any | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         # Three explicit calls: inference engines that parse this code can fuse them.
         projected = [self.q_proj(hidden_states), self.k_proj(hidden_states), self.v_proj(hidden_states)]
-        if packing is not None:
-            projected = [packing.to_rows(tensor) for tensor in projected]
-            kwargs["sees_past_only"] = True  # read by blockwise attention
+        if rows is not None:
+            projected = [to_rows(rows, tensor) for tensor in projected]
+            kwargs["is_causal"] = True  # the rows' masks show nothing above the diagonal
         head_shape = (*projected[0].shape[:-1], -1, self.head_dim)
         query, key, value = (tensor.view(head_shape).transpose(1, 2) for tensor in projected)  # [B, H, T, D/H]
         if past_key_values is not None:
@@ -113,9 +301,23 @@ class GPT1Attention(nn.Module):
             **kwargs,
         )
         attention_output = attention_output.reshape(*head_shape[:-2], -1)  # [B, T, D]; from engines [B · T, D]
-        if packing is not None:
-            attention_output = packing.from_rows(attention_output)
+        if rows is not None:
+            attention_output = from_rows(rows, attention_output)
         return self.resid_dropout(self.o_proj(attention_output)), attention_weights
+
+
+def to_rows(plan: Any, hidden_states: torch.Tensor) -> torch.Tensor:
+    """Moves a plan's tokens `[1, N, D]` to its attention rows `[R, L, D]`; their padding holds arbitrary values."""
+    if plan.row_index.numel() == plan.row_place.numel():  # there is none
+        return hidden_states.view(*plan.row_index.shape, -1)
+    return hidden_states[0].index_select(0, plan.row_index.flatten()).view(*plan.row_index.shape, -1)
+
+
+def from_rows(plan: Any, hidden_states: torch.Tensor) -> torch.Tensor:
+    """Inverse of `to_rows`: from `[R, L, D]` to `[1, N, D]`."""
+    if plan.row_index.numel() == plan.row_place.numel():
+        return hidden_states.flatten(0, 1)[None]
+    return hidden_states.flatten(0, 1).index_select(0, plan.row_place)[None]
 
 
 class GPT1MLP(nn.Module):
@@ -215,7 +417,7 @@ class GPT1Model(GPT1PreTrainedModel):
         past_key_values: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
-        packing: PackedSequences | None = None,
+        rows: Any | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPast:
         r"""
@@ -229,8 +431,7 @@ class GPT1Model(GPT1PreTrainedModel):
             past_key_values (`Cache`): keys and values of the preceding tokens.
             inputs_embeds (`[B, T, D]`): embeddings, instead of `input_ids`.
             use_cache (`bool`): return `past_key_values`; default: `config.use_cache` outside of training.
-            packing (`PackedSequences`): layout of a packed batch, with its own ids, positions and masks; without a
-                cache.
+            rows ([`tokenization.BatchPlan`]): the rows of attention of the plan that the other arguments follow.
 
         Raises:
             ValueError: neither or both of `input_ids` and `inputs_embeds`; more tokens than positions.
@@ -239,7 +440,7 @@ class GPT1Model(GPT1PreTrainedModel):
         if inputs_embeds is None:
             inputs_embeds = self.tokens_embed(input_ids)
         num_past = past_key_values.get_seq_length() if past_key_values is not None else 0
-        if packing is None:
+        if rows is None:
             check_length(self.config, num_past, inputs_embeds.shape[1], position_ids)
             check_position_ids(self.config, position_ids, inputs_embeds.shape[:2])
         attention_mask = padding_mask(attention_mask, inputs_embeds, num_past)
@@ -256,18 +457,330 @@ class GPT1Model(GPT1PreTrainedModel):
             embeddings = embeddings + self.tokens_embed(token_type_ids)
         hidden_states = self.drop(embeddings)
         layers = self.h[: self.config.num_hidden_layers]  # fewer if generation exits early
-        for block, layer_type in zip(layers, self.config.attention_of_layers, strict=False):
-            hidden_states = block(
-                hidden_states,
-                attention_mask=masks[layer_type],
-                past_key_values=past_key_values,
-                packing=packing,
-                **kwargs,
-            )
+        for block in layers:
+            mask = masks[block.attn.layer_type]
+            hidden_states = block(hidden_states, mask, past_key_values, rows=rows, **kwargs)
         return BaseModelOutputWithPast(
             last_hidden_state=self.ln_f(hidden_states),
             past_key_values=past_key_values if use_cache else None,
         )
+
+
+# ---- Checks of the decoder's arguments
+
+
+def check_exactly_one(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> None:
+    if (input_ids is None) == (inputs_embeds is None):
+        raise ValueError("Exactly one of `input_ids` and `inputs_embeds` is needed.")
+
+
+def check_not_empty(name: str, shape: torch.Size) -> None:
+    if 0 in shape:
+        raise ValueError(
+            f"`{name}` has the shape {list(shape)}, but a batch needs at least one row and one token. Skip empty "
+            "batches, and give every text at least one token."
+        )
+
+
+def check_ids(name: str, ids: torch.Tensor, vocab_size: int, ignored: int | None = None) -> None:
+    """Checks that all ids are in the vocabulary or equal `ignored`.
+
+    Raises:
+        ValueError: the type is wrong, or an id is not in the vocabulary.
+    """
+    if not is_whole(ids):
+        raise ValueError(f"`{name}` must contain token ids (torch.int64), but got {ids.dtype}.")
+    if not can_read(ids):
+        return
+    is_wrong = (ids < 0) | (ids >= vocab_size)
+    is_wrong = is_wrong if ignored is None else is_wrong & (ids != ignored)
+    if is_wrong.any():
+        place = first_place(is_wrong)
+        others = "" if ignored is None else f", and {ignored} marks tokens without a target"
+        raise ValueError(
+            f"`{name}` has {ids[place].item()} at {list(place)}, but the vocabulary has ids 0 to "
+            f"{vocab_size - 1}{others}. Use the model's own tokenizer; if tokens were added to it, call "
+            "`model.resize_token_embeddings(len(tokenizer))`."
+        )
+
+
+def check_tokens(
+    config: PreTrainedConfig,
+    input_ids: torch.Tensor | None,
+    inputs_embeds: torch.Tensor | None,
+    token_type_ids: torch.Tensor | None,
+) -> None:
+    """Checks the decoder's `input_ids [B, T]` or `inputs_embeds [B, T, D]`, and its `token_type_ids`.
+
+    Raises:
+        ValueError: neither or both are given; the shape or type is wrong; an id has no embedding.
+    """
+    check_exactly_one(input_ids, inputs_embeds)
+    name, given = ("input_ids", input_ids) if inputs_embeds is None else ("inputs_embeds", inputs_embeds)
+    needed = ["B", "T"] if inputs_embeds is None else ["B", "T", config.hidden_size]
+    if given.dim() != len(needed) or (inputs_embeds is not None and given.shape[2] != config.hidden_size):
+        raise ValueError(
+            f"`{name}` needs the shape [{', '.join(map(str, needed))}], rows of tokens, but got {list(given.shape)}."
+        )
+    check_not_empty(name, given.shape)
+    if inputs_embeds is None:
+        check_ids("input_ids", input_ids, config.vocab_size)
+    if token_type_ids is not None:
+        if token_type_ids.shape not in (given.shape[:2], (1, given.shape[1])):
+            raise ValueError(
+                f"`token_type_ids` needs the shape {list(given.shape[:2])}, one id per token, but got "
+                f"{list(token_type_ids.shape)}."
+            )
+        check_ids("token_type_ids", token_type_ids, config.vocab_size)
+
+
+def check_position_ids(config: PreTrainedConfig, position_ids: torch.Tensor | None, shape: torch.Size) -> None:
+    """Checks that there is a valid position for each of `[B, T]` tokens.
+
+    Raises:
+        ValueError: the shape or type is wrong; the model lacks a position.
+    """
+    if position_ids is None:
+        return
+    if position_ids.shape not in (shape, (1, shape[1])) or not is_whole(position_ids):
+        raise ValueError(
+            f"`position_ids` needs the shape {list(shape)}, a whole number for each token, but got "
+            f"{list(position_ids.shape)} of {position_ids.dtype}."
+        )
+    limit = config.max_position_embeddings
+    if can_read(position_ids):
+        is_wrong = (position_ids < 0) | (position_ids >= limit)
+        if is_wrong.any():
+            raise ValueError(
+                f"`position_ids` has {position_ids[is_wrong][0].item()}, but the model has positions 0 to {limit - 1} "
+                f"(`max_position_embeddings` is {limit})."
+            )
+
+
+def check_targets(targets: torch.Tensor | None, hidden_states: torch.Tensor, vocab_size: int) -> None:
+    """Checks that each of `hidden_states [B, T, D]` has a target: an id or −100.
+
+    Raises:
+        ValueError: the shape or type is wrong; an id is not in the vocabulary.
+    """
+    if targets is None:
+        return
+    needed = hidden_states.shape[:2]
+    if targets.shape != needed:
+        raise ValueError(
+            f"`labels` needs the shape {list(needed)}, one for each token, but got {list(targets.shape)}. Pass a copy "
+            "of `input_ids`, with -100 at tokens without a target."
+        )
+    check_ids("labels", targets, vocab_size, ignored=-100)
+
+
+def padding_mask(
+    attention_mask: torch.Tensor | dict | None, inputs_embeds: torch.Tensor, num_past: int | torch.Tensor
+) -> torch.Tensor | dict | None:
+    """The decoder's attention mask; a padding mask is converted to booleans.
+
+    Args:
+        attention_mask (`[B, past + T]`, or ready masks): see the decoder's `forward`.
+        inputs_embeds (`[B, T, D]`): the new tokens.
+        num_past (`int`): number of tokens in the cache.
+
+    Raises:
+        ValueError: the shape is wrong, or a value of a padding mask is neither 0 nor 1.
+    """
+    if not isinstance(attention_mask, torch.Tensor):
+        return attention_mask
+    num_rows, length = inputs_embeds.shape[:2]
+    if attention_mask.dim() == 4 and not is_whole(attention_mask):
+        return attention_mask
+    if isinstance(num_past, torch.Tensor):  # a static cache keeps its length on the device
+        num_past = int(num_past) if can_read(num_past) else attention_mask.shape[-1] - length
+    needed = [num_rows, num_past + length]
+    if attention_mask.dim() != 2 or list(attention_mask.shape) != needed:
+        raise ValueError(
+            f"`attention_mask` needs the shape {needed}, one column for each token, including those in the cache, but "
+            f"got {list(attention_mask.shape)} of {attention_mask.dtype}. A 4-dimensional mask must be boolean, or "
+            "hold numbers to add to the scores."
+        )
+    return real_tokens(attention_mask)
+
+
+def check_length(
+    config: PreTrainedConfig, num_past: int | torch.Tensor, num_new: int, position_ids: torch.Tensor | None = None
+) -> None:
+    """Checks that the model has enough positions for a sequence.
+
+    Raises:
+        ValueError: the sequence is longer than `max_position_embeddings`.
+    """
+    # A static cache keeps its length on the device: reading it would break a compiled graph, or wait at each token.
+    if isinstance(num_past, torch.Tensor):
+        num_past = int(num_past) if can_read(num_past) else 0
+    length, limit = num_past + num_new, config.max_position_embeddings
+    if length > limit and position_ids is not None:  # the row may hold several sequences
+        length = int(position_ids.max()) + 1 if can_read(position_ids) else 0
+    if length > limit:
+        raise ValueError(
+            f"The sequence has {length} tokens, but the model has only {limit} positions (`max_position_embeddings`). "
+            "Shorten the input: pass `truncation=True, max_length=…` to the tokenizer, `max_length` to the collator "
+            "or a smaller `max_new_tokens` to `generate`."
+        )
+
+
+# ---- Heads
+
+
+class GPT1TaskHead(nn.Module):
+    """Scores of an example from the hidden states of its C sequences at the extract token.
+
+    Source: equation 3 and figure 1 of the paper. As in the released code, all sequences of an example share one
+    dropout mask, and the layer has a bias that starts at 0.
+    """
+
+    def __init__(self, config: GPT1Config):
+        super().__init__()
+        self.traversal = config.traversal
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.score = nn.Linear(config.hidden_size, 1 if self.traversal == "multiple_choice" else config.num_labels)
+
+    def forward(self, extracted: torch.Tensor, is_present: torch.BoolTensor | None = None) -> torch.Tensor:
+        """Task logits `[B, K]` from `extracted [B, C, D]`; `[B, C]` for multiple choice, −∞ at absent choices."""
+        extracted = extracted * self.dropout(torch.ones_like(extracted[:, :1]))
+        if self.traversal == "multiple_choice":
+            task_logits = self.score(extracted).squeeze(-1)
+            return task_logits if is_present is None else task_logits.masked_fill(~is_present, float("-inf"))
+        return self.score(extracted.sum(1))
+
+
+class GPT1LMHead(GPT1Linear):
+    """Language-model head. With targets it returns the summed loss without storing the logits of all tokens.
+
+    The loss is computed in `forward`, because FSDP, DeepSpeed ZeRO-3 and accelerate's offloading gather or move
+    this module's weight around that call.
+    """
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        target_ids: torch.LongTensor | None = None,
+        target_weights: torch.Tensor | None = None,
+        expected_grad: torch.Tensor | float = 1.0,
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        """Logits `[..., V]` of `hidden_states [..., D]`; with targets, see [`linear_cross_entropy`]."""
+        if target_ids is None:
+            return super().forward(hidden_states)
+        return linear_cross_entropy(hidden_states, self.weight, target_ids, target_weights, expected_grad)
+
+    @classmethod
+    def with_weight_of(cls, linear: nn.Linear) -> "GPT1LMHead":
+        """A head with the weight of a plain linear layer, which transformers makes when it resizes a head."""
+        head = cls(linear.in_features, linear.out_features, bias=False, device="meta")
+        head.weight = linear.weight
+        head._is_hf_initialized = True  # tells transformers not to initialize the head again
+        return head
+
+
+class LMHeadMixin:
+    """Shared part of the models with a language-model head: the head's tied weight, its resizing and its losses."""
+
+    _tied_weights_keys = {"lm_head.weight": "transformer.tokens_embed.weight"}
+    _tp_plan = {"lm_head": "colwise_gather_output"}
+    _fsdp_plan = {"lm_head": "keep_full_weight"}
+
+    def _get_resized_lm_head(self, *args, **kwargs) -> GPT1LMHead:
+        head = super()._get_resized_lm_head(*args, **kwargs)
+        return head if isinstance(head, GPT1LMHead) else GPT1LMHead.with_weight_of(head)
+
+    @property
+    def _has_fused_lm_loss(self) -> bool:
+        return isinstance(self.lm_head, GPT1LMHead) and getattr(self, "_tp_size", None) in (None, 1)
+
+
+class ExtractTokenCheck:
+    """Warns once if texts lack the control tokens that the task head reads.
+
+    Compilation checks only the configuration. Without compilation the first batch is checked, which waits for the
+    device; later batches are not checked.
+    """
+
+    def __init__(self):
+        self.done = set()  # shared by the replicas that data parallelism makes in each step
+
+    def __call__(self, config: GPT1Config, inputs: dict[str, torch.Tensor | None]) -> None:
+        # A caller that passes `mc_token_ids` has chosen the extract positions.
+        input_ids = inputs["input_ids"]
+        if input_ids is None or inputs["mc_token_ids"] is not None:
+            return
+        if torch.compiler.is_compiling():
+            if config.extract_token_id is None:
+                warn_of_missing_control_tokens("`config.extract_token_id` is None")
+        elif not self.done and not input_ids.is_meta and not torch.jit.is_tracing():
+            self.done.add(True)
+            if config.extract_token_id is None:
+                warn_of_missing_control_tokens("`config.extract_token_id` is None")
+            elif (count := count_without(config.extract_token_id, input_ids, inputs["attention_mask"])) > 0:
+                warn_of_missing_control_tokens(
+                    f"{count} sequences of the first batch lack token {config.extract_token_id} "
+                    "(`config.extract_token_id`)"
+                )
+
+
+def count_without(token_id: int, input_ids: torch.LongTensor, attention_mask: torch.Tensor | None) -> int:
+    """Number of sequences that have real tokens but lack this one."""
+    lacking = (input_ids != token_id).all(-1)
+    if attention_mask is not None:
+        lacking = lacking & attention_mask.bool().any(-1).view_as(lacking)
+    return int(lacking.sum())
+
+
+@torch.compiler.assume_constant_result
+def warn_of_missing_control_tokens(reason: str) -> None:
+    """Warns with the reason, and names the call that adds the control tokens."""
+    logger.warning(
+        f"The task head reads each sequence at its extract token [e], but {reason}. The texts were encoded without "
+        "[s], [$] and [e], so nothing separates the texts of a pair and the head reads the last token. Call "
+        "`add_control_tokens(tokenizer, model)` (`from modeling_gpt1 import add_control_tokens`) after loading both "
+        "and before encoding texts; for a pipeline, call `add_control_tokens(pipe.tokenizer, pipe.model)`."
+    )
+
+
+# ---- Models
+
+
+@dataclass
+class GPT1CausalLMOutput(CausalLMOutputWithPast):
+    r"""Output of [`GPT1ForCausalLM`]: transformers' output with one more field.
+
+    Args:
+        example_losses (`[B, 2]`): each row's sum of −log P and number of targets, without a gradient. Only with
+            labels and outside of training.
+    """
+
+    example_losses: torch.FloatTensor | None = None
+
+
+@dataclass
+class GPT1DoubleHeadsModelOutput(ModelOutput):
+    r"""Output of [`GPT1DoubleHeadsModel`].
+
+    Args:
+        loss (`[]`): L3 = task_loss + λ · lm_loss.
+        task_loss (`[]`): L2 / N.
+        lm_loss (`[]`): auxiliary loss L1 / (C · N); `None` if λ is 0.
+        task_logits (`[B, K]`, or `[B, C]` for multiple choice, −inf at absent choices): scores of classes or choices.
+        lm_logits (`[B, C, T, V]`): next-token scores, if requested.
+        example_losses (`[B, 3]`): each example's L2, L1 / C and number of labels, its weight in a mean, without a
+            gradient; with labels, outside of training.
+        hidden_states, attentions: as in transformers, with `B · C` as their batch.
+    """
+
+    loss: torch.FloatTensor | None = None
+    task_loss: torch.FloatTensor | None = None
+    lm_loss: torch.FloatTensor | None = None
+    task_logits: torch.FloatTensor | None = None
+    lm_logits: torch.FloatTensor | None = None
+    example_losses: torch.FloatTensor | None = None
+    hidden_states: tuple[torch.FloatTensor, ...] | None = None
+    attentions: tuple[torch.FloatTensor, ...] | None = None
 
 
 class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GPT1GenerationMixin):
@@ -295,7 +808,7 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GPT1GenerationMixin):
         logits_to_keep: int | torch.Tensor = 0,
         skip_logits: bool | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
-        plan: BatchPlan | None = None,
+        plan: Any | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> GPT1CausalLMOutput:
         r"""
@@ -306,13 +819,20 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GPT1GenerationMixin):
             logits_to_keep (`int` or 1-D tensor): positions with logits: the last n, or those listed; 0 keeps all.
             skip_logits (`bool`): return no `logits`; the loss needs none. Default: True in training with labels.
             num_items_in_batch (`int`): divisor of the summed loss. Default: the number of targets in this call.
-            plan ([`BatchPlan`]): the batch's plan, made on the host by `planner_of(model)`. Default: made here.
+            plan ([`tokenization.BatchPlan`]): the batch's plan, which `BlockCollator` makes.
             shift_labels (`[B, T]`, int64): each position's own target, instead of `labels`; for sharded sequences.
         """
         # Not in the signature: Trainer requires every argument there whose name contains "label".
         shift_labels = kwargs.pop("shift_labels", None)
-        plan = None if past_key_values is not None else plan_to_follow(plan, self.config, input_ids, **kwargs)
-        attention_mask = attention_mask if plan is None else plan.needed_mask(attention_mask, position_ids)
+        if plan is not None:
+            plan = (
+                None
+                if past_key_values is not None or input_ids is None
+                else plan_to_follow(self, plan, input_ids.shape, input_ids, attention_mask, labels, **kwargs)
+            )
+        # A mask makes the host wait; without one, positions would mark packed sequences.
+        if plan is not None and plan.is_right_padded and position_ids is None and not can_read(input_ids):
+            attention_mask = None
         outputs: BaseModelOutputWithPast = self.transformer(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -334,7 +854,18 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GPT1GenerationMixin):
             kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
             logits = self.lm_head(hidden_states[:, kept, :])
         if targets is not None:
-            loss, example_losses = self.next_token_loss(hidden_states, labels, shift_labels, num_items_in_batch, plan)
+            shift = 1 if shift_labels is None else 0
+            is_target = targets[:, shift:] != -100
+            num_targets = count_items(is_target, num_items_in_batch)
+            loss, row_losses = weighted_lm_loss(
+                self.lm_head,
+                *read_labels(hidden_states, targets, shift, plan),
+                len(targets),
+                self._has_fused_lm_loss,
+                gradient_of_sum(hidden_states, num_targets),
+            )
+            loss = loss / num_targets
+            example_losses = None if self.training else torch.stack([row_losses, is_target.sum(1)], dim=1)
         return GPT1CausalLMOutput(
             loss=loss,
             example_losses=example_losses,
@@ -348,7 +879,7 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GPT1GenerationMixin):
 class GPT1TaskModel(GPT1PreTrainedModel):
     """Base of the models with a task head. It reads `[B, C, T]` examples and scores them by `config.traversal`."""
 
-    supported_traversals = TRAVERSALS
+    supported_traversals = tuple(TRAVERSALS)
     # Skip padding in the decoder, and compute a context that the choices of an example share once. To switch this off,
     # set it to False on a model or pass `GPT1TrainingArguments(pack_sequences=False)`.
     pack_sequences = True
@@ -378,29 +909,35 @@ class GPT1TaskModel(GPT1PreTrainedModel):
         position_ids: torch.LongTensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
-        plan: BatchPlan | None = None,
+        plan: Any | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> SequenceClassifierOutput | MultipleChoiceModelOutput:
         """Takes the arguments of [`GPT1DoubleHeadsModel`]; returns `logits` and, with labels, L2 / N as `loss`."""
-        inputs = TaskInputs(
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, mc_token_ids, choice_mask
-        )
+        inputs = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "mc_token_ids": mc_token_ids,
+            "choice_mask": choice_mask,
+            "token_type_ids": token_type_ids,
+            "position_ids": position_ids,
+            "inputs_embeds": inputs_embeds,
+        }
         _, outputs, task_logits = self._encode(inputs, plan=plan, **kwargs)
         loss = None if labels is None else task_loss(task_logits, labels, self.config, num_items_in_batch)
         return self.output_class(
             loss=loss, logits=task_logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
 
-    def _encode(self, inputs: TaskInputs, **kwargs) -> tuple[Examples, BaseModelOutputWithPast, torch.Tensor]:
-        """The examples, the decoder's output for all their sequences, and the task logits."""
+    def _encode(
+        self, inputs: dict[str, Any], plan: Any | None, **kwargs
+    ) -> tuple[Sequences, BaseModelOutputWithPast, torch.Tensor]:
+        """The examples of a call's `inputs`, the decoder's output for all their sequences, and the task logits."""
+        check_exactly_one(inputs["input_ids"], inputs["inputs_embeds"])
         self._check_extract_token(self.config, inputs)
-        plan = kwargs.pop("plan")
-        packing = packing_for(self, **kwargs)
-        plan = plan_to_follow(plan, self.config, inputs.input_ids, packing, **kwargs)
-        examples = read_examples(self.config, inputs, packing, plan)
-        decoder_inputs = examples.sequences.decoder_inputs(self.config)
-        outputs = self.transformer(**decoder_inputs, **{**kwargs, "use_cache": False, "return_dict": True})
-        return examples, outputs, self.task_head(examples.extract(outputs.last_hidden_state), examples.is_present)
+        sequences = read_sequences(self, **inputs, plan=plan, **kwargs)
+        outputs = self.transformer(**{**kwargs, **sequences.decoder_inputs, "use_cache": False, "return_dict": True})
+        task_logits = self.task_head(sequences.extract(outputs.last_hidden_state), sequences.is_present)
+        return sequences, outputs, task_logits
 
 
 class GPT1DoubleHeadsModel(LMHeadMixin, GPT1TaskModel):
@@ -423,7 +960,7 @@ class GPT1DoubleHeadsModel(LMHeadMixin, GPT1TaskModel):
         inputs_embeds: torch.Tensor | None = None,
         output_lm_logits: bool = False,
         num_items_in_batch: torch.Tensor | int | None = None,
-        plan: BatchPlan | None = None,
+        plan: Any | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> GPT1DoubleHeadsModelOutput:
         r"""
@@ -441,43 +978,77 @@ class GPT1DoubleHeadsModel(LMHeadMixin, GPT1TaskModel):
             output_lm_logits (`bool`): return `lm_logits` too.
             num_items_in_batch (`int`): N, labels other than −100 in the whole optimizer step, one per example or,
                 for multi-label classification, up to K. Default: those in the batch.
-            plan ([`BatchPlan`]): the batch's plan, made on the host by `planner_of(model)`. Default: made here.
+            plan ([`tokenization.BatchPlan`]): the batch's plan, which `TraversalCollator` makes. Default: the batch is
+                padded.
 
         Raises:
             ValueError: shapes that do not fit the traversal; the auxiliary loss without `input_ids`.
         """
-        inputs = TaskInputs(
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, mc_token_ids, choice_mask, lm_mask
-        )
-        examples, outputs, task_logits = self._encode(inputs, plan=plan, **kwargs)
-        hidden_states, losses, lm_logits = outputs.last_hidden_state, FineTuningLosses(), None
+        inputs = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "mc_token_ids": mc_token_ids,
+            "choice_mask": choice_mask,
+            "lm_mask": lm_mask,
+            "token_type_ids": token_type_ids,
+            "position_ids": position_ids,
+            "inputs_embeds": inputs_embeds,
+        }
+        sequences, outputs, task_logits = self._encode(inputs, plan=plan, **kwargs)
+        hidden_states, losses, lm_logits = outputs.last_hidden_state, {}, None
         if labels is not None:
-            losses = self.fine_tuning_losses(task_logits, labels, examples, hidden_states, num_items_in_batch)
+            losses = self._losses(task_logits, labels, sequences, hidden_states, num_items_in_batch)
         if output_lm_logits:
-            lm_logits = self.lm_head(examples.sequences.padded(hidden_states)).unflatten(0, examples.shape)
+            lm_logits = self.lm_head(sequences.padded(hidden_states)).unflatten(0, sequences.shape)
         return GPT1DoubleHeadsModelOutput(
-            loss=losses.loss,
-            task_loss=losses.task_loss,
-            lm_loss=losses.lm_loss,
-            example_losses=losses.example_losses,
+            **losses,
             task_logits=task_logits,
             lm_logits=lm_logits,
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
 
+    def _losses(
+        self,
+        task_logits: torch.Tensor,
+        labels: torch.Tensor,
+        sequences: Sequences,
+        hidden_states: torch.Tensor,
+        num_items: torch.Tensor | int | None,
+    ) -> dict[str, torch.Tensor | None]:
+        """The losses of the output; arguments as in `forward`, and the decoder's `hidden_states`."""
+        losses_of_task = task_losses(task_logits, labels, self.config)  # [B]
+        losses_of_lm = torch.zeros_like(losses_of_task)
+        counts = count_labels(labels)
+        num_items = count_items(counts, num_items)
+        loss_of_task = (losses_of_task * counts).sum() / num_items
+        losses = {"loss": loss_of_task.clone(), "task_loss": loss_of_task}  # Trainer scales the loss in place
+        lm_coef = float(self.config.lm_coef)
+        if lm_coef > 0:
+            is_fused, targets = self._has_fused_lm_loss, sequences.read_targets(hidden_states, counts)
+            expected_grad = gradient_of_sum(hidden_states, num_items, lm_coef)
+            loss_sum, losses_of_lm = weighted_lm_loss(
+                self.lm_head, *targets, len(task_logits), is_fused, expected_grad
+            )
+            losses["lm_loss"] = loss_sum / num_items
+            losses["loss"] = loss_of_task + lm_coef * losses["lm_loss"]
+        if not self.training:
+            losses_of_lm = losses_of_lm / counts.clamp(min=1)
+            losses["example_losses"] = torch.stack([losses_of_task.detach(), losses_of_lm, counts], dim=1)
+        return losses
+
 
 class GPT1ForSequenceClassification(GPT1TaskModel):
     """GPT-1 with the task head alone, for classification, entailment, similarity and regression."""
 
-    supported_traversals = ("classification", "entailment", "similarity")
+    supported_traversals = tuple(name for name, num_sequences in TRAVERSALS.items() if num_sequences is not None)
     output_class = SequenceClassifierOutput
 
 
 class GPT1ForMultipleChoice(GPT1TaskModel):
     """GPT-1 with the task head alone, for multiple choice."""
 
-    supported_traversals = ("multiple_choice",)
+    supported_traversals = tuple(name for name, num_sequences in TRAVERSALS.items() if num_sequences is None)
     output_class = MultipleChoiceModelOutput
 
 

@@ -33,16 +33,17 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention_gpt1 import GPT1Dropout
-from .checks_gpt1 import can_read, check_tokens, real_tokens
 from .configuration_gpt1_lstm import GPT1LSTMConfig
 from .modeling_gpt1 import (
     GPT1DoubleHeadsModel,
+    GPT1Dropout,
     GPT1ForCausalLM,
     GPT1ForMultipleChoice,
     GPT1ForSequenceClassification,
     GPT1PreTrainedModel,
+    check_tokens,
 )
+from .packing_gpt1 import can_read, real_tokens
 
 State = tuple[torch.Tensor, torch.Tensor]  # hidden and cell state after the last token, [B, U] each
 

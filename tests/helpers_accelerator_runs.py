@@ -17,7 +17,7 @@ from conftest import SENTENCES
 from helpers_accelerator import DeviceTensor, Waits, choose, device, to_device, use_stand_in
 from helpers_training import resumes_after
 from torch.nn.attention.flex_attention import create_block_mask, create_mask
-from transformers import TrainerCallback, masking_utils, modeling_flash_attention_utils
+from transformers import Trainer, TrainerCallback, TrainingArguments, masking_utils, modeling_flash_attention_utils
 from transformers.integrations import flex_attention
 
 from modeling_gpt1 import (
@@ -34,7 +34,6 @@ from modeling_gpt1 import (
     ScoringRequest,
 )
 from modeling_gpt1 import GPT1LSTMDoubleHeadsModel as LSTM
-from modeling_gpt1.plan_gpt1 import planner_of
 from modeling_gpt1.training import throughput
 from tokenization import BlockCollator, GPT1Tokenizer, TraversalCollator, add_control_tokens
 
@@ -145,11 +144,11 @@ def attend_to_blocks(query, key, value, block_mask, scale, **kwargs):
 def training_step(make: Callable[[], torch.nn.Module], batch: dict, planned: bool = False) -> dict:
     """Waits of forward and backward on a batch that is on the device, and the distance from a step on the CPU."""
     model = make().train()
-    plan = {"plan": planner_of(model)(batch)} if planned else {}
+    batch = batch if planned else {name: value for name, value in batch.items() if name != "plan"}
     loss = model(**batch).loss
     loss.backward()
     expected = [loss.detach(), *(weight.grad for weight in model.parameters())]
-    model, batch = to_device(make()).train(), send_to_device({**batch, **plan}, device())
+    model, batch = to_device(make()).train(), send_to_device(batch, device())
     with Waits() as waits:
         loss = model(**batch).loss
         loss.backward()
@@ -253,6 +252,10 @@ def train(kind: str, folder: str, on_cpu: bool = False, resume: bool = False, **
         traversal = "classification" if kind == "LSTM" else "multiple_choice"
         model, collator = task(traversal, LSTM if kind == "LSTM" else GPT1DoubleHeadsModel)
         trainer_class, args, rows = GPT1Trainer, GPT1TrainingArguments(**settings), ROWS
+    if kind == "plain Trainer":
+        settings |= {"accelerator_config": {"non_blocking": True}, "remove_unused_columns": False}
+        settings["logging_nan_inf_filter"] = False  # which reads every loss
+        trainer_class, args = Trainer, TrainingArguments(**settings)
     data = {"data_collator": collator, "train_dataset": rows, "eval_dataset": rows[:3]}
     trainer = trainer_class(model if on_cpu else to_device(model), args, **data, callbacks=[counts])
     with resumes_after(2 if resume else 0):
@@ -274,7 +277,7 @@ def trainings() -> dict[str, dict]:
     results = {}
     saved = {"save_strategy": "steps", "save_steps": 2}
     with tempfile.TemporaryDirectory() as folder:
-        for kind in ("pre-training", "fine-tuning", "LSTM"):
+        for kind in ("pre-training", "fine-tuning", "LSTM", "plain Trainer"):
             results[kind] = train(kind, folder)
             results[f"{kind}, CPU"] = train(kind, folder, on_cpu=True)
         train("fine-tuning", f"{folder}/cut", max_steps=2, **saved)

@@ -1,6 +1,10 @@
-"""Ragged batches of choices, and what a model makes of a batch, for the tests of packing."""
+"""Ragged batches of choices, their plans, and what a model makes of a batch, for the tests of packing."""
+
+from os.path import commonprefix
 
 import torch
+
+from tokenization.planning import plan_batch
 
 START, DELIMITER, EXTRACT = 98, 99, 100
 
@@ -54,6 +58,20 @@ def pad(examples, side="right", extra=0, gap=False):
             batch["mc_token_ids"][b, c] = places[-1]
             batch["choice_mask"][b, c] = True
     return batch
+
+
+def planned(batch):
+    """The batch with its plan; what the sequences of an example share is found by comparing them."""
+    ids, mask = batch["input_ids"], batch["attention_mask"]
+    num_shared = []
+    for sequences, masks in zip(*(part.view(len(ids), -1, ids.shape[-1]) for part in (ids, mask.bool())), strict=True):
+        real = [row[is_real].tolist() for row, is_real in zip(sequences, masks, strict=True) if is_real.any()]
+        num_shared.append(min(len(commonprefix(real)), *(len(row) - 1 for row in real)) if len(real) > 1 else 0)
+    return {**batch, "plan": plan_batch(mask, num_shared)}
+
+
+def without_plan(batch):
+    return {name: value for name, value in batch.items() if name != "plan"}
 
 
 def results(model, batch, **arguments):

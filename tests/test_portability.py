@@ -42,7 +42,7 @@ ALLOWED = {
     ("modeling_gpt1/reproduction/measuring.py", "/proc/self/status"),
     ("modeling_gpt1/inference/devices.py", "torch.accelerator"),
     ("modeling_gpt1/commands/env.py", "torch.accelerator"),
-    ("modeling_gpt1/decoding_gpt1.py", "torch.backends"),
+    ("modeling_gpt1/modeling_gpt1.py", "torch.backends"),
     ("modeling_gpt1/inference/quantization.py", "torch.backends"),
 }
 

@@ -7,6 +7,7 @@ from .blocks import pack_documents
 from .collator import BlockCollator, TraversalCollator
 from .control_tokens import add_control_tokens
 from .joining import capitalise, join_continuation, join_words
+from .planning import BatchPlan
 from .tokenization_gpt1 import GPT1Tokenizer, open_tokenizer
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def __getattr__(name: str):
 
 __all__ = [
     "TASKS",
+    "BatchPlan",
     "BlockCollator",
     "BlockCounts",
     "GPT1Tokenizer",

@@ -17,17 +17,9 @@ from transformers import PreTrainedTokenizerBase
 
 from .control_tokens import CONTROL_TOKENS
 from .family import FamilyForm
+from .planning import BatchPlan, plan_batch, plan_blocks
 from .tokenization_gpt1 import GPT1Tokenizer
-from .traversal import (
-    TRAVERSALS,
-    ControlIds,
-    Traversed,
-    check_max_length,
-    classification,
-    entailment,
-    multiple_choice,
-    similarity,
-)
+from .traversal import TRAVERSALS, ControlIds, Traversal, Traversed, check_max_length
 from .word_rules import SURROGATE
 
 if TYPE_CHECKING:
@@ -35,16 +27,6 @@ if TYPE_CHECKING:
 
     from .row_lengths import RowLengths
     from .rows import RowLabels
-
-# The roles that must be mapped to columns, in the order of the traversal functions' arguments.
-ROLES = {
-    "classification": ("text",),
-    "entailment": ("premise", "hypothesis"),
-    "similarity": ("text_a", "text_b"),
-    "multiple_choice": ("context", "choices"),
-}
-
-TRAVERSE = {"classification": classification, "entailment": entailment, "similarity": similarity}
 
 
 @dataclass
@@ -56,15 +38,18 @@ class BlockCollator:
 
     Args:
         tokenizer: pads the blocks.
+        plan: whether batches carry a [`BatchPlan`], which GPT-1's models follow.
     """
 
     tokenizer: PreTrainedTokenizerBase
+    plan: bool = True
 
-    def __call__(self, rows: Sequence[Mapping[str, Sequence[int]]]) -> dict[str, torch.Tensor]:
-        """`input_ids`, `attention_mask` and `labels`, each `[B, T]`; labels are -100 at padding."""
+    def __call__(self, rows: Sequence[Mapping[str, Sequence[int]]]) -> dict[str, "torch.Tensor | BatchPlan"]:
+        """`input_ids`, `attention_mask` and `labels`, each `[B, T]`, and `plan`; labels are -100 at padding."""
         id_lists = {"input_ids": [list(row["input_ids"]) for row in rows]}
         batch = dict(self.tokenizer.pad(id_lists, padding_side="right", return_tensors="pt"))
-        return {**batch, "labels": batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)}
+        batch["labels"] = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
+        return batch | {"plan": plan_blocks(batch["attention_mask"])} if self.plan else batch
 
 
 @dataclass
@@ -96,6 +81,8 @@ class TraversalCollator:
         hidden_label: the value that marks an unlabelled row, -1 in the test sets of GLUE; a batch of such rows has no
             labels. Set None where -1 is a real value, as it may be in regression.
         both_orders: whether models of other families read a similarity pair in both orders, as GPT-1 always does.
+        plan: whether batches carry a [`BatchPlan`], which GPT-1's models follow. Set False for code that changes the
+            masks of a batch or gives parts of it to several models.
 
     Attributes:
         num_examples: how many examples this collator has put into batches.
@@ -113,13 +100,14 @@ class TraversalCollator:
     padding_side: str | None = None
     hidden_label: int | None = -1
     both_orders: bool = False
+    plan: bool = True
     num_examples: int = field(default=0, init=False)
     num_truncated: int = field(default=0, init=False)
 
     def __post_init__(self):
         if self.traversal not in TRAVERSALS:
             raise ValueError(f'Unknown traversal "{self.traversal}". Choose one of: {", ".join(TRAVERSALS)}.')
-        if self.regression and self.traversal == "multiple_choice":
+        if self.regression and self._kind.has_choices:
             raise ValueError(
                 "multiple_choice does not support regression: its label is the index of the right choice."
             )
@@ -140,6 +128,10 @@ class TraversalCollator:
         self.padding_side = self.padding_side or (self.tokenizer.padding_side if self._family else "right")
 
     @property
+    def _kind(self) -> Traversal:
+        return TRAVERSALS[self.traversal]
+
+    @property
     def is_of_gpt1(self) -> bool:
         """Whether the batches are in GPT-1's form, not in that of another family's tokenizer."""
         return self._family is None
@@ -149,7 +141,7 @@ class TraversalCollator:
         """The highest of the `token_type_ids` in the batches; 0 where there are none."""
         return 0 if self._family is None else self._family.last_segment(self.traversal)
 
-    def __call__(self, rows: Sequence[Mapping]) -> dict[str, torch.Tensor]:
+    def __call__(self, rows: Sequence[Mapping]) -> dict[str, "torch.Tensor | BatchPlan"]:
         """Makes the batch of `rows`.
 
         Returns:
@@ -159,7 +151,8 @@ class TraversalCollator:
             the tokenizer has them;
             `choice_mask`, bool `[B, C]`, only where the numbers of choices differ: False at an absent choice, whose
             tokens are all padding and whose `mc_token_ids` is 0; of other families, they repeat the first choice;
-            `labels`, `[B]`, int64, or float32 for regression, only where the rows have labels.
+            `labels`, `[B]`, int64, or float32 for regression, only where the rows have labels;
+            `plan`, the batch's [`BatchPlan`], for GPT-1.
 
         Raises:
             ValueError: a row that cannot be used; the message names the row, what it holds and what is needed.
@@ -171,7 +164,11 @@ class TraversalCollator:
         self.num_examples += len(examples)
         self.num_truncated += sum(example.truncated for example in examples)
         batch = self._pad(examples)
-        return batch if labels is None else batch | {"labels": labels}
+        if labels is not None:
+            batch["labels"] = labels
+        if self.plan and self.is_of_gpt1:  # last: some libraries take a batch's size from its first value
+            batch["plan"] = plan_batch(batch["attention_mask"], [example.num_shared for example in examples])
+        return batch
 
     def check(
         self, rows: Iterable[Mapping], source: str = "the data", needs_labels: bool | None = None
@@ -269,14 +266,14 @@ class TraversalCollator:
 
     def _longest(self, counts: list[int]) -> int:
         """Length of the longest sequence of a row whose segments have these numbers of tokens."""
-        num_shared = self._num_shared if self.traversal == "multiple_choice" else len(counts)
+        num_shared = self._num_shared if self._kind.has_choices else len(counts)
         return sum(counts[:num_shared]) + max(counts[num_shared:], default=0) + self._num_special
 
     def _check_labels(self, rows: Iterable[Mapping], source: str, needed: bool | None, first_place: int = 0) -> None:
         for chunk in _chunks(rows, 256):
             names = [_name_row(first_place + k, row, source) for k, row in enumerate(chunk)]
             num_sequences = [0] * len(chunk)
-            if self.traversal == "multiple_choice":
+            if self._kind.has_choices:
                 texts = [self._texts(row, name) for row, name in zip(chunk, names, strict=True)]
                 num_sequences = [len(row) - self._num_shared for row in texts]
             self._labels.read(chunk, names, num_sequences, needed)
@@ -291,18 +288,16 @@ class TraversalCollator:
 
     @property
     def _num_special(self) -> int:
-        if self._family is not None:
-            return self._family.num_special(self.traversal)
-        return 2 if self.traversal == "classification" else 3
+        return self._kind.num_control if self._family is None else self._family.num_special(self.traversal)
 
     @property
     def _num_shared(self) -> int:
-        """How many texts of a row of multiple_choice come before its choices."""
+        """How many texts of a row come before its choices."""
         return 1 + (self._family is None and "question" in self.columns)
 
     def _check_roles(self) -> None:
-        needed = ROLES[self.traversal]
-        known = needed + (("question",) if self.traversal == "multiple_choice" else ()) + ("label",)
+        needed = self._kind.roles
+        known = (*needed, *self._kind.optional_roles, "label")
         given = ", ".join(self.columns) or "none"
         for role in self.columns:
             if role not in known:
@@ -337,15 +332,15 @@ class TraversalCollator:
             _check_has_tokens(text, len(ids), name)
         if self._family is not None:
             return self._family.traverse(self.traversal, segments, self.max_length, self.both_orders)
-        if self.traversal != "multiple_choice":
-            return TRAVERSE[self.traversal](*segments, self._control, self.max_length)
+        if not self._kind.has_choices:
+            return self._kind.write(*segments, self._control, self.max_length)
         context, *choices = segments
         question = choices.pop(0) if "question" in self.columns else ()
-        return multiple_choice(context, choices, self._control, self.max_length, question)
+        return self._kind.write(context, choices, self._control, self.max_length, question)
 
     def _texts(self, row: Mapping, name: str) -> list[str]:
-        if self.traversal != "multiple_choice":
-            return [self._text(row, role, name) for role in ROLES[self.traversal]]
+        if not self._kind.has_choices:
+            return [self._text(row, role, name) for role in self._kind.roles]
         roles = ("context", "question") if "question" in self.columns else ("context",)
         texts, choices = [self._text(row, role, name) for role in roles], self._choices(row, name)
         if self._family is None:
@@ -420,7 +415,7 @@ class TraversalCollator:
         else:
             batch = self._family.pad(examples, self.padding_side, self.pad_to_multiple_of)
         reads_pair_twice = self.traversal == "similarity" and (self._family is None or self.both_orders)
-        if self.traversal == "multiple_choice" or reads_pair_twice:
+        if self._kind.has_choices or reads_pair_twice:
             return batch
         return {name: tensor.squeeze(1) for name, tensor in batch.items()}  # [B, 1, T] -> [B, T]
 

@@ -5,10 +5,9 @@ Source: section 3.3 and figure 1 of "Improving Language Understanding by Generat
 https://github.com/openai/finetune-transformer-lm/blob/master/train.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-TRAVERSALS = ("classification", "entailment", "similarity", "multiple_choice")
+from os.path import commonprefix
 
 
 @dataclass(frozen=True)
@@ -39,11 +38,15 @@ class ControlIds:
 
 @dataclass(frozen=True)
 class Traversed:
-    """The sequences of one example, whether any text was cut to fit, and for some models the segment of each token."""
+    """The sequences of one example, whether any text was cut to fit, and for some models the segment of each token.
+
+    All sequences begin with the same `num_shared` tokens, and each goes on after them.
+    """
 
     sequences: list[list[int]]
     truncated: bool
     segment_ids: list[list[int]] | None = None
+    num_shared: int = 0
 
 
 def classification(text: Sequence[int], control: ControlIds, max_length: int) -> Traversed:
@@ -65,7 +68,8 @@ def similarity(text_a: Sequence[int], text_b: Sequence[int], control: ControlIds
     _check("similarity", max_length, {"text_a": text_a, "text_b": text_b})
     kept_a, kept_b = cut_pair(text_a, text_b, max_length - 3)
     sequences = [_join(kept_a, kept_b, control), _join(kept_b, kept_a, control)]
-    return Traversed(sequences, truncated=is_cut((kept_a, kept_b), (text_a, text_b)))
+    num_shared = 1 + len(commonprefix([kept_a, kept_b]))
+    return Traversed(sequences, is_cut((kept_a, kept_b), (text_a, text_b)), num_shared=num_shared)
 
 
 def multiple_choice(
@@ -83,7 +87,8 @@ def multiple_choice(
     segments = {"context": context, **({"question": question} if question else {})}
     _check("multiple_choice", max_length, segments | {f"choice {k}": choice for k, choice in enumerate(choices)})
     head, kept_choices, truncated = cut_choices(context, question, choices, max_length - 3)
-    return Traversed([_join(head, choice, control) for choice in kept_choices], truncated)
+    num_shared = len(head) + 2 + len(commonprefix(kept_choices))
+    return Traversed([_join(head, choice, control) for choice in kept_choices], truncated, num_shared=num_shared)
 
 
 def check_max_length(traversal: str, max_length: int, with_question: bool = False) -> None:
@@ -139,3 +144,42 @@ def _check(traversal: str, max_length: int, segments: dict[str, Sequence[int]]) 
         if len(ids) == 0:
             raise ValueError(f"{traversal} was given an empty {name}; every segment needs at least one token.")
     check_max_length(traversal, max_length, with_question="question" in segments)
+
+
+@dataclass(frozen=True)
+class Traversal:
+    """What a traversal reads and writes. The collator and the models' configurations follow from it.
+
+    Args:
+        write: makes the sequences of an example from the ids of its texts, the control ids and the longest length.
+        roles: what the texts are; the last of a traversal with choices stands for all of them.
+        num_sequences: sequences of an example; `None`: one for each choice, and the label is the index of a choice.
+        optional_roles: roles that a row may lack. They stand before the choices.
+        names: the texts of a sequence in another family's form.
+    """
+
+    write: Callable[..., Traversed]
+    roles: tuple[str, ...]
+    num_sequences: int | None
+    names: tuple[str, ...]
+    optional_roles: tuple[str, ...] = ()
+
+    @property
+    def has_choices(self) -> bool:
+        return self.num_sequences is None
+
+    @property
+    def num_control(self) -> int:
+        """Control tokens of a sequence: one before, between and after its texts."""
+        return len(self.names) + 1
+
+
+# A new traversal stands here and, with its number of sequences, in `modeling_gpt1/configuration_gpt1.py`.
+TRAVERSALS = {
+    "classification": Traversal(classification, ("text",), 1, ("text",)),
+    "entailment": Traversal(entailment, ("premise", "hypothesis"), 1, ("premise", "hypothesis")),
+    "similarity": Traversal(similarity, ("text_a", "text_b"), 2, ("a", "b")),
+    "multiple_choice": Traversal(
+        multiple_choice, ("context", "choices"), None, ("context", "question answer"), optional_roles=("question",)
+    ),
+}

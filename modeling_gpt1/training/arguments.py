@@ -10,8 +10,8 @@ import torch
 from transformers import TrainingArguments, get_scheduler
 from transformers.training_args import OptimizerNames
 
+from ..configuration_gpt1 import without_cpu_index
 from ..inference.devices import default_device
-from ..versions_gpt1 import without_cpu_index
 from .launch import meet_on_the_cpu
 
 

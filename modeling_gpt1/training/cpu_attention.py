@@ -20,8 +20,7 @@ from transformers.masking_utils import sdpa_mask
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
-from ..attention_gpt1 import draws_noise, dropout_noise, is_eager_on_cpu
-from ..modeling_gpt1 import GPT1PreTrainedModel
+from ..modeling_gpt1 import GPT1PreTrainedModel, draws_noise, dropout_noise, is_eager_on_cpu
 
 CPU_ATTENTION = "cpu_blocks"  # name in the attention interface
 # Queries per block, and pairs of queries and keys per block: the scores of a block, for all heads, fit in the cache of
@@ -54,9 +53,9 @@ def cpu_attention_forward(
 ) -> tuple[torch.Tensor, None]:
     """As transformers' `sdpa_attention_forward`, but in blocks where that is faster: see `_prefers_blocks`.
 
-    `attention_mask [B or 1, 1, T, T]`; a true `sees_past_only` says that it hides everything above the diagonal.
+    `attention_mask [B or 1, 1, T, T]`; `is_causal=True` says that it hides everything above the diagonal.
     """
-    sees_past_only = kwargs.pop("sees_past_only", False) or attention_mask is None
+    sees_past_only = kwargs.get("is_causal") is True or attention_mask is None
     is_self_attention = query.shape[2] == key.shape[2] and kwargs.get("is_causal") is not False
     has_mask_of_blocks = attention_mask is None or attention_mask.dtype == torch.bool
     if not (_prefers_blocks(query, dropout) and is_self_attention and has_mask_of_blocks):

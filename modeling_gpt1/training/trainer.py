@@ -69,6 +69,10 @@ class _GPT1BaseTrainer(ResumableTrainer):
         if self.args.dataloader_pin_memory and self.args.device.type not in ("cpu", "mps"):
             # Otherwise each copy of a batch waits until the device has finished all earlier work.
             self.accelerator.dataloader_config.non_blocking = True
+        is_cut = self.args.n_gpu > 1 or self.accelerator.dataloader_config.dispatch_batches
+        is_cut = is_cut or getattr(getattr(self.args, "parallelism_config", None), "sp_size", 1) > 1
+        if (is_cut or self.args.torch_compile) and getattr(self.data_collator, "plan", False):
+            self.data_collator.plan = False  # no model would follow a plan of the whole batch; nor does a compiled one
         own_model = self._check(self.accelerator.unwrap_model(self.model))
         set_up_fsdp(self.accelerator, own_model)
         self._is_made = True
@@ -336,7 +340,8 @@ def _loss_settings(model: PreTrainedModel) -> SimpleNamespace:
     """What the task's loss reads of a configuration of any family."""
     config = model.config
     traversal = getattr(config, "traversal", None)
-    return SimpleNamespace(problem_type=config.problem_type, is_regression=is_regression(config), traversal=traversal)
+    problem_type = "regression" if is_regression(config) else config.problem_type
+    return SimpleNamespace(problem_type=problem_type, traversal=traversal)
 
 
 def _mean_loss(settings: SimpleNamespace, outputs, labels: torch.Tensor, num_items_in_batch=None) -> torch.Tensor:

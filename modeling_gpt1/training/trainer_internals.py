@@ -52,7 +52,6 @@ from .checkpoint import (
 )
 from .checks import check_rebalanced
 from .losses import RunningLosses
-from .planning import plan_batches
 from .sharing import SharedRows, SharedStream, UncountedBatch, check_whole, share_rows
 from .throughput import Throughput
 
@@ -189,7 +188,6 @@ class ResumableTrainer(Trainer):
             self.args.dataloader_drop_last = drops
         if is_shared:
             share_rows(loader)
-        plan_batches(loader, without_adapter(self.accelerator.unwrap_model(self.model)), self.args)
         return loader
 
     def training_step(self, model, inputs, num_items_in_batch=None):

@@ -3,8 +3,9 @@
 import pytest
 import torch
 from accelerate import cpu_offload, disk_offload
+from helpers_packing import planned
 
-from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, batch_gpt1
+from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, packing_gpt1
 
 EMBEDDINGS = ("transformer.tokens_embed", "transformer.positions_embed", "transformer.drop")
 # None of these maps names a task head; `of_double_heads` adds it.
@@ -51,20 +52,14 @@ def batch():
     input_ids[:, 1, :4] = input_ids[:, 0, :4]
     attention_mask = torch.ones_like(input_ids)
     attention_mask[0, :, 6:] = 0
-    return {"input_ids": input_ids, "attention_mask": attention_mask, "labels": torch.tensor([0, 1, 1])}
+    return planned({"input_ids": input_ids, "attention_mask": attention_mask, "labels": torch.tensor([0, 1, 1])})
 
 
 @pytest.fixture
 def num_packed(monkeypatch):
     """Counts the batches that were packed."""
-    pack_sequences, counts = batch_gpt1.pack_sequences, []
-
-    def counted(*args):
-        packing = pack_sequences(*args)
-        counts.append(packing is not None)
-        return packing
-
-    monkeypatch.setattr(batch_gpt1, "pack_sequences", counted)
+    packed_inputs, counts = packing_gpt1.packed_inputs, []
+    monkeypatch.setattr(packing_gpt1, "packed_inputs", lambda *args: counts.append(True) or packed_inputs(*args))
     return counts
 
 

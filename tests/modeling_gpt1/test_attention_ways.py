@@ -4,11 +4,17 @@ import pytest
 import torch
 from conftest import make_tiny_model
 from helpers_attention import use_flash, use_flex
-from helpers_packing import LAYOUTS, pad, ragged_choices, results
+from helpers_packing import LAYOUTS, pad, planned, ragged_choices, results
 
-from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1ForSequenceClassification, GPT1Model
-from modeling_gpt1.plan_gpt1 import planner_of
-from modeling_gpt1.unpadding_gpt1 import pack_sequences
+from modeling_gpt1 import (
+    GPT1DoubleHeadsModel,
+    GPT1ForCausalLM,
+    GPT1ForSequenceClassification,
+    GPT1Model,
+    packing_gpt1,
+)
+from modeling_gpt1.packing_gpt1 import block_masks
+from tokenization.planning import plan_batch
 
 LENGTHS = [3, 7, 2, 5]
 BANDED = {"sliding_window": 3, "layer_types": ["full_attention", "sliding_attention"]}
@@ -34,17 +40,13 @@ def assert_same(found, expected):
 
 def padded_results(batch, **fields):
     model = task(**{"attention": "eager", **fields})
-    model.pack_sequences = False
     return results(model, batch)[0]
 
 
 @pytest.fixture
 def messages(monkeypatch):
-    from modeling_gpt1 import attention_gpt1, batch_gpt1
-
     heard = []
-    for module in (attention_gpt1, batch_gpt1):
-        monkeypatch.setattr(module.logger, "warning_once", heard.append)
+    monkeypatch.setattr(packing_gpt1.logger, "warning_once", heard.append)
     return heard
 
 
@@ -52,11 +54,9 @@ def messages(monkeypatch):
 
 
 @pytest.mark.parametrize("attention", ["flash_attention_2", "flash_attention_3"])
-@pytest.mark.parametrize("planned", [True, False])
-def test_flash_attention_is_told_of_the_lengths(monkeypatch, attention, planned):
+def test_flash_attention_is_told_of_the_lengths(monkeypatch, attention):
     kernels, model, batch = use_flash(monkeypatch), task("classification", attention), singles()
-    plan = {"plan": planner_of(model)(batch)} if planned else {}
-    found, num_tokens = results(model, batch, **plan)
+    found, num_tokens = results(model, planned(batch))
     assert num_tokens == sum(LENGTHS)
     assert kernels.calls == [([0, 3, 10, 12, 17], 7)] * 2  # for each of two layers
     assert_same(found, padded_results(batch, traversal="classification"))
@@ -69,17 +69,18 @@ def test_flash_attention_reads_each_choice_by_itself(monkeypatch, layout):
         task(attention="flash_attention_2"),
         pad(ragged_choices(), **LAYOUTS[layout]),
     )
-    found, num_tokens = results(model, batch, plan=planner_of(model)(batch))
+    found, num_tokens = results(model, planned(batch))
     lengths = [len(ids) for choices in ragged_choices() for ids in choices]
     starts = [sum(lengths[:index]) for index in range(len(lengths) + 1)]
     assert num_tokens == batch["attention_mask"].sum() == starts[-1]
-    assert kernels.calls == [(starts, max(lengths))] * 2
+    # A choice that an example lacks has no tokens; the longest row is known on the host alone.
+    assert [(sorted(set(told)), most) for told, most in kernels.calls] == [(starts, batch["input_ids"].shape[-1])] * 2
     assert_same(found, padded_results(batch))
 
 
 def test_flash_attention_reads_bands(monkeypatch):
     kernels, batch = use_flash(monkeypatch), pad(ragged_choices())
-    found, _ = results(task(attention="flash_attention_2", **BANDED), batch)
+    found, _ = results(task(attention="flash_attention_2", **BANDED), planned(batch))
     assert len(kernels.calls) == 2 and None not in kernels.calls
     assert_same(found, padded_results(batch, **BANDED))
     without = padded_results(batch)
@@ -97,19 +98,9 @@ def test_a_full_batch_needs_no_lengths(monkeypatch):
 def test_a_head_alone_is_packed_too(monkeypatch):
     kernels, batch = use_flash(monkeypatch), singles("left")
     fields = {"traversal": "classification", "model_class": GPT1ForSequenceClassification}
-    found, _ = results(task(attention="flash_attention_2", **fields), batch)
+    found, _ = results(task(attention="flash_attention_2", **fields), planned(batch))
     assert kernels.calls == [([0, 3, 10, 12, 17], 7)] * 2
     assert_same(found, padded_results(batch, **fields))
-
-
-def test_a_plan_with_a_shared_context_is_not_for_flash_attention(monkeypatch):
-    batch = pad(ragged_choices())
-    plan = planner_of(task())(batch)
-    assert plan.packing.row_is_shared is not None
-    kernels = use_flash(monkeypatch)
-    found, num_tokens = results(task(attention="flash_attention_2"), batch, plan=plan)
-    assert num_tokens == batch["attention_mask"].sum() and len(kernels.calls) == 2
-    assert_same(found, padded_results(batch))
 
 
 # ---- Rows of several sequences, told apart by their positions
@@ -149,9 +140,9 @@ def test_lengths_of_the_caller_come_first(monkeypatch):
 def test_the_block_mask_is_that_of_the_rows(monkeypatch):
     use_flex(monkeypatch, has_backward=False)
     input_ids = torch.tensor([[10, 11, 12, 20], [10, 11, 30, 0], [14, 0, 0, 0], [14, 15, 0, 0]])
-    packing = pack_sequences(input_ids, (input_ids > 0).long(), 2, hidden_size=32)
-    assert packing.input_ids.tolist() == [[10, 11, 12, 20, 30, 14, 14, 15]]
-    masks = packing.block_masks(2)
+    plan = plan_batch((input_ids > 0).long().view(2, 2, 4), [2, 0])
+    assert input_ids.take(plan.token_index).tolist() == [10, 11, 12, 20, 30, 14, 14, 15]
+    masks = block_masks(plan, 2)
     full, band = (block_mask_values(masks[name], 8) for name in ("full_attention", "sliding_attention"))
     assert full == [
         [1, 0, 0, 0, 0, 0, 0, 0],
@@ -176,7 +167,7 @@ def test_flex_attention_agrees(monkeypatch):
     """torch's own flex attention, which has no backward pass on the CPU."""
     lengths, batch = use_flex(monkeypatch, has_backward=False), pad(ragged_choices())
     with torch.no_grad():
-        outputs = task(attention="flex_attention").eval()(**batch)
+        outputs = task(attention="flex_attention").eval()(**planned(batch))
     expected = padded_results(batch)
     for name in ("loss", "task_loss", "lm_loss", "task_logits"):
         torch.testing.assert_close(outputs[name], expected[name], atol=1e-5, rtol=1e-5)
@@ -185,22 +176,21 @@ def test_flex_attention_agrees(monkeypatch):
 
 def test_flex_attention_leaves_padding_out(monkeypatch):
     lengths, batch = use_flex(monkeypatch, has_backward=True), singles("left")
-    found, num_tokens = results(task("classification", "flex_attention"), batch)
+    found, num_tokens = results(task("classification", "flex_attention"), planned(batch))
     assert num_tokens == sum(LENGTHS) and lengths == [num_tokens] * 2
     assert_same(found, padded_results(batch, traversal="classification"))
 
 
-# A band counts padding within a sequence, so a batch with such padding stays padded.
+# A band counts padding within a sequence, which no collator makes.
 @pytest.mark.parametrize("layout, fields", [*zip(LAYOUTS, [{}] * 4, strict=True), ("right", BANDED), ("left", BANDED)])
 def test_flex_attention_shares_contexts_in_training(monkeypatch, layout, fields):
     lengths, model = use_flex(monkeypatch, has_backward=True), task(attention="flex_attention", **fields)
-    batch = pad(ragged_choices(), **LAYOUTS[layout])
-    plan = planner_of(model)(batch)
-    found, num_tokens = results(model, batch, plan=plan)
+    batch = planned(pad(ragged_choices(), **LAYOUTS[layout]))
+    found, num_tokens = results(model, batch)
     assert num_tokens < batch["attention_mask"].sum() and lengths == [num_tokens] * 2
     assert_same(found, padded_results(batch, **fields))
-    plan.packing.row_is_shared.zero_()  # negative control
-    assert results(model, batch, plan=plan)[0]["task_loss"] != found["task_loss"]
+    batch["plan"].row_is_shared.zero_()  # negative control
+    assert results(model, batch)[0]["task_loss"] != found["task_loss"]
 
 
 # ---- Where attention cannot
@@ -208,29 +198,10 @@ def test_flex_attention_shares_contexts_in_training(monkeypatch, layout, fields)
 
 def test_flash_attention_says_that_contexts_are_not_shared(monkeypatch, messages):
     use_flash(monkeypatch)
-    task(attention="flash_attention_2")(**pad(ragged_choices()))
-    task("classification", "flash_attention_2")(**singles())
+    task(attention="flash_attention_2")(**planned(pad(ragged_choices())))
+    task("classification", "flash_attention_2")(**planned(singles()))
     assert messages == [
         "The attention 'flash_attention_2' computes the context of an example once for each choice, as it takes no "
         "mask by which the choices could share it. Pass attn_implementation='flex_attention' or 'sdpa' to compute it "
         "once."
     ]
-
-
-def test_eager_attention_says_that_it_computes_padding(messages):
-    batch = pad(ragged_choices())
-    model = task(attention="eager")
-    _, num_tokens = results(model, batch)
-    assert num_tokens == batch["input_ids"].numel()
-    assert messages == [
-        "The attention 'eager' computes padding too, as it cannot read packed sequences. Pass "
-        "attn_implementation='sdpa', 'flash_attention_2' or 'flex_attention' to leave padding out."
-    ]
-
-
-@pytest.mark.parametrize("why", ["switched off", "attentions are asked for", "an attention that packs"])
-def test_nothing_is_said_where_padding_was_asked_for(messages, why):
-    model = task(attention="sdpa" if why == "an attention that packs" else "eager")
-    model.pack_sequences = why != "switched off"
-    model(**pad(ragged_choices()), output_attentions=why == "attentions are asked for" or None)
-    assert messages == []

@@ -8,8 +8,10 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
-from modeling_gpt1 import GPT1ForCausalLM, decoding_gpt1
-from modeling_gpt1.decoding_gpt1 import FEW_ROWS, HAS_FAST_PRODUCT, ROOM, GPT1GrowingLayer, GPT1Linear, has_few_rows
+from modeling_gpt1 import GPT1ForCausalLM
+from modeling_gpt1 import modeling_gpt1 as flat
+from modeling_gpt1.decoding_gpt1 import ROOM, GPT1GrowingLayer
+from modeling_gpt1.modeling_gpt1 import FEW_ROWS, HAS_FAST_PRODUCT, GPT1Linear, has_few_rows
 
 
 class Operations(TorchDispatchMode):
@@ -39,7 +41,7 @@ def test_linear_is_the_product(shape, bias):
 
 
 def test_which_products_are_oneDNNs(monkeypatch):
-    monkeypatch.setattr(decoding_gpt1, "HAS_FAST_PRODUCT", True)
+    monkeypatch.setattr(flat, "HAS_FAST_PRODUCT", True)
     rows, weight = torch.ones(2, 4), nn.Parameter(torch.ones(4, 4))
     assert not has_few_rows(rows, weight)  # as it may need gradients
     with torch.no_grad():

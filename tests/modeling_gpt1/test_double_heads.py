@@ -230,7 +230,7 @@ def test_without_labels_there_is_no_loss(tiny_model, model_class):
 
 def test_without_auxiliary_loss_the_lm_head_does_not_run(tiny_model, monkeypatch):
     ran = []
-    monkeypatch.setattr("modeling_gpt1.loss_gpt1.GPT1LMHead.forward", lambda *args: ran.append(args))
+    monkeypatch.setattr("modeling_gpt1.modeling_gpt1.GPT1LMHead.forward", lambda *args: ran.append(args))
     model = tiny_model(GPT1DoubleHeadsModel, lm_coef=0, **KINDS["similarity"].fields).train()
     assert model(**collate(make_examples("similarity"))).loss.requires_grad
     assert ran == []

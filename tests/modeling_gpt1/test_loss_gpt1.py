@@ -10,8 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, loss_gpt1
-from modeling_gpt1.batch_gpt1 import next_token_targets, predicting_places, sequence_mean_weights
 from modeling_gpt1.loss_gpt1 import linear_cross_entropy, task_loss, task_losses
+from modeling_gpt1.packing_gpt1 import next_tokens, predicted_places
 
 VOCABULARY, HIDDEN = 53, 16
 
@@ -410,8 +410,7 @@ def test_targets_are_the_real_tokens_after_the_first():
     attention_mask = torch.tensor(
         [[1, 1, 1, 1, 1], [0, 0, 1, 1, 1], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0], [0, 0, 0, 0, 0]]
     )
-    target_ids, is_target = next_token_targets(input_ids, attention_mask)
-    assert target_ids.tolist() == [[6, 7, 8, 9], [0, 7, 8, 9], [6, 7, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
+    is_target = next_tokens(input_ids, attention_mask)
     assert is_target.tolist() == [
         [True, True, True, True],
         [False, False, True, True],
@@ -419,22 +418,19 @@ def test_targets_are_the_real_tokens_after_the_first():
         [False, False, False, False],
         [False, False, False, False],
     ]
-    assert next_token_targets(input_ids, None)[1].tolist() == [[True] * 4] * 5
+    assert next_tokens(input_ids, None).tolist() == [[True] * 4] * 5
 
 
 def test_a_target_after_padding_within_a_sequence_is_predicted_by_the_token_before_the_padding():
     input_ids = torch.tensor([[0, 5, 6, 0, 0, 7, 8, 0]])
     attention_mask = torch.tensor([[0, 1, 1, 0, 0, 1, 1, 0]])
-    is_target = next_token_targets(input_ids, attention_mask)[1]
+    is_target = next_tokens(input_ids, attention_mask)
     assert is_target.int().tolist() == [[0, 1, 0, 0, 1, 1, 0]]
-    assert predicting_places(input_ids, attention_mask.bool()).tolist() == [[0, 1, 2, 2, 2, 5, 6]]
-    assert predicting_places(input_ids, None).tolist() == [list(range(7))]
-
-
-def test_weights_make_means_of_sequences():
-    is_target = torch.tensor([[1, 1, 1, 1], [0, 0, 1, 1], [0, 0, 0, 0]]).bool()
-    weights = sequence_mean_weights(is_target, torch.tensor([0.5, 1.0, 1.0]))
-    assert weights.tolist() == [[0.125] * 4, [0, 0, 0.5, 0.5], [0, 0, 0, 0]]
+    weights = nn.functional.pad(is_target, (1, 0))
+    places, sources = predicted_places(attention_mask.bool(), weights)
+    assert places.tolist() == [2, 5, 6] and sources.tolist() == [1, 2, 5]
+    places, sources = predicted_places(None, torch.tensor([[0, 1, 1], [0, 1, 0]]))
+    assert places.tolist() == [1, 2, 4] and sources.tolist() == [0, 1, 3]
 
 
 def test_task_losses_of_classes():

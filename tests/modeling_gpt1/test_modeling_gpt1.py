@@ -19,7 +19,7 @@ from modeling_gpt1 import (
     GPT1ForSequenceClassification,
     GPT1Model,
 )
-from modeling_gpt1.loss_gpt1 import GPT1LMHead
+from modeling_gpt1.modeling_gpt1 import GPT1LMHead
 
 disable_progress_bar()
 

@@ -10,23 +10,18 @@ from transformers.utils import PushToHubMixin
 
 import modeling_gpt1
 import tokenization
-from modeling_gpt1 import batch_gpt1, configuration_gpt1
+from modeling_gpt1 import configuration_gpt1
 from modeling_gpt1.hub import push
 from tokenization import traversal
 
 ROOT = Path(modeling_gpt1.__file__).parents[1]
 TRAVELLERS = {
-    "checks_gpt1.py",
-    "attention_gpt1.py",
-    "batch_gpt1.py",
     "configuration_gpt1.py",
     "decoding_gpt1.py",
     "layouts_gpt1.py",
     "loss_gpt1.py",
     "modeling_gpt1.py",
-    "plan_gpt1.py",
-    "unpadding_gpt1.py",
-    "versions_gpt1.py",
+    "packing_gpt1.py",
 }
 TRAVELLERS_OF_LSTM = {*TRAVELLERS, "configuration_gpt1_lstm.py", "modeling_gpt1_lstm.py"}
 
@@ -52,7 +47,8 @@ def test_travelling_files_name_no_folder_of_the_package():
 
 
 def test_models_and_collator_know_the_same_traversals():
-    assert configuration_gpt1.TRAVERSALS == traversal.TRAVERSALS == tuple(batch_gpt1.NUM_SEQUENCES)
+    known = {name: each.num_sequences for name, each in traversal.TRAVERSALS.items()}
+    assert configuration_gpt1.TRAVERSALS == known
 
 
 def test_the_package_hands_on_what_tokenization_has():

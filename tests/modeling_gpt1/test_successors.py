@@ -21,6 +21,7 @@ import math
 
 import pytest
 import torch
+from helpers_packing import planned
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from transformers import (
     DynamicCache,
@@ -41,12 +42,13 @@ from modeling_gpt1 import (
     GPT1ForCausalLM,
     GPT1Model,
     ScoringRequest,
-    unpadding_gpt1,
+    packing_gpt1,
 )
+from modeling_gpt1.packing_gpt1 import row_masks
 from modeling_gpt1.training import cpu_attention
 from modeling_gpt1.training.cpu_attention import choose_cpu_attention
 from modeling_gpt1.training.throughput import training_flops_per_token
-from modeling_gpt1.unpadding_gpt1 import pack_sequences
+from tokenization.planning import plan_batch
 
 GPT2 = {"do_layer_norm_before": True, "rescale_prenorm_residual": True}
 GPT3 = {**GPT2, "sliding_window": 3}
@@ -448,25 +450,28 @@ def test_packed_task_sequences_are_as_padded_ones(tiny_model, monkeypatch, share
     batch = choices()
     if not shared:
         batch = {name: tensor[:, 0] if tensor.dim() == 3 else tensor % 2 for name, tensor in batch.items()}
-    packed = losses_and_gradients(model, batch)
-    made = pack_sequences(*(batch[n].view(-1, 12) for n in ("input_ids", "attention_mask")), 3 if shared else 1, 32)
-    assert (made.attention_mask is not None) == shared
-    model.pack_sequences = False
+    packed = losses_and_gradients(model, planned(batch))
+    made = planned(batch)["plan"]
+    assert (made.row_is_shared is not None) == shared
     close(packed, losses_and_gradients(model, batch))
     # Negative control: without the band the packed sequences are others.
-    model.pack_sequences = True
-    unbanded = dict.fromkeys(("full_attention", "sliding_attention"), made.attention_mask)
-    monkeypatch.setattr(unpadding_gpt1.PackedSequences, "masks", lambda *args: unbanded)
+    unbanded = dict.fromkeys(("full_attention", "sliding_attention"), row_masks(made, None)["full_attention"])
+    monkeypatch.setattr(packing_gpt1, "row_masks", lambda *args: unbanded)
     with pytest.raises(AssertionError):
-        close(packed, losses_and_gradients(model, batch))
+        close(packed, losses_and_gradients(model, planned(batch)))
 
 
-def test_band_of_a_packed_row_with_a_common_context():
+def test_masks_of_a_packed_row_with_a_common_context():
     """Rows `10 11 12 20 21` and `10 11 12 30`: 30 is next to 12, and sees it."""
-    input_ids = torch.tensor([[10, 11, 12, 20, 21], [10, 11, 12, 30, 0]])
-    packing = pack_sequences(input_ids, torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 1, 0]]), 2, hidden_size=32)
-    masks = packing.masks(sliding_window=2)
-    assert torch.equal(masks["full_attention"], packing.attention_mask)
+    masks = row_masks(plan_batch(torch.tensor([[[1, 1, 1, 1, 1], [1, 1, 1, 1, 0]]]), [3]), 2)
+    assert masks["full_attention"][0, 0].int().tolist() == [
+        [1, 0, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0, 0],
+        [1, 1, 1, 0, 0, 0],
+        [1, 1, 1, 1, 0, 0],
+        [1, 1, 1, 1, 1, 0],
+        [1, 1, 1, 0, 0, 1],
+    ]
     assert masks["sliding_attention"][0, 0].int().tolist() == [
         [1, 0, 0, 0, 0, 0],
         [1, 1, 0, 0, 0, 0],

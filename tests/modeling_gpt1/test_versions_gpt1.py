@@ -2,7 +2,7 @@
 
 import pytest
 
-from modeling_gpt1 import versions_gpt1
+from modeling_gpt1 import configuration_gpt1
 
 TEXT = (
     "transformers {} is installed, but gpt1-hf was tested with 5.17 to 5.23. If something fails, run "
@@ -24,5 +24,5 @@ TEXT = (
     ],
 )
 def test_a_release_that_was_not_tested_is_told_of(caplog, release, is_tested):
-    versions_gpt1.warn_of_untested_release(release)
+    configuration_gpt1.warn_of_untested_release(release)
     assert [record.getMessage() for record in caplog.records] == ([] if is_tested else [TEXT.format(release)])

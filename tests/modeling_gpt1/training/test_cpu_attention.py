@@ -5,7 +5,8 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from modeling_gpt1 import GPT1ForCausalLM
-from modeling_gpt1.attention_gpt1 import MASKED_ROWS, dropout_noise, way_of_packing
+from modeling_gpt1.modeling_gpt1 import dropout_noise
+from modeling_gpt1.packing_gpt1 import MASKED_ROWS, way_of_packing
 from modeling_gpt1.training import cpu_attention
 from modeling_gpt1.training.cpu_attention import CPU_ATTENTION, _BlockwiseAttention, choose_cpu_attention
 

@@ -11,8 +11,6 @@ from torch.nn.parallel import scatter_gather
 from transformers import TrainingArguments
 
 from modeling_gpt1 import GPT1ForCausalLM, GPT1PretrainingArguments, GPT1PretrainingTrainer
-from modeling_gpt1.plan_gpt1 import planner_of
-from modeling_gpt1.training.planning import PlanningCollator
 from tokenization import BlockCollator
 
 
@@ -105,13 +103,13 @@ def test_no_part_of_a_batch_follows_the_plan_of_the_whole(kind):
     if kind == "pre-training":
         model, collator = GPT1ForCausalLM(model.config), BlockCollator(tokenizer)
         rows = [{"input_ids": list(range(1, 9 + index % 5))} for index in range(6)]
-    batch = PlanningCollator(collator, planner_of(model))(rows)
+    batch = collator(rows)
     num_items = (batch["labels"][:, 1:] if kind == "pre-training" else batch["labels"]).ne(-100).sum()
     expected = model(**batch, num_items_in_batch=num_items).loss
     losses = DataParallelOnCPU(model)(**batch, num_items_in_batch=num_items.expand(5)).loss
     assert len(losses) == 3  # two rows each
     torch.testing.assert_close(losses.sum(), expected, atol=1e-6, rtol=1e-6)
-    batch["plan"].targets.weights.mul_(2)  # nobody reads it
+    batch["plan"].target_sources += 1  # nobody reads it
     again = DataParallelOnCPU(model)(**batch, num_items_in_batch=num_items.expand(5)).loss
     torch.testing.assert_close(again, losses, atol=0, rtol=0)
-    assert model(**batch, num_items_in_batch=num_items).loss > 1.1 * expected
+    assert abs(model(**batch, num_items_in_batch=num_items).loss - expected) > 0.1

@@ -1,4 +1,4 @@
-"""The trainers' loaders plan: the same training as without, and no plan where a batch is cut afterwards."""
+"""The collators' plans under our trainers: the same training as without, and no plan where a batch is cut."""
 
 import logging
 
@@ -8,7 +8,6 @@ from helpers_training import Rows, make_collator, make_model, make_tokenizer, ma
 from transformers import BatchEncoding
 
 from modeling_gpt1 import GPT1ForCausalLM, GPT1PretrainingArguments, GPT1PretrainingTrainer
-from modeling_gpt1.training import trainer_internals
 from tokenization import BlockCollator
 
 
@@ -43,21 +42,22 @@ def test_tokens_of_batches_without_a_mask_are_counted_in_silence(tmp_path, caplo
 
 
 @pytest.mark.parametrize("kind", ["fine-tuning", "pre-training"])
-def test_training_is_the_same_to_the_bit(kind, tmp_path, monkeypatch):
+def test_training_is_the_same(kind, tmp_path):
+    """To the bit in a worker; without plans to rounding, as the batches are padded then."""
+
     def make(**arguments):
         if kind == "pre-training":
             return pretraining(tmp_path, **arguments)
-        return make_trainer("multiple_choice", tmp_path, 4, 2, dropout=0.1, **arguments)
+        return make_trainer("multiple_choice", tmp_path, 4, 2, **arguments)
 
-    planned = trained(make())
-    in_workers = trained(make(dataloader_num_workers=1))
-    monkeypatch.setattr(trainer_internals, "plan_batches", lambda *_: None)
+    planned, in_workers = trained(make()), trained(make(dataloader_num_workers=1))
+    assert in_workers[0] == planned[0] and in_workers[2] == planned[2] == (117 if kind == "pre-training" else 0)
+    torch.testing.assert_close(in_workers[1], planned[1], atol=0, rtol=0)
     trainer = make()
-    unplanned = trained(trainer)
-    assert "plan" not in next(iter(trainer.get_train_dataloader()))
-    for (losses, weights, num_tokens), given in ((unplanned, planned), (in_workers, planned)):
-        assert losses == given[0] and num_tokens == given[2] and (num_tokens > 0) is (kind == "pre-training")
-        torch.testing.assert_close(weights, given[1], atol=0, rtol=0)
+    trainer.data_collator.plan = False
+    losses, weights, num_tokens = trained(trainer)
+    assert losses == pytest.approx(planned[0], rel=1e-5) and num_tokens == planned[2]
+    torch.testing.assert_close(weights, planned[1], atol=1e-6, rtol=1e-5)
 
 
 def test_every_loader_plans(tmp_path):
@@ -69,17 +69,17 @@ def test_every_loader_plans(tmp_path):
     )
     for loader in loaders:
         batch = next(iter(loader))
-        assert batch["plan"].shape == batch["input_ids"].shape and batch["plan"].packing is not None
+        assert batch["plan"].shape == batch["input_ids"].shape and batch["plan"].token_index is not None
 
 
-def test_batches_that_are_cut_or_compiled_have_no_plan(tmp_path):
-    dispatched = make_trainer("multiple_choice", tmp_path, 4, 1, accelerator_config={"dispatch_batches": True})
-    compiled = make_trainer("multiple_choice", tmp_path, 4, 1)
-    compiled.args.torch_compile = True
-    several = make_trainer("multiple_choice", tmp_path, 4, 1)
-    several.args._n_gpu = 2
-    for trainer in (dispatched, compiled, several):
-        assert "plan" not in next(iter(trainer.get_train_dataloader()))
+@pytest.mark.parametrize(
+    "arguments",
+    [{"accelerator_config": {"dispatch_batches": True}}, {"torch_compile": True}],
+    ids=lambda given: [*given][0],
+)
+def test_batches_that_are_cut_or_compiled_have_no_plan(tmp_path, arguments):
+    trainer = make_trainer("multiple_choice", tmp_path, 4, 1, **arguments)
+    assert "plan" not in next(iter(trainer.get_train_dataloader()))
 
 
 def test_a_collator_of_the_users_own_trains(tmp_path):

@@ -26,9 +26,9 @@ from modeling_gpt1 import (
     GPT1PretrainingTrainer,
     GPT1Trainer,
     GPT1TrainingArguments,
+    packing_gpt1,
 )
 from modeling_gpt1.training.throughput import training_flops_per_token
-from modeling_gpt1.unpadding_gpt1 import PackedSequences
 
 SMALL = {"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
 WEIGHTS = torch.tensor([1.0, 9.0])  # of two classes
@@ -100,8 +100,8 @@ class TestLogs:
     def test_packed_and_padded_training_are_the_same(self, case, tmp_path, monkeypatch):
         """Log and weights; `pack_sequences=False` switches packing off."""
         packs = []
-        read = PackedSequences.decoder_inputs
-        monkeypatch.setattr(PackedSequences, "decoder_inputs", lambda *given: packs.append(1) or read(*given))
+        read = packing_gpt1.packed_inputs
+        monkeypatch.setattr(packing_gpt1, "packed_inputs", lambda *given: packs.append(1) or read(*given))
         packed = make_trainer(case, tmp_path, batch_size=4, accumulation=2)
         expected = training_log(packed)
         assert len(packs) == 6

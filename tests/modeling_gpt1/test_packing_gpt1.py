@@ -1,83 +1,34 @@
-"""Packed sequences: literal tensors, parity with padded sequences computed one by one, what falls back, dropout."""
+"""Batches by their plans: parity with padded sequences, what refuses a plan, what needs padding, dropout."""
 
 import pytest
 import torch
-from helpers_packing import DELIMITER, EXTRACT, LAYOUTS, START, pad, ragged_choices, results
+from accelerate.utils.operations import slice_tensors
+from helpers_packing import DELIMITER, EXTRACT, LAYOUTS, START, pad, planned, ragged_choices, results, without_plan
+from helpers_training import CASES, Rows, make_collator, make_model, make_tokenizer
+from transformers import BatchEncoding
 
 from modeling_gpt1 import (
     GPT1DoubleHeadsModel,
     GPT1ForCausalLM,
     GPT1ForMultipleChoice,
     GPT1LSTMForCausalLM,
-    batch_gpt1,
+    packing_gpt1,
 )
-from modeling_gpt1.unpadding_gpt1 import pack_sequences
-
-# ---- The layout
+from tokenization import BlockCollator
 
 
-def test_a_common_context_lies_there_once():
-    input_ids = torch.tensor([[10, 11, 12, 20, 21], [10, 11, 12, 30, 0]])
-    packing = pack_sequences(input_ids, torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 1, 0]]), 2, hidden_size=32)
-    assert packing.input_ids.tolist() == [[10, 11, 12, 20, 21, 30]]
-    assert packing.position_ids.tolist() == [[0, 1, 2, 3, 4, 3]]
-    assert packing.packed_index.tolist() == [[0, 1, 2, 3, 4], [0, 1, 2, 5, 0]]
-    assert packing.example_index.tolist() == [0] * 6
-    assert packing.row_index.tolist() == [[0, 1, 2, 3, 4, 5]]
-    assert packing.row_place.tolist() == [0, 1, 2, 3, 4, 5]
-    assert packing.attention_mask.int().tolist() == [
-        [
-            [
-                [1, 0, 0, 0, 0, 0],
-                [1, 1, 0, 0, 0, 0],
-                [1, 1, 1, 0, 0, 0],
-                [1, 1, 1, 1, 0, 0],
-                [1, 1, 1, 1, 1, 0],
-                [1, 1, 1, 0, 0, 1],
-            ]
-        ]
-    ]
-
-
-def test_padding_is_left_out_on_either_side():
-    packing = pack_sequences(
-        torch.tensor([[0, 5, 6], [7, 8, 9], [4, 0, 0]]), torch.tensor([[0, 1, 1], [1, 1, 1], [1, 0, 0]]), 1, 32
-    )
-    assert packing.input_ids.tolist() == [[5, 6, 7, 8, 9, 4]]
-    assert packing.position_ids.tolist() == [[0, 1, 0, 1, 2, 0]]
-    assert packing.packed_index.tolist() == [[0, 0, 1], [2, 3, 4], [5, 0, 0]]
-    assert packing.example_index.tolist() == [0, 0, 1, 1, 1, 2]
-    assert packing.row_index.tolist() == [[0, 1, 0], [2, 3, 4], [5, 0, 0]]
-    assert packing.row_place.tolist() == [0, 1, 3, 4, 5, 6]
-    assert packing.attention_mask is None
-    values = torch.arange(6.0)[None, :, None]
-    assert torch.equal(packing.from_rows(packing.to_rows(values)), values)
-    assert packing.padded(values)[..., 0].tolist() == [[0, 0, 1], [2, 3, 4], [5, 0, 0]]
-
-
-def test_nothing_is_packed_where_that_saves_no_token():
-    input_ids = torch.tensor([[5, 6, 7], [8, 6, 7]])
-    assert pack_sequences(input_ids, None, 1, 32) is None
-    assert pack_sequences(input_ids, torch.ones_like(input_ids), 2, 32) is None
-    assert pack_sequences(input_ids, torch.zeros_like(input_ids), 2, 32) is None
-
-
-def test_a_context_is_shared_only_where_that_is_less_work():
-    """Two choices of 100 tokens with one in common: one row of 199 has twice the pairs of two rows of 100."""
-    input_ids = torch.arange(200).view(2, 100)
-    input_ids[1, 0] = input_ids[0, 0]
-    assert pack_sequences(input_ids, None, 2, hidden_size=768) is None
-    input_ids[1, :60] = input_ids[0, :60]
-    assert pack_sequences(input_ids, None, 2, hidden_size=768).input_ids.shape == (1, 140)
+@pytest.fixture
+def warnings(monkeypatch):
+    heard = []
+    monkeypatch.setattr(packing_gpt1.logger, "warning_once", heard.append)
+    return heard
 
 
 # ---- Parity
 
 
 def assert_packed_equals_padded(model, batch, **arguments):
-    model.pack_sequences = True
-    packed, num_packed = results(model, batch, **arguments)
-    model.pack_sequences = False
+    packed, num_packed = results(model, planned(batch), **arguments)
     padded, num_padded = results(model, batch, **arguments)
     assert num_packed < batch["attention_mask"].sum() < num_padded == batch["input_ids"].numel()
     assert packed.keys() == padded.keys() and "transformer.h.1.attn.k_proj.weight" in packed
@@ -116,8 +67,8 @@ def test_targets_chosen_by_the_caller_are_exact(tiny_model, side):
 def test_the_auxiliary_loss_is_the_formula_where_padding_lies_within(tiny_model, way):
     """In float64: each sequence alone, without its padding, every token after the first a target."""
     model = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice").double()
-    model.pack_sequences = way == "packed"
     batch = pad(ragged_choices(), gap=True)
+    batch = planned(batch) if way == "packed" else batch
     expected = 0.0
     for sequences in ragged_choices():
         for ids in sequences:
@@ -128,15 +79,9 @@ def test_the_auxiliary_loss_is_the_formula_where_padding_lies_within(tiny_model,
     torch.testing.assert_close(call(**batch).lm_loss.double(), expected, atol=1e-6, rtol=1e-6)
 
 
-@pytest.mark.parametrize("gap", [False, True])
-def test_a_band_is_exact_where_padding_lies_within(tiny_model, gap):
+def test_a_band_is_exact(tiny_model):
     model = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice", sliding_window=3)
-    batch = pad(ragged_choices(), gap=gap)
-    packed, num_packed = results(model, batch)
-    model.pack_sequences = False
-    padded, num_padded = results(model, batch)
-    assert (num_packed < num_padded) is (not gap)
-    torch.testing.assert_close(packed, padded, atol=1e-5, rtol=1e-5)
+    assert_packed_equals_padded(model, pad(ragged_choices()))
 
 
 POSITION_MESSAGE = (
@@ -150,7 +95,7 @@ def test_a_sequence_that_is_read_in_its_padding_is_refused(tiny_model, pack_sequ
     """Packed, padding has no place of its own: another example's first token was read there."""
     model = tiny_model(GPT1ForMultipleChoice)
     model.pack_sequences = pack_sequences
-    batch = pad([[[START, 5, 6, 7, EXTRACT], [START, 8, EXTRACT]], [[START, 9, EXTRACT]]])
+    batch = planned(pad([[[START, 5, 6, 7, EXTRACT], [START, 8, EXTRACT]], [[START, 9, EXTRACT]]]))
     expected = model(**batch)
     for position, needed in [
         (3, "that of a real token, not of padding"),
@@ -203,20 +148,19 @@ def test_an_absent_choice_between_others(tiny_model):
     assert_packed_equals_padded(model, batch)
 
 
-def test_the_comparison_sees_another_context(tiny_model, monkeypatch):
-    """Negative control: were one more token taken for shared than is, outputs and gradients would differ."""
-    exact = batch_gpt1.pack_sequences
-
-    def with_a_wrong_id(input_ids, *others):
-        input_ids = input_ids.clone()
-        input_ids.view(-1, 4, input_ids.shape[1])[:, 1:, 2] = input_ids.view(-1, 4, input_ids.shape[1])[:, :1, 2]
-        return exact(input_ids, *others)
-
-    monkeypatch.setattr(batch_gpt1, "pack_sequences", with_a_wrong_id)
+def test_the_model_does_what_the_plan_says(tiny_model):
+    """Negative control: were a token read at another place, outputs would differ."""
     model = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice")
-    batch = pad([[[START, 5, 20 + c, 30 + c, EXTRACT] for c in range(4)], [[START, 5, 6, 30 + c] for c in range(4)]])
-    with pytest.raises(AssertionError, match="loss"):
-        assert_packed_equals_padded(model, batch)
+    batch = planned(pad(ragged_choices()))
+    expected, _ = results(model, batch)
+    batch["plan"].position_ids[0, 40] += 1
+    assert abs(results(model, batch)[0]["task_loss"] - expected["task_loss"]) > 1e-4
+    batch["plan"].position_ids[0, 40] -= 1
+    batch["plan"].row_is_shared.zero_()
+    assert abs(results(model, batch)[0]["task_loss"] - expected["task_loss"]) > 1e-4
+    batch = planned(pad(ragged_choices()))
+    batch["plan"].target_sources += 1
+    assert abs(results(model, batch)[0]["lm_loss"] - expected["lm_loss"]) > 1e-4
 
 
 @pytest.mark.parametrize("traversal, num_labels", [("classification", 3), ("similarity", 1)])
@@ -227,9 +171,7 @@ def test_padding_of_other_traversals_is_left_out(tiny_model, traversal, num_labe
     batch = pad([[[START, *range(k, k + length), EXTRACT] for k in range(1, number + 1)] for length in lengths])
     batch["labels"] = torch.arange(10) % 3 if num_labels == 3 else torch.linspace(0, 5, 10)
     del batch["choice_mask"]
-    model.pack_sequences = True
-    packed, num_packed = results(model, batch)
-    model.pack_sequences = False
+    packed, num_packed = results(model, planned(batch))
     padded, num_padded = results(model, batch)
     assert num_packed <= batch["attention_mask"].sum() < num_padded
     torch.testing.assert_close(packed, padded, atol=1e-5, rtol=1e-5)
@@ -244,7 +186,7 @@ def test_gradient_checkpointing_is_exact(tiny_model, use_reentrant):
 
 def test_half_precision_lies_beside_float32(tiny_model):
     model = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice")
-    batch = pad(ragged_choices())
+    batch = planned(pad(ragged_choices()))
     whole, _ = results(model, batch)
     with torch.autocast("cpu", torch.bfloat16):
         half, _ = results(model, batch)
@@ -257,8 +199,7 @@ def test_half_precision_lies_beside_float32(tiny_model):
 def test_the_language_models_logits_of_packed_choices(tiny_model):
     model = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice")
     batch = pad(ragged_choices(), side="left")
-    packed = model(**batch, output_lm_logits=True).lm_logits
-    model.pack_sequences = False
+    packed = model(**planned(batch), output_lm_logits=True).lm_logits
     padded = model(**batch, output_lm_logits=True).lm_logits
     real = batch["attention_mask"].bool()
     assert packed.shape == padded.shape
@@ -278,8 +219,125 @@ def test_choices_longer_than_the_positions_together(tiny_model):
     examples.append([sequence[:-1] for sequence in examples[0]])
     assert_packed_equals_padded(model, pad(examples))
     with pytest.raises(ValueError) as error:
-        model(**pad(examples, extra=1))
+        model(**planned(pad(examples, extra=1)))
     assert str(error.value).startswith("The sequence has 61 tokens, but the model has only 60 positions ")
+
+
+# ---- Batches of the collators
+
+TASKS = [*CASES, "blocks"]
+
+
+def make(case):
+    """A model, a collator and rows of two batches: of unequal lengths, and of equal ones."""
+    tokenizer = make_tokenizer()
+    if case == "blocks":
+        torch.manual_seed(0)
+        model = GPT1ForCausalLM(make_model("classification", tokenizer).config)
+        rows = [[{"input_ids": list(range(1, n + 1))} for n in lengths] for lengths in ([24, 9, 17, 3], [24] * 4)]
+        return model.train(), BlockCollator(tokenizer), rows
+    model = make_model(case, tokenizer)
+    return model.train(), make_collator(model, tokenizer), [list(Rows(case, 8)), [Rows(case)[0]] * 3]
+
+
+@pytest.mark.parametrize("mode", ["training", "evaluation"])
+@pytest.mark.parametrize("case", TASKS)
+def test_a_planned_batch_gives_the_same(case, mode):
+    model, collate, batches = make(case)
+    model.train(mode == "training")
+    for rows in batches:
+        batch = collate(rows)
+        (found, num_tokens), (expected, num_padded) = results(model, batch), results(model, without_plan(batch))
+        assert num_tokens <= num_padded and (("example_losses" in expected) is (mode == "evaluation"))
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+
+
+def test_labels_and_masks_of_targets_are_the_batchs():
+    """A plan has places alone: ids, labels and what is a target may be changed on the way."""
+    model, collate, batches = make("multiple_choice")
+    batch = collate(batches[0])
+    before, _ = results(model, batch)
+    batch["input_ids"] = torch.where(batch["input_ids"] == batch["input_ids"][0, 0, 3], 5, batch["input_ids"])
+    batch["labels"][1] = -100
+    batch["lm_mask"] = torch.rand(batch["input_ids"].shape, generator=torch.Generator().manual_seed(0)) < 0.7
+    batch["choice_mask"] = batch.get("choice_mask", torch.ones(batch["input_ids"].shape[:2], dtype=torch.bool))
+    batch["choice_mask"][2, 1] = False
+    found, num_tokens = results(model, batch)
+    expected, num_padded = results(model, without_plan(batch))
+    assert num_tokens < num_padded and abs(found["loss"] - before["loss"]) > 1e-3
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+
+
+def test_labels_of_blocks_are_the_batchs():
+    model, collate, batches = make("blocks")
+    batch = collate(batches[0])
+    batch["labels"][0, 3:9] = -100
+    found, expected = results(model, batch)[0], results(model, without_plan(batch))[0]
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+
+
+def another_mask(batch):
+    batch["attention_mask"][1, ..., 2] = 0
+
+
+def other_ids(batch):
+    batch["input_ids"][0, 1, 2] = 5 + (batch["input_ids"][0, 1, 2] == 5)
+
+
+@pytest.mark.parametrize(
+    "case, change",
+    [
+        *((case, another_mask) for case in TASKS if case != "blocks"),
+        ("multiple_choice", other_ids),
+        ("multiple_choice", lambda batch: batch.update(slice_tensors(without_plan(batch), slice(0, 2)))),
+        ("blocks", lambda batch: batch.update(slice_tensors(without_plan(batch), slice(2, 4)))),
+        ("blocks", another_mask),
+        ("blocks", lambda batch: batch["labels"][1].fill_(7)),
+    ],
+)
+def test_a_plan_of_another_batch_is_refused(warnings, case, change):
+    """Word dropout within a shared context, an edited mask, targets in the padding, a part of a batch."""
+    model, collate, batches = make(case)
+    batch = collate(batches[0])
+    shape = list(batch["input_ids"].shape)
+    change(batch)
+    if "mc_token_ids" in batch:
+        del batch["mc_token_ids"]
+    found, expected = results(model, batch)[0], results(model, without_plan(batch))[0]
+    torch.testing.assert_close(found, expected, atol=0, rtol=0)
+    assert warnings and set(warnings) == {
+        f"The batch does not belong to its `plan`, which was made for `input_ids` of shape {shape}, their attention "
+        "mask and the beginnings that sequences share. Remove `plan` from the batch, or make the collator with "
+        "`plan=False`, where code changes or cuts batches."
+    }
+
+
+def test_a_graph_follows_no_plan(monkeypatch):
+    model, collate, batches = make("multiple_choice")
+    batch = collate(batches[0])
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    found, num_tokens = results(model, batch)
+    assert num_tokens == batch["input_ids"].numel()
+    torch.testing.assert_close(found, results(model, without_plan(batch))[0], atol=0, rtol=0)
+
+
+def test_shifted_labels_are_other_targets():
+    model, collate, batches = make("blocks")
+    batch = collate(batches[0])
+    shifted = torch.cat([batch["labels"][:, 1:], torch.full((4, 1), -100)], 1)
+    expected = model(**without_plan(batch)).loss
+    torch.testing.assert_close(model(**{**batch, "labels": None}, shift_labels=shifted).loss, expected)
+    shifted[0, 0] = -100
+    assert model(**{**batch, "labels": None}, shift_labels=shifted).loss != expected
+
+
+def test_a_plan_that_stayed_behind_is_fetched():
+    """transformers' `BatchEncoding.to` moves tensors alone."""
+    model, collate, batches = make("multiple_choice")
+    batch = BatchEncoding(collate(batches[0])).to("cpu")
+    found, num_tokens = results(model, batch)
+    assert num_tokens < batch["input_ids"].numel()
+    torch.testing.assert_close(found, results(model, without_plan(batch))[0], atol=1e-6, rtol=1e-5)
 
 
 # ---- What falls back, and dropout
@@ -293,20 +351,23 @@ def test_choices_longer_than_the_positions_together(tiny_model):
         lambda model, batch: batch.update(output_hidden_states=True),
         lambda model, batch: batch.update(is_causal=False),
         lambda model, batch: setattr(model.config, "is_causal", False),
+        lambda model, batch: setattr(model.get_input_embeddings(), "neftune_noise_alpha", 5.0),
         lambda model, batch: batch.update(token_type_ids=torch.ones_like(batch["input_ids"])),
         lambda model, batch: batch.update(
             position_ids=torch.arange(batch["input_ids"].shape[-1]).expand_as(batch["input_ids"])
         ),
     ],
-    ids=["switched off", "eager", "hidden states", "not causal", "never causal", "token types", "positions"],
+    ids="switched off,eager,hidden states,not causal,never causal,NEFTune,token types,positions".split(","),
 )
 def test_the_padded_way_is_taken_where_something_needs_it(tiny_model, change):
     model = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice")
-    batch = pad(ragged_choices())
+    batch = planned(pad(ragged_choices()))
     num_padded, num_real = batch["input_ids"].numel(), int(batch["attention_mask"].sum())
     assert results(model, batch)[1] < num_real
     change(model, batch)
-    assert results(model, batch)[1] == num_padded
+    found, num_tokens = results(model, batch)
+    assert num_tokens == num_padded
+    torch.testing.assert_close(found, results(model, without_plan(batch))[0], atol=1e-6, rtol=1e-5)
 
 
 def test_the_choices_of_an_example_share_the_contexts_dropout(tiny_model):
@@ -315,10 +376,9 @@ def test_the_choices_of_an_example_share_the_contexts_dropout(tiny_model):
     batch = pad([[[START, *range(1, 20), c, EXTRACT] for c in (40, 50)]] * 3)
     batch["mc_token_ids"] = torch.full((3, 2), 10)
     torch.manual_seed(0)
-    packed, again = (model(**batch).task_logits for _ in range(2))
+    packed, again = (model(**planned(batch)).task_logits for _ in range(2))
     torch.testing.assert_close(packed[:, 0], packed[:, 1], atol=1e-5, rtol=1e-5)
     assert (packed - again).abs().min() > 1e-3 and num_different(packed[:, 0]) == 3
-    model.pack_sequences = False
     assert num_different(model(**batch).task_logits) == 6
 
 
@@ -330,7 +390,7 @@ def num_different(scores):
 def test_a_replica_without_parameters_packs(tiny_model):
     """As torch's DataParallel makes them: a Trainer that sees several GPUs does."""
     model = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice")
-    batch = pad(ragged_choices())
+    batch = planned(pad(ragged_choices()))
     expected, num_packed = results(model, batch)
     replica = replicate(model)
     assert list(replica.parameters()) == []

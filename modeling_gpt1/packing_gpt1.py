@@ -1,0 +1,564 @@
+# Copyright 2026 The gpt1-hf authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""A batch as the decoder reads it: padded, or by the plan that came with it; its extract positions and its targets.
+
+A plan (`BatchPlan` of the package `tokenization`) is made where the batch is made. Without one the batch is padded, as
+for every model of transformers. With one the decoder computes each real token once, all in one row, and only attention
+needs rows of its own: the modules of `modeling_gpt1.py` move its inputs there and back.
+
+Sources: figure 1 and section 3.3 of "Improving Language Understanding by Generative Pre-Training"; the targets of L1
+and their weights are those of the released code
+(https://github.com/openai/finetune-transformer-lm/blob/master/train.py).
+
+Shapes: B examples, C sequences per example, S = B · C, T tokens of a padded sequence, D hidden; N tokens that a plan
+computes; R rows of attention of at most L tokens; M targets.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.attention.flex_attention import BlockMask
+from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.masking_utils import (
+    ALL_MASK_ATTENTION_FUNCTIONS,
+    flash_attention_mask,
+    flex_attention_mask,
+    sdpa_mask,
+)
+from transformers.utils import logging
+
+from .configuration_gpt1 import FULL_ATTENTION, SLIDING_ATTENTION, TRAVERSALS, GPT1Config
+
+logger = logging.get_logger(__name__)
+
+# How attention keeps packed sequences apart, by the function of transformers that makes its masks.
+MASKED_ROWS, BLOCK_MASK, VARIABLE_LENGTH = "masked rows", "block mask", "variable length"
+WAYS_OF_PACKING = {sdpa_mask: MASKED_ROWS, flex_attention_mask: BLOCK_MASK, flash_attention_mask: VARIABLE_LENGTH}
+
+Targets = tuple[torch.Tensor, torch.LongTensor, torch.Tensor, torch.LongTensor]  # [M, D], and ids, weights, rows [M]
+
+
+# ---- Following a plan
+
+
+def plan_to_follow(
+    model: PreTrainedModel,
+    plan: Any | None,
+    shape: tuple[int, ...],
+    input_ids: torch.Tensor | None,
+    attention_mask: torch.Tensor | None,
+    labels: torch.Tensor | None = None,
+    **kwargs,
+) -> Any | None:
+    """The plan on the batch's device; `None` if there is none, if it belongs to another batch, or if padding is read.
+
+    Values are compared on the CPU, where a plan that does not fit is left out with a warning. Another device compares
+    them without the host, and stops with the same sentence.
+
+    Args:
+        shape: shape of the batch's `input_ids`.
+        input_ids, attention_mask (`[S, T]`): the batch.
+        labels (`[S, T]`, *optional*): targets of a language model, whose places the plan has.
+        kwargs: the other arguments of the call.
+    """
+    if plan is None or input_ids is None or input_ids.is_meta or not reads_no_padding(model.config, **kwargs):
+        return None
+    if getattr(model.get_input_embeddings(), "neftune_noise_alpha", None):  # this noise depends on the padded length
+        return None
+    refusal = (
+        f"The batch does not belong to its `plan`, which was made for `input_ids` of shape {list(plan.shape)}, their "
+        "attention mask and the beginnings that sequences share. Remove `plan` from the batch, or make the collator "
+        "with `plan=False`, where code changes or cuts batches."
+    )
+    plan = plan.to(input_ids.device, non_blocking=True)
+    given = [tensor for tensor in (input_ids, attention_mask, labels) if tensor is not None]
+    if plan.shape != tuple(shape) or any(tensor.shape != plan.is_real.shape for tensor in given):
+        logger.warning_once(refusal)
+        return None
+    is_real = plan.is_real
+    fits = (is_real if attention_mask is None else is_real.eq(attention_mask)).all()
+    if plan.row_is_shared is not None:
+        fits = fits & (input_ids.take(plan.token_index)[plan.packed_index].eq(input_ids) | ~is_real).all()
+    if labels is not None:
+        fits = fits & (labels.eq(-100) | is_real)[:, 1:].all()
+    if not can_read(fits):
+        torch._assert_async(fits, refusal)
+    elif not fits:
+        logger.warning_once(refusal)
+        return None
+    return plan
+
+
+def reads_no_padding(config: PreTrainedConfig, **kwargs) -> bool:
+    """Whether the decoder's output at padding goes unread, by the caller and by earlier tokens."""
+    asked_for = [kwargs.get(name, getattr(config, name)) for name in ("output_hidden_states", "output_attentions")]
+    is_causal = kwargs.get("is_causal", getattr(config, "is_causal", True))
+    is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    return is_causal and not any(asked_for) and not is_traced
+
+
+def way_of_packing(config: PreTrainedConfig) -> str | None:
+    """How the attention that a model uses keeps packed sequences apart; `None` if it cannot."""
+    return WAYS_OF_PACKING.get(ALL_MASK_ATTENTION_FUNCTIONS.get(config._attn_implementation))
+
+
+def without_packing(plan: Any) -> Any:
+    """The plan for a decoder that computes padding too: its targets alone, at their places in the batch."""
+    places = plan.is_real.flatten().nonzero_static(size=plan.num_tokens)[:, 0]  # `nonzero` would make the host wait
+    sources = places.roll(1)  # the first token of a sequence, with the last of another one, has the weight 0
+    return type(plan)(plan.shape, plan.num_tokens, plan.is_right_padded, plan.is_real, places, sources)
+
+
+def without_sharing(plan: Any, config: PreTrainedConfig) -> Any:
+    """The plan for attention that takes no mask, so that the sequences of an example cannot share a beginning."""
+    if plan.row_is_shared is None:
+        return plan
+    if TRAVERSALS[config.traversal] is None:
+        logger.warning_once(
+            f"The attention {config._attn_implementation!r} computes the context of an example once for each choice, "
+            "as it takes no mask by which the choices could share it. Pass attn_implementation='flex_attention' or "
+            "'sdpa' to compute it once."
+        )
+    is_real, alone = plan.is_real, without_packing(plan)
+    ranks = is_real.cumsum(1) - 1
+    alone.token_index = alone.target_tokens
+    alone.position_ids = ranks.take(alone.token_index)[None]
+    alone.packed_index = (is_real.flatten().cumsum(0) - 1).view_as(ranks) * is_real
+    alone.row_index = nn.functional.pad(is_real.sum(1).cumsum(0)[:-1], (1, 0))[:, None]
+    alone.target_tokens = torch.arange(plan.num_tokens, device=is_real.device)
+    alone.target_sources = (alone.target_tokens - 1).clamp(min=0)
+    return alone
+
+
+def row_masks(plan: Any, sliding_window: int | None) -> dict[str, torch.BoolTensor | None]:
+    """The mask for each layer type, `[R, 1, L, L]`: True where a query sees a key, its own sequence's or a shared one.
+
+    In banded layers a token sees its sequence's last `sliding_window` tokens. `None` is a causal mask.
+    """
+    mask = None
+    if plan.row_sequence is not None:
+        is_own = plan.row_sequence[:, :, None] == plan.row_sequence[:, None, :]
+        mask = (is_own | plan.row_is_shared[:, None, :]).tril()[:, None]
+    if sliding_window is None:
+        return {FULL_ATTENTION: mask}
+    positions = plan.position_ids[0, plan.row_index]  # [R, L]
+    band = (positions[:, :, None] - positions[:, None, :] < sliding_window)[:, None]
+    return {FULL_ATTENTION: mask, SLIDING_ATTENTION: band.tril() if mask is None else band & mask}
+
+
+def block_masks(plan: Any, sliding_window: int | None) -> dict[str, BlockMask]:
+    """As `row_masks`, among the N tokens as they lie, for flex attention."""
+    rows = plan.row_place // plan.row_index.shape[1]  # [N]
+    if plan.row_sequence is not None:
+        sequences, is_shared = (row.take(plan.row_place) for row in (plan.row_sequence, plan.row_is_shared))
+    positions = plan.position_ids[0]
+
+    def is_seen(batch, head, query, key):
+        is_of_row = (key <= query) & (rows[query] == rows[key])
+        if plan.row_sequence is None:
+            return is_of_row
+        return is_of_row & (is_shared[key] | (sequences[query] == sequences[key]))
+
+    def is_near(batch, head, query, key):
+        return is_seen(batch, head, query, key) & (positions[query] - positions[key] < sliding_window)
+
+    functions = {FULL_ATTENTION: is_seen, **({} if sliding_window is None else {SLIDING_ATTENTION: is_near})}
+    return {
+        layer_type: flex_attention_mask(1, len(rows), len(rows), mask_function=function, device=rows.device)
+        for layer_type, function in functions.items()
+    }
+
+
+def lengths_for_flash_attention(starts: torch.IntTensor, longest: int) -> dict:
+    """Arguments of transformers' flash attention; `starts` `[R + 1]`: index of each row's first token, and N."""
+    return {"cu_seq_lens_q": starts, "cu_seq_lens_k": starts, "max_length_q": longest, "max_length_k": longest}
+
+
+# ---- Examples
+
+
+@dataclass
+class Sequences:
+    """The B examples of a batch, as the decoder reads their sequences; those of an example follow one another."""
+
+    input_ids: torch.LongTensor | None  # [S, T]
+    attention_mask: torch.BoolTensor | None  # [S, T]
+    lm_mask: torch.BoolTensor | None  # [S, T], False where a token is not a target
+    is_present: torch.BoolTensor | None  # [B, C], False where an example has fewer choices
+    positions: torch.LongTensor | int  # [S], position of the extract token
+    shape: tuple[int, int]  # B, C
+    decoder_inputs: dict[str, Any]
+    plan: Any | None  # the plan that is followed
+
+    @property
+    def packed_index(self) -> torch.LongTensor | None:
+        return None if self.plan is None else self.plan.packed_index
+
+    def extract(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """Hidden states at the extract tokens, `[B, C, D]`: the task head's input."""
+        rows = torch.arange(self.shape[0] * self.shape[1], device=hidden_states.device)
+        places = (rows, self.positions) if self.packed_index is None else (0, self.packed_index[rows, self.positions])
+        return hidden_states[places].unflatten(0, self.shape)
+
+    def padded(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """The decoder's output as `[S, T, …]`, whose padding holds arbitrary finite values."""
+        return hidden_states if self.packed_index is None else hidden_states[0, self.packed_index]
+
+    def read_targets(self, hidden_states: torch.Tensor, counts: torch.LongTensor) -> Targets:
+        """The targets of Σ L1 / C: predicting hidden states `[M, D]`, ids, weights and examples `[M]`.
+
+        A token that several sequences share is one target with their summed weight.
+
+        Args:
+            counts (`[B]`): how often each example counts in the sum.
+
+        Raises:
+            ValueError: the examples were given without `input_ids`.
+        """
+        if self.input_ids is None:
+            raise ValueError(
+                "The auxiliary language-modelling loss needs `input_ids`, but only `inputs_embeds` were given. Pass "
+                "`input_ids`, or set `config.lm_coef = 0`."
+            )
+        is_target = next_tokens(self.input_ids, self.attention_mask)  # [S, T-1]
+        if self.lm_mask is not None:
+            is_target = is_target & self.lm_mask[:, 1:].bool()
+        if self.is_present is None:
+            of_sequences = torch.full(self.shape, 1 / self.shape[1], device=is_target.device)
+        else:
+            of_sequences = self.is_present / self.is_present.sum(-1, keepdim=True)
+        weights = is_target * (of_sequences.flatten() / is_target.sum(-1).clamp(min=1))[:, None]
+        weights = nn.functional.pad(weights, (1, 0)).flatten()  # [S · T]
+        if self.plan is None:
+            places, sources = predicted_places(self.attention_mask, weights.view_as(self.input_ids))
+            weights = weights.index_select(0, places)
+        else:
+            sources, places = self.plan.target_sources, self.plan.target_tokens
+            if self.packed_index is not None:
+                tokens, places = places, self.plan.token_index.index_select(0, places)
+                of_tokens = weights.new_zeros(self.plan.token_index.shape)
+                weights = of_tokens.scatter_add_(0, self.packed_index.flatten(), weights).index_select(0, tokens)
+            else:
+                weights = weights.index_select(0, places)
+        examples = places // (self.input_ids.shape[1] * self.shape[1])
+        ids, predicting = (
+            tensor.index_select(0, index)
+            for tensor, index in ((self.input_ids.flatten(), places), (hidden_states.flatten(0, 1), sources))
+        )
+        return predicting, ids, weights * counts[examples], examples
+
+
+def read_sequences(
+    model: PreTrainedModel,
+    input_ids: torch.LongTensor | None = None,
+    attention_mask: torch.Tensor | None = None,
+    mc_token_ids: torch.LongTensor | None = None,
+    choice_mask: torch.BoolTensor | None = None,
+    lm_mask: torch.BoolTensor | None = None,
+    token_type_ids: torch.LongTensor | None = None,
+    position_ids: torch.LongTensor | None = None,
+    inputs_embeds: torch.Tensor | None = None,
+    plan: Any | None = None,
+    **kwargs,
+) -> Sequences:
+    """The examples of a task model's arguments, see [`GPT1DoubleHeadsModel`].
+
+    Raises:
+        ValueError: shapes that do not fit the traversal; an extract position outside of its sequence.
+    """
+    config, mask = model.config, real_tokens(attention_mask)
+    if config.traversal == "similarity" and input_ids is not None and input_ids.dim() == 2:
+        input_ids = both_orders(input_ids, mask, config.delimiter_token_id)
+        mask = None if mask is None else mask[:, None].expand(-1, 2, -1)
+        mc_token_ids = None if mc_token_ids is None else mc_token_ids.reshape(-1, 1).expand(-1, 2)
+    num_choices = count_sequences(config.traversal, input_ids, inputs_embeds)
+    given = input_ids if inputs_embeds is None else inputs_embeds[..., 0]
+    shape, length = (given.shape[0], num_choices), given.shape[-1]
+
+    def flat(name: str, tensor: torch.Tensor | None, *more: int) -> torch.Tensor | None:
+        return flatten_sequences(name, tensor, (*shape, *more))
+
+    if choice_mask is not None and TRAVERSALS[config.traversal] is not None:
+        raise ValueError(
+            f"`choice_mask` was given, but the traversal {config.traversal!r} has no choices. Leave it out."
+        )
+    mask, is_present = flat("attention_mask", mask, length), flat("choice_mask", choice_mask)
+    is_present = None if is_present is None else is_present.view(shape).bool()
+    inputs = {
+        "input_ids": flat("input_ids", input_ids, length),
+        "attention_mask": mask,
+        "token_type_ids": flat("token_type_ids", token_type_ids, length),
+        "position_ids": flat("position_ids", position_ids, length),
+        "inputs_embeds": flat("inputs_embeds", inputs_embeds, length, config.hidden_size),
+    }
+    positions = last_attended(mask, length) if mc_token_ids is None else flat("mc_token_ids", mc_token_ids)
+    if can_read(given):
+        check_extracted(positions, mask, is_present, (*shape, length))
+    way = way_of_packing(config) if model.pack_sequences and model._supports_attention_backend else None
+    if length > config.max_position_embeddings or token_type_ids is not None or position_ids is not None:
+        way = None  # the decoder reads these with their padding, or refuses the length
+    plan = plan_to_follow(model, plan, given.shape, inputs["input_ids"], mask, **kwargs)
+    if plan is not None and plan.token_index is not None:
+        if way is None:
+            plan = without_packing(plan)
+        else:
+            plan = without_sharing(plan, config) if way == VARIABLE_LENGTH else plan
+            packed = packed_inputs(config, way, plan, inputs["input_ids"])
+    if plan is None or plan.token_index is None:
+        packed = inputs
+        if plan is not None and plan.is_right_padded and position_ids is None and not can_read(given):
+            packed = inputs | {"attention_mask": None}  # a mask would make the host wait
+    lm_mask = flat("lm_mask", lm_mask, length)
+    return Sequences(inputs["input_ids"], mask, lm_mask, is_present, positions, shape, packed, plan)
+
+
+def packed_inputs(config: GPT1Config, way: str, plan: Any, input_ids: torch.LongTensor) -> dict[str, Any]:
+    """Arguments for the decoder that follows a plan, with all that its attention needs; `input_ids [S, T]`."""
+    inputs = {"input_ids": input_ids.take(plan.token_index)[None], "position_ids": plan.position_ids}
+    if way == MASKED_ROWS:
+        return {**inputs, "attention_mask": row_masks(plan, config.sliding_window), "rows": plan}
+    if way == BLOCK_MASK:
+        return {**inputs, "attention_mask": block_masks(plan, config.sliding_window)}
+    starts = nn.functional.pad(plan.row_index[:, 0], (0, 1), value=plan.num_tokens).int()
+    no_masks = dict.fromkeys((FULL_ATTENTION, SLIDING_ATTENTION))
+    longest = input_ids.shape[1] if plan.row_index.shape[1] == 1 else plan.row_index.shape[1]
+    return {**inputs, "attention_mask": no_masks, **lengths_for_flash_attention(starts, longest)}
+
+
+def count_sequences(traversal: str, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> int:
+    """C of `input_ids [B, C, T]` or `inputs_embeds [B, C, T, D]`; 1 if that dimension is left out.
+
+    Raises:
+        ValueError: the number of sequences does not fit the traversal.
+    """
+    name, given, hidden = (
+        ("input_ids", input_ids, "") if input_ids is not None else ("inputs_embeds", inputs_embeds, ", D")
+    )
+    num_dims = 4 if hidden else 3
+    has_choices = given.dim() == num_dims
+    num_choices = given.shape[1] if has_choices else 1
+    needed = TRAVERSALS[traversal]
+    fits = has_choices if needed is None else num_choices == needed
+    if not fits or given.dim() not in (num_dims - 1, num_dims):
+        shape = {None: "[B, C, T%s]", 1: "[B, T%s]", 2: "[B, 2, T%s]"}[needed] % hidden
+        raise ValueError(
+            f"The traversal {traversal!r} needs `{name}` of shape {shape}, but got {list(given.shape)}. "
+            "TraversalCollator makes such batches."
+        )
+    return num_choices
+
+
+def flatten_sequences(name: str, tensor: torch.Tensor | None, shape: tuple[int, ...]) -> torch.Tensor | None:
+    """Reshapes `[B, C, …]` to `[B · C, …]`; `tensor` must have this `shape`, but may omit a C of 1.
+
+    Raises:
+        ValueError: `tensor` has another shape.
+    """
+    if tensor is None:
+        return None
+    if tensor.shape == shape:
+        return tensor.flatten(0, 1)
+    if shape[1] == 1 and tensor.shape == shape[:1] + shape[2:]:
+        return tensor
+    raise ValueError(f"`{name}` needs shape {list(shape)} here, but got {list(tensor.shape)}.")
+
+
+def last_attended(attention_mask: torch.Tensor | None, length: int) -> torch.LongTensor | int:
+    """Index `[S]` of each sequence's last real token, for padding on either side; without a mask, the last index."""
+    if attention_mask is None:
+        return length - 1
+    return length - 1 - attention_mask.flip(-1).long().argmax(-1)
+
+
+def both_orders(
+    input_ids: torch.LongTensor, attention_mask: torch.Tensor | None, delimiter_token_id: int | None
+) -> torch.LongTensor:
+    """Both orders `[B, 2, T]` of rows `[s] a [$] b [e]` in `[B, T]`: as given, and with the segments swapped.
+
+    Raises:
+        ValueError: a row without exactly one delimiter.
+    """
+    if attention_mask is not None and attention_mask.shape != input_ids.shape:
+        raise ValueError(
+            f"`attention_mask` needs shape {list(input_ids.shape)} here, but got {list(attention_mask.shape)}."
+        )
+    real = torch.ones_like(input_ids) if attention_mask is None else attention_mask.long()
+    is_delimiter = (input_ids == delimiter_token_id) & real.bool() if delimiter_token_id is not None else real < 0
+    counts = is_delimiter.sum(-1)
+    if torch.compiler.is_compiling():  # a graph cannot raise depending on values
+        torch._assert_async((counts == 1).all(), "Similarity reads rows with one delimiter each.")
+    elif (counts != 1).any():
+        raise ValueError(
+            "Similarity reads both orders of a pair: `input_ids` of shape [B, 2, T], or rows `[s] a [$] b [e]` with "
+            f"one delimiter (`config.delimiter_token_id` is {delimiter_token_id}), but the rows have "
+            f"{counts.tolist()} delimiters. Give the tokenizer a `text` and a `text_pair`."
+        )
+    positions = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+    start = real.argmax(-1, keepdim=True)
+    end = start + real.sum(-1, keepdim=True) - 1
+    middle = is_delimiter.long().argmax(-1, keepdim=True)
+    new_middle = start + end - middle
+    source = torch.where(positions < new_middle, positions - start + middle, positions - new_middle + start)
+    source = torch.where(positions == new_middle, middle, source)
+    source = torch.where((positions <= start) | (positions >= end), positions, source)
+    return torch.stack([input_ids, input_ids.gather(1, source)], dim=1)
+
+
+# ---- Targets
+
+
+def next_tokens(input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.BoolTensor:
+    """The targets of L1, `[S, T-1]`: every real token after the first real one of its sequence, wherever padding is.
+
+    Args:
+        input_ids (`[S, T]`): token ids.
+        attention_mask (`[S, T]`, *optional*): 1 for real tokens.
+    """
+    if attention_mask is None:
+        return torch.ones_like(input_ids[:, 1:], dtype=torch.bool)
+    real = attention_mask.bool()
+    return real[:, 1:] & (real.cumsum(1)[:, :-1] > 0)
+
+
+def predicted_places(
+    attention_mask: torch.BoolTensor | None, weights: torch.Tensor
+) -> tuple[torch.LongTensor, torch.LongTensor]:
+    """Flat places of the targets of a padded batch, and of the real tokens that predict them, `[M]` each.
+
+    Args:
+        attention_mask (`[S, T]`, *optional*): True for real tokens.
+        weights (`[S, T]`): weight of each token, 0 for all that are no targets. They are left out; a compiled graph
+            keeps them, because its shapes cannot depend on values.
+    """
+    places = torch.arange(weights.numel(), device=weights.device)
+    previous = torch.arange(weights.shape[1], device=weights.device).expand_as(weights) - 1
+    if attention_mask is not None:  # the last real token before each; padding within a sequence is skipped
+        last_real = torch.where(attention_mask, previous + 1, 0).cummax(1).values
+        previous = nn.functional.pad(last_real[:, :-1], (1, 0))
+    sources = (places.view_as(weights)[:, :1] + previous.clamp(min=0)).flatten()
+    if not torch.compiler.is_compiling():
+        places = weights.flatten().nonzero()[:, 0]
+        sources = sources.index_select(0, places)
+    return places, sources
+
+
+def read_labels(hidden_states: torch.Tensor, labels: torch.LongTensor, shift: int, plan: Any | None) -> Targets:
+    """The targets of a language model's `labels [B, T]` without −100, as in [`Sequences.read_targets`].
+
+    Args:
+        hidden_states (`[B, T, D]`): the decoder's output.
+        shift: each label is predicted so many positions before its own, 1 or 0.
+        plan: if there is one, it has the places; labels of −100 there get the weight 0.
+    """
+    num_rows, length = labels.shape
+    if torch.compiler.is_compiling():  # shapes cannot depend on values
+        kept, hidden_states = labels[:, shift:], hidden_states[:, : length - shift]
+        rows = torch.arange(num_rows, device=labels.device)[:, None].expand_as(kept).flatten()
+        weights = kept.ne(-100).float().flatten()
+        return hidden_states.flatten(0, 1), kept.flatten().clamp(min=0), weights, rows
+    if plan is not None and shift:
+        sources, places = plan.target_sources, plan.target_tokens
+    else:
+        places = labels.ne(-100)[:, shift:].nonzero()
+        places = places[:, 0] * length + places[:, 1] + shift
+        sources = places - shift
+    ids = labels.flatten().index_select(0, places)
+    weights = ids.ne(-100).float()
+    return hidden_states.flatten(0, 1).index_select(0, sources), ids.clamp(min=0), weights, places // length
+
+
+# ---- Checks. Shapes and types are always checked, values on the CPU alone: no check makes the host wait.
+
+
+def can_read(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's values can be read: on the CPU, without waiting for a device, and outside of a graph."""
+    return tensor.device.type == "cpu" and not (torch.compiler.is_compiling() or torch.jit.is_tracing())
+
+
+def is_whole(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has an integer dtype."""
+    return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
+
+
+def first_place(is_wrong: torch.BoolTensor) -> tuple[int, ...]:
+    """Indices of the first true value."""
+    return tuple(is_wrong.nonzero()[0].tolist())
+
+
+def real_tokens(attention_mask: torch.Tensor | None) -> torch.BoolTensor | None:
+    """Converts a mask of 0 and 1, of any shape and type, to booleans.
+
+    Raises:
+        ValueError: a value is neither 0 nor 1.
+    """
+    if attention_mask is None or attention_mask.dtype == torch.bool:
+        return attention_mask
+    is_real = attention_mask.bool()
+    if can_read(attention_mask) and not attention_mask.eq(is_real).all():
+        raise ValueError(
+            f"`attention_mask` has the value {attention_mask[attention_mask != is_real][0].item()}, but only 1 (a "
+            "real token) and 0 (padding) are valid. Correct the mask, or leave it out if nothing is padded."
+        )
+    return is_real
+
+
+def check_extracted(
+    positions: torch.LongTensor | int,
+    attention_mask: torch.BoolTensor | None,
+    is_present: torch.BoolTensor | None,
+    shape: tuple[int, int, int],
+) -> None:
+    """Checks that each example has a choice, and that the task head reads each sequence at one of its real tokens.
+
+    Args:
+        positions (`[S]`, or one for all): positions of the extract tokens.
+        attention_mask (`[S, T]`, *optional*): True for real tokens.
+        is_present (`[B, C]`, *optional*): False for choices that an example lacks; their positions are not checked.
+        shape: B, C, T.
+
+    Raises:
+        ValueError: all choices are absent; a position is outside of its sequence or in padding.
+    """
+    if is_present is not None and not is_present.any(1).all():
+        raise ValueError(
+            f"`choice_mask` marks every choice of example {first_place(~is_present.any(1))[0]} as absent. Remove the "
+            "example or correct the mask."
+        )
+    if isinstance(positions, int):
+        return
+    length = shape[-1]
+    places = positions.clamp(0, length - 1)
+    is_wrong = places != positions
+    if attention_mask is not None:
+        is_wrong = is_wrong | ~attention_mask.gather(1, places[:, None])[:, 0]
+    is_wrong = is_wrong.view(shape[:2])
+    if is_present is not None:
+        is_wrong = is_wrong & is_present
+    if not is_wrong.any():
+        return
+    example, choice = first_place(is_wrong)
+    position = positions.view(shape[:2])[example, choice].item()
+    named = f"sequence {choice} of example {example}"
+    if attention_mask is not None and not attention_mask.view(shape)[example, choice].any():
+        raise ValueError(
+            f"The `attention_mask` of {named} has no real token, so there is nothing to score. Remove the example, or "
+            "set `choice_mask` to False for a choice that it does not have."
+        )
+    place = f"from 0 to {length - 1}" if not 0 <= position < length else "that of a real token, not of padding"
+    raise ValueError(
+        f"`mc_token_ids` is {position} for {named}, but the position of the extract token must be {place}. Leave "
+        "`mc_token_ids` out to read the last real token of each sequence."
+    )
