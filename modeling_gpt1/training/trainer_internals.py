@@ -201,6 +201,14 @@ class ResumableTrainer(Trainer):
             inputs["attention_mask"] = torch.tensor(num_tokens)  # so that no step waits for the device
         return loss
 
+    def _track_num_input_tokens(self, inputs):
+        # Trainer counts on the device, and waits for the number after every batch.
+        num_tokens = getattr(inputs.get("plan"), "num_tokens", None) if self.args.world_size == 1 else None
+        if num_tokens is not None and self.args.include_num_input_tokens_seen == "non_padding":
+            self.state.num_input_tokens_seen += num_tokens
+        else:
+            super()._track_num_input_tokens(inputs)
+
     def _run_epoch(self, *, epoch, train_dataloader, epochs_trained, steps_trained_in_current_epoch, **others):
         if self.state.global_step >= self.state.max_steps:  # resumed, but nothing is left to train
             self.control.should_training_stop = True
