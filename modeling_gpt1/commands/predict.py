@@ -21,18 +21,16 @@ from pathlib import Path
 
 import torch
 from datasets import Dataset
-from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification, PreTrainedModel
 from transformers.hf_argparser import HfArg
 
-from tokenization import TraversalCollator, open_tokenizer
+from tokenization import Task
 from tokenization.rows import check_columns, check_file, read_file
 
-from .. import GPT1Config, GPT1LSTMConfig
-from ..hub.model_kinds import is_regression
+from .. import prepare_finetuning
+from ..hub.model_kinds import HEADS, is_of_gpt1, is_regression
 from ..inference.task_scores import TaskScores
 from ..storage.writing import atomic_file
-from ..training.checks import check_length
-from ..training.preparation import DEFAULT_LENGTH, longest_sequence, open_family_tokenizer, open_task_config
+from ..training.preparation import open_task_config
 from .arguments import TOKENIZER, DeviceArguments, check_model, parser_of
 from .finetune import describe_prediction, parse_columns
 
@@ -74,54 +72,34 @@ class Predictor:
     """A fine-tuned model with the task settings that its folder stores."""
 
     def __init__(self, args: PredictionArguments):
-        self.config = open_task_config(args.model, trust_remote_code=args.trust_remote_code)
-        is_of_gpt1 = isinstance(self.config, (GPT1Config, GPT1LSTMConfig))
-        if self.config.traversal is None:
-            has = "has no task head: it is a language model" if is_of_gpt1 else "names no task"
-            raise ValueError(f"--model {args.model} {has}. Pass a folder that `gpt1 finetune` wrote.")
-        columns = parse_columns(args.columns) or self.config.columns
+        config = open_task_config(args.model, trust_remote_code=args.trust_remote_code)
+        has_head = any(name.endswith(("DoubleHeadsModel", *HEADS)) for name in config.architectures or ())
+        if config.traversal is None or not has_head:
+            lacks = "names no task" if has_head else "has no task head"
+            raise ValueError(f"--model {args.model} {lacks}. Pass a folder that `gpt1 finetune` wrote.")
+        columns = parse_columns(args.columns) or config.columns
         if not columns:
             raise ValueError(
                 f"The config of {args.model} does not say which columns it was fine-tuned on. Pass --columns, such as "
                 "--columns text=review."
             )
         self.columns = {role: column for role, column in columns.items() if role != "label"}
-        self.batch_size = args.batch_size
-        self.model = self._open(args)
-        tokenizer_name = args.tokenizer_name or args.model
-        if is_of_gpt1:
-            tokenizer = open_tokenizer(tokenizer_name)
-            longest = min(self.config.max_position_embeddings, tokenizer.model_max_length)
-        else:
-            tokenizer = open_family_tokenizer(tokenizer_name, args.trust_remote_code)
-            longest = longest_sequence(self.model, tokenizer) or DEFAULT_LENGTH
-        self.scores = self.model if is_of_gpt1 else TaskScores(self.model)
-        self.collator = TraversalCollator(
-            tokenizer,
-            self.config.traversal,
-            self.columns,
-            max_length=args.max_length or longest,
-            both_orders=getattr(self.config, "both_orders", False),
+        self.is_regression, self.batch_size = is_regression(config), args.batch_size
+        is_class = config.traversal != "multiple_choice" and not self.is_regression
+        self.class_names = tuple(config.id2label.values()) if is_class else ()
+        columns = {"label": "label", **columns}
+        parts = prepare_finetuning(
+            args.model,
+            Task(args.model, config.traversal, columns, self.class_names, self.is_regression),
+            args.tokenizer_name,
+            max_length=args.max_length,
+            both_orders=getattr(config, "both_orders", False),
+            trust_remote_code=args.trust_remote_code,
         )
-        if not is_of_gpt1:
-            check_length(self.collator, longest_sequence(self.model))
-
-    def _open(self, args: PredictionArguments) -> PreTrainedModel:
-        is_choice = self.config.traversal == "multiple_choice"
-        auto_class = AutoModelForMultipleChoice if is_choice else AutoModelForSequenceClassification
-        options = {"config": self.config, "dtype": torch.float32, "trust_remote_code": args.trust_remote_code}
-        model, loading = auto_class.from_pretrained(args.model, output_loading_info=True, **options)
-        if missing := ", ".join(sorted(loading["missing_keys"])):
-            raise ValueError(
-                f"--model {args.model} lacks weights: {missing}. Pass a folder that `gpt1 finetune` wrote."
-            )
-        return model.eval().to(args.device)
-
-    @property
-    def class_names(self) -> list[str] | None:
-        """Class names in the order of their ids. None for multiple choice and regression."""
-        is_class = self.config.traversal != "multiple_choice" and not is_regression(self.config)
-        return list(self.config.id2label.values()) if is_class else None
+        self.model, self.collator = parts["model"].eval().to(args.device), parts["data_collator"]
+        if args.max_length is None:
+            self.collator.max_length = min(self.collator.max_length, parts["processing_class"].model_max_length)
+        self.scores = self.model if is_of_gpt1(self.model) else TaskScores(self.model)
 
     def predict(self, rows: Dataset) -> Iterator[dict]:
         """Yields one record per row, and counts in `num_cut` the rows that were cut."""
@@ -149,18 +127,19 @@ class Predictor:
     @torch.inference_mode()
     def logits(self, rows: list[dict]) -> torch.Tensor:
         batch = {name: tensor.to(self.model.device) for name, tensor in self.collator(rows).items()}
-        return self.scores(**batch)["logits"].cpu().double()
+        output = self.scores(**batch)
+        return output["task_logits" if self.scores is self.model else "logits"].cpu().double()
 
     def describe(self, logits: torch.Tensor) -> dict:
-        record = describe_prediction(logits, is_regression(self.config), self.class_names)
-        if self.class_names is not None:
+        record = describe_prediction(logits, self.is_regression, self.class_names)
+        if self.class_names:
             record["scores"] = dict(zip(self.class_names, record["scores"], strict=True))
         return record
 
 
 def write_csv(records: Iterator[dict], file, predictor: Predictor) -> None:
-    scores = ["score"] if is_regression(predictor.config) else ["label", "scores"]
-    if predictor.class_names is not None:
+    scores = ["score"] if predictor.is_regression else ["label", "scores"]
+    if predictor.class_names:
         scores = ["label", *(f"score_{name}" for name in predictor.class_names)]
     writer = csv.DictWriter(file, ["index", *scores, "truncated", "error"], lineterminator="\n")
     writer.writeheader()
@@ -187,8 +166,11 @@ def main(arguments: list[str]) -> None:
     check_model("--tokenizer_name", args.tokenizer_name, TOKENIZER)
     rows = read_file(Path(args.file))
     predictor = Predictor(args)
+    needed = []  # without the label, which may be anything
     for role, columns in predictor.columns.items():
         check_columns(args.file, rows.column_names, role, columns)
+        needed += [columns] if isinstance(columns, str) else columns
+    rows = rows.select_columns(list(dict.fromkeys(needed)))
     records = predictor.predict(rows)
     with atomic_file(args.output_file) if args.output_file else nullcontext(sys.stdout) as file:
         if str(args.output_file).endswith(".csv"):

@@ -55,7 +55,7 @@ WRONG = [
     ([*FILES, *START, "--optim", "adamw_torch", "--optim_args", "foo=1"], "'foo=1'", "`adam_beta1`"),
     ([*FILES, *START, "--lr_scheduler_kwargs", '{{"foo": 1}}'], "{{'foo': 1}}", "unexpected keyword argument 'foo'"),
     ([*FILES, *START, "--accelerator_config", '{{"foo": 1}}'], "`accelerator_config`", "argument 'foo'"),
-    (["predict", "{0}/model", "--file", "{0}/train.csv"], "--model {0}/model", "language model", "`gpt1 finetune`"),
+    (["predict", "{0}/model", "--file", "{0}/train.csv"], "--model {0}/model has no task head", "`gpt1 finetune`"),
     (["plot", "{0}/model"], "{0}/model has no log", "`--output_dir` of a run"),
     (["convert", "--source", "{0}/nope", "--output_dir", "{0}/out"], "{0}/nope is not a folder", "hf download"),
     ([*REPRODUCE, "--experiments", "tuning"], "--experiments has 'tuning'", "fine_tuning"),
