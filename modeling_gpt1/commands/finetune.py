@@ -152,17 +152,21 @@ def check_run(training_args: GPT1TrainingArguments, task: str | None) -> None:
         )
 
 
+def has_task_head(config: PreTrainedConfig) -> bool:
+    return any(name.endswith(("DoubleHeadsModel", *HEADS)) for name in config.architectures or ())
+
+
 def check_head(config: PreTrainedConfig, data_args: DataArguments, model_args: StartArguments) -> None:
     """Checks that a model that is not trained has the head of the task."""
     if model_args.n_transfer is not None:
         raise ValueError(f"--n_transfer {model_args.n_transfer} leaves layers to train. Pass --do_train as well.")
-    if config.traversal is None or config.traversal != (data_args.traversal or config.traversal):
-        has_head = any(name.endswith(HEADS) for name in config.architectures or ())
-        has = "one for a task that its config.json does not name" if has_head else "none"
+    wanted, has = data_args.traversal or config.traversal, has_task_head(config)
+    if not has or wanted is None or config.traversal != wanted:
+        of = f"one for {config.traversal}" if config.traversal else "one for a task that its config.json does not name"
         raise ValueError(
-            f"Without --do_train the model must have a task head for {data_args.traversal or 'your files'}, but "
-            f"{model_args.model or 'a fresh model'} has {f'one for {config.traversal}' if config.traversal else has}. "
-            "Pass --do_train, or a fine-tuned model as --model."
+            f"Without --do_train the model must have a task head for {wanted or 'your files'}, but "
+            f"{model_args.model or 'a fresh model'} has {of if has else 'none'}. Pass --do_train, or a fine-tuned model "
+            "as --model."
         )
 
 

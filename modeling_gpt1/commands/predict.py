@@ -27,12 +27,12 @@ from tokenization import Task
 from tokenization.rows import check_columns, check_file, read_file
 
 from .. import prepare_finetuning
-from ..hub.model_kinds import HEADS, is_of_gpt1, is_regression
+from ..hub.model_kinds import is_of_gpt1, is_regression
 from ..inference.task_scores import TaskScores
 from ..storage.writing import atomic_file
 from ..training.preparation import open_task_config
 from .arguments import TOKENIZER, DeviceArguments, check_model, parser_of
-from .finetune import describe_prediction, parse_columns
+from .finetune import describe_prediction, has_task_head, parse_columns
 
 ENDINGS = (".jsonl", ".csv")
 CHUNK = 1024  # rows that are sorted by length and written as one group
@@ -73,9 +73,8 @@ class Predictor:
 
     def __init__(self, args: PredictionArguments):
         config = open_task_config(args.model, trust_remote_code=args.trust_remote_code)
-        has_head = any(name.endswith(("DoubleHeadsModel", *HEADS)) for name in config.architectures or ())
-        if config.traversal is None or not has_head:
-            lacks = "names no task" if has_head else "has no task head"
+        if config.traversal is None or not has_task_head(config):
+            lacks = "names no task" if has_task_head(config) else "has no task head"
             raise ValueError(f"--model {args.model} {lacks}. Pass a folder that `gpt1 finetune` wrote.")
         columns = parse_columns(args.columns) or config.columns
         if not columns:

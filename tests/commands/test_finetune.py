@@ -522,11 +522,14 @@ def test_refuses_processes_that_do_not_know_each_other(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("traversal", "has"), [(None, "none"), ("similarity", "one for similarity")], ids=["language model", "similarity"]
+    ("traversal", "head", "has"),
+    [(None, False, "none"), ("similarity", True, "one for similarity"), ("classification", False, "none")],
 )
-def test_refuses_to_predict_without_the_task_head(traversal, has, places, tmp_path):
-    model = tmp_path / "other"
-    GPT1Config(hidden_size=8, num_attention_heads=2, traversal=traversal).save_pretrained(model)
+def test_refuses_to_predict_without_the_task_head(traversal, head, has, places, tmp_path):
+    """A folder that knows its task may have the weights of the decoder alone: a new head would be random."""
+    model, heads = tmp_path / "other", ["GPT1DoubleHeadsModel"] if head else ["GPT1Model"]
+    fields = {"traversal": traversal, "architectures": heads}
+    GPT1Config(hidden_size=8, num_attention_heads=2, **fields).save_pretrained(model)
     words = ["--test_file", "{train}", *OWN[2:], "--model", str(model), "--output_dir", str(tmp_path / "output")]
     parts = f"task head for classification, but {model} has {has}", "--do_train"
     refusal([*words, "--use_cpu", "--do_predict"], *parts, **places)
