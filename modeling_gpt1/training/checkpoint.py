@@ -185,12 +185,7 @@ def _checksum_of_content(content: dict[str, Any]) -> str:
 
 
 def settings_of(trainer, given: dict[str, str]) -> dict[str, Any]:
-    """Settings that decide the result of a run, except the order of its rows; in the form that JSON reads back.
-
-    Args:
-        trainer ([`transformers.Trainer`]): a trainer whose training has begun.
-        given (`dict[str, str]`): `optim` and `lr_scheduler_type`, if objects were passed to the trainer instead.
-    """
+    """Settings that decide the result of a run, except the order of its rows; in the form that JSON reads back."""
     tokenizer = trainer.processing_class or getattr(trainer.data_collator, "tokenizer", None)
     config = trainer.accelerator.unwrap_model(trainer.model).config.to_dict()
     settings = {
@@ -424,14 +419,7 @@ def count_bytes(trainer) -> int:
 
 @contextmanager
 def explained(trainer, what: str, folder: str | os.PathLike, staging: Path) -> Iterator[None]:
-    """Turns a failed write into a [`CheckpointError`] that says what to do and from where to resume.
-
-    Args:
-        trainer ([`transformers.Trainer`]): the trainer that writes.
-        what (`str`): name of what is written, for the message.
-        folder (`str`): the run's folder.
-        staging (`Path`): temporary folder, removed if anything fails.
-    """
+    """Turns a failed write of `what` into a [`CheckpointError`] that says what to do and from where to resume."""
     try:
         yield
     except Exception as error:
@@ -442,11 +430,7 @@ def explained(trainer, what: str, folder: str | os.PathLike, staging: Path) -> I
         tip = "(`save_total_limit` keeps fewer checkpoints)"
         failure, remedy = explain_failed_write(error, what, folder, count_bytes(trainer), tip)
         checkpoint = newest_whole_checkpoint(folder)
-        last = (
-            "There is no complete checkpoint yet"
-            if checkpoint is None
-            else f"The last complete checkpoint is {checkpoint}"
-        )
+        last = f"The last complete checkpoint is {checkpoint}" if checkpoint else "There is no complete checkpoint yet"
         go_on = "start again" if checkpoint is None else "resume with `resume_from_checkpoint=True`"
         raise CheckpointError(f"{failure} {last}. {remedy}, then {go_on}.") from error
 
@@ -467,11 +451,7 @@ def check_logs(trainer, logs: dict[str, float], last_step: int, run_dir: str) ->
 
 def advice(run_dir: str) -> str:
     checkpoint = newest_whole_checkpoint(run_dir)
-    last = (
-        "There is no checkpoint to resume from"
-        if checkpoint is None
-        else f"The last complete checkpoint is {checkpoint}"
-    )
+    last = f"The last complete checkpoint is {checkpoint}" if checkpoint else "There is no checkpoint to resume from"
     return (
         f"The run has diverged. {last}. Check the weights and the rows for errors, use a lower `learning_rate`, a "
         "longer warm-up or `bf16` instead of `fp16`, and start again. With `stop_at_divergence=False` a run "

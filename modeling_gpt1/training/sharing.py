@@ -80,10 +80,7 @@ class SharedStream(IterableDataset):
 
 
 def check_whole(rows: IterableDataset) -> None:
-    """
-    Raises:
-        ValueError: the stream was split over the processes beforehand. Split again, it would lose rows.
-    """
+    """Refuses a stream that was split over the processes beforehand: split again, it would lose rows."""
     if getattr(rows, "_distributed", None) is not None:
         raise ValueError(
             "The stream was split over the processes beforehand (`split_dataset_by_node`), and the trainer would "

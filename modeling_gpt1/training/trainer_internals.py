@@ -193,12 +193,12 @@ class ResumableTrainer(Trainer):
     def training_step(self, model, inputs, num_items_in_batch=None):
         self._num_batches += 1
         loss = super().training_step(model, inputs, num_items_in_batch)
-        # Trainer sums the mask next, to count the tokens.
-        num_tokens = getattr(inputs.get("plan"), "num_tokens", None)
-        if isinstance(inputs, UncountedBatch) and "attention_mask" in inputs:
-            inputs["attention_mask"] = torch.zeros_like(inputs["attention_mask"])
-        elif num_tokens is not None and self.args.world_size == 1:  # several gather the numbers from their devices
-            inputs["attention_mask"] = torch.tensor(num_tokens)  # so that no step waits for the device
+        if self.args.include_num_input_tokens_seen == "non_padding":  # Trainer sums the mask next
+            num_tokens = getattr(inputs.get("plan"), "num_tokens", None)
+            if isinstance(inputs, UncountedBatch) and "attention_mask" in inputs:
+                inputs["attention_mask"] = torch.zeros_like(inputs["attention_mask"])
+            elif num_tokens is not None and self.args.world_size == 1:  # several gather them from their devices
+                inputs["attention_mask"] = torch.tensor(num_tokens)  # so that no step waits for the device
         return loss
 
     def _track_num_input_tokens(self, inputs):
@@ -282,11 +282,7 @@ class ResumableTrainer(Trainer):
         )
 
     def _check_pass(self, num_batches: int) -> None:
-        """Checks that a pass through a stream fills at least one update.
-
-        Raises:
-            ValueError: it does not, and the run would never end.
-        """
+        """Refuses a stream of which a pass fills no update: the run would never end."""
         needed = self.args.gradient_accumulation_steps
         if 0 < num_batches < needed and not has_length(self.train_dataset):
             raise ValueError(
@@ -317,11 +313,7 @@ class ResumableTrainer(Trainer):
         return getattr(self.args, "stop_at_divergence", True) and self._run_dir is not None
 
     def _check_weights(self) -> bool:
-        """Whether the weights are finite. All processes must call this.
-
-        Raises:
-            DivergenceError: they are not finite, and `stop_at_divergence` is set.
-        """
+        """Whether the weights are finite; an error with `stop_at_divergence`. All processes must call this."""
         if has_finite_weights(self):
             return True
         problem = f"Weights are not finite after update {self.state.global_step}"

@@ -89,14 +89,6 @@ class TestTraining:
         assert shares["random"] > 0.3
         assert shares["group_by_length"] < 0.07
 
-    def test_the_first_batch_has_the_longest_row(self, tmp_path):
-        trainer = make_grouping_trainer(tmp_path)
-        for epoch in range(3):
-            trainer.data_collator.batches.clear()
-            epoch_of(trainer, epoch)
-            widths = [batch["input_ids"].shape[1] for batch in trainer.data_collator.batches]
-            assert widths[0] == max(widths) == 25
-
     @pytest.mark.parametrize("cut", [{"gradient_accumulation_steps": 4, "batch_size": 2}, {"batch_size": 8}])
     def test_an_update_has_the_same_rows_however_it_is_cut(self, cut, tmp_path):
         trainer = make_grouping_trainer(tmp_path, **cut)

@@ -132,6 +132,8 @@ def test_an_update_is_the_same_however_it_is_cut(make_trainer, family):
         )
         trainer.train()
         names = ("loss", "grad_norm", *NAMES[family])
+        others = {"learning_rate", "epoch", "step", "num_input_tokens_seen"}
+        assert log_of(trainer)[0].keys() == {*names, *others}
         records.append([[record[name] for name in names] for record in log_of(trainer) if "loss" in record])
         weights.append(weights_of(trainer))
     torch.testing.assert_close(torch.tensor(records[1]), torch.tensor(records[0]), rtol=1e-6, atol=1e-6)
@@ -201,17 +203,6 @@ def test_predictions_of_labelled_rows(make_trainer):
     trainer = make_trainer("gpt2")
     size = trainer.model.config.vocab_size
     assert trainer.predict(trainer.eval_dataset).predictions.shape == (12, LENGTH, size)
-
-
-@pytest.mark.parametrize("family", OTHERS)
-def test_the_loss_falls(make_trainer, family):
-    trainer = make_trainer(family, max_steps=40, learning_rate=0.02, logging_steps=10)
-    before = trainer.evaluate()["eval_loss"]
-    trainer.train()
-    first, *_, last = [record["loss"] for record in trainer.state.log_history if "loss" in record]
-    assert last < first - 0.3 and trainer.evaluate()["eval_loss"] < before - 1
-    logged = {name for record in log_of(trainer) if "loss" in record for name in record}
-    assert logged == {"loss", "grad_norm", "learning_rate", "epoch", "step", "num_input_tokens_seen", *NAMES[family]}
 
 
 def test_the_card_says_what_was_trained(make_trainer, tmp_path, capsys):

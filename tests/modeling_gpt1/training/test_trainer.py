@@ -117,15 +117,6 @@ class TestLogs:
         assert make_trainer("multiple_choice", tmp_path, 4, 1, model=model).model.pack_sequences is False
         assert make_trainer("multiple_choice", tmp_path, 4, 1).model.pack_sequences is True
 
-    def test_lm_coef_of_the_arguments_reaches_the_model(self, tmp_path):
-        tokenizer = make_tokenizer()
-        model = make_model("classification", tokenizer, lm_coef=0.5)
-        arguments = GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True, lm_coef=0.25)
-        trainer = GPT1Trainer(
-            model, arguments, data_collator=make_collator(model, tokenizer), processing_class=tokenizer
-        )
-        assert trainer.model.config.lm_coef == 0.25
-
 
 class TestEvaluation:
     @pytest.mark.parametrize("case", ["multiple_choice", "regression"])
@@ -535,13 +526,6 @@ class TestRunsAsUsersMakeThem:
         start(lm_coef=0.0, pack_sequences=False)
         start(lm_coef=0.5)
         assert states[3:] == [(False, False), (False, False)]
-
-    def test_metrics_of_pretraining_get_the_logits(self, tmp_path):
-        trainer = TestPretraining()._trainer(tmp_path)
-        shapes = []
-        trainer.compute_metrics = lambda prediction: shapes.append(prediction.predictions.shape) or {"seen": 1.0}
-        metrics = trainer.evaluate()
-        assert shapes == [(6, 16, 40)] and metrics["eval_seen"] == 1.0 and metrics["eval_perplexity"] > 1
 
     def test_one_label_is_regression_for_pipelines_too(self):
         config = GPT1Config(**SMALL, traversal="entailment", num_labels=1)
