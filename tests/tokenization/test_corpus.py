@@ -357,19 +357,6 @@ def test_when_words_are_looked_up(tiny_tokenizer, plain_tokenizer, monkeypatch):
     assert not is_quick(with_names)
 
 
-def test_known_words_are_encoded_once(plain_tokenizer, monkeypatch):
-    backend = corpus._backend(plain_tokenizer.backend_tokenizer.to_str())
-    encoded, encode_texts = [], corpus._encode
-    monkeypatch.setattr(corpus, "_encode", lambda model, texts: encoded.extend(texts) or encode_texts(model, texts))
-    encode = corpus._word_encoder(backend)
-    text = " ".join(WORDS)
-    assert encode([text, text.upper()]) == encode([text, text]) == [ids_of(plain_tokenizer, text)] * 2
-    assert sorted(filter(None, encoded)) == sorted(set(WORDS))
-    monkeypatch.setattr(corpus, "WORD_CHARACTERS", 10)
-    encode([text])
-    assert sorted(filter(None, encoded)) == sorted([*set(WORDS), *set(WORDS)])
-
-
 @pytest.mark.parametrize("distance", [2, 900, 999, 1000, 1001])
 @pytest.mark.parametrize("gap", [" ", "\n"])
 def test_an_entity_after_an_angle_bracket_in_another_piece(distance, gap, tiny_tokenizer, monkeypatch):
@@ -553,44 +540,6 @@ def test_a_link_that_loops_shows_a_file_once(tmp_path):
         assert [row["text"] for row in load_documents(source)] == ["the old farmer", "a girl"]
 
 
-PREPARE_HALF = """
-import sys, time
-from tokenization import GPT1Tokenizer, corpus, documents, load_blocks
-
-folder = sys.argv[1]
-tokenise = corpus._tokenise
-
-def stopping(pieces, backend, newline_id):
-    yield from tokenise(pieces, backend, newline_id)
-    open(f"{folder}/middle", "w").close()
-    time.sleep(600)
-
-corpus._tokenise = stopping
-documents.SHARD_BYTES = 1
-load_blocks(f"{folder}/books", GPT1Tokenizer.from_pretrained(f"{folder}/tokenizer"), 3, cache_dir=f"{folder}/cache")
-"""
-
-
-def test_a_killed_preparation_is_not_used(plain_tokenizer, tmp_path, one_file_shards):
-    """Killed between two books, with rows of the first on disk; another process prepares all in the same place."""
-    books = write_books(tmp_path, [8000, 4000])
-    plain_tokenizer.save_pretrained(tmp_path / "tokenizer")
-    with (tmp_path / "log").open("w") as log:
-        child = subprocess.Popen([sys.executable, "-c", PREPARE_HALF, str(tmp_path)], stdout=log, stderr=log)
-    deadline = time.monotonic() + 600
-    while not (tmp_path / "middle").exists():
-        assert child.poll() is None and time.monotonic() < deadline, (tmp_path / "log").read_text()
-        time.sleep(0.05)
-    child.send_signal(signal.SIGKILL)
-    assert child.wait(timeout=60) == -signal.SIGKILL
-    (half,) = (tmp_path / "cache").rglob("*.arrow")
-    assert half.parent.suffix == ".incomplete" and half.stat().st_size > 0
-    blocks = load_blocks(tmp_path / "books", plain_tokenizer, 3, cache_dir=tmp_path / "cache")
-    assert Path(blocks.cache_files[0]["filename"]).parent == half.parent.with_suffix("")
-    assert list(chain(*rows_of(blocks))) == list(chain(*(ids_of(plain_tokenizer, book.read_text()) for book in books)))
-    assert not half.parent.exists()
-
-
 # ---- Streams.
 
 
@@ -626,18 +575,6 @@ def test_processes_and_workers_share_every_row(files, processes, num_workers, sh
         assert shares[-1]
     assert sorted(chain(*shares)) == sorted(rows)
     assert len({tuple(row) for row in rows}) == len(rows)
-
-
-def test_a_stream_has_another_order_each_epoch(make_stream):
-    stream, rows = make_stream([100, 40, 70])
-    stream = stream.shuffle(seed=0, buffer_size=16)
-    epochs = []
-    for epoch in (0, 1, 0):
-        stream.set_epoch(epoch)
-        epochs.append(rows_of(stream))
-    assert sorted(epochs[0]) == sorted(epochs[1]) == sorted(rows)
-    assert rows != epochs[0] != epochs[1] != rows
-    assert epochs[2] == epochs[0]
 
 
 @pytest.mark.parametrize("taken", [0, 1, 12, 13, 20])
