@@ -6,7 +6,7 @@ import yaml
 from helpers_launch import IS_AFTER_5_17
 from helpers_training import CASES, make_model, make_tokenizer, make_trainer
 from hub.stand_in import faults_of_card
-from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from huggingface_hub import ModelCardData
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1LSTMDoubleHeadsModel, GPT1Model
 from modeling_gpt1.hub import card
@@ -200,17 +200,6 @@ def test_the_whole_card_of_a_run(tmp_path):
         citation=CITATION,
     )
     assert faults_of_card(card) == []
-    (result,) = ModelCard.load(tmp_path / "README.md").data.eval_results
-    assert result == EvalResult(
-        task_type="text-classification",
-        dataset_type="me/words",
-        dataset_name="Words",
-        dataset_config="short",
-        dataset_split="held-out",
-        metric_type="accuracy",
-        metric_name="accuracy",
-        metric_value=evaluated["accuracy"],
-    )
 
 
 FACTS = {
