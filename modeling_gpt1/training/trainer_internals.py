@@ -193,16 +193,12 @@ class ResumableTrainer(Trainer):
     def training_step(self, model, inputs, num_items_in_batch=None):
         self._num_batches += 1
         loss = super().training_step(model, inputs, num_items_in_batch)
-        if self.args.include_num_input_tokens_seen == "non_padding":  # Trainer sums the mask next
-            num_tokens = getattr(inputs.get("plan"), "num_tokens", None)
-            if isinstance(inputs, UncountedBatch) and "attention_mask" in inputs:
-                inputs["attention_mask"] = torch.zeros_like(inputs["attention_mask"])
-            elif num_tokens is not None and self.args.world_size == 1:  # several gather them from their devices
-                inputs["attention_mask"] = torch.tensor(num_tokens)  # so that no step waits for the device
+        if isinstance(inputs, UncountedBatch) and "attention_mask" in inputs:
+            inputs["attention_mask"] = torch.zeros_like(inputs["attention_mask"])  # Trainer counts the tokens next
         return loss
 
     def _track_num_input_tokens(self, inputs):
-        # Trainer counts on the device, and waits for the number after every batch.
+        # Trainer waits for the device after every batch. Several processes gather their numbers from it.
         num_tokens = getattr(inputs.get("plan"), "num_tokens", None) if self.args.world_size == 1 else None
         if num_tokens is not None and self.args.include_num_input_tokens_seen == "non_padding":
             self.state.num_input_tokens_seen += num_tokens
