@@ -165,8 +165,8 @@ def check_head(config: PreTrainedConfig, data_args: DataArguments, model_args: S
         of = f"one for {config.traversal}" if config.traversal else "one for a task that its config.json does not name"
         raise ValueError(
             f"Without --do_train the model must have a task head for {wanted or 'your files'}, but "
-            f"{model_args.model or 'a fresh model'} has {of if has else 'none'}. Pass --do_train, or a fine-tuned model "
-            "as --model."
+            f"{model_args.model or 'a fresh model'} has {of if has else 'none'}. Pass --do_train, or a fine-tuned "
+            "model as --model."
         )
 
 
