@@ -258,7 +258,6 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
         losses = nn.functional.binary_cross_entropy_with_logits(task_logits.float(), targets, reduction="none")
         return losses.masked_fill(is_ignored, 0.0).sum(-1) / count_labels(labels).clamp(min=1)
     if config.problem_type == "regression":  # a model with a task head sets it, see `config_for_task`
-        check_numbers(labels)
         losses = nn.functional.mse_loss(task_logits.squeeze(-1).float(), labels.float(), reduction="none")
     else:
         labels = checked_classes(labels, task_logits, config.traversal == "multiple_choice")
@@ -333,20 +332,6 @@ def checked_classes(labels: torch.Tensor, task_logits: torch.Tensor, has_choices
                 "absent. Correct the label or the mask."
             )
     return labels
-
-
-def check_numbers(labels: torch.Tensor) -> None:
-    """Checks that the `labels [B]` of a regression are finite.
-
-    Raises:
-        ValueError: a label is not finite.
-    """
-    if can_read(labels) and not labels.isfinite().all():
-        (example,) = first_place(~labels.isfinite())
-        raise ValueError(
-            f"The label of example {example} is {labels[example].item()}, but regression needs finite numbers, or "
-            "-100 for none. Correct or remove the row."
-        )
 
 
 def check_several_labels(labels: torch.Tensor) -> None:

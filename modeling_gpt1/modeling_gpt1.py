@@ -442,7 +442,6 @@ class GPT1Model(GPT1PreTrainedModel):
         num_past = past_key_values.get_seq_length() if past_key_values is not None else 0
         if rows is None:
             check_length(self.config, num_past, inputs_embeds.shape[1], position_ids)
-            check_position_ids(self.config, position_ids, inputs_embeds.shape[:2])
         attention_mask = padding_mask(attention_mask, inputs_embeds, num_past)
         # Both infer packed sequences from `position_ids` without a cache, so they get only what the caller gave.
         given = inputs_embeds, attention_mask, past_key_values, position_ids
@@ -526,35 +525,7 @@ def check_tokens(
     if inputs_embeds is None:
         check_ids("input_ids", input_ids, config.vocab_size)
     if token_type_ids is not None:
-        if token_type_ids.shape not in (given.shape[:2], (1, given.shape[1])):
-            raise ValueError(
-                f"`token_type_ids` needs the shape {list(given.shape[:2])}, one id per token, but got "
-                f"{list(token_type_ids.shape)}."
-            )
         check_ids("token_type_ids", token_type_ids, config.vocab_size)
-
-
-def check_position_ids(config: PreTrainedConfig, position_ids: torch.Tensor | None, shape: torch.Size) -> None:
-    """Checks that there is a valid position for each of `[B, T]` tokens.
-
-    Raises:
-        ValueError: the shape or type is wrong; the model lacks a position.
-    """
-    if position_ids is None:
-        return
-    if position_ids.shape not in (shape, (1, shape[1])) or not is_whole(position_ids):
-        raise ValueError(
-            f"`position_ids` needs the shape {list(shape)}, a whole number for each token, but got "
-            f"{list(position_ids.shape)} of {position_ids.dtype}."
-        )
-    limit = config.max_position_embeddings
-    if can_read(position_ids):
-        is_wrong = (position_ids < 0) | (position_ids >= limit)
-        if is_wrong.any():
-            raise ValueError(
-                f"`position_ids` has {position_ids[is_wrong][0].item()}, but the model has positions 0 to {limit - 1} "
-                f"(`max_position_embeddings` is {limit})."
-            )
 
 
 def check_targets(targets: torch.Tensor | None, hidden_states: torch.Tensor, vocab_size: int) -> None:
@@ -695,41 +666,28 @@ class LMHeadMixin:
         return isinstance(self.lm_head, GPT1LMHead) and getattr(self, "_tp_size", None) in (None, 1)
 
 
-class ExtractTokenCheck:
+def check_extract_token(model: "GPT1TaskModel", inputs: dict[str, torch.Tensor | None]) -> None:
     """Warns once if texts lack the control tokens that the task head reads.
 
-    Compilation checks only the configuration. Without compilation the first batch is checked, which waits for the
-    device; later batches are not checked.
+    A caller that passes `mc_token_ids` has chosen the extract positions. The first batch alone is checked, as that
+    waits for the device; a compiled graph checks the configuration alone.
     """
-
-    def __init__(self):
-        self.done = set()  # shared by the replicas that data parallelism makes in each step
-
-    def __call__(self, config: GPT1Config, inputs: dict[str, torch.Tensor | None]) -> None:
-        # A caller that passes `mc_token_ids` has chosen the extract positions.
-        input_ids = inputs["input_ids"]
-        if input_ids is None or inputs["mc_token_ids"] is not None:
-            return
-        if torch.compiler.is_compiling():
-            if config.extract_token_id is None:
-                warn_of_missing_control_tokens("`config.extract_token_id` is None")
-        elif not self.done and not input_ids.is_meta and not torch.jit.is_tracing():
-            self.done.add(True)
-            if config.extract_token_id is None:
-                warn_of_missing_control_tokens("`config.extract_token_id` is None")
-            elif (count := count_without(config.extract_token_id, input_ids, inputs["attention_mask"])) > 0:
-                warn_of_missing_control_tokens(
-                    f"{count} sequences of the first batch lack token {config.extract_token_id} "
-                    "(`config.extract_token_id`)"
-                )
-
-
-def count_without(token_id: int, input_ids: torch.LongTensor, attention_mask: torch.Tensor | None) -> int:
-    """Number of sequences that have real tokens but lack this one."""
-    lacking = (input_ids != token_id).all(-1)
-    if attention_mask is not None:
-        lacking = lacking & attention_mask.bool().any(-1).view_as(lacking)
-    return int(lacking.sum())
+    input_ids, token_id = inputs["input_ids"], model.config.extract_token_id
+    if input_ids is None or inputs["mc_token_ids"] is not None or model.has_checked_texts:
+        return
+    if token_id is None:
+        warn_of_missing_control_tokens("`config.extract_token_id` is None")
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or input_ids.is_meta:
+        return
+    model.has_checked_texts = True
+    if token_id is not None:
+        is_lacking = (input_ids != token_id).all(-1)
+        if inputs["attention_mask"] is not None:
+            is_lacking = is_lacking & inputs["attention_mask"].bool().any(-1).view_as(is_lacking)
+        if count := int(is_lacking.sum()):
+            warn_of_missing_control_tokens(
+                f"{count} sequences of the first batch lack token {token_id} (`config.extract_token_id`)"
+            )
 
 
 @torch.compiler.assume_constant_result
@@ -883,6 +841,7 @@ class GPT1TaskModel(GPT1PreTrainedModel):
     # Skip padding in the decoder, and compute a context that the choices of an example share once. To switch this off,
     # set it to False on a model or pass `GPT1TrainingArguments(pack_sequences=False)`.
     pack_sequences = True
+    has_checked_texts = False
     decoder_class = GPT1Model
     output_class = SequenceClassifierOutput
 
@@ -892,7 +851,6 @@ class GPT1TaskModel(GPT1PreTrainedModel):
         self.loss_type = "ForSequenceClassification"  # makes Trainer count all labels other than −100: N
         self.transformer = self.decoder_class(config)
         self.task_head = GPT1TaskHead(config)
-        self._check_extract_token = ExtractTokenCheck()
         if isinstance(self, LMHeadMixin):
             self.lm_head = GPT1LMHead(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
@@ -933,7 +891,7 @@ class GPT1TaskModel(GPT1PreTrainedModel):
     ) -> tuple[Sequences, BaseModelOutputWithPast, torch.Tensor]:
         """The examples of a call's `inputs`, the decoder's output for all their sequences, and the task logits."""
         check_exactly_one(inputs["input_ids"], inputs["inputs_embeds"])
-        self._check_extract_token(self.config, inputs)
+        check_extract_token(self, inputs)
         sequences = read_sequences(self, **inputs, plan=plan, **kwargs)
         outputs = self.transformer(**{**kwargs, **sequences.decoder_inputs, "use_cache": False, "return_dict": True})
         task_logits = self.task_head(sequences.extract(outputs.last_hidden_state), sequences.is_present)

@@ -118,16 +118,12 @@ def test_silence_where_the_tokens_are_or_the_positions_are_given(tiny_model, tin
     assert warnings() == []
 
 
-def test_only_the_first_batch_is_looked_at(tiny_model, tiny_tokenizer, monkeypatch):
+def test_only_the_first_batch_is_looked_at(tiny_model, tiny_tokenizer, warnings):
     model = tiny_model(GPT1ForSequenceClassification, vocab_size=len(tiny_tokenizer) - 3)
     add_control_tokens(tiny_tokenizer, model)
-    looks = []
-    monkeypatch.setitem(
-        type(model._check_extract_token).__call__.__globals__, "count_without", lambda *_: looks.append(1) or 0
-    )
-    for _ in range(3):
-        model(**tiny_tokenizer(["he paid ."], return_tensors="pt"))
-    assert looks == [1]
+    model(**tiny_tokenizer(["he paid ."], return_tensors="pt"))
+    model(torch.arange(1, 5)[None])
+    assert warnings() == []
 
 
 @pytest.mark.parametrize("traversal", ["classification", "entailment"])

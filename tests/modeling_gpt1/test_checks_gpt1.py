@@ -110,17 +110,6 @@ def test_several_labels_are_0_or_1(make):
     assert model(IDS, labels=labels.nan_to_num(1.0)).loss.isfinite()
 
 
-@pytest.mark.parametrize("model_class", [GPT1ForSequenceClassification, GPT1DoubleHeadsModel])
-@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_numbers_are_finite(make, model_class, number):
-    model = make(model_class, num_labels=1)
-    assert message_of(model, IDS, labels=torch.tensor([0.5, number])) == (
-        f"The label of example 1 is {number}, but regression needs finite numbers, or -100 for none. Correct or "
-        "remove the row."
-    )
-    assert model(IDS, labels=torch.tensor([0.5, -100.0])).loss.isfinite()
-
-
 VOCABULARY = (
     "but the vocabulary has ids 0 to 100{}. Use the model's own tokenizer; if tokens were added to it, call "
     "`model.resize_token_embeddings(len(tokenizer))`."
@@ -195,18 +184,6 @@ def test_a_mask_that_leaves_out_the_cache(tiny_model):
     assert message_of(model, IDS[:, 3:], attention_mask=torch.ones(2, 2).long(), past_key_values=cache).startswith(
         "`attention_mask` needs the shape [2, 5], one column for each token, including those in the cache, but got "
         "[2, 2] "
-    )
-
-
-def test_positions_that_the_model_does_not_have(tiny_model):
-    model = tiny_model(GPT1Model)
-    for number in (24, -1):
-        positions = torch.tensor([[0, 1, 2, 3, number]])
-        assert message_of(model, IDS, position_ids=positions) == (
-            f"`position_ids` has {number}, but the model has positions 0 to 23 (`max_position_embeddings` is 24)."
-        )
-    assert message_of(model, IDS, position_ids=torch.arange(4)[None]) == (
-        "`position_ids` needs the shape [2, 5], a whole number for each token, but got [1, 4] of torch.int64."
     )
 
 
