@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 from huggingface_hub import snapshot_download
-from transformers import PreTrainedTokenizerBase, StoppingCriteria, StoppingCriteriaList, TextIteratorStreamer
+from transformers import PreTrainedTokenizerBase, StoppingCriteriaList, TextIteratorStreamer
 
 from tokenization import GPT1Tokenizer, TraversalCollator, open_tokenizer
 from tokenization.control_tokens import CONTROL_TOKENS, check_vocabulary
@@ -299,16 +299,6 @@ def notes_about(opened: Opened, texts: dict) -> list[str]:
 # ---- Going on
 
 
-class StopOnEvent(StoppingCriteria):
-    """Ends a generation that nobody reads any more."""
-
-    def __init__(self, event: threading.Event):
-        self.event = event
-
-    def __call__(self, input_ids: torch.LongTensor, scores: torch.Tensor, **kwargs) -> torch.BoolTensor:
-        return torch.full(input_ids.shape[:1], self.event.is_set(), device=input_ids.device)
-
-
 def make_prompt(opened: Opened, boxes: dict[str, str], max_new_tokens: int) -> tuple[list[int], str]:
     """The prompt to continue: the text, or everything before the last part of a traversal.
 
@@ -355,6 +345,10 @@ def write_on(opened: Opened, prompt: list[int], max_new_tokens: int, temperature
     streamer = TextIteratorStreamer(
         tokenizer, skip_prompt=True, skip_special_tokens=True, clean_up_tokenization_spaces=is_own
     )
+
+    def has_left(ids: torch.Tensor, scores: torch.Tensor, **kwargs) -> torch.Tensor:
+        return torch.full(ids.shape[:1], left.is_set(), device=ids.device)
+
     start_id, delimiter_id, extract_id = opened.control_ids
     end_id = (None if is_own else tokenizer.eos_token_id) if extract_id is None else extract_id  # GPT-1's is `<unk>`
     input_ids = torch.tensor([prompt], device=opened.model.device)
@@ -363,7 +357,7 @@ def write_on(opened: Opened, prompt: list[int], max_new_tokens: int, temperature
         "attention_mask": torch.ones_like(input_ids),
         "streamer": streamer,
         "max_new_tokens": max_new_tokens,
-        "stopping_criteria": StoppingCriteriaList([StopOnEvent(left)]),
+        "stopping_criteria": StoppingCriteriaList([has_left]),
         "suppress_tokens": sorted({start_id, delimiter_id, tokenizer.unk_token_id} - {end_id, None}),
         "eos_token_id": end_id,
         "pad_token_id": tokenizer.pad_token_id,
