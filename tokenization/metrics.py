@@ -26,8 +26,8 @@ def f1(predictions: np.ndarray, references: np.ndarray) -> float:
 def matthews_correlation(predictions: np.ndarray, references: np.ndarray) -> float:
     """Correlation of predicted and true classes (Gorodkin's R_K for more than two)."""
     classes = np.union1d(predictions, references)[:, None]
-    # float64, because products of the counts of a large data set overflow int64.
-    predicted, true = (np.sum(side == classes, axis=1).astype(np.float64) for side in (predictions, references))
+    predicted, true = (np.sum(side == classes, axis=1) for side in (predictions, references))
+    # Floats, because products of the counts of a large data set overflow int64.
     total, correct = float(len(references)), float(np.sum(predictions == references))
     spread = (total**2 - predicted @ predicted) * (total**2 - true @ true)
     return (correct * total - predicted @ true) / np.sqrt(spread) if spread else 0.0
