@@ -117,9 +117,11 @@ def way_of_packing(config: PreTrainedConfig) -> str | None:
 
 def without_packing(plan: Any) -> Any:
     """The plan for a decoder that computes padding too: its targets alone, at their places in the batch."""
-    places = plan.is_real.flatten().nonzero_static(size=plan.num_tokens)[:, 0]  # `nonzero` would make the host wait
-    sources = places.roll(1)  # the first token of a sequence, with the last of another one, has the weight 0
-    return type(plan)(plan.shape, plan.num_tokens, plan.is_right_padded, plan.is_real, places, sources)
+    is_target = nn.functional.pad(next_tokens(plan.is_real, plan.is_real), (1, 0))
+    places, sources = predicted_places(plan.is_real, is_target, plan.num_targets)
+    return type(plan)(
+        plan.shape, plan.num_tokens, plan.num_targets, plan.is_right_padded, plan.is_real, places, sources
+    )
 
 
 def without_sharing(plan: Any, config: PreTrainedConfig) -> Any:
@@ -134,12 +136,12 @@ def without_sharing(plan: Any, config: PreTrainedConfig) -> Any:
         )
     is_real, alone = plan.is_real, without_packing(plan)
     ranks = is_real.cumsum(1) - 1
-    alone.token_index = alone.target_tokens
+    alone.token_index = is_real.flatten().nonzero_static(size=plan.num_tokens)[:, 0]
     alone.position_ids = ranks.take(alone.token_index)[None]
     alone.packed_index = (is_real.flatten().cumsum(0) - 1).view_as(ranks) * is_real
     alone.row_index = nn.functional.pad(is_real.sum(1).cumsum(0)[:-1], (1, 0))[:, None]
-    alone.target_tokens = torch.arange(plan.num_tokens, device=is_real.device)
-    alone.target_sources = (alone.target_tokens - 1).clamp(min=0)
+    alone.target_tokens = alone.packed_index.take(alone.target_tokens)
+    alone.target_sources = alone.packed_index.take(alone.target_sources)
     return alone
 
 
@@ -434,7 +436,7 @@ def next_tokens(input_ids: torch.Tensor, attention_mask: torch.Tensor | None) ->
 
 
 def predicted_places(
-    attention_mask: torch.BoolTensor | None, weights: torch.Tensor
+    attention_mask: torch.BoolTensor | None, weights: torch.Tensor, num_targets: int | None = None
 ) -> tuple[torch.LongTensor, torch.LongTensor]:
     """Flat places of the targets of a padded batch, and of the real tokens that predict them, `[M]` each.
 
@@ -442,6 +444,7 @@ def predicted_places(
         attention_mask (`[S, T]`, *optional*): True for real tokens.
         weights (`[S, T]`): weight of each token, 0 for all that are no targets. They are left out; a compiled graph
             keeps them, because its shapes cannot depend on values.
+        num_targets: how many are left; if it is not given, the host waits for the number.
     """
     places = torch.arange(weights.numel(), device=weights.device)
     previous = torch.arange(weights.shape[1], device=weights.device).expand_as(weights) - 1
@@ -450,7 +453,9 @@ def predicted_places(
         previous = nn.functional.pad(last_real[:, :-1], (1, 0))
     sources = (places.view_as(weights)[:, :1] + previous.clamp(min=0)).flatten()
     if not torch.compiler.is_compiling():
-        places = weights.flatten().nonzero()[:, 0]
+        is_target = weights.flatten()
+        places = is_target.nonzero() if num_targets is None else is_target.nonzero_static(size=num_targets)
+        places = places[:, 0]
         sources = sources.index_select(0, places)
     return places, sources
 

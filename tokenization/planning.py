@@ -27,7 +27,7 @@ class BatchPlan:
 
     Args:
         shape: shape of the batch's `input_ids`.
-        num_tokens: real tokens of the batch.
+        num_tokens, num_targets: real tokens of the batch, and those of them after the first of their sequence.
         is_right_padded: whether all padding is at the end of its row, where a causal decoder never sees it.
         is_real (`[S, T]`): the batch's attention mask.
         target_tokens (`[M]`): each real token after the first of its sequence, as an index into the flat S · T places,
@@ -45,6 +45,7 @@ class BatchPlan:
 
     shape: tuple[int, ...]
     num_tokens: int
+    num_targets: int
     is_right_padded: bool
     is_real: torch.BoolTensor
     target_tokens: torch.LongTensor
@@ -137,7 +138,9 @@ def plan_batch(attention_mask: torch.Tensor, num_shared: Sequence[int]) -> Batch
 
 def _plan(shape: Sequence[int], is_real: np.ndarray, is_right_padded: bool, **arrays: np.ndarray) -> BatchPlan:
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    return BatchPlan(tuple(shape), int(is_real.sum()), is_right_padded, torch.from_numpy(is_real), **tensors)
+    num_tokens = int(is_real.sum())
+    num_targets = num_tokens - int(is_real.any(1).sum())
+    return BatchPlan(tuple(shape), num_tokens, num_targets, is_right_padded, torch.from_numpy(is_real), **tensors)
 
 
 def _prefixes_that_pay(num_shared: np.ndarray, lengths: np.ndarray) -> np.ndarray:
