@@ -93,8 +93,7 @@ class ResumableTrainer(Trainer):
         self.skips_evaluation = False  # that of `eval_on_start`, in a resumed run
         self._run_dir: str | None = None  # where the run writes its checkpoints
         self._checkpoint: str | None = None  # where it resumes from
-        self._staging_dir: str | None = None  # where the current checkpoint is written
-        self._hides_checkpoints = False  # from Trainer, which deletes all but the best when the run is over
+        self._is_staging = False  # a checkpoint is being written
         self._may_save = False  # whether an update is complete
         self._last_step = 0  # the last update that Trainer finished
         self._num_batches = 0  # in the current pass
@@ -119,7 +118,7 @@ class ResumableTrainer(Trainer):
                 `True` selects the newest complete checkpoint of `output_dir`; `"auto"` does so if there is one, else
                 starts a new run; another string is a checkpoint folder.
         """
-        self._run_dir, self._hides_checkpoints = self._get_output_dir(trial), False
+        self._run_dir, limit = self._get_output_dir(trial), self.args.save_total_limit
         with one_writer(self._run_dir) if self.args.should_save else nullcontext():
             if self.args.should_save:
                 clear_leftovers(self._run_dir)
@@ -132,8 +131,11 @@ class ResumableTrainer(Trainer):
                 check_optimizer(self._checkpoint, before, optimizer_of(self, self._given))
                 check_architecture(self._checkpoint, without_adapter(self.accelerator.unwrap_model(self.model)).config)
             forget_evaluation(self)
-            with tied_weights_left_out(self.model):
-                output = super().train(self._checkpoint, trial, *args, **kwargs)
+            try:
+                with tied_weights_left_out(self.model):
+                    output = super().train(self._checkpoint, trial, *args, **kwargs)
+            finally:
+                self.args.save_total_limit = limit
             self._check_weights()  # the last updates may have no log and no checkpoint
         return output._replace(training_loss=output.metrics["train_loss"])
 
@@ -293,10 +295,9 @@ class ResumableTrainer(Trainer):
             logs["train_loss"] = self._total_loss_scalar / max(self.state.global_step, 1)
             best = self.state.best_model_checkpoint
             if self.args.should_save and self.args.save_total_limit == 1 and best is not None:
-                # Trainer would keep only the best one and delete all others, whoever wrote them.
                 delete_old_checkpoints(self._run_dir, 1, {os.path.basename(best)})
+            self.args.save_total_limit = None  # else Trainer deletes all but the best one now, whoever wrote them
         super().log(logs, start_time)
-        self._hides_checkpoints = "train_loss" in logs
         if self._stops_at_divergence:
             check_logs(self, logs, self._last_finite_log, self._run_dir)
         if "loss" in logs:
@@ -351,12 +352,6 @@ class ResumableTrainer(Trainer):
 
     # ---- Writing
 
-    def _get_output_dir(self, trial):
-        if self._hides_checkpoints:
-            self._hides_checkpoints = False
-            return os.path.join(self._run_dir, INCOMPLETE_DIR)
-        return self._staging_dir or super()._get_output_dir(trial)
-
     def _save_checkpoint(self, model, trial):
         if self.is_in_train and not self._may_save:
             self.control.should_save = True  # a callback asks during an update: save at its end
@@ -368,11 +363,11 @@ class ResumableTrainer(Trainer):
         with self.throughput.paused(), explained(self, name, run_dir, staging):
             if self.args.should_save:
                 make_room(self, run_dir, name)
-            self._staging_dir = str(staging.parent)
+            output_dir, self.args.output_dir, self._is_staging = self.args.output_dir, str(staging.parent), True
             try:
-                super()._save_checkpoint(model, trial)
+                super()._save_checkpoint(model, trial=None)  # a trial would have a folder of its own in the staging
             finally:
-                self._staging_dir = None
+                self.args.output_dir, self._is_staging = output_dir, False
             progress, order = self._progress(), self._data_order()
             best = os.path.join(run_dir, f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}")
             if os.path.basename(best) == name or os.path.isdir(best):
@@ -392,7 +387,7 @@ class ResumableTrainer(Trainer):
         output_dir = self.args.output_dir if output_dir is None else output_dir
         if not self.args.should_save and not getattr(self, "is_distributed_loading_by_transformers", False):
             return
-        if self._staging_dir is not None:
+        if self._is_staging:
             write_model(self, Path(output_dir), state_dict)
             return
         staging = Path(output_dir, INCOMPLETE_DIR, "model")
