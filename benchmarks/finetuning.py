@@ -53,6 +53,7 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from modeling_gpt1 import GPT1DoubleHeadsModel
 from modeling_gpt1.training.cpu_attention import choose_cpu_attention
+from tokenization.planning import plan_batch
 
 OURS, FLAT, PEER = "GPT1DoubleHeadsModel", "GPT1DoubleHeadsModel flat", "OpenAIGPTDoubleHeadsModel"
 # Name: B examples, C sequences per example, T tokens, number of tokens that the sequences share, and the target ratios
@@ -68,13 +69,18 @@ BATCH_SIZE = 32
 
 
 def make_batch(shape: tuple[int, int, int, int], vocab_size: int) -> dict[str, torch.Tensor]:
-    """Random sequences of full length. The extract token is at the last position, and the first choice is right."""
+    """
+    Random sequences of full length, with the plan that the collator makes for ours. The extract token is at the last
+    position, and the first choice is right.
+    """
     *size, num_shared = shape
     input_ids = torch.randint(vocab_size, size, generator=torch.Generator().manual_seed(0))
     input_ids[:, :, :num_shared] = input_ids[:, :1, :num_shared]
+    mask = torch.ones_like(input_ids)
     return {
         "input_ids": input_ids,
-        "attention_mask": torch.ones_like(input_ids),
+        "attention_mask": mask,
+        "plan": plan_batch(mask, [num_shared] * len(mask)),
         "mc_token_ids": torch.full(size[:2], size[2] - 1),
         "labels": torch.zeros(size[0], dtype=torch.int64),
     }
@@ -189,9 +195,11 @@ class PassWorker(Worker):
 
 def pad(rows: list[dict]) -> dict[str, torch.Tensor]:
     ids = [torch.tensor(row["ids"]) for row in rows]
+    mask = nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in ids], batch_first=True)[:, None]
     return {
         "input_ids": nn.utils.rnn.pad_sequence(ids, batch_first=True)[:, None],
-        "attention_mask": nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in ids], batch_first=True)[:, None],
+        "attention_mask": mask,
+        "plan": plan_batch(mask, [0] * len(mask)),
         "mc_token_ids": torch.tensor([[len(row) - 1] for row in ids]),
         "labels": torch.tensor([row["label"] for row in rows]),
     }
