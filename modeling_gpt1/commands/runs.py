@@ -158,20 +158,15 @@ def train(trainer: Trainer) -> None:
     try:
         result = trainer.train(resume_from_checkpoint=trainer.args.resume_from_checkpoint)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(where_stopped(trainer)) from None
+        state, checkpoint = trainer.state, newest_whole_checkpoint(trainer.args.output_dir)
+        how = "; there is no complete checkpoint to go on from"
+        if checkpoint is not None:
+            how = f". The last complete checkpoint is {checkpoint}"
+            how += ". The same command with --resume_from_checkpoint auto goes on"
+        raise KeyboardInterrupt(f" after update {state.global_step} of {state.max_steps}{how}") from None
     trainer.save_model(_internal_call=True)  # the push comes at the end, with all results
     trainer.save_state()
     keep_metrics(trainer, "train", result.metrics)
-
-
-def where_stopped(trainer: Trainer) -> str:
-    """How far an interrupted run has come, and how to go on: the end of a sentence."""
-    checkpoint = newest_whole_checkpoint(trainer.args.output_dir)
-    progress = f" after update {trainer.state.global_step} of {trainer.state.max_steps}"
-    if checkpoint is None:
-        return f"{progress}; there is no complete checkpoint to go on from"
-    how = "The same command with --resume_from_checkpoint auto goes on"
-    return f"{progress}. The last complete checkpoint is {checkpoint}. {how}"
 
 
 def keep_metrics(trainer: Trainer, split: str, metrics: dict[str, float]) -> None:

@@ -72,9 +72,12 @@ def test_the_folder_of_a_run_keeps_its_settings_and_paper_tasks_tell_their_split
     (tmp_path / "sst2").mkdir()
     (tmp_path / "sst2" / "validation.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     arguments = ["--model", model, "--data_dir", str(tmp_path), "--output_dir", model, "--device", "cpu"]
-    evaluate.main([*arguments, "--tasks", "paper_sst2", "--max_eval_samples", "2"])
+    evaluate.main([*arguments, "--tasks", "paper_sst2", "--max_eval_samples", "4"])
     assert (tmp_path / "run" / "run.yaml").read_text() == "seed: 1\n"
-    assert "| paper_sst2 | validation | 2 of 5 | 0 | acc |" in (tmp_path / "run" / "table.md").read_text()
+    assert "| paper_sst2 | validation | 4 of 5 | 0 | acc |" in (tmp_path / "run" / "table.md").read_text()
+    found = json.loads((tmp_path / "run" / "results.json").read_text())["results"]["paper_sst2"]
+    value = found["acc,none"]
+    assert 0 < value < 1 and found["acc_stderr,none"] == pytest.approx((value * (1 - value) / 3) ** 0.5)
 
 
 def test_heuristics_are_calibrated_and_shown_rows_where_they_can_be(save_model, data_dir, tmp_path, asked):
