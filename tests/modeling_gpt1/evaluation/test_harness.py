@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import SPLIT_IN_TWO_WAYS
+from datasets import Dataset
 from helpers_evaluation import ROWS, STORY, TEXTS, only_few_tasks, write_rows
 from huggingface_hub import ModelCard
 from lm_eval.api.instance import Instance
@@ -329,6 +330,17 @@ def test_race_keeps_the_questions_of_an_article_together():
         {"question": "One?", "options": TEXTS[:4], "answer": "A"},
         {"question": "Two?", "options": TEXTS[1:5], "answer": "C"},
     ]
+
+
+def test_story_cloze_and_hellaswag_have_the_columns_of_the_hub():
+    row = {"story": STORY, "ending1": "No.", "ending2": "Yes."}
+    rows = local_rows.CONVERTERS["storycloze_2016"](Dataset.from_list([{**row, "label": 0}, {**row, "label": 1}]))
+    assert rows["answer_right_ending"] == [1, 2]
+    sentences = {f"input_sentence_{number}": STORY[number - 1] for number in (1, 2, 3, 4)}
+    endings = {"sentence_quiz1": "No.", "sentence_quiz2": "Yes."}
+    assert rows[1] == {**sentences, **endings, "answer_right_ending": 2}
+    (row,) = local_rows.CONVERTERS["hellaswag"](Dataset.from_list([{"ctx": "She walks. she"}]))
+    assert (row["ctx_a"], row["ctx_b"]) == ("She walks. she", "")
 
 
 def test_cbt_is_asked_with_the_rest_of_the_sentence():
