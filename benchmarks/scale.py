@@ -41,7 +41,7 @@ from transformers import AutoModelForCausalLM
 
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, loss_gpt1
 from modeling_gpt1.modeling_gpt1 import GPT1Dropout
-from tokenization.planning import plan_blocks
+from tokenization.planning import BatchPlan, plan_blocks
 
 GIB = 2**30
 
@@ -268,19 +268,19 @@ def cut(model: nn.Module, setting: Setting) -> nn.Module:
     return fully_shard(model, **arguments)
 
 
-def micro_batch(model: nn.Module, setting: Setting) -> None:
-    rows, length = setting.batch, setting.config.max_position_embeddings
-    input_ids = torch.ones(rows, length, dtype=torch.long)
-    plan = plan_blocks(input_ids)  # without one, the targets' number would depend on values
+def micro_batch(model: nn.Module, setting: Setting, plan: BatchPlan) -> None:
+    input_ids = torch.ones(plan.shape, dtype=torch.long)
     with_autocast = setting.bf16 and not setting.strategy.startswith("zero")
     with torch.autocast("cpu", torch.bfloat16) if with_autocast else nullcontext():
-        output = model(input_ids=input_ids, labels=input_ids, plan=plan, num_items_in_batch=rows * (length - 1))
+        output = model(input_ids=input_ids, labels=input_ids, plan=plan, num_items_in_batch=len(plan.target_tokens))
     output.loss.backward()
 
 
 def simulate(setting: Setting) -> dict[str, int]:
     """What the second of two micro-batches of rank 0 finds, with the gradients of the first, and what it adds."""
     tracker, fake = PeakTracker(), FakeTensorMode(allow_non_fake_inputs=True)
+    # Made of values, which fake tensors lack: the number of targets depends on them.
+    plan = plan_blocks(torch.ones(setting.batch, setting.config.max_position_embeddings, dtype=torch.long))
     gc.freeze()  # collections then look only at what a simulation makes
     with without_values(), fake_ranks(setting.ranks):
         with fake:
@@ -293,7 +293,7 @@ def simulate(setting: Setting) -> dict[str, int]:
             gc.collect()  # cycles of the earlier micro-batch would count as held
             with fake, tracker:
                 before = total(tracker, "current")
-                micro_batch(model, setting)
+                micro_batch(model, setting, plan)
             tracker.reset_mod_stats()
         peak = total(tracker, "peak")
     gc.unfreeze()
