@@ -72,18 +72,14 @@ class _SharedArguments(TrainingArguments):
                 f"`optim_args` is {self.optim_args!r}, but {self.optim.value} reads none of them. Set `adam_beta1`, "
                 "`adam_beta2`, `adam_epsilon` and `weight_decay`, or another `optim`."
             )
-        if not isinstance(self.lr_scheduler_kwargs or {}, dict):
-            raise ValueError(
-                f"`lr_scheduler_kwargs` is {self.lr_scheduler_kwargs!r}, but must be an object, such as "
-                '{"num_cycles": 2}.'
-            )
         optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
         try:
             get_scheduler(self.lr_scheduler_type, optimizer, 1, 2, dict(self.lr_scheduler_kwargs or {}))
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"`lr_scheduler_kwargs` is {self.lr_scheduler_kwargs}, which `lr_scheduler_type` "
-                f"{self.lr_scheduler_type.value!r} does not accept: {_without_name(error)}."
+                f"`lr_scheduler_kwargs` is {self.lr_scheduler_kwargs!r}, which `lr_scheduler_type` "
+                f"{self.lr_scheduler_type.value!r} does not accept: {_without_name(error)}. Pass an object, such as "
+                '{"num_cycles": 2}.'
             ) from None
 
     @property
@@ -164,11 +160,7 @@ def _without_name(error: Exception) -> str:
 
 
 def check_arguments(args: TrainingArguments) -> None:
-    """Refuses arguments that would falsify the loss or publish a pickle.
-
-    Raises:
-        ValueError: label smoothing; pushes of checkpoints.
-    """
+    """Refuses arguments that would falsify the loss or publish a pickle."""
     if args.label_smoothing_factor:
         raise ValueError(
             f"`label_smoothing_factor` is {args.label_smoothing_factor}, but label smoothing would replace the "
