@@ -46,7 +46,7 @@ from transformers import GPT2LMHeadModel, OpenAIGPTLMHeadModel
 
 from modeling_gpt1 import GPT1ForCausalLM
 from modeling_gpt1.training.cpu_attention import choose_cpu_attention
-from modeling_gpt1.training.throughput import training_flops_per_token
+from modeling_gpt1.training.measures import training_flops_per_token
 
 OURS, COMPILED, PEER, GPT2 = "GPT1ForCausalLM", "GPT1ForCausalLM compiled", "OpenAIGPTLMHeadModel", "GPT2LMHeadModel"
 MODEL_CLASSES = {

@@ -45,7 +45,7 @@ from ..hub.card import write_model_card
 from ..modeling_gpt1 import GPT1ForCausalLM
 from ..modeling_gpt1_lstm import GPT1LSTMForCausalLM
 from .launch import check_sharding
-from .losses import perplexity
+from .measures import perplexity
 from .preparation import OPENED_TYPES
 from .trainer import GPT1PretrainingTrainer
 

@@ -40,9 +40,8 @@ from .checks import (
 )
 from .cpu_attention import choose_cpu_attention
 from .launch import check_launch, check_sharding, set_up_fsdp
-from .losses import objective_of, perplexity, weighted_means
+from .measures import objective_of, perplexity, training_flops_per_token, weighted_means
 from .padding_probe import check_padding
-from .throughput import training_flops_per_token
 from .trainer_internals import ResumableTrainer
 
 logger = logging.get_logger(__name__)

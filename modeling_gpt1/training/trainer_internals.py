@@ -51,9 +51,8 @@ from .checkpoint import (
     write_model,
 )
 from .checks import check_rebalanced
-from .losses import RunningLosses
+from .measures import RunningLosses, Throughput
 from .sharing import SharedRows, SharedStream, UncountedBatch, check_whole, share_rows
-from .throughput import Throughput
 
 logger = logging.get_logger(__name__)
 

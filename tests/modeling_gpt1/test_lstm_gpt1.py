@@ -26,7 +26,7 @@ from modeling_gpt1 import (
     GPT1LSTMModel,
     ScoringRequest,
 )
-from modeling_gpt1.training.throughput import training_flops_per_token
+from modeling_gpt1.training.measures import training_flops_per_token
 
 FIELDS = {
     "vocab_size": 101,

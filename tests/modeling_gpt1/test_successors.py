@@ -47,7 +47,7 @@ from modeling_gpt1 import (
 from modeling_gpt1.packing_gpt1 import row_masks
 from modeling_gpt1.training import cpu_attention
 from modeling_gpt1.training.cpu_attention import choose_cpu_attention
-from modeling_gpt1.training.throughput import training_flops_per_token
+from modeling_gpt1.training.measures import training_flops_per_token
 from tokenization.planning import plan_batch
 
 GPT2 = {"do_layer_norm_before": True, "rescale_prenorm_residual": True}

@@ -23,11 +23,11 @@ from modeling_gpt1 import (
     GPT1PretrainingArguments,
     GPT1PretrainingTrainer,
 )
-from modeling_gpt1.training import callbacks, throughput
+from modeling_gpt1.training import callbacks, measures
 from modeling_gpt1.training.callbacks import SampleCallback
 from modeling_gpt1.training.checkpoint import CheckpointError
 from modeling_gpt1.training.launch import end_processes
-from modeling_gpt1.training.throughput import training_flops_per_token
+from modeling_gpt1.training.measures import training_flops_per_token
 
 PROMPTS = ["ann goes home", "the cat"]
 ROOT = Path(helpers_training.__file__).parent.parent
@@ -254,8 +254,8 @@ class TestThroughput:
             now[0] += 1000
 
         monkeypatch.setattr(GPT1ForCausalLM, "save_pretrained", slow_save)
-        monkeypatch.setattr(throughput.time, "perf_counter", lambda: now[0])
-        monkeypatch.setattr(throughput, "measure_peak_flops", lambda *args: 1e9)
+        monkeypatch.setattr(measures.time, "perf_counter", lambda: now[0])
+        monkeypatch.setattr(measures, "measure_peak_flops", lambda *args: 1e9)
         saves = {"save_strategy": "steps", "save_steps": 1, "eval_steps": 1, "logging_steps": 3, "max_steps": 6}
         trainer = make_trainer(tmp_path, [Clock()], **saves)
         trainer.train()

@@ -6,7 +6,7 @@ import pytest
 from helpers_pretraining import make_dataset
 
 from modeling_gpt1 import GPT1PretrainingArguments, GPT1PretrainingTrainer, GPT1Trainer, GPT1TrainingArguments
-from modeling_gpt1.training.losses import objective_of
+from modeling_gpt1.training.measures import objective_of
 
 SETTINGS = {"max_steps": 2, "save_strategy": "no", "use_cpu": True, "disable_tqdm": True, "report_to": "none"}
 

@@ -28,7 +28,7 @@ from modeling_gpt1 import (
     GPT1TrainingArguments,
     packing_gpt1,
 )
-from modeling_gpt1.training.throughput import training_flops_per_token
+from modeling_gpt1.training.measures import training_flops_per_token
 
 SMALL = {"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
 WEIGHTS = torch.tensor([1.0, 9.0])  # of two classes
