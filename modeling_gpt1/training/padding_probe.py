@@ -9,6 +9,7 @@ from transformers.utils import logging
 from tokenization import TraversalCollator
 from tokenization.family import any_word
 
+from ..inference.probing import unchanged
 from ..inference.task_scores import TaskScores
 
 logger = logging.get_logger(__name__)
@@ -54,17 +55,11 @@ def _depends_on_padding(model: PreTrainedModel, data_collator: TraversalCollator
     if alone["input_ids"].shape[-1] == together["input_ids"].shape[-1]:  # `pad_to_multiple_of` pads every batch
         return False
     device = next(model.parameters()).device
-    devices = [device] if device.type == "cuda" else []
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices):  # some models hash with random numbers
-            first, second = (
-                TaskScores(model)(**{name: tensor.to(device) for name, tensor in batch.items()})["logits"][0].float()
-                for batch in (alone, together)
-            )
-    finally:
-        model.train(was_training)
+    with unchanged(model):
+        first, second = (
+            TaskScores(model)(**{name: tensor.to(device) for name, tensor in batch.items()})["logits"][0].float()
+            for batch in (alone, together)
+        )
     is_exact = device.type == "cpu" and model.dtype in (torch.float32, torch.float64)
     rounding = ROUNDING if is_exact else ROUNDING_OF_FEW_BITS
     return not (first - second).abs().max().item() <= rounding * max(1.0, first.abs().max().item())
