@@ -21,7 +21,7 @@ Shapes: B examples, C sequences per example, T tokens, D hidden, V vocabulary, K
 """
 
 # The user chooses traversal, regression and λ for a task; they are not traits of particular checkpoints:
-# trf-ignore: TRF041 config.traversal, config.lm_coef, config.is_regression
+# trf-ignore: TRF041 config.traversal, config.lm_coef
 
 import math
 import platform
@@ -178,6 +178,7 @@ def causal_masks(
         "position_ids": position_ids,
     }
     masks = {FULL_ATTENTION: create_causal_mask(**arguments)}
+    # CODEPATH: GPT-3
     if SLIDING_ATTENTION in config.attention_of_layers:
         masks[SLIDING_ATTENTION] = create_sliding_window_causal_mask(**arguments)
     return masks
