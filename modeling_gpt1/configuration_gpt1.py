@@ -459,11 +459,16 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
         return self.sliding_window if self.attention_of_layers[layer_idx] == SLIDING_ATTENTION else None
 
 
+def has_choices(traversal: str | None) -> bool:
+    """Whether the examples of a traversal have a sequence for each choice."""
+    return TRAVERSALS.get(traversal, 1) is None
+
+
 def is_regression(config: PreTrainedConfig) -> bool:
     """Whether labels are numbers, not classes, in the configuration of any family: see `GPT1Config.is_regression`."""
     if config.problem_type is not None:
         return config.problem_type == "regression"
-    return config.num_labels == 1 and getattr(config, "traversal", None) != "multiple_choice"
+    return config.num_labels == 1 and not has_choices(getattr(config, "traversal", None))
 
 
 def config_for_task(config: PreTrainedConfig, model_class: type) -> PreTrainedConfig:
@@ -486,13 +491,13 @@ def config_for_task(config: PreTrainedConfig, model_class: type) -> PreTrainedCo
         config.problem_type = "regression"  # tells pipelines how to read the scores
     if config.traversal not in model_class.supported_traversals:
         family = model_class.decoder_class.__name__.removesuffix("Model")
-        other = "ForMultipleChoice" if config.traversal == "multiple_choice" else "ForSequenceClassification"
+        other = "ForMultipleChoice" if has_choices(config.traversal) else "ForSequenceClassification"
         raise ValueError(
             f"{model_class.__name__} supports the traversals {', '.join(model_class.supported_traversals)}, but this "
             f"configuration's `traversal` is {config.traversal!r}. Open it with {family}{other} or "
             f"{family}DoubleHeadsModel."
         )
-    if config.traversal == "multiple_choice" and config.problem_type not in (None, "single_label_classification"):
+    if has_choices(config.traversal) and config.problem_type not in (None, "single_label_classification"):
         raise ValueError(
             f"`problem_type` is {config.problem_type!r}, but the traversal 'multiple_choice' supports only "
             "'single_label_classification'. Leave `problem_type` out."
@@ -508,7 +513,7 @@ def config_for_task(config: PreTrainedConfig, model_class: type) -> PreTrainedCo
 def auto_map_of(auto_classes: dict[str, str], traversal: str | None) -> dict[str, str]:
     """The `auto_map` entries that open a model of this traversal; without a traversal, those of both task models."""
     auto_map = dict(auto_classes)
-    if traversal == "multiple_choice":
+    if has_choices(traversal):
         del auto_map["AutoModelForSequenceClassification"]
     elif traversal is not None:
         del auto_map["AutoModelForMultipleChoice"]

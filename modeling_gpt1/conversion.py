@@ -40,7 +40,7 @@ from transformers.utils import (
 from tokenization import GPT1Tokenizer, control_tokens
 from tokenization.tokenization_gpt1 import END_OF_WORD
 
-from .configuration_gpt1 import GPT1Config
+from .configuration_gpt1 import GPT1Config, has_choices
 from .layouts_gpt1 import DECODER_CONVERSION
 from .modeling_gpt1 import (
     GPT1DoubleHeadsModel,
@@ -457,7 +457,7 @@ def find_openai_gpt_class(model: GPT1PreTrainedModel) -> type[PreTrainedModel]:
         return OpenAIGPTLMHeadModel if has_lm_head else OpenAIGPTModel
     if traversal == "similarity":
         raise ValueError(f"No class of openai-gpt scores both orders of a pair, as 'similarity' does. {WITHOUT_HEAD}")
-    is_choice = traversal == "multiple_choice"
+    is_choice = has_choices(traversal)
     openai_class = OpenAIGPTDoubleHeadsModel if is_choice else OpenAIGPTForSequenceClassification
     if is_choice != has_lm_head and not model.config.tie_word_embeddings:
         fault = "needs a language-model head" if is_choice else "has no place for a language-model head"

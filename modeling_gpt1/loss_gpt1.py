@@ -26,7 +26,7 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
-from .configuration_gpt1 import GPT1Config
+from .configuration_gpt1 import TRAVERSALS, GPT1Config
 from .packing_gpt1 import can_read, first_place, is_whole
 
 # Bytes of logits: 414 targets in float32 and 828 in half precision at V = 40 478. That is large enough for full
@@ -260,7 +260,7 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
     if config.problem_type == "regression":  # a model with a task head sets it, see `config_for_task`
         losses = nn.functional.mse_loss(task_logits.squeeze(-1).float(), labels.float(), reduction="none")
     else:
-        labels = checked_classes(labels, task_logits, config.traversal == "multiple_choice")
+        labels = checked_classes(labels, task_logits, TRAVERSALS.get(config.traversal, 1) is None)
         return nn.functional.cross_entropy(task_logits.float(), labels, reduction="none")  # 0 for the label -100
     return losses.masked_fill(labels == -100, 0.0)
 

@@ -610,14 +610,14 @@ class GPT1TaskHead(nn.Module):
 
     def __init__(self, config: GPT1Config):
         super().__init__()
-        self.traversal = config.traversal
+        self.has_choices = TRAVERSALS[config.traversal] is None
         self.dropout = nn.Dropout(config.classifier_dropout)
-        self.score = nn.Linear(config.hidden_size, 1 if self.traversal == "multiple_choice" else config.num_labels)
+        self.score = nn.Linear(config.hidden_size, 1 if self.has_choices else config.num_labels)
 
     def forward(self, extracted: torch.Tensor, is_present: torch.BoolTensor | None = None) -> torch.Tensor:
         """Task logits `[B, K]` from `extracted [B, C, D]`; `[B, C]` for multiple choice, −∞ at absent choices."""
         extracted = extracted * self.dropout(torch.ones_like(extracted[:, :1]))
-        if self.traversal == "multiple_choice":
+        if self.has_choices:
             task_logits = self.score(extracted).squeeze(-1)
             return task_logits if is_present is None else task_logits.masked_fill(~is_present, float("-inf"))
         return self.score(extracted.sum(1))

@@ -19,20 +19,13 @@ from transformers import PreTrainedTokenizerBase, TokenizersBackend
 
 from .control_tokens import keep_text_as_text
 from .tokenization_gpt1 import GPT1Tokenizer
-from .traversal import Traversed, cut_choices, cut_pair, is_cut
+from .traversal import TRAVERSALS, Traversed, cut_choices, cut_pair, is_cut
 
 FAMILY_TOKENS = {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
 # One text, a pair, and the inputs of the model. ":1" marks the second segment.
 _BERT = ("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", ["input_ids", "token_type_ids", "attention_mask"])
 _ROBERTA = ("[CLS] $A [SEP]", "[CLS] $A [SEP] [SEP] $B [SEP]", ["input_ids", "attention_mask"])
 FORMS = {"bert": _BERT, "albert": _BERT, "roberta": _ROBERTA, "bart": _ROBERTA}
-# Names of an example's texts in descriptions.
-PLACES = {
-    "classification": ("text",),
-    "entailment": ("premise", "hypothesis"),
-    "similarity": ("a", "b"),
-    "multiple_choice": ("context", "question answer"),
-}
 
 
 @dataclass(frozen=True)
@@ -112,11 +105,11 @@ class FamilyForm:
         return max((segment for _, segment in self._template(traversal).places), default=0) if self.has_segments else 0
 
     def _template(self, traversal: str) -> Template:
-        return self.templates[1 if traversal == "classification" else 2]
+        return self.templates[min(len(TRAVERSALS[traversal].names), 2)]
 
     def check_max_length(self, traversal: str, max_length: int) -> None:
         """Raises ValueError where `max_length` has no room for the special tokens and one token of each text."""
-        needed = self.num_special(traversal) + (1 if traversal == "classification" else 2)
+        needed = self.num_special(traversal) + min(len(TRAVERSALS[traversal].names), 2)
         if max_length < needed:
             raise ValueError(
                 f"max_length is {max_length}, but {traversal} needs at least {needed} with "
@@ -128,10 +121,10 @@ class FamilyForm:
     ) -> Traversed:
         """One text, a pair, a pair in both orders, or the pairs of the first text with each of the others."""
         budget = max_length - self.num_special(traversal)
-        if traversal == "classification":
+        if len(TRAVERSALS[traversal].names) == 1:
             kept = [list(texts[0][:budget])]
             return self._write([kept], is_cut(kept, texts))
-        if traversal == "multiple_choice":
+        if TRAVERSALS[traversal].has_choices:
             context, choices, truncated = cut_choices(texts[0], (), texts[1:], budget)
             return self._write([(context, choice) for choice in choices], truncated)
         pair = cut_pair(*texts, budget)
@@ -139,10 +132,11 @@ class FamilyForm:
 
     def describe(self, traversal: str, both_orders: bool = False) -> str:
         """The sequences of an example, with names in place of the texts."""
-        names = PLACES[traversal]
+        kind = TRAVERSALS[traversal]
+        names = ("context", "question answer") if kind.has_choices else kind.names  # the question begins each answer
         orders = [names, names[::-1]] if both_orders else [names]
         written = " and ".join(f"`{self.templates[len(names)].describe(self.tokenizer, order)}`" for order in orders)
-        return f"{written}, one per answer" if traversal == "multiple_choice" else written
+        return f"{written}, one per answer" if kind.has_choices else written
 
     def _write(self, examples: Sequence[Sequence[list[int]]], truncated: bool) -> Traversed:
         written = [self.templates[len(texts)].fill(*texts) for texts in examples]

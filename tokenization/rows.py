@@ -23,6 +23,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value, concaten
 from datasets.exceptions import DatasetGenerationError
 
 from .tasks import Task, get_task
+from .traversal import TRAVERSALS
 
 # Builder of `datasets` by the ending of a file's name.
 FILE_BUILDERS = {".jsonl": "json", ".jsonl.gz": "json", ".csv": "csv", ".parquet": "parquet"}
@@ -382,8 +383,9 @@ def load_files(
     Raises:
         ValueError: files, columns or labels are not what the task needs.
     """
-    has_classes = not regression and traversal != "multiple_choice"
-    if (regression and traversal == "multiple_choice") or (num_labels is not None and not has_classes):
+    has_choices = traversal in TRAVERSALS and TRAVERSALS[traversal].has_choices
+    has_classes = not regression and not has_choices
+    if (regression and has_choices) or (num_labels is not None and not has_classes):
         raise ValueError(
             "`regression` and `num_labels` exclude each other, and neither applies to multiple_choice, whose label is "
             "the index of the right choice. Leave them out."
@@ -483,7 +485,7 @@ class RowLabels:
 
     def are_usable(self, rows: Dataset, needed: bool | None) -> bool:
         """Whether the whole column shows at once that each label can be used, or that there are none."""
-        if self.traversal == "multiple_choice":  # the range depends on the row
+        if TRAVERSALS[self.traversal].has_choices:  # the range depends on the row
             return False
         if self.column not in rows.column_names:
             return not needed
@@ -559,7 +561,7 @@ class RowLabels:
         return float(label)
 
     def _class(self, label: Any, name: str, num_sequences: int) -> int:
-        choice = self.traversal == "multiple_choice"
+        choice = TRAVERSALS[self.traversal].has_choices
         num_classes = num_sequences if choice else self.num_labels
         bound = "0 upwards" if num_classes is None else f"0 to {num_classes - 1}"
         needed = f"the index of the right choice, from {bound}" if choice else f"a class from {bound}"

@@ -212,7 +212,7 @@ def predictions_from_logits(task: str | Task, task_logits: np.ndarray | tuple) -
     logits = np.asarray(task_logits[0] if isinstance(task_logits, tuple) else task_logits)
     if task.regression:
         return logits.reshape(len(logits))
-    if task.traversal == "multiple_choice":
+    if TRAVERSALS[task.traversal].has_choices:
         # Trainer pads batches of fewer choices with -100; a real score may be lower than that.
         logits = np.where(logits == TRAINER_PADDING, -np.inf, logits)
     return logits.argmax(axis=-1)

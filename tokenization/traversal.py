@@ -155,7 +155,7 @@ class Traversal:
         roles: what the texts are; the last of a traversal with choices stands for all of them.
         num_sequences: sequences of an example; `None`: one for each choice, and the label is the index of a choice.
         optional_roles: roles that a row may lack. They stand before the choices.
-        names: the texts of a sequence in another family's form.
+        names: what stands between the control tokens of a sequence.
     """
 
     write: Callable[..., Traversed]
@@ -173,6 +173,13 @@ class Traversal:
         """Control tokens of a sequence: one before, between and after its texts."""
         return len(self.names) + 1
 
+    @property
+    def form(self) -> str:
+        """The sequences for a reader: "`[s] premise [$] hypothesis [e]`"."""
+        orders = [self.names, self.names[::-1]][: self.num_sequences or 1]
+        written = " and ".join(f"`[s] {' [$] '.join(names)} [e]`" for names in orders)
+        return f"{written}, one per answer" if self.has_choices else written
+
 
 # A new traversal stands here and, with its number of sequences, in `modeling_gpt1/configuration_gpt1.py`.
 TRAVERSALS = {
@@ -180,6 +187,6 @@ TRAVERSALS = {
     "entailment": Traversal(entailment, ("premise", "hypothesis"), 1, ("premise", "hypothesis")),
     "similarity": Traversal(similarity, ("text_a", "text_b"), 2, ("a", "b")),
     "multiple_choice": Traversal(
-        multiple_choice, ("context", "choices"), None, ("context", "question answer"), optional_roles=("question",)
+        multiple_choice, ("context", "choices"), None, ("context question", "answer"), optional_roles=("question",)
     ),
 }

@@ -27,6 +27,7 @@ from tokenization import Task
 from tokenization.rows import check_columns, check_file, read_file
 
 from .. import prepare_finetuning
+from ..configuration_gpt1 import has_choices
 from ..hub.model_kinds import is_of_gpt1, is_regression
 from ..inference.task_scores import TaskScores
 from ..storage.writing import atomic_file
@@ -84,7 +85,7 @@ class Predictor:
             )
         self.columns = {role: column for role, column in columns.items() if role != "label"}
         self.is_regression, self.batch_size = is_regression(config), args.batch_size
-        is_class = config.traversal != "multiple_choice" and not self.is_regression
+        is_class = not has_choices(config.traversal) and not self.is_regression
         self.class_names = tuple(config.id2label.values()) if is_class else ()
         columns = {"label": "label", **columns}
         parts = prepare_finetuning(

@@ -17,18 +17,15 @@ from huggingface_hub.errors import HFValidationError, HTTPError
 from huggingface_hub.utils import validate_repo_id
 from transformers.utils.hub import hf_api
 
+from tokenization.traversal import TRAVERSALS
+
+from ..configuration_gpt1 import has_choices
 from ..storage.writing import write_atomically
 from .model_kinds import is_of_gpt1, is_regression, is_task_model, without_adapter
 
 TEMPLATE_NAME = "hub_card.md"
 # The beginning of the card that transformers writes where there is none.
 EMPTY_CARD = "This is the model card of a 🤗 transformers model that has been pushed on the Hub"
-SEQUENCES = {
-    "classification": "`[s] text [e]`",
-    "entailment": "`[s] premise [$] hypothesis [e]`",
-    "similarity": "`[s] a [$] b [e]` and `[s] b [$] a [e]`",
-    "multiple_choice": "`[s] context question [$] answer [e]`, one per answer",
-}
 # By the objective of another family: the hub's name of the task, if it has one.
 PIPELINE_TAGS = {"causal": "text-generation", "masked": "fill-mask", "denoising": None}
 HYPER_PARAMETERS = (
@@ -188,7 +185,7 @@ def _render(model, name: str, repo_id: str, tags: list[str], data: dict, facts: 
         "is_pair": getattr(config, "traversal", None) in ("entailment", "similarity"),
         "is_regression": is_task_model(model) and is_regression(config),
         "lm_coef": config.lm_coef if has_lm_loss else 0,
-        "sequences": SEQUENCES.get(config.traversal) if hasattr(model, "task_head") else None,
+        "sequences": TRAVERSALS[config.traversal].form if hasattr(model, "task_head") else None,
         "classes": classes_of(model),
         **facts,
     }
@@ -205,13 +202,13 @@ def pipeline_tag_of(model, objective: str | None = None) -> str | None:
         return PIPELINE_TAGS[objective]
     if not is_task_model(model):
         return "text-generation" if hasattr(model, "lm_head") else "feature-extraction"
-    return "multiple-choice" if model.config.traversal == "multiple_choice" else "text-classification"
+    return "multiple-choice" if has_choices(model.config.traversal) else "text-classification"
 
 
 def classes_of(model) -> str | None:
     """The names of the classes, if the task has any."""
     config = model.config
-    if not is_task_model(model) or is_regression(config) or config.traversal == "multiple_choice":
+    if not is_task_model(model) or is_regression(config) or has_choices(config.traversal):
         return None
     names = [cells(str(config.id2label[index])) for index in range(min(config.num_labels, MOST_CLASSES))]
     more = config.num_labels - len(names)

@@ -15,19 +15,19 @@ from transformers import PreTrainedTokenizerBase, StoppingCriteriaList, TextIter
 from tokenization import GPT1Tokenizer, TraversalCollator, open_tokenizer
 from tokenization.control_tokens import CONTROL_TOKENS, check_vocabulary
 from tokenization.tokenization_gpt1 import END_OF_WORD, NEWLINE
+from tokenization.traversal import TRAVERSALS
 
 from .. import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM
+from ..configuration_gpt1 import has_choices
 from ..conversion import CLASSES
 from ..inference.devices import default_device
 
 # The text boxes of each traversal and the part that each box holds. None is a language model without a task.
-BOXES = {
-    None: {"first": "text"},
-    "classification": {"first": "text"},
-    "entailment": {"first": "premise", "second": "hypothesis"},
-    "similarity": {"first": "text a", "second": "text b"},
-    "multiple_choice": {"first": "context", "question": "question", "answers": "answer"},
-}
+BOXES = {None: {"first": "text"}}
+for _name, _kind in TRAVERSALS.items():
+    BOXES[_name] = dict(zip(("first", "second"), (role.replace("_", " ") for role in _kind.roles), strict=False))
+    if _kind.has_choices:
+        BOXES[_name] = {"first": _kind.roles[0], "question": "question", "answers": "answer"}
 ROLES = {"text a": "text_a", "text b": "text_b", "answer": "choices"}  # parts that the collator names differently
 # A model without a head opens as a language model, whose head is tied to the embeddings.
 WITHOUT_HEAD = {"GPT1Model": GPT1ForCausalLM, "OpenAIGPTModel": GPT1ForCausalLM}
@@ -275,7 +275,7 @@ def cut_note(opened: Opened, texts: dict, sequences: list[list[ShownToken]]) -> 
 
 def scores_of(opened: Opened, outputs, texts: dict) -> list[tuple[str, float]]:
     logits = (outputs.task_logits if opened.has_lm_head else outputs.logits)[0].float()
-    if opened.traversal == "multiple_choice":
+    if has_choices(opened.traversal):
         names = texts["answer"]
     else:
         names = [str(opened.model.config.id2label[index]) for index in range(len(logits))]

@@ -8,7 +8,7 @@ from transformers.utils import logging
 
 from tokenization import TraversalCollator
 
-from ..configuration_gpt1 import GPT1Config
+from ..configuration_gpt1 import GPT1Config, has_choices
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
 from ..hub.model_kinds import HEADS, is_of_gpt1, is_regression
 from ..inference.lengths import longest_sequence
@@ -70,7 +70,7 @@ def check_collator(config: GPT1Config, data_collator) -> None:
             "`tokenization.add_control_tokens(tokenizer, model)` before making the collator."
         )
     check_length(data_collator, config.max_position_embeddings, " (`max_position_embeddings`)")
-    if config.traversal != "multiple_choice":
+    if not has_choices(config.traversal):
         check_labels(data_collator, config.is_regression, config.num_labels)
 
 
@@ -192,7 +192,7 @@ def check_collator_of_family(model: PreTrainedModel, data_collator) -> None:
             f"The collator makes sequences of GPT-1, with control tokens, but the model is a {type(model).__name__}. "
             "Pass it the tokenizer of the model."
         )
-    if (data_collator.traversal == "multiple_choice") != type(model).__name__.endswith("ForMultipleChoice"):
+    if has_choices(data_collator.traversal) != type(model).__name__.endswith("ForMultipleChoice"):
         raise ValueError(
             f"The collator makes {data_collator.traversal!r} batches, which {type(model).__name__} cannot score. Open "
             "the model with AutoModelForMultipleChoice for multiple_choice, else AutoModelForSequenceClassification."
@@ -201,7 +201,7 @@ def check_collator_of_family(model: PreTrainedModel, data_collator) -> None:
     _check_segments(model, data_collator)
     for name in ("traversal", "columns", "both_orders"):
         setattr(config, name, getattr(data_collator, name))
-    if data_collator.traversal != "multiple_choice":
+    if not has_choices(data_collator.traversal):
         check_labels(data_collator, is_regression(config), config.num_labels)
 
 

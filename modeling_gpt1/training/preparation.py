@@ -22,7 +22,7 @@ from tokenization import TraversalCollator, add_control_tokens, open_tokenizer
 from tokenization.control_tokens import keep_text_as_text
 from tokenization.tasks import Task, compute_metrics_for, get_task
 
-from ..configuration_gpt1 import GPT1Config
+from ..configuration_gpt1 import GPT1Config, has_choices
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
 from ..hub.model_kinds import HEADS
 from ..inference.lengths import longest_sequence
@@ -242,7 +242,7 @@ def auto_class_of(config: PreTrainedConfig, traversal: str, name: str, trust_rem
     Raises:
         ValueError: transformers has no such head for models of this type.
     """
-    if traversal == "multiple_choice":
+    if has_choices(traversal):
         auto_class, models = AutoModelForMultipleChoice, MODEL_FOR_MULTIPLE_CHOICE_MAPPING
     else:
         auto_class, models = AutoModelForSequenceClassification, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING

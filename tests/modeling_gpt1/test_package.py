@@ -95,3 +95,28 @@ def test_a_strangers_module_is_named_and_not_run(tmp_path):
         f"that name here first: {stranger}. Rename that file, or start Python in another folder."
         for name in ("GPT1Tokenizer", "TraversalCollator", "add_control_tokens")
     ] + ["False"]
+
+
+def test_a_new_traversal_is_a_function_and_two_lines(monkeypatch, tiny_model, tiny_tokenizer):
+    """Three texts in one sequence: the collator, the plan, the model, its loss and the card follow."""
+
+    def story(first, middle, last, control, max_length):
+        ids = [control.start, *first, control.delimiter, *middle, control.delimiter, *last, control.extract]
+        return traversal.Traversed([ids], truncated=False)
+
+    kind = traversal.Traversal(story, ("first", "middle", "last"), 1, ("first", "middle", "last"))
+    monkeypatch.setitem(traversal.TRAVERSALS, "story", kind)
+    monkeypatch.setitem(configuration_gpt1.TRAVERSALS, "story", 1)
+    model_class = modeling_gpt1.GPT1DoubleHeadsModel
+    monkeypatch.setattr(model_class, "supported_traversals", tuple(configuration_gpt1.TRAVERSALS))
+    texts = {"first": "he paid", "middle": "the girl read", "last": "a letter"}
+    collator = tokenization.TraversalCollator(tiny_tokenizer, "story", {name: name for name in [*texts, "label"]})
+    batch = collator([{**texts, "label": 2}, {**texts, "middle": "she", "label": 0}])
+    assert batch["input_ids"].dim() == 2 and (batch["input_ids"] == tiny_tokenizer.delimiter_token_id).sum() == 4
+    assert collator.lengths([texts]) == [batch["input_ids"].shape[1]]
+    fields = {"vocab_size": len(tiny_tokenizer), "extract_token_id": tiny_tokenizer.extract_token_id}
+    model = tiny_model(model_class, traversal="story", num_labels=3, **fields)
+    outputs = model(**batch)
+    plain = model(**{name: part for name, part in batch.items() if name != "plan"})
+    assert outputs.task_logits.shape == (2, 3) and abs(outputs.loss - plain.loss) < 1e-6
+    assert kind.form == "`[s] first [$] middle [$] last [e]`"
