@@ -49,6 +49,8 @@ class _SharedArguments(TrainingArguments):
                 raise
             raise ValueError(f"`accelerator_config` is {self.accelerator_config}: {_without_name(error)}.") from None
         batches = ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
+        if self.eval_accumulation_steps is not None:
+            batches += ("eval_accumulation_steps",)
         for name in ("learning_rate", *batches):
             value, least = getattr(self, name), 0 if name == "learning_rate" else 1
             if not least <= value < math.inf:
@@ -160,11 +162,16 @@ def _without_name(error: Exception) -> str:
 
 
 def check_arguments(args: TrainingArguments) -> None:
-    """Refuses arguments that would falsify the loss or publish a pickle."""
+    """Refuses arguments that would falsify the loss, leave an evaluation without labels or publish a pickle."""
     if args.label_smoothing_factor:
         raise ValueError(
             f"`label_smoothing_factor` is {args.label_smoothing_factor}, but label smoothing would replace the "
             "model's loss and with it the auxiliary objective. Leave it at 0."
+        )
+    if args.label_names is not None and "labels" not in args.label_names:
+        raise ValueError(
+            f"`label_names` is {args.label_names}, but the labels of a batch are called `labels`: an evaluation would "
+            "find none. Leave it out."
         )
     if args.push_to_hub and args.hub_strategy != "end":
         raise ValueError(

@@ -477,12 +477,22 @@ def test_refuses_too_long_sequences_before_rows_are_read(more, tokenizer_folder,
     refusal([*words, *training(tmp_path / "output")], "up to 65 tokens", "positions for 64", "smaller `max_length`")
 
 
-def test_refuses_runs_that_cannot_be(places, tmp_path):
+def test_refuses_runs_that_cannot_be(places, tokenizer_folder, tmp_path):
     """Nothing to do; layers given up without training; another run's folder; nothing to resume from."""
     run = [*OWN, *MODEL, "--use_cpu", "--output_dir"]
     refusal([*run, str(tmp_path / "out")], "nothing to do. Pass --do_train", **places)
     refusal([*run, str(tmp_path / "out"), "--do_eval", "--n_transfer", "0"], "--n_transfer 0", "--do_train", **places)
     refusal([*run, str(tmp_path / "out"), "--do_eval", "--push_to_hub"], "--push_to_hub", "--do_train", **places)
+    evaluate = [*run, str(tmp_path / "out"), "--do_train", "--do_eval"]
+    refusal(
+        [*evaluate, "--eval_do_concat_batches", "False"], "--eval_do_concat_batches is False", "Leave it", **places
+    )
+    refusal([*evaluate, "--batch_eval_metrics"], "--batch_eval_metrics is True", "Leave it out", **places)
+    refusal([*evaluate, "--eval_accumulation_steps", "0"], "`eval_accumulation_steps` is 0", "at least 1", **places)
+    words = [*own_data("classification", tmp_path), *fresh_model(tokenizer_folder), *training(tmp_path / "out")]
+    refusal([*words, "--label_names", "mood"], "`label_names` is ['mood']", "`labels`", "Leave it out")
+    for flag in ("--do_predict", "--eval_predictions"):
+        refusal([*evaluate, "--prediction_loss_only", flag], "--prediction_loss_only", flag, "Leave one", **places)
     output = tmp_path / "task"
     train = [*run, str(output), "--do_train"]
     refusal(train, f"{output} is not empty", "--resume_from_checkpoint auto", **places)
