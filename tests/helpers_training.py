@@ -201,6 +201,8 @@ def main(folder: str) -> None:
     trainer = make_trainer(SHARDED_CASE, folder, **batch)
     trainer.evaluate()
     records["evaluated first"] = record_of(trainer)
+    trainer = make_trainer(SHARDED_CASE, folder, **batch, accelerator_config={"even_batches": False})
+    records["uneven batches"] = record_of(trainer)
     if IS_AFTER_5_17:
         sharding = DistributedConfig(fsdp_size=world_size)
         model = GPT1DoubleHeadsModel.from_pretrained(Path(folder, "start"), distributed_config=sharding)

@@ -65,6 +65,8 @@ class _GPT1BaseTrainer(ResumableTrainer):
         if self.accelerator.dataloader_config.dispatch_batches is None:
             # Otherwise the first process reads a stream for all, and fails if batches differ in length.
             self.accelerator.dataloader_config.dispatch_batches = False
+        # Processes gather results of one size. The rows that fill a batch are left out again.
+        self.accelerator.dataloader_config.even_batches = True
         if self.args.dataloader_pin_memory and self.args.device.type not in ("cpu", "mps"):
             # Otherwise each copy of a batch waits until the device has finished all earlier work.
             self.accelerator.dataloader_config.non_blocking = True

@@ -40,8 +40,9 @@ def test_two_processes_train_as_one(case, lm_coef, folder, tmp_path):
     assert_trained_as(make_trainer(case, tmp_path, batch_size=8, accumulation=1, lm_coef=lm_coef), record)
 
 
-def test_an_evaluation_before_leaves_the_training_as_it_is(folder, tmp_path):
-    record = torch.load(folder / "records.pt")["evaluated first"]
+@pytest.mark.parametrize("name", ["evaluated first", "uneven batches"])
+def test_neither_an_evaluation_before_nor_uneven_batches_change_the_training(name, folder, tmp_path):
+    record = torch.load(folder / "records.pt")[name]
     assert_trained_as(make_trainer(SHARDED_CASE, tmp_path, batch_size=8, accumulation=1), record)
 
 
