@@ -33,6 +33,8 @@ HYPER_PARAMETERS = (
     *("gradient_accumulation_steps", "weight_decay", "max_grad_norm", "adam_beta1", "adam_beta2", "adam_epsilon"),
     *("optim", "seed"),
 )
+# What Markdown reads as more than itself. An underline between letters or digits is itself.
+MARKDOWN = re.compile(r"[\\`*\[\]<>|&$~]|(?<![^\W_])_|_(?![^\W_])")
 MOST_CLASSES = 20
 MOST_RECORDS = 20
 TIMINGS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
@@ -116,12 +118,12 @@ def run_card(
         "library_name": "transformers",
     }
     facts = {
-        "data": data_of(trainer, model, names, hub_names, configurations),
         "results": results,
         "hyper_parameters": hyper_parameters_of(trainer, model),
         "history": history_table(trainer.state.log_history),
     }
-    facts = {**cells(facts), "objective": objective, "has_sentences": has_sentences}
+    data_facts = data_of(trainer, model, names, hub_names, configurations)
+    facts = {"data": data_facts, **cells(facts), "objective": objective, "has_sentences": has_sentences}
     facts["versions"] = ", ".join(f"{package} {version}" for package, version in versions().items())
     if not is_of_gpt1(model):
         facts["mask"] = getattr(trainer.processing_class, "mask_token", None)
@@ -172,7 +174,7 @@ def _render(model, name: str, repo_id: str, tags: list[str], data: dict, facts: 
     config, has_lm_loss = model.config, hasattr(model, "task_head") and hasattr(model, "lm_head")
     tags = list(dict.fromkeys(["gpt1" if is_of_gpt1(model) else config.model_type, *tags]))
     facts = {
-        "model_name": name,
+        "model_name": cells(name),
         "repo_id": json.dumps(repo_id),
         "class_name": type(model).__name__,
         "auto_class": "AutoModelForSeq2SeqLM" if facts.get("objective") == "denoising" else "AutoModel",
@@ -244,14 +246,14 @@ def data_of(trainer, model, names: list[str], hub_names: list[str], configuratio
     facts = {}
     if names:
         links = [f"https://huggingface.co/datasets/{hub_name}" for hub_name in hub_names]
-        named = [f"[{name}]({link})" for name, link in zip(names, links, strict=False)]
-        facts["data"] = ", ".join([*named, *names[len(named) :]])
-        facts["data"] += f" ({', '.join(configurations)})" if configurations else ""
+        named = [f"[{name}]({link})" for name, link in zip(cells(names), links, strict=False)]
+        facts["data"] = ", ".join([*named, *cells(names[len(named) :])])
+        facts["data"] += f" ({', '.join(cells(configurations))})" if configurations else ""
     rows = {
         "training": trainer.train_dataset,
         **(_named_datasets(trainer.eval_dataset) or {"evaluation": trainer.eval_dataset}),
     }
-    counts = [f"{len(dataset):,} for {use}" for use, dataset in rows.items() if hasattr(dataset, "__len__")]
+    counts = [f"{len(dataset):,} for {cells(use)}" for use, dataset in rows.items() if hasattr(dataset, "__len__")]
     if counts:
         facts["examples" if is_task_model(model) else "blocks"] = ", ".join(counts)
     if trainer.state.num_input_tokens_seen:
@@ -379,12 +381,12 @@ def versions() -> dict[str, str]:
 
 
 def cells(value: Any) -> Any:
-    """The value with texts that cannot break out of a table's cell."""
+    """The value with texts that stand as they are in a table's cell: no link, image, HTML or formula."""
     if isinstance(value, dict):
         return {key: cells(item) for key, item in value.items()}
     if isinstance(value, list):
         return [cells(item) for item in value]
-    return re.sub(r"\s+", " ", value).replace("|", "\\|") if isinstance(value, str) else value
+    return MARKDOWN.sub(r"\\\g<0>", re.sub(r"\s+", " ", value)) if isinstance(value, str) else value
 
 
 def as_list(value: str | list[str] | None) -> list[str]:

@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import datasets
 import numpy as np
@@ -579,6 +580,18 @@ def test_a_csv_file_has_a_line_for_each_row_whatever_it_holds(folders, tmp_path,
     assert lines[1]["label"] == lines[1]["score_sad"] == ""
     assert {**lines[0], "index": "4"} == lines[4] != {**lines[2], "index": "4"}
     assert float(lines[0]["score_happy"]) + float(lines[0]["score_sad"]) == pytest.approx(1)
+
+
+def test_a_class_is_no_formula_of_a_spreadsheet(tmp_path):
+    names = ('=HYPERLINK("http://x.org")', "@a", "-1", "+a", "a=b")
+    predictor = SimpleNamespace(is_regression=False, class_names=names)
+    with (tmp_path / "out.csv").open("w", encoding="utf-8", newline="") as file:
+        predict.write_csv(
+            ({"index": place, "label": name, "scores": {}} for place, name in enumerate(names)), file, predictor
+        )
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
+        labels = [line["label"] for line in csv.DictReader(file)]
+    assert labels == ["'" + names[0], "'@a", "-1", "'+a", "a=b"]
 
 
 @pytest.mark.parametrize("ending", predict.ENDINGS)

@@ -355,6 +355,24 @@ def test_names_of_classes():
         assert classes_of(model) == "0, 1, 2"
 
 
+def test_names_are_no_markdown(tmp_path):
+    """Classes, data sets and folders are named by whoever made the data."""
+    trainer = make_trainer("entailment", tmp_path / "<b>out", 4, 2, max_steps=1, logging_steps=1)
+    trainer.model.config.id2label = {0: "![x](http://x.org/a.png)", 1: "<img src=x> | `a` $b$ &lt; snake_case _c_"}
+    trainer.eval_dataset = {"*dev*": trainer.eval_dataset}
+    trainer.train()
+    trainer.evaluate()
+    trainer.create_model_card(dataset="[my](http://x.org) data")
+    card = (tmp_path / "<b>out" / "README.md").read_text(encoding="utf-8").split("\n---\n", 1)[1]
+    assert "# \\<b\\>out\n" in card
+    classes = "!\\[x\\](http://x.org/a.png), \\<img src=x\\> \\| \\`a\\` \\$b\\$ \\&lt; snake_case \\_c\\_"
+    assert f"| classes | {classes} |" in card
+    assert "| data | \\[my\\](http://x.org) data |" in card
+    assert (
+        "11 for \\*dev\\* |" in card and "| \\*dev\\* | task_loss |" in card and "| eval\\_\\*dev\\*\\_loss |" in card
+    )
+
+
 def test_a_folder_is_no_base_model(tmp_path):
     model = make_model("classification", make_tokenizer())
     assert base_model_of(model) is None
