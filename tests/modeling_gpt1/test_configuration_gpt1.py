@@ -7,8 +7,9 @@ import re
 
 import pytest
 import torch
+from helpers_refusals import refusal
 from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, PreTrainedConfig
+from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedConfig
 
 from modeling_gpt1 import GPT1Config, GPT1LSTMConfig, GPT1Model
 from modeling_gpt1.configuration_gpt1 import TRAVERSALS
@@ -16,27 +17,7 @@ from modeling_gpt1.configuration_gpt1 import TRAVERSALS
 
 def test_defaults_are_the_papers():
     config = GPT1Config()
-    assert {
-        name: getattr(config, name)
-        for name in (
-            "vocab_size",
-            "hidden_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "intermediate_size",
-            "max_position_embeddings",
-            "hidden_act",
-            "embd_pdrop",
-            "resid_pdrop",
-            "attn_pdrop",
-            "classifier_dropout",
-            "layer_norm_epsilon",
-            "initializer_range",
-            "tie_word_embeddings",
-            "lm_coef",
-            "traversal",
-        )
-    } == {
+    papers = {
         "vocab_size": 40478,
         "hidden_size": 768,
         "num_hidden_layers": 12,
@@ -54,6 +35,7 @@ def test_defaults_are_the_papers():
         "lm_coef": 0.5,
         "traversal": None,
     }
+    assert {name: getattr(config, name) for name in papers} == papers
 
 
 def test_a_model_of_the_defaults_has_the_published_number_of_weights():
@@ -71,13 +53,9 @@ def test_names_of_checkpoints_are_accepted_and_read_back():
     assert config.max_position_embeddings == config.n_positions == config.n_ctx == 20
     assert config.hidden_act == config.afn == "relu"
     assert GPT1Config(n_ctx=30).max_position_embeddings == 30
-
-
-def test_names_of_checkpoints_are_not_saved():
-    saved = GPT1Config(n_embd=48, n_layer=3, n_head=6, n_positions=20, afn="gelu").to_dict()
-    assert (saved["hidden_size"], saved["num_hidden_layers"], saved["num_attention_heads"]) == (48, 3, 6)
-    assert (saved["max_position_embeddings"], saved["hidden_act"]) == (20, "gelu_pytorch_tanh")
-    assert [name for name in saved if name in GPT1Config.attribute_map] == []
+    assert config.to_dict().keys().isdisjoint(GPT1Config.attribute_map)
+    config.afn, config.n_layer = "gelu", 4
+    assert (config.hidden_act, config.num_hidden_layers) == ("gelu_pytorch_tanh", 4)
 
 
 @pytest.mark.parametrize(
@@ -92,12 +70,9 @@ def test_names_of_checkpoints_are_not_saved():
 )
 def test_afn_means_what_openai_gpt_checkpoints_mean(afn, hidden_act, tmp_path):
     assert GPT1Config(afn=afn).hidden_act == hidden_act
+    assert GPT1Config(hidden_act="gelu").hidden_act == "gelu"  # as everywhere in transformers
     GPT1Config().save_pretrained(tmp_path)
     assert GPT1Config.from_pretrained(tmp_path, afn=afn).hidden_act == hidden_act
-
-
-def test_hidden_act_keeps_the_meaning_of_transformers():
-    assert GPT1Config(hidden_act="gelu").hidden_act == "gelu"
 
 
 def test_inner_width_follows_the_hidden_width():
@@ -134,15 +109,11 @@ def test_saved_and_loaded_configuration_is_the_same(tmp_path):
     )
     config.save_pretrained(tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "gpt1"
+    assert type(AutoConfig.for_model("gpt1")) is GPT1Config
     for loaded in (GPT1Config.from_pretrained(tmp_path), AutoConfig.from_pretrained(tmp_path)):
         assert type(loaded) is GPT1Config
         assert {**loaded.to_dict(), "_name_or_path": ""} == config.to_dict()
     assert GPT1Config.from_pretrained(tmp_path, lm_coef=0.75).lm_coef == 0.75
-
-
-def test_auto_classes_know_the_model_type(tiny_config):
-    assert type(AutoConfig.for_model("gpt1", n_embd=48, n_head=6)) is GPT1Config
-    assert type(AutoModel.from_config(tiny_config())) is GPT1Model
 
 
 @pytest.mark.parametrize(
@@ -160,97 +131,38 @@ def test_regression_is_said_by_the_problem_type_or_the_single_label(fields, regr
     assert GPT1Config(**fields).is_regression is regression
 
 
-def message_of(error) -> str:
-    """The text behind the line with which strict dataclasses wrap it."""
-    return str(error.value.__cause__)
-
-
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("fields", "given", "needed"),
     [
-        (
-            {"hidden_size": 50, "num_attention_heads": 4},
-            "`hidden_size` (50) is not divisible by `num_attention_heads` (4). Choose a number of heads that divides "
-            "the hidden size.",
-        ),
-        ({"n_embd": 64, "n_head": 0}, "`num_attention_heads` is 0, but it must be at least 1."),
-        ({"vocab_size": 0}, "`vocab_size` is 0, but it must be at least 1."),
-        ({"hidden_size": -4}, "`hidden_size` is -4, but it must be at least 1."),
-        ({"num_hidden_layers": 0}, "`num_hidden_layers` is 0, but it must be at least 1."),
-        ({"n_positions": 0}, "`max_position_embeddings` is 0, but it must be at least 1."),
-        ({"intermediate_size": 0}, "`intermediate_size` is 0, but it must be at least 1."),
-        (
-            {"traversal": "multiple-choice"},
-            "Unknown traversal 'multiple-choice'. Choose one of classification, entailment, similarity, "
-            "multiple_choice.",
-        ),
-        (
-            {"hidden_act": "magic"},
-            "`hidden_act` is 'magic', but transformers has no such activation. The paper's is 'gelu_pytorch_tanh'; "
-            "the others are the keys of `transformers.activations.ACT2FN`.",
-        ),
-        *(
-            (
-                {"lm_coef": value},
-                f"`lm_coef` is {value}, but the weight of the auxiliary loss must be a finite number of at least 0. "
-                "The paper's value is 0.5; 0 switches the auxiliary loss off.",
-            )
-            for value in (-0.1, float("inf"), float("nan"))
-        ),
+        ({"hidden_size": 50, "num_attention_heads": 4}, "`hidden_size` (50)", "`num_attention_heads` (4)"),
+        ({"n_embd": 64, "n_head": 0}, "`num_attention_heads` is 0,", "at least 1"),
+        ({"hidden_size": -4}, "`hidden_size` is -4,", "at least 1"),
+        ({"n_positions": 0}, "`max_position_embeddings` is 0,", "at least 1"),
+        ({"traversal": "multiple-choice"}, "'multiple-choice'", "classification, entailment, similarity, multiple_"),
+        ({"hidden_act": "magic"}, "`hidden_act` is 'magic',", "'gelu_pytorch_tanh'"),
+        *(({"lm_coef": value}, f"`lm_coef` is {value},", "0.5") for value in (-0.1, math.inf, math.nan)),
+        ({"initializer_range": 1.1}, "`initializer_range` is 1.1,", "from 0 to 1"),
+        ({"n_embd": "768"}, "`hidden_size` is '768',", "of type int"),
+        ({"n_layer": 2.5}, "`num_hidden_layers` is 2.5,", "of type int"),
+        ({"summary_first_dropout": 7}, "`classifier_dropout` is 7,", "from 0 to 1"),
+        ({"sliding_window": "8"}, "`sliding_window` is '8',", "int | None"),
+        ({"do_layer_norm_before": "true"}, "`do_layer_norm_before` is 'true',", "of type bool"),
+        ({"layer_types": 2}, "`layer_types` is 2,", "a list with a name for each layer"),
+        ({"id2label": ["no", "yes"]}, "`id2label` is ['no', 'yes'],", "a dictionary"),
+        ({"num_labels": None}, "`num_labels` is None,", "a whole number of at least 1"),
     ],
 )
-def test_impossible_values(fields, message):
-    with pytest.raises(ValueError) as error:
-        GPT1Config(**fields)
-    assert str(error.value) == message
-    assert isinstance(error.value, StrictDataclassError)
-
-
-@pytest.mark.parametrize(
-    "name", ["embd_pdrop", "resid_pdrop", "attn_pdrop", "classifier_dropout", "initializer_range"]
-)
-@pytest.mark.parametrize("value", [-0.1, 1.1])
-def test_fields_between_0_and_1(name, value):
-    with pytest.raises(ValueError) as error:
-        GPT1Config(**{name: value})
-    assert str(error.value) == f"`{name}` is {value}, but it must be a number from 0 to 1."
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"hidden_size": "768"}, "`hidden_size` is '768', but it must be of type int."),
-        ({"n_embd": "768"}, "`hidden_size` is '768', but it must be of type int."),
-        ({"n_layer": 2.5}, "`num_hidden_layers` is 2.5, but it must be of type int."),
-        ({"summary_first_dropout": 7}, "`classifier_dropout` is 7, but it must be a number from 0 to 1."),
-        ({"sliding_window": "8"}, "`sliding_window` is '8', but it must be of type int | None."),
-        ({"do_layer_norm_before": "true"}, "`do_layer_norm_before` is 'true', but it must be of type bool."),
-        (
-            {"layer_types": 2},
-            "`layer_types` is 2, but it must be a list with a name for each layer.",
-        ),
-        (
-            {"id2label": ["no", "yes"]},
-            "`id2label` is ['no', 'yes'], but it must be a dictionary from class ids to class names.",
-        ),
-        (
-            {"num_labels": None},
-            "`num_labels` is None, but it must be a whole number of at least 1: the number of classes, or 1 for "
-            "regression.",
-        ),
-    ],
-)
-def test_values_of_a_wrong_type(fields, message):
-    with pytest.raises(ValueError) as error:
-        GPT1Config(**fields)
-    assert str(error.value) == message
+def test_impossible_values(fields, given, needed):
+    message = refusal(GPT1Config, **fields)
+    assert given in message and needed in message
 
 
 def test_a_wrong_value_that_is_assigned():
     config = GPT1Config()
-    with pytest.raises(ValueError) as error:
-        config.embd_pdrop = float("nan")
-    assert str(error.value) == "`embd_pdrop` is nan, but it must be a number from 0 to 1."
+    with pytest.raises(StrictDataclassError, match="`embd_pdrop` is nan, but it must be a number from 0 to 1"):
+        config.embd_pdrop = math.nan
+    config.lm_coef = -1
+    assert "`lm_coef` is -1, but" in refusal(config.validate)
 
 
 SIZES = {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"}
@@ -285,37 +197,16 @@ def test_every_field_takes_a_value_or_says_in_a_sentence_why_not(config_class, v
 
 @pytest.mark.parametrize("config_class", [GPT1Config, GPT1LSTMConfig])
 def test_an_unknown_problem_type(config_class):
-    message = (
-        "`problem_type` is 'several', but it must be one of regression, single_label_classification, "
-        "multi_label_classification, or None: regression where `num_labels` is 1, else one class for each example."
-    )
-    with pytest.raises(ValueError) as error:
-        config_class(problem_type="several")
-    assert str(error.value) == message
     config = config_class(hidden_size=12, num_hidden_layers=1)
     config.problem_type = "several"
-    with pytest.raises(ValueError) as error:
-        AutoModelForSequenceClassification.from_config(config)
-    assert str(error.value) == message
+    for message in (
+        refusal(config_class, problem_type="several"),
+        refusal(AutoModelForSequenceClassification.from_config, config),
+    ):
+        assert "`problem_type` is 'several', but it must be one of regression, single_label" in message
 
 
 def test_possible_values_at_the_edge():
     config = GPT1Config(lm_coef=0, classifier_dropout=1, hidden_size=1, num_attention_heads=1, vocab_size=1)
     assert (config.lm_coef, config.hidden_size) == (0, 1)
     assert [GPT1Config(traversal=name).traversal for name in TRAVERSALS] == list(TRAVERSALS)
-
-
-def test_a_later_change_is_checked_by_validate():
-    config = GPT1Config()
-    config.lm_coef = -1
-    with pytest.raises(ValueError) as error:
-        config.validate()
-    assert str(error.value).startswith("`lm_coef` is -1, but the weight of the auxiliary loss must be a finite number")
-
-
-def test_names_of_checkpoints_can_be_assigned():
-    config = GPT1Config()
-    config.afn = "gelu"
-    assert config.hidden_act == "gelu_pytorch_tanh"
-    config.n_layer = 3
-    assert config.num_hidden_layers == 3

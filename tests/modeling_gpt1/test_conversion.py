@@ -8,8 +8,10 @@ import json
 import math
 import pickle
 import shutil
+from functools import partial
 from pathlib import Path
 
+import helpers_refusals
 import numpy as np
 import pytest
 import torch
@@ -275,26 +277,14 @@ def test_sharded_folders_and_their_settings_for_generation(make_openai, tmp_path
         assert model.generation_config.max_new_tokens == 7
 
 
-def test_folder_of_an_old_release(make_openai, tmp_path):
-    """Mask buffers of another type beside the weights, and names without a prefix."""
-    theirs = make_openai(OpenAIGPTLMHeadModel)
-    theirs.save_pretrained(tmp_path / "openai")
-    weights = {name.removeprefix("transformer."): w for name, w in read_weights(tmp_path / "openai").items()}
-    weights |= {f"h.{layer}.attn.bias": torch.ones(1, 1, 24, 24, dtype=torch.uint8) for layer in range(2)}
-    save_file(weights, tmp_path / "openai" / "model.safetensors", metadata={"format": "pt"})
-    convert_checkpoint(tmp_path / "openai", tmp_path / "gpt1")
-    ours = GPT1ForCausalLM.from_pretrained(tmp_path / "gpt1").eval()
-    batch = text_batch(theirs.config.vocab_size)
-    torch.testing.assert_close(logits_of(ours, batch), logits_of(theirs, batch), atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("is_archive", [True, False])
-def test_weights_of_torch_save_keep_every_bit(make_openai, tmp_path, is_archive):
-    """Whatever type the configuration names; mask buffers of another type are no weights."""
+@pytest.mark.parametrize(("is_archive", "prefix"), [(True, "transformer."), (False, "")])
+def test_weights_of_torch_save_keep_every_bit(make_openai, tmp_path, is_archive, prefix):
+    """Of old releases too; whatever type the configuration names; mask buffers of another type are no weights."""
     make_openai(OpenAIGPTLMHeadModel).save_pretrained(tmp_path / "openai")
     weights = tmp_path / "openai" / "model.safetensors"
     convert_checkpoint(tmp_path / "openai", tmp_path / "expected")
-    content = load_file(weights) | {"transformer.h.0.attn.bias": torch.ones(1, 1, 24, 24, dtype=torch.uint8)}
+    content = {prefix + name.removeprefix("transformer."): weight for name, weight in load_file(weights).items()}
+    content |= {f"{prefix}h.{layer}.attn.bias": torch.ones(1, 1, 24, 24, dtype=torch.uint8) for layer in range(2)}
     weights.unlink()
     path = tmp_path / "openai" / "pytorch_model.bin"
     torch.save(content, path, _use_new_zipfile_serialization=is_archive)
@@ -353,10 +343,7 @@ def names_in(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def refusal(*args, **kwargs) -> str:
-    with pytest.raises(ValueError) as refused:
-        convert_checkpoint(*args, **kwargs)
-    return str(refused.value)
+refusal = partial(helpers_refusals.refusal, convert_checkpoint)
 
 
 @pytest.fixture

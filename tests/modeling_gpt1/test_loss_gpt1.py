@@ -69,6 +69,7 @@ def test_loss_and_gradients_are_the_plain_formula(chunks_of, num_tokens):
     ours = loss_and_gradients(loss_only, *inputs, factor=0.7)
     assert [relative_error(*pair) < 1e-6 for pair in zip(ours, exact, strict=True)] == [True] * 3
     assert ours[0].dtype == torch.float32
+    assert all(torch.equal(*pair) for pair in zip(inputs, make_inputs(), strict=True))  # left as they were
 
 
 def test_large_logits_are_as_exact_as_in_the_plain_formula(chunks_of):
@@ -108,14 +109,6 @@ def test_gradcheck_in_float64(chunks_of):
     inputs = (hidden_states.requires_grad_(), weight.requires_grad_())
     assert torch.autograd.gradcheck(lambda *given: loss_only(*given, target_ids, target_weights), inputs)
     assert loss_only(*inputs, target_ids, target_weights).dtype == torch.float64
-
-
-def test_inputs_are_left_as_they_are(chunks_of):
-    chunks_of(5)
-    inputs = make_inputs()
-    before = [tensor.clone() for tensor in inputs]
-    loss_and_gradients(loss_only, *inputs)
-    assert [torch.equal(*pair) for pair in zip(inputs, before, strict=True)] == [True] * 4
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -208,15 +201,6 @@ def test_weights_of_zero_leave_tokens_out(chunks_of):
     assert torch.count_nonzero(hidden_grad[~kept]) == 0
 
 
-def test_without_gradients():
-    inputs = make_inputs()
-    inputs[1].requires_grad_()
-    with torch.no_grad():
-        loss = loss_only(*inputs)
-    assert not loss.requires_grad
-    torch.testing.assert_close(loss, loss_only(*inputs).detach())
-
-
 @pytest.mark.parametrize("trained", ["hidden_states", "weight"])
 def test_one_side_frozen(trained, monkeypatch):
     """Nothing is computed or kept for it."""
@@ -240,20 +224,8 @@ def test_gradient_of_a_gradient_is_refused():
     hidden_states.requires_grad_()
     squared_loss = loss_only(hidden_states, *others).square()
     (gradient,) = torch.autograd.grad(squared_loss, hidden_states, create_graph=True)
-    with pytest.raises(RuntimeError) as error:
+    with pytest.raises(RuntimeError, match="differentiate twice"):
         gradient.sum().backward()
-    assert str(error.value) == "trying to differentiate twice a function that was marked with @once_differentiable"
-
-
-def test_second_backward_through_a_freed_graph_is_refused():
-    hidden_states, *others = make_inputs()
-    loss = loss_only(hidden_states.requires_grad_(), *others)
-    loss.backward(retain_graph=True)
-    first = hidden_states.grad.clone()
-    loss.backward()
-    torch.testing.assert_close(hidden_states.grad, 2 * first)
-    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
-        loss.backward()
 
 
 @pytest.mark.parametrize("use_reentrant", [True, False])
@@ -433,25 +405,16 @@ def test_a_target_after_padding_within_a_sequence_is_predicted_by_the_token_befo
     assert places.tolist() == [1, 2, 4] and sources.tolist() == [0, 1, 3]
 
 
-def test_task_losses_of_classes():
+def test_task_losses_of_classes_and_choices():
+    """A choice of −∞ is absent, and has no gradient."""
     task_logits = torch.tensor([[0.0, math.log(3.0)], [0.0, 0.0]])
     losses = task_losses(task_logits, torch.tensor([1, 0]), GPT1Config())
     torch.testing.assert_close(losses, torch.tensor([math.log(4 / 3), math.log(2)]))
-
-
-def test_task_losses_of_choices_leave_absent_ones_out():
     task_logits = torch.tensor([[1.0, 1.0, float("-inf")]], requires_grad=True)
     losses = task_losses(task_logits, torch.tensor([0]), GPT1Config())
     torch.testing.assert_close(losses, torch.tensor([math.log(2)]))
     losses.sum().backward()
     assert task_logits.grad.tolist() == [[-0.5, 0.5, 0.0]]
-
-
-def test_task_losses_of_several_labels_are_logistic():
-    task_logits = torch.tensor([[0.0, math.log(3.0)], [math.log(3.0), math.log(3.0)]])
-    config = GPT1Config(problem_type="multi_label_classification")
-    losses = task_losses(task_logits, torch.tensor([[0, 1], [0, 0]]), config)
-    torch.testing.assert_close(losses, torch.tensor([math.log(2) + math.log(4 / 3), 2 * math.log(4)]) / 2)
 
 
 def test_a_label_of_minus_100_among_several_is_left_out():

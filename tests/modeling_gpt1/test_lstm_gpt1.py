@@ -1,10 +1,10 @@
 """The LSTM under GPT-1's heads: a formula in float64, padding, states, generation, the objective, saving, refusals."""
 
 import json
-from functools import partial
 
 import pytest
 import torch
+from helpers_refusals import refusal
 from helpers_training import CASES, make_tokenizer, make_trainer, training_log
 from transformers import (
     AutoConfig,
@@ -304,12 +304,6 @@ def test_what_the_configuration_says_to_the_hub(make, tmp_path):
 # ---- Refusals.
 
 
-def refusal(call):
-    with pytest.raises(ValueError) as error:
-        call()
-    return str(error.value)
-
-
 def test_refusals(make):
     model, ids = make(GPT1LSTMForCausalLM), random_ids(2, 5)
     state = model(ids).past_key_values
@@ -320,29 +314,18 @@ def test_refusals(make):
         ([1, 5], None, [2, 5]),
         ([2, 5], state, [2, 10]),  # of the new tokens alone
     ):
-        inputs = {"attention_mask": torch.ones(shape), "past_key_values": past}
-        assert refusal(partial(model, ids, **inputs)) == (
-            f"`attention_mask` has the shape {shape}, but an LSTM needs the shape {needed}: 1 for real tokens and 0 "
-            "for padding, with one column for each token, including those already read."
-        )
-    assert refusal(lambda: model(ids, past_key_values=DynamicCache(config=model.config))) == (
-        "`past_key_values` is a DynamicCache, but an LSTM of 2 layers needs one state for each. Pass what an earlier "
-        "call of the model returned, or nothing."
-    )
-    assert refusal(lambda: model(ids, position_ids=torch.tensor([[0, 1, 2, 0, 1]] * 2))) == (
-        "`position_ids` restart within a row, so it holds several sequences, but an LSTM would carry its state from "
-        "one to the next. Put each sequence into its own row."
-    )
-    assert refusal(lambda: model(ids).past_key_values.crop(2)) == (
-        "The state of an LSTM cannot go back to an earlier token. Generate without an assistant model."
-    )
-    assert refusal(lambda: model.generate(ids, assistant_model=make(GPT1LSTMForCausalLM), max_new_tokens=2)) == (
-        "assisted generation is not supported with stateful models, such as GPT1LSTMForCausalLM"
-    )
-    assert refusal(lambda: model()) == "Exactly one of `input_ids` and `inputs_embeds` is needed."
-    assert refusal(lambda: make(GPT1LSTMForMultipleChoice, traversal="similarity")) == (
-        "GPT1LSTMForMultipleChoice supports the traversals multiple_choice, but this configuration's `traversal` is "
-        "'similarity'. Open it with GPT1LSTMForSequenceClassification or GPT1LSTMDoubleHeadsModel."
+        message = refusal(model, ids, attention_mask=torch.ones(shape), past_key_values=past)
+        assert f"the shape {shape}, but an LSTM needs the shape {needed}" in message
+    foreign = DynamicCache(config=model.config)
+    assert "is a DynamicCache, but an LSTM of 2 layers needs" in refusal(model, ids, past_key_values=foreign)
+    packed = torch.tensor([[0, 1, 2, 0, 1]] * 2)
+    assert "Put each sequence into its own row" in refusal(model, ids, position_ids=packed)
+    assert "Generate without an assistant model" in refusal(state.crop, 2)
+    assistant = make(GPT1LSTMForCausalLM)
+    assert "assisted generation" in refusal(model.generate, ids, assistant_model=assistant, max_new_tokens=2)
+    assert refusal(model) == "Exactly one of `input_ids` and `inputs_embeds` is needed."
+    assert "Open it with GPT1LSTMForSequenceClassification or GPT1LSTMDoubleHeadsModel" in refusal(
+        make, GPT1LSTMForMultipleChoice, traversal="similarity"
     )
 
 
