@@ -17,8 +17,11 @@ metrics.json and learning_curves.png.
 """
 
 import json
+import multiprocessing
+import tempfile
 import time
 import warnings
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,6 +73,7 @@ VARIANTS = {
     "pre-trained, no auxiliary loss": (True, 0.0),
     "pre-trained, auxiliary loss": (True, 0.5),
 }
+PUBLISHED = ("reviews", "pre-trained, auxiliary loss")  # this classifier is saved, with its card
 
 
 @dataclass
@@ -144,12 +148,12 @@ def finetuning_parts(task: Task, variant: str, args: DemoArguments, pretrained: 
     )
 
 
-def finetune(task: Task, variant: str, args: DemoArguments, pretrained: Path, folder: Path) -> GPT1Trainer:
-    """Fine-tunes on L3 and tests five times during training. The trainer's log holds the scores."""
+def finetune(task: Task, variant: str, args: DemoArguments, pretrained: Path, folder: str) -> list[tuple[int, float]]:
+    """Fine-tunes on L3, tests five times during training, and returns the (update, metric × 100) points."""
     _, lm_coef = VARIANTS[variant]
     trainer = GPT1Trainer(
         args=GPT1TrainingArguments(
-            output_dir=str(folder),
+            output_dir=folder,
             lm_coef=lm_coef,
             # Higher than the paper's, as in pre-training. With few rows, the batches are smaller and the epochs more.
             learning_rate=1e-3,
@@ -165,12 +169,47 @@ def finetune(task: Task, variant: str, args: DemoArguments, pretrained: Path, fo
         ),
         train_dataset=labelled(task.traversal, "train", args.train_rows, args.seed),
         eval_dataset=labelled(task.traversal, "test", args.test_rows, args.seed),
-        callbacks=[Bar(f"{task.traversal}, {variant}", f"eval_{task.metrics[0]}")],
         **finetuning_parts(task, variant, args, pretrained),
     )
     trainer.remove_callback(PrinterCallback)
     trainer.train()
-    return trainer
+    if (task.name, variant) == PUBLISHED:
+        trainer.save_model()
+        trainer.create_model_card(model_name="small-world-reviews", dataset=f"small world {task.name}")
+    key = f"eval_{task.metrics[0]}"
+    return [(record["step"], 100 * record[key]) for record in trainer.state.log_history if key in record]
+
+
+def finetune_all(args: DemoArguments, pretrained: Path, folder: Path) -> list[dict]:
+    """All tasks in all variants, two at a time; the lines of the table."""
+    context = multiprocessing.get_context("spawn")
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        ProcessPoolExecutor(2, mp_context=context, initializer=silence) as pool,
+    ):
+        names = [(task.name, variant) for task in TASKS for variant in VARIANTS]
+        folders = {name: str(folder if name == PUBLISHED else Path(scratch, *name)) for name in names}
+        runs = {
+            (task.name, variant): pool.submit(finetune, task, variant, args, pretrained, folders[task.name, variant])
+            for task in TASKS
+            for variant in VARIANTS
+        }
+        results = []
+        for task in TASKS:
+            curves = {}
+            for variant in VARIANTS:
+                curves[variant] = runs[task.name, variant].result()
+                print(f"   {task.traversal}, {variant}: {task.metrics[0]} {curves[variant][-1][1]:.1f}", flush=True)
+            results.append(
+                {
+                    "task": task.traversal,
+                    "metric": task.metrics[0],
+                    "chance": chance(task, labelled(task.traversal, "test", args.test_rows, args.seed)),
+                    "scores": {name: curve[-1][1] for name, curve in curves.items()},
+                    "curves": curves,
+                }
+            )
+    return results
 
 
 def quiet_training(seed: int) -> dict:
@@ -223,7 +262,11 @@ def step(number: int, title: str):
 
 
 def silence() -> None:
-    """Silences the libraries, so that only this script prints."""
+    """Silences the libraries, so that only this script prints, and gives the process one thread.
+
+    Matrices this small gain little from a second thread, and wait long for it on a busy machine.
+    """
+    torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -260,22 +303,6 @@ def draw_curves(log: list[dict], results: list[dict], path: Path) -> None:
     pyplot.close(figure)
 
 
-def compare(task: Task, trainers: dict[str, GPT1Trainer], test_rows: list[dict]) -> dict:
-    """One line of the table: the (update, metric × 100) points of each variant, of which the last is its score."""
-    key = f"eval_{task.metrics[0]}"
-    curves = {
-        name: [(record["step"], 100 * record[key]) for record in trainer.state.log_history if key in record]
-        for name, trainer in trainers.items()
-    }
-    return {
-        "task": task.traversal,
-        "metric": task.metrics[0],
-        "chance": chance(task, test_rows),
-        "scores": {name: curve[-1][1] for name, curve in curves.items()},
-        "curves": curves,
-    }
-
-
 def show_saved_models(classifier: Path, pretrained: Path) -> None:
     """Classifies a review, and continues a story to the end of its paragraph."""
     review = "Vera got a kite. It looked shabby, but Vera found it superb."
@@ -297,16 +324,8 @@ def run(args: DemoArguments) -> list[dict]:
         print(f"   “{texts[0]}”\n   {len(tokenizer)} tokens in the vocabulary")
     with step(2, "Pre-training: GPT-1, much smaller, predicts the next token of the stories (L1)."):
         log = pretrain(args, tokenizer, texts, pretrained)
-    results = []
-    with step(3, "Fine-tuning: four tasks, each in three ways; each line ends with the score on the test rows."):
-        for task in TASKS:
-            test_rows = labelled(task.traversal, "test", args.test_rows, args.seed)
-            trainers = {variant: finetune(task, variant, args, pretrained, folder) for variant in VARIANTS}
-            results.append(compare(task, trainers, test_rows))
-            if task.traversal == "classification":
-                published = trainers["pre-trained, auxiliary loss"]
-                published.save_model()
-                published.create_model_card(model_name="small-world-reviews", dataset=f"small world {task.name}")
+    with step(3, "Fine-tuning: four tasks, each in three ways; each line has the score on the test rows."):
+        results = finetune_all(args, pretrained, folder)
     print(f"\n{format_table(results)}")
     with step(4, "The saved models, reopened with the Auto classes."):
         show_saved_models(folder, pretrained)
@@ -321,8 +340,6 @@ def run(args: DemoArguments) -> list[dict]:
 def main(arguments: list[str] | None = None) -> None:
     (args,) = HfArgumentParser(DemoArguments).parse_args_into_dataclasses(arguments)
     silence()
-    # Matrices this small gain little from a second thread, and wait long for it on a busy machine.
-    torch.set_num_threads(1)
     start = time.perf_counter()
     run(args)
     print(f"\nDone in {(time.perf_counter() - start) / 60:.1f} minutes.")
