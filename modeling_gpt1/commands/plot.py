@@ -85,7 +85,9 @@ def draw(runs: dict[str, list[dict]], x: str):
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.grid(alpha=0.3)
     lines = figure.axes[0].get_lines()
-    figure.legend(lines, list(runs), loc="outside upper center", ncols=min(len(runs), 4), frameon=False)
+    legend = figure.legend(lines, list(runs), loc="outside upper center", ncols=min(len(runs), 4), frameon=False)
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # a dollar in a folder's name is a dollar
     return figure
 
 

@@ -191,7 +191,7 @@ def draw(found: list[dict], path: Path) -> None:
         axes.errorbar([point[over] for point in points], values, yerr=doubled, marker="o", ms=3, lw=1.2, capsize=2)
         if curve["chance"] is not None:
             axes.axhline(curve["chance"], color="grey", lw=0.8, ls="--")
-        axes.set_title(f"{curve['task']}, {curve['metric']}")
+        axes.set_title(f"{curve['task']}, {curve['metric']}", parse_math=False)
         axes.set_xlabel({"tokens": "tokens seen", "step": "updates"}[over])
         axes.grid(alpha=0.3)
     figure.savefig(path, dpi=150)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from modeling_gpt1.commands import plot
+from modeling_gpt1.evaluation import report
 
 pytest.importorskip("matplotlib")
 
@@ -86,6 +87,14 @@ def test_where_the_log_is_read_from(tmp_path):
 def test_runs_of_the_same_name_are_told_apart():
     assert plot.names_of([Path("a/out"), Path("b/out")]) == ["a/out", "b/out"]
     assert plot.names_of([Path("a/one"), Path("b/two/")]) == ["one", "two"]
+
+
+def test_a_name_with_dollars_is_no_formula(tmp_path):
+    name = r"runs_$\no$"  # as a formula it is a wrong one
+    plot.draw({name: make_records()}, "steps").savefig(tmp_path / "curves.svg")
+    curve = {"task": name, "metric": "acc", "chance": 0.5, "points": [{"tokens": 9, "value": 0.5, "stderr": None}]}
+    report.draw([curve], tmp_path / "tasks.svg")
+    assert all(name in (tmp_path / f"{file}.svg").read_text() for file in ("curves", "tasks"))
 
 
 def test_a_picture_is_written(tmp_path, capsys):
