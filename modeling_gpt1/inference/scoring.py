@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.cache_utils import Cache
+from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 from transformers.utils import logging
 
@@ -587,6 +587,8 @@ def _pad(
 
 def _select_rows(cache: Cache, rows: torch.Tensor) -> Cache:
     """Keys and values of these rows of a cache, which is not changed."""
+    if isinstance(cache, EncoderDecoderCache):  # of MegatronBert and RemBERT as decoders, without an encoder
+        cache = cache.self_attention_cache
     selected = copy.copy(cache)
     selected.layers = [copy.copy(layer) for layer in cache.layers]
     selected.batch_select_indices(rows)

@@ -6,6 +6,7 @@ import random
 
 import pytest
 import torch
+import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import (
     AutoModelForMaskedLM,
@@ -140,6 +141,21 @@ def test_batches_are_exact(model, request, way, batch_tokens):
         request.getfixturevalue("without_trees")
     scorer = CausalLMScorer(model, batch_tokens=batch_tokens, share_contexts=way != "whole")
     assert largest_difference(scorer, make_requests()) < 1e-5
+
+
+OF_BERT = {**LLAMA, "is_decoder": True, "pad_token_id": 1}
+DECODERS = {
+    "MegatronBert": OF_BERT,  # a cache for an encoder, too
+    "RemBert": OF_BERT,
+}
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_batches_of_other_decoders_are_exact(name, randomise):
+    config = getattr(transformers, f"{name}Config")(**DECODERS[name])
+    scorer = CausalLMScorer(randomise(getattr(transformers, f"{name}ForCausalLM")(config)).eval())
+    requests = [ScoringRequest([3 + id % 90 for id in ids], rest) for ids, rest in make_requests()]
+    assert largest_difference(scorer, requests) < 1e-4
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "albert", "bart"])
