@@ -200,8 +200,5 @@ def test_flash_attention_says_that_contexts_are_not_shared(monkeypatch, messages
     use_flash(monkeypatch)
     task(attention="flash_attention_2")(**planned(pad(ragged_choices())))
     task("classification", "flash_attention_2")(**planned(singles()))
-    assert messages == [
-        "The attention 'flash_attention_2' computes the context of an example once for each choice, as it takes no "
-        "mask by which the choices could share it. Pass attn_implementation='flex_attention' or 'sdpa' to compute it "
-        "once."
-    ]
+    (message,) = messages
+    assert "'flash_attention_2' computes the context" in message and "attn_implementation='flex_attention'" in message

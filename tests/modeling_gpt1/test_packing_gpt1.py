@@ -4,6 +4,7 @@ import pytest
 import torch
 from accelerate.utils.operations import slice_tensors
 from helpers_packing import DELIMITER, EXTRACT, LAYOUTS, START, pad, planned, ragged_choices, results, without_plan
+from helpers_refusals import refusal
 from helpers_training import CASES, Rows, make_collator, make_model, make_tokenizer
 from transformers import BatchEncoding
 
@@ -57,10 +58,8 @@ def test_targets_chosen_by_the_caller_are_exact(tiny_model, side):
     assert model(**batch, lm_mask=lm_mask).example_losses[:2, 1].tolist() == [0, 0]
     assert abs(model(**batch, lm_mask=lm_mask).lm_loss - everything["lm_loss"]) > 0.01
     assert model(**batch, lm_mask=torch.zeros_like(lm_mask)).lm_loss == 0
-    with pytest.raises(ValueError) as error:
-        model(**batch, lm_mask=lm_mask[..., 1:])
     size = list(batch["input_ids"].shape)
-    assert str(error.value) == f"`lm_mask` needs shape {size} here, but got {[*size[:2], size[2] - 1]}."
+    assert f"`lm_mask` needs shape {size} here, but got" in refusal(model, **batch, lm_mask=lm_mask[..., 1:])
 
 
 @pytest.mark.parametrize("way", ["packed", "padded", "compiled"])
@@ -84,12 +83,6 @@ def test_a_band_is_exact(tiny_model):
     assert_packed_equals_padded(model, pad(ragged_choices()))
 
 
-POSITION_MESSAGE = (
-    "`mc_token_ids` is {} for sequence 1 of example 0, but the position of the extract token must be {}. Leave "
-    "`mc_token_ids` out to read the last real token of each sequence."
-)
-
-
 @pytest.mark.parametrize("pack_sequences", [True, False])
 def test_a_sequence_that_is_read_in_its_padding_is_refused(tiny_model, pack_sequences):
     """Packed, padding has no place of its own: another example's first token was read there."""
@@ -103,19 +96,14 @@ def test_a_sequence_that_is_read_in_its_padding_is_refused(tiny_model, pack_sequ
         (-1, "from 0 to 4"),
     ]:
         batch["mc_token_ids"][0, 1] = position
-        with pytest.raises(ValueError) as error:
-            model(**batch)
-        assert str(error.value) == POSITION_MESSAGE.format(position, needed)
+        message = refusal(model, **batch)
+        assert f"`mc_token_ids` is {position} for sequence 1 of example 0" in message and needed in message
     batch["mc_token_ids"][0, 1] = 2
     batch["mc_token_ids"][1, 1] = 4  # of a choice that the example does not have
     assert torch.equal(model(**batch).loss, expected.loss)
     for mc_token_ids in (batch["mc_token_ids"], None):
-        with pytest.raises(ValueError) as error:
-            model(**{**batch, "choice_mask": None, "mc_token_ids": mc_token_ids})
-        assert str(error.value) == (
-            "The `attention_mask` of sequence 1 of example 1 has no real token, so there is nothing to score. Remove "
-            "the example, or set `choice_mask` to False for a choice that it does not have."
-        )
+        message = refusal(model, **{**batch, "choice_mask": None, "mc_token_ids": mc_token_ids})
+        assert "of sequence 1 of example 1 has no real token" in message and "`choice_mask`" in message
 
 
 @pytest.mark.parametrize("value", [2, -10000.0, 0.5])
@@ -129,12 +117,7 @@ def test_masks_are_0_and_1(tiny_model, model_class, value):
         assert torch.equal(model(ids, attention_mask=mask.to(dtype))[0], expected)
     mask = mask.to(torch.float32 if isinstance(value, float) else torch.int64)
     mask[1, 3] = value
-    with pytest.raises(ValueError) as error:
-        model(ids, attention_mask=mask)
-    assert str(error.value) == (
-        f"`attention_mask` has the value {value}, but only 1 (a real token) and 0 (padding) are valid. Correct the "
-        "mask, or leave it out if nothing is padded."
-    )
+    assert f"`attention_mask` has the value {value}, but only 1" in refusal(model, ids, attention_mask=mask)
 
 
 def test_an_absent_choice_between_others(tiny_model):
@@ -218,9 +201,7 @@ def test_choices_longer_than_the_positions_together(tiny_model):
     examples = [[[*context, *range(20 + c, 39 + c), EXTRACT] for c in range(4)]]
     examples.append([sequence[:-1] for sequence in examples[0]])
     assert_packed_equals_padded(model, pad(examples))
-    with pytest.raises(ValueError) as error:
-        model(**planned(pad(examples, extra=1)))
-    assert str(error.value).startswith("The sequence has 61 tokens, but the model has only 60 positions ")
+    assert "has 61 tokens, but the model has only 60 positions" in refusal(model, **planned(pad(examples, extra=1)))
 
 
 # ---- Batches of the collators
@@ -305,11 +286,7 @@ def test_a_plan_of_another_batch_is_refused(warnings, case, change):
         del batch["mc_token_ids"]
     found, expected = results(model, batch)[0], results(model, without_plan(batch))[0]
     torch.testing.assert_close(found, expected, atol=0, rtol=0)
-    assert warnings and set(warnings) == {
-        f"The batch does not belong to its `plan`, which was made for `input_ids` of shape {shape}, their attention "
-        "mask and the beginnings that sequences share. Remove `plan` from the batch, or make the collator with "
-        "`plan=False`, where code changes or cuts batches."
-    }
+    assert warnings and all(f"was made for `input_ids` of shape {shape}" in text for text in warnings)
 
 
 def test_a_graph_follows_no_plan(monkeypatch):

@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import modeling_gpt1
-from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel
+from modeling_gpt1 import GPT1Config
 
 LENGTH = 12
 TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-8}
@@ -400,37 +400,6 @@ def test_batches_that_mean_nothing_are_refused_with_a_sentence(make_model, choos
     with pytest.raises(ValueError) as error:
         model(**batch)
     assert len(str(error.value).split()) > 5, fault
-
-
-@pytest.mark.parametrize(
-    ("name", "values"),
-    {
-        "hidden_act": ("nonsense", None, 3),
-        "problem_type": ("ranking", 5),
-        "num_labels": (0, "two"),
-        "layer_norm_epsilon": (-1.0, math.nan, math.inf),
-        "num_attention_heads": (0, 5, -1),
-        "num_hidden_layers": (0, -1),
-        "sliding_window": (0, -3),
-        "traversal": ("ranking", 7),
-        "lm_coef": (-1.0, math.nan),
-        "resid_pdrop": (-0.1, 2.0),
-        "vocab_size": (0, -1),
-        "max_position_embeddings": (0,),
-    }.items(),
-)
-def test_fields_that_no_model_can_have(name, values):
-    for value in values:
-        with pytest.raises(Exception, match=r"\w+ \w+ \w+") as error:
-            fields = {
-                "vocab_size": 10,
-                "hidden_size": 8,
-                "num_hidden_layers": 1,
-                "num_attention_heads": 2,
-                name: value,
-            }
-            GPT1DoubleHeadsModel(GPT1Config(**fields))
-        assert isinstance(error.value, ValueError) or "huggingface_hub" in type(error.value).__module__
 
 
 def continuation(formula: Formula, ids: list[int], num_new: int) -> list[int] | None:

@@ -4,11 +4,6 @@ import pytest
 
 from modeling_gpt1 import configuration_gpt1
 
-TEXT = (
-    "transformers {} is installed, but gpt1-hf was tested with 5.17 to 5.23. If something fails, run "
-    '`pip install "transformers>=5.17,<5.24"`.'
-)
-
 
 @pytest.mark.parametrize(
     ("release", "is_tested"),
@@ -25,4 +20,6 @@ TEXT = (
 )
 def test_a_release_that_was_not_tested_is_told_of(caplog, release, is_tested):
     configuration_gpt1.warn_of_untested_release(release)
-    assert [record.getMessage() for record in caplog.records] == ([] if is_tested else [TEXT.format(release)])
+    assert len(caplog.records) == (not is_tested)
+    for record in caplog.records:
+        assert f"transformers {release} is installed" in record.getMessage() and "pip install" in record.getMessage()
