@@ -17,13 +17,8 @@ from transformers import (
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1ForSequenceClassification, add_control_tokens
 
 PAIRS = {"sentence1": ["the film was slow .", "he paid ."] * 4, "sentence2": ["he paid .", "she read ."] * 4}
-ADVICE = (
-    "The texts were encoded without [s], [$] and [e], so nothing separates the texts of a pair and the head reads the "
-    "last token. Call `add_control_tokens(tokenizer, model)` (`from modeling_gpt1 import add_control_tokens`) after "
-    "loading both and before encoding texts; for a pipeline, call `add_control_tokens(pipe.tokenizer, pipe.model)`."
-)
-HEAD = "The task head reads each sequence at its extract token [e], but "
-WARNING = f"{HEAD}`config.extract_token_id` is None. {ADVICE}"
+ADVICE = "Call `add_control_tokens(tokenizer, model)`"
+NO_TOKEN = "`config.extract_token_id` is None"
 
 
 @pytest.fixture
@@ -36,12 +31,16 @@ def folder(tmp_path, tiny_model, plain_tokenizer):
 
 
 @pytest.fixture
-def warnings(caplog):
-    def warnings():
-        return [record.message for record in caplog.records if "extract token" in record.message]
+def reasons(caplog):
+    """Gives the reason of each warning of missing control tokens; each says what to call."""
+
+    def reasons():
+        said = [record.message for record in caplog.records if "extract token" in record.message]
+        assert all(ADVICE in message for message in said)
+        return [message.partition("[e], but ")[2].partition(". ")[0] for message in said]
 
     caplog.set_level(logging.WARNING)
-    return warnings
+    return reasons
 
 
 def train(folder, output, mend):
@@ -72,39 +71,37 @@ def train(folder, output, mend):
     return tokenizer.decode(rows[0]["input_ids"]).replace(" ", "")
 
 
-def test_a_plain_trainer(folder, tmp_path, warnings):
+def test_a_plain_trainer(folder, tmp_path, reasons):
     assert train(folder, tmp_path / "bare", mend=False) == "thefilmwasslow.hepaid."
-    assert warnings() == [WARNING]
+    assert reasons() == [NO_TOKEN]
     assert train(folder, tmp_path / "mended", mend=True) == "[s]thefilmwasslow.[$]hepaid.[e]"
     answer = pipeline("text-classification", str(tmp_path / "mended"))({"text": "he paid .", "text_pair": "he did ."})
     assert set(answer) == {"label", "score"}
-    assert warnings() == [WARNING]
+    assert reasons() == [NO_TOKEN]
 
 
-def test_a_pipeline(folder, warnings):
+def test_a_pipeline(folder, reasons):
     pipe = pipeline("text-classification", folder)
     pipe(["he paid .", "she read ."])
     pipe("he paid .")
-    assert warnings() == [WARNING]
+    assert reasons() == [NO_TOKEN]
     pipe = pipeline("text-classification", folder)
     add_control_tokens(pipe.tokenizer, pipe.model)
     pipe({"text": "he paid .", "text_pair": "she read ."})
-    assert warnings() == [WARNING]
+    assert reasons() == [NO_TOKEN]
 
 
-def test_a_tokenizer_of_the_base_model(tiny_model, tiny_tokenizer, plain_tokenizer, warnings):
+def test_a_tokenizer_of_the_base_model(tiny_model, tiny_tokenizer, plain_tokenizer, reasons):
     model = tiny_model(GPT1ForSequenceClassification, vocab_size=len(plain_tokenizer))
     add_control_tokens(tiny_tokenizer, model)
     batch = plain_tokenizer(["he paid .", "the old farmer walked ."], padding=True, return_tensors="pt")
     for _ in range(2):
         model(**batch)
     end = tiny_tokenizer.extract_token_id
-    assert warnings() == [
-        f"{HEAD}2 sequences of the first batch lack token {end} (`config.extract_token_id`). {ADVICE}"
-    ]
+    assert reasons() == [f"2 sequences of the first batch lack token {end} (`config.extract_token_id`)"]
 
 
-def test_silence_where_the_tokens_are_or_the_positions_are_given(tiny_model, tiny_tokenizer, warnings):
+def test_silence_where_the_tokens_are_or_the_positions_are_given(tiny_model, tiny_tokenizer, reasons):
     model = tiny_model(GPT1DoubleHeadsModel, vocab_size=len(tiny_tokenizer))
     ids = torch.arange(1, 7)[None]
     model(input_ids=ids, mc_token_ids=torch.tensor([3]))
@@ -115,23 +112,23 @@ def test_silence_where_the_tokens_are_or_the_positions_are_given(tiny_model, tin
     ids = torch.stack([batch["input_ids"], torch.zeros_like(batch["input_ids"])], dim=1)  # an absent second choice
     mask = torch.stack([batch["attention_mask"], torch.zeros_like(batch["attention_mask"])], dim=1)
     model(input_ids=ids, attention_mask=mask, choice_mask=torch.tensor([[True, False]]))
-    assert warnings() == []
+    assert reasons() == []
 
 
-def test_only_the_first_batch_is_looked_at(tiny_model, tiny_tokenizer, warnings):
+def test_only_the_first_batch_is_looked_at(tiny_model, tiny_tokenizer, reasons):
     model = tiny_model(GPT1ForSequenceClassification, vocab_size=len(tiny_tokenizer) - 3)
     add_control_tokens(tiny_tokenizer, model)
     model(**tiny_tokenizer(["he paid ."], return_tensors="pt"))
     model(torch.arange(1, 5)[None])
-    assert warnings() == []
+    assert reasons() == []
 
 
 @pytest.mark.parametrize("traversal", ["classification", "entailment"])
-def test_a_compiled_model(tiny_model, traversal, warnings):
+def test_a_compiled_model(tiny_model, traversal, reasons):
     torch.compiler.reset()
     model = tiny_model(GPT1ForSequenceClassification, traversal=traversal)
     ids = torch.arange(1, 9).view(2, 4)
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     logits = [compiled(input_ids=ids).logits for _ in range(3)]
-    assert warnings() == [WARNING]
+    assert reasons() == [NO_TOKEN]
     torch.testing.assert_close(logits[0], model(input_ids=ids).logits)

@@ -1,13 +1,11 @@
 """What transformers expects of every model: loading, outputs, dtypes, masks, caches, export, learning."""
 
-import warnings
-
 import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
 from transformers import DynamicCache, GenerationConfig, StaticCache
-from transformers.integrations.executorch import convert_and_export_with_cache, export_with_dynamic_cache
+from transformers.integrations.executorch import export_with_dynamic_cache
 from transformers.utils import logging
 
 from modeling_gpt1 import (
@@ -205,41 +203,17 @@ def test_format_of_the_cache(tiny_model):
         close(layer.values, block.attn.v_proj(states).view(3, 7, 4, 8).transpose(1, 2))
 
 
-@pytest.fixture
-def exportable(tiny_model):
+@pytest.mark.filterwarnings("ignore")  # torch's own deprecations, and what its tracer says
+def test_export_with_a_dynamic_cache(tiny_model):
     model = tiny_model(GPT1ForCausalLM, num_hidden_layers=1, tie_word_embeddings=False)
-    model.generation_config = GenerationConfig(pad_token_id=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's own deprecations, and what its tracer says
-        yield model
-
-
-def test_export_with_a_dynamic_cache(exportable):
     ids, more = random_ids(1, 5), random_ids(1, 5, seed=1)
-    program = export_with_dynamic_cache(exportable, ids, torch.ones_like(ids)).module()
+    program = export_with_dynamic_cache(model, ids, torch.ones_like(ids)).module()
+    cache = DynamicCache(config=model.config)
     with torch.no_grad():
-        outputs = program(
-            input_ids=more,
-            attention_mask=torch.ones_like(more),
-            past_key_values=DynamicCache(config=exportable.config),
-            use_cache=True,
-        )
-        expected = exportable(more)
+        outputs = program(input_ids=more, attention_mask=torch.ones_like(more), past_key_values=cache, use_cache=True)
+        expected = model(more)
     close(outputs.logits, expected.logits)
     close(outputs.past_key_values.layers[0].keys, expected.past_key_values.layers[0].keys)
-
-
-def test_export_with_a_static_cache(exportable):
-    """The program holds the cache: it reads a token at a time."""
-    cache_config = {"batch_size": 1, "max_cache_len": 12, "device": "cpu"}
-    exportable.generation_config = GenerationConfig(
-        use_cache=True, cache_implementation="static", max_length=12, cache_config=cache_config
-    )
-    program = convert_and_export_with_cache(exportable).module()
-    ids = random_ids(1, 9)
-    with torch.no_grad():
-        logits = [program(input_ids=ids[:, at : at + 1], cache_position=torch.tensor([at])) for at in range(9)]
-        close(torch.cat(logits, 1), exportable(ids, use_cache=False).logits)
 
 
 # ---- Learning.
