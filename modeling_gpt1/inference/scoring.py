@@ -32,7 +32,10 @@ from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 from transformers.utils import logging
 
+from ..configuration_gpt1 import GPT1Config
+from ..configuration_gpt1_lstm import GPT1LSTMConfig
 from .lengths import longest_sequence
+from .probing import unchanged
 from .token_trees import is_worthwhile, reads_trees, trees
 
 logger = logging.get_logger(__name__)
@@ -45,6 +48,8 @@ TREE_LOGITS = 1024
 CPU_TOKENS, CPU_PADDING = 256, 1 / 32
 # Continuations of a batch that are worth a call of the model of their own.
 ROWS_TO_SPLIT = 8
+# Differences of log-probabilities up to this are rounding, in float32 and in fewer bits.
+ROUNDING, ROUNDING_OF_FEW_BITS = 1e-3, 5e-2
 
 
 class ScoringRequest(NamedTuple):
@@ -134,6 +139,37 @@ class Scorer:
         lengths = (max_length, longest_sequence(model), 1 << 31)
         self.max_length = min(length for length in lengths if length is not None)
         self.start_ids = list(start_ids)
+        # Whether rows of several lengths share a batch: None is not known before the first.
+        self._pads: bool | None = True if isinstance(model.config, GPT1Config | GPT1LSTMConfig) else None
+
+    def _try(self) -> None:
+        """Tries a small batch beside its rows alone: some models read padding, or take no positions."""
+        self._pads = True
+        size = self.model.config.get_text_config().vocab_size
+        ids = [(size // 2 + number) % size for number in range(8)]
+        requests = [(ids[:2], [ids[2:5], ids[3:5]]), (ids[:5], [ids[5:7], ids[5:8]])]
+        if self.max_length < len(ids):
+            return
+        apart = [
+            _Group(context, [continuation], [2 * number + place])
+            for number, (context, continuations) in enumerate(requests)
+            for place, continuation in enumerate(continuations)
+        ]
+        with unchanged(self.model):
+            expected = _values(scores for group in apart for scores in self._scores([group]))
+            self._pads = self._is_close(self._scores(apart), expected)
+            if self.shares_contexts:
+                together = [_Group(*request, [2 * number, 2 * number + 1]) for number, request in enumerate(requests)]
+                self.shares_contexts = self._pads and self._is_close(self._score_shared(together), expected)
+                if not self.shares_contexts:
+                    logger.warning(f"{type(self.model).__name__} reads each context once for each continuation.")
+        if not self._pads:
+            logger.warning(f"{type(self.model).__name__} reads padding, so its batches have rows of one length.")
+
+    def _is_close(self, scores: Iterator[_Scores], expected: torch.Tensor) -> bool:
+        is_exact = self.model.device.type == "cpu" and self.model.dtype in (torch.float32, torch.float64)
+        rounding = ROUNDING if is_exact else ROUNDING_OF_FEW_BITS
+        return bool(((_values(scores) - expected).abs() <= rounding * expected.abs().clamp(min=1)).all())
 
     def _scores(self, groups: list[_Group]) -> Iterator[_Scores]:
         """The model's answers, batch by batch. The tokens of a continuation come in order."""
@@ -216,6 +252,8 @@ class Scorer:
         Raises:
             ValueError: a continuation is too long to be read with at least one token before it.
         """
+        if self._pads is None:
+            self._try()
         groups, facts, numbers, cuts = [], [], [], []
         for number, (context, continuations) in enumerate(requests):
             context, continuations = list(context), list(map(list, continuations))
@@ -303,10 +341,16 @@ class CausalLMScorer(Scorer):
         is_exact = not getattr(model, "_is_stateful", False) or getattr(model, "state_skips_padding", False)
         self.shares_contexts = share_contexts and "past_key_values" in self._arguments and is_exact
         self._reads_trees: bool | None = None  # not known before the first shared context
+        rope = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
+        is_long = rope.get("rope_type") == "longrope"  # a longer batch turns by other angles, in all of its rows
+        self._most_read = rope.get("original_max_position_embeddings", math.inf) if is_long else math.inf
 
     def _scores(self, groups: list[_Group]) -> Iterator[_Scores]:
         in_trees, shared, whole = [], [], []
         for group in groups:
+            if not self._pads or self._is_long(group):
+                whole += [_Group(group.context, [ids], [place]) for ids, place in zip(*group[1:], strict=True)]
+                continue
             way = whole if len(group.places) == 1 else in_trees if self._is_tree(group) else shared
             way.append(group)
         num_tokens, lengths = attrgetter("num_tokens"), attrgetter("lengths")
@@ -314,8 +358,11 @@ class CausalLMScorer(Scorer):
             yield self._score_trees(batch)
         for batch in _batches(shared, _Group.size, self._is_full, lengths):
             yield from self._score_shared(batch)
-        for batch in _batches(whole, _Group.size, self._is_full, lengths):
+        for batch in _batches(whole, _Group.size, self._is_full_of_whole, lengths):
             yield self._score_whole(batch)
+
+    def _is_long(self, group: _Group) -> bool:
+        return sum(group.lengths) - 1 > self._most_read
 
     def _is_tree(self, group: _Group) -> bool:
         # The mask of a tree grows with the square of its length.
@@ -328,6 +375,10 @@ class CausalLMScorer(Scorer):
     def _is_full(self, first: _Group, last: _Group, num_rows: int, longest: int) -> bool:
         length = len(first.context) + longest - 1
         return length > self.max_length or length * num_rows > self.batch_tokens
+
+    def _is_full_of_whole(self, first: _Group, last: _Group, num_rows: int, longest: int) -> bool:
+        is_apart = not self._pads or self._is_long(first) or self._is_long(last)
+        return self._is_full(first, last, num_rows, longest) or is_apart and first.lengths != last.lengths
 
     def _is_full_of_trees(self, first: _Group, last: _Group, num_rows: int, most_read: int) -> bool:
         """A tree has its context once. A batch's logits are bounded too, and on a CPU its padding."""
@@ -358,7 +409,8 @@ class CausalLMScorer(Scorer):
         starts = [len(group.context) - 1 for group in batch]  # what predicts the first token
         inputs = _pad([row[:-1] for row in rows], self.model.device)
         first = min(starts)
-        logits = self._run(**inputs, keep=inputs["input_ids"].shape[1] - first).logits
+        # With padding after the rows, each model's own positions are right; RoBERTa's begin after the id of padding.
+        logits = self._run(**inputs, keep=inputs["input_ids"].shape[1] - first, has_positions=False).logits
         positions = [range(start - first, len(row) - 1 - first) for start, row in zip(starts, rows, strict=True)]
         return _places(batch), _score_targets(logits, positions, [group.continuations[0] for group in batch])
 
@@ -400,10 +452,10 @@ class CausalLMScorer(Scorer):
         targets = [ids[1:] for ids in continuations]
         return _score_targets(logits, [range(len(ids)) for ids in targets], targets)
 
-    def _run(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, keep: int = 0, **kwargs):
+    def _run(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, keep: int = 0, has_positions=True, **kwargs):
         """The model's output, with the logits of the last `keep` positions only; 0 keeps all."""
         optional = {"logits_to_keep": keep}
-        if "position_ids" not in kwargs:
+        if has_positions and "position_ids" not in kwargs:
             optional["position_ids"] = (attention_mask.cumsum(1) - 1).clamp(min=0)[:, -input_ids.shape[1] :]
         optional["use_cache"] = kwargs.pop("use_cache", "past_key_values" in kwargs)
         kwargs |= {name: value for name, value in optional.items() if name in self._arguments}
@@ -443,11 +495,14 @@ class _WholeTextScorer(Scorer):
     def _pad(self, rows: list[list[int]]) -> dict[str, torch.Tensor]:
         return _pad(rows, self.model.device, padding=self.tokenizer.pad_token_id or 0)
 
-    def _batches(self, items: list, length: Callable[[Any], int]) -> Iterator[list]:
+    def _batches(self, items: list, lengths: Callable[[Any], tuple[int, ...]]) -> Iterator[list]:
         def is_full(first: Any, last: Any, num_rows: int, longest: int) -> bool:
-            return num_rows * longest > self.batch_tokens
+            return num_rows * longest > self.batch_tokens or not self._pads and lengths(first) != lengths(last)
 
-        return _batches(items, lambda item: (1, length(item)), is_full, length)
+        def size(item: Any) -> tuple[int, int]:
+            return 1, sum(lengths(item))
+
+        return _batches(items, size, is_full, lambda item: (sum(lengths(item)), *lengths(item)))
 
 
 class MaskedLMScorer(_WholeTextScorer):
@@ -469,7 +524,7 @@ class MaskedLMScorer(_WholeTextScorer):
             for group in groups
             for number in range(group.longest)
         ]
-        for batch in self._batches(hidden, lambda item: len(item[1])):
+        for batch in self._batches(hidden, lambda item: (len(item[1]),)):
             of_batch, rows, positions = zip(*batch, strict=True)
             inputs = self._pad(rows)
             inputs["input_ids"][range(len(rows)), positions] = self.tokenizer.mask_token_id
@@ -500,7 +555,7 @@ class DenoisingLMScorer(_WholeTextScorer):
     def _scores(self, groups: list[_Group]) -> Iterator[_Scores]:
         hidden = [self.tokenizer.mask_token_id, self.tokenizer.sep_token_id]
         start = self.model.config.decoder_start_token_id
-        for batch in self._batches(groups, lambda group: len(group.context) + group.longest):
+        for batch in self._batches(groups, attrgetter("lengths")):
             inputs = self._pad([[*group.context, *hidden] for group in batch])
             read = self._pad([[start, *group.context, *group.continuations[0][:-1]] for group in batch])
             logits = self.model(**inputs, decoder_input_ids=read["input_ids"], use_cache=False).logits  # [B, S, V]
@@ -567,6 +622,12 @@ def _batches(
 
 def _num_rest(rest: tuple[int, int, list[int]]) -> int:
     return len(rest[-1]) - 1
+
+
+def _values(scores: Iterable[_Scores]) -> torch.Tensor:
+    """The log-probabilities in the order of their places."""
+    pairs = [pair for places, values in scores for pair in zip(places, values[:, 0], strict=True)]
+    return torch.stack([value for _, value in sorted(pairs, key=lambda pair: pair[0])])
 
 
 def _places(groups: list[_Group]) -> list[int]:

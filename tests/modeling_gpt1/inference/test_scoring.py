@@ -144,9 +144,18 @@ def test_batches_are_exact(model, request, way, batch_tokens):
 
 
 OF_BERT = {**LLAMA, "is_decoder": True, "pad_token_id": 1}
+OF_BART = {"vocab_size": 101, "d_model": 32, "max_position_embeddings": 24, "is_decoder": True}
+OF_BART |= {f"{side}_{name}": 2 for side in ("encoder", "decoder") for name in ("layers", "attention_heads")}
+LONG = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [4.0] * 4}
+LONG |= {"original_max_position_embeddings": 12, "rope_theta": 10000.0}
 DECODERS = {
     "MegatronBert": OF_BERT,  # a cache for an encoder, too
     "RemBert": OF_BERT,
+    "Roberta": {**OF_BERT, "max_position_embeddings": 26},  # positions begin after the id of padding
+    "Camembert": {**OF_BERT, "max_position_embeddings": 26},
+    "Bart": OF_BART,  # takes no positions
+    "Marian": {**OF_BART, "pad_token_id": 1},
+    "Phi3": {**LLAMA, "pad_token_id": 1, "original_max_position_embeddings": 12, "rope_parameters": LONG},
 }
 
 
@@ -156,6 +165,17 @@ def test_batches_of_other_decoders_are_exact(name, randomise):
     scorer = CausalLMScorer(randomise(getattr(transformers, f"{name}ForCausalLM")(config)).eval())
     requests = [ScoringRequest([3 + id % 90 for id in ids], rest) for ids, rest in make_requests()]
     assert largest_difference(scorer, requests) < 1e-4
+
+
+@pytest.mark.parametrize("name", ["FNet", "ConvBert"])
+def test_a_masked_model_that_reads_padding_gets_rows_of_one_length(name, plain_tokenizer, randomise, warnings):
+    tokenizer = FAMILIES["bert"].tokenizer_of(plain_tokenizer)
+    sizes = {**LLAMA, "vocab_size": len(tokenizer), "embedding_size": 32, "max_position_embeddings": 30}
+    config = getattr(transformers, f"{name}Config")(**sizes)
+    scorer = MaskedLMScorer(randomise(AutoModelForMaskedLM.from_config(config)).eval(), tokenizer)
+    for _ in range(2):
+        assert largest_difference(scorer, make_requests(8, top=80)) < 1e-4
+    assert warnings == [f"{name}ForMaskedLM reads padding, so its batches have rows of one length."]
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "albert", "bart"])
@@ -266,6 +286,7 @@ def test_a_cached_context_is_read_once(our_model, randomise, without_trees):
     labels = [ScoringRequest([1, 2, 3], [[4], [5]]), ScoringRequest([6], [[4], [5]])]
     assert read_tokens(CausalLMScorer(our_model), labels) == [(2, 3)]
     without_cache = CausalLMScorer(randomise(BUILT_IN["openai-gpt"]()).eval())
+    without_cache.score_ids([])  # tries a small batch first
     assert read_tokens(without_cache, [ScoringRequest([1, 2, 3], [[4, 5], [6]])]) == [(2, 4)]
 
 
