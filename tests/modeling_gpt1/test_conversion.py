@@ -214,10 +214,16 @@ def test_openai_gpt_to_gpt1_and_back_is_the_same_to_the_bit(make_openai, plain_t
     assert {key: keys for key, keys in report.items() if keys} == {}
     assert len(GPT1Tokenizer.from_pretrained(tmp_path / "gpt1")) == len(plain_tokenizer)
     batch = text_batch(len(plain_tokenizer), choices=openai_class is OpenAIGPTDoubleHeadsModel)
+    if name == "classification":
+        with_both_heads = GPT1DoubleHeadsModel.from_pretrained(tmp_path / "openai").eval()
+        assert with_both_heads.config.traversal == "classification"
+        torch.testing.assert_close(logits_of(with_both_heads, batch), logits_of(theirs, batch), atol=1e-5, rtol=1e-5)
     if dtype == torch.float32:
         torch.testing.assert_close(logits_of(ours.eval(), batch), logits_of(theirs, batch), atol=1e-5, rtol=1e-5)
-    # What the converter writes is what `from_pretrained` reads directly.
-    our_class.from_pretrained(tmp_path / "openai").save_pretrained(tmp_path / "directly")
+    # What the converter writes is what `from_pretrained` reads directly; a bias that the score layer lacks is 0.
+    directly, report = our_class.from_pretrained(tmp_path / "openai", output_loading_info=True)
+    assert {key: keys for key, keys in report.items() if keys} == {}
+    directly.save_pretrained(tmp_path / "directly")
     assert_same_weights(tmp_path / "gpt1", tmp_path / "directly")
 
     convert_checkpoint(tmp_path / "gpt1", tmp_path / "back")
@@ -293,18 +299,6 @@ def test_weights_of_torch_save_keep_every_bit(make_openai, tmp_path, is_archive,
     assert_same_weights(tmp_path / "gpt1", tmp_path / "expected")
 
 
-def test_sequence_classification_is_opened_directly(make_openai, tmp_path):
-    """By `from_pretrained`: nothing is missing, the bias that its score layer lacks is 0."""
-    theirs = make_openai(OpenAIGPTForSequenceClassification, num_labels=3, pad_token_id=0)
-    theirs.save_pretrained(tmp_path)
-    batch = text_batch(theirs.config.vocab_size)
-    for our_class in (GPT1ForSequenceClassification, GPT1DoubleHeadsModel):
-        ours, report = our_class.from_pretrained(tmp_path, output_loading_info=True)
-        assert {key: keys for key, keys in report.items() if keys} == {}
-        assert ours.config.traversal == "classification" and not ours.task_head.score.bias.any()
-        torch.testing.assert_close(logits_of(ours.eval(), batch), logits_of(theirs, batch), atol=1e-5, rtol=1e-5)
-
-
 # ---- The manifest, the command, what is replaced
 
 
@@ -329,11 +323,9 @@ def test_command(release, tmp_path, capsys):
     convert.main(["--source", str(folder), "--output_dir", ours, *heads])
     convert.main(["--source", ours, "--output_dir", openai])
     convert.main(["--source", str(folder), "--output_dir", at_once, "--target", "openai-gpt", *heads])
-    assert [line for line in capsys.readouterr().out.splitlines() if "written" in line] == [
-        f"34 tensors of a GPT1ForCausalLM written to {ours}",
-        f"26 tensors of a OpenAIGPTLMHeadModel written to {openai}",
-        f"26 tensors of a OpenAIGPTLMHeadModel written to {at_once}",
-    ]
+    written = [line for line in capsys.readouterr().out.splitlines() if "written" in line]
+    assert [line.split()[0] for line in written] == ["34", "26", "26"]
+    assert [line.endswith(f" {to}") for line, to in zip(written, (ours, openai, at_once), strict=True)] == [True] * 3
     theirs.save_pretrained(tmp_path / "expected")
     assert_same_weights(tmp_path / "openai", tmp_path / "expected")
     assert_same_weights(tmp_path / "at once", tmp_path / "expected")
@@ -449,23 +441,11 @@ DAMAGE = {
     "fewer numbers": (write_array(np.zeros(2869, np.float32)), "hold 28731 numbers"),
     "two dimensions": (write_array(np.zeros((2, 3), np.float32)), "params_0.npy holds float32 [2, 3], but a one-"),
     "double": (write_array(np.zeros(6)), "params_0.npy holds float64 [6], but a one-dimensional float32 array is"),
-    "width": (
-        replaced(4, [1, 32, 31]),
-        "entry 4, h.0.attn.c_proj.weight, has the shape [1, 32, 31], but [1, 32, 32]",
-    ),
-    "transposed": (
-        replaced(2, [1, 96, 32]),
-        "entry 2, h.0.attn.c_attn.weight, has the shape [1, 96, 32], but [1, 32, 96]",
-    ),
-    "tokens": (
-        replaced(1, [80, 16]),
-        "entry 1, tokens_embed.weight, has the shape [80, 16], but [80, 32] is needed",
-    ),
+    "width": (replaced(4, [1, 32, 31]), "entry 4, h.0.attn.c_proj.weight, has the shape [1, 32, 31], but [1, 32, 32]"),
+    "transposed": (replaced(2, [1, 96, 32]), "c_attn.weight, has the shape [1, 96, 32], but [1, 32, 96]"),
+    "tokens": (replaced(1, [80, 16]), "tokens_embed.weight, has the shape [80, 16], but [80, 32] is needed"),
     "entry": (replaced(5, 32), "entry 5, h.0.attn.c_proj.bias, has the shape 32, but [32] is needed"),
-    "number of shapes": (
-        edit_shapes(lambda shapes: shapes[:-1]),
-        "has 25 shapes, but 2 for the embeddings",
-    ),
+    "number of shapes": (edit_shapes(lambda shapes: shapes[:-1]), "has 25 shapes, but 2 for the embeddings"),
     "no list": (lambda folder: (folder / "params_shapes.json").write_text("{}"), "must hold a JSON list"),
     "no JSON": (cut("params_shapes.json", 20), "params_shapes.json is not JSON ("),
     "swapped": (
