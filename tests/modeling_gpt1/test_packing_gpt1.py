@@ -7,6 +7,7 @@ from helpers_packing import DELIMITER, EXTRACT, LAYOUTS, START, pad, planned, ra
 from helpers_refusals import refusal
 from helpers_training import CASES, Rows, make_collator, make_model, make_tokenizer
 from transformers import BatchEncoding
+from transformers.integrations.neftune import neftune_post_forward_hook
 
 from modeling_gpt1 import (
     GPT1DoubleHeadsModel,
@@ -386,3 +387,16 @@ def replicate(model):
         for name, parameter in module._parameters.items():
             setattr(copy, name, None if parameter is None else parameter.detach().clone())
     return copies[model]
+
+
+def test_neftune_draws_the_noise_of_the_padded_batch():
+    """Its bound has the padded length T of a row: α / √(T · D), not the N tokens of a packed one."""
+    model, collate, batches = make("multiple_choice")
+    batch, alpha, embeddings = collate(batches[0]), 5.0, model.get_input_embeddings()
+    embeddings.neftune_noise_alpha = alpha
+    seen = []
+    embeddings.register_forward_hook(neftune_post_forward_hook)
+    embeddings.register_forward_hook(lambda module, args, output: seen.append(output - module.weight[args[0]]))
+    model(**batch)
+    bound = alpha / (batch["input_ids"].shape[-1] * model.config.hidden_size) ** 0.5
+    assert 0.99 * bound < seen[0].abs().max() <= bound * 1.0001
