@@ -319,6 +319,12 @@ def read_sequences(
         else:
             plan = without_sharing(plan, config) if way == VARIABLE_LENGTH else plan
             packed = packed_inputs(config, way, plan, inputs["input_ids"])
+            if mc_token_ids is not None and not can_read(given):  # padding has no hidden states of its own
+                is_read = plan.is_real.gather(1, positions[:, None]).view(shape)
+                is_read = is_read if is_present is None else is_read | ~is_present
+                torch._assert_async(
+                    is_read.all(), "`mc_token_ids` has a position in padding. Correct or leave it out."
+                )
     if plan is None or plan.token_index is None:
         packed = inputs
         if plan is not None and plan.is_right_padded and position_ids is None and not can_read(given):

@@ -290,6 +290,19 @@ def test_a_plan_of_another_batch_is_refused(warnings, case, change):
     assert warnings and all(f"was made for `input_ids` of shape {shape}" in text for text in warnings)
 
 
+@pytest.mark.parametrize("change", [another_mask, other_ids, lambda batch: batch["mc_token_ids"][0].fill_(-1)])
+def test_a_device_stops_where_a_plan_does_not_fit(monkeypatch, change):
+    """Where values cannot be read without waiting; the third position is in padding."""
+    model, collate, batches = make("multiple_choice")
+    batch = collate(batches[0])
+    monkeypatch.setattr(packing_gpt1, "can_read", lambda tensor: False)
+    model(**batch)
+    change(batch)
+    batch["mc_token_ids"] %= batch["input_ids"].shape[-1]
+    with pytest.raises(RuntimeError, match="plan=False|mc_token_ids"):
+        model(**batch)
+
+
 def test_a_graph_follows_no_plan(monkeypatch):
     model, collate, batches = make("multiple_choice")
     batch = collate(batches[0])
