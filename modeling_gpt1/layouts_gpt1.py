@@ -67,32 +67,6 @@ class TiedHead(WeightConverter):
         return super().rename_source_key(source_key) if self.scope_prefix is None else (source_key, None)
 
 
-class OutputBias(WeightRenaming):
-    """Renames the bias of attention's output projection, and checks the names of a whole file.
-
-    Raises:
-        ValueError: a file mixes this package's names with openai-gpt's, so the layout of its weights is unclear.
-    """
-
-    __slots__ = ("seen",)
-
-    def __init__(self, source_patterns: str | list[str], target_patterns: str | list[str]):
-        super().__init__(source_patterns, target_patterns)
-        self.seen: set[str] = set()
-
-    def rename_source_key(self, source_key: str) -> tuple[str, str | None]:
-        self.seen |= {name for name in ("attn.q_proj.", "attn.c_proj.") if name in source_key}
-        if len(self.seen) == 2:
-            raise ValueError(
-                "These weights have both `attn.q_proj` and `attn.c_proj`: they were saved by a development version of "
-                "this code, which named three layers differently. Load them once with `from_pretrained(…, key_mapping="
-                '{"attn.c_proj": "attn.o_proj", "mlp.c_fc": "mlp.up_proj", "mlp.c_proj": "mlp.down_proj"})`, and save '
-                "the model again."
-            )
-        return super().rename_source_key(source_key)
-
-
-# openai-gpt stores Conv1D weights [in, out] with q, k and v fused.
 DECODER_CONVERSION = [
     WeightConverter(
         "attn.c_attn.weight",
@@ -103,7 +77,7 @@ DECODER_CONVERSION = [
         "attn.c_attn.bias", ["attn.q_proj.bias", "attn.k_proj.bias", "attn.v_proj.bias"], operations=[Chunk(dim=0)]
     ),
     WeightConverter("attn.c_proj.weight", "attn.o_proj.weight", operations=[Transpose(0, 1)]),
-    OutputBias("attn.c_proj.bias", "attn.o_proj.bias"),
+    WeightRenaming("attn.c_proj.bias", "attn.o_proj.bias"),
     WeightConverter("mlp.c_fc.weight", "mlp.up_proj.weight", operations=[Transpose(0, 1)]),
     WeightRenaming("mlp.c_fc.bias", "mlp.up_proj.bias"),
     WeightConverter("mlp.c_proj.weight", "mlp.down_proj.weight", operations=[Transpose(0, 1)]),

@@ -1,13 +1,10 @@
-"""Which weights are converted when a folder is opened, which never are, and which are refused."""
+"""Which weights are converted when a folder is opened, which never are."""
 
-import json
 import logging
-import re
 
 import pytest
 import torch
-from helpers_refusals import refusal
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from transformers import OpenAIGPTConfig, OpenAIGPTDoubleHeadsModel
 from transformers.core_model_loading import ConversionOps
 
@@ -20,38 +17,6 @@ from modeling_gpt1 import (
 )
 
 CLASSES = [GPT1Model, GPT1ForCausalLM, GPT1DoubleHeadsModel, GPT1ForSequenceClassification, GPT1ForMultipleChoice]
-EARLIER = {"attn.o_proj": "attn.c_proj", "mlp.up_proj": "mlp.c_fc", "mlp.down_proj": "mlp.c_proj"}
-
-
-@pytest.fixture
-def earlier_folder(tmp_path):
-    """Saves a model under the names of development versions, whose shapes are those of today."""
-
-    def make(model):
-        model.save_pretrained(tmp_path)
-        weights = load_file(tmp_path / "model.safetensors")
-        for ours, earlier in EARLIER.items():
-            weights = {name.replace(ours, earlier): weight for name, weight in weights.items()}
-        save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-        return tmp_path
-
-    return make
-
-
-@pytest.mark.parametrize("model_class", CLASSES)
-@pytest.mark.parametrize("sizes", [{}, {"intermediate_size": 32}], ids=["", "square matrices"])
-def test_a_folder_of_a_development_version_opens_by_what_its_refusal_says(
-    tiny_model, earlier_folder, tmp_path, model_class, sizes
-):
-    model = tiny_model(model_class, **sizes)
-    folder = earlier_folder(model)
-    message = refusal(model_class.from_pretrained, folder)
-    mapping = json.loads(re.search(r"key_mapping=({.*?})", message)[1])
-    opened = model_class.from_pretrained(folder, key_mapping=mapping)
-    assert all(torch.equal(*pair) for pair in zip(opened.parameters(), model.parameters(), strict=True))
-    opened.save_pretrained(tmp_path / "again")
-    assert load_file(tmp_path / "again" / "model.safetensors").keys() == set(model.state_dict()) - {"lm_head.weight"}
-    model_class.from_pretrained(tmp_path / "again")
 
 
 @pytest.fixture
