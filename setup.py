@@ -100,7 +100,6 @@ setup(
         "huggingface-hub>=1",
         "jinja2>=3.1",
         "numpy>=1.26",
-        "psutil>=5.9",
         "safetensors>=0.6",
         "shtab>=1.13",
         "tokenizers>=0.22",

@@ -184,8 +184,8 @@ def run_case(case: str, folder: Path, num_processes: int) -> tuple[GPT1Pretraini
         return trainer, train(trainer)
     if case == "restarted":
         meet(folder, num_processes)
-        saving = {"save_strategy": "steps", "save_steps": SAVED_UPDATE, "ddp_timeout": STALL}
-        trainer = make_trainer(output, num_processes, **saving)
+        saving = {"save_strategy": "steps", "save_steps": SAVED_UPDATE, "resume_from_checkpoint": "auto"}
+        trainer = make_trainer(output, num_processes, ddp_timeout=STALL, **saving)
         trainer.add_callback(HangInFirstStart())
         check_output_folder(trainer.args)  # as the commands do
         trainer.accelerator.wait_for_everyone()  # before one process writes

@@ -59,9 +59,6 @@ class CorpusArguments:
         if bool(self.train_files) == (self.dataset_name is not None):
             given = "both were" if self.train_files else "neither was"
             raise ValueError(f"One source of text is needed, --train_files or --dataset_name, but {given} given.")
-        if self.train_files and (self.dataset_config_name or self.validation_split):
-            flag = "dataset_config_name" if self.dataset_config_name else "validation_split"
-            raise ValueError(f"--{flag} is used only with --dataset_name, which was not given. Leave it out.")
 
     @property
     def train_source(self) -> dict:

@@ -4,13 +4,11 @@ import ast
 import dataclasses
 import logging
 import math
-import os
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import transformers
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainingArguments
@@ -100,27 +98,8 @@ def where_to_resume(args: TrainingArguments) -> str | None:
     return checkpoint_to_resume(given and words.get(given.lower(), given), args.output_dir)
 
 
-def resume_after_restart(args: TrainingArguments) -> None:
-    """Sets --resume_from_checkpoint auto where torch's launcher has started the job again, unless another was given.
-
-    The launcher also restarts a job that was refused because the folder is another run's, and wrote nothing there. It
-    stays refused.
-    """
-    num_restarts, folder = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)), Path(args.output_dir)
-    if num_restarts == 0 or args.resume_from_checkpoint is not None or not folder.is_dir():
-        return
-    launched = psutil.Process().parent().create_time()
-    if any(path.stat().st_mtime >= launched for path in folder.iterdir()):
-        args.resume_from_checkpoint = "auto"
-        if args.should_log:
-            resume = where_to_resume(args)
-            goes_on = "begins anew, as there is no complete checkpoint" if resume is None else f"resumes from {resume}"
-            logger.warning(f"The launcher started this job again (restart {num_restarts}), which {goes_on}.")
-
-
 def check_output_folder(args: TrainingArguments) -> None:
     """Checks that the run may write to the output folder and that the checkpoint it resumes from is complete."""
-    resume_after_restart(args)
     folder = Path(args.output_dir)
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     is_of_a_start = SETTINGS in names and names <= OF_A_START

@@ -68,16 +68,3 @@ def test_fsdp_wraps_the_block_that_models_name(monkeypatch):
     assert (plugin.fsdp_version, plugin.reshard_after_forward, plugin.cpu_ram_efficient_loading) == (2, True, False)
     assert plugin.state_dict_type == StateDictType.FULL_STATE_DICT
     assert plugin.transformer_cls_names_to_wrap == GPT1DoubleHeadsModel._no_split_modules == [GPT1Block.__name__]
-
-
-@pytest.mark.parametrize("stage", [2, 3])
-def test_what_deepspeed_is_told(stage):
-    environment = prepare_launch(f"deepspeed_zero{stage}", "--main_process_port", "0")[2]
-    prefix = "ACCELERATE_DEEPSPEED_"
-    assert environment[f"{prefix}ZERO_STAGE"] == str(stage)
-    assert environment[f"{prefix}OFFLOAD_OPTIMIZER_DEVICE"] == "none"
-    assert environment["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] == "auto"
-    assert environment["ACCELERATE_GRADIENT_CLIPPING"] == "auto"
-    if stage == 3:
-        assert environment[f"{prefix}ZERO3_SAVE_16BIT_MODEL"] == "true"
-        assert environment[f"{prefix}ZERO3_INIT"] == "false"

@@ -4,7 +4,6 @@ import csv
 import json
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import datasets
 import numpy as np
@@ -17,7 +16,6 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
     HfArgumentParser,
-    pipeline,
 )
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1TrainingArguments
@@ -191,20 +189,6 @@ def test_own_files(kind, folders):
         hits = [str(line["label"]) == str(row[label]) for line, row in zip(predictions, rows, strict=True)]
         results = read_json(output / "predict_results.json")
         assert results["predict_accuracy"] == pytest.approx(np.mean(hits[::2]))  # of the labelled rows
-
-
-def test_pipeline_names_the_classes_of_the_file(tokenizer_folder, tmp_path):
-    output = tmp_path / "model"
-    unlabelled = ["--test_file", write_rows(tmp_path / "unlabelled.jsonl", [{"review": GOOD}, {"review": BAD}])]
-    more = ["--do_predict", "--max_steps", "20", "--lm_coef", "0", *unlabelled]
-    data = own_data("classification", tmp_path)
-    finetune.main([*data, *fresh_model(tokenizer_folder), *training(output, *more)])
-    predictions = read_predictions(output / "predictions.jsonl")
-    assert [prediction["label"] for prediction in predictions] == ["happy", "sad"]
-    answers = pipeline("text-classification", str(output))([GOOD, BAD])
-    assert [answer["label"] for answer in answers] == ["happy", "sad"]
-    scores = [max(prediction["scores"]) for prediction in predictions]
-    assert [answer["score"] for answer in answers] == pytest.approx(scores, abs=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression"])
@@ -423,20 +407,13 @@ REFUSALS = [
     (["--train_file", "{train}", "--traversal", "ranking", *MODEL], "'ranking'", "'entailment'"),
     ([*OWN[:4], *MODEL], "--columns is missing", "text=review label=stars"),
     ([*OWN[:4], "--columns", "review", *MODEL], "--columns has 'review'", "text=review"),
-    ([*OWN[:3], "multiple_choice", *OWN[4:], "--num_labels", "2", *MODEL], "`num_labels`", "Leave them out"),
-    ([*OWN, "--num_labels", "2", "--regression", *MODEL], "`num_labels`", "Leave them out"),
     (["--train_file", "no.jsonl", *OWN[2:], *MODEL], "no.jsonl does not exist"),
-    (["--train_file", "{text}", *OWN[2:], *MODEL], "{text} has an unknown file type", ".jsonl.gz, .csv, .parquet"),
     ([*OWN, "--do_eval", *MODEL], "--do_eval", "has: train", "--validation_file to evaluate"),
     (["--task", "sst2", "--data_dir", "{task}", "--do_predict", *MODEL], "--do_predict", "has: train", "--data_dir"),
     ([*OWN, *FRESH, "n_embd=8,vocab_size=9"], "'vocab_size=9'", "does not come from the tokenizer"),
     ([*OWN, *FRESH, "width=8"], "'width=8'", "a field of GPT1Config such as hidden_size=256"),
     ([*OWN[:-1], *MODEL], "{train} has no column 'label'", "review, mood"),
-    ([*OWN, "--num_labels", "3", *MODEL], "{train} has 2 classes (happy, sad); 3 are needed", "`num_labels`"),
     ([*OWN, "--validation_file", "{strange}", *MODEL], "Row 0 of {strange}", "'angry'", "happy, sad"),
-    (["--train_file", "{strange}", *OWN[2:], *MODEL], "'mood' of {strange} has 1 classes (angry)"),
-    (["--train_file", "{numbered}", *OWN[2:], *MODEL], "{numbered} has the class 2", "`num_labels`"),
-    (["--train_file", "{graded}", *OWN[2:], *MODEL], "Row 0 of {graded}", "0.5 of type float", "`regression`"),
 ]
 
 
@@ -446,15 +423,12 @@ def places(tmp_path):
     GPT1Config(hidden_size=8, num_attention_heads=2).save_pretrained(tmp_path / "model")
     (tmp_path / "task").mkdir()
     write_rows(tmp_path / "task" / "train.jsonl", [{"sentence": GOOD, "label": 1}])
-    (tmp_path / "rows.txt").write_text("text")
     rows = {
         "train": ROWS["classification"],
         "strange": [{"review": GOOD, "mood": "angry"}],
-        "numbered": [{"review": GOOD, "mood": 0}, {"review": BAD, "mood": 2}],
-        "graded": [{"review": GOOD, "mood": 0.5}],
     }
     files = {name: write_rows(tmp_path / f"{name}.jsonl", some) for name, some in rows.items()}
-    return {**files, "model": tmp_path / "model", "task": tmp_path / "task", "text": tmp_path / "rows.txt"}
+    return {**files, "model": tmp_path / "model", "task": tmp_path / "task"}
 
 
 def refusal(words: list[str], *parts: str, **places) -> None:
@@ -485,15 +459,9 @@ def test_refuses_runs_that_cannot_be(places, tokenizer_folder, tmp_path):
     refusal([*run, str(tmp_path / "out"), "--do_eval", "--n_transfer", "0"], "--n_transfer 0", "--do_train", **places)
     refusal([*run, str(tmp_path / "out"), "--do_eval", "--push_to_hub"], "--push_to_hub", "--do_train", **places)
     evaluate = [*run, str(tmp_path / "out"), "--do_train", "--do_eval"]
-    refusal(
-        [*evaluate, "--eval_do_concat_batches", "False"], "--eval_do_concat_batches is False", "Leave it", **places
-    )
-    refusal([*evaluate, "--batch_eval_metrics"], "--batch_eval_metrics is True", "Leave it out", **places)
     refusal([*evaluate, "--eval_accumulation_steps", "0"], "`eval_accumulation_steps` is 0", "at least 1", **places)
     words = [*own_data("classification", tmp_path), *fresh_model(tokenizer_folder), *training(tmp_path / "out")]
     refusal([*words, "--label_names", "mood"], "`label_names` is ['mood']", "`labels`", "Leave it out")
-    for flag in ("--do_predict", "--eval_predictions"):
-        refusal([*evaluate, "--prediction_loss_only", flag], "--prediction_loss_only", flag, "Leave one", **places)
     output = tmp_path / "task"
     train = [*run, str(output), "--do_train"]
     refusal(train, f"{output} is not empty", "--resume_from_checkpoint auto", **places)
@@ -582,39 +550,6 @@ def test_a_csv_file_has_a_line_for_each_row_whatever_it_holds(folders, tmp_path,
     assert float(lines[0]["score_happy"]) + float(lines[0]["score_sad"]) == pytest.approx(1)
 
 
-def test_a_class_is_no_formula_of_a_spreadsheet(tmp_path):
-    names = ('=HYPERLINK("http://x.org")', "@a", "-1", "+a", "a=b")
-    predictor = SimpleNamespace(is_regression=False, class_names=names)
-    with (tmp_path / "out.csv").open("w", encoding="utf-8", newline="") as file:
-        predict.write_csv(
-            ({"index": place, "label": name, "scores": {}} for place, name in enumerate(names)), file, predictor
-        )
-    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
-        labels = [line["label"] for line in csv.DictReader(file)]
-    assert labels == ["'" + names[0], "'@a", "-1", "'+a", "a=b"]
-
-
-@pytest.mark.parametrize("ending", predict.ENDINGS)
-def test_an_interrupted_prediction_leaves_the_older_file(ending, folders, tmp_path, monkeypatch):
-    calls, describe = [], predict.Predictor.describe
-
-    def interrupted(self, logits):
-        calls.append(output.read_text())
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return describe(self, logits)
-
-    output = tmp_path / f"out{ending}"
-    output.write_text("old\n")
-    monkeypatch.setattr(predict.Predictor, "describe", interrupted)
-    monkeypatch.setattr(predict, "CHUNK", 1)
-    words = [str(folders / "classification"), "--file", str(folders / "data-classification" / "train.jsonl")]
-    with pytest.raises(KeyboardInterrupt):
-        predict.main([*words, "--output_file", str(output)])
-    assert calls == ["old\n", "old\n"]
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(output.name, "old\n")]
-
-
 @pytest.mark.parametrize(
     ("kind", "columns"),
     [
@@ -695,13 +630,3 @@ def test_predict_refuses(folders, tmp_path):
         told = refused(model, "--file", other, "--output_file", same)
         assert f"--output_file {same} is the --file, whose rows the predictions would replace" in told
     assert read_lines(Path(other).read_text(encoding="utf-8")) == [{"text": GOOD}]
-
-
-def test_a_folder_without_a_task_head_is_refused(folders, tmp_path):
-    """A config alone does not make a classifier: its head would be random."""
-    base = GPT1DoubleHeadsModel.from_pretrained(folders / "classification").transformer
-    base.save_pretrained(tmp_path)
-    for path in (folders / "classification").glob("tokenizer*"):
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    told = refused(str(tmp_path), "--file", str(folders / "data-classification" / "train.jsonl"))
-    assert f"--model {tmp_path} has no task head" in told

@@ -54,20 +54,6 @@ def test_most_likely_texts_line_by_line(run, options):
     assert output == "".join(json.dumps(record) + "\n" for record in GREEDY)
 
 
-def test_interrupted_texts_leave_the_older_file(run, tmp_path, monkeypatch):
-    def interrupted(*_):
-        yield GREEDY[0]
-        assert output.read_text() == "old\n"
-        raise KeyboardInterrupt
-
-    output = tmp_path / "texts"
-    output.write_text("old\n")
-    monkeypatch.setattr(generate, "records", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run("--prompts", *PROMPTS, "--output_file", str(output))
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir() if path.is_file()] == [("texts", "old\n")]
-
-
 @pytest.mark.parametrize("dtype", ["int8", "bfloat16"])
 def test_rounded_weights(run, folder, dtype):
     """Their texts may differ from those of float32, as the model's numbers do."""

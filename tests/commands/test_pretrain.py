@@ -152,7 +152,6 @@ def test_evenly_spaced():
     [
         (["--validation_files", "no/such/*.txt"], ["no/such/*.txt matches no file"]),
         (["--dataset_name", "books"], ["--train_files or --dataset_name, but both were given"]),
-        (["--validation_split", "validation"], ["--validation_split is used only with --dataset_name"]),
         (["--streaming", "--max_steps", "-1"], ["--streaming", "Pass the number of updates as --max_steps"]),
     ],
 )

@@ -1,6 +1,5 @@
 """The wheel: the console script starts from it alone, and finds what lies beside the code."""
 
-import email
 import os
 import subprocess
 import sys
@@ -32,20 +31,6 @@ def test_what_the_commands_need_is_in_the_wheel(wheel):
         for name in ("playground/look.css", "playground/look.html", "evaluation/tasks/cbt_ne.yaml")
     }
     assert commands | configurations | typed | {"gpt1_entry/__init__.py", "modeling_gpt1/hub_card.md"} <= names
-
-
-def test_the_wheel_says_what_it_is(wheel):
-    archive = zipfile.ZipFile(wheel)
-    (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-    known = email.message_from_bytes(archive.read(name))
-    assert (known["Name"], known["Author"], known["License-Expression"]) == (
-        "gpt1-hf",
-        "The gpt1-hf authors",
-        "Apache-2.0",
-    )
-    assert known["Description-Content-Type"] == "text/markdown" and "# gpt1-hf" in known.get_payload()
-    assert {"docs", "lint", "plot", "playground", "test"} <= set(known.get_all("Provides-Extra"))
-    assert "Typing :: Typed" in known.get_all("Classifier")
 
 
 def test_the_script_starts_without_any_other_package(wheel, tmp_path):

@@ -1,6 +1,5 @@
 """`gpt1 playground` without Gradio and without a browser: what a model's reading holds, is shown and refused."""
 
-import builtins
 import json
 import re
 import shutil
@@ -25,7 +24,6 @@ from modeling_gpt1.playground import reading as reading_module
 from modeling_gpt1.playground import space
 from modeling_gpt1.playground.page import LOOK, find_model, short_names
 from modeling_gpt1.playground.reading import (
-    BOXES,
     Opened,
     PlaygroundError,
     Reading,
@@ -463,43 +461,6 @@ def test_a_reading_as_a_page_shows_it():
     assert words(regression) == "Score score: 3.142 What the model reads control Sequence 1 tokens [s]"
 
 
-def test_many_answers_are_folded(opened):
-    markup = LOOK.reading(read(opened("multiple_choice"), {"first": "he", "answers": "he\n" * 6}), 4.6)
-    assert (markup.count("<details open>"), markup.count("<details>")) == (4, 2)
-
-
-def luminance(colour):
-    channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-    linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in channels]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(first, second):
-    """Ratio of WCAG 2.2, 1.4.3."""
-    darker, lighter = sorted([luminance(first), luminance(second)])
-    return (lighter + 0.05) / (darker + 0.05)
-
-
-def mixed(colour, page, share):
-    channels = [(int(colour[at : at + 2], 16), int(page[at : at + 2], 16)) for at in (1, 3, 5)]
-    return "#" + "".join(f"{round(share * top + (1 - share) * below):02x}" for top, below in channels)
-
-
-def test_contrast_is_enough_for_everyone():
-    assert contrast("#ffffff", "#000000") == pytest.approx(21)
-    css = (ROOT / "modeling_gpt1" / "playground" / "look.css").read_text()
-    for block in re.findall(r"\.gpt1 \{\n(.*?)\n\}", css, flags=re.DOTALL):
-        colours = dict(re.findall(r"--gpt1-([\w-]+): (#\w{6});", block))
-        pairs = [(colours[name], colours[f"{name}-ink"]) for name in ("control", "first", "second", "question")]
-        pairs += [(colours["page"], colours["ink"]), (colours["page"], colours["faint"])]
-        pairs += [(colours["alarm-page"], colours["alarm"])]
-        pairs += [(mixed(colours["heat"], colours["page"], 0.6), colours["ink"])]
-        assert [pair for pair in pairs if contrast(*pair) < 4.5] == []
-        assert contrast(colours["bar"], colours["line"]) >= 3  # WCAG 1.4.11, of what is no text
-    sequence = [ShownToken("a", part, None) for parts in BOXES.values() for part in parts.values()]
-    assert "gpt1- " not in LOOK.reading(Reading(["Sequence"], [sequence], [], False, []), 4.6)  # each has a colour
-
-
 # ------------------------------------------------------------------------------------------------- page and Space
 
 
@@ -541,19 +502,6 @@ def test_whatever_fails_becomes_a_sentence(opened, tmp_path, monkeypatch, caplog
             failure = "The model failed (KeyError). Try another text or model. The server's log has the details."
             assert words(shown) == failure or name != "find_model" and "failed" not in words(shown)
     assert caplog.text.count("KeyError: '/srv/secret'") == 6
-
-
-def test_without_gradio(opened, tmp_path, monkeypatch):
-    original = builtins.__import__
-
-    def refuse(name, *args, **kwargs):
-        if name == "gradio":
-            raise ImportError("No module named 'gradio'")
-        return original(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(ImportError, match="The playground needs Gradio: pip install -e"):
-        command.main(["--models", save(opened(None), tmp_path)])
 
 
 # app.py up to the point where the page would be built.
