@@ -136,11 +136,6 @@ class TraversalCollator:
         """Whether the batches are in GPT-1's form, not in that of another family's tokenizer."""
         return self._family is None
 
-    @property
-    def last_segment(self) -> int:
-        """The highest of the `token_type_ids` in the batches; 0 where there are none."""
-        return 0 if self._family is None else self._family.last_segment(self.traversal)
-
     def __call__(self, rows: Sequence[Mapping]) -> dict[str, "torch.Tensor | BatchPlan"]:
         """Makes the batch of `rows`.
 

@@ -100,10 +100,6 @@ class FamilyForm:
         """Number of special tokens in each sequence."""
         return self._template(traversal).num_special
 
-    def last_segment(self, traversal: str) -> int:
-        """The highest of the `token_type_ids`; 0 where the tokenizer has none."""
-        return max((segment for _, segment in self._template(traversal).places), default=0) if self.has_segments else 0
-
     def _template(self, traversal: str) -> Template:
         return self.templates[min(len(TRAVERSALS[traversal].names), 2)]
 

@@ -21,6 +21,7 @@ import inspect
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -35,7 +36,6 @@ from transformers.utils import logging
 from ..configuration_gpt1 import GPT1Config
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
 from .lengths import longest_sequence
-from .probing import unchanged
 from .token_trees import is_worthwhile, reads_trees, trees
 
 logger = logging.get_logger(__name__)
@@ -155,14 +155,13 @@ class Scorer:
             for number, (context, continuations) in enumerate(requests)
             for place, continuation in enumerate(continuations)
         ]
-        with unchanged(self.model):
-            expected = _values(scores for group in apart for scores in self._scores([group]))
-            self._pads = self._is_close(self._scores(apart), expected)
-            if self.shares_contexts:
-                together = [_Group(*request, [2 * number, 2 * number + 1]) for number, request in enumerate(requests)]
-                self.shares_contexts = self._pads and self._is_close(self._score_shared(together), expected)
-                if not self.shares_contexts:
-                    logger.warning(f"{type(self.model).__name__} reads each context once for each continuation.")
+        expected = _values(scores for group in apart for scores in self._scores([group]))
+        self._pads = self._is_close(self._scores(apart), expected)
+        if self.shares_contexts:
+            together = [_Group(*request, [2 * number, 2 * number + 1]) for number, request in enumerate(requests)]
+            self.shares_contexts = self._pads and self._is_close(self._score_shared(together), expected)
+            if not self.shares_contexts:
+                logger.warning(f"{type(self.model).__name__} reads each context once for each continuation.")
         if not self._pads:
             logger.warning(f"{type(self.model).__name__} reads padding, so its batches have rows of one length.")
 
@@ -253,7 +252,8 @@ class Scorer:
             ValueError: a continuation is too long to be read with at least one token before it.
         """
         if self._pads is None:
-            self._try()
+            with _in_evaluation(self.model):
+                self._try()
         groups, facts, numbers, cuts = [], [], [], []
         for number, (context, continuations) in enumerate(requests):
             context, continuations = list(context), list(map(list, continuations))
@@ -290,15 +290,10 @@ class Scorer:
     def _compute(self, groups: list[_Group]) -> dict[int, tuple[tuple[float, ...], bool]]:
         """For the continuation at each place: its tokens' log-probabilities, and whether all are the most probable."""
         tokens = defaultdict(list)
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            with torch.no_grad():
-                for places, values in self._scores(groups):
-                    for place, value in zip(places, values.tolist(), strict=True):
-                        tokens[place].append(value)
-        finally:
-            self.model.train(was_training)
+        with _in_evaluation(self.model):
+            for places, values in self._scores(groups):
+                for place, value in zip(places, values.tolist(), strict=True):
+                    tokens[place].append(value)
         found = defaultdict(lambda: ((), True))
         for place, of_place in tokens.items():
             log_probs, is_best = zip(*of_place, strict=True)
@@ -582,6 +577,17 @@ def scorer_class_of(config: PreTrainedConfig) -> type[Scorer]:
     # BERT and RoBERTa can be decoders, too.
     is_masked = config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
     return MaskedLMScorer if is_masked else CausalLMScorer
+
+
+@contextmanager
+def _in_evaluation(model: PreTrainedModel) -> Iterator[None]:
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(was_training)
 
 
 def _usual_start(tokenizer: PreTrainedTokenizerBase | None) -> list[int]:

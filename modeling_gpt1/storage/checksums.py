@@ -18,8 +18,3 @@ def checksum_of_file(path: str | os.PathLike) -> str:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
     return digest.hexdigest()
-
-
-def checksum_of_text(text: str) -> str:
-    """The checksum of a text in UTF-8, 32 hexadecimal digits."""
-    return xxhash.xxh3_128_hexdigest(text.encode("utf-8"))

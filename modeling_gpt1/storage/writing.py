@@ -151,19 +151,3 @@ def is_write_failure(error: Exception) -> bool:
     return isinstance(error, (OSError, SafetensorError)) or any(
         words in str(error) for words in ("(os error ", "inline_container.cc", "iostream error")
     )
-
-
-def explain_failed_write(
-    error: Exception, what: str, folder: str | os.PathLike, num_bytes: int, tip: str = ""
-) -> tuple[str, str]:
-    """
-    Sentences about what could not be written and why, and the beginning of one about the remedy. `what` begins the
-    first, such as "The model"; it needs about `num_bytes`; `tip` says how to make room.
-    """
-    cause = str(error).strip().partition("\n")[0]
-    failure = f"{what} could not be written to {folder}: {cause}."
-    free = shutil.disk_usage(folder).free if os.path.isdir(folder) else num_bytes
-    if free >= num_bytes:
-        return failure, "Make sure that it can be written"
-    needed = f"About {num_bytes / 1e6:,.1f} MB are needed, but only {free / 1e6:,.1f} MB are free."
-    return f"{failure} {needed}", f"Make room {tip}".rstrip()

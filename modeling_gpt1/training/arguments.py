@@ -7,8 +7,7 @@ import math
 from dataclasses import dataclass, field
 
 import torch
-from transformers import TrainingArguments, get_scheduler
-from transformers.training_args import OptimizerNames
+from transformers import TrainingArguments
 
 from ..configuration_gpt1 import without_cpu_index
 from ..inference.devices import default_device
@@ -42,12 +41,7 @@ class _SharedArguments(TrainingArguments):
 
     def __post_init__(self):
         meet_on_the_cpu(self)
-        try:
-            super().__post_init__()
-        except TypeError as error:  # of the class that transformers makes of this dict
-            if not isinstance(self.accelerator_config, dict):
-                raise
-            raise ValueError(f"`accelerator_config` is {self.accelerator_config}: {_without_name(error)}.") from None
+        super().__post_init__()
         batches = ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
         if self.eval_accumulation_steps is not None:
             batches += ("eval_accumulation_steps",)
@@ -57,32 +51,9 @@ class _SharedArguments(TrainingArguments):
                 raise ValueError(f"`{name}` is {value}, but must be at least {least} and finite.")
         if not 0 <= self.seed < 2**32:  # NumPy's range
             raise ValueError(f"`seed` is {self.seed}, but must be from 0 to {2**32 - 1}.")
-        self._check_forms()
         if default_device().type == "cpu":
             # Otherwise PyTorch pins nothing and warns at every loader; transformers does the same with `use_cpu`.
             self.dataloader_pin_memory = False
-
-    def _check_forms(self) -> None:
-        """Checks values that transformers would take apart only when the training starts."""
-        pairs = (self.optim_args or "").replace(" ", "").split(",")
-        if self.optim_args and not all(pair.count("=") == 1 for pair in pairs):
-            raise ValueError(
-                f"`optim_args` is {self.optim_args!r}, but must be name=value pairs with commas between them."
-            )
-        if self.optim_args and self.optim in (OptimizerNames.ADAMW_TORCH, OptimizerNames.ADAMW_TORCH_FUSED):
-            raise ValueError(
-                f"`optim_args` is {self.optim_args!r}, but {self.optim.value} reads none of them. Set `adam_beta1`, "
-                "`adam_beta2`, `adam_epsilon` and `weight_decay`, or another `optim`."
-            )
-        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-        try:
-            get_scheduler(self.lr_scheduler_type, optimizer, 1, 2, dict(self.lr_scheduler_kwargs or {}))
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"`lr_scheduler_kwargs` is {self.lr_scheduler_kwargs!r}, which `lr_scheduler_type` "
-                f"{self.lr_scheduler_type.value!r} does not accept: {_without_name(error)}. Pass an object, such as "
-                '{"num_cycles": 2}.'
-            ) from None
 
     @property
     def device(self) -> torch.device:
@@ -154,11 +125,6 @@ class GPT1PretrainingArguments(_SharedArguments):
     include_num_input_tokens_seen: str = field(
         default="non_padding", metadata={"help": "Count the tokens seen; throughput is logged from it."}
     )
-
-
-def _without_name(error: Exception) -> str:
-    """The message without the name of the function, and without its full stop."""
-    return str(error).rpartition("() ")[2].rstrip(".")
 
 
 def check_arguments(args: TrainingArguments) -> None:

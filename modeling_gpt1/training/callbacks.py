@@ -1,15 +1,13 @@
-"""Callbacks: samples during training, and tolerance for callbacks that fail to write."""
+"""Samples during training."""
 
-import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from transformers import PreTrainedTokenizerBase, TrainerCallback
-from transformers.trainer_callback import CallbackHandler
 from transformers.utils import logging
 
-from .checkpoint import CheckpointError
+from ..inference.generation import encode_prompts
 
 logger = logging.get_logger(__name__)
 
@@ -33,7 +31,7 @@ class SampleCallback(TrainerCallback):
         seed (`int`, defaults to 0): seed of the random state.
 
     Raises:
-        ValueError: a prompt has no token; or, when training starts, prompt and continuation need more positions than
+        ValueError: when training starts, a prompt has no token, or needs with its continuation more positions than
             the model has.
     """
 
@@ -48,21 +46,9 @@ class SampleCallback(TrainerCallback):
         self.tokenizer, self.seed = tokenizer, seed
         self.prompts = [prompts] if isinstance(prompts, str) else list(prompts)
         self.generation = {"do_sample": True, "top_k": top_k, "max_new_tokens": max_new_tokens}
-        for prompt in self.prompts:
-            if not tokenizer(prompt, add_special_tokens=False, split_special_tokens=True)["input_ids"]:
-                raise ValueError(
-                    f"The prompt {prompt!r} has no tokens, but the model needs at least one to continue. Put a word "
-                    "into every prompt."
-                )
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
-        longest = max(map(len, self._encode()["input_ids"]))
-        new, positions = self.generation["max_new_tokens"], model.config.max_position_embeddings
-        if longest + new > positions:
-            raise ValueError(
-                f"The longest prompt has {longest} tokens and `max_new_tokens` is {new}, but the model has only "
-                f"{positions} positions (`max_position_embeddings`). Shorten one of the two."
-            )
+        self._encode(model)
 
     def on_evaluate(self, args, state, control, model=None, **kwargs):
         if any("samples" in record and record["step"] == state.global_step for record in state.log_history):
@@ -73,13 +59,13 @@ class SampleCallback(TrainerCallback):
             for sample in samples:
                 logger.info(f"step {state.global_step}: {sample}")
 
-    def _encode(self):
-        return self.tokenizer(self.prompts, add_special_tokens=False, split_special_tokens=True)
+    def _encode(self, model) -> list[list[int]]:
+        return encode_prompts(model, self.tokenizer, self.prompts, self.generation["max_new_tokens"])
 
     def _continue_prompts(self, model) -> list[str]:
-        encoded = self._encode()
         # Padding in the call that encodes would stay set in the tokenizer, be saved with the next checkpoint, and
         # pad the training batches of a resumed run on the left.
+        encoded = {"input_ids": self._encode(model)}
         inputs = self.tokenizer.pad(encoded, padding_side="left", return_tensors="pt").to(model.device)
         was_training = model.training
         model.eval()
@@ -90,35 +76,6 @@ class SampleCallback(TrainerCallback):
             model.train(was_training)
         starts = (inputs["attention_mask"] == 0).sum(1).tolist()
         return [self.tokenizer.decode(ids[start:]) for ids, start in zip(sequences, starts, strict=True)]
-
-
-class TolerantCallbacks(CallbackHandler):
-    """Calls callbacks as transformers does, but training goes on if one cannot write or connect.
-
-    A warning tells it once; the callback is called again at the next event. Errors of a checkpoint, of the model's
-    files and of a callback with `is_essential` are still raised.
-    """
-
-    def __init__(self, handler: CallbackHandler) -> None:
-        self.__dict__.update(vars(handler))
-        self._told: list[TrainerCallback] = []
-
-    def call_event(self, event, args, state, control, **kwargs):
-        one = copy.copy(self)
-        for callback in self.callbacks:
-            one.callbacks = [callback]
-            try:
-                control = CallbackHandler.call_event(one, event, args, state, control, **kwargs)
-            except OSError as error:
-                if isinstance(error, CheckpointError) or getattr(callback, "is_essential", False):
-                    raise
-                if callback not in self._told:
-                    self._told.append(callback)
-                    logger.warning(
-                        f"{type(callback).__name__} failed in {event} ({type(error).__name__}: {error}). Training "
-                        "continues, but what this callback records may be incomplete."
-                    )
-        return control
 
 
 @contextmanager

@@ -1,8 +1,7 @@
 """Atomic checkpoints: a checkpoint folder is complete or absent, and saves what [`transformers.Trainer`] does not.
 
 A checkpoint is written to a temporary folder, flushed to the disk and moved to its place by one rename. Its
-`checkpoint.json` lists the files with their sizes and checksums, the run's progress, its settings, and the settings
-that decide the order of the data.
+`checkpoint.json` lists the files with their sizes and checksums, the run's progress and its settings.
 """
 
 import errno
@@ -16,17 +15,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import datasets
 import torch
-from datasets.fingerprint import Hasher
+import xxhash
 from torch.distributed.tensor import DTensor
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.trainer import FSDP_MODEL_NAME, TRAINER_STATE_NAME
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from transformers.utils import CONFIG_NAME, logging
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
+from transformers.utils import logging
 
-from ..storage.checksums import CHECKSUM, checksum_of_file, checksum_of_text
-from ..storage.writing import REPLACED, explain_failed_write, is_write_failure, publish_files, publish_folder
+from ..storage.checksums import CHECKSUM, checksum_of_file
+from ..storage.writing import REPLACED, is_write_failure, publish_files, publish_folder
 
 logger = logging.get_logger(__name__)
 
@@ -39,19 +37,11 @@ CARD_NAME = "README.md"
 _WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 
 
-_SAME_STATE = {"adamw_torch", "adamw_torch_fused"}
-# PyTorch's optimizers and schedulers restore these from their saved state.
-_KEPT_BY_STATE = ("learning_rate", "weight_decay", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon")
-_OTHERS = ("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "max_grad_norm")
-_ROWS, _TOKENIZER = "the training rows (checksum of a sample)", "the tokenizer (checksum)"
-_SAMPLE_SIZE = 100  # rows
-# Fields that decide what the weights mean, as configurations of the families name them.
-_ARCHITECTURE = (
-    *("model_type", "hidden_size", "n_embd", "d_model", "embedding_size", "lstm_hidden_size", "vocab_size"),
-    *("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers", "num_hidden_groups"),
-    *("num_attention_heads", "n_head", "num_key_value_heads", "encoder_attention_heads", "decoder_attention_heads"),
-    *("intermediate_size", "n_inner", "encoder_ffn_dim", "decoder_ffn_dim", "type_vocab_size"),
-    *("max_position_embeddings", "n_positions", "layer_types", "sliding_window", "do_layer_norm_before", "hidden_act"),
+# Arguments that decide the result of a run, beside those that decide which rows an update reads.
+_SETTINGS = (
+    *("optim", "learning_rate", "weight_decay", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon"),
+    *("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "max_grad_norm"),
+    *("seed", "data_seed", "gradient_accumulation_steps", "train_sampling_strategy", "dataloader_drop_last"),
 )
 
 
@@ -178,118 +168,40 @@ def find_fault(folder: str | os.PathLike) -> str | None:
 
 
 def _checksum_of_content(content: dict[str, Any]) -> str:
-    return checksum_of_text(json.dumps(content, sort_keys=True))
+    return xxhash.xxh3_128_hexdigest(json.dumps(content, sort_keys=True).encode())
 
 
 # ---- Settings that decide the result of a run
 
 
-def settings_of(trainer, given: dict[str, str]) -> dict[str, Any]:
-    """Settings that decide the result of a run, except the order of its rows; in the form that JSON reads back."""
-    tokenizer = trainer.processing_class or getattr(trainer.data_collator, "tokenizer", None)
+def settings_of(trainer) -> dict[str, Any]:
+    """Settings that decide the result of a run, in the form that JSON reads back."""
+    args, is_sized = trainer.args, has_length(trainer.train_dataset)
     config = trainer.accelerator.unwrap_model(trainer.model).config.to_dict()
     settings = {
-        **{name: getattr(trainer.args, name) for name in ("optim", *_KEPT_BY_STATE, *_OTHERS)},
-        **given,
+        **{name: getattr(args, name) for name in _SETTINGS},
         "max_steps": trainer.state.max_steps,
         "mixed_precision": trainer.accelerator.mixed_precision,
+        "processes": args.world_size,
+        "per_device_train_batch_size": args.train_batch_size,
+        # A stream is split over the workers; indexed rows come in the same order for any number of workers.
+        "dataloader_num_workers": None if is_sized else args.dataloader_num_workers,
+        "training examples": len(trainer.train_dataset) if is_sized else None,
         **{name: value for name, value in config.items() if name == "lm_coef" or "dropout" in name or "pdrop" in name},
-        _ROWS: _checksum_of_rows(trainer.train_dataset),
-        _TOKENIZER: _checksum_of_tokenizer(tokenizer),
     }
     return json.loads(json.dumps(settings, default=str))
 
 
-def optimizer_of(trainer, given: dict[str, str]) -> str:
-    return str(given.get("optim") or getattr(trainer.args.optim, "value", trainer.args.optim))
-
-
-def given_objects(trainer) -> dict[str, str]:
-    """Class names of the optimizer and the scheduler that were passed to a trainer, if any."""
-    optimizer = trainer.optimizer
-    classes = {"optim": None if optimizer is None else type(optimizer)}
-    if trainer.optimizer_cls_and_kwargs is not None:
-        classes["optim"] = trainer.optimizer_cls_and_kwargs[0]
-    if trainer.lr_scheduler is not None:
-        classes["lr_scheduler_type"] = type(trainer.lr_scheduler)
-    return {name: owner.__name__ for name, owner in classes.items() if owner is not None}
-
-
-def check_optimizer(checkpoint: str, before: dict[str, Any], now: str) -> None:
-    """Refuses an optimizer that cannot load the checkpoint's state."""
-    old = before.get("optim", now)
-    if old != now and not {old, now} <= _SAME_STATE:
-        raise ValueError(
-            f"`resume_from_checkpoint` is {checkpoint!r}, which was made with the optimizer {old}, but this run's is "
-            f"{now} (`optim`), which cannot read its state. Use the old one, or open the checkpoint as a model and "
-            "start a new run."
-        )
-
-
-def check_architecture(checkpoint: str, config: PreTrainedConfig) -> None:
-    """Refuses a model of other sizes. ALBERT, whose layers share their weights, would load them."""
-    path = Path(checkpoint, CONFIG_NAME)
-    if not path.is_file():  # an adapter's checkpoint
-        return
-    before, now = json.loads(path.read_text(encoding="utf-8")), json.loads(json.dumps(config.to_dict(), default=str))
-    for name in _ARCHITECTURE:
-        if name in before and name in now and before[name] != now[name]:
-            raise ValueError(
-                f"`resume_from_checkpoint` is {checkpoint!r}, whose model has the {name} {before[name]!r}, but this "
-                f"run's has {now[name]!r}. Give the model the old one, or start a new run in another folder."
-            )
-
-
 def warn_of_other_settings(checkpoint: str, before: dict[str, Any], now: dict[str, Any]) -> None:
-    """Warns once for each difference; settings that are unknown on one side are skipped."""
-    for name, value in now.items():
-        old = before.get(name, value)
-        if old == value or (name in (_ROWS, _TOKENIZER) and None in (old, value)):
-            continue
-        old_one = {_ROWS: "rows", _TOKENIZER: "tokenizer"}.get(name, "value")
-        effect = f"From here on the result differs. Pass the old {old_one} to get the same result."
-        if name in _KEPT_BY_STATE:
-            effect = (
-                "This run keeps the old value, which is saved with the optimizer. To use the new one, open the "
-                "checkpoint as a model and start a new run."
-            )
-        logger.warning(f"This run resumes from {checkpoint}, but {name} was {old} and is {value}. {effect}")
-
-
-def _checksum_of_rows(dataset) -> str | None:
-    """Checksum of stored rows, spread over the data set; `None` for streams and data sets of a user's own class.
-
-    `Dataset._fingerprint` is unsuitable: it changes with the times of cached files, and with any function that cannot
-    be pickled. Reading rows of a user's class could open files in this process that its workers must open.
-    """
-    if not isinstance(dataset, (datasets.Dataset, list, tuple)) or len(dataset) == 0:
-        return None
-    last = len(dataset) - 1
-    places = sorted({last * place // (_SAMPLE_SIZE - 1) for place in range(_SAMPLE_SIZE)})
-    if isinstance(dataset, datasets.Dataset):
-        rows = dataset.with_format("arrow")[places].to_pylist()
-    else:
-        rows = [dataset[place] for place in places]
-    return Hasher.hash(rows)
-
-
-def _checksum_of_tokenizer(tokenizer) -> str | None:
-    if not hasattr(tokenizer, "get_vocab"):
-        return None
-    content = tokenizer.get_vocab()
-    if hasattr(tokenizer, "backend_tokenizer"):
-        content = json.loads(tokenizer.backend_tokenizer.to_str())
-        # Padding and truncation keep the state of the last call.
-        content = {name: part for name, part in content.items() if name not in ("padding", "truncation")}
-    return checksum_of_text(json.dumps(content, sort_keys=True))
-
-
-def warn_of_other_order(checkpoint: str, before: dict[str, Any], now: dict[str, Any]) -> None:
-    changes = [f"{name} was {before.get(name)} and is {now[name]}" for name in now if now[name] != before.get(name)]
+    """Tells all differences; settings that are unknown on one side are skipped."""
+    changes = [
+        f"{name} was {before[name]} and is {now[name]}" for name in now if now[name] != before.get(name, now[name])
+    ]
     if changes:
         logger.warning(
             f"This run resumes from {checkpoint}, but not as that run would have continued: {', '.join(changes)}. "
-            "From here on it sees other rows. Pass the old values to get the same result."
+            "Pass the old values to get the same result. What is saved with the optimizer and the scheduler, such as "
+            "the learning rate, keeps its old value."
         )
 
 
@@ -325,23 +237,6 @@ def tied_weights_left_out(model) -> Iterator[None]:
         yield
     finally:
         model._keys_to_ignore_on_save = before
-
-
-def make_room(trainer, run_dir: str | os.PathLike, name: str) -> None:
-    """Deletes what `save_total_limit` will delete anyway, before a save, if the disk has no room for both.
-
-    The newest complete checkpoint and the best one stay. Without a complete one nothing is deleted.
-    """
-    limit, newest = trainer.args.save_total_limit, _checkpoints_in(run_dir)[-1:]
-    if not limit or not newest:
-        return
-    needed = max(count_bytes(trainer), sum(path.stat().st_size for path in newest[0].rglob("*") if path.is_file()))
-    if shutil.disk_usage(run_dir).free >= needed:
-        return
-    whole = newest_whole_checkpoint(run_dir)
-    if whole is not None:
-        best = trainer.state.best_model_checkpoint or whole
-        delete_old_checkpoints(run_dir, max(limit - 1, 1), {name, Path(whole).name, Path(best).name})
 
 
 def delete_old_checkpoints(run_dir: str | os.PathLike, limit: int | None, kept: set[str]) -> None:
@@ -410,13 +305,6 @@ def publish_model(staging: Path, folder: Path) -> None:
             path.unlink()
 
 
-def count_bytes(trainer) -> int:
-    """Size of the weights and the optimizer state in this process, an estimate of a checkpoint's size."""
-    states = getattr(trainer.optimizer, "state", {}).values()
-    tensors = [value for state in states for value in state.values() if isinstance(value, torch.Tensor)]
-    return sum(tensor.nbytes for tensor in (*trainer.model.parameters(), *tensors))
-
-
 @contextmanager
 def explained(trainer, what: str, folder: str | os.PathLike, staging: Path) -> Iterator[None]:
     """Turns a failed write of `what` into a [`CheckpointError`] that says what to do and from where to resume."""
@@ -427,12 +315,14 @@ def explained(trainer, what: str, folder: str | os.PathLike, staging: Path) -> I
             remove_staging(staging)
         if not is_write_failure(error):
             raise
-        tip = "(`save_total_limit` keeps fewer checkpoints)"
-        failure, remedy = explain_failed_write(error, what, folder, count_bytes(trainer), tip)
+        cause = str(error).strip().partition("\n")[0]
         checkpoint = newest_whole_checkpoint(folder)
         last = f"The last complete checkpoint is {checkpoint}" if checkpoint else "There is no complete checkpoint yet"
         go_on = "start again" if checkpoint is None else "resume with `resume_from_checkpoint=True`"
-        raise CheckpointError(f"{failure} {last}. {remedy}, then {go_on}.") from error
+        raise CheckpointError(
+            f"{what} could not be written to {folder}: {cause}. {last}. Make sure that it can be written and that "
+            f"there is room (`save_total_limit` keeps fewer checkpoints), then {go_on}."
+        ) from error
 
 
 # ---- Divergence: losses and gradient norms are checked when they are logged, weights when they are written

@@ -12,7 +12,6 @@ from ..configuration_gpt1 import GPT1Config, has_choices
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
 from ..hub.model_kinds import HEADS, is_of_gpt1, is_regression
 from ..inference.lengths import longest_sequence
-from ..inference.task_scores import TaskScores
 
 logger = logging.get_logger(__name__)
 
@@ -198,19 +197,7 @@ def check_collator_of_family(model: PreTrainedModel, data_collator) -> None:
             "the model with AutoModelForMultipleChoice for multiple_choice, else AutoModelForSequenceClassification."
         )
     check_length(data_collator, longest_sequence(model))
-    _check_segments(model, data_collator)
     for name in ("traversal", "columns", "both_orders"):
         setattr(config, name, getattr(data_collator, name))
     if not has_choices(data_collator.traversal):
         check_labels(data_collator, is_regression(config), config.num_labels)
-
-
-def _check_segments(model: PreTrainedModel, data_collator: TraversalCollator) -> None:
-    num_segments = getattr(model.config, "type_vocab_size", None)
-    last = data_collator.last_segment
-    if num_segments and last >= num_segments and TaskScores(model).reads_segments:
-        raise ValueError(
-            f"{type(data_collator.tokenizer).__name__} writes the segments 0 to {last} (`token_type_ids`), but "
-            f"{type(model).__name__} has {num_segments} (`type_vocab_size`). Give the tokenizer_config.json "
-            'the entry "model_input_names": ["input_ids", "attention_mask"].'
-        )

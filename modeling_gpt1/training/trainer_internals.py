@@ -18,35 +18,27 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy, has_length
 from transformers.utils import logging
 
-from ..hub.model_kinds import without_adapter
 from ..storage.locking import one_writer
 from ..storage.writing import check_folder
 from .batching import LengthGrouping
-from .callbacks import TolerantCallbacks
 from .checkpoint import (
     INCOMPLETE_DIR,
     DivergenceError,
     advice,
-    check_architecture,
     check_kind,
     check_logs,
-    check_optimizer,
     check_run_dir,
     checkpoint_to_resume,
     clear_leftovers,
     delete_old_checkpoints,
     explained,
-    given_objects,
     has_finite_weights,
-    make_room,
-    optimizer_of,
     publish_checkpoint,
     publish_model,
     read_content,
     remove_staging,
     settings_of,
     tied_weights_left_out,
-    warn_of_other_order,
     warn_of_other_settings,
     write_model,
 )
@@ -78,8 +70,8 @@ class ResumableTrainer(Trainer):
 
     Raises:
         ValueError: `output_dir` cannot be written, another run writes there, or a new run would save checkpoints
-            beside those of an earlier one; `resume_from_checkpoint` names an incomplete checkpoint, or one of another
-            optimizer, or one that was written with FSDP by a run without it, or the reverse.
+            beside those of an earlier one; `resume_from_checkpoint` names an incomplete checkpoint, or one that was
+            written with FSDP by a run without it, or the reverse.
         CheckpointError: the disk is full, or the folder cannot be written any more.
         DivergenceError: the loss, the gradient norm or the weights to be written are not finite, and the argument
             `stop_at_divergence` does not let the run go on.
@@ -103,8 +95,6 @@ class ResumableTrainer(Trainer):
         self._first_pass: tuple[int, int] | None = None  # where a resumed stream begins
         self._settings: dict[str, Any] = {}  # settings of the run
         super().__init__(model, args, *others, **kwargs)
-        self._given = given_objects(self)
-        self.callback_handler = TolerantCallbacks(self.callback_handler)
         self.add_callback(_BeginRun(self))
 
     # ---- The run
@@ -126,9 +116,6 @@ class ResumableTrainer(Trainer):
                 check_run_dir(self._run_dir, is_new=not resume_from_checkpoint)
             if self._checkpoint is not None:
                 check_kind(self._checkpoint, self.is_fsdp_enabled)
-                before = read_content(self._checkpoint)["settings"]
-                check_optimizer(self._checkpoint, before, optimizer_of(self, self._given))
-                check_architecture(self._checkpoint, without_adapter(self.accelerator.unwrap_model(self.model)).config)
             forget_evaluation(self)
             try:
                 with tied_weights_left_out(self.model):
@@ -143,14 +130,13 @@ class ResumableTrainer(Trainer):
         self.throughput.stop()
         self.running_losses.restart(self.state.global_step)
         self._last_step, self._last_update, self._may_save = self.state.global_step, (None, None), False
-        self._settings = settings_of(self, self._given)
+        self._settings = settings_of(self)
         self._last_finite_log = self.state.global_step
         self._first_pass, self.skips_evaluation = None, self.args.eval_on_start and self._checkpoint is not None
         if self._checkpoint is None:
             return
         content = read_content(self._checkpoint)
         warn_of_other_settings(self._checkpoint, content["settings"], self._settings)
-        warn_of_other_order(self._checkpoint, content["data_order"], self._data_order())
         progress = content["progress"]
         self._total_loss_scalar, self._last_update = progress["total_loss"], tuple(progress["last_update"])
         if not (has_length(self.train_dataset) or self.args.ignore_data_skip):
@@ -333,22 +319,6 @@ class ResumableTrainer(Trainer):
             "stream_position": self._stream_position,
         }
 
-    def _data_order(self) -> dict[str, Any]:
-        """Settings that decide which rows a step reads."""
-        args, is_sized = self.args, has_length(self.train_dataset)
-        return {
-            "processes": args.world_size,
-            "per_device_train_batch_size": self._train_batch_size,
-            "gradient_accumulation_steps": args.gradient_accumulation_steps,
-            "seed": args.seed,
-            "data_seed": args.data_seed,
-            "train_sampling_strategy": args.train_sampling_strategy,
-            "dataloader_drop_last": args.dataloader_drop_last,
-            # A stream is split over the workers; indexed rows come in the same order for any number of workers.
-            "dataloader_num_workers": None if is_sized else args.dataloader_num_workers,
-            "training examples": len(self.train_dataset) if is_sized else None,
-        }
-
     # ---- Writing
 
     def _save_checkpoint(self, model, trial):
@@ -360,21 +330,19 @@ class ResumableTrainer(Trainer):
         run_dir, name = self._get_output_dir(trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         staging = Path(run_dir, INCOMPLETE_DIR, name)
         with self.throughput.paused(), explained(self, name, run_dir, staging):
-            if self.args.should_save:
-                make_room(self, run_dir, name)
             output_dir, self.args.output_dir, self._is_staging = self.args.output_dir, str(staging.parent), True
             try:
                 super()._save_checkpoint(model, trial=None)  # a trial would have a folder of its own in the staging
             finally:
                 self.args.output_dir, self._is_staging = output_dir, False
-            progress, order = self._progress(), self._data_order()
+            progress = self._progress()
             best = os.path.join(run_dir, f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}")
             if os.path.basename(best) == name or os.path.isdir(best):
                 self.state.best_model_checkpoint = best
             self.accelerator.wait_for_everyone()  # all processes have written their random states
             if self.args.should_save:
                 self.state.save_to_json(str(staging / "trainer_state.json"))
-                content = {"progress": progress, "data_order": order, "settings": self._settings}
+                content = {"progress": progress, "settings": self._settings}
                 content["save_only_model"] = self.args.save_only_model
                 publish_checkpoint(staging, Path(run_dir, name), content)
         if self.args.should_save:
@@ -400,8 +368,6 @@ class ResumableTrainer(Trainer):
 
 class _BeginRun(TrainerCallback):
     """Calls `begin_run` after Trainer resets its counters and before its first step, where no method is called."""
-
-    is_essential = True
 
     def __init__(self, trainer: ResumableTrainer):
         self._trainer = weakref.proxy(trainer)  # no reference cycle: a deleted trainer frees its memory at once

@@ -1,7 +1,6 @@
-"""Files and folders that are whole or absent; what a full disk says."""
+"""Files and folders that are whole or absent."""
 
 import os
-import shutil
 
 import pytest
 
@@ -9,7 +8,6 @@ from modeling_gpt1.storage import writing
 from modeling_gpt1.storage.writing import (
     atomic_file,
     check_folder,
-    explain_failed_write,
     is_write_failure,
     publish_files,
     publish_folder,
@@ -131,17 +129,6 @@ class TestFailures:
             check_folder(tmp_path / "file", "to")
         check_folder(tmp_path / "new" / "one")
         assert list((tmp_path / "new" / "one").iterdir()) == []
-
-    def test_a_full_disk(self, tmp_path, monkeypatch):
-        error = OSError(28, "No space left on device")
-        failure = f"The model could not be written to {tmp_path}: [Errno 28] No space left on device."
-        remedy = "Make sure that it can be written"
-        assert explain_failed_write(error, "The model", tmp_path, 1000) == (failure, remedy)
-        usage = shutil.disk_usage(tmp_path)
-        monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=400_000))
-        failure += " About 5.0 MB are needed, but only 0.4 MB are free."
-        assert explain_failed_write(error, "The model", tmp_path, 5_000_000) == (failure, "Make room")
-        assert explain_failed_write(error, "The model", tmp_path, 5_000_000, "(x)") == (failure, "Make room (x)")
 
     def test_which_errors_are_of_a_write(self):
         assert is_write_failure(OSError(30, "Read-only file system"))

@@ -25,7 +25,6 @@ from modeling_gpt1 import (
 )
 from modeling_gpt1.training import callbacks, measures
 from modeling_gpt1.training.callbacks import SampleCallback
-from modeling_gpt1.training.checkpoint import CheckpointError
 from modeling_gpt1.training.launch import end_processes
 from modeling_gpt1.training.measures import training_flops_per_token
 
@@ -104,37 +103,6 @@ def strict_records(folder: Path) -> list[dict]:
 
 def without_times(records: list[dict]) -> list[dict]:
     return [{key: value for key, value in record.items() if not key.endswith(TIMES)} for record in records]
-
-
-class TestCallbacksThatFailToWrite:
-    def test_training_goes_on_and_each_is_told_once(self, tmp_path, monkeypatch):
-        """And what another callback asks for is done."""
-
-        class Full(TrainerCallback):
-            def on_log(self, args, state, control, **kwargs):
-                raise OSError(28, "No space left on device", "metrics.csv")
-
-        class Stop(TrainerCallback):
-            def on_step_end(self, args, state, control, **kwargs):
-                control.should_training_stop = state.global_step == 3
-                return control
-
-        said = []
-        monkeypatch.setattr(callbacks.logger, "warning", said.append)
-        trainer = make_trainer(tmp_path, [Full(), Stop()])
-        trainer.train()
-        assert [record["step"] for record in trainer.state.log_history if "loss" in record] == [1, 2, 3]
-        (message,) = said
-        assert message.startswith("Full failed in on_log (OSError: [Errno 28] No space left on device: 'metrics.csv')")
-
-    @pytest.mark.parametrize("error", [CheckpointError("checkpoint-3"), ValueError("no file"), KeyboardInterrupt()])
-    def test_other_errors_stay(self, error, tmp_path):
-        class Fail(TrainerCallback):
-            def on_log(self, args, state, control, **kwargs):
-                raise error
-
-        with pytest.raises(type(error)):
-            make_trainer(tmp_path, [Fail()]).train()
 
 
 class Kill(TrainerCallback):
@@ -228,13 +196,9 @@ class TestSamples:
         tokenizer(PROMPTS, padding=True)  # what would be saved with a checkpoint
         assert tokenizer.backend_tokenizer.to_str() != before
 
-    def test_a_prompt_without_words(self):
-        with pytest.raises(ValueError, match="The prompt ' ' has no tokens.*Put a word into"):
-            SampleCallback(make_tokenizer(), ["the", " "])
-
     def test_prompts_that_leave_no_room(self, tmp_path):
         trainer = make_trainer(tmp_path, [SampleCallback(make_tokenizer(), ["cat", "the cat"], max_new_tokens=43)])
-        with pytest.raises(ValueError, match="prompt has 6 tokens and `max_new_tokens` is 43, .* only 48 "):
+        with pytest.raises(ValueError, match="has 6 tokens and `max_new_tokens` is 43, .* only 48 "):
             trainer.train()
         assert trainer.state.global_step == 0
 

@@ -6,7 +6,6 @@ too large and the two processes run outside, as a script: `python test_checkpoin
 
 import json
 import os
-import re
 import resource
 import shutil
 import signal
@@ -15,7 +14,6 @@ import sys
 from pathlib import Path
 
 import datasets
-import helpers_training
 import pytest
 import torch
 import transformers
@@ -25,7 +23,6 @@ from helpers_training import make_trainer, resumes_after
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
-from tokenizers import Tokenizer
 from torch import nn
 from transformers import TrainerCallback
 
@@ -278,13 +275,8 @@ class TestExactResume:
         trainer = make_pretraining(tmp_path, **other)
         trainer.train_dataset = datasets.Dataset.from_list(ROWS[:9])
         trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
-        assert (
-            "per_device_train_batch_size was 3 and is 2, gradient_accumulation_steps was 3 and is 4, seed was 42 and "
-            "is 1, training examples was 10 and is 9. From here on it sees other rows. Pass the old values"
-        ) in said[-1]
-
-
-RESULT, KEPT = "From here on the result differs. Pass the old value", "This run keeps the old value"
+        for name in ("per_device_train_batch_size was 3 and is 2", "seed was 42 and is 1", "examples was 10 and is 9"):
+            assert name in said[-1]
 
 
 @pytest.mark.parametrize("make", [make_pretraining, make_fine_tuning])
@@ -311,68 +303,22 @@ def test_a_resume_says_nothing_of_tied_weights(make, is_tied, tmp_path, monkeypa
 
 
 class TestWhatACheckpointWasMadeWith:
-    @pytest.mark.parametrize(
-        "name, change, before, now, effect",
-        [
-            ("learning_rate", 2e-2, 1e-2, 2e-2, KEPT),
-            ("weight_decay", 0.5, 0.01, 0.5, KEPT),
-            ("adam_beta2", 0.9, 0.999, 0.9, KEPT),
-            ("optim", "adamw_torch", "adamw_torch_fused", "adamw_torch", RESULT),
-            ("lr_scheduler_type", "constant", "cosine", "constant", RESULT),
-            ("warmup_steps", 3, 2, 3, RESULT),
-            ("max_grad_norm", 2.0, 1.0, 2.0, RESULT),
-            ("max_steps", 12, 9, 12, RESULT),
-        ],
-    )
-    def test_another_argument_is_told(self, name, change, before, now, effect, tmp_path, monkeypatch):
-        train(make_pretraining(tmp_path, max_steps=9, save_steps=6))
+    def test_other_settings_are_told(self, tmp_path, monkeypatch):
+        train_until_cut(make_fine_tuning(tmp_path, [CutAt(4)]))
         said = []
         monkeypatch.setattr(checkpoints.logger, "warning", said.append)
-        trainer = make_pretraining(tmp_path, **{"save_steps": 6, name: change})
-        train(trainer, str(tmp_path / "checkpoint-6"))
-        (message,) = said
-        assert f" {name} was {before} and is {now}. {effect}" in message
-        if name == "weight_decay":
-            assert trainer.optimizer.param_groups[0]["weight_decay"] == before
-
-    def test_other_rows_dropout_coefficient_and_tokenizer_are_told(self, tmp_path, monkeypatch):
-        def make(letters="", **more):
-            trainer = make_fine_tuning(tmp_path, **more)
-            rows = trainer.train_dataset.rows
-            trainer.train_dataset = datasets.Dataset.from_list([{**row, "a": row["a"] + letters} for row in rows])
-            return trainer
-
-        train_until_cut(add(make(), CutAt(4)))
-        said = []
-        monkeypatch.setattr(
-            checkpoints.logger, "warning", lambda text: said.append(re.sub("[0-9a-f]{16,32}", "#", text))
-        )
         with resumes_after(3):
-            train(make(), str(tmp_path / "checkpoint-3"))
+            train(make_fine_tuning(tmp_path), str(tmp_path / "checkpoint-3"))
         assert said == []
-        trainer = make("x", lm_coef=0.25, dropout=0.2)
-        swap_two_letters(trainer.data_collator.tokenizer)
+        trainer = make_fine_tuning(tmp_path, optim="adamw_torch_fused", weight_decay=0.5, lm_coef=0.25, dropout=0.2)
         train(trainer, str(tmp_path / "checkpoint-3"))
-        changes = {
-            "classifier_dropout was 0.1 and is 0.2": "value",
-            "lm_coef was 0.5 and is 0.25": "value",
-            "the training rows (checksum of a sample) was # and is #": "rows",
-            "the tokenizer (checksum) was # and is #": "tokenizer",
-        }
-        begin = f"This run resumes from {tmp_path}/checkpoint-3, but "
-        starts = tuple(f"{begin}{change}. {RESULT.replace('value', old)}" for change, old in changes.items())
-        assert sum(line.startswith(starts) for line in said) == 4
-        names = {line.removeprefix(begin).partition(" was ")[0] for line in said}
-        dropouts = {"attn_pdrop", "classifier_dropout", "embd_pdrop", "resid_pdrop"}
-        told = {"lm_coef", "the training rows (checksum of a sample)", "the tokenizer (checksum)"}
-        assert names == dropouts | told and len(said) == 7
-
-    def test_another_optimizer_is_refused(self, tmp_path):
-        train(make_pretraining(tmp_path, max_steps=3))
-        trainer = make_pretraining(tmp_path, optim="adafactor")
-        with pytest.raises(ValueError, match="adamw_torch_fused, but this run's is adafactor.*Use the old"):
-            trainer.train(resume_from_checkpoint=True)
-        assert trainer.state.global_step == 0
+        for change in (
+            "optim was adamw_torch and is adamw_torch_fused, weight_decay was 0.01 and is 0.5",
+            "lm_coef was 0.5 and is 0.25",
+            "classifier_dropout was 0.1 and is 0.2",
+        ):
+            assert change in said[0]
+        assert trainer.optimizer.param_groups[0]["weight_decay"] == 0.01
 
     def test_a_checkpoint_of_fsdp_and_a_run_without_it_are_refused(self, tmp_path):
         train(make_pretraining(tmp_path, max_steps=3))
@@ -384,30 +330,10 @@ class TestWhatACheckpointWasMadeWith:
                 trainer.train(resume_from_checkpoint=checkpoint)
             Path(checkpoint, "pytorch_model_fsdp.bin").touch()
 
-    def test_what_has_the_same_content_has_the_same_checksum(self, tmp_path):
-        tokenizer = helpers_training.make_tokenizer()
-        digest = checkpoints._checksum_of_tokenizer(tokenizer)
-        tokenizer(["ann", "ben sees"], padding=True, truncation=True, max_length=3)
-        tokenizer.save_pretrained(tmp_path)
-        assert checkpoints._checksum_of_tokenizer(tokenizer) == digest
-        assert checkpoints._checksum_of_tokenizer(type(tokenizer).from_pretrained(tmp_path)) == digest
-        rows = datasets.Dataset.from_list(ROWS)
-        assert checkpoints._checksum_of_rows(rows) == checkpoints._checksum_of_rows(ROWS)
-        assert checkpoints._checksum_of_rows(rows.with_format("torch")) == checkpoints._checksum_of_rows(ROWS)
-        assert checkpoints._checksum_of_rows(rows.select(range(9, -1, -1))) != checkpoints._checksum_of_rows(ROWS)
-        assert checkpoints._checksum_of_rows(rows.to_iterable_dataset()) is None
-
 
 def add(trainer, callback):
     trainer.add_callback(callback)
     return trainer
-
-
-def swap_two_letters(tokenizer) -> None:
-    content = json.loads(tokenizer.backend_tokenizer.to_str())
-    vocabulary = content["model"]["vocab"]
-    vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
-    tokenizer._tokenizer = Tokenizer.from_str(json.dumps(content))
 
 
 def cut_inside(monkeypatch, owner, name: str, when=lambda *args: True) -> None:
@@ -474,31 +400,6 @@ class TestAtomicCheckpoints:
         train(make_pretraining(tmp_path, save_total_limit=2, callbacks=[CutAt(7, turn_times_round)]))
         assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-3-copy", "checkpoint-6", "checkpoint-9"}
 
-    @pytest.mark.parametrize("limit, room_for, left", [(2, 2, {6, 9}), (1, 2, {9}), (1, 1, {3}), (None, 2, {3, 6})])
-    def test_a_full_disk(self, limit, room_for, left, tmp_path, monkeypatch):
-        """The oldest goes before the new one is written, if a newer whole one is there."""
-        flush, usage = writing.flush, shutil.disk_usage(tmp_path)
-
-        def is_full():
-            return len([*tmp_path.glob("checkpoint-*")]) >= room_for
-
-        def flush_or_fail(staging):
-            if is_full():
-                raise OSError(28, "No space left on device", str(staging))
-            flush(staging)
-
-        if (limit, room_for) == (1, 2):  # the user follows the advice
-            train(make_pretraining(tmp_path, max_steps=6))
-        monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=0 if is_full() else 10**12))
-        monkeypatch.setattr(writing, "flush", flush_or_fail)
-        trainer = make_pretraining(tmp_path, save_total_limit=limit)
-        if 9 in left:
-            train(trainer, "auto")
-        else:
-            with pytest.raises(CheckpointError):
-                trainer.train()
-        assert {path.name for path in tmp_path.iterdir()} == {f"checkpoint-{step}" for step in left}
-
     def test_a_users_folder_stays_when_only_the_best_is_kept(self, tmp_path):
         def put_a_folder_there():
             (tmp_path / "checkpoint-1").mkdir()
@@ -541,7 +442,7 @@ class TestAtomicCheckpoints:
             assert leftover.read_text() == "half"
 
         train(make_pretraining(tmp_path, callbacks=[CutAt(4, start_another)]))
-        assert f"(process {os.getpid()} on {socket.gethostname()}, since " in said[0] and "Wait until it" in said[0]
+        assert f"(process {os.getpid()} on {socket.gethostname()})" in said[0] and "Wait until it" in said[0]
         train(make_pretraining(tmp_path), "auto")
         assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-3", "checkpoint-6", "checkpoint-9"}
 
@@ -683,26 +584,6 @@ class TestRefusals:
         with pytest.raises(ValueError, match=f"`output_dir` is '{place}', which is not writable .* Pass a writable"):
             make_pretraining(place)
         assert (tmp_path / "file").read_text() == "in the way"
-
-    def test_a_full_disk_says_how_much_is_needed(self, tmp_path, monkeypatch):
-        trainer = make_pretraining(tmp_path, max_steps=6)
-
-        def full(*args):
-            raise OSError(28, "No space left on device", str(args[0]))
-
-        usage = shutil.disk_usage(tmp_path)
-        monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=1000))
-        trainer.add_callback(CutAt(4, lambda: monkeypatch.setattr(writing, "flush", full)))
-        with pytest.raises(CheckpointError) as error:
-            trainer.train()
-        # 4 688 weights of 4 bytes, and twice as much in the optimizer with a step of 4 bytes for each of 16 tensors.
-        num_bytes = 3 * 4 * sum(weight.numel() for weight in trainer.model.parameters())
-        num_bytes += 4 * len(list(trainer.model.parameters()))
-        assert (
-            f"About {num_bytes / 1e6:.1f} MB are needed, but only 0.0 MB are free. The last complete checkpoint is "
-            f"{tmp_path}/checkpoint-3. Make room (`save_total_limit` "
-        ) in str(error.value)
-        assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-3"]
 
     def test_another_error_stays_what_it_is(self, tmp_path, monkeypatch):
         def fail(*args, **kwargs):
@@ -846,8 +727,8 @@ def test_a_file_that_the_system_refuses(tmp_path):
     output = run_together(1, __file__, "write_too_much", tmp_path)
     checkpoint, model = [line for line in output.splitlines() if "could not be written" in line]
     last = (
-        f"The last complete checkpoint is {tmp_path}/checkpoint-3. Make sure that it can be written, then resume with "
-        "`resume_from_checkpoint=True`."
+        f"The last complete checkpoint is {tmp_path}/checkpoint-3. Make sure that it can be written and that there is "
+        "room (`save_total_limit` keeps fewer checkpoints), then resume with `resume_from_checkpoint=True`."
     )
     assert checkpoint.startswith(f"checkpoint-6 could not be written to {tmp_path}: ")
     assert "inline_container.cc" in checkpoint and checkpoint.endswith(last)

@@ -35,7 +35,6 @@ ATTRIBUTES = {
     "_globalstep_last_logged": "_inner_training_loop",
     "_total_loss_scalar": "_inner_training_loop",
     "_tr_loss": "_inner_training_loop",
-    "_train_batch_size": "__init__",
 }
 RELEASE = f"transformers {transformers.__version__}"
 ADVICE = f"Adapt {INTERNALS.relative_to(ROOT)}, where it is used, and the list in {Path(__file__).name}."
