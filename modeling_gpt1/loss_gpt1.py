@@ -203,9 +203,15 @@ def _softmax_parts(logits: torch.Tensor) -> list[slice]:
 
 
 def _logits_buffer(hidden_chunk: torch.Tensor, weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Uninitialised logits `[n, V]` for the largest chunk of hidden states, `[n, D]`."""
-    stride = math.ceil(weight.shape[0] / ROW_ALIGNMENT) * ROW_ALIGNMENT
-    return hidden_chunk.new_empty(len(hidden_chunk), stride, dtype=dtype)[:, : weight.shape[0]]
+    """Uninitialised logits `[n, V]` for the largest chunk of hidden states, `[n, D]`.
+
+    The rest of each row is 0: with AMX, oneDNN's product in bfloat16 reads it as numbers times 0, and 0 · NaN is NaN.
+    """
+    vocab_size = weight.shape[0]
+    stride = math.ceil(vocab_size / ROW_ALIGNMENT) * ROW_ALIGNMENT
+    rows = hidden_chunk.new_empty(len(hidden_chunk), stride, dtype=dtype)
+    rows[:, vocab_size:] = 0
+    return rows[:, :vocab_size]
 
 
 def _add_weight_gradient(

@@ -131,6 +131,21 @@ def test_autocast_is_as_near_to_the_truth_as_the_plain_formula(chunks_of, dtype)
     assert min(our_errors[1:]) > 1e-6  # the products did run in half precision
 
 
+def test_what_memory_held_before_reaches_no_gradient():
+    """With AMX, oneDNN multiplies what lies behind the rows of logits by 0: a NaN there made gradients of 32 NaN."""
+    torch.use_deterministic_algorithms(True)  # fills new memory with NaN
+    try:
+        buffer = loss_gpt1._logits_buffer(torch.ones(86, HIDDEN), torch.ones(101, HIDDEN), torch.bfloat16)
+        inputs = torch.randn(86, 32), torch.randn(101, 32), torch.arange(86), torch.ones(86)
+        with torch.autocast("cpu", torch.bfloat16):
+            loss, *gradients = loss_and_gradients(loss_only, *inputs)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    rows = buffer.as_strided((86, buffer.stride(0)), buffer.stride())
+    assert rows[:, :101].isnan().all() and (rows[:, 101:] == 0).all()
+    assert all(tensor.isfinite().all() for tensor in (loss, *gradients))
+
+
 def test_the_weights_gradient_in_parts_is_the_whole_in_half_precision(chunks_of, monkeypatch):
     chunks_of(5)
     with torch.autocast("cpu", torch.bfloat16):
