@@ -36,6 +36,7 @@ from transformers.utils import logging
 from ..configuration_gpt1 import GPT1Config
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
 from .lengths import longest_sequence
+from .probing import unchanged
 from .token_trees import is_worthwhile, reads_trees, trees
 
 logger = logging.get_logger(__name__)
@@ -252,7 +253,7 @@ class Scorer:
             ValueError: a continuation is too long to be read with at least one token before it.
         """
         if self._pads is None:
-            with _in_evaluation(self.model):
+            with unchanged(self.model):
                 self._try()
         groups, facts, numbers, cuts = [], [], [], []
         for number, (context, continuations) in enumerate(requests):

@@ -1,17 +1,33 @@
-"""One writer at a time in a folder. The system frees the lock when its process ends, however that happens."""
+"""One writer at a time in a folder.
 
+The system frees the lock when its process ends, however that happens. On Linux and macOS, processes that the writer
+forks, such as data-loading workers, release the lock at once and so do not hold it if they outlive the writer.
+"""
+
+import json
 import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime, timezone
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import lock_descriptor
 from transformers.utils import logging
 
 logger = logging.get_logger(__name__)
 
-LOCK_NAME = "_writer.lock"  # pushes to the hub leave out what begins with "_"
+LOCK_NAME = "_writer.json"  # pushes to the hub leave out what begins with "_"
+_held: set[int] = set()  # descriptors of this process
+
+
+def _let_go() -> None:
+    while _held:
+        os.close(_held.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
 
 
 @contextmanager
@@ -23,26 +39,57 @@ def one_writer(folder: str | os.PathLike, name: str = "output_dir") -> Iterator[
     """
     path = Path(folder, LOCK_NAME)
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path, timeout=0)
+    descriptor = _take(path, name)
     try:
-        lock.acquire()
-    except Timeout:
-        owner = "unknown process"
-        with suppress(OSError):
-            owner = path.read_text(encoding="utf-8") or owner
-        raise ValueError(
-            f"`{name}` is {os.fspath(path.parent)!r}, where another run is writing ({owner}). Wait until it finishes "
-            "or stop it, or pass another folder."
-        ) from None
-    except OSError as error:
-        logger.warning(f"{path.parent} cannot be locked ({error.strerror}). Make sure that only one run writes to it.")
-        yield
-        return
-    try:
-        with suppress(OSError):  # if the disk is full, the lock holds without a name; Windows lets nobody write
-            path.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
         yield
     finally:
-        with suppress(OSError):  # Windows deletes no open file
-            path.unlink()
-        lock.release()
+        if descriptor in _held:
+            with suppress(OSError):  # Windows deletes no open file
+                path.unlink()
+            _held.discard(descriptor)
+            os.close(descriptor)
+            with suppress(OSError):
+                if os.name == "nt":
+                    path.unlink()
+
+
+def _take(path: Path, name: str) -> int | None:
+    """The descriptor of the locked file; `None` where the file system has no locks."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            is_ours = lock_descriptor(descriptor, blocking=False)
+        except OSError as error:
+            os.close(descriptor)
+            logger.warning(
+                f"{path.parent} cannot be locked ({error.strerror}). Make sure that only one run writes to it."
+            )
+            return None
+        if not is_ours:
+            owner = _read_owner(descriptor)
+            os.close(descriptor)
+            raise ValueError(
+                f"`{name}` is {os.fspath(path.parent)!r}, where another run is writing ({owner}). Wait until it "
+                "finishes or stop it, or pass another folder."
+            )
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                break
+        os.close(descriptor)  # its owner has just finished and deleted it
+    _held.add(descriptor)
+    since = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+    owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
+    with suppress(OSError):  # if the disk is full, the lock holds without a name
+        os.truncate(descriptor, 0)
+        # Windows lets nobody read the first byte, which the lock covers.
+        os.write(descriptor, f" {json.dumps(owner)}\n".encode())
+    return descriptor
+
+
+def _read_owner(descriptor: int) -> str:
+    try:
+        os.lseek(descriptor, 1, os.SEEK_SET)
+        owner = json.loads(os.read(descriptor, 10_000))
+        return f"process {owner['pid']} on {owner['host']}, since {owner['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "unknown process"

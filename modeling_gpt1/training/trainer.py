@@ -19,6 +19,7 @@ from transformers import PreTrainedModel, TrainingArguments
 from transformers.trainer_utils import BestRun, EvalLoopOutput, PredictionOutput
 from transformers.utils import logging
 
+from tokenization import TraversalCollator
 from tokenization.control_tokens import check_vocabulary
 
 from ..hub.card import write_model_card
@@ -40,6 +41,7 @@ from .checks import (
 from .cpu_attention import choose_cpu_attention
 from .launch import check_launch, check_sharding, set_up_fsdp
 from .measures import objective_of, perplexity, training_flops_per_token, weighted_means
+from .padding_probe import check_padding
 from .trainer_internals import ResumableTrainer
 
 logger = logging.get_logger(__name__)
@@ -260,10 +262,12 @@ class GPT1Trainer(_GPT1BaseTrainer):
                 f"`lm_coef` is {model.config.lm_coef}, but `compute_loss_func` would replace the model's loss and "
                 "with it the auxiliary objective. Pass `lm_coef=0`, or leave `compute_loss_func` out."
             )
-        if not getattr(self.args, "pack_sequences", True):  # True does not override a model's own False
-            model.pack_sequences = False
-        if hasattr(model, "lm_head") and not model.config.tie_word_embeddings and not model.config.lm_coef:
-            model.lm_head.weight.requires_grad_(False)  # DDP waits for the gradient of every trainable weight
+        # True does not override a model's own False.
+        packs = getattr(self.args, "pack_sequences", True)
+        _switch(model, "packing", packs, model.pack_sequences, partial(setattr, model, "pack_sequences"))
+        if hasattr(model, "lm_head") and not model.config.tie_word_embeddings:
+            weight = model.lm_head.weight  # DDP waits for the gradient of every trainable weight
+            _switch(model, "lm_head", model.config.lm_coef > 0, weight.requires_grad, weight.requires_grad_)
         check_collator(model.config, self.data_collator)
 
     def _check_other_family(self, model: PreTrainedModel, lm_coef: float | None) -> None:
@@ -276,6 +280,8 @@ class GPT1Trainer(_GPT1BaseTrainer):
         if tokenizer is not None:
             match_vocabulary(model, tokenizer)
         check_collator_of_family(model, self.data_collator)
+        if isinstance(self.data_collator, TraversalCollator):
+            check_padding(model, self.data_collator)
         self._pad_token_id = model.config.pad_token_id if counts_positions_from_padding(model) else None
         self.model_accepts_loss_kwargs = False  # the model is called without labels
         if self._has_own_loss:
@@ -344,6 +350,17 @@ def _mean_loss(settings: SimpleNamespace, outputs, labels: torch.Tensor, num_ite
     """L2 / N of a batch."""
     losses, counts = task_losses(outputs["logits"], labels, settings), count_labels(labels)
     return (losses * counts).sum() / count_items(counts, num_items_in_batch)
+
+
+def _switch(model: PreTrainedModel, name: str, on: bool, is_on: bool, turn: Callable[[bool], Any]) -> None:
+    """Turns a part of the model off, and on again if it was an earlier trainer that turned it off."""
+    turned_off = model.__dict__.setdefault("turned_off_by_trainer", set())
+    if is_on and not on:
+        turned_off.add(name)
+        turn(False)
+    elif on and name in turned_off:
+        turned_off.remove(name)
+        turn(True)
 
 
 class GPT1PretrainingTrainer(_GPT1BaseTrainer):

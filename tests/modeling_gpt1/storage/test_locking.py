@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import subprocess
@@ -5,11 +6,10 @@ import sys
 import time
 
 import pytest
-from filelock import FileLock
 from helpers_launch import ROOT
 
 from modeling_gpt1.storage import locking
-from modeling_gpt1.storage.locking import one_writer
+from modeling_gpt1.storage.locking import LOCK_NAME, one_writer
 
 HOLD = """
 import os, sys, time
@@ -27,8 +27,9 @@ def test_it_is_free_afterwards_whatever_happened(tmp_path):
     with pytest.raises(KeyError), one_writer(tmp_path / "new"):
         raise KeyError
     with one_writer(tmp_path / "new"), one_writer(tmp_path / "other"):
-        with pytest.raises(ValueError, match=f"^`output` is '{tmp_path}/new', .*process {os.getpid()} on .*folder.$"):
-            one_writer(tmp_path / "new", "output").__enter__()
+        assert json.loads((tmp_path / "new" / LOCK_NAME).read_text())["pid"] == os.getpid()
+        with pytest.raises(ValueError, match=f"process {os.getpid()} on "), one_writer(tmp_path / "new"):
+            pass
     assert list((tmp_path / "new").iterdir()) == []
 
 
@@ -44,18 +45,38 @@ def test_a_killed_writers_lock_is_free_though_its_child_lives(tmp_path):
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         with one_writer(tmp_path):
-            pass
+            assert json.loads((tmp_path / LOCK_NAME).read_text())["pid"] == os.getpid()
     finally:
         os.killpg(process.pid, signal.SIGKILL)
 
 
+def test_a_file_that_its_owner_deletes_meanwhile_is_no_lock(tmp_path, monkeypatch):
+    path, lock = tmp_path / LOCK_NAME, locking.lock_descriptor
+
+    def delete_first(descriptor, **kwargs):
+        monkeypatch.setattr(locking, "lock_descriptor", lock)
+        path.unlink()
+        return lock(descriptor, **kwargs)
+
+    monkeypatch.setattr(locking, "lock_descriptor", delete_first)
+    with one_writer(tmp_path), pytest.raises(ValueError), one_writer(tmp_path):
+        pass
+
+
+def test_without_a_name_it_still_holds(tmp_path):
+    with one_writer(tmp_path):
+        (tmp_path / LOCK_NAME).write_text("")
+        with pytest.raises(ValueError, match=f"^`output` is '{tmp_path}', .*unknown process.*another folder.$"):
+            one_writer(tmp_path, "output").__enter__()
+
+
 def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch):
-    def refuse(lock):
+    def refuse(descriptor, **kwargs):
         raise OSError(37, "No locks available")
 
     said = []
     monkeypatch.setattr(locking.logger, "warning", said.append)
-    monkeypatch.setattr(FileLock, "acquire", refuse)
+    monkeypatch.setattr(locking, "lock_descriptor", refuse)
     with one_writer(tmp_path):
         pass
     assert said == [f"{tmp_path} cannot be locked (No locks available). Make sure that only one run writes to it."]

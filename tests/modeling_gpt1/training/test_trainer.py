@@ -506,6 +506,27 @@ class TestRunsAsUsersMakeThem:
             GPT1Trainer(model, arguments, data_collator=make_collator(model, tokenizer), processing_class=tokenizer)
             assert model.lm_head.weight.requires_grad is trained
 
+    def test_a_second_trainer_of_a_model_has_its_own_switches(self, tmp_path):
+        tokenizer = make_tokenizer()
+        config = make_model("classification", tokenizer).config
+        config.tie_word_embeddings = False
+        model, states = GPT1DoubleHeadsModel(config), []
+
+        def start(**settings):
+            arguments = GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True, **settings)
+            GPT1Trainer(model, arguments, data_collator=make_collator(model, tokenizer), processing_class=tokenizer)
+            states.append((model.lm_head.weight.requires_grad, model.pack_sequences))
+
+        start(lm_coef=0.0, pack_sequences=False)
+        start(lm_coef=0.0, pack_sequences=False)
+        start(lm_coef=0.5)
+        assert states == [(False, False), (False, False), (True, True)]
+        model.lm_head.requires_grad_(False)  # by the user
+        model.pack_sequences = False
+        start(lm_coef=0.0, pack_sequences=False)
+        start(lm_coef=0.5)
+        assert states[3:] == [(False, False), (False, False)]
+
     def test_one_label_is_regression_for_pipelines_too(self):
         config = GPT1Config(**SMALL, traversal="entailment", num_labels=1)
         assert GPT1DoubleHeadsModel(config).config.problem_type == "regression"

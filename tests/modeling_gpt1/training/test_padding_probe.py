@@ -1,0 +1,127 @@
+"""Scores that depend on the padding of a batch are told before training."""
+
+import pytest
+import torch
+from helpers_families import COLUMNS, POSITIONS, SIZES, make_family_model, make_family_tokenizer
+from transformers import (
+    BigBirdConfig,
+    BigBirdForSequenceClassification,
+    FNetConfig,
+    FNetForSequenceClassification,
+    XLNetConfig,
+    XLNetForSequenceClassification,
+)
+
+from modeling_gpt1 import GPT1Trainer, GPT1TrainingArguments
+from modeling_gpt1.inference.task_scores import TaskScores
+from modeling_gpt1.training.padding_probe import check_padding
+from modeling_gpt1.training.preparation import pad_with_end
+from tokenization import TraversalCollator
+
+ROWS = [
+    {"a": "ann", "b": "fish", "options": ["home", "park"], "label": 0},
+    {"a": "the old cat sees a lazy dog", "b": "ben goes home", "options": ["a park of fish", "old"], "label": 1},
+]
+
+
+def parts_of(family: str, traversal: str, side: str, **options) -> dict:
+    """A model, the tokenizer and the collator as they come from a folder."""
+    torch.manual_seed(0)
+    tokenizer = make_family_tokenizer("bert" if family in ("xlnet", "fnet", "big_bird") else family)
+    pad_with_end(tokenizer)
+    tokenizer.padding_side = side
+    sizes = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "initializer_range": 0.2}
+    if family == "xlnet":
+        model = XLNetForSequenceClassification(XLNetConfig(d_model=32, n_layer=2, n_head=4, d_inner=64, **sizes))
+    elif family == "big_bird":
+        sparse = {"attention_type": "block_sparse", "block_size": 2, "num_random_blocks": 1}
+        model = BigBirdForSequenceClassification(BigBirdConfig(**SIZES, **sizes, **sparse))
+    elif family == "fnet":
+        model = FNetForSequenceClassification(FNetConfig(**{**SIZES, "type_vocab_size": 2, **sizes}))
+    else:
+        head = "ForMultipleChoice" if traversal == "multiple_choice" else "ForSequenceClassification"
+        model = make_family_model(family, tokenizer, head)
+    collator = TraversalCollator(tokenizer, traversal, COLUMNS[traversal], max_length=POSITIONS, **options)
+    return {"model": model, "processing_class": tokenizer, "data_collator": collator}
+
+
+def trainer_of(parts: dict, folder) -> GPT1Trainer:
+    return GPT1Trainer(args=GPT1TrainingArguments(str(folder), use_cpu=True), **parts)
+
+
+def difference(parts: dict) -> float:
+    """Between the scores of the first row alone and beside the second."""
+    scores, collator = TaskScores(parts["model"].eval()), parts["data_collator"]
+    with torch.no_grad():
+        logits = []
+        for rows in (ROWS[:1], ROWS):
+            batch = collator(rows)
+            del batch["labels"]
+            logits.append(scores(**batch)["logits"][0])
+    return (logits[0] - logits[1]).abs().max().item()
+
+
+RIGHT = ("bert", "roberta", "albert", "distilbert", "electra", "modernbert", "bart", "t5", "gpt2")
+CASES = [
+    *((family, "entailment", "right") for family in RIGHT),
+    *((family, "multiple_choice", "right") for family in ("bert", "roberta")),
+    ("xlnet", "entailment", "left"),
+]
+
+
+@pytest.mark.parametrize(("family", "traversal", "side"), CASES)
+def test_the_wrong_side_is_refused(family, traversal, side, tmp_path):
+    parts = parts_of(family, traversal, side)
+    assert difference(parts) < 1e-4
+    trainer_of(parts, tmp_path)
+    wrong = "left" if side == "right" else "right"
+    parts = parts_of(family, traversal, wrong)
+    assert difference(parts) > 1e-2
+    with pytest.raises(ValueError, match=f'padded on the {wrong}, .* Set the tokenizer.s `padding_side` to "{side}"'):
+        trainer_of(parts, tmp_path)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_decoder_without_positions_may_be_padded_on_either_side(side, tmp_path):
+    parts = parts_of("llama", "entailment", side)
+    assert difference(parts) < 1e-4
+    trainer_of(parts, tmp_path)
+
+
+def test_a_model_that_mixes_padding_in_is_told(tmp_path, caplog):
+    """FNet's Fourier transform runs over all columns."""
+    parts = parts_of("fnet", "entailment", "right")
+    assert difference(parts) > 1e-2
+    trainer_of(parts, tmp_path)
+    (message,) = [message for message in caplog.messages if "depend on the padding" in message]
+    assert "FNetForSequenceClassification" in message and "`--per_device_eval_batch_size 1`" in message
+
+
+def test_nothing_is_told_where_all_batches_are_as_wide(tmp_path, caplog):
+    trainer_of(parts_of("fnet", "entailment", "right", pad_to_multiple_of=POSITIONS), tmp_path)
+    assert not [message for message in caplog.messages if "depend on the padding" in message]
+
+
+def test_the_probe_leaves_no_trace():
+    """Neither in the mode of the model, nor in random numbers, nor in the collator's counts."""
+    parts = parts_of("bert", "similarity", "right", both_orders=True)
+    model, collator, drawn = parts["model"].train(), parts["data_collator"], []
+    model.register_forward_pre_hook(lambda *_: drawn.append(torch.rand(1)))
+    state = torch.get_rng_state()
+    check_padding(model, collator)
+    assert len(drawn) == 2 and torch.equal(torch.get_rng_state(), state)
+    assert model.training and collator.num_examples == 0
+
+
+def test_the_probe_leaves_the_modules():
+    """BigBird replaces its attention for good when it reads a short batch."""
+    parts = parts_of("big_bird", "entailment", "right")
+    model, long = parts["model"].eval(), torch.arange(5, 35)[None]
+    modules, handle = list(model.modules()), model.classifier.register_forward_hook(lambda *_: None)
+    with torch.no_grad():
+        before = model(long).logits
+        check_padding(model, parts["data_collator"])
+        assert torch.equal(model(long).logits, before)
+    assert all(map(lambda one, other: one is other, model.modules(), modules)) and not model.training
+    handle.remove()
+    assert not model.classifier._forward_hooks
