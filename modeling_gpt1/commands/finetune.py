@@ -131,6 +131,20 @@ def parse_columns(pairs: list[str]) -> dict[str, str | list[str]]:
     return columns
 
 
+def check_evaluation(training_args: GPT1TrainingArguments, writes_evaluated: bool) -> None:
+    """Checks arguments that would stop an evaluation or a prediction, hours later."""
+    for flag, needed in (("eval_do_concat_batches", True), ("batch_eval_metrics", False)):
+        if getattr(training_args, flag) != needed:
+            raise ValueError(
+                f"--{flag} is {not needed}, but the metrics of a task need all rows at once. Leave it out."
+            )
+    predicts = "do_predict" if training_args.do_predict else "eval_predictions"
+    if training_args.prediction_loss_only and (training_args.do_predict or writes_evaluated):
+        raise ValueError(
+            f"--prediction_loss_only keeps no predictions, but --{predicts} writes them. Leave one of them out."
+        )
+
+
 def check_run(training_args: GPT1TrainingArguments, task: str | None) -> None:
     """Checks what the run is asked to do and its output folder, before anything is loaded."""
     if not (training_args.do_train or training_args.do_eval or training_args.do_predict):
@@ -272,6 +286,7 @@ def main(arguments: list[str]) -> None:
     parser = parser_of("finetune")
     model_args, data_args, training_args = parser.read(arguments)
     check_run(training_args, data_args.task)
+    check_evaluation(training_args, data_args.eval_predictions)
     runs.set_up_logging(training_args, logger)
     set_seed(training_args.seed)
 

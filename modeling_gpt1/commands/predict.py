@@ -36,6 +36,8 @@ from .arguments import TOKENIZER, DeviceArguments, check_model, parser_of
 from .finetune import describe_prediction, has_task_head, parse_columns
 
 ENDINGS = (".jsonl", ".csv")
+# A text that a spreadsheet would run; a number is none.
+FORMULA = re.compile(r"(?![-+]?[\d.]+$)[=+\-@\t\r]")
 CHUNK = 1024  # rows that are sorted by length and written as one group
 
 
@@ -149,6 +151,8 @@ def write_csv(records: Iterator[dict], file, predictor: Predictor) -> None:
             record |= {f"score_{name}": score for name, score in found.items()}
         elif found is not None:
             record["scores"] = " ".join(map(str, found))
+        if FORMULA.match(str(record.get("label"))):
+            record["label"] = f"'{record['label']}"
         writer.writerow(record)
 
 

@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import datasets
 import numpy as np
@@ -459,9 +460,15 @@ def test_refuses_runs_that_cannot_be(places, tokenizer_folder, tmp_path):
     refusal([*run, str(tmp_path / "out"), "--do_eval", "--n_transfer", "0"], "--n_transfer 0", "--do_train", **places)
     refusal([*run, str(tmp_path / "out"), "--do_eval", "--push_to_hub"], "--push_to_hub", "--do_train", **places)
     evaluate = [*run, str(tmp_path / "out"), "--do_train", "--do_eval"]
+    refusal(
+        [*evaluate, "--eval_do_concat_batches", "False"], "--eval_do_concat_batches is False", "Leave it", **places
+    )
+    refusal([*evaluate, "--batch_eval_metrics"], "--batch_eval_metrics is True", "Leave it out", **places)
     refusal([*evaluate, "--eval_accumulation_steps", "0"], "`eval_accumulation_steps` is 0", "at least 1", **places)
     words = [*own_data("classification", tmp_path), *fresh_model(tokenizer_folder), *training(tmp_path / "out")]
     refusal([*words, "--label_names", "mood"], "`label_names` is ['mood']", "`labels`", "Leave it out")
+    for flag in ("--do_predict", "--eval_predictions"):
+        refusal([*evaluate, "--prediction_loss_only", flag], "--prediction_loss_only", flag, "Leave one", **places)
     output = tmp_path / "task"
     train = [*run, str(output), "--do_train"]
     refusal(train, f"{output} is not empty", "--resume_from_checkpoint auto", **places)
@@ -612,6 +619,39 @@ def refused(*words: str) -> str:
     with pytest.raises(ValueError) as error:
         predict.main(list(words))
     return str(error.value)
+
+
+def test_a_class_is_no_formula_of_a_spreadsheet(tmp_path):
+    names = ('=HYPERLINK("http://x.org")', "@a", "-1", "+a", "a=b")
+    predictor = SimpleNamespace(is_regression=False, class_names=names)
+    with (tmp_path / "out.csv").open("w", encoding="utf-8", newline="") as file:
+        predict.write_csv(
+            ({"index": place, "label": name, "scores": {}} for place, name in enumerate(names)), file, predictor
+        )
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
+        labels = [line["label"] for line in csv.DictReader(file)]
+    assert labels == ["'" + names[0], "'@a", "-1", "'+a", "a=b"]
+
+
+@pytest.mark.parametrize("ending", predict.ENDINGS)
+def test_an_interrupted_prediction_leaves_the_older_file(ending, folders, tmp_path, monkeypatch):
+    calls, describe = [], predict.Predictor.describe
+
+    def interrupted(self, logits):
+        calls.append(output.read_text())
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return describe(self, logits)
+
+    output = tmp_path / f"out{ending}"
+    output.write_text("old\n")
+    monkeypatch.setattr(predict.Predictor, "describe", interrupted)
+    monkeypatch.setattr(predict, "CHUNK", 1)
+    words = [str(folders / "classification"), "--file", str(folders / "data-classification" / "train.jsonl")]
+    with pytest.raises(KeyboardInterrupt):
+        predict.main([*words, "--output_file", str(output)])
+    assert calls == ["old\n", "old\n"]
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(output.name, "old\n")]
 
 
 def test_predict_refuses(folders, tmp_path):
