@@ -17,6 +17,7 @@ each. See docs/finetune.md and docs/own-data.md.
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,12 +36,14 @@ from tokenization.traversal import TRAVERSALS
 from .. import GPT1Trainer, GPT1TrainingArguments, prepare_finetuning
 from ..hub.model_kinds import HEADS, is_regression
 from ..storage.writing import atomic_file
+from ..training.callbacks import readable
 from ..training.launch import check_launch, end_processes
 from ..training.preparation import open_task_config
 from . import runs
 from .arguments import parser_of, read_settings
 
 logger = logging.getLogger(__name__)
+MOST_CLASSES = 8  # whose rows are counted on the screen
 
 
 @dataclass
@@ -145,18 +148,17 @@ def check_evaluation(training_args: GPT1TrainingArguments, writes_evaluated: boo
         )
 
 
-def check_run(training_args: GPT1TrainingArguments, task: str | None) -> None:
-    """Checks what the run is asked to do and its output folder, before anything is loaded."""
+def check_run(training_args: GPT1TrainingArguments, task: str | None) -> str | None:
+    """Checks what the run is asked to do and its output folder; returns the checkpoint that it resumes from."""
     if not (training_args.do_train or training_args.do_eval or training_args.do_predict):
         raise ValueError("There is nothing to do. Pass --do_train, --do_eval or --do_predict.")
     check_launch(training_args)
     if not training_args.do_train:
         if training_args.push_to_hub:
             raise ValueError("--push_to_hub uploads a model after training. Pass --do_train, or leave it out.")
-        return
-    runs.check_output_folder(training_args)
+        return None
     # Own files have no name: their rows are compared in training.
-    checkpoint = runs.where_to_resume(training_args)
+    checkpoint = runs.check_output_folder(training_args)
     settings = checkpoint and Path(checkpoint).parent / runs.SETTINGS
     before = read_settings(settings).get("task") if settings and settings.is_file() else None
     if task is not None and before not in (None, task):
@@ -164,6 +166,7 @@ def check_run(training_args: GPT1TrainingArguments, task: str | None) -> None:
             f"{checkpoint} is of the task {before}, and a run cannot go on with another. Pass --task {before}, or "
             f"another --output_dir to train on {task}."
         )
+    return checkpoint
 
 
 def has_task_head(config: PreTrainedConfig) -> bool:
@@ -230,13 +233,19 @@ def draw_places(num_rows: int, limit: int | None, seed: int) -> np.ndarray:
     return np.sort(np.random.default_rng(seed).permutation(num_rows)[:limit])
 
 
-def check_rows(collator: TraversalCollator, chosen: dict[str, dict[str, Dataset]]) -> None:
-    """Reads every row once, so that a bad row stops the run at the start and not after hours."""
+def check_rows(collator: TraversalCollator, chosen: dict[str, dict[str, Dataset]], task: Task) -> list[str]:
+    """Reads every row once, so that a bad row stops the run at the start. Returns a line about each split."""
+    lines = []
     for use, splits in chosen.items():
         for name, rows in splits.items():
-            num_examples, num_truncated = collator.check(rows, f"split {name!r}", needs_labels=use != "predict")
-            cut = f"{num_truncated} of them truncated to {collator.max_length} tokens"
-            logger.info(f"{use}: {num_examples} examples of {name}, {cut}")
+            num_rows, num_cut = collator.check(rows, f"split {name!r}", needs_labels=use != "predict")
+            label = task.columns["label"]
+            labels = Counter(rows[label]) if task.label_names and label in rows.column_names else {}
+            classes = [f"{class_name} {labels[place]:,}" for place, class_name in enumerate(task.label_names)]
+            of_classes = f" ({', '.join(classes)})" if sum(labels.values()) and len(classes) <= MOST_CLASSES else ""
+            cut = f", {num_cut:,} cut to {collator.max_length} tokens" if num_cut else ""
+            lines.append(f"{use}: {num_rows:,} rows of {name}{of_classes}{cut}")
+    return lines
 
 
 def predict(
@@ -263,8 +272,10 @@ def predict(
             with atomic_file(path) as file:
                 for place, index in enumerate(places[name].tolist()):
                     file.write(json.dumps({"index": index, **predictions[place]}, ensure_ascii=False) + "\n")
-            logger.info(f"{len(rows)} predictions, {labelled.sum()} of labelled rows, written to {path}")
-    if use == "eval":
+            logger.info(f"predictions of {len(rows):,} rows of {name}: {path}")
+    if use == "predict":
+        runs.say(*filter(None, [readable(metrics)]))
+    else:
         trainer.log(metrics)  # as `evaluate` does; the card reads the log
     runs.keep_metrics(trainer, use, metrics)
 
@@ -285,7 +296,7 @@ ARGUMENTS = (StartArguments, DataArguments, GPT1TrainingArguments)
 def main(arguments: list[str]) -> None:
     parser = parser_of("finetune")
     model_args, data_args, training_args = parser.read(arguments)
-    check_run(training_args, data_args.task)
+    checkpoint = check_run(training_args, data_args.task)
     check_evaluation(training_args, data_args.eval_predictions)
     runs.set_up_logging(training_args, logger)
     set_seed(training_args.seed)
@@ -318,8 +329,7 @@ def main(arguments: list[str]) -> None:
         use: {name: splits[name].select(of_split) for name, of_split in of_use.items()}
         for use, of_use in places.items()
     }
-    if training_args.process_index == 0:
-        check_rows(collator, chosen)
+    lines = check_rows(collator, chosen, task) if training_args.process_index == 0 else []
 
     trainer = GPT1Trainer(
         args=training_args,
@@ -328,10 +338,13 @@ def main(arguments: list[str]) -> None:
         eval_dataset=chosen["eval"] if len(chosen["eval"]) > 1 else next(iter(chosen["eval"].values()), None),
         **parts,
     )
+    runs.use_readable_log(trainer)
     # The output folder may already hold a trained model, whose run.yaml must stay.
     parser.write_settings(Path(training_args.output_dir, runs.SETTINGS if training_args.do_train else "eval_run.yaml"))
     if training_args.do_train:
-        runs.train(trainer)
+        runs.train(trainer, start, lines, checkpoint)
+    else:
+        runs.say(*lines)
     if training_args.do_eval:
         if data_args.eval_predictions:
             predict(trainer, task, chosen["eval"], places["eval"], "eval")
@@ -343,6 +356,7 @@ def main(arguments: list[str]) -> None:
         runs.publish(
             trainer,
             None if model_args.n_transfer == -1 else start,  # -1 keeps no weights of the checkpoint
+            f"gpt1 predict {training_args.output_dir} --file ROWS.csv",
             license=model_args.license,
             dataset=task.name,
             dataset_tags=task.hub_path,

@@ -17,6 +17,7 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from datasets import Dataset, IterableDataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.hf_argparser import HfArg
@@ -34,6 +35,9 @@ from . import runs
 from .arguments import parser_of
 
 logger = logging.getLogger(__name__)
+# Held-out perplexity by tokens read, from docs/pretrain.md: small models, with up to so many passes over their text.
+MEASURED = {0.75e6: 246, 3.0e6: 132, 15.0e6: 66, 59.9e6: 49}
+MOST_PASSES = 3.25
 
 
 @dataclass
@@ -87,10 +91,10 @@ class StartArguments(runs.ModelArguments):
     language: str = HfArg(default="en", help="Language of the text, for the model card.")
 
 
-def check_run(corpus_args: CorpusArguments, training_args: GPT1PretrainingArguments, family: Family) -> None:
-    """Checks early what would otherwise fail only after the corpus is prepared."""
+def check_run(corpus_args: CorpusArguments, training_args: GPT1PretrainingArguments, family: Family) -> str | None:
+    """Checks early what would otherwise fail only after the corpus is prepared; returns where the run resumes."""
     check_launch(training_args)
-    runs.check_output_folder(training_args)
+    checkpoint = runs.check_output_folder(training_args)
     if corpus_args.streaming and training_args.max_steps <= 0:
         raise ValueError("--streaming reads text of unknown length. Pass the number of updates as --max_steps.")
     if corpus_args.streaming and family.draws_blocks:
@@ -105,29 +109,33 @@ def check_run(corpus_args: CorpusArguments, training_args: GPT1PretrainingArgume
         )
     for source in filter(None, (corpus_args.train_source, corpus_args.validation_source)):
         training_texts(**source)  # reads the first piece
+    return checkpoint
 
 
 def load_tokenizer(
-    model_args: StartArguments, corpus_args: CorpusArguments, training_args: GPT1PretrainingArguments
+    model_args: StartArguments,
+    corpus_args: CorpusArguments,
+    training_args: GPT1PretrainingArguments,
+    checkpoint: str | None,
 ) -> PreTrainedTokenizerBase:
     """The given tokenizer, or a BPE that the main process learns from the training text and the others load."""
     given = model_args.tokenizer_name or model_args.model
     if given is not None:
         return open_tokenizer(given)
-    resume = runs.where_to_resume(training_args)
-    if resume is not None:  # the weights fit only the BPE that was saved with them
-        return open_tokenizer(resume)
+    if checkpoint is not None:  # the weights fit only the BPE that was saved with them
+        return open_tokenizer(checkpoint)
     output_dir = Path(training_args.output_dir)
     with training_args.main_process_first(local=False, desc="learning the BPE"):
         if training_args.process_index == 0:
-            tokenizer = GPT1Tokenizer.train(training_texts(**corpus_args.train_source), model_args.num_merges)
+            logger.info(f"learning {model_args.num_merges:,} merges from the text …")
+            texts = training_texts(**corpus_args.train_source)
+            tokenizer = GPT1Tokenizer.train(texts, model_args.num_merges, show_progress=False)
             tokenizer.save_pretrained(output_dir / INCOMPLETE_DIR / "model")
             publish_files(output_dir / INCOMPLETE_DIR / "model", output_dir)
         return GPT1Tokenizer.from_pretrained(output_dir)
 
 
 def prepare_blocks(
-    split: str,
     source: dict,
     corpus_args: CorpusArguments,
     tokenizer: PreTrainedTokenizerBase,
@@ -144,14 +152,33 @@ def prepare_blocks(
         streaming=streaming,
         num_proc=corpus_args.preprocessing_num_workers,
     )
-    if streaming:
-        return blocks.shuffle(seed=seed, buffer_size=corpus_args.shuffle_buffer)
+    return blocks.shuffle(seed=seed, buffer_size=corpus_args.shuffle_buffer) if streaming else blocks
+
+
+def describe_blocks(use: str, blocks: Dataset | IterableDataset, length: int) -> tuple[str, int | None]:
+    """A line about a split, and its number of tokens, which a stream does not tell."""
+    if isinstance(blocks, IterableDataset):
+        return f"{use}: a stream of blocks of {length} tokens", None
     counts = count_blocks(blocks, length)
-    logger.info(
-        f"{split}: {counts.tokens:,} tokens in {counts.rows:,} blocks, {counts.short_rows:,} of them shorter than "
-        f"{length}; {counts.left_out_tokens:,} tokens left out, each the only token of its document"
-    )
-    return blocks
+    left_out = f"; {counts.left_out_tokens:,} tokens left out, each alone in its document"
+    blocks_of = f"{use}: {counts.tokens:,} tokens in {counts.rows:,} blocks of up to {length}"
+    return blocks_of + left_out * bool(counts.left_out_tokens), counts.tokens
+
+
+def prospect(num_tokens: int | None, num_read: float) -> str:
+    """What so much text was enough for in the measured runs of docs/pretrain.md.
+
+    Args:
+        num_tokens: tokens of the text, if that is known.
+        num_read: tokens that the run reads, in all passes.
+    """
+    enough = num_read if num_tokens is None else min(num_read, MOST_PASSES * num_tokens)
+    logs = np.log(enough), np.log(list(MEASURED)), np.log(list(MEASURED.values()))
+    expected, most = np.exp(np.interp(*logs)), max(MEASURED)
+    about = "above" if enough < min(MEASURED) else "about" if enough <= most else "below"
+    more = f"; text that reads well needs {most / enough:,.0f} times as many" if enough < most / 2 else ""
+    tokens = f"{enough / 1e6:,.2f} M tokens"
+    return f"prospect: {tokens} are enough for {about} perplexity {expected:.0f} (docs/pretrain.md){more}"
 
 
 def evenly_spaced(blocks: Dataset, limit: int | None) -> Dataset:
@@ -180,11 +207,11 @@ def main(arguments: list[str]) -> None:
     model_args, corpus_args, training_args = parser.read(arguments)
     model_args.check_places()
     family = FAMILIES[model_args.family or "gpt1"] if model_args.model is None else family_of(model_args.model)
-    check_run(corpus_args, training_args, family)
+    checkpoint = check_run(corpus_args, training_args, family)
     runs.set_up_logging(training_args, logger, logging.getLogger(SampleCallback.__module__))
     set_seed(training_args.seed)
 
-    tokenizer = family.tokenizer_of(load_tokenizer(model_args, corpus_args, training_args))
+    tokenizer = family.tokenizer_of(load_tokenizer(model_args, corpus_args, training_args, checkpoint))
     is_fresh = model_args.model is None
     fresh = model_args.fresh_config(tokenizer) if is_fresh else None
     model = family.model_class(fresh) if is_fresh else family.model_class.from_pretrained(model_args.model)
@@ -196,9 +223,11 @@ def main(arguments: list[str]) -> None:
     block_length = family.block_length(model.config, corpus_args.block_length)
     with training_args.main_process_first(desc="preparing the corpus"):
         rest = (corpus_args, tokenizer, block_length)
-        train_blocks = prepare_blocks("train", corpus_args.train_source, *rest, seed=training_args.seed)
+        train_blocks = prepare_blocks(corpus_args.train_source, *rest, seed=training_args.seed)
         held_out = corpus_args.validation_source
-        validation_blocks = held_out and prepare_blocks("validation", held_out, *rest)
+        validation_blocks = held_out and prepare_blocks(held_out, *rest)
+    line, num_tokens = describe_blocks("train", train_blocks, block_length)
+    lines = [line, *([describe_blocks("validation", validation_blocks, block_length)[0]] if held_out else [])]
 
     trainer = family.trainer_class(
         model,
@@ -209,9 +238,15 @@ def main(arguments: list[str]) -> None:
         processing_class=tokenizer,
         callbacks=[make_samples(model_args.prompts, tokenizer, model)] if family.is_causal else None,
     )
+    if family.is_causal:
+        rows = training_args.train_batch_size * training_args.gradient_accumulation_steps * training_args.world_size
+        passes = training_args.num_train_epochs * (num_tokens or 0)
+        read = training_args.max_steps * rows * block_length if training_args.max_steps > 0 else passes
+        lines.append(prospect(num_tokens, read))
+    runs.use_readable_log(trainer)
     parser.write_settings(Path(training_args.output_dir, runs.SETTINGS))
-    runs.train(trainer)
-    if validation_blocks is not None:
+    was_trained = runs.train(trainer, model_args.model, lines, checkpoint)
+    if was_trained and validation_blocks is not None:
         note_blocks(trainer, len(trainer.eval_dataset))
         metrics = trainer.evaluate(validation_blocks)
         note_blocks(trainer, len(validation_blocks))
@@ -221,6 +256,9 @@ def main(arguments: list[str]) -> None:
     runs.publish(
         trainer,
         model_args.model,
+        f"gpt1 generate --model {training_args.output_dir}"
+        if family.is_causal
+        else f"gpt1 finetune --model {training_args.output_dir} …",
         language=model_args.language,
         license=model_args.license,
         # The card names a file by its last two parts: the rest of the path means nothing on other machines.

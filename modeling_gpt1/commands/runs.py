@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import logging
 import math
+import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,23 @@ from typing import Any
 
 import transformers
 from huggingface_hub.errors import StrictDataclassError
-from transformers import PreTrainedConfig, PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainingArguments
+from tqdm.auto import tqdm
+from transformers import (
+    PreTrainedConfig,
+    PreTrainedTokenizerBase,
+    PrinterCallback,
+    ProgressCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerState,
+    TrainingArguments,
+)
 from transformers.hf_argparser import HfArg
+from transformers.trainer_utils import has_length
 
 from .. import GPT1Config
+from ..inference.devices import accelerator_name
+from ..training.callbacks import ReadableLog
 from ..training.checkpoint import DivergenceError, advice, checkpoint_to_resume, newest_whole_checkpoint
 from ..training.families import FAMILIES
 from .arguments import TOKENIZER, check_model
@@ -98,8 +112,8 @@ def where_to_resume(args: TrainingArguments) -> str | None:
     return checkpoint_to_resume(given and words.get(given.lower(), given), args.output_dir)
 
 
-def check_output_folder(args: TrainingArguments) -> None:
-    """Checks that the run may write to the output folder and that the checkpoint it resumes from is complete."""
+def check_output_folder(args: TrainingArguments) -> str | None:
+    """Checks that the run may write to the output folder; returns the complete checkpoint that it resumes from."""
     folder = Path(args.output_dir)
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     is_of_a_start = SETTINGS in names and names <= OF_A_START
@@ -108,22 +122,51 @@ def check_output_folder(args: TrainingArguments) -> None:
             f"--output_dir {folder} is not empty. Pass --resume_from_checkpoint auto to resume the run that wrote it, "
             "or pass another folder."
         )
-    where_to_resume(args)
+    return where_to_resume(args)
+
+
+class AboveTheBar(logging.Handler):
+    """Writes lines above a progress bar: warnings to stderr, others to stdout."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        tqdm.write(self.format(record), file=sys.stderr if record.levelno >= logging.WARNING else sys.stdout)
 
 
 def set_up_logging(args: TrainingArguments, *loggers: logging.Logger) -> None:
-    """Makes only the main process print the loggers' information lines."""
-    logging.basicConfig(format="%(message)s")
-    for logger in loggers:
-        logger.setLevel(logging.INFO if args.should_log else logging.WARNING)
+    """Makes only the main process print the information lines of these loggers and of the run."""
+    logging.basicConfig(format="%(message)s", handlers=[AboveTheBar()])
+    for each in (*loggers, logger, logging.getLogger(ReadableLog.__module__)):
+        each.setLevel(logging.INFO if args.should_log else logging.WARNING)
     transformers.utils.logging.set_verbosity(args.get_process_log_level())
+    transformers.utils.logging.disable_progress_bar()  # of loading and saving weights, below the run's own
+    # Trainer gives a model the tokenizer's [s] and [e], and says so with their ids at each start.
+    logging.getLogger("transformers.trainer_utils").addFilter(lambda record: "PAD/BOS/EOS" not in record.getMessage())
 
 
-class ShortRunCallback(TrainerCallback):
-    """Logs a run about ten times if it would end before the first log of transformers' default.
+def say(*lines: str) -> None:
+    for line in lines:
+        logger.info(line)
+
+
+class RunCallback(TrainerCallback):
+    """Says at its start what a run will do, and logs a run about ten times if it would end before its first log.
 
     Another value of `logging_steps` would do the same, but evaluations follow it too.
     """
+
+    def __init__(self, lines: list[str], checkpoint: str | None) -> None:
+        self.lines, self.checkpoint, self.is_finished = lines, checkpoint, False
+
+    def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
+        self.is_finished = state.global_step >= state.max_steps
+        rows = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+        plan = f"training: {state.max_steps:,} updates of {rows:,} rows"
+        if has_length(train_dataloader):
+            passes = state.max_steps * args.gradient_accumulation_steps / max(len(train_dataloader), 1)
+            plan += f", {passes:.3g} epochs"
+        how = "" if self.checkpoint is None else f"; goes on from {self.checkpoint}"
+        last = f"finished: {self.checkpoint} is the last of {state.max_steps:,} updates; nothing is left to train"
+        say(*self.lines, last if self.is_finished else f"{plan}, into {args.output_dir}{how}")
 
     def on_step_end(self, args, state, control, **kwargs):
         is_default = (args.logging_strategy, args.logging_steps) == ("steps", TrainingArguments.logging_steps)
@@ -131,26 +174,62 @@ class ShortRunCallback(TrainerCallback):
             control.should_log |= state.global_step % max(1, state.max_steps // 10) == 0
 
 
-def train(trainer: Trainer) -> None:
-    """Trains or resumes, and writes the model, the log and the metrics to the output folder."""
-    trainer.add_callback(ShortRunCallback())
+def use_readable_log(trainer: Trainer) -> None:
+    for callback in (ProgressCallback, PrinterCallback):
+        trainer.remove_callback(callback)
+    trainer.add_callback(ReadableLog())
+
+
+def train(trainer: Trainer, start: str | None, data: list[str], checkpoint: str | None) -> bool:
+    """Trains or resumes, and writes the model, the log and the metrics to the output folder.
+
+    Args:
+        trainer: the trainer.
+        start: the checkpoint that the model was opened from, if any.
+        data: lines about the data, for the screen.
+        checkpoint: where the run goes on from, if it does.
+
+    Returns:
+        whether there was anything to train: a run that was finished before keeps its files.
+    """
+    args, model = trainer.args, trainer.model
+    precision = {"no": "float32", "bf16": "bfloat16", "fp16": "float16"}
+    device = (accelerator_name() or "CPU") if args.device.type != "cpu" else "CPU"
+    processes = f", {args.world_size} processes" if args.world_size > 1 else ""
+    callback = RunCallback(
+        [
+            f"model: {type(model).__name__}, {model.num_parameters():,} parameters, "
+            f"{'fresh' if start is None else f'from {start}'}; on {device}{processes} in "
+            f"{precision.get(trainer.accelerator.mixed_precision, trainer.accelerator.mixed_precision)}",
+            *data,
+        ],
+        checkpoint,
+    )
+    trainer.add_callback(callback)
     try:
-        result = trainer.train(resume_from_checkpoint=trainer.args.resume_from_checkpoint)
+        result = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
     except KeyboardInterrupt:
-        state, checkpoint = trainer.state, newest_whole_checkpoint(trainer.args.output_dir)
+        state, newest = trainer.state, newest_whole_checkpoint(args.output_dir)
         how = "; there is no complete checkpoint to go on from"
-        if checkpoint is not None:
-            how = f". The last complete checkpoint is {checkpoint}"
+        if newest is not None:
+            how = f". The last complete checkpoint is {newest}"
             how += ". The same command with --resume_from_checkpoint auto goes on"
         raise KeyboardInterrupt(f" after update {state.global_step} of {state.max_steps}{how}") from None
+    output = Path(args.output_dir)
+    if callback.is_finished and Path(output, "train_results.json").is_file():
+        trainer.state = TrainerState.load_from_json(str(output / "trainer_state.json"))
+        return False
+    if args.should_save:
+        for name in ("eval", "predict", "all"):  # of earlier weights
+            Path(output, f"{name}_results.json").unlink(missing_ok=True)
     trainer.save_model(_internal_call=True)  # the push comes at the end, with all results
     trainer.save_state()
     keep_metrics(trainer, "train", result.metrics)
+    return True
 
 
 def keep_metrics(trainer: Trainer, split: str, metrics: dict[str, float]) -> None:
-    """Prints the metrics and writes them to the output folder."""
-    trainer.log_metrics(split, metrics)
+    """Writes the metrics to the output folder."""
     losses = {name: value for name, value in metrics.items() if name.endswith("_loss")}
     found = [f"`{name}` is {value}" for name, value in losses.items() if not math.isfinite(value)]
     if found and trainer.args.stop_at_divergence:
@@ -158,8 +237,9 @@ def keep_metrics(trainer: Trainer, split: str, metrics: dict[str, float]) -> Non
     trainer.save_metrics(split, metrics)
 
 
-def publish(trainer: Trainer, start: str | None, **facts) -> None:
-    """Writes the card, and uploads the output folder if --push_to_hub is given."""
+def publish(trainer: Trainer, start: str | None, following: str, **facts) -> None:
+    """Writes the card, uploads the output folder if --push_to_hub is given, and names the command that follows."""
     # A local folder means nothing to readers of the card.
     facts["finetuned_from"] = None if start is None or Path(start).exists() else start
     (trainer.push_to_hub if trainer.args.push_to_hub else trainer.create_model_card)(**facts)
+    logger.info(f"written to {trainer.args.output_dir}: model, tokenizer, card and results. Next: {following}")

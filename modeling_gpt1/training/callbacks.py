@@ -1,10 +1,12 @@
-"""Samples during training."""
+"""Samples and readable lines during training."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
+from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase, TrainerCallback
+from transformers.trainer_utils import has_length
 from transformers.utils import logging
 
 from ..inference.generation import encode_prompts
@@ -57,7 +59,7 @@ class SampleCallback(TrainerCallback):
         state.log_history.append({"epoch": state.epoch, "samples": samples, "step": state.global_step})
         if state.is_world_process_zero:
             for sample in samples:
-                logger.info(f"step {state.global_step}: {sample}")
+                logger.info(f"step {state.global_step} · {' '.join(sample.split())}")
 
     def _encode(self, model) -> list[list[int]]:
         return encode_prompts(model, self.tokenizer, self.prompts, self.generation["max_new_tokens"])
@@ -76,6 +78,86 @@ class SampleCallback(TrainerCallback):
             model.train(was_training)
         starts = (inputs["attention_mask"] == 0).sum(1).tolist()
         return [self.tokenizer.decode(ids[start:]) for ids, start in zip(sequences, starts, strict=True)]
+
+
+# Figures of the log that a line leaves out; trainer_state.json and `gpt1 plot` have them.
+_UNSAID = ("epoch", "grad_norm", "mfu", "total_flos", "num_input_tokens_seen", "train_tokens_per_second", "runtime")
+_UNSAID += ("samples_per_second", "steps_per_second", "model_preparation_time")
+
+
+def readable(figures: dict[str, float]) -> str:
+    """Figures of a log in words: `loss 6.55 · perplexity 701 · 6,020 tokens/s · lr 2.0e-3`."""
+    words = []
+    for name, value in figures.items():
+        number = f"{value:,.0f}" if abs(value) >= 100 else f"{value:#.3g}"
+        if name == "tokens_per_second":
+            words.append(f"{number} tokens/s")
+        elif name == "learning_rate":
+            words.append(f"lr {value:.1e}".replace("e-0", "e-").removesuffix("e+00"))
+        elif not name.endswith(_UNSAID):
+            words.append(f"{name.removeprefix('eval_').removeprefix('predict_').replace('_', ' ')} {number}")
+    return " · ".join(sorted(words, key=lambda word: word.startswith("lr ")))
+
+
+class ReadableLog(TrainerCallback):
+    """Writes each log as a line and shows one progress bar at a time, in place of transformers' own callbacks.
+
+    The lines go to this module's logger at level INFO. There is a bar only at a terminal.
+    """
+
+    def __init__(self) -> None:
+        self.bar: tqdm | None = None
+        self.is_training = False
+        self.num_evaluated = 0  # batches
+        self.last_line = ""
+
+    def _show_bar(self, args, state, total: int | None, what: str) -> None:
+        is_off = args.disable_tqdm or not state.is_world_process_zero
+        self.bar = tqdm(total=total, desc=what, leave=False, dynamic_ncols=True, disable=is_off or None)
+
+    def _close_bar(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+        self.bar, self.is_training = None, False
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self._show_bar(args, state, state.max_steps, "training")
+        self.is_training = True
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.bar.update(state.global_step - self.bar.n)
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self._close_bar()
+
+    def on_prediction_step(self, args, state, control, eval_dataloader=None, **kwargs):
+        total = len(eval_dataloader) if has_length(eval_dataloader) else None
+        self.num_evaluated += 1
+        if self.is_training:
+            self.bar.set_postfix_str(f"evaluating {self.num_evaluated} of {total or 'unknown'}")
+            return
+        if self.bar is None:
+            self._show_bar(args, state, total, "evaluating")
+        self.bar.update()
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        self.num_evaluated = 0
+        if self.is_training:
+            self.bar.set_postfix_str("")
+        else:
+            self._close_bar()
+
+    on_predict = on_evaluate
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if not state.is_world_process_zero or "train_loss" in logs:  # the end of a training
+            return
+        place = f"step {state.global_step}/{state.max_steps}" if state.max_steps else ""
+        what = "" if {"loss", "learning_rate"} & logs.keys() else "evaluation"
+        line = " · ".join(filter(None, (place, what, readable(logs))))
+        if line != self.last_line:  # the last evaluation may repeat that of the last update
+            logger.info(line)
+        self.last_line = line
 
 
 @contextmanager

@@ -119,7 +119,7 @@ def prepare_finetuning(
         check_length(collator, config.max_position_embeddings, " (`max_position_embeddings`)")
         model = _open_model(checkpoint, tokenizer, n_transfer, opening)
     else:
-        model = auto_class.from_pretrained(checkpoint, trust_remote_code=trust_remote_code, **opening)
+        model = _load(auto_class, checkpoint, trust_remote_code=trust_remote_code, **opening)
         match_vocabulary(model, tokenizer)
         longest = max_length or longest_sequence(model, tokenizer) or DEFAULT_LENGTH
         collator = collator_of(max_length=longest, both_orders=both_orders)
@@ -187,10 +187,30 @@ def _open_model(
         config.vocab_size = len(tokenizer)
         model = model_class(config)
     else:
-        model = model_class.from_pretrained(checkpoint, **opening)
+        model = _load(model_class, checkpoint, **opening)
         if n_transfer is not None:
             keep_first_layers(model, n_transfer)
     add_control_tokens(tokenizer, model)
+    return model
+
+
+def _load(model_class, checkpoint: str, **opening: Any) -> PreTrainedModel:
+    """`from_pretrained`, whose report is one line: a task head is new whenever a language model is fine-tuned."""
+    reporter = logging.get_logger("transformers.modeling_utils")
+
+    def is_other(record) -> bool:
+        return "LOAD REPORT" not in record.getMessage()
+
+    reporter.addFilter(is_other)
+    try:
+        model, found = model_class.from_pretrained(checkpoint, output_loading_info=True, **opening)
+    finally:
+        reporter.removeFilter(is_other)
+    new = sorted([*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])])
+    for what, names in (("New weights, drawn at random", new), ("Weights left out", sorted(found["unexpected_keys"]))):
+        if names:
+            others = f" and {len(names) - 4} more" if len(names) > 4 else ""
+            logger.warning(f"{what}: {', '.join(names[:4])}{others}.")
     return model
 
 

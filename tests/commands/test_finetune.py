@@ -289,7 +289,7 @@ def test_an_interrupted_run_says_how_to_go_on(save_steps, tokenizer_folder, tmp_
         if state.global_step == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(runs.ShortRunCallback, "on_step_end", interrupt)
+    monkeypatch.setattr(runs.RunCallback, "on_step_end", interrupt)
     data = own_data("classification", tmp_path)
     run = training(tmp_path / "run", "--max_steps", "5", "--save_strategy", "steps", "--save_steps", str(save_steps))
     with pytest.raises(SystemExit) as end, one_sentence("finetune", False):
@@ -301,6 +301,47 @@ def test_an_interrupted_run_says_how_to_go_on(save_steps, tokenizer_folder, tmp_
         if save_steps == 2
         else "; there is no complete checkpoint to go on from."
     )
+
+
+def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
+    """What it will do, a line for each log, what follows; then the same for a resumed run and a finished one."""
+    start, output = pretrained_model(tmp_path / "start", plain_tokenizer), tmp_path / "run"
+    data = [*own_data("classification", tmp_path), "--model", str(start), "--do_eval"]
+    saving = ["--save_strategy", "steps", "--save_steps", "1", "--report_to", "none"]
+    command = [*data, *training(output, *saving), "--resume_from_checkpoint", "auto"]
+    finetune.main(command)
+    lines = [line for line in caplog.messages if not line.startswith("step ")]
+    assert lines[0].startswith("New weights, drawn at random: task_head.score.bias, task_head.score.weight.")
+    model = GPT1DoubleHeadsModel.from_pretrained(output)
+    assert lines[1] == (
+        f"model: GPT1DoubleHeadsModel, {model.num_parameters():,} parameters, from {start}; on CPU in float32"
+    )
+    assert lines[2:4] == [
+        "train: 8 rows of train (happy 4, sad 4)",
+        "eval: 2 rows of validation (happy 1, sad 1)",
+    ]
+    assert lines[4] == f"training: 2 updates of 4 rows, 1 epochs, into {output}"
+    assert lines[5].startswith(f"written to {output}") and lines[5].endswith(f"gpt1 predict {output} --file ROWS.csv")
+    assert len(lines) == 6
+    steps = [line for line in caplog.messages if line.startswith("step ")]
+    assert steps[0].startswith("step 1/2 · loss ") and " · task loss " in steps[0]
+    assert steps[-1].startswith("step 2/2 · evaluation · loss ") and " · accuracy " in steps[-1]
+    assert "{" not in capsys.readouterr().out
+
+    results = {name: (output / f"{name}_results.json").read_bytes() for name in ("train", "eval")}
+    state = read_json(output / "trainer_state.json")
+    caplog.clear()
+    finetune.main([word for word in command if word != "--do_eval"])  # nothing is left to do
+    assert f"finished: {output / 'checkpoint-2'} is the last of 2 updates; nothing is left to train" in caplog.messages
+    assert results == {name: (output / f"{name}_results.json").read_bytes() for name in results}
+    assert read_json(output / "trainer_state.json") == state
+
+    shutil.rmtree(output / "checkpoint-2")
+    caplog.clear()
+    finetune.main([word for word in command if word != "--do_eval"])
+    assert f"; goes on from {output / 'checkpoint-1'}" in "".join(caplog.messages)
+    assert not (output / "eval_results.json").exists()  # of the weights before
+    assert not [name for name in read_json(output / "all_results.json") if name.startswith("eval_")]
 
 
 def pretrained_model(folder: Path, tokenizer) -> Path:

@@ -104,6 +104,37 @@ def test_another_folders_checkpoint_brings_its_tokenizer(books):
     assert (books / "new" / "tokenizer.json").read_bytes() == (checkpoint / "tokenizer.json").read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("num_tokens", "num_read", "parts"),
+    [
+        (3e6, 3e6, ["3.00 M tokens", "about perplexity 132", "20 times as many"]),
+        (1e5, 1e8, ["0.33 M tokens", "above perplexity 246", "184 times"]),
+        (None, 6.7e6, ["6.70 M tokens", "about perplexity 93", "9 times"]),  # a stream; between 3.0 and 15.0 million
+        (1e9, 1e9, ["1,000.00 M tokens", "below perplexity 49 (docs/pretrain.md)"]),
+    ],
+)
+def test_how_far_the_text_goes(num_tokens, num_read, parts):
+    told = pretrain.prospect(num_tokens, num_read)
+    assert [part for part in parts if part not in told] == [], told
+
+
+def test_the_screen_of_a_run(books, caplog, capfd):
+    output = books / "out"
+    evaluating = ("--eval_strategy", "steps", "--eval_steps", "3", "--prompts", "the cat", "--report_to", "none")
+    pretrain.main(arguments(books, output, "--num_merges", "60", "--config_overrides", SIZES, *evaluating))
+    said = caplog.messages
+    assert [line.split(":")[0] for line in said if not line.startswith("step ")] == [
+        *("learning 60 merges from the text …", "model", "train", "validation", "prospect", "training"),
+        f"written to {output}",
+    ]
+    assert said[-1].endswith(f"gpt1 generate --model {output}")
+    (line,) = (line for line in said if line.startswith("step 3/6 · loss"))
+    assert " · perplexity " in line and " tokens/s · lr " in line
+    assert [line for line in said if line.startswith("step 3 · the cat")]
+    printed = "".join(capfd.readouterr())
+    assert "0 / 0" not in printed and "{" not in printed and "PAD/BOS/EOS" not in printed
+
+
 def test_the_last_evaluation_takes_all_blocks(books):
     output_dir = books / "out"
     limit = ("--eval_strategy", "steps", "--eval_steps", "3", "--max_eval_blocks", "1")
@@ -136,7 +167,7 @@ def test_rows_of_tables_are_documents(books):
     (books / "stories.jsonl").write_text("".join(lines), encoding="utf-8")
     corpus = pretrain.CorpusArguments(train_files=[str(books / "stories.jsonl")], text_column="story")
     tokenizer = GPT1Tokenizer.train(iter(SENTENCES), num_merges=30, show_progress=False)
-    blocks = pretrain.prepare_blocks("train", corpus.train_source, corpus, tokenizer, 512, seed=0)
+    blocks = pretrain.prepare_blocks(corpus.train_source, corpus, tokenizer, 512, seed=0)
     expected = [tokenizer(sentence, add_special_tokens=False)["input_ids"] for sentence in SENTENCES]
     assert list(blocks["input_ids"]) == expected
 

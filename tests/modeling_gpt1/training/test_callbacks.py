@@ -171,7 +171,9 @@ class TestSamples:
             True,
             True,
         ]
-        assert [message for _, _, message in caplog.record_tuples] == [f"step 3: {text}" for text in record["samples"]]
+        assert [message for _, _, message in caplog.record_tuples] == [
+            f"step 3 · {' '.join(text.split())}" for text in record["samples"]
+        ]
 
         again = TrainerState(global_step=4)
         torch.rand(5)
