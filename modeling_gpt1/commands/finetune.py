@@ -280,14 +280,20 @@ def predict(
     runs.keep_metrics(trainer, use, metrics)
 
 
-def describe_prediction(logits: torch.Tensor, regression: bool, class_names: Sequence[str] | None) -> dict[str, Any]:
-    """What a row's logits say: a number, or the class (without names: the choice) with the probabilities of all."""
+def describe_prediction(
+    logits: torch.Tensor, regression: bool, class_names: Sequence[str] | None, has_several_labels: bool = False
+) -> dict[str, Any]:
+    """What a row's logits say: a number, or the class (without names: the choice) with the probabilities of all.
+
+    If a row may have several labels, each class has a probability of its own, and the most probable one is named.
+    """
     if regression:
         return {"score": logits.item()}
     if not class_names:  # choices, of which a row may have fewer
         logits = logits[logits.isfinite() & (logits != TRAINER_PADDING)]
     best = int(logits.argmax())
-    return {"label": class_names[best] if class_names else best, "scores": logits.softmax(-1).tolist()}
+    scores = logits.sigmoid() if has_several_labels else logits.softmax(-1)
+    return {"label": class_names[best] if class_names else best, "scores": scores.tolist()}
 
 
 ARGUMENTS = (StartArguments, DataArguments, GPT1TrainingArguments)

@@ -87,6 +87,7 @@ class Predictor:
             )
         self.columns = {role: column for role, column in columns.items() if role != "label"}
         self.is_regression, self.batch_size = is_regression(config), args.batch_size
+        self.has_several_labels = config.problem_type == "multi_label_classification"
         is_class = not has_choices(config.traversal) and not self.is_regression
         self.class_names = tuple(config.id2label.values()) if is_class else ()
         columns = {"label": "label", **columns}
@@ -133,7 +134,7 @@ class Predictor:
         return output["task_logits" if self.scores is self.model else "logits"].cpu().double()
 
     def describe(self, logits: torch.Tensor) -> dict:
-        record = describe_prediction(logits, self.is_regression, self.class_names)
+        record = describe_prediction(logits, self.is_regression, self.class_names, self.has_several_labels)
         if self.class_names:
             record["scores"] = dict(zip(self.class_names, record["scores"], strict=True))
         return record

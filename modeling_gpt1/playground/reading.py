@@ -279,7 +279,11 @@ def scores_of(opened: Opened, outputs, texts: dict) -> list[tuple[str, float]]:
         names = texts["answer"]
     else:
         names = [str(opened.model.config.id2label[index]) for index in range(len(logits))]
-    values = logits if opened.model.config.is_regression else logits.softmax(-1)
+    values = logits
+    if opened.model.config.problem_type == "multi_label_classification":
+        values = logits.sigmoid()
+    elif not opened.model.config.is_regression:
+        values = logits.softmax(-1)
     return list(zip(names, values.tolist(), strict=True))
 
 

@@ -17,6 +17,7 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
     HfArgumentParser,
+    pipeline,
 )
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1TrainingArguments
@@ -576,6 +577,21 @@ def test_a_folder_predicts_what_its_run_predicted(kind, folders, capsys):
             assert list(record["scores"]) == LABELS[kind]
             record["scores"] = list(record["scores"].values())
         assert record == {name: approximately(value) for name, value in of_run.items()}
+
+
+def test_each_class_has_a_probability_of_its_own_where_a_row_may_have_several(folders, tmp_path, capsys):
+    folder, file = tmp_path / "several", folders / "data-classification" / "test.jsonl"
+    model = AutoModelForSequenceClassification.from_pretrained(folders / "classification")
+    model.config.problem_type = "multi_label_classification"
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(folders / "classification").save_pretrained(folder)
+    capsys.readouterr()
+    predict.main([str(folder), "--file", str(file), "--device", "cpu"])
+    records, rows = read_lines(capsys.readouterr().out), read_lines(file.read_text(encoding="utf-8"))
+    classify = pipeline("text-classification", str(folder), top_k=None)
+    for record, found in zip(records, classify([row["review"] for row in rows]), strict=True):
+        assert record["scores"] == pytest.approx({one["label"]: one["score"] for one in found}, abs=1e-5)
+        assert record["label"] == found[0]["label"]
 
 
 def test_a_csv_file_has_a_line_for_each_row_whatever_it_holds(folders, tmp_path, monkeypatch):

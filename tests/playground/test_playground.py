@@ -180,6 +180,7 @@ def test_losses_are_those_of_the_logits(opened):
     [
         ("entailment", {"id2label": {0: "<b>yes</b>", 1: "no", 2: "maybe"}}, ["<b>yes</b>", "no", "maybe"]),
         ("similarity", {"num_labels": 1, "problem_type": "regression"}, ["LABEL_0"]),
+        ("entailment", {"num_labels": 2, "problem_type": "multi_label_classification"}, ["LABEL_0", "LABEL_1"]),
     ],
 )
 def test_scores(opened, traversal, fields, names):
@@ -188,6 +189,7 @@ def test_scores(opened, traversal, fields, names):
         logits = model.model(**make_batch(model, check_texts(model, boxes))).task_logits[0]
     reading = read(model, boxes)
     values = logits if reading.is_regression else logits.softmax(-1)
+    values = logits.sigmoid() if "multi_label_classification" in fields.values() else values
     assert reading.is_regression == (traversal == "similarity")
     assert reading.scores == [(name, pytest.approx(value)) for name, value in zip(names, values.tolist(), strict=True)]
 
