@@ -18,6 +18,7 @@ from transformers.hf_argparser import HfArg
 
 from ..inference.heuristics import get_heuristic
 from ..inference.scoring import CausalLMScorer, check_continues_text
+from ..storage.reading import one_save
 from ..storage.writing import write_atomically
 from .arguments import parser_of, tokenizer_of
 from .zero_shot import ScoringArguments, ZeroShotArguments, ask, load_questions
@@ -57,7 +58,8 @@ def evaluate(model: str, tokenizer: str, tasks: list, names: list[str], argument
     from ..evaluation.report import add_facts
 
     options = {name: getattr(arguments, name) for name in ("batch_tokens", "dtype", "device", "trust_remote_code")}
-    language_model = SharedContextLM(model, tokenizer=tokenizer, **options)
+    with one_save(model):
+        language_model = SharedContextLM(model, tokenizer=tokenizer, **options)
     results = {"results": {}, "n-shot": {}, "n-samples": {}}
     if names:
         try:

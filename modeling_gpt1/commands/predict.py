@@ -30,6 +30,7 @@ from .. import prepare_finetuning
 from ..configuration_gpt1 import has_choices
 from ..hub.model_kinds import is_of_gpt1, is_regression
 from ..inference.task_scores import TaskScores
+from ..storage.reading import one_save
 from ..storage.writing import atomic_file
 from ..training.preparation import open_task_config
 from .arguments import TOKENIZER, DeviceArguments, check_model, parser_of
@@ -170,7 +171,8 @@ def main(arguments: list[str]) -> None:
     check_model("--model", args.model)
     check_model("--tokenizer_name", args.tokenizer_name, TOKENIZER)
     rows = read_file(Path(args.file))
-    predictor = Predictor(args)
+    with one_save(args.model):
+        predictor = Predictor(args)
     needed = []  # without the label, which may be anything
     for role, columns in predictor.columns.items():
         check_columns(args.file, rows.column_names, role, columns)

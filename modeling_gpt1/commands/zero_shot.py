@@ -26,6 +26,7 @@ from tokenization.rows import are_all_labelled
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.heuristics import Heuristic, evaluate_zero_shot, get_heuristic
 from ..inference.scoring import CausalLMScorer, DenoisingLMScorer, MaskedLMScorer, Scorer, scorer_class_of
+from ..storage.reading import one_save
 from ..storage.writing import write_atomically
 from .arguments import TOKENIZER, DeviceArguments, check_model, parser_of, tokenizer_of
 
@@ -144,9 +145,10 @@ AUTO_CLASSES = {
 
 
 def load_scorer(model: str, arguments: ZeroShotArguments) -> Scorer:
-    tokenizer = open_tokenizer(tokenizer_of(model, arguments.tokenizer_name, arguments.checkpoints))
-    scorer_class = scorer_class_of(AutoConfig.from_pretrained(model))
-    loaded = AUTO_CLASSES[scorer_class].from_pretrained(model, dtype=arguments.dtype).to(arguments.device)
+    with one_save(model):
+        tokenizer = open_tokenizer(tokenizer_of(model, arguments.tokenizer_name, arguments.checkpoints))
+        scorer_class = scorer_class_of(AutoConfig.from_pretrained(model))
+        loaded = AUTO_CLASSES[scorer_class].from_pretrained(model, dtype=arguments.dtype).to(arguments.device)
     return scorer_class(loaded, tokenizer, batch_tokens=arguments.batch_tokens)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader
 
+from ..storage.reading import SavedMeanwhileError, one_save, saved_files
 from .reading import BOXES, Opened, PlaygroundError, make_prompt, open_model, read, write_on
 
 logger = logging.getLogger(__name__)
@@ -133,13 +134,16 @@ def find_model(sources: dict[str, str], name: str) -> Opened:
     """The opened model of this name; the last two stay in memory until their folders are saved again."""
     if name not in sources:
         raise PlaygroundError("This is not one of the page's models. Choose one from the list.")
-    files = [file.stat().st_mtime_ns for file in Path(sources[name]).glob("*.safetensors*")]
-    return _find_model(sources[name], name, max(files, default=None))
+    return _find_model(sources[name], name, frozenset(saved_files(sources[name]).items()))
 
 
 @lru_cache(maxsize=2)
-def _find_model(source: str, name: str, changed: int | None) -> Opened:
-    return open_model(source, name)
+def _find_model(source: str, name: str, files: frozenset) -> Opened:
+    try:
+        with one_save(source):
+            return open_model(source, name)
+    except SavedMeanwhileError as error:
+        raise PlaygroundError(f"“{name}” was saved again while it was read. Try again.") from error
 
 
 def show_failure(error: Exception) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from helpers_hub_code import HUB_CODE
-from helpers_training import resumes_after
+from helpers_training import resumes_after, save_meanwhile
 from transformers import (
     AutoModelForMultipleChoice,
     AutoModelForSequenceClassification,
@@ -23,6 +23,7 @@ from transformers import (
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1TrainingArguments
 from modeling_gpt1.commands import entry, finetune, predict, runs
 from modeling_gpt1.commands.entry import one_sentence
+from modeling_gpt1.storage.reading import SavedMeanwhileError
 from modeling_gpt1.training import preparation
 from tokenization import TraversalCollator
 
@@ -592,6 +593,16 @@ def test_each_class_has_a_probability_of_its_own_where_a_row_may_have_several(fo
     for record, found in zip(records, classify([row["review"] for row in rows]), strict=True):
         assert record["scores"] == pytest.approx({one["label"]: one["score"] for one in found}, abs=1e-5)
         assert record["label"] == found[0]["label"]
+
+
+def test_a_folder_that_is_saved_while_it_is_read_predicts_nothing(folders, tmp_path, monkeypatch, capsys):
+    """Its class names would be of one save and its weights of another."""
+    folder = shutil.copytree(folders / "classification", tmp_path / "model")
+    save_meanwhile(monkeypatch, predict, "prepare_finetuning", folder)
+    capsys.readouterr()
+    with pytest.raises(SavedMeanwhileError, match="Run the command again"):
+        predict.main([str(folder), "--file", str(folders / "data-classification" / "test.jsonl"), "--device", "cpu"])
+    assert capsys.readouterr().out == ""
 
 
 def test_a_csv_file_has_a_line_for_each_row_whatever_it_holds(folders, tmp_path, monkeypatch):

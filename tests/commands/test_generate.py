@@ -4,12 +4,14 @@ import json
 
 import pytest
 import torch
+from helpers_training import save_meanwhile
 from transformers import RobertaConfig
 from transformers.utils.logging import disable_progress_bar
 
 from modeling_gpt1 import GPT1ForCausalLM
 from modeling_gpt1.commands import generate
 from modeling_gpt1.inference.quantization import GPT1Int8Linear
+from modeling_gpt1.storage.reading import SavedMeanwhileError
 
 PROMPTS = ["the old farmer", "a", "he paid five dollars for the ticket"]
 
@@ -52,6 +54,12 @@ GREEDY = [
 def test_most_likely_texts_line_by_line(run, options):
     output = run("--prompts", *PROMPTS, "--temperature", "0", *options)
     assert output == "".join(json.dumps(record) + "\n" for record in GREEDY)
+
+
+def test_a_model_that_is_saved_while_it_is_read_is_refused(run, folder, monkeypatch):
+    save_meanwhile(monkeypatch, generate, "open_tokenizer", folder)
+    with pytest.raises(SavedMeanwhileError, match="Run the command again"):
+        run("--prompts", "a")
 
 
 @pytest.mark.parametrize("dtype", ["int8", "bfloat16"])
