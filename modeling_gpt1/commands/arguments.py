@@ -5,7 +5,8 @@ import enum
 import json
 import os
 import platform
-from argparse import ArgumentParser
+import re
+from argparse import Action, ArgumentParser, HelpFormatter
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
@@ -27,21 +28,104 @@ NEVER_KEPT = ("hub_token",)
 AT_LEAST_1 = "batch_size batch_tokens max_eval_blocks max_train_samples max_eval_samples max_predict_samples".split()
 AT_LEAST_1 += "zero_shot_max_train_samples zero_shot_max_eval_samples".split()
 CONFIG = ArgumentParser(add_help=False, allow_abbrev=False)
-CONFIG.add_argument("--config", metavar="FILE", help="Settings in a .yaml or .json file, which flags override.")
+CONFIG.add_argument("--config", metavar="FILE", help="Settings in a file (.yaml, .json).")
+
+
+# What a command does with flags of Trainer's, which describes some otherwise or at length.
+HELP = {
+    "do_train": "Train.",
+    "do_eval": "Evaluate the trained model, or a saved one.",
+    "do_predict": "Predict the rows of the test split.",
+    "output_dir": "Folder of the run.",
+    "max_steps": "Updates, instead of passes.",
+    "warmup_steps": "Updates of warm-up; below 1 their share of all.",
+    "gradient_accumulation_steps": "Batches per update.",
+    "seed": "Seed of all that is random.",
+    "bf16": "Compute in bfloat16.",
+    "use_cpu": "Train on the CPU.",
+    "logging_steps": "Updates between two lines of the log.",
+    "eval_strategy": "When to evaluate: no, steps or epoch.",
+    "eval_steps": "Updates between two evaluations.",
+    "save_strategy": "When to save a checkpoint: no, steps or epoch.",
+    "save_steps": "Updates between two checkpoints.",
+    "resume_from_checkpoint": "auto: from the newest, or begin; or a folder.",
+    "report_to": "Where else to log, such as tensorboard.",
+    "push_to_hub": "Upload the model at the end.",
+    "debug": "Without a value: the traceback of an error. With one it is Trainer's.",
+}
+
+
+class ShortHelp(HelpFormatter):
+    """One spelling of each flag, without a name for its value; the default where the text has none."""
+
+    def __init__(self, prog: str):
+        super().__init__(prog, max_help_position=33)
+
+    def _format_action_invocation(self, action: Action) -> str:
+        return action.option_strings[-1 if action.dest == "help" else 0] if action.option_strings else action.dest
+
+    def _get_help_string(self, action: Action) -> str:
+        default = getattr(action.default, "value", action.default)
+        says = default in (None, False, "", []) or "efault" in action.help
+        of = f" One of {', '.join(map(str, action.choices))}." if action.choices and default in (None, "") else ""
+        return action.help + of + ("" if says else f" ({str(default).replace('%', '%%')})")
 
 
 class CommandParser(HfArgumentParser):
-    """Parses a command's arguments into dataclasses. A wrong argument raises a ValueError of one sentence."""
+    """Parses a command's arguments into dataclasses. A wrong argument raises a ValueError of one sentence.
 
-    def __init__(self, command: str, *classes: type):
+    Args:
+        command: its name.
+        classes: the dataclasses.
+        basics: names of the flags that `--help` shows, by the title of their group. Default: all.
+    """
+
+    def __init__(self, command: str, *classes: type, basics: dict[str, str] | None = None):
         self.settings: dict[str, Any] = {}
-        more = {"description": COMMANDS[command], "epilog": "--debug shows the traceback of an error."}
+        self.basics, self.shows_all = basics, False
+        more = {"description": f"{COMMANDS[command][0].upper()}{COMMANDS[command][1:]}."}
         super().__init__(classes, prog=f"gpt1 {command}", parents=[CONFIG], allow_abbrev=False, **more)
+        for action in self._actions:
+            action.help = HELP.get(action.dest, action.help)
+
+    def format_help(self) -> str:
+        groups = {title: names.split() for title, names in (self.basics or {}).items()}
+        if self.shows_all or self.basics is None:
+            shown = {name for names in groups.values() for name in names}
+            others = [action.dest for action in self._actions if action.dest not in shown | {"help"}]
+            groups["other flags" if groups else "flags"] = others
+        formatter = ShortHelp(self.prog)
+        places = " ".join(action.dest for action in self._actions if not action.option_strings)
+        formatter.add_usage(f"{self.prog} {places} [FLAGS]".replace("  ", " "), [], [])
+        formatter.add_text(self.description)
+        for title, names in groups.items():
+            formatter.start_section(title)
+            actions = [action for action in self._actions if action.dest in names]
+            formatter.add_arguments(sorted(actions, key=lambda action: names.index(action.dest)))
+            formatter.end_section()
+        more = "" if self.basics is None else "--help all lists all flags. "
+        formatter.add_text(f"{more}--debug shows the traceback of an error.")
+        return formatter.format_help()
+
+    def with_flags(self, sentence: str) -> str:
+        """A sentence of the library, whose arguments are told as the flags of this command."""
+        sentence = re.sub(r"(--\w+) \(`\w+=\w+`\)", r"\1", sentence)
+
+        def flag_of(found: re.Match) -> str:
+            is_flag = f"--{found[1]}" in self._option_string_actions
+            return " ".join(filter(None, (f"--{found[1]}", found[2]))) if is_flag else found[0]
+
+        return re.sub(r'`(\w+)(?:="?(\w+)"?)?`', flag_of, sentence)
 
     def error(self, message: str) -> None:
         raise ValueError(f"{message}. See {self.prog} --help.")
 
     def parse_known_args(self, args=None, namespace=None):
+        for at, word in enumerate(args):
+            if word in ("-h", "--help", "--help_all", "--help-all"):
+                self.shows_all = word.startswith("--help_") or args[at + 1 : at + 2] == ["all"]
+                self.print_help()
+                self.exit()
         given, words = CONFIG.parse_known_args(args)
         if given.config is not None:
             # A list of the file would swallow a word without a flag, such as the folder of `gpt1 predict FOLDER`.
@@ -111,7 +195,7 @@ class CommandParser(HfArgumentParser):
 def parser_of(command: str) -> CommandParser:
     """The parser of a command, with the dataclasses that its module names."""
     module = import_module(f"{__package__}.{command.replace('-', '_')}")
-    return CommandParser(command, *getattr(module, "ARGUMENTS", ()))
+    return CommandParser(command, *getattr(module, "ARGUMENTS", ()), basics=getattr(module, "BASICS", None))
 
 
 def read_settings(path: Path) -> dict[str, Any]:

@@ -71,14 +71,14 @@ class DataArguments:
     """What to train, evaluate and predict on: a task of the paper, or files of one's own."""
 
     task: str | None = HfArg(default=None, help=f"A task of the paper: {', '.join(TASKS)}.")
-    data_dir: str | None = HfArg(default=None, help="Folder with a file per split of the task. Default: download.")
+    data_dir: str | None = HfArg(default=None, help="Its files, one per split. Default: download.")
     train_file: str | None = HfArg(default=None, help="Your own file to train on.")
     validation_file: str | None = HfArg(default=None, help="Your own file to evaluate on.")
-    test_file: str | None = HfArg(default=None, help="Your own file to predict; labels are optional.")
+    test_file: str | None = HfArg(default=None, help="Your own file to predict.")
     traversal: str | None = HfArg(default=None, help="That of your own files.", metadata={"choices": TRAVERSALS})
     columns: list[str] = HfArg(default_factory=list, help="role=column pairs of your own files.")
     num_labels: int | None = HfArg(default=None, help="Classes of your own files. Default: those of the labels.")
-    regression: bool = HfArg(default=False, help="The labels of your own files are numbers to predict.")
+    regression: bool = HfArg(default=False, help="Your labels are numbers to predict.")
     max_length: int | None = HfArg(default=None, help="Tokens per sequence. Default: the model's number of positions.")
     both_orders: bool = HfArg(default=False, help="Read similarity pairs in both orders, as GPT-1 always does.")
     pad_to_multiple_of: int | None = HfArg(default=None, help="Pad batches to a multiple of this length, such as 8.")
@@ -297,6 +297,16 @@ def describe_prediction(
 
 
 ARGUMENTS = (StartArguments, DataArguments, GPT1TrainingArguments)
+BASICS = {
+    "what to do": "do_train do_eval do_predict output_dir config",
+    "data": "task data_dir train_file validation_file test_file traversal columns regression max_length "
+    "max_train_samples max_eval_samples",
+    "model": "model tokenizer_name family config_overrides",
+    "training": "num_train_epochs max_steps learning_rate per_device_train_batch_size gradient_accumulation_steps "
+    "lm_coef seed bf16 use_cpu",
+    "watching, stopping, going on": "logging_steps eval_strategy save_strategy resume_from_checkpoint report_to "
+    "push_to_hub",
+}
 
 
 def main(arguments: list[str]) -> None:

@@ -44,17 +44,17 @@ MOST_PASSES = 3.25
 class CorpusArguments:
     """The text to train on, and to measure perplexity on."""
 
-    train_files: list[str] = HfArg(default_factory=list, help="Files, folders or patterns of files to train on.")
+    train_files: list[str] = HfArg(default_factory=list, help="Files, folders or patterns of files.")
     validation_files: list[str] = HfArg(default_factory=list, help="The same, to measure perplexity on.")
     dataset_name: str | None = HfArg(default=None, help="Data set of the hub to use instead of files.")
     dataset_config_name: str | None = HfArg(default=None, help="Configuration of that data set.")
     train_split: str = HfArg(default="train", help="Split of that data set to train on.")
-    validation_split: str | None = HfArg(default=None, help="Split of that data set to measure perplexity on.")
+    validation_split: str | None = HfArg(default=None, help="Its split to measure perplexity on.")
     text_column: str = HfArg(default="text", help="Column of the text, where a row is a document.")
     fix_text: bool = HfArg(default=False, help="Clean the text with ftfy, as the paper does.")
     mix_documents: bool = HfArg(default=False, help="Let a block continue into the next document.")
     block_length: int | None = HfArg(default=None, help="Tokens per block. Default: the model's number of positions.")
-    streaming: bool = HfArg(default=False, help="Tokenise while training, store no training blocks; with --max_steps.")
+    streaming: bool = HfArg(default=False, help="Tokenise while training; with --max_steps.")
     shuffle_buffer: int = HfArg(default=10_000, help="Size of the buffer, in blocks, that shuffles a stream.")
     preprocessing_num_workers: int | None = HfArg(default=None, help="Processes that tokenise. Default: one.")
     max_eval_blocks: int | None = HfArg(default=None, help="Blocks to evaluate on; the last evaluation uses all.")
@@ -200,6 +200,14 @@ def make_samples(prompts: list[str], tokenizer: PreTrainedTokenizerBase, model: 
 
 
 ARGUMENTS = (StartArguments, CorpusArguments, GPT1PretrainingArguments)
+BASICS = {
+    "text": "train_files validation_files dataset_name dataset_config_name validation_split text_column streaming",
+    "model": "model family config_overrides tokenizer_name num_merges",
+    "training": "output_dir config num_train_epochs max_steps learning_rate warmup_steps per_device_train_batch_size "
+    "gradient_accumulation_steps seed bf16 use_cpu",
+    "watching, stopping, going on": "logging_steps eval_strategy eval_steps max_eval_blocks prompts save_strategy "
+    "save_steps resume_from_checkpoint report_to push_to_hub",
+}
 
 
 def main(arguments: list[str]) -> None:

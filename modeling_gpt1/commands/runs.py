@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import difflib
 import logging
 import math
 import sys
@@ -45,10 +46,10 @@ SETTINGS, OF_A_START = "run.yaml", {"run.yaml", "tokenizer.json", "tokenizer_con
 class ModelArguments:
     """Where model and tokenizer come from."""
 
-    model: str | None = HfArg(default=None, help="A checkpoint: folder or hub id. Default: a fresh model.")
+    model: str | None = HfArg(default=None, help="Folder or hub id. Default: a fresh model.")
     config_overrides: str | None = HfArg(default=None, help="Of a fresh model: hidden_size=256,num_hidden_layers=4.")
     family: str | None = HfArg(default=None, help="Of a fresh model.", metadata={"choices": ["gpt1", "gpt1-lstm"]})
-    tokenizer_name: str | None = HfArg(default=None, help="Tokenizer: folder or hub id. Default: the model's.")
+    tokenizer_name: str | None = HfArg(default=None, help="Folder or hub id. Default: the model's.")
     license: str | None = HfArg(default=None, help="Licence in the card, such as mit. Default: the checkpoint's.")
 
     def __post_init__(self):
@@ -91,9 +92,11 @@ def parse_overrides(
     for pair in filter(None, text.split(",")):
         name, _, value = pair.partition("=")
         if name not in known or not value:
+            near = difflib.get_close_matches(name, known - {name}, n=1)
             raise ValueError(
-                f"--config_overrides has {pair!r}; field=value is needed, with a field of {config_class.__name__} "
-                "such as hidden_size=256 that does not come from the tokenizer or the data."
+                f"--config_overrides has {pair!r}{f' (did you mean {near[0]}?)' if near else ''}; field=value is "
+                f"needed, with a field of {config_class.__name__} such as hidden_size=256 that does not come from the "
+                "tokenizer or the data."
             )
         try:
             overrides[name] = WORDS[value.lower()] if value.lower() in WORDS else ast.literal_eval(value)

@@ -157,7 +157,7 @@ def test_wrong_uses_that_transformers_tells_by_other_errors(capsys, monkeypatch)
     trainer = Trainer.__new__(Trainer)
     trainer.args = SimpleNamespace(metric_for_best_model="f2")
     code, text = end_of(None, capsys, lambda: trainer._determine_best_metric({"eval_loss": 1.0}, None))
-    assert code == 2 and text.startswith("gpt1 finetune: The `metric_for_best_model`") and "'eval_f2'" in text
+    assert code == 2 and text.startswith("gpt1 finetune: The --metric_for_best_model ") and "'eval_f2'" in text
     with pytest.raises(AttributeError), one_sentence("finetune", False):  # a mistake in the same file
         trainer._determine_best_metric({"eval_f2": 1.0}, None)
 

@@ -34,7 +34,7 @@ HELP = "\n".join(
         "",
         *(f"  {name:<12}{what}" for name, what in COMMANDS.items()),
         "",
-        "gpt1 COMMAND --help lists the arguments of a command. Each takes --config FILE (.yaml or .json), which flags",
+        "gpt1 COMMAND --help lists the flags of a command. Each takes --config FILE (.yaml or .json), which flags",
         "override, and --debug, which shows the traceback of an error.",
         "gpt1 --launch-configs prints the folder of the launch configurations for accelerate.",
         "gpt1 --version prints the version.",
@@ -101,6 +101,8 @@ def one_sentence(command: str, debug: bool) -> Iterator[None]:
             raise
         if debug:
             traceback.print_exception(error)
+        if (parsers := sys.modules.get("modeling_gpt1.commands.arguments")) is not None:
+            sentence = parsers.parser_of(command).with_flags(sentence)
         end(command, sentence, USAGE)
 
 
