@@ -154,6 +154,11 @@ DECODERS = {
     "Roberta": {**OF_BERT, "max_position_embeddings": 26},  # positions begin after the id of padding
     "Camembert": {**OF_BERT, "max_position_embeddings": 26},
     "Bart": OF_BART,  # takes no positions
+    "Lfm2": {
+        **LLAMA,
+        "num_key_value_heads": 2,
+        "layer_types": ["conv", "full_attention"],
+    },  # its cache selects no rows
     "Marian": {**OF_BART, "pad_token_id": 1},
     "Phi3": {**LLAMA, "pad_token_id": 1, "original_max_position_embeddings": 12, "rope_parameters": LONG},
 }
@@ -165,6 +170,14 @@ def test_batches_of_other_decoders_are_exact(name, randomise):
     scorer = CausalLMScorer(randomise(getattr(transformers, f"{name}ForCausalLM")(config)).eval())
     requests = [ScoringRequest([3 + id % 90 for id in ids], rest) for ids, rest in make_requests()]
     assert largest_difference(scorer, requests) < 1e-4
+
+
+def test_a_decoder_that_reads_what_it_predicts_is_refused(randomise):
+    """XLNet reads all tokens: it scored each with that token before it."""
+    config = transformers.XLNetConfig(vocab_size=101, d_model=32, n_layer=2, n_head=4, d_inner=48)
+    scorer = CausalLMScorer(randomise(transformers.XLNetLMHeadModel(config)).eval())
+    with pytest.raises(ValueError, match="XLNetLMHeadModel is not a causal language model"):
+        scorer.score_ids(make_requests())
 
 
 @pytest.mark.parametrize("name", ["FNet", "ConvBert"])
