@@ -275,7 +275,7 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
             if torch.compiler.is_exporting() or (length == 1 and not can_read(is_real)):  # no wait at each new token
                 return is_real
             return None if is_real.all() else is_real
-        if position_ids is not None and length > 1 and (position_ids.diff() < 0).any():
+        if position_ids is not None and length > 1 and (position_ids.diff() <= 0).any():
             raise ValueError(
                 "`position_ids` restart within a row, so it holds several sequences, but an LSTM would carry its "
                 "state from one to the next. Put each sequence into its own row."

@@ -318,8 +318,9 @@ def test_refusals(make):
         assert f"the shape {shape}, but an LSTM needs the shape {needed}" in message
     foreign = DynamicCache(config=model.config)
     assert "is a DynamicCache, but an LSTM of 2 layers needs" in refusal(model, ids, past_key_values=foreign)
-    packed = torch.tensor([[0, 1, 2, 0, 1]] * 2)
-    assert "Put each sequence into its own row" in refusal(model, ids, position_ids=packed)
+    for packed in ([0, 1, 2, 0, 1], [0, 0, 1, 2, 3]):  # also behind a sequence of one token
+        message = refusal(model, ids, position_ids=torch.tensor([packed] * 2))
+        assert "Put each sequence into its own row" in message
     assert "Generate without an assistant model" in refusal(state.crop, 2)
     assistant = make(GPT1LSTMForCausalLM)
     assert "assisted generation" in refusal(model.generate, ids, assistant_model=assistant, max_new_tokens=2)
