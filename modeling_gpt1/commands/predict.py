@@ -1,29 +1,34 @@
 r"""Classifies, scores or chooses for each row of a file, with a model that `gpt1 finetune` wrote.
 
     gpt1 predict out/own --file new.csv
-    gpt1 predict out/own --file new.csv --output_file predictions.csv
+    gpt1 predict out/own --file new.csv --output_file predictions.csv --keep id
 
 The folder knows its traversal, its columns and the names of its classes. There is a line per row of the file, in its
 order: an object at the terminal and in a .jsonl file, columns in a .csv file, with `score_<class>` for each class. Its
 fields are `index`; `label` and `scores`, or `score`; `truncated` where the row was cut; `error` instead of these where
-it cannot be read. See docs/own-data.md.
+it cannot be read. If there are such rows, the command exits with 1. See docs/own-data.md.
 """
 
 import csv
 import json
+import math
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from os.path import samefile
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from datasets import Dataset
 from transformers.hf_argparser import HfArg
 
 from tokenization import Task
+from tokenization.metrics import compute
 from tokenization.rows import check_columns, check_file, read_file
 
 from .. import prepare_finetuning
@@ -32,6 +37,7 @@ from ..hub.model_kinds import is_of_gpt1, is_regression
 from ..inference.task_scores import TaskScores
 from ..storage.reading import one_save
 from ..storage.writing import atomic_file
+from ..training.callbacks import readable
 from ..training.preparation import open_task_config
 from .arguments import TOKENIZER, DeviceArguments, check_model, parser_of
 from .finetune import describe_prediction, has_task_head, parse_columns
@@ -39,6 +45,7 @@ from .finetune import describe_prediction, has_task_head, parse_columns
 ENDINGS = (".jsonl", ".csv")
 # A text that a spreadsheet would run; a number is none.
 FORMULA = re.compile(r"(?![-+]?[\d.]+$)[=+\-@\t\r]")
+FIELDS = ("index", "label", "scores", "score", "truncated", "error")
 CHUNK = 1024  # rows that are sorted by length and written as one group
 
 
@@ -51,6 +58,8 @@ class PredictionArguments(DeviceArguments):
     output_file: str | None = HfArg(default=None, help="Where to write: .jsonl or .csv. Default: the terminal.")
     columns: list[str] = HfArg(default_factory=list, help="role=column pairs. Default: those used for fine-tuning.")
     max_length: int | None = HfArg(default=None, help="Tokens per sequence. Default: that of the fine-tuning.")
+    keep: list[str] = HfArg(default_factory=list, help="Columns of the file that the output has, too.")
+    skip_bad_rows: bool = HfArg(default=False, help="Exit with 0 even if some rows cannot be read.")
     batch_size: int = HfArg(default=32, help="Rows per batch.")
     tokenizer_name: str | None = HfArg(default=None, help="Tokenizer: folder or hub id. Default: the model's.")
     trust_remote_code: bool = HfArg(default=False, help="Run the code that a model of another family brings.")
@@ -58,6 +67,11 @@ class PredictionArguments(DeviceArguments):
     def __post_init__(self):
         super().__post_init__()
         check_file("--file", Path(self.file))
+        own = [name for name in self.keep if name in FIELDS or name.startswith("score_")]
+        if own:
+            raise ValueError(
+                f"--keep {own[0]} is the name of a prediction's own field. Rename the column of the file."
+            )
         if self.output_file is None:
             return
         if not self.output_file.endswith(ENDINGS):
@@ -87,6 +101,7 @@ class Predictor:
                 "--columns text=review."
             )
         self.columns = {role: column for role, column in columns.items() if role != "label"}
+        self.label_column = columns.get("label", "label")
         self.is_regression, self.batch_size = is_regression(config), args.batch_size
         self.has_several_labels = config.problem_type == "multi_label_classification"
         is_class = not has_choices(config.traversal) and not self.is_regression
@@ -105,14 +120,21 @@ class Predictor:
             self.collator.max_length = min(self.collator.max_length, parts["processing_class"].model_max_length)
         self.scores = self.model if is_of_gpt1(self.model) else TaskScores(self.model)
 
-    def predict(self, rows: Dataset) -> Iterator[dict]:
-        """Yields one record per row, and counts in `num_cut` the rows that were cut."""
-        self.num_cut = 0
+    def predict(self, rows: Dataset, keep: Sequence[str] = ()) -> Iterator[dict]:
+        """Yields one record per row, with the columns to keep.
+
+        Counts the rows that were cut, `num_cut`, and those that cannot be read, `num_bad`; and collects the pairs of
+        prediction and label, `answered`, of the rows that have a label.
+        """
+        self.num_cut = self.num_bad = 0
+        self.answered: list[tuple[float, float]] = []
+        needed = [name for names in self.columns.values() for name in ([names] if isinstance(names, str) else names)]
         for first in range(0, len(rows), CHUNK):
             records, lengths = [], {}
-            chunk = rows.select(range(first, min(first + CHUNK, len(rows)))).to_list()
+            whole = rows.select(range(first, min(first + CHUNK, len(rows)))).to_list()
+            chunk = [{name: row[name] for name in needed} for row in whole]  # a label may be anything
             for place, row in enumerate(chunk):
-                records.append({"index": first + place})
+                records.append({"index": first + place, **{name: whole[place][name] for name in keep}})
                 try:
                     (lengths[place],) = self.collator.lengths([row], uncut=True)
                 except ValueError as error:
@@ -126,7 +148,32 @@ class Predictor:
             for place in cut:
                 records[place]["truncated"] = True
             self.num_cut += len(cut)
+            self.num_bad += len(chunk) - len(places)
+            for place in places:
+                label = self.label_of(whole[place].get(self.label_column))
+                if label is not None:
+                    found = records[place]["score" if self.is_regression else "label"]
+                    self.answered.append((self.label_of(found), label))
             yield from records
+
+    def label_of(self, given: Any) -> float | None:
+        """The number of a label: its own, or the place of its class. None without a label that this model gives."""
+        if str(given) in self.class_names:
+            return self.class_names.index(str(given))
+        try:
+            number = float(given)
+        except (TypeError, ValueError):
+            return None
+        is_place = 0 <= number < (len(self.class_names) or math.inf) and number.is_integer()
+        return number if self.is_regression or is_place else None
+
+    def metrics(self) -> dict[str, float]:
+        """Metrics of the rows with a label, if any: accuracy; for numbers the correlations."""
+        if not self.answered or self.has_several_labels:
+            return {}
+        predictions, references = np.array(self.answered).T
+        names = ("pearson", "spearmanr") if self.is_regression else ("accuracy",)
+        return {name: score for each in names for name, score in compute(each, predictions, references).items()}
 
     @torch.inference_mode()
     def logits(self, rows: list[dict]) -> torch.Tensor:
@@ -141,11 +188,11 @@ class Predictor:
         return record
 
 
-def write_csv(records: Iterator[dict], file, predictor: Predictor) -> None:
+def write_csv(records: Iterator[dict], file, predictor: Predictor, keep: Sequence[str] = ()) -> None:
     scores = ["score"] if predictor.is_regression else ["label", "scores"]
     if predictor.class_names:
         scores = ["label", *(f"score_{name}" for name in predictor.class_names)]
-    writer = csv.DictWriter(file, ["index", *scores, "truncated", "error"], lineterminator="\n")
+    writer = csv.DictWriter(file, ["index", *keep, *scores, "truncated", "error"], lineterminator="\n")
     writer.writeheader()
     for record in records:
         found = record.pop("scores", None)
@@ -173,23 +220,27 @@ def main(arguments: list[str]) -> None:
     rows = read_file(Path(args.file))
     with one_save(args.model):
         predictor = Predictor(args)
-    needed = []  # without the label, which may be anything
-    for role, columns in predictor.columns.items():
+    for role, columns in {**predictor.columns, "--keep": args.keep}.items():
         check_columns(args.file, rows.column_names, role, columns)
-        needed += [columns] if isinstance(columns, str) else columns
-    rows = rows.select_columns(list(dict.fromkeys(needed)))
-    records = predictor.predict(rows)
+    records = predictor.predict(rows, args.keep)
     with atomic_file(args.output_file) if args.output_file else nullcontext(sys.stdout) as file:
         if str(args.output_file).endswith(".csv"):
-            write_csv(records, file, predictor)
+            write_csv(records, file, predictor, args.keep)
         else:
             for record in records:
                 print(json.dumps(record, ensure_ascii=False), file=file, flush=True)
-    if args.output_file:
-        print(f"{len(rows)} rows predicted, written to {args.output_file}")
+    tell = partial(print, file=sys.stdout if args.output_file else sys.stderr)
+    bad = f", {predictor.num_bad} could not be read: those with the field `error`" if predictor.num_bad else ""
+    if args.output_file or bad:
+        where = f"; written to {args.output_file}" if args.output_file else ""
+        tell(f"{len(rows) - predictor.num_bad} of {len(rows)} rows predicted{bad}{where}")
+    if figures := predictor.metrics():
+        tell(f"{len(predictor.answered)} rows have a label · {readable(figures)}")
     if predictor.num_cut:
         length = predictor.collator.max_length
         print(
             f"{predictor.num_cut} of {len(rows)} rows were cut to {length} tokens: those with the field `truncated`.",
             file=sys.stderr,
         )
+    if predictor.num_bad and not args.skip_bad_rows:
+        sys.exit(1)

@@ -610,7 +610,7 @@ def test_a_csv_file_has_a_line_for_each_row_whatever_it_holds(folders, tmp_path,
     rows = ["text,note", f"{BAD},a", '"",b', f"{GOOD},c", "  ,d", f"{BAD},e"]
     (tmp_path / "new.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     words = [str(folders / "classification"), "--file", str(tmp_path / "new.csv"), "--columns", "text=text"]
-    predict.main([*words, "--output_file", str(tmp_path / "out.csv"), "--batch_size", "2"])
+    predict.main([*words, "--output_file", str(tmp_path / "out.csv"), "--batch_size", "2", "--skip_bad_rows"])
     with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))
     assert list(lines[0]) == ["index", "label", "score_happy", "score_sad", "truncated", "error"]
@@ -623,6 +623,39 @@ def test_a_csv_file_has_a_line_for_each_row_whatever_it_holds(folders, tmp_path,
     assert lines[1]["label"] == lines[1]["score_sad"] == ""
     assert {**lines[0], "index": "4"} == lines[4] != {**lines[2], "index": "4"}
     assert float(lines[0]["score_happy"]) + float(lines[0]["score_sad"]) == pytest.approx(1)
+
+
+def test_predictions_keep_columns_are_counted_and_measured(folders, tmp_path, capsys):
+    rows = [
+        {"id": number, **row} for number, row in enumerate([*ROWS["classification"] * 3, {"review": "", "mood": ""}])
+    ]
+    rows[0]["mood"] = "never seen"
+    file, output = write_rows(tmp_path / "new.jsonl", rows), tmp_path / "out.csv"
+    words = [str(folders / "classification"), "--file", file, "--device", "cpu", "--keep", "id", "review"]
+    with pytest.raises(SystemExit) as end:
+        predict.main([*words, "--output_file", str(output)])
+    assert end.value.code == 1  # for the row without a text
+    with output.open(encoding="utf-8", newline="") as lines:
+        found = list(csv.DictReader(lines))
+    assert [(line["id"], line["review"]) for line in found] == [(str(row["id"]), row["review"]) for row in rows]
+    hits = [line["label"] == row["mood"] for line, row in zip(found[1:6], rows[1:6], strict=True)]
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].startswith("6 of 7 rows predicted, 1 could not be read") and str(output) in told[0]
+    assert told[1] == f"5 rows have a label · accuracy {np.mean(hits):#.3g}"
+    predict.main([*words, "--skip_bad_rows"])
+    printed = capsys.readouterr()
+    assert [record["id"] for record in read_lines(printed.out)] == list(range(7))
+    assert printed.err.splitlines()[-1] == told[1]
+    assert "no column 'idd'" in refused(*words, "idd")
+    assert "--keep label is the name" in refused(*words, "label")
+
+
+def test_numbers_are_measured_by_their_correlation(folders, capsys):
+    file = str(folders / "data-regression" / "validation.jsonl")
+    predict.main([str(folders / "regression"), "--file", file, "--device", "cpu"])
+    printed = capsys.readouterr()
+    up = np.sign(np.diff([record["score"] for record in read_lines(printed.out)]))[0]  # of two rows
+    assert printed.err.splitlines()[-1] == f"2 rows have a label · pearson {-up:#.3g} · spearmanr {-up:#.3g}"
 
 
 @pytest.mark.parametrize(
@@ -645,7 +678,7 @@ def test_columns_of_choices_and_numbers(kind, columns, folders, tmp_path):
 def test_rows_that_were_cut_say_so(folders, tmp_path, capsys):
     rows = [{"review": " ".join([GOOD] * 9)}, {"review": GOOD}, {"review": ""}, {"review": " ".join([BAD] * 9)}]
     file = write_rows(tmp_path / "long.jsonl", rows)
-    words = [str(folders / "classification"), "--file", file, "--max_length", "28"]
+    words = [str(folders / "classification"), "--file", file, "--max_length", "28", "--skip_bad_rows"]
     predict.main(words)
     printed = capsys.readouterr()
     assert [record.get("truncated") for record in read_lines(printed.out)] == [True, None, None, True]
@@ -653,7 +686,7 @@ def test_rows_that_were_cut_say_so(folders, tmp_path, capsys):
     predict.main([*words, "--output_file", str(tmp_path / "out.csv")])
     with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
         assert [line["truncated"] for line in csv.DictReader(file)] == ["True", "", "", "True"]
-    predict.main([str(folders / "classification"), "--file", write_rows(tmp_path / "short.jsonl", rows[1:3])])
+    predict.main([*words[:1], "--skip_bad_rows", "--file", write_rows(tmp_path / "short.jsonl", rows[1:3])])
     assert capsys.readouterr().err.count("were cut") == 1  # of the .csv file
 
 
