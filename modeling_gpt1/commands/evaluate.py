@@ -51,7 +51,7 @@ def evaluate(model: str, tokenizer: str, tasks: list, names: list[str], argument
     Args:
         tasks, names: of the harness, from `specify_tasks`.
     """
-    from lm_eval.evaluator import simple_evaluate
+    from lm_eval import evaluator
 
     from ..evaluation.harness import SharedContextLM
     from ..evaluation.local_rows import all_tasks
@@ -63,7 +63,8 @@ def evaluate(model: str, tokenizer: str, tasks: list, names: list[str], argument
     results = {"results": {}, "n-shot": {}, "n-samples": {}}
     if names:
         try:
-            results = simple_evaluate(
+            evaluator.get_git_commit_hash = lambda: None  # outside a repository git complains on the screen
+            results = evaluator.simple_evaluate(
                 language_model,
                 tasks=tasks,
                 task_manager=all_tasks(),

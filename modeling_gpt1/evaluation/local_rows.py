@@ -69,6 +69,9 @@ def specify_tasks(
     Raises:
         ValueError: a name is unknown; the rows of a task are not in `data_dir`.
     """
+    if data_dir is not None:  # a folder's name does for that of its task
+        of_folders = {folder: task for task, folder in FOLDERS.items()}
+        tasks = [of_folders.get(task, task) for task in tasks]
     names, index = _without_repetition([name for task in tasks for name in _matching(task)]), all_tasks().task_index
     if data_dir is None and not calibrate:
         return list(names), names

@@ -76,6 +76,14 @@ def test_a_model_that_is_saved_while_it_is_read_is_refused(save_model, data_dir,
         evaluate.main(["--model", model, *words])
 
 
+def test_a_folder_names_its_task_and_git_is_not_heard(save_model, data_dir, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)  # no repository
+    arguments = ["--model", save_model(tmp_path / "model"), "--data_dir", data_dir, "--tasks", "lambada"]
+    evaluate.main([*arguments, "--output_dir", "out", "--device", "cpu"])
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["asked"] == ["lambada_standard"]
+    assert "fatal" not in capfd.readouterr().err
+
+
 def test_the_folder_of_a_run_keeps_its_settings_and_paper_tasks_tell_their_split(save_model, tmp_path):
     model = save_model(tmp_path / "run")
     (tmp_path / "run" / "run.yaml").write_text("seed: 1\n")
