@@ -309,16 +309,21 @@ class GPT1Attention(nn.Module):
 
 def to_rows(plan: Any, hidden_states: torch.Tensor) -> torch.Tensor:
     """Moves a plan's tokens `[1, N, D]` to its attention rows `[R, L, D]`; their padding holds arbitrary values."""
-    if plan.row_index.numel() == plan.row_place.numel():  # there is none
+    if is_without_padding(plan):
         return hidden_states.view(*plan.row_index.shape, -1)
     return hidden_states[0].index_select(0, plan.row_index.flatten()).view(*plan.row_index.shape, -1)
 
 
 def from_rows(plan: Any, hidden_states: torch.Tensor) -> torch.Tensor:
     """Inverse of `to_rows`: from `[R, L, D]` to `[1, N, D]`."""
-    if plan.row_index.numel() == plan.row_place.numel():
+    if is_without_padding(plan):
         return hidden_states.flatten(0, 1)[None]
     return hidden_states.flatten(0, 1).index_select(0, plan.row_place)[None]
+
+
+def is_without_padding(plan: Any) -> bool:
+    """Whether the attention rows have no padding. A graph does not ask: one serves all batches."""
+    return not torch.compiler.is_compiling() and plan.row_index.numel() == plan.row_place.numel()
 
 
 class GPT1MLP(nn.Module):

@@ -38,6 +38,7 @@ from .checks import (
     counts_positions_from_padding,
     match_vocabulary,
 )
+from .compilation import compiled_blocks, take_compilation
 from .cpu_attention import choose_cpu_attention
 from .launch import check_launch, check_sharding, set_up_fsdp
 from .measures import objective_of, perplexity, training_flops_per_token, weighted_means
@@ -72,9 +73,11 @@ class _GPT1BaseTrainer(ResumableTrainer):
             self.accelerator.dataloader_config.non_blocking = True
         is_cut = self.args.n_gpu > 1 or self.accelerator.dataloader_config.dispatch_batches
         is_cut = is_cut or getattr(getattr(self.args, "parallelism_config", None), "sp_size", 1) > 1
-        if (is_cut or self.args.torch_compile) and getattr(self.data_collator, "plan", False):
-            self.data_collator.plan = False  # no model would follow a plan of the whole batch; nor does a compiled one
         own_model = self._check(self.accelerator.unwrap_model(self.model))
+        self._compiled_block = take_compilation(self.accelerator, own_model)
+        is_compiled_whole = self.args.torch_compile and self._compiled_block is None
+        if (is_cut or is_compiled_whole) and getattr(self.data_collator, "plan", False):
+            self.data_collator.plan = False  # no model would follow a plan of the whole batch; nor does a compiled one
         set_up_fsdp(self.accelerator, own_model)
         self._is_made = True
 
@@ -107,6 +110,10 @@ class _GPT1BaseTrainer(ResumableTrainer):
         for settings in (model.config, getattr(model, "generation_config", None)):
             if settings is not None and settings.pad_token_id is None:
                 settings.pad_token_id = tokenizer.pad_token_id
+
+    def training_step(self, *args, **kwargs):
+        with compiled_blocks(self._own_model, self._compiled_block):
+            return super().training_step(*args, **kwargs)
 
     # ---- Evaluation
 

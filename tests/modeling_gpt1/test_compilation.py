@@ -125,26 +125,35 @@ class TestTraining:
 
 
 class TestTrainers:
-    """A run of Trainer with `torch_compile`, whose batches differ in length, compiles at its beginning only."""
+    """With `torch_compile` the blocks are compiled, in training alone, and batches keep their plans."""
 
     @pytest.fixture
     def graphs(self, monkeypatch):
         """Graphs that a trainer's backend was given."""
-        graphs = CountedGraphs(with_backward=True)
-        monkeypatch.setattr(torch, "compile", lambda model, **options: COMPILE(model, backend=graphs, fullgraph=True))
+        graphs = CountedGraphs()
+        monkeypatch.setattr(torch, "compile", lambda run, **given: COMPILE(run, **{**given, "backend": graphs}))
         return graphs
 
-    def test_fine_tuning(self, graphs, tmp_path):
-        settings = {"torch_compile": True, "max_steps": 6, "train_sampling_strategy": "random"}
-        trainer = make_trainer("entailment", tmp_path, 2, 2, lm_coef=0.5, **settings)
-        lengths, numbers = self._train(trainer, graphs)
-        assert len(set(lengths)) > 4
-        assert numbers[-1] == 2 == numbers[2]
+    @pytest.mark.parametrize("traversal", ["classification", "entailment", "similarity", "multiple_choice"])
+    def test_fine_tuning_needs_at_most_three_graphs(self, graphs, tmp_path, traversal):
+        settings = {"max_steps": 20, "num_train_epochs": 8, "train_sampling_strategy": "random"}
+        expected = make_trainer(traversal, tmp_path, 3, 2, **settings)
+        trainer = make_trainer(traversal, tmp_path, 3, 2, torch_compile=True, **settings)
+        shapes, numbers = self._train(trainer, graphs)
+        assert len(set(shapes)) > 4  # of the tokens that are computed
+        assert 1 <= numbers[-1] <= 3
+        # A graph has masks or none: similarity shares a beginning in some batches alone.
+        assert numbers[-1] == numbers[2] or traversal == "similarity"
+        expected.train()
+        for ours, theirs in zip(trainer.model.parameters(), expected.model.parameters(), strict=True):
+            torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+        trainer.evaluate()
+        assert graphs.number == numbers[-1] and not any("forward" in vars(block) for block in trainer.model.modules())
 
     def test_pretraining(self, graphs, tmp_path, tiny_model):
-        batches = [language_batch(1, length) for length in (8, 16, 24, 12, 20, 8, 10, 14)]
+        batches = [language_batch(2, length) for length in (8, 16, 24, 12, 20, 8, 10, 14)]
         trainer = GPT1PretrainingTrainer(
-            tiny_model(GPT1ForCausalLM, num_hidden_layers=1),
+            tiny_model(GPT1ForCausalLM, num_hidden_layers=2),
             GPT1PretrainingArguments(
                 str(tmp_path),
                 torch_compile=True,
@@ -159,24 +168,27 @@ class TestTrainers:
             data_collator=lambda rows: rows[0],
             train_dataset=batches,
         )
-        lengths, numbers = self._train(trainer, graphs)
-        assert lengths == [8, 16, 24, 12, 20, 8, 10, 14]
+        shapes, numbers = self._train(trainer, graphs)
+        assert [shape[1] for shape in shapes] == [8, 16, 24, 12, 20, 8, 10, 14]
         assert numbers == [1] + [2] * 7
 
     @staticmethod
-    def _train(trainer, graphs) -> tuple[list[int], list[int]]:
-        """Length of each micro-batch, and graphs made up to it."""
-        lengths, numbers, step = [], [], trainer.training_step
+    def _train(trainer, graphs) -> tuple[list[tuple[int, ...]], list[int]]:
+        """Shape of the decoder's input in each micro-batch, and graphs made up to it."""
+        shapes, numbers, step = [], [], trainer.training_step
+        decoder = trainer.model.transformer
+        decoder.register_forward_pre_hook(
+            lambda _, args, given: shapes.append(tuple(given["input_ids"].shape)), with_kwargs=True
+        )
 
         def training_step(model, inputs, *args):
-            lengths.append(inputs["input_ids"].shape[-1])
             loss = step(model, inputs, *args)
             numbers.append(graphs.number)
             return loss
 
         trainer.training_step = training_step
         trainer.train()
-        return lengths, numbers
+        return shapes, numbers
 
 
 COMPILE = torch.compile
