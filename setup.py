@@ -38,12 +38,14 @@ IMPORT_LINTER = "import-linter>=2.5"
 LINT = [IMPORT_LINTER, "mypy>=1.18", "ruff>=0.15", "transformers-mlinter>=0.1.5"]
 DOCS = ["mkdocs-material>=9.6,<10", "mkdocstrings[python]>=0.30"]
 CLEAN = ["ftfy>=6.1"]
+PEFT = ["peft>=0.21"]
 PLAYGROUND = ["gradio>=6.31,<7"]
-# spaCy and ftfy are the oracles of the tokenizer's tests, scikit-learn that of the metrics'; PEFT and ONNX are tools
-# that the models are tested with. ipykernel, nbclient and nbformat run the tutorial notebook.
+# spaCy and ftfy are the oracles of the tokenizer's tests, scikit-learn that of the metrics'; ONNX is a tool that
+# the models are tested with. ipykernel, nbclient and nbformat run the tutorial notebook.
 TEST = [
     *EVAL,
     *CLEAN,
+    *PEFT,
     *REPRODUCE,
     "hypothesis>=6.140",
     IMPORT_LINTER,
@@ -53,7 +55,6 @@ TEST = [
     "onnxruntime>=1.23",
     "onnxscript>=0.7",
     "optuna>=4.5",
-    "peft>=0.21",
     "pytest>=9",
     "pytest-xdist>=3.6",
     "scikit-learn>=1.5",
@@ -114,6 +115,7 @@ setup(
         "plot": PLOT,
         "clean": CLEAN,
         "eval": EVAL,
+        "peft": PEFT,
         "playground": PLAYGROUND,
         "reproduce": REPRODUCE,
         "browser": BROWSER,

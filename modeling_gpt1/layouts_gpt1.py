@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Layouts of weights: reading transformers' openai-gpt and GPT-2 checkpoints, and writing safetensors files.
+"""Layouts of weights: reading transformers' openai-gpt and GPT-2 checkpoints and adapters, writing safetensors files.
 
 openai-gpt and GPT-2 store their linear layers transposed. These layers have other names here, so the names in a file
 decide what is converted: a checkpoint of this package has no name that is converted.
@@ -21,13 +21,17 @@ Sources: `OpenAIGPTDoubleHeadsModel`, `GPT2DoubleHeadsModel` and their kin in tr
 https://github.com/huggingface/transformers/blob/main/src/transformers/models/gpt2/modeling_gpt2.py).
 """
 
+import copy
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.conversion_mapping import register_checkpoint_conversion_mapping
 from transformers.core_model_loading import Chunk, ConversionOps, Transpose, WeightConverter, WeightRenaming
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-from transformers.utils import logging
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, find_adapter_config_file, logging
 
 from .configuration_gpt1 import check_place
 
@@ -103,6 +107,69 @@ def register_foreign_layouts() -> None:
         register_checkpoint_conversion_mapping(class_name, [*conversion, tied], overwrite=True)
 
 
+# ---- Adapters of PEFT
+
+# Arguments that say where a file is found. The last two are of one repository alone, not of an adapter's base.
+PLACES = ("cache_dir", "force_download", "proxies", "token", "local_files_only", "revision", "subfolder")
+
+
+def base_of_adapter(name: str, **kwargs) -> str | None:
+    """The model that an adapter's folder or hub id was trained on; `None` for a whole model.
+
+    Args:
+        kwargs: those of `from_pretrained`.
+    """
+    path = find_adapter_config_file(str(name), **{key: kwargs[key] for key in PLACES if kwargs.get(key) is not None})
+    if path is None or any(
+        Path(path).with_name(file).exists() for file in (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME)
+    ):
+        return None
+    base = json.loads(Path(path).read_text(encoding="utf-8")).get("base_model_name_or_path")
+    if not base:
+        raise ValueError(
+            f"{name} holds an adapter, but its adapter_config.json names no `base_model_name_or_path`: the model that "
+            "it was trained on was not opened from a folder or the hub. Write its place there."
+        )
+    return base
+
+
+def open_adapter(
+    open_model: Callable[..., PreTrainedModel], name: str, base: str, config: PreTrainedConfig, **kwargs
+) -> PreTrainedModel:
+    """An adapter's base with the adapter merged into its weights: a model like any other.
+
+    Args:
+        open_model: opens the base, called with its name, `config` and `kwargs`.
+        name: the adapter's folder or hub id.
+        base: its base, see [`base_of_adapter`].
+        config: saved with the adapter; the base may have fewer tokens and another head.
+
+    Raises:
+        ImportError: PEFT is not installed.
+    """
+    try:
+        from peft import PeftModel
+    except ImportError as error:
+        raise ImportError(
+            f"{name} holds an adapter of PEFT, which is not installed. Run `pip install peft`, and open it again."
+        ) from error
+    config_of_base = copy.deepcopy(config)
+    config_of_base.vocab_size = type(config).from_pretrained(base).vocab_size
+    report = logging.get_logger("transformers.modeling_utils")
+    report.disabled = True  # what the base lacks, the adapter has
+    try:
+        model = open_model(base, config=config_of_base, **{**kwargs, "ignore_mismatched_sizes": True})
+    finally:
+        report.disabled = False
+    if model.config.vocab_size != config.vocab_size:
+        model.resize_token_embeddings(config.vocab_size, mean_resizing=False)
+    is_ignored = kwargs.get("ignore_mismatched_sizes", False)
+    places = {key: kwargs[key] for key in ("cache_dir", "token") if kwargs.get(key) is not None}
+    model = PeftModel.from_pretrained(model, name, ignore_mismatched_sizes=is_ignored, **places).merge_and_unload()
+    model.name_or_path = model.config._name_or_path = str(name)
+    return model.requires_grad_().eval()
+
+
 class FolderMixin:
     """Additions to transformers' methods for opening, saving and pushing models."""
 
@@ -110,14 +177,29 @@ class FolderMixin:
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs):
-        """As in transformers.
+        """As in transformers. A folder with an adapter of PEFT opens as its base with the adapter merged into it.
 
         Raises:
             OSError: the folder does not exist, and the name cannot be one of the hub.
+            ImportError: the folder holds an adapter, and PEFT is not installed.
         """
-        if pretrained_model_name_or_path is not None:
-            check_place(pretrained_model_name_or_path)
-        return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        name = pretrained_model_name_or_path
+        if name is None:
+            return super().from_pretrained(name, *args, **kwargs)
+        check_place(name)
+        # An Auto class names the base in place of an adapter on the hub.
+        adapter = (kwargs.get("adapter_kwargs") or {}).get("_adapter_model_path") or name
+        base = base_of_adapter(adapter, **kwargs)
+        if base is None:
+            return super().from_pretrained(name, *args, **kwargs)
+        config, is_asked = kwargs.pop("config", None), kwargs.pop("output_loading_info", False)
+        if adapter != name or not isinstance(config, PreTrainedConfig):
+            config = cls.config_class.from_pretrained(adapter, **{key: kwargs[key] for key in PLACES if key in kwargs})
+        for key in ("adapter_kwargs", "revision", "subfolder"):
+            kwargs.pop(key, None)
+        model = open_adapter(cls.from_pretrained, str(adapter), base, config, **kwargs)
+        found = {"missing_keys": set(), "unexpected_keys": set(), "mismatched_keys": set(), "error_msgs": []}
+        return (model, found) if is_asked else model
 
     def _check_and_adjust_attn_implementation(
         self, attn_implementation: str | None, is_init_check: bool = False, allow_all_kernels: bool = False

@@ -56,14 +56,37 @@ class StartArguments(runs.ModelArguments):
         default=None, help="Layers to keep; the others start fresh. 0 keeps the embeddings, -1 nothing. Default: all."
     )
     ignore_mismatched_sizes: bool = HfArg(default=False, help="Start a new head for another number of classes.")
+    lora_r: int | None = HfArg(default=None, help="Train a LoRA adapter of this rank. Default: all weights.")
+    lora_alpha: float | None = HfArg(
+        default=None, help="Scale of the adapter, over its rank. Default: twice the rank."
+    )
+    lora_dropout: float = HfArg(default=0.05, help="Dropout before the adapter.")
 
     def __post_init__(self):
+        if self.lora_r is not None and (self.model is None or self.n_transfer is not None):
+            raise ValueError(
+                f"--lora_r {self.lora_r} trains an adapter, which is saved without the weights below it. Pass --model "
+                "without --n_transfer."
+            )
         if self.model is None and (self.tokenizer_name is None or self.n_transfer is not None):
             raise ValueError(
                 "No --model was given. Pass one to fine-tune a checkpoint, or --tokenizer_name (and "
                 "--config_overrides) without --n_transfer to train a fresh model."
             )
         super().__post_init__()
+
+    def peft_config(self) -> Any | None:
+        """The settings of the adapter; `None` without one."""
+        if self.lora_r is None:
+            return None
+        try:
+            from peft import LoraConfig
+        except ImportError as error:
+            raise ValueError(
+                f'--lora_r {self.lora_r} needs PEFT, which is not installed. Run `pip install "gpt1-hf[peft]"`.'
+            ) from error
+        alpha = 2 * self.lora_r if self.lora_alpha is None else self.lora_alpha
+        return LoraConfig(r=self.lora_r, lora_alpha=alpha, lora_dropout=self.lora_dropout)
 
 
 @dataclass
@@ -317,7 +340,7 @@ def main(arguments: list[str]) -> None:
     runs.set_up_logging(training_args, logger)
     set_seed(training_args.seed)
 
-    start = model_args.model
+    start, peft_config = model_args.model, model_args.peft_config() if training_args.do_train else None
     model_args.check_places()
     opening = {"auto_model": model_args.auto_model, "trust_remote_code": model_args.trust_remote_code}
     config = model_args.fresh_config() if start is None else open_task_config(start, **opening)
@@ -333,6 +356,7 @@ def main(arguments: list[str]) -> None:
         pad_to_multiple_of=data_args.pad_to_multiple_of,
         n_transfer=model_args.n_transfer,
         ignore_mismatched_sizes=model_args.ignore_mismatched_sizes and training_args.do_train,
+        peft_config=peft_config,
         both_orders=data_args.both_orders or (not training_args.do_train and getattr(config, "both_orders", False)),
         **opening,
     )

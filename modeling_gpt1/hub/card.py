@@ -96,7 +96,8 @@ def run_card(
         objective (`str`, *optional*): key of `PIPELINE_TAGS`, for the pre-training of another family.
         has_sentences (`bool`): the loss has the relation between two segments, too.
     """
-    model = without_adapter(trainer.accelerator.unwrap_model(trainer.model))
+    whole = trainer.accelerator.unwrap_model(trainer.model)
+    model = without_adapter(whole)
     repo_id = getattr(trainer, "hub_model_id", None) or trainer.args.hub_model_id
     name = model_name or repo_id or Path(trainer.args.output_dir).resolve().name
     base_model = finetuned_from or base_model_of(model)
@@ -115,15 +116,16 @@ def run_card(
         "pipeline_tag": tag,
         "eval_results": index or None,
         "model_name": name if index else None,  # names the entry of the model-index
-        "library_name": "transformers",
+        "library_name": "transformers" if model is whole else "peft",
     }
     facts = {
         "results": results,
-        "hyper_parameters": hyper_parameters_of(trainer, model),
+        "hyper_parameters": {**hyper_parameters_of(trainer, model), **adapter_of(whole)},
         "history": history_table(trainer.state.log_history),
     }
     data_facts = data_of(trainer, model, names, hub_names, configurations)
     facts = {"data": data_facts, **cells(facts), "objective": objective, "has_sentences": has_sentences}
+    facts["is_adapter"] = model is not whole
     facts["versions"] = ", ".join(f"{package} {version}" for package, version in versions().items())
     if not is_of_gpt1(model):
         facts["mask"] = getattr(trainer.processing_class, "mask_token", None)
@@ -134,11 +136,11 @@ def run_card(
     )
 
 
-def model_card(model, repo_id: str, tags: str | list[str] | None = None) -> ModelCard:
-    """The card of a model alone: what it is and how it is used, without the run that trained it."""
-    data = {"language": "en", "library_name": "transformers"}
+def model_card(model, repo_id: str, tags: str | list[str] | None = None, adapter: bool = False) -> ModelCard:
+    """The card of a model, or of an adapter for it, alone: what it is and how it is used, without its training run."""
+    data = {"language": "en", "library_name": "peft" if adapter else "transformers"}
     data |= {"base_model": base_model_of(model), "pipeline_tag": pipeline_tag_of(model)}
-    return _render(model, repo_id, repo_id, as_list(tags), data, {"data": {}, "results": []})
+    return _render(model, repo_id, repo_id, as_list(tags), data, {"data": {}, "results": [], "is_adapter": adapter})
 
 
 def card_for_push(
@@ -175,7 +177,8 @@ def _render(model, name: str, repo_id: str, tags: list[str], data: dict, facts: 
     tags = list(dict.fromkeys(["gpt1" if is_of_gpt1(model) else config.model_type, *tags]))
     facts = {
         "model_name": cells(name),
-        "repo_id": json.dumps(repo_id),
+        # An Auto class would read the configuration of an adapter's base on the hub.
+        "repo_id": f"snapshot_download({json.dumps(repo_id)})" if facts["is_adapter"] else json.dumps(repo_id),
         "class_name": type(model).__name__,
         "auto_class": "AutoModelForSeq2SeqLM" if facts.get("objective") == "denoising" else "AutoModel",
         "num_parameters": f"{model.num_parameters():,}",
@@ -280,6 +283,16 @@ def hyper_parameters_of(trainer, model) -> dict[str, Any]:
         "updates": state.global_step,
         "epochs": round(state.epoch or 0, 2),
     }
+
+
+def adapter_of(model) -> dict[str, Any]:
+    """The settings of an adapter of PEFT; nothing for a whole model."""
+    if without_adapter(model) is model:
+        return {}
+    config, (trained, _) = model.active_peft_config, model.get_nb_trainable_parameters()
+    settings = {name: getattr(config, name, None) for name in ("r", "lora_alpha", "lora_dropout")}
+    names = {name: value for name, value in settings.items() if value is not None}
+    return {"adapter": config.peft_type.value, **names, "trained parameters": f"{trained:,}"}
 
 
 def last_evaluation(

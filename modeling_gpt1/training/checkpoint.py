@@ -23,6 +23,8 @@ from transformers.trainer import FSDP_MODEL_NAME, TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
 from transformers.utils import logging
 
+from ..hub.card import model_card
+from ..hub.model_kinds import without_adapter
 from ..storage.checksums import CHECKSUM, checksum_of_file
 from ..storage.writing import REPLACED, is_write_failure, publish_files, publish_folder
 
@@ -285,8 +287,20 @@ def write_model(trainer, folder: Path, state_dict: dict | None) -> None:
     is_writer = trainer.args.should_save
     if is_writer:
         folder.mkdir(parents=True, exist_ok=True)
+    own_model, options = without_adapter(model), {}
+    if own_model is not model and any(
+        getattr(adapter, "trainable_token_indices", None) for adapter in model.peft_config.values()
+    ):
+        options["save_embedding_layers"] = False  # PEFT would write all of them, as the model has new tokens
     with tied_weights_left_out(model):  # a gathered state holds two copies of them
-        model.save_pretrained(str(folder), state_dict=state_dict, is_main_process=is_writer)
+        model.save_pretrained(str(folder), state_dict=state_dict, is_main_process=is_writer, **options)
+    if is_writer and own_model is not model:  # what the adapter's base does not know: tokens, task, classes
+        own_model.config.architectures = [type(own_model).__name__]
+        own_model.config.save_pretrained(str(folder))
+        card = model_card(
+            own_model, trainer.hub_model_id or Path(trainer.args.output_dir).resolve().name, adapter=True
+        )
+        (folder / CARD_NAME).write_text(str(card), encoding="utf-8")
     tokenizer = trainer.processing_class or getattr(trainer.data_collator, "tokenizer", None)
     if is_writer and tokenizer is not None:
         tokenizer.save_pretrained(str(folder))
@@ -295,7 +309,7 @@ def write_model(trainer, folder: Path, state_dict: dict | None) -> None:
 def publish_model(staging: Path, folder: Path) -> None:
     """Moves a saved model to its place. A card that is there stays, and the weights of an older save go."""
     if (folder / CARD_NAME).exists():
-        (staging / CARD_NAME).unlink(missing_ok=True)  # an empty form, from PEFT
+        (staging / CARD_NAME).unlink(missing_ok=True)
     weights = {path.name for path in staging.iterdir() if _WEIGHTS.fullmatch(path.name)}
     publish_files(staging, folder)
     older = [path for path in folder.iterdir() if weights and _WEIGHTS.fullmatch(path.name)]

@@ -1,5 +1,6 @@
 """Preparing a fine-tuning from a checkpoint and a task: model, tokenizer, collator and metrics."""
 
+import copy
 import os
 from functools import partial
 from typing import Any
@@ -26,6 +27,7 @@ from ..configuration_gpt1 import GPT1Config, has_choices
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
 from ..hub.model_kinds import HEADS
 from ..inference.lengths import longest_sequence
+from ..layouts_gpt1 import base_of_adapter, open_adapter
 from ..modeling_gpt1 import GPT1DoubleHeadsModel
 from ..modeling_gpt1_lstm import GPT1LSTMDoubleHeadsModel
 from .checks import check_collator_of_family, check_length, match_vocabulary
@@ -51,6 +53,7 @@ def prepare_finetuning(
     auto_model: bool = False,
     both_orders: bool = False,
     trust_remote_code: bool = False,
+    peft_config: Any | None = None,
 ) -> dict[str, Any]:
     """Prepares model, tokenizer, collator and metrics for a task, as keyword arguments of [`GPT1Trainer`].
 
@@ -72,6 +75,8 @@ def prepare_finetuning(
         both_orders (`bool`): let a model of another family read a similarity pair in both orders and average the
             scores; GPT-1 always reads both.
         trust_remote_code (`bool`): run the code that a model of another family brings.
+        peft_config (`peft.PeftConfig`, *optional*): train an adapter of PEFT, such as `LoraConfig(r=16)`, with the
+            task head and the embeddings of the control tokens. Default of its `target_modules`: all linear layers.
 
     Returns:
         `dict`: `model`, `processing_class`, `data_collator` and `compute_metrics`.
@@ -119,17 +124,49 @@ def prepare_finetuning(
         check_length(collator, config.max_position_embeddings, " (`max_position_embeddings`)")
         model = _open_model(checkpoint, tokenizer, n_transfer, opening)
     else:
-        model = _load(auto_class, checkpoint, trust_remote_code=trust_remote_code, **opening)
+        opening["trust_remote_code"] = trust_remote_code
+        base = base_of_adapter(checkpoint)
+        if base is None:
+            model = _load(auto_class, checkpoint, **opening)
+        else:
+            model = open_adapter(auto_class.from_pretrained, checkpoint, base, **opening)
         match_vocabulary(model, tokenizer)
         longest = max_length or longest_sequence(model, tokenizer) or DEFAULT_LENGTH
         collator = collator_of(max_length=longest, both_orders=both_orders)
         check_collator_of_family(model, collator)
     return {
-        "model": model,
+        "model": model if peft_config is None else add_adapter(model, tokenizer, peft_config),
         "processing_class": tokenizer,
         "data_collator": collator,
         "compute_metrics": compute_metrics_for(task),
     }
+
+
+def add_adapter(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, peft_config: Any) -> torch.nn.Module:
+    """The model with an adapter of PEFT, which is trained with the head and GPT-1's control tokens.
+
+    Raises:
+        ValueError: the model has no place, so that nobody could open the adapter.
+    """
+    from peft import get_peft_model
+
+    if not model.name_or_path:
+        raise ValueError(
+            "An adapter is saved without its base, but the model is fresh. Save it, and open its folder, or train all "
+            "of its weights."
+        )
+    peft_config = copy.deepcopy(peft_config)
+    no_heads = (model.base_model, model.get_output_embeddings())
+    heads = [
+        name for name, part in model.named_children() if part not in no_heads and any(True for _ in part.parameters())
+    ]
+    peft_config.modules_to_save = peft_config.modules_to_save or heads
+    if peft_config.target_modules is None:
+        peft_config.target_modules = "all-linear"
+    if hasattr(model, "task_head") and getattr(peft_config, "trainable_token_indices", ()) is None:
+        names = ("start_token_id", "delimiter_token_id", "extract_token_id")
+        peft_config.trainable_token_indices = [getattr(tokenizer, name) for name in names]
+    return get_peft_model(model, peft_config)
 
 
 def _check_scores(checkpoint: str, config: PreTrainedConfig, task: Task) -> None:

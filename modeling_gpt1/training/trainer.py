@@ -29,12 +29,12 @@ from ..inference.task_scores import TaskScores
 from ..loss_gpt1 import count_items, count_labels, task_losses
 from .arguments import check_arguments
 from .checks import (
+    check_adapter,
     check_collator,
     check_collator_of_family,
     check_has_head,
     check_is_language_model,
     check_lm_coef,
-    check_prompts,
     counts_positions_from_padding,
     match_vocabulary,
 )
@@ -97,7 +97,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
         own_model = without_adapter(model)
         self._check_model(own_model)
         if own_model is not model:
-            check_prompts(model, self.data_collator)
+            check_adapter(model, own_model, self.data_collator)
         return own_model
 
     def _check_model(self, model: PreTrainedModel) -> None:

@@ -1,20 +1,33 @@
 """PEFT's LoRA on both heads: what trains, what is saved, and that adapter, reloaded adapter and merged model agree."""
 
 import json
+import shutil
+import sys
+from pathlib import Path
 
 import pytest
 import torch
+from helpers_families import make_family_model, make_family_tokenizer
 from helpers_refusals import refusal
-from helpers_training import make_model, make_tokenizer, make_trainer
+from helpers_training import make_model, make_tokenizer, make_trainer, resumes_after
 from peft import AutoPeftModelForCausalLM, LoraConfig, PeftModel, PromptTuningConfig, TaskType, get_peft_model
 from torch import nn
+from transformers import AutoModelForSequenceClassification, OpenAIGPTConfig, OpenAIGPTLMHeadModel, pipeline
 
 from modeling_gpt1 import (
+    GPT1Config,
     GPT1DoubleHeadsModel,
     GPT1ForCausalLM,
     GPT1ForMultipleChoice,
     GPT1ForSequenceClassification,
+    GPT1PretrainingArguments,
+    GPT1PretrainingTrainer,
+    GPT1Trainer,
+    GPT1TrainingArguments,
+    prepare_finetuning,
 )
+from modeling_gpt1.commands import finetune, generate, predict
+from tokenization import BlockCollator, Task
 
 PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "up_proj", "down_proj"]
 
@@ -152,31 +165,164 @@ def test_new_control_tokens_train_alone(tiny_model):
         close(output[name], after[name])
 
 
-def test_trainer(tmp_path):
-    """GPT1Trainer trains the adapter, logs both losses and saves the adapter alone."""
-    base = make_model("entailment", make_tokenizer())
-    config = LoraConfig(r=2, target_modules="all-linear", modules_to_save=["task_head"])
-    trainer = make_trainer("entailment", tmp_path, 4, 1, model=get_peft_model(base, config), learning_rate=0.5)
+WORDS = ["the farmer walked .", "she read the letter .", "the river turned green .", "he smiled ."]
+TASK = Task("own", "entailment", {"premise": "one", "hypothesis": "two", "label": "label"}, ("no", "maybe", "yes"))
+ROWS = [{"one": WORDS[n % 4], "two": WORDS[n % 3], "label": TASK.label_names[n % 3]} for n in range(12)]
+
+
+@pytest.fixture(params=["gpt1", "openai-gpt"])
+def base(request, plain_tokenizer, tmp_path):
+    """The folder of a language model without control tokens."""
+    folder = tmp_path / "base"
+    torch.manual_seed(0)
+    sizes = {"vocab_size": len(plain_tokenizer), "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 48}
+    if request.param == "gpt1":
+        GPT1ForCausalLM(GPT1Config(**sizes, initializer_range=0.2)).save_pretrained(folder)
+    else:
+        OpenAIGPTLMHeadModel(OpenAIGPTConfig(**sizes, initializer_range=0.2)).save_pretrained(folder)
+    plain_tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def lora_trainer(base: str, folder, rows=ROWS, task=TASK, **arguments) -> GPT1Trainer:
+    torch.manual_seed(1)
+    parts = prepare_finetuning(base, task, peft_config=LoraConfig(r=4))
+    numbers = [{**row, "label": TASK.label_names.index(row["label"])} for row in rows]
+    settings = {"max_steps": 6, "learning_rate": 0.02, "per_device_train_batch_size": 4, "save_strategy": "no"}
+    settings |= {"use_cpu": True, "report_to": "none", "disable_tqdm": True, "logging_steps": 1, **arguments}
+    return GPT1Trainer(
+        args=GPT1TrainingArguments(str(folder), **settings), train_dataset=numbers, eval_dataset=numbers, **parts
+    )
+
+
+def test_an_adapter_folder_opens_as_a_whole_model(base, tmp_path):
+    """With the trained rows of the control tokens, and no others moved; a second adapter may lie on the first."""
+    trainer = lora_trainer(base, tmp_path / "run")
+    tokens, embed = trainer.processing_class, trainer.model.get_input_embeddings()
+    before = embed.weight.detach().clone()
     trainer.train()
-    records = [record for record in trainer.state.log_history if "lm_loss" in record]
-    assert len(records) == 3
-    for record in records:
+    for record in (log for log in trainer.state.log_history if "lm_loss" in log):
         assert record["loss"] == pytest.approx(record["task_loss"] + 0.5 * record["lm_loss"], rel=1e-4)
-    (tmp_path / "saved").mkdir()
-    (tmp_path / "saved" / "README.md").write_text("a user's card")
-    trainer.save_model(tmp_path / "saved")
-    assert (tmp_path / "saved" / "README.md").read_text() == "a user's card"
-    files = adapter_files(tmp_path / "saved")
-    assert {"adapter_config.json", "adapter_model.safetensors", "tokenizer.json"} <= files
-    assert not {name for name in files if name.endswith((".bin", ".pt", ".pkl"))} and "model.safetensors" not in files
-    saved = json.loads((tmp_path / "saved" / "adapter_config.json").read_text(encoding="utf-8"))
-    assert saved["modules_to_save"] == ["task_head"]
-    start = make_model("entailment", make_tokenizer())
-    reloaded = PeftModel.from_pretrained(start, tmp_path / "saved").eval()
-    batch = trainer.data_collator([trainer.train_dataset[0], trainer.train_dataset[1]])
-    close(reloaded(**batch).task_logits, trainer.model.eval()(**batch).task_logits)
-    fresh = make_model("entailment", make_tokenizer()).eval()
-    assert not torch.allclose(fresh(**batch).task_logits, reloaded(**batch).task_logits, atol=1e-3)
+    trainer.save_model()
+    files = adapter_files(tmp_path / "run")
+    assert {"adapter_config.json", "adapter_model.safetensors", "config.json", "tokenizer.json"} <= files
+    assert (
+        "model.safetensors" not in files and (tmp_path / "run" / "adapter_model.safetensors").stat().st_size < 50_000
+    )
+    card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    assert "library_name: peft" in card and "| classes | no, maybe, yes |" in card
+    batch = trainer.data_collator(trainer.train_dataset)
+    expected = trainer.model.eval()(**batch)
+    opened = GPT1DoubleHeadsModel.from_pretrained(tmp_path / "run")
+    close(opened(**batch).task_logits, expected.task_logits)
+    close(opened(**batch).lm_loss, expected.lm_loss)
+    changed = (opened.get_input_embeddings().weight != before).any(1).nonzero()[:, 0].tolist()
+    assert changed == [tokens.start_token_id, tokens.delimiter_token_id, tokens.extract_token_id]
+    assert opened.lm_head.weight is opened.get_input_embeddings().weight
+    classify = pipeline("text-classification", str(tmp_path / "run"), top_k=None)
+    row = trainer.train_dataset[0]
+    found = {entry["label"]: entry["score"] for entry in classify({"text": row["one"], "text_pair": row["two"]})}
+    assert list(map(found.get, TASK.label_names)) == pytest.approx(
+        expected.task_logits[0].softmax(-1).tolist(), abs=1e-5
+    )
+    second = lora_trainer(str(tmp_path / "run"), tmp_path / "second")
+    close(second.model.eval()(**batch).task_logits, expected.task_logits)
+    second.train()
+    second.save_model()
+    opened = AutoModelForSequenceClassification.from_pretrained(tmp_path / "second")
+    batch.pop("labels")
+    close(opened(**batch).logits, second.model.eval()(**batch).task_logits)
+    assert (opened(**batch).logits - expected.task_logits).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("base", ["gpt1"], indirect=True)
+def test_a_run_that_was_cut_goes_on_to_the_bit(base, tmp_path):
+    settings = {"save_strategy": "steps", "save_steps": 3}
+    whole = lora_trainer(base, tmp_path / "whole", **settings)
+    whole.train()
+    lora_trainer(base, tmp_path / "cut", **settings).train()
+    shutil.rmtree(tmp_path / "cut" / "checkpoint-6")
+    again = lora_trainer(base, tmp_path / "cut", **settings)
+    with resumes_after(3):
+        again.train(resume_from_checkpoint=True)
+    weights = whole.model.state_dict()
+    moved = {name for name, weight in again.model.state_dict().items() if not torch.equal(weight, weights[name])}
+    assert moved == set()
+
+
+def test_from_the_command_to_predictions_and_texts(base, tmp_path, capsys):
+    lines = "".join(json.dumps(row) + "\n" for row in ROWS)
+    (tmp_path / "rows.jsonl").write_text(lines, encoding="utf-8")
+    rows, run = str(tmp_path / "rows.jsonl"), str(tmp_path / "run")
+    data = ["--traversal", "entailment", "--columns", "premise=one", "hypothesis=two", "label=label"]
+    data += ["--validation_file", rows, "--use_cpu", "--disable_tqdm", "true", "--do_eval", "--report_to", "none"]
+    training = ["--train_file", rows, "--do_train", "--max_steps", "3", "--learning_rate", "0.02"]
+    training += ["--save_strategy", "no", *data]
+    finetune.main(["--model", base, "--lora_r", "4", "--output_dir", run, *training])
+    card = Path(run, "README.md").read_text(encoding="utf-8")
+    assert "| adapter | LORA |\n| r | 4 |\n| lora_alpha | 8 |" in card
+    loss = json.loads(Path(run, "eval_results.json").read_text())["eval_loss"]
+    finetune.main(["--model", run, "--output_dir", str(tmp_path / "again"), *data])
+    again = json.loads(Path(tmp_path, "again", "eval_results.json").read_text())["eval_loss"]
+    assert again == pytest.approx(loss, rel=1e-5)
+    predict.main([run, "--file", rows, "--output_file", str(tmp_path / "found.jsonl"), "--device", "cpu"])
+    found = [json.loads(line) for line in (tmp_path / "found.jsonl").read_text().splitlines()]
+    assert len(found) == len(ROWS) and found[0]["scores"].keys() == {"no", "maybe", "yes"}
+    capsys.readouterr()
+    generate.main(["--model", run, "--prompts", "the farmer", "--max_new_tokens", "3", "--device", "cpu"])
+    assert len(json.loads(capsys.readouterr().out)["continuations"]) == 1
+    finetune.main(["--model", run, "--output_dir", str(tmp_path / "whole"), *training])
+    assert "model.safetensors" in adapter_files(tmp_path / "whole")
+
+
+def test_an_adapter_of_another_family(tmp_path):
+    tokenizer = make_family_tokenizer("bert")
+    make_family_model("bert", tokenizer, "Model").save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    trainer = lora_trainer(str(tmp_path / "base"), tmp_path / "run")
+    trainer.train()
+    trainer.save_model()
+    opened = prepare_finetuning(str(tmp_path / "run"), TASK)["model"].eval()
+    batch = trainer.data_collator(trainer.train_dataset)
+    close(opened(**batch).logits, trainer.model.eval()(**batch).logits)
+
+
+def test_pre_training_with_an_adapter(tmp_path, plain_tokenizer):
+    folder, sizes = tmp_path / "base", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 48}
+    GPT1ForCausalLM(GPT1Config(vocab_size=len(plain_tokenizer), **sizes)).save_pretrained(folder)
+    model = get_peft_model(GPT1ForCausalLM.from_pretrained(folder), LoraConfig(r=2, target_modules="all-linear"))
+    rows = [{"input_ids": plain_tokenizer(text, add_special_tokens=False)["input_ids"]} for text in WORDS]
+    settings = {"max_steps": 3, "learning_rate": 0.02, "warmup_steps": 0, "save_strategy": "no", "use_cpu": True}
+    trainer = GPT1PretrainingTrainer(
+        model,
+        GPT1PretrainingArguments(str(tmp_path / "run"), report_to="none", disable_tqdm=True, **settings),
+        data_collator=BlockCollator(plain_tokenizer),
+        train_dataset=rows,
+        processing_class=plain_tokenizer,
+    )
+    trainer.train()
+    trainer.save_model()
+    ids = torch.tensor([rows[0]["input_ids"]])
+    close(GPT1ForCausalLM.from_pretrained(tmp_path / "run")(ids).logits, trainer.model.eval()(ids).logits)
+
+
+@pytest.mark.parametrize("base", ["gpt1"], indirect=True)
+def test_without_peft_one_sentence_says_what_to_install(base, tmp_path, monkeypatch):
+    trainer = lora_trainer(base, tmp_path / "run")
+    trainer.save_model()
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(
+        ImportError, match="run holds an adapter of PEFT, which is not installed. Run `pip install peft"
+    ):
+        GPT1ForCausalLM.from_pretrained(tmp_path / "run")
+    with pytest.raises(ValueError, match=r"--lora_r 4 needs PEFT.*pip install \"gpt1-hf\[peft\]\""):
+        finetune.StartArguments(model=base, lora_r=4).peft_config()
+
+
+def test_an_adapter_that_leaves_the_control_tokens_is_told(tmp_path, caplog):
+    base = make_model("entailment", make_tokenizer())
+    make_trainer("entailment", tmp_path, 4, 1, model=get_peft_model(base, LoraConfig(target_modules="all-linear")))
+    assert "pass `peft_config` to `prepare_finetuning`" in caplog.text
 
 
 def test_virtual_tokens_are_refused(tmp_path):
