@@ -42,4 +42,8 @@ def main(arguments: list[str]) -> None:
     for model in args.models:
         check_model("--models", model)
     page, settings = build_page(args.models)
-    page.launch(server_name=args.server_name, server_port=args.server_port, share=False, **settings)
+    where = {"server_name": args.server_name, "server_port": args.server_port, "share": False}
+    # Gradio's own lines advise what only a program could do.
+    _, url, _ = page.launch(**where, **settings, quiet=True, prevent_thread_lock=True)
+    print(f"The page is at {url}. Ctrl-C ends it.", flush=True)
+    page.block_thread()

@@ -26,6 +26,27 @@ LABELS = {
     "question": ("Question", "Optional"),
     "answers": ("Answers", "One answer per line, as many as you like."),
 }
+# What fills the boxes that a traversal shows, in the order of the labels.
+EXAMPLES = {
+    "A review": [
+        "The film was slow, but its last scene is worth the wait.",
+        "The last scene is good.",
+        "",
+        "good\nbad",
+    ],
+    "A story": [
+        "The old farmer needed a new plough. He counted his money twice.",
+        "The farmer is rich.",
+        "What did he do next?",
+        "He walked to the market.\nThe train was green.",
+    ],
+    "A beginning": [
+        "It was a dark night, and nobody in the village",
+        "Everybody slept.",
+        "Who slept?",
+        "smiled\ngreen",
+    ],
+}
 MOST_NEW_TOKENS = 200
 MOST_WAITING = 32
 EMPTY = '<div class="gpt1"><p class="gpt1-faint">The result appears here.</p></div>'
@@ -64,6 +85,13 @@ def build_page(models: list[str]):
                     )
                     for box, (label, placeholder) in LABELS.items()
                 ]
+                gradio.Examples(
+                    list(EXAMPLES.values()),
+                    boxes,
+                    example_labels=list(EXAMPLES),
+                    elem_id="examples",
+                    api_visibility="private",
+                )
                 read_button = gradio.Button("Read", variant="primary", elem_id="read")
                 with gradio.Row():
                     write_button = gradio.Button("Continue", elem_id="write")
@@ -83,11 +111,12 @@ def build_page(models: list[str]):
             **together,
         )
         stop_button.click(None, cancels=[writing], api_name=False)
+        shown = gradio.State()  # the name of the model that is open
         gradio.on(
             [page.load, listed.input],
             partial(on_open, sources, gradio.update),
-            listed,
-            [status, *boxes, result, continuation],
+            [listed, shown],
+            [listed, shown, status, *boxes, result, continuation],
             cancels=[writing],
             **together,
         )
@@ -155,16 +184,17 @@ def show_failure(error: Exception) -> str:
     return str(LOOK.error(f"{failure} The server's log has the details."))
 
 
-def on_open(sources: dict[str, str], update: Callable, name: str) -> list:
-    """Opens a model and shows the boxes of its traversal."""
+def on_open(sources: dict[str, str], update: Callable, name: str, shown: str | None = None) -> list:
+    """Opens a model and shows the boxes of its traversal. Where it cannot be opened, the model that is open stays."""
     try:
         opened = find_model(sources, name)
     except Exception as error:
-        return [show_failure(error), *[update(visible=False)] * len(LABELS), EMPTY, ""]
+        same = update() if shown else update(visible=False)
+        return [update(value=shown or name), shown, show_failure(error), *[same] * len(LABELS), update(), update()]
     parts = BOXES[opened.traversal]
     labels = {box: {"answers": "Answers"}.get(box, part.capitalize()) for box, part in parts.items()}
     boxes = [update(visible=True, label=labels[box]) if box in labels else update(visible=False) for box in LABELS]
-    return [str(LOOK.model(opened, opened.model.config)), *boxes, EMPTY, ""]
+    return [update(), name, str(LOOK.model(opened, opened.model.config)), *boxes, EMPTY, ""]
 
 
 def on_read(sources: dict[str, str], name: str, *texts: str) -> list[str]:

@@ -277,6 +277,9 @@ def scores_of(opened: Opened, outputs, texts: dict) -> list[tuple[str, float]]:
     logits = (outputs.task_logits if opened.has_lm_head else outputs.logits)[0].float()
     if has_choices(opened.traversal):
         names = texts["answer"]
+    elif opened.model.config.is_regression:
+        column = (opened.model.config.columns or {}).get("label", "label")
+        names = ["score" if column == "label" else column]  # of which `id2label` has only "LABEL_0"
     else:
         names = [str(opened.model.config.id2label[index]) for index in range(len(logits))]
     values = logits

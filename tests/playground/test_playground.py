@@ -180,7 +180,8 @@ def test_losses_are_those_of_the_logits(opened):
     ("traversal", "fields", "names"),
     [
         ("entailment", {"id2label": {0: "<b>yes</b>", 1: "no", 2: "maybe"}}, ["<b>yes</b>", "no", "maybe"]),
-        ("similarity", {"num_labels": 1, "problem_type": "regression"}, ["LABEL_0"]),
+        ("similarity", {"num_labels": 1, "problem_type": "regression"}, ["score"]),
+        ("similarity", {"num_labels": 1, "problem_type": "regression", "columns": {"label": "stars"}}, ["stars"]),
         ("entailment", {"num_labels": 2, "problem_type": "multi_label_classification"}, ["LABEL_0", "LABEL_1"]),
     ],
 )
@@ -481,7 +482,9 @@ def test_a_reading_as_a_page_shows_it():
 
 def test_what_the_buttons_do(opened, tmp_path):
     sources = short_names([save(opened("multiple_choice"), tmp_path / "endings")])
-    status, first, second, question, answers, result, continuation = page_module.on_open(sources, dict, "endings")
+    listed, shown, status, *rest = page_module.on_open(sources, dict, "endings")
+    first, second, question, answers, result, continuation = rest
+    assert (listed, shown) == ({}, "endings")
     assert words(status) == (
         "endings is open. GPT1DoubleHeadsModel: task head for multiple choice, with language-model head; 2 layers, "
         "32 wide, 24 positions, vocabulary 83."
@@ -498,7 +501,10 @@ def test_what_the_buttons_do(opened, tmp_path):
         *page_module.on_write(sources, "endings", 5, 0, "", "", "", "he"),
     ):
         assert words(refused) == "The context is empty. Write at least one word."
-    assert "Choose one from the list" in page_module.on_open(sources, dict, "me/two")[0]
+    *named, told, first, _, _, _, result, _ = page_module.on_open(sources, dict, "me/two", "endings")
+    assert named == [{"value": "endings"}, "endings"] and "Choose one from the list" in told
+    assert first == result == {}  # the model that is open stays
+    assert page_module.on_open(sources, dict, "me/two")[3] == {"visible": False}
 
 
 def test_whatever_fails_becomes_a_sentence(opened, tmp_path, monkeypatch, caplog):
@@ -512,11 +518,29 @@ def test_whatever_fails_becomes_a_sentence(opened, tmp_path, monkeypatch, caplog
         for shown in (
             page_module.on_read(sources, "tiny", "a", "", "", "")[0],
             *page_module.on_write(sources, "tiny", 5, 0, "a", "", "", ""),
-            page_module.on_open(sources, dict, "tiny")[0],
+            page_module.on_open(sources, dict, "tiny")[2],
         ):
             failure = "The model failed (KeyError). Try another text or model. The server's log has the details."
             assert words(shown) == failure or name != "find_model" and "failed" not in words(shown)
     assert caplog.text.count("KeyError: '/srv/secret'") == 6
+
+
+def test_the_command_says_where_the_page_is(monkeypatch, capsys):
+    given = {}
+
+    class Page:
+        def launch(self, **options):
+            given.update(options)
+            return None, "http://127.0.0.1:7861/", None
+
+        def block_thread(self):
+            given["blocks"] = True
+
+    monkeypatch.setattr(command, "build_page", lambda models: (Page(), {}))
+    monkeypatch.setattr(command, "check_model", lambda *_: None)
+    command.main(["--models", "me/one", "--server_port", "7861"])
+    assert given["quiet"] and given["blocks"] and given["server_port"] == 7861 and not given["share"]
+    assert capsys.readouterr().out == "The page is at http://127.0.0.1:7861/. Ctrl-C ends it.\n"
 
 
 # app.py up to the point where the page would be built.
