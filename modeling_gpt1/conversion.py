@@ -229,7 +229,7 @@ def describe_tensors(folder: Path) -> list[dict[str, Any]]:
 def read_json(path: Path, kind: type = dict) -> Any:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON ({error}). Fetch it again.") from error
     if not isinstance(content, kind):
         raise ValueError(f"{path} must hold a JSON {'object' if kind is dict else 'list'}. Fetch it again.")
@@ -296,7 +296,12 @@ def find_weights(folder: Path) -> list[Path]:
         if (folder / name).is_file():
             return [folder / name]
         if (folder / index).is_file():
-            shards = sorted(set(read_json(folder / index).get("weight_map", {}).values()))
+            weight_map = read_json(folder / index).get("weight_map")
+            shards = sorted(set(map(str, weight_map.values()))) if isinstance(weight_map, dict) else []
+            if not shards or any(Path(shard).name != shard for shard in shards):
+                raise ValueError(
+                    f"{folder / index}: `weight_map` must name a file of this folder for each weight. Fetch it again."
+                )
             missing = [shard for shard in shards if not (folder / shard).is_file()]
             if missing:
                 raise ValueError(f"{folder} lacks {', '.join(missing)}, which {index} lists. Fetch them again.")
@@ -323,6 +328,8 @@ def read_tokenizer(folder: Path, config: GPT1Config) -> GPT1Tokenizer | None:
         if not any(part.is_file() for part in parts):
             return None
         raise ValueError(f"{folder} has only one of {parts[0].name} and {parts[1].name}. Fetch both.")
+    if whole.is_file():
+        read_json(whole)
     tokenizer = GPT1Tokenizer.from_pretrained(folder)
     try:
         control_tokens.check_vocabulary(config, tokenizer)

@@ -19,6 +19,7 @@ from modeling_gpt1 import commands
 from modeling_gpt1.commands import entry
 from modeling_gpt1.commands.entry import one_sentence
 from modeling_gpt1.hub.push import PushError, explain_failure, explained
+from tokenization import open_tokenizer
 
 FOLDER = Path(commands.__file__).parent
 ROOT = FOLDER.parents[1]
@@ -149,6 +150,14 @@ def test_weights_that_were_cut_short(capsys, tmp_path):
     path.write_bytes(b"\x08")
     code, text = end_of(None, capsys, lambda: safe_open(path, "pt"))
     assert code == 2 and "header too small. The file is damaged. Copy or download the folder again." in text
+
+
+def test_a_tokenizer_that_was_cut_short(capsys, tmp_path, tiny_tokenizer):
+    tiny_tokenizer.save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    path.write_text(path.read_text(encoding="utf-8")[:300], encoding="utf-8")
+    code, text = end_of(None, capsys, lambda: open_tokenizer(tmp_path))
+    assert code == 2 and "The file is damaged. Copy or download the folder again." in text
 
 
 def test_wrong_uses_that_transformers_tells_by_other_errors(capsys, monkeypatch):

@@ -528,6 +528,10 @@ def test_weights_of_another_model(openai_folder, tmp_path):
     shards = {"metadata": {}, "weight_map": {"a": "1.safetensors", "b": "2.safetensors"}}
     (openai_folder / "model.safetensors.index.json").write_text(json.dumps(shards))
     assert "lacks 1.safetensors, 2.safetensors, which" in refusal(openai_folder, tmp_path / "out")
+    save_file(whole, tmp_path / "another.safetensors", metadata={"format": "pt"})
+    for weight_map in (["a"], {}, dict.fromkeys(whole, "../another.safetensors")):
+        (openai_folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+        assert "must name a file of this folder for each weight" in refusal(openai_folder, tmp_path / "out")
     edit_json(openai_folder / "config.json", lambda config: {**config, "architectures": ["OpenAIGPTForTags"]})
     assert "`architectures` names OpenAIGPTForTags, but one of OpenAIGPTModel, OpenAIGPTLMHeadModel" in refusal(
         openai_folder, tmp_path / "out"
@@ -539,6 +543,9 @@ def test_tokenizer_of_another_model(openai_folder, tiny_tokenizer, tmp_path):
     assert f"{openai_folder}: The tokenizer has 83 tokens, but the model's vocabulary has 80" in refusal(
         openai_folder, tmp_path / "out"
     )
+    for damaged in ('{"model": "', "[" * 100_000):
+        (openai_folder / "tokenizer.json").write_text(damaged)
+        assert f"{openai_folder / 'tokenizer.json'} is not JSON" in refusal(openai_folder, tmp_path / "out")
     (openai_folder / "tokenizer.json").unlink()
     (openai_folder / "vocab.json").write_text("{}")
     assert "has only one of vocab.json and merges.txt. Fetch both." in refusal(openai_folder, tmp_path / "out")

@@ -123,6 +123,8 @@ def sentence_of(error: Exception) -> str | None:
         return f"{error.name} is not installed. Install it, or install this package with the extra {extra!r}."
     if type(error).__name__ == "SafetensorError":
         return f"The weights cannot be read: {error}. The file is damaged. Copy or download the folder again."
+    if type(error).__name__ == "JSONDecodeError":
+        return f"A JSON file cannot be read: {error}. The file is damaged. Copy or download the folder again."
     last = traceback.extract_tb(error.__traceback__)[-1]
     # What no `raise` statement raised, such as the ValueError of int("x"), the calling code did not expect.
     kinds = (*OF_USERS, OF_TRANSFORMERS.get(Path(last.filename).name, OSError))
