@@ -200,6 +200,11 @@ def check_head(config: PreTrainedConfig, data_args: DataArguments, model_args: S
     """Checks that a model that is not trained has the head of the task."""
     if model_args.n_transfer is not None:
         raise ValueError(f"--n_transfer {model_args.n_transfer} leaves layers to train. Pass --do_train as well.")
+    if config.problem_type == "multi_label_classification":
+        raise ValueError(
+            f"Without --do_train the model must choose one class of each row, but a row may have several of "
+            f"{model_args.model} (`problem_type`). Use `gpt1 predict`, or pass --do_train to train it for one."
+        )
     wanted, has = data_args.traversal or config.traversal, has_task_head(config)
     if not has or wanted is None or config.traversal != wanted:
         of = f"one for {config.traversal}" if config.traversal else "one for a task that its config.json does not name"

@@ -564,6 +564,17 @@ def test_refuses_to_predict_without_the_task_head(traversal, head, has, places, 
     refusal([*words, "--use_cpu", "--do_predict"], *parts, **places)
 
 
+@pytest.mark.parametrize("flag", ["--do_predict", "--do_eval"])
+def test_refuses_one_label_of_a_model_that_gives_several(flag, places, tmp_path):
+    """Its probabilities would add up to 1."""
+    fields = {"traversal": "classification", "architectures": ["GPT1DoubleHeadsModel"]}
+    several = {"problem_type": "multi_label_classification", "num_labels": 2}
+    GPT1Config(hidden_size=8, num_attention_heads=2, **fields, **several).save_pretrained(tmp_path / "model")
+    words = ["--test_file", "{train}", "--validation_file", "{train}", *OWN[2:], "--model", str(tmp_path / "model")]
+    words += ["--output_dir", str(tmp_path / "output"), "--use_cpu", flag]
+    refusal(words, "Without --do_train", "must choose one class of each row", "Use `gpt1 predict`", **places)
+
+
 # ---- gpt1 predict
 
 
