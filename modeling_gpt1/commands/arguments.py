@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import re
+import sys
 from argparse import Action, ArgumentParser, HelpFormatter
 from dataclasses import dataclass
 from importlib import import_module
@@ -14,7 +15,9 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+import transformers
 import yaml
+from datasets import disable_progress_bars
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError, HFValidationError, HTTPError
 from transformers.hf_argparser import HfArg, HfArgumentParser
@@ -170,6 +173,9 @@ class CommandParser(HfArgumentParser):
 
     def read(self, arguments: list[str]) -> tuple:
         """Returns one object per dataclass, and a namespace if there are other arguments."""
+        if not sys.stderr.isatty():  # where a bar would be a line for each of its steps
+            disable_progress_bars()
+            transformers.utils.logging.disable_progress_bar()
         *parsed, rest = self.parse_args_into_dataclasses(
             arguments, return_remaining_strings=True, look_for_args_file=False
         )

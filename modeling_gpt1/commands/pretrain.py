@@ -31,6 +31,7 @@ from ..storage.writing import publish_files
 from ..training.checkpoint import INCOMPLETE_DIR
 from ..training.families import FAMILIES, Family, check_vocabulary_of_family, family_of
 from ..training.launch import check_launch, end_processes
+from ..training.preparation import load_model
 from . import runs
 from .arguments import parser_of
 
@@ -177,8 +178,7 @@ def prospect(num_tokens: int | None, num_read: float) -> str:
     expected, most = np.exp(np.interp(*logs)), max(MEASURED)
     about = "above" if enough < min(MEASURED) else "about" if enough <= most else "below"
     more = f"; text that reads well needs {most / enough:,.0f} times as many" if enough < most / 2 else ""
-    tokens = f"{enough / 1e6:,.2f} M tokens"
-    return f"prospect: {tokens} are enough for {about} perplexity {expected:.0f} (docs/pretrain.md){more}"
+    return f"prospect: perplexity {about} {expected:.0f} from {enough / 1e6:,.2f} M tokens (docs/pretrain.md){more}"
 
 
 def evenly_spaced(blocks: Dataset, limit: int | None) -> Dataset:
@@ -222,7 +222,7 @@ def main(arguments: list[str]) -> None:
     tokenizer = family.tokenizer_of(load_tokenizer(model_args, corpus_args, training_args, checkpoint))
     is_fresh = model_args.model is None
     fresh = model_args.fresh_config(tokenizer) if is_fresh else None
-    model = family.model_class(fresh) if is_fresh else family.model_class.from_pretrained(model_args.model)
+    model = family.model_class(fresh) if is_fresh else load_model(family.model_class, model_args.model)
     longest = family.longest_sequence(model.config)
     # A fresh model has positions of its own, whatever model its tokenizer was saved with.
     tokenizer.model_max_length = longest if is_fresh else min(tokenizer.model_max_length, longest)

@@ -122,6 +122,7 @@ class ReadableLog(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         self._show_bar(args, state, state.max_steps, "training")
+        self.bar.initial = self.bar.n = state.global_step
         self.is_training = True
 
     def on_step_end(self, args, state, control, **kwargs):

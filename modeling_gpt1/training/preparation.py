@@ -127,7 +127,7 @@ def prepare_finetuning(
         opening["trust_remote_code"] = trust_remote_code
         base = base_of_adapter(checkpoint)
         if base is None:
-            model = _load(auto_class, checkpoint, **opening)
+            model = load_model(auto_class, checkpoint, **opening)
         else:
             model = open_adapter(auto_class.from_pretrained, checkpoint, base, **opening)
         match_vocabulary(model, tokenizer)
@@ -224,14 +224,14 @@ def _open_model(
         config.vocab_size = len(tokenizer)
         model = model_class(config)
     else:
-        model = _load(model_class, checkpoint, **opening)
+        model = load_model(model_class, checkpoint, **opening)
         if n_transfer is not None:
             keep_first_layers(model, n_transfer)
     add_control_tokens(tokenizer, model)
     return model
 
 
-def _load(model_class, checkpoint: str, **opening: Any) -> PreTrainedModel:
+def load_model(model_class, checkpoint: str, **opening: Any) -> PreTrainedModel:
     """`from_pretrained`, whose report is one line: a task head is new whenever a language model is fine-tuned."""
     reporter = logging.get_logger("transformers.modeling_utils")
 
