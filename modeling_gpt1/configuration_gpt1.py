@@ -29,6 +29,16 @@ from pathlib import Path
 
 import torch
 import transformers
+
+# ruff: noqa: E402
+OLDEST, NEWEST = (5, 17), (5, 23)  # setup.py and docs/install.md have the same
+if tuple(map(int, transformers.__version__.split(".")[:2])) < OLDEST:  # before a name is missing there
+    needed = "{}.{}".format(*OLDEST)
+    raise ImportError(
+        f"transformers {transformers.__version__} is too old for this model, which needs {needed} or newer. Run `pip "
+        f'install "transformers>={needed}"`.'
+    )
+
 from huggingface_hub.dataclasses import strict, validated_field
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
@@ -90,11 +100,8 @@ DOUBLE_HEADS_NEEDED = {
 }
 
 
-OLDEST, NEWEST = (5, 17), (5, 23)  # setup.py and docs/install.md have the same
-
-
 def warn_of_untested_release(installed: str):
-    if not OLDEST <= tuple(map(int, installed.split(".")[:2])) <= NEWEST:
+    if tuple(map(int, installed.split(".")[:2])) > NEWEST:
         oldest, newest, next_one = ("{}.{}".format(*numbers) for numbers in (OLDEST, NEWEST, (5, NEWEST[1] + 1)))
         logger.warning(
             f"transformers {installed} is installed, but gpt1-hf was tested with {oldest} to {newest}. "

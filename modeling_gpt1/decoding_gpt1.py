@@ -16,6 +16,8 @@
 Shapes: B examples, T tokens, D hidden, H heads.
 """
 
+from weakref import WeakKeyDictionary
+
 import torch
 from transformers import GenerationMixin, PreTrainedConfig
 from transformers.cache_utils import DynamicCache, DynamicLayer
@@ -26,12 +28,21 @@ from .packing_gpt1 import can_read
 logger = logging.get_logger(__name__)
 
 ROOM = 128  # tokens
+# Of each growing layer: exporters take every tensor among a layer's attributes for a part of the cache.
+_ROOMS = WeakKeyDictionary()
 
 
 class GPT1GrowingLayer(DynamicLayer):
     """Keys and values `[B, H, T, D/H]` with room for more tokens: a new token does not copy those before it."""
 
-    rooms: tuple[torch.Tensor, torch.Tensor] | None = None  # for keys and values, each `[B, H, T + room, D/H]`
+    @property
+    def rooms(self) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """For keys and values, each `[B, H, T + room, D/H]`; uninitialised behind the keys and values."""
+        return _ROOMS.get(self)
+
+    @rooms.setter
+    def rooms(self, rooms: tuple[torch.Tensor, torch.Tensor] | None) -> None:
+        _ROOMS[self] = rooms
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs

@@ -431,7 +431,8 @@ class GPT1Model(GPT1PreTrainedModel):
             input_ids (`[B, T]`, int64): token ids.
             attention_mask (`[B, past + T]`): 1 for real tokens, 0 for padding on either side; or a 4D mask,
                 which serves banded layers too; or a dictionary with a 4D mask for each layer type.
-            token_type_ids (`[B, T]`, int64): token ids whose embeddings are added, as in transformers' OpenAIGPT.
+            token_type_ids (`[B, T]` or `[B, 1]`, int64): token ids whose embeddings are added, as in transformers'
+                OpenAIGPT.
             position_ids (`[B, T]`, int64): default: a token's rank among the real tokens of its row. Without a mask
                 and a given cache, a position that is not above the one before it begins another sequence.
             past_key_values (`Cache`): keys and values of the preceding tokens.
@@ -575,8 +576,8 @@ def padding_mask(
     if attention_mask.dim() != 2 or list(attention_mask.shape) != needed:
         raise ValueError(
             f"`attention_mask` needs the shape {needed}, one column for each token, including those in the cache, but "
-            f"got {list(attention_mask.shape)} of {attention_mask.dtype}. A 4-dimensional mask must be boolean, or "
-            "hold numbers to add to the scores."
+            f"got {list(attention_mask.shape)} of {attention_mask.dtype}. A mask of pairs of tokens needs the shape "
+            "[B, 1, T, past + T], and must be boolean, or hold numbers to add to the scores."
         )
     return real_tokens(attention_mask)
 
@@ -899,6 +900,8 @@ class GPT1TaskModel(GPT1PreTrainedModel):
         check_exactly_one(inputs["input_ids"], inputs["inputs_embeds"])
         check_extract_token(self, inputs)
         sequences = read_sequences(self, **inputs, plan=plan, **kwargs)
+        if sequences.input_ids is not None and can_read(sequences.input_ids):
+            self.warn_if_padding_and_no_attention_mask(sequences.input_ids, inputs["attention_mask"])
         outputs = self.transformer(**{**kwargs, **sequences.decoder_inputs, "use_cache": False, "return_dict": True})
         task_logits = self.task_head(sequences.extract(outputs.last_hidden_state), sequences.is_present)
         return sequences, outputs, task_logits

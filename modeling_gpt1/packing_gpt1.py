@@ -302,7 +302,7 @@ def read_sequences(
     inputs = {
         "input_ids": flat("input_ids", input_ids, length),
         "attention_mask": mask,
-        "token_type_ids": flat("token_type_ids", token_type_ids, length),
+        "token_type_ids": flat("token_type_ids", along_tokens(token_type_ids, length), length),
         "position_ids": flat("position_ids", position_ids, length),
         "inputs_embeds": flat("inputs_embeds", inputs_embeds, length, config.hidden_size),
     }
@@ -331,6 +331,13 @@ def read_sequences(
             packed = inputs | {"attention_mask": None}  # a mask would make the host wait
     lm_mask = flat("lm_mask", lm_mask, length)
     return Sequences(inputs["input_ids"], mask, lm_mask, is_present, positions, shape, packed, plan)
+
+
+def along_tokens(token_type_ids: torch.Tensor | None, length: int) -> torch.Tensor | None:
+    """A type for all tokens of a sequence, `[…, 1]`, as one for each, `[…, T]`."""
+    if token_type_ids is None or token_type_ids.shape[-1] != 1:
+        return token_type_ids
+    return token_type_ids.expand(*token_type_ids.shape[:-1], length)
 
 
 def packed_inputs(config: GPT1Config, way: str, plan: Any, input_ids: torch.LongTensor) -> dict[str, Any]:
@@ -381,7 +388,8 @@ def flatten_sequences(name: str, tensor: torch.Tensor | None, shape: tuple[int, 
         return tensor.flatten(0, 1)
     if shape[1] == 1 and tensor.shape == shape[:1] + shape[2:]:
         return tensor
-    raise ValueError(f"`{name}` needs shape {list(shape)} here, but got {list(tensor.shape)}.")
+    remedy = " Pass 1 for real tokens and 0 for padding, like `input_ids`." if name == "attention_mask" else ""
+    raise ValueError(f"`{name}` needs shape {list(shape)} here, but got {list(tensor.shape)}.{remedy}")
 
 
 def last_attended(attention_mask: torch.Tensor | None, length: int) -> torch.LongTensor | int:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,13 @@ def test_travellers_import_torch_transformers_and_each_other():
     assert {path.name: not_for_travellers(path) for path in TRAVELLERS} == {path.name: [] for path in TRAVELLERS}
     # What transformers asks for before it opens a folder: PEFT is asked for by adapters alone.
     assert not any("peft" in get_imports(path) for path in TRAVELLERS)
+
+
+def test_no_travellers_import_each_other_in_a_circle():
+    """Releases of transformers before 5 follow a circle forever."""
+    siblings = {f".{path.stem}": path for path in TRAVELLERS}
+    graph = {path: {siblings[name] for name, _ in imported(path) if name in siblings} for path in TRAVELLERS}
+    assert len(list(TopologicalSorter(graph).static_order())) == len(TRAVELLERS)  # a circle raises CycleError
 
 
 def test_an_import_that_could_not_travel_is_found(write):

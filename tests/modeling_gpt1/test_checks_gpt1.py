@@ -8,6 +8,7 @@ import pytest
 import torch
 from helpers_refusals import refusal
 from transformers import AutoModelForCausalLM, modeling_utils
+from transformers.utils.logging import warning_once
 
 from modeling_gpt1 import (
     GPT1Config,
@@ -138,6 +139,26 @@ def test_masks_of_another_shape(make, shape):
     ):
         message = refusal(make(model_class, **fields), IDS, attention_mask=mask)
         assert f"`attention_mask` needs shape {needed} here, but got {shape}" in message
+        assert fields or "Pass 1 for real tokens and 0 for padding" in message
+
+
+@pytest.mark.parametrize("model_class", [GPT1Model, GPT1ForSequenceClassification, GPT1DoubleHeadsModel])
+def test_a_token_type_for_all_tokens_of_a_row(make, model_class):
+    model, types = make(model_class), torch.tensor([[3], [4]])
+    one, each = (model(IDS, token_type_ids=ids)[0] for ids in (types, types.expand(IDS.shape)))
+    assert torch.equal(one, each) and not torch.equal(one, model(IDS)[0])
+
+
+@pytest.mark.parametrize("model_class", [GPT1ForSequenceClassification, GPT1DoubleHeadsModel])
+def test_padding_without_a_mask_is_told(make, model_class, caplog):
+    model, padded = make(model_class, pad_token_id=0), IDS.clone()
+    padded[1, -2:] = 0
+    warning_once.cache_clear()
+    model(IDS)
+    model(padded, attention_mask=(padded != 0).long())
+    assert "your input_ids may be padded" not in caplog.text
+    model(padded)
+    assert "We strongly recommend passing in an `attention_mask` since your input_ids may be padded" in caplog.text
 
 
 def test_a_mask_that_leaves_out_the_cache(tiny_model):

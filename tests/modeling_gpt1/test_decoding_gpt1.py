@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
 from modeling_gpt1 import GPT1ForCausalLM
@@ -109,6 +110,16 @@ def test_a_growing_layer_copies_no_past():
     assert (layer.keys.data_ptr(), layer.values.data_ptr()) == places
     layer.update(*random_states(1))
     assert (layer.keys.data_ptr(), layer.values.data_ptr()) != places
+
+
+@torch.no_grad()
+def test_a_growing_layer_shows_what_is_filled():
+    """Exporters take each tensor among its attributes for a part of the cache."""
+    layer = GPT1GrowingLayer()
+    layer.update(*random_states(7))
+    layer.update(*random_states(1))
+    shapes = [tuple(leaf.shape) for leaf in tree_leaves(vars(layer)) if isinstance(leaf, torch.Tensor)]
+    assert shapes == [(3, 2, 8, 4), (3, 2, 8, 4)]
 
 
 @torch.no_grad()
