@@ -35,6 +35,7 @@ from ..training.families import FAMILIES
 from .arguments import TOKENIZER, check_model
 
 logger = logging.getLogger(__name__)
+PRECISIONS = {"no": "float32", "bf16": "bfloat16", "fp16": "float16"}
 WORDS = {"true": True, "false": False, "none": None}
 # Fields of the configuration that follow from the tokenizer and the data.
 DERIVED_FIELDS = ("vocab_size", "traversal", "columns", "num_labels", "id2label", "label2id", "problem_type")
@@ -135,6 +136,11 @@ class AboveTheBar(logging.Handler):
         tqdm.write(self.format(record), file=sys.stderr if record.levelno >= logging.WARNING else sys.stdout)
 
 
+def is_no_alignment(record: logging.LogRecord) -> bool:
+    """Trainer gives each model the ids of the tokenizer's [s] and [e], and says so at each start."""
+    return "PAD/BOS/EOS" not in record.getMessage()
+
+
 def set_up_logging(args: TrainingArguments, *loggers: logging.Logger) -> None:
     """Makes only the main process print the information lines of these loggers and of the run."""
     logging.basicConfig(format="%(message)s", handlers=[AboveTheBar()])
@@ -142,8 +148,7 @@ def set_up_logging(args: TrainingArguments, *loggers: logging.Logger) -> None:
         each.setLevel(logging.INFO if args.should_log else logging.WARNING)
     transformers.utils.logging.set_verbosity(args.get_process_log_level())
     transformers.utils.logging.disable_progress_bar()  # of loading and saving weights, below the run's own
-    # Trainer gives a model the tokenizer's [s] and [e], and says so with their ids at each start.
-    logging.getLogger("transformers.trainer_utils").addFilter(lambda record: "PAD/BOS/EOS" not in record.getMessage())
+    logging.getLogger("transformers.trainer_utils").addFilter(is_no_alignment)
 
 
 def say(*lines: str) -> None:
@@ -183,6 +188,18 @@ def use_readable_log(trainer: Trainer) -> None:
     trainer.add_callback(ReadableLog())
 
 
+def describe_start(trainer: Trainer, start: str | None) -> str:
+    """The model, where it comes from, and what computes it."""
+    args, precision = trainer.args, trainer.accelerator.mixed_precision
+    device = "CPU" if args.device.type == "cpu" else accelerator_name()
+    processes = f" in {args.world_size} processes" if args.world_size > 1 else ""
+    return (
+        f"model: {type(trainer.model).__name__}, {trainer.model.num_parameters():,} parameters, "
+        f"{'fresh' if start is None else f'from {start}'}; on {device}{processes}, "
+        f"{PRECISIONS.get(precision, precision)}"
+    )
+
+
 def train(trainer: Trainer, start: str | None, data: list[str], checkpoint: str | None) -> bool:
     """Trains or resumes, and writes the model, the log and the metrics to the output folder.
 
@@ -195,19 +212,10 @@ def train(trainer: Trainer, start: str | None, data: list[str], checkpoint: str 
     Returns:
         whether there was anything to train: a run that was finished before keeps its files.
     """
-    args, model = trainer.args, trainer.model
-    precision = {"no": "float32", "bf16": "bfloat16", "fp16": "float16"}
-    device = (accelerator_name() or "CPU") if args.device.type != "cpu" else "CPU"
-    processes = f", {args.world_size} processes" if args.world_size > 1 else ""
-    callback = RunCallback(
-        [
-            f"model: {type(model).__name__}, {model.num_parameters():,} parameters, "
-            f"{'fresh' if start is None else f'from {start}'}; on {device}{processes} in "
-            f"{precision.get(trainer.accelerator.mixed_precision, trainer.accelerator.mixed_precision)}",
-            *data,
-        ],
-        checkpoint,
-    )
+    args, output = trainer.args, Path(trainer.args.output_dir)
+    # Asked before processes can differ in what they see.
+    has_results = all((output / name).is_file() for name in ("train_results.json", "trainer_state.json"))
+    callback = RunCallback([describe_start(trainer, start), *data], checkpoint)
     trainer.add_callback(callback)
     try:
         result = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
@@ -218,13 +226,13 @@ def train(trainer: Trainer, start: str | None, data: list[str], checkpoint: str 
             how = f". The last complete checkpoint is {newest}"
             how += ". The same command with --resume_from_checkpoint auto goes on"
         raise KeyboardInterrupt(f" after update {state.global_step} of {state.max_steps}{how}") from None
-    output = Path(args.output_dir)
-    if callback.is_finished and Path(output, "train_results.json").is_file():
+    if callback.is_finished and has_results:
         trainer.state = TrainerState.load_from_json(str(output / "trainer_state.json"))
         return False
     if args.should_save:
-        for name in ("eval", "predict", "all"):  # of earlier weights
-            Path(output, f"{name}_results.json").unlink(missing_ok=True)
+        for pattern in ("*_results.json", "*predictions*.jsonl"):  # of earlier weights
+            for path in output.glob(pattern):
+                path.unlink()
     trainer.save_model(_internal_call=True)  # the push comes at the end, with all results
     trainer.save_state()
     keep_metrics(trainer, "train", result.metrics)

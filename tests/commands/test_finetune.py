@@ -316,7 +316,7 @@ def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
     assert lines[0].startswith("New weights, drawn at random: task_head.score.bias, task_head.score.weight.")
     model = GPT1DoubleHeadsModel.from_pretrained(output)
     assert lines[1] == (
-        f"model: GPT1DoubleHeadsModel, {model.num_parameters():,} parameters, from {start}; on CPU in float32"
+        f"model: GPT1DoubleHeadsModel, {model.num_parameters():,} parameters, from {start}; on CPU, float32"
     )
     assert lines[2:4] == [
         "train: 8 rows of train (happy 4, sad 4)",
@@ -339,10 +339,11 @@ def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
     assert read_json(output / "trainer_state.json") == state
 
     shutil.rmtree(output / "checkpoint-2")
+    (output / "predictions.jsonl").touch()
     caplog.clear()
     finetune.main([word for word in command if word != "--do_eval"])
     assert f"; goes on from {output / 'checkpoint-1'}" in "".join(caplog.messages)
-    assert not (output / "eval_results.json").exists()  # of the weights before
+    assert not [*output.glob("eval_results.json"), *output.glob("predictions*")]  # of the weights before
     assert not [name for name in read_json(output / "all_results.json") if name.startswith("eval_")]
 
 
