@@ -5,6 +5,7 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 EXAMPLES ?= 1000
 SETS ?=
+GPU_ARGS ?=
 
 VENV := .venv
 RUN := $(VENV)/bin/python
@@ -15,7 +16,7 @@ MLINTER_RULES := $(VENV)/mlinter-rules.toml
 # write "The bare None Model", link to pages of transformers' documentation and print [ERROR] on import.
 MLINTER_OFF := TRF057
 
-.PHONY: help demo test test-browser campaign lint format docs compat bench clean
+.PHONY: help demo test test-browser campaign lint format docs compat bench gpu clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -29,6 +30,7 @@ help:
 	@echo "make docs    the pages of docs/ as a site in site/, each warning an error (Python 3.11.5 or newer)"
 	@echo "make compat  the tests with the oldest and the newest transformers and torch, and other Pythons; SETS=oldest-core for one"
 	@echo "make bench   every speed and memory benchmark beside its peers: hours; BENCH_ARGS=--quick checks the scripts"
+	@echo "make gpu     what one GPU is needed for, in 25 minutes, with the packages of $(PYTHON); GPU_ARGS=--quick on a CPU"
 	@echo "make clean   remove .venv and everything built"
 	@echo "PYTHON=python3.12 chooses the interpreter of a new .venv (now $(PYTHON))."
 
@@ -67,6 +69,10 @@ compat: $(INSTALLED)test
 
 bench: $(INSTALLED)test
 	$(RUN) benchmarks/run.py $(BENCH_ARGS)
+
+# A machine with a GPU has a torch of its own, and may have no network: nothing is installed.
+gpu:
+	$(PYTHON) benchmarks/gpu.py $(GPU_ARGS)
 
 clean:
 	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .ruff_cache

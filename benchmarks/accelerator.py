@@ -12,16 +12,19 @@ A round is one piece of work by each model in turn, and the order changes from r
 device has finished, after one round that is not counted. Ratios are computed round by round. Memory is the peak of
 what torch has allocated during the work, less what lay on the device before it.
 
-- Pre-training: forward in training mode (dropout 0.1), backward, fused AdamW; float32 and bfloat16 autocast.
-- Fine-tuning with both losses: forward and backward, as `finetuning.py` describes it.
-- Generation: greedy, of whole batches, with each model's own default cache; weights in float32 and in bfloat16.
+- Pre-training: forward in training mode (dropout 0.1), backward, fused AdamW; float32, bfloat16 autocast, and bfloat16
+  compiled: of ours the blocks, as `--torch_compile` does, of the built-in classes the whole model.
+- Fine-tuning with both losses: forward and backward, as `finetuning.py` describes it, in the same three ways.
+- Generation: greedy, of whole batches, with each model's own default cache, and ours with the static cache, which
+  transformers compiles on a GPU; weights in float32 and in bfloat16.
 """
 
 import argparse
+import contextlib
 import functools
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 import transformers
@@ -45,14 +48,18 @@ from transformers import GPT2LMHeadModel, OpenAIGPTDoubleHeadsModel, OpenAIGPTLM
 
 from modeling_gpt1 import GPT1ForCausalLM
 from modeling_gpt1.inference.devices import accelerator_name, default_device
+from modeling_gpt1.modeling_gpt1 import GPT1Block
+from modeling_gpt1.training.compilation import compiled_blocks
 
 OURS, PEER, GPT2 = "GPT1ForCausalLM", "OpenAIGPTLMHeadModel", "GPT2LMHeadModel"
 CLASSES = {OURS: GPT1ForCausalLM, PEER: OpenAIGPTLMHeadModel, GPT2: GPT2LMHeadModel}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+WAYS = {"float32": (False, False), "bfloat16": (True, False), "bfloat16 compiled": (True, True)}  # bf16, compiled
+STATIC = "GPT1ForCausalLM, static cache"
 BLOCKS = (32, 512)
 # As in finetuning.py, but batches of a GPU: B examples, C sequences each, T tokens, tokens that the sequences share.
 FINE_TUNING = {"RACE-shaped step": (8, 4, 380, 360), "Story-Cloze-shaped step": (32, 2, 64, 50)}
-GENERATED = ((1, 64, 64), (32, 64, 64))  # rows, tokens of the prompt, new tokens
+GENERATED = ((1, 64, 64), (8, 64, 64), (32, 64, 64), (64, 64, 64))  # rows, tokens of the prompt, new tokens
 QUICK_BLOCKS, QUICK_FINE_TUNING, QUICK_GENERATED = (2, 16), {"RACE-shaped step": (1, 4, 32, 20)}, ((2, 8, 4),)
 Work = Callable[[], object]
 
@@ -63,6 +70,23 @@ class Accelerator:
     def __init__(self):
         self.device = default_device()
         self.is_cpu = self.device.type == "cpu"
+        self.compiler = {"backend": "eager"} if self.is_cpu else {}  # a CPU only checks the script
+
+    @contextlib.contextmanager
+    def precision(self, is_bf16: bool) -> Iterator[None]:
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=is_bf16):
+            yield
+
+    def callers(self, models: dict, ours: str, **options) -> dict[str, Callable]:
+        """The models as they are called compiled: of ours the blocks, of the others the whole."""
+        run = torch.compile(GPT1Block.forward, **self.compiler, **options)
+        callers = {name: torch.compile(model, **self.compiler) for name, model in models.items() if name != ours}
+
+        def call_ours(*args, **kwargs):
+            with compiled_blocks(models[ours], run):
+                return models[ours](*args, **kwargs)
+
+        return {**callers, ours: call_ours}
 
     def measure(self, work: Work) -> dict[str, float]:
         """Seconds of one piece of work, and the MiB that it needs."""
@@ -120,17 +144,18 @@ def pretraining(accelerator: Accelerator, folders: dict, blocks: tuple[int, int]
     check_models({name: functools.partial(loss, name) for name in alike}, alike, PEER)
     optimizers = {name: torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True) for name, model in models.items()}
 
-    def step(name: str, is_bf16: bool) -> None:
-        with torch.autocast(accelerator.device.type, torch.bfloat16, enabled=is_bf16):
-            of_step = loss(name, models[name])
+    compiled = accelerator.callers(models, OURS)
+
+    def step(name: str, is_bf16: bool, is_compiled: bool) -> None:
+        with accelerator.precision(is_bf16):
+            of_step = loss(name, (compiled if is_compiled else models)[name])
         of_step.backward()
         optimizers[name].step()
         optimizers[name].zero_grad()
 
-    for dtype in DTYPES:
-        works = {name: functools.partial(step, name, dtype == "bfloat16") for name in models}
-        work = f"pre-training step {blocks[0]} × {blocks[1]}, {dtype}"
-        rows += rows_of(accelerator, work, works, rounds)
+    for way, how in WAYS.items():
+        works = {name: functools.partial(step, name, *how) for name in models}
+        rows += rows_of(accelerator, f"pre-training step {blocks[0]} × {blocks[1]}, {way}", works, rounds)
     return rows
 
 
@@ -146,15 +171,17 @@ def fine_tuning(accelerator: Accelerator, folder: str, shapes: dict, rounds: int
 
         check_models({name: functools.partial(loss, name) for name in models}, models, BUILT_IN_HEADS)
 
-        def step(name: str, is_bf16: bool, loss=loss) -> None:
-            with torch.autocast(accelerator.device.type, torch.bfloat16, enabled=is_bf16):
-                of_step = loss(name, models[name])
+        compiled = accelerator.callers(models, OUR_HEADS, dynamic=True)
+
+        def step(name: str, is_bf16: bool, is_compiled: bool, loss=loss, compiled=compiled) -> None:
+            with accelerator.precision(is_bf16):
+                of_step = loss(name, (compiled if is_compiled else models)[name])
             of_step.backward()
             models[name].zero_grad()
 
-        for dtype in DTYPES:
-            works = {name: functools.partial(step, name, dtype == "bfloat16") for name in models}
-            work = f"{shape_name} {' × '.join(map(str, shape[:3]))}, {shape[3]} shared, {dtype}"
+        for way, how in WAYS.items():
+            works = {name: functools.partial(step, name, *how) for name in models}
+            work = f"{shape_name} {' × '.join(map(str, shape[:3]))}, {shape[3]} shared, {way}"
             rows += rows_of(accelerator, work, works, rounds)
     return rows
 
@@ -172,9 +199,10 @@ def generation(accelerator: Accelerator, folders: dict, sizes: tuple, rounds: in
 
         def generate(name: str, input_ids: torch.Tensor, num_new: int, models=models) -> list[list[int]]:
             limits = {"min_new_tokens": num_new, "max_new_tokens": num_new, "do_sample": False}
+            limits |= {"cache_implementation": "static"} if name == STATIC else {}
             mask = torch.ones_like(input_ids)
             return (
-                models[name]
+                models[OURS if name == STATIC else name]
                 .generate(input_ids, attention_mask=mask, pad_token_id=0, eos_token_id=None, **limits)
                 .tolist()
             )
@@ -185,7 +213,7 @@ def generation(accelerator: Accelerator, folders: dict, sizes: tuple, rounds: in
             prompt = prompt.to(accelerator.device)
             if dtype_name == "float32" and generate(OURS, prompt[:1], 12) != generate(PEER, prompt[:1], 12):
                 raise RuntimeError("The models disagree in their greedy tokens. Nothing was measured.")
-            works = {name: functools.partial(generate, name, prompt, num_new) for name in models}
+            works = {name: functools.partial(generate, name, prompt, num_new) for name in (*models, STATIC)}
             work = f"generation {length} + {num_new}, batch {batch}, {dtype_name}"
             rows += rows_of(accelerator, work, works, rounds)
     return rows

@@ -27,7 +27,7 @@ from pathlib import Path
 import psutil
 
 MIB = 2**20
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(os.environ.get("GPT1_RESULTS", Path(__file__).parent / "results"))
 TOLERANCE = 1e-4  # of what two models compute in float32
 SMALL = {"vocab_size": 1000, "n_embd": 64, "n_layer": 2, "n_head": 2}  # sizes of the models of a quick run
 

@@ -25,6 +25,11 @@ def imported(script: str) -> Iterator[ModuleType]:
                 del sys.modules[name]
 
 
+@pytest.fixture(scope="session", name="imported")
+def importer():
+    return imported
+
+
 @pytest.fixture(scope="module")
 def run():
     with imported("run") as module:

@@ -1,0 +1,181 @@
+"""GPT1PretrainingTrainer beside a loop in plain PyTorch, as a good engineer writes it for one device.
+
+    python benchmarks/plain_loop.py                      # 117 M parameters, 32 × 512 tokens, bfloat16, compiled: a GPU
+    python benchmarks/plain_loop.py --quick --rounds 1   # a tiny model, also on a CPU: a check of the script
+    python benchmarks/plain_loop.py --save               # also benchmarks/results/<date>-plain-loop.json
+
+The loop has the paper's model as one compiled module, autocast, fused AdamW, clipping and a cosine. It logs a loss
+every ten updates, and saves nothing. The trainer runs with its defaults: logs, throughput, checks. Both begin with the
+same weights, whose losses without dropout must agree to 1e-4, and read the same blocks. A round trains each anew; the
+first updates, in which it compiles, are not timed.
+"""
+
+import math
+import tempfile
+import time
+
+import numpy as np
+import torch
+from harness import SMALL, check_agreement, comparisons, main, rounds_of
+from torch import nn
+from torch.nn import functional as F
+from transformers import TrainerCallback, set_seed
+
+from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1PretrainingArguments, GPT1PretrainingTrainer
+from modeling_gpt1.inference.devices import default_device
+from tokenization.planning import plan_blocks
+
+OURS, PEER = "GPT1PretrainingTrainer", "plain loop"
+BATCH, WARM_UP, UPDATES = 32, 10, 60
+QUICK_BATCH, QUICK_WARM_UP, QUICK_UPDATES = 2, 1, 3
+LEARNING_RATE, TARGET = 2.5e-4, 0.95
+
+
+class Block(nn.Module):
+    def __init__(self, width: int, heads: int, dropout: float):
+        super().__init__()
+        self.heads, self.p = heads, dropout
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.ln_1, self.ln_2, self.drop = nn.LayerNorm(width), nn.LayerNorm(width), nn.Dropout(dropout)
+
+    def forward(self, x):  # [B, T, D]
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        p = self.p if self.training else 0.0
+        seen = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=p).transpose(1, 2).flatten(2)
+        x = self.ln_1(x + self.drop(self.out(seen)))
+        return self.ln_2(x + self.drop(self.down(F.gelu(self.up(x), approximate="tanh"))))
+
+
+class PlainGPT1(nn.Module):
+    """The paper's language model and its loss."""
+
+    def __init__(self, vocab: int, width: int, layers: int, heads: int, length: int, dropout: float = 0.1):
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(vocab, width), nn.Embedding(length, width)
+        self.blocks = nn.ModuleList(Block(width, heads, dropout) for _ in range(layers))
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, ids):  # [B, T]
+        x = self.drop(self.tokens(ids) + self.positions.weight[: ids.shape[1]])
+        for block in self.blocks:
+            x = block(x)
+        logits = x[:, :-1] @ self.tokens.weight.T
+        return F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
+
+    @classmethod
+    def like(cls, model: GPT1ForCausalLM) -> "PlainGPT1":
+        """With the weights of ours."""
+        config, weights = model.config, model.state_dict()
+        sizes = config.hidden_size, config.num_hidden_layers, config.num_attention_heads
+        plain = cls(config.vocab_size, *sizes, config.max_position_embeddings)
+        own = {name: weights[f"transformer.{name}_embed.weight"] for name in ("tokens", "positions")}
+        own = {f"{name}.weight": weight for name, weight in own.items()}
+        names = {"out": "attn.o_proj", "up": "mlp.up_proj", "down": "mlp.down_proj", "ln_1": "ln_1", "ln_2": "ln_2"}
+        for layer in range(config.num_hidden_layers):
+            for kind in ("weight", "bias"):
+                ours = f"transformer.h.{layer}."
+                parts = [weights[f"{ours}attn.{part}_proj.{kind}"] for part in "qkv"]
+                own[f"blocks.{layer}.qkv.{kind}"] = torch.cat(parts)
+                own |= {f"blocks.{layer}.{to}.{kind}": weights[f"{ours}{of}.{kind}"] for to, of in names.items()}
+        plain.load_state_dict(own)
+        return plain
+
+
+def run_loop(model: PlainGPT1, blocks: np.ndarray, batch: int, marks: tuple[int, int], device: torch.device) -> float:
+    """Seconds from the first of the two updates to the last."""
+    matrices, others = (
+        [weight for weight in model.parameters() if (weight.dim() > 1) is is_matrix] for is_matrix in (True, False)
+    )
+    groups = [{"params": matrices, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=LEARNING_RATE, fused=True)
+    model.to(device).train()
+    compiled, ids = torch.compile(model), torch.from_numpy(blocks)
+    for update in range(marks[1]):
+        if update == marks[0]:
+            start = now(device)
+        rows = ids[update * batch : (update + 1) * batch].to(device, non_blocking=True)
+        for group in optimizer.param_groups:
+            group["lr"] = LEARNING_RATE * 0.5 * (1 + math.cos(math.pi * update / marks[1]))
+        with torch.autocast(device.type, torch.bfloat16):
+            loss = compiled(rows)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        if update % 10 == 0:
+            print(f"{PEER}: update {update}, loss {loss.item():.3f}", flush=True)
+    return now(device) - start
+
+
+def collate(blocks: list[np.ndarray]) -> dict:
+    """What `BlockCollator` makes of whole blocks."""
+    ids = torch.from_numpy(np.stack(blocks))
+    mask = torch.ones_like(ids)
+    return {"input_ids": ids, "attention_mask": mask, "labels": ids, "plan": plan_blocks(mask)}
+
+
+def run_trainer(model: GPT1ForCausalLM, blocks, batch: int, marks: tuple[int, int], device: torch.device) -> float:
+    """The same with our trainer."""
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = GPT1PretrainingArguments(
+            folder,
+            per_device_train_batch_size=batch,
+            gradient_accumulation_steps=1,
+            max_steps=marks[1],
+            warmup_steps=0,
+            logging_steps=10,
+            bf16=True,
+            torch_compile=True,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            use_cpu=device.type == "cpu",
+        )
+        times, clock = {}, TrainerCallback()
+        clock.on_step_end = lambda args, state, control, **kwargs: (
+            times.update({state.global_step: now(device)}) if state.global_step in marks else None
+        )
+        GPT1PretrainingTrainer(model, arguments, collate, list(blocks), callbacks=[clock]).train()
+    return times[marks[1]] - times[marks[0]]
+
+
+def now(device: torch.device) -> float:
+    if device.type != "cpu":
+        torch.accelerator.synchronize()
+    return time.perf_counter()
+
+
+def compare(rounds: int, quick: bool) -> list[dict]:
+    device = default_device()
+    if device.type == "cpu" and not quick:
+        raise RuntimeError("torch finds no accelerator. --quick checks the script on a CPU.")
+    batch, marks = (QUICK_BATCH, (QUICK_WARM_UP, QUICK_UPDATES)) if quick else (BATCH, (WARM_UP, UPDATES))
+    config = GPT1Config(**SMALL, n_positions=32) if quick else GPT1Config()
+    set_seed(0)
+    start = GPT1ForCausalLM(config).state_dict()
+    shape = (marks[1] * batch, config.max_position_embeddings)
+    blocks = np.random.default_rng(0).integers(1, config.vocab_size, shape)
+
+    def made() -> GPT1ForCausalLM:
+        model = GPT1ForCausalLM(config)
+        model.load_state_dict(start)
+        return model
+
+    with torch.no_grad():
+        ours, ids = made().eval(), torch.from_numpy(blocks[:2])
+        losses = {PEER: PlainGPT1.like(ours).eval()(ids), OURS: ours(input_ids=ids, labels=ids).loss}
+    check_agreement({name: {"loss": loss.item()} for name, loss in losses.items()}, PEER)
+
+    def measure(name: str) -> dict[str, float]:
+        model = made()
+        run = run_trainer if name == OURS else run_loop
+        seconds = run(model if name == OURS else PlainGPT1.like(model), blocks, batch, marks, device)
+        return {"tokens/s": (marks[1] - marks[0]) * batch * shape[1] / seconds}
+
+    work = f"pre-training {batch} × {shape[1]}, bfloat16, compiled"
+    return comparisons(work, rounds_of([OURS, PEER], rounds, measure), OURS, {(PEER, "tokens/s"): TARGET})
+
+
+if __name__ == "__main__":
+    main(compare)
