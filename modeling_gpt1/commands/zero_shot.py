@@ -1,7 +1,7 @@
-r"""Answers tasks without fine-tuning, with the paper's heuristics (section 5 and figure 2, right).
+r"""Answers tasks without fine-tuning, with the paper's heuristics (section 5).
 
     gpt1 zero-shot --model openai-community/openai-gpt --tasks cola sst2 race
-    gpt1 zero-shot --checkpoints out/books --data_dir data --output_file out/curves.json --plot out/curves.png
+    gpt1 zero-shot --checkpoints out/books --data_dir data --output_file out/curves.json
 
 The output is a JSON file: the settings, and for every model (with `--checkpoints` its updates and the tokens seen) the
 metrics of every task. `normalised` is 0 for guessing and 1 for the best model that was known to the paper. The file is
@@ -69,12 +69,6 @@ class ZeroShotArguments(ScoringArguments):
     max_train_samples: int | None = HfArg(default=None, help="Rows for CoLA's threshold and for few-shot examples.")
     num_shots: int = HfArg(default=0, help="Few-shot examples before each row, as many as fit.")
     output_file: str = HfArg(default="zero_shot.json", help="The results.")
-    plot: str | None = HfArg(default=None, help="A picture of the curves: .png, .svg or .pdf.")
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.plot is not None and self.checkpoints is None:
-            raise ValueError("--plot draws curves over a run. Pass --checkpoints, or leave --plot out.")
 
 
 # ---- Data
@@ -191,32 +185,12 @@ def line(result: dict) -> str:
     return f"{where} ({result['method']}): {', '.join(figures)}"
 
 
-def draw(results: list[dict]):
-    """Figure 2, right: the normalised metric of each task over the updates of pre-training."""
-    from matplotlib.figure import Figure  # imported only to draw
-
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-    axes, steps = figure.add_subplot(), [result["step"] for result in results]
-    for name in results[0]["tasks"]:
-        values = [result["tasks"][name]["normalised"] for result in results]
-        axes.plot(steps, values, marker="o", ms=3, lw=1.2, label=name)
-    axes.axhline(0, color="grey", lw=0.8, ls="--")
-    # Logarithmic from the first saved update on, with a linear part for a checkpoint before it.
-    axes.set_xscale("symlog", linthresh=min((step for step in steps if step > 0), default=1), linscale=0.2)
-    axes.set(xlim=(min(steps), None), xlabel="updates of pre-training", ylabel="0: guessing, 1: best model then known")
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
-    return figure
-
-
 ARGUMENTS = (ZeroShotArguments,)
 
 
 def main(arguments: list[str]) -> None:
     parser = parser_of("zero-shot")
     (args,) = parser.read(arguments)
-    if args.plot is not None:
-        import matplotlib  # noqa: F401  # a missing package is reported before the models are evaluated
     models = args.models()
     names = [get_heuristic(name).task.name for name in args.tasks]
     tasks = {name: load_questions(name, args) for name in names}
@@ -232,6 +206,3 @@ def main(arguments: list[str]) -> None:
     # Neither the results nor a run's own settings have this ending.
     parser.write_settings(Path(args.output_file).with_suffix(".run.yaml"))
     print(f"written to {args.output_file}")
-    if args.plot is not None:
-        draw(results).savefig(args.plot, dpi=150)
-        print(f"written to {args.plot}")

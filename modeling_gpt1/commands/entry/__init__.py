@@ -110,7 +110,8 @@ def end(command: str, sentence: str, code: int) -> None:
     # Each launched process names its rank: the other processes may not know of its error.
     rank, size = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
     who = f"gpt1 {command}" if size == "1" else f"gpt1 {command}, process {rank} of {size}"
-    print(f"{who}: {sentence}", file=sys.stderr, flush=True)
+    bars = sys.modules.get("tqdm")  # one may stand on the last line of the terminal
+    (print if bars is None else bars.tqdm.write)(f"{who}: {sentence}", file=sys.stderr)
     sys.exit(code)
 
 
