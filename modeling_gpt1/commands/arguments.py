@@ -40,7 +40,7 @@ HELP = {
     "do_eval": "Evaluate the trained model, or a saved one.",
     "do_predict": "Predict the rows of the test split.",
     "output_dir": "Folder of the run.",
-    "max_steps": "Updates, instead of passes.",
+    "max_steps": "Updates. Default: as many as the passes have.",
     "warmup_steps": "Updates of warm-up; below 1 their share of all.",
     "gradient_accumulation_steps": "Batches per update.",
     "seed": "Seed of all that is random.",
@@ -59,7 +59,7 @@ HELP = {
 
 
 class ShortHelp(HelpFormatter):
-    """One spelling of each flag, without a name for its value; the default where the text has none."""
+    """One spelling of each flag, without a name for its value; choices and default where the text has none."""
 
     def __init__(self, prog: str):
         super().__init__(prog, max_help_position=33)
@@ -68,10 +68,12 @@ class ShortHelp(HelpFormatter):
         return action.option_strings[-1 if action.dest == "help" else 0] if action.option_strings else action.dest
 
     def _get_help_string(self, action: Action) -> str:
-        default = getattr(action.default, "value", action.default)
-        says = default in (None, False, "", []) or "efault" in action.help
-        of = f" One of {', '.join(map(str, action.choices))}." if action.choices and default in (None, "") else ""
-        return action.help + of + ("" if says else f" ({str(default).replace('%', '%%')})")
+        default, choices = getattr(action.default, "value", action.default), list(map(str, action.choices or ()))
+        words = " ".join(map(str, default)) if isinstance(default, list) else str(default)
+        says = default is None or default is False or not words or "efault" in action.help
+        notes = [f" One of {', '.join(choices)}."] if choices and choices[0] not in action.help else []
+        notes += [" (required)"] if action.required else [] if says else [f" ({words.replace('%', '%%')})"]
+        return action.help + "".join(notes)
 
 
 class CommandParser(HfArgumentParser):
@@ -88,7 +90,7 @@ class CommandParser(HfArgumentParser):
         self.basics, self.shows_all = basics, False
         more = {"description": f"{COMMANDS[command][0].upper()}{COMMANDS[command][1:]}."}
         super().__init__(classes, prog=f"gpt1 {command}", parents=[CONFIG], allow_abbrev=False, **more)
-        for action in self._actions:
+        for action in self._actions if basics else ():
             action.help = HELP.get(action.dest, action.help)
 
     def format_help(self) -> str:

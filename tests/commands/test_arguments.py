@@ -59,6 +59,20 @@ def test_the_help_fits_two_screens_and_all_flags_are_a_word_away(command, capsys
             assert [flag for flag in flags - {"-h"} if flag not in told] == []
 
 
+def test_the_help_speaks_of_its_own_command(capsys):
+    """`--seed` and `--output_dir` mean something else in each; a default of 0 is one."""
+    texts = [
+        "Seed of the sampling. (0)",
+        "with its tokenizer. (required)",
+        "One of float32, bfloat16, int8. (float32)",
+    ]
+    for command, *found in (("generate", *texts), ("convert", "The new folder."), ("reproduce", "(1 2 3)")):
+        with pytest.raises(SystemExit):
+            parser_of(command).read(["--help"])
+        told = " ".join(capsys.readouterr().out.split())
+        assert [text for text in found if text not in told] == []
+
+
 def test_an_argument_of_the_library_is_told_as_a_flag():
     told = parser_of("finetune").with_flags(
         'Pass --use_cpu (`use_cpu=True`). `num_labels` is 3, and `text` no column. Use `hub_strategy="end"`.'
