@@ -55,7 +55,7 @@ class StartArguments(runs.ModelArguments):
     n_transfer: int | None = HfArg(
         default=None, help="Layers to keep; the others start fresh. 0 keeps the embeddings, -1 nothing. Default: all."
     )
-    ignore_mismatched_sizes: bool = HfArg(default=False, help="Start a new head for another number of classes.")
+    ignore_mismatched_sizes: bool = HfArg(default=False, help="Start a new head for other classes.")
     lora_r: int | None = HfArg(default=None, help="Train a LoRA adapter of this rank. Default: all weights.")
     lora_alpha: float | None = HfArg(
         default=None, help="Scale of the adapter, over its rank. Default: twice the rank."

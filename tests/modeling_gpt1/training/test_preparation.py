@@ -1,5 +1,7 @@
 """What a fine-tuning gets from a checkpoint and a task: each part knows the task, and they fit each other."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -67,6 +69,25 @@ def test_a_head_of_another_size_is_replaced_on_demand(start):
         prepare_finetuning(start[1], three)
     model = prepare_finetuning(start[1], three, ignore_mismatched_sizes=True)["model"]
     assert model.task_head.score.weight.shape[0] == 3
+
+
+def test_a_head_of_other_classes_is_replaced_on_demand(start, caplog):
+    """Also where it has as many scores, or the same classes in another order."""
+    parts = prepare_finetuning(start[1], OWN)
+    parts["model"].save_pretrained(start[1])
+    before = parts["model"].task_head.score.weight
+    again = prepare_finetuning(start[1], OWN)["model"].task_head.score.weight
+    assert torch.equal(again, before)
+    for names in (("x", "y"), OWN.label_names[::-1]):
+        other = replace(OWN, label_names=names)
+        given = f"scores the classes {', '.join(OWN.label_names)}, but those of {OWN.name} are {', '.join(names)}"
+        with pytest.raises(ValueError, match=f"{given}. Pass `ignore_mismatched_sizes` to train a new head"):
+            prepare_finetuning(start[1], other)
+        model = prepare_finetuning(start[1], other, ignore_mismatched_sizes=True)["model"]
+        assert not torch.equal(model.task_head.score.weight, before) and list(model.config.id2label.values()) == [
+            *names
+        ]
+    assert "so the task head is new" in caplog.text
 
 
 def test_layers_start_afresh(start):
