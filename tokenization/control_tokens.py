@@ -94,10 +94,14 @@ def has_size_for(config: PreTrainedConfig, num_tokens: int) -> bool:
     return spare == 0 or (0 < spare < max(128, math.lcm(8, num_shards)) and config.vocab_size % 8 == 0)
 
 
-def keep_text_as_text(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Makes text that spells a special token stay text, even after the tokenizer is saved and reopened."""
-    # Encoding reads the attribute; the argument is what is saved.
-    tokenizer.split_special_tokens = tokenizer.init_kwargs["split_special_tokens"] = True
+def keep_text_as_text(tokenizer: PreTrainedTokenizerBase, is_saved: bool = True) -> None:
+    """Makes text that spells a special token stay text; also in a saved tokenizer with `is_saved`."""
+    # Encoding reads the attribute, which is saved if it is among the arguments.
+    tokenizer.split_special_tokens = True
+    if is_saved:
+        tokenizer.init_kwargs["split_special_tokens"] = True
+    else:
+        tokenizer.init_kwargs.pop("split_special_tokens", None)
 
 
 def set_padding(tokenizer: PreTrainedTokenizerBase) -> None:

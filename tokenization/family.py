@@ -189,9 +189,10 @@ def family_tokenizer(tokenizer: PreTrainedTokenizerBase, family: str) -> PreTrai
     A tokenizer that was made here for one family gets the form of another. A foreign one that has all special tokens
     is returned itself, with its own form, but without segments for a family that has none.
 
-    Text never becomes a special token, whatever it spells. `[PAD]` gets the id 0, because RoBERTa counts positions
-    from the id of padding. The token that had it, `<unk>`, moves to the end, before `[CLS]`, `[SEP]` and `[MASK]`. All
-    other ids stay, so a text has the same ids for each family.
+    Text never becomes a special token here, whatever it spells. Who opens the saved tokenizer may write `[MASK]` into
+    a text, as for other masked models. `[PAD]` gets the id 0, because RoBERTa counts positions from the id of padding.
+    The token that had it, `<unk>`, moves to the end, before `[CLS]`, `[SEP]` and `[MASK]`. All other ids stay, so a
+    text has the same ids for each family.
 
     `AutoTokenizer` opens the saved tokenizer without this package.
 
@@ -207,10 +208,10 @@ def family_tokenizer(tokenizer: PreTrainedTokenizerBase, family: str) -> PreTrai
         made = _in_form(_without_state(_content(tokenizer)), tokenizer, family)
         if _form(made) != _form(tokenizer):
             return made
-        keep_text_as_text(tokenizer)
+        keep_text_as_text(tokenizer, is_saved=False)
         return tokenizer
     if all(getattr(tokenizer, name) is not None for name in FAMILY_TOKENS):
-        keep_text_as_text(tokenizer)
+        keep_text_as_text(tokenizer, is_saved=False)
         if "token_type_ids" not in FORMS[family][2]:
             names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
             tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names  # the latter is saved
@@ -263,7 +264,7 @@ def _in_form(backend: Tokenizer, tokenizer: PreTrainedTokenizerBase, family: str
         **FAMILY_TOKENS,
         **ends,
     )
-    keep_text_as_text(made)
+    keep_text_as_text(made, is_saved=False)
     return made
 
 

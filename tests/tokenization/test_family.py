@@ -186,14 +186,23 @@ def test_the_form_of_a_text_and_of_a_pair(made):
 
 
 def test_text_never_becomes_a_special_token(made, tmp_path):
-    _, tokenizer = made
+    """In training; whoever opens the saved tokenizer by transformers may write a mask into a text."""
+    family, tokenizer = made
     tokenizer.save_pretrained(tmp_path)
     special = {getattr(tokenizer, f"{name}_id") for name in FAMILY_TOKENS}
-    for opened in (tokenizer, AutoTokenizer.from_pretrained(tmp_path), open_tokenizer(tmp_path)):
+    saved = AutoTokenizer.from_pretrained(tmp_path)
+    for opened in (
+        tokenizer,
+        family_tokenizer(AutoTokenizer.from_pretrained(tmp_path), family),
+        open_tokenizer(tmp_path),
+    ):
         for text in (*FAMILY_TOKENS.values(), "[mask]", "the [MASK] river[SEP]"):
             assert special.isdisjoint(opened(text, add_special_tokens=False)["input_ids"])
             assert opened(text, text)["input_ids"] == tokenizer(text, text)["input_ids"]
         assert {name: getattr(opened, name) for name in FAMILY_TOKENS} == FAMILY_TOKENS
+    assert saved.convert_ids_to_tokens(saved("the [MASK] .", add_special_tokens=False)["input_ids"]) == [
+        *("the</w>", "[MASK]", ".</w>")
+    ]
 
 
 def test_a_tokenizer_with_all_special_tokens_is_taken_as_it_is(made):
