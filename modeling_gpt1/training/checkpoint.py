@@ -18,10 +18,10 @@ from typing import Any
 import torch
 import xxhash
 from torch.distributed.tensor import DTensor
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.trainer import FSDP_MODEL_NAME, TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
-from transformers.utils import logging
+from transformers.utils import CONFIG_NAME, logging
 
 from ..hub.card import model_card
 from ..hub.model_kinds import without_adapter
@@ -192,6 +192,18 @@ def settings_of(trainer) -> dict[str, Any]:
         **{name: value for name, value in config.items() if name == "lm_coef" or "dropout" in name or "pdrop" in name},
     }
     return json.loads(json.dumps(settings, default=str))
+
+
+def check_architecture(checkpoint: str, config: PreTrainedConfig) -> None:
+    """Refuses a model of other sizes: heads are no shape of a weight, and ALBERT's layers share their weights."""
+    path = Path(checkpoint, CONFIG_NAME)
+    before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}  # none of a sharded model
+    for name, size in config.to_dict().items():
+        if type(size) is int and not name.endswith("_token_id") and before.get(name, size) != size:
+            raise ValueError(
+                f"`resume_from_checkpoint` is {checkpoint!r}, whose model has the {name} {before[name]}, but this "
+                f"run's has {size}. Give the model the old one, or start a new run in another folder."
+            )
 
 
 def warn_of_other_settings(checkpoint: str, before: dict[str, Any], now: dict[str, Any]) -> None:

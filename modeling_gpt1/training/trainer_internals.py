@@ -18,6 +18,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy, has_length
 from transformers.utils import logging
 
+from ..hub.model_kinds import without_adapter
 from ..storage.locking import one_writer
 from ..storage.writing import check_folder
 from .batching import LengthGrouping
@@ -25,6 +26,7 @@ from .checkpoint import (
     INCOMPLETE_DIR,
     DivergenceError,
     advice,
+    check_architecture,
     check_kind,
     check_logs,
     check_run_dir,
@@ -116,6 +118,7 @@ class ResumableTrainer(Trainer):
                 check_run_dir(self._run_dir, is_new=not resume_from_checkpoint)
             if self._checkpoint is not None:
                 check_kind(self._checkpoint, self.is_fsdp_enabled)
+                check_architecture(self._checkpoint, without_adapter(self.accelerator.unwrap_model(self.model)).config)
             forget_evaluation(self)
             try:
                 with tied_weights_left_out(self.model):
