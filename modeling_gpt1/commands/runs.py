@@ -28,6 +28,7 @@ from transformers.hf_argparser import HfArg
 from transformers.trainer_utils import has_length
 
 from .. import GPT1Config
+from ..hub.model_kinds import without_adapter
 from ..inference.devices import accelerator_name
 from ..training.callbacks import ReadableLog
 from ..training.checkpoint import DivergenceError, advice, checkpoint_to_resume, newest_whole_checkpoint
@@ -193,8 +194,10 @@ def describe_start(trainer: Trainer, start: str | None) -> str:
     args, precision = trainer.args, trainer.accelerator.mixed_precision
     device = "CPU" if args.device.type == "cpu" else accelerator_name()
     processes = f" in {args.world_size} processes" if args.world_size > 1 else ""
+    every, trained = (trainer.model.num_parameters(only_trainable=which) for which in (False, True))
+    share = f" ({trained:,} of them trained)" if trained < every else ""
     return (
-        f"model: {type(trainer.model).__name__}, {trainer.model.num_parameters():,} parameters, "
+        f"model: {type(without_adapter(trainer.model)).__name__}, {every:,} parameters{share}, "
         f"{'fresh' if start is None else f'from {start}'}; on {device}{processes}, "
         f"{PRECISIONS.get(precision, precision)}"
     )

@@ -2,7 +2,9 @@
 
 import csv
 import json
+import logging
 import shutil
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -345,6 +347,14 @@ def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
     assert f"; goes on from {output / 'checkpoint-1'}" in "".join(caplog.messages)
     assert not [*output.glob("eval_results.json"), *output.glob("predictions*")]  # of the weights before
     assert not [name for name in read_json(output / "all_results.json") if name.startswith("eval_")]
+
+
+def test_lines_stand_above_the_bar(monkeypatch):
+    written = []
+    monkeypatch.setattr(runs.tqdm, "write", lambda text, file: written.append((text, file.name)))
+    for level in (logging.INFO, logging.WARNING):
+        runs.AboveTheBar().handle(logging.makeLogRecord({"msg": "it was", "levelno": level}))
+    assert written == [("it was", sys.stdout.name), ("it was", sys.stderr.name)]
 
 
 def pretrained_model(folder: Path, tokenizer) -> Path:
