@@ -79,12 +79,8 @@ class StartArguments(runs.ModelArguments):
         """The settings of the adapter; `None` without one."""
         if self.lora_r is None:
             return None
-        try:
-            from peft import LoraConfig
-        except ImportError as error:
-            raise ValueError(
-                f'--lora_r {self.lora_r} needs PEFT, which is not installed. Run `pip install "gpt1-hf[peft]"`.'
-            ) from error
+        from peft import LoraConfig  # of an extra
+
         alpha = 2 * self.lora_r if self.lora_alpha is None else self.lora_alpha
         return LoraConfig(r=self.lora_r, lora_alpha=alpha, lora_dropout=self.lora_dropout)
 

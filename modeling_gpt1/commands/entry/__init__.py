@@ -42,7 +42,7 @@ HELP = "\n".join(
 )
 USAGE, INTERRUPTED = 2, 130  # exit codes, as in shells
 # Packages that may be missing, with the extra that installs each.
-EXTRAS = {"lm_eval": "eval", "scipy": "reproduce", "matplotlib": "plot"}
+EXTRAS = {"lm_eval": "eval", "scipy": "reproduce", "matplotlib": "plot", "peft": "peft"}
 # The packages raise these types with a sentence for the user.
 OF_USERS = (ValueError, ImportError, FloatingPointError, OSError)
 # transformers others: --report_to names a package that is missing, --metric_for_best_model no metric.
