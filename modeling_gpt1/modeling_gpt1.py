@@ -121,6 +121,27 @@ def has_few_rows(hidden_states: torch.Tensor, weight: torch.Tensor) -> bool:
     )
 
 
+def has_one_product(hidden_states: torch.Tensor, *layers: nn.Module) -> bool:
+    """Whether [`one_product`] serves: in training on an accelerator, where each kernel that is started costs time."""
+    return (
+        hidden_states.device.type != "cpu"
+        and torch.is_grad_enabled()
+        and all(
+            type(layer) is GPT1Linear
+            and type(layer.weight) is nn.Parameter
+            and "forward" not in vars(layer)
+            and not (layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks)
+            for layer in layers
+        )
+    )
+
+
+def one_product(hidden_states: torch.Tensor, *layers: GPT1Linear) -> torch.Tensor:
+    """The layers' outputs side by side; their weights stay apart for checkpoints, adapters and quantisers."""
+    weight, bias = (torch.cat([getattr(layer, name) for layer in layers]) for name in ("weight", "bias"))
+    return nn.functional.linear(hidden_states, weight, bias)
+
+
 class GPT1Dropout(nn.Dropout):
     """Dropout whose mask is drawn faster on the CPU."""
 
@@ -275,11 +296,14 @@ class GPT1Attention(nn.Module):
         rows: Any | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        # Three explicit calls: inference engines that parse this code can fuse them.
-        projected = [self.q_proj(hidden_states), self.k_proj(hidden_states), self.v_proj(hidden_states)]
+        if has_one_product(hidden_states, self.q_proj, self.k_proj, self.v_proj):
+            projected = [one_product(hidden_states, self.q_proj, self.k_proj, self.v_proj)]
+        else:  # three explicit calls: inference engines that parse this code can fuse them
+            projected = [self.q_proj(hidden_states), self.k_proj(hidden_states), self.v_proj(hidden_states)]
         if rows is not None:
             projected = [to_rows(rows, tensor) for tensor in projected]
             kwargs["is_causal"] = True  # the rows' masks show nothing above the diagonal
+        projected = projected if len(projected) == 3 else projected[0].chunk(3, dim=-1)
         head_shape = (*projected[0].shape[:-1], -1, self.head_dim)
         query, key, value = (tensor.view(head_shape).transpose(1, 2) for tensor in projected)  # [B, H, T, D/H]
         if past_key_values is not None:

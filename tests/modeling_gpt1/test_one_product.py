@@ -1,0 +1,80 @@
+"""One product for queries, keys and values: the numbers of three, where it serves, and the operations of a step."""
+
+import pytest
+import torch
+from helpers_packing import LAYOUTS, pad, planned, ragged_choices, results
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, modeling_gpt1
+from modeling_gpt1.modeling_gpt1 import GPT1Attention, has_one_product
+
+# Views, and new memory without numbers.
+WITHOUT_WORK = (
+    "view _unsafe_view transpose t permute expand unsqueeze squeeze slice select detach split as_strided".split()
+)
+WITHOUT_WORK += "alias unbind empty empty_like new_empty new_empty_strided".split()
+
+
+@pytest.fixture
+def forced(monkeypatch):
+    monkeypatch.setattr(modeling_gpt1, "has_one_product", lambda *inputs: True)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_it_gives_the_numbers_of_three(tiny_model, layout, request):
+    model, batch = (
+        tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice"),
+        pad(ragged_choices(), **LAYOUTS[layout]),
+    )
+    for given in (batch, planned(batch)):
+        expected, _ = results(model, given)
+        request.getfixturevalue("forced")
+        found, _ = results(model, given)
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_it_serves_plain_layers_in_training_on_an_accelerator():
+    attention = GPT1Attention(GPT1Config(hidden_size=8, num_attention_heads=2), 0)
+    layers = attention.q_proj, attention.k_proj, attention.v_proj
+    tokens = torch.ones(1, 2, 8, device="meta")
+    assert has_one_product(tokens, *layers)
+    assert not has_one_product(torch.ones(1, 2, 8), *layers)
+    with torch.no_grad():
+        assert not has_one_product(tokens, *layers)
+    assert not has_one_product(tokens, nn.Sequential(layers[0]), *layers[1:])  # as an adapter replaces a layer
+    hook = attention.k_proj.register_forward_hook(lambda *call: None)
+    assert not has_one_product(tokens, *layers)
+    hook.remove()
+    attention.v_proj.forward = attention.v_proj.forward  # as accelerate does for offloading
+    assert not has_one_product(tokens, *layers)
+
+
+class Operations(TorchDispatchMode):
+    number = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.number += function.overloadpacket.__name__ not in WITHOUT_WORK
+        return function(*args, **(kwargs or {}))
+
+
+def count_operations(model, ids) -> int:
+    """Of forward and backward under autocast."""
+    with Operations() as operations:
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model(input_ids=ids, labels=ids, use_cache=False).loss
+        loss.backward()
+    return operations.number
+
+
+def test_a_step_has_fewer_operations_than_one_of_gpt2(forced, monkeypatch):
+    monkeypatch.setattr(modeling_gpt1, "draws_noise", lambda *inputs: False)  # faster on CPUs alone
+    sizes = {"vocab_size": 90, "n_embd": 16, "n_layer": 6, "n_head": 2, "n_positions": 16}
+    ours = GPT1ForCausalLM(GPT1Config(**sizes)).train()
+    theirs = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=None, eos_token_id=None)).train()
+    ids = torch.randint(1, 90, (2, 16), generator=torch.Generator().manual_seed(0))
+    number = count_operations(ours, ids)
+    assert number < count_operations(theirs, ids)
+    monkeypatch.setattr(modeling_gpt1, "has_one_product", lambda *inputs: False)
+    assert count_operations(ours, ids) > 1.1 * number
