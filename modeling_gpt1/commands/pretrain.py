@@ -29,7 +29,8 @@ from .. import GPT1PretrainingArguments, GPT1PretrainingTrainer, SampleCallback
 from ..hub.card import NUM_EVALUATED
 from ..storage.writing import publish_files
 from ..training.checkpoint import INCOMPLETE_DIR
-from ..training.families import FAMILIES, Family, check_vocabulary_of_family, family_of
+from ..training.checks import check_embeddings
+from ..training.families import FAMILIES, Family, family_of
 from ..training.launch import check_launch, end_processes
 from ..training.preparation import load_model
 from . import runs
@@ -227,7 +228,10 @@ def main(arguments: list[str]) -> None:
     # A fresh model has positions of its own, whatever model its tokenizer was saved with.
     tokenizer.model_max_length = longest if is_fresh else min(tokenizer.model_max_length, longest)
     is_own = family.trainer_class is GPT1PretrainingTrainer
-    (check_vocabulary if is_own else check_vocabulary_of_family)(model.config, tokenizer)
+    if is_own:
+        check_vocabulary(model.config, tokenizer)
+    else:
+        check_embeddings(model, tokenizer)
     block_length = family.block_length(model.config, corpus_args.block_length)
     with training_args.main_process_first(desc="preparing the corpus"):
         rest = (corpus_args, tokenizer, block_length)

@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerBase, TrainerCallback
 from transformers.trainer_utils import has_length
 from transformers.utils import logging
 
-from ..inference.generation import encode_prompts
+from ..inference.generation import continue_prompts, encode_prompts
 
 logger = logging.get_logger(__name__)
 
@@ -50,7 +50,7 @@ class SampleCallback(TrainerCallback):
         self.generation = {"do_sample": True, "top_k": top_k, "max_new_tokens": max_new_tokens}
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
-        self._encode(model)
+        encode_prompts(model, self.tokenizer, self.prompts, self.generation["max_new_tokens"])
 
     def on_evaluate(self, args, state, control, model=None, **kwargs):
         if any("samples" in record and record["step"] == state.global_step for record in state.log_history):
@@ -61,23 +61,15 @@ class SampleCallback(TrainerCallback):
             for sample in samples:
                 logger.info(f"step {state.global_step} · {' '.join(sample.split())}")
 
-    def _encode(self, model) -> list[list[int]]:
-        return encode_prompts(model, self.tokenizer, self.prompts, self.generation["max_new_tokens"])
-
     def _continue_prompts(self, model) -> list[str]:
-        # Padding in the call that encodes would stay set in the tokenizer, be saved with the next checkpoint, and
-        # pad the training batches of a resumed run on the left.
-        encoded = {"input_ids": self._encode(model)}
-        inputs = self.tokenizer.pad(encoded, padding_side="left", return_tensors="pt").to(model.device)
         was_training = model.training
         model.eval()
         try:
             with own_random_state(self.seed, model.device):
-                sequences = model.generate(**inputs, **self.generation)
+                texts = continue_prompts(model, self.tokenizer, self.prompts, **self.generation)
         finally:
             model.train(was_training)
-        starts = (inputs["attention_mask"] == 0).sum(1).tolist()
-        return [self.tokenizer.decode(ids[start:]) for ids, start in zip(sequences, starts, strict=True)]
+        return [prompt + text for prompt, (text,) in zip(self.prompts, texts, strict=True)]
 
 
 # Figures of the log that a line leaves out; trainer_state.json and `gpt1 plot` have them.

@@ -149,12 +149,7 @@ def match_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
 
     The configuration gets the id of padding; the tokenizer's maximum length is limited to the model's positions.
     """
-    num_embeddings = _num_embeddings(model)
-    if num_embeddings is not None and len(tokenizer) > num_embeddings:
-        raise ValueError(
-            f"The tokenizer has {len(tokenizer)} tokens, but the model has embeddings for {num_embeddings}. Open the "
-            "tokenizer saved with the model, or call `model.resize_token_embeddings(len(tokenizer))` and save it."
-        )
+    check_embeddings(model, tokenizer)
     if model.config.is_encoder_decoder and tokenizer.pad_token_id == model.config.eos_token_id:
         raise ValueError(
             f"{type(model).__name__} scores at the last {tokenizer.pad_token}, which is also what the tokenizer pads "
@@ -167,14 +162,18 @@ def match_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
         tokenizer.model_max_length = longest
 
 
-def _num_embeddings(model: PreTrainedModel) -> int | None:
-    """How many tokens the model has embeddings for; None where it has no table of them, as CANINE's hashes."""
+def check_embeddings(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Refuses a tokenizer with more tokens than the model has embeddings for, where it has a table of them."""
     try:
         table = model.get_input_embeddings()
-    except NotImplementedError:
-        return None
-    weight = getattr(table, "weight", None)
-    return None if weight is None else len(weight)
+    except NotImplementedError:  # CANINE hashes
+        return
+    num_embeddings = len(getattr(table, "weight", ())) or math.inf
+    if len(tokenizer) > num_embeddings:
+        raise ValueError(
+            f"The tokenizer has {len(tokenizer)} tokens, but the model has embeddings for {num_embeddings}. Open the "
+            "tokenizer saved with the model, or call `model.resize_token_embeddings(len(tokenizer))` and save it."
+        )
 
 
 def counts_positions_from_padding(model: PreTrainedModel) -> bool:

@@ -44,6 +44,7 @@ from ..configuration_gpt1_lstm import GPT1LSTMConfig
 from ..hub.card import write_model_card
 from ..modeling_gpt1 import GPT1ForCausalLM
 from ..modeling_gpt1_lstm import GPT1LSTMForCausalLM
+from .checks import check_embeddings
 from .launch import check_sharding
 from .measures import perplexity
 from .preparation import OPENED_TYPES
@@ -52,15 +53,6 @@ from .trainer import GPT1PretrainingTrainer
 # Each name of sentence labels, and that of their logits.
 SENTENCE_LOGITS = {"next_sentence_label": "seq_relationship_logits", "sentence_order_label": "sop_logits"}
 LABELS = ("labels", *SENTENCE_LOGITS)
-
-
-def check_vocabulary_of_family(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Refuses a tokenizer with more tokens than the model."""
-    if len(tokenizer) > config.vocab_size:
-        raise ValueError(
-            f"The tokenizer has {len(tokenizer)} tokens, but the model's vocabulary has {config.vocab_size}. Open the "
-            "tokenizer saved with the model, or make the model with the tokenizer's size."
-        )
 
 
 class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
@@ -97,7 +89,7 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
         check_sharding(model)
         tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
         if tokenizer is not None:
-            check_vocabulary_of_family(model.config, tokenizer)
+            check_embeddings(model, tokenizer)
         arguments = inspect.signature(model.forward).parameters
         self._without_cache = {"use_cache": False} if "use_cache" in arguments else {}
         self._num_parts = 2 if any(name in arguments for name in SENTENCE_LOGITS) else 1

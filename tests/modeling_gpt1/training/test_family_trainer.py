@@ -233,6 +233,6 @@ def test_the_card_says_what_was_trained(make_trainer, tmp_path, capsys):
 
 def test_a_tokenizer_of_another_model_is_refused(make_trainer):
     trainer = make_trainer("roberta")
-    trainer.model.config.vocab_size = 20
-    with pytest.raises(ValueError, match="has 32 tokens, but the model's vocabulary has 20. Open the tokenizer saved"):
+    trainer.model.resize_token_embeddings(20)
+    with pytest.raises(ValueError, match="has 32 tokens, but the model has embeddings for 20. Open"):
         trainer._check_model(trainer.model)

@@ -91,15 +91,6 @@ def test_a_loss_function_of_the_users_own_is_the_loss(tmp_path):
     assert ours.evaluate()["eval_loss"] == pytest.approx(plain.evaluate()["eval_loss"], rel=1e-5)
 
 
-def test_the_last_rows_are_evaluated_whatever_the_training_drops(tmp_path):
-    whole, dropping = (
-        make_family_trainer("bert pair", tmp_path, 8, 1, dataloader_drop_last=drops, per_device_eval_batch_size=4)
-        for drops in (False, True)
-    )
-    assert dropping.evaluate()["eval_loss"] == whole.evaluate()["eval_loss"]
-    assert dropping.predict(dropping.eval_dataset).predictions.shape == (11, 2)
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_loss_gradient_and_weights_do_not_depend_on_micro_batches(case, tmp_path):
     """19 rows: the last update of a pass has three."""

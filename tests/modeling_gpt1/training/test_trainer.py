@@ -320,14 +320,6 @@ class TestPretraining:
         with pytest.raises(ValueError, match="cannot call `compute_loss_func`.*override `compute_loss`"):
             self._trainer(tmp_path, compute_loss_func=lambda *given, **named: 0.0)
 
-    def test_the_last_blocks_are_evaluated_whatever_the_training_drops(self, tmp_path):
-        whole, dropping = (
-            self._trainer(tmp_path, per_device_eval_batch_size=4, dataloader_drop_last=drops)
-            for drops in (False, True)
-        )
-        assert dropping.evaluate()["eval_loss"] == whole.evaluate()["eval_loss"]
-        assert len(dropping.predict(dropping.eval_dataset).predictions) == 6
-
     def test_loss_does_not_depend_on_micro_batches(self, tmp_path):
         logs = [
             [(r["loss"], r["grad_norm"]) for r in self._train(tmp_path, batch_size, accumulation) if "loss" in r]
