@@ -67,6 +67,7 @@ def load_blocks(
     streaming: bool = False,
     num_proc: int | None = None,
     cache_dir: str | os.PathLike | None = None,
+    document_per: str = "file",
 ) -> Dataset | IterableDataset:
     """
     Contiguous blocks of tokens for pre-training.
@@ -76,7 +77,7 @@ def load_blocks(
     left out; `count_blocks` counts them.
 
     Args:
-        source, name, split, text_column, fix_text: as in `load_documents`.
+        source, name, split, text_column, fix_text, document_per: as in `load_documents`.
         tokenizer: a fast one; the ids are those of whole documents, without control tokens. A tokenizer other than
             GPT-1's must begin a token at each space between two letters, as byte-level BPE does; over a million
             characters without one are cut before other white space or, without any, within a word.
@@ -104,7 +105,7 @@ def load_blocks(
             f"num_proc is {num_proc}, but a stream is tokenised where it is read. Leave num_proc out and give the "
             "DataLoader workers (dataloader_num_workers), or leave streaming out."
         )
-    reading = check_corpus(source, name, split, text_column, fix_text)
+    reading = check_corpus(source, name, split, text_column, fix_text, document_per)
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     backend.no_truncation()
     backend.no_padding()

@@ -4,6 +4,7 @@ Memory grows neither with the corpus nor with a document. A piece ends where no 
 million characters of a line without such a place.
 """
 
+import codecs
 import glob
 import itertools
 import lzma
@@ -21,8 +22,11 @@ import fsspec
 import xxhash
 from datasets import Features, IterableDataset, Value, load_dataset, load_dataset_builder
 from datasets.exceptions import DatasetNotFoundError
+from transformers.utils import logging
 
 from .rows import csv_options
+
+logger = logging.get_logger(__name__)
 
 KINDS = {".txt": "text", ".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
@@ -47,6 +51,7 @@ class FileShard:
     kind: str
     files: tuple[str, ...]
     digests: tuple[str, ...] = ()
+    document_per: str = "file"
 
     def digested(self) -> "FileShard":
         """The same shard with digests: different content can have the same size and modification time."""
@@ -56,7 +61,7 @@ class FileShard:
         """The chunks of text of each document."""
         for path in self.files:
             if self.kind == "text":
-                yield _read_text(path)
+                yield from DOCUMENTS[self.document_per](_read_text(path))
             else:
                 for number, row in enumerate(_read_rows(path, self.kind)):
                     yield _chunks(_text_of(row, text_column, f"{path}, row {number}"))
@@ -90,18 +95,21 @@ def load_documents(
     split: str = "train",
     text_column: str = "text",
     fix_text: bool = False,
+    document_per: str = "file",
 ) -> IterableDataset:
     """
     Streams the text of a corpus.
 
     Args:
         source: a path, a pattern such as `books/*.txt`, a folder of files of one kind, a data set of the hub, or a
-            list of these. Files end in .txt (one document per file), .jsonl, .json, .csv or .parquet (one
-            document per row, empty if null). All but .parquet may be compressed (.gz, .bz2, .xz or .zst after it).
+            list of these. Files end in .jsonl, .json, .csv or .parquet (one document per row, empty if null), or hold
+            text, as .txt files do. All but .parquet may be compressed (.gz, .bz2, .xz or .zst after it).
         name: configuration of a data set of the hub.
         split: split of a data set of the hub.
         text_column: column of the text, where a row is a document.
         fix_text: clean the text with ftfy, as the paper does; a line longer than a piece is cleaned in parts.
+        document_per: what of a text file is a document: the "file", a "line" that is not blank, or what ends with a
+            "blank_line".
 
     Returns:
         Rows of `text`, a piece of at most about 64 K characters that ends at a line end, and `starts_document`. A
@@ -115,7 +123,7 @@ def load_documents(
         ImportError: `fix_text` without ftfy.
     """
     features = Features({"text": Value("string"), "starts_document": Value("bool")})
-    gen_kwargs = check_corpus(source, name, split, text_column, fix_text)
+    gen_kwargs = check_corpus(source, name, split, text_column, fix_text, document_per)
     return IterableDataset.from_generator(generate_pieces, features=features, gen_kwargs=gen_kwargs)
 
 
@@ -125,18 +133,23 @@ def training_texts(
     split: str = "train",
     text_column: str = "text",
     fix_text: bool = False,
+    document_per: str = "file",
 ) -> Iterator[str]:
     """The pieces of `load_documents` as strings, for `GPT1Tokenizer.train`; same arguments and errors."""
-    pieces = generate_pieces(**check_corpus(source, name, split, text_column, fix_text))
+    pieces = generate_pieces(**check_corpus(source, name, split, text_column, fix_text, document_per))
     return (piece["text"] for piece in pieces)
 
 
-def check_corpus(source: Source, name: str | None, split: str, text_column: str, fix_text: bool) -> dict:
+def check_corpus(
+    source: Source, name: str | None, split: str, text_column: str, fix_text: bool, document_per: str
+) -> dict:
     """The arguments of `generate_pieces`, checked by reading the first piece."""
+    if document_per not in DOCUMENTS:
+        raise ValueError(f"document_per is {document_per!r}; it must be one of {', '.join(DOCUMENTS)}.")
     if fix_text and find_spec("ftfy") is None:
         raise ImportError("fix_text cleans the corpus with ftfy, which is not installed: pip install ftfy")
     reading = {
-        "shards": _shards([source] if isinstance(source, (str, os.PathLike)) else source, name, split),
+        "shards": _shards([source] if isinstance(source, (str, os.PathLike)) else source, name, split, document_per),
         "text_column": text_column,
         "ftfy_version": version("ftfy") if fix_text else None,
     }
@@ -148,7 +161,7 @@ def check_corpus(source: Source, name: str | None, split: str, text_column: str,
 # ---- From a source to shards.
 
 
-def _shards(sources: Sequence[str | os.PathLike], name: str | None, split: str) -> list:
+def _shards(sources: Sequence[str | os.PathLike], name: str | None, split: str, document_per: str) -> list:
     hub_shards, files = [], []
     for source in sources:
         if _is_hub_name(source):
@@ -159,7 +172,7 @@ def _shards(sources: Sequence[str | os.PathLike], name: str | None, split: str) 
             )
         else:
             files += _find_files(os.path.abspath(source))
-    return [*_file_shards(_once(files)), *hub_shards]
+    return [*(replace(shard, document_per=document_per) for shard in _file_shards(_once(files))), *hub_shards]
 
 
 def _is_hub_name(source: str | os.PathLike) -> bool:
@@ -255,14 +268,28 @@ def _kind(path: str) -> str | None:
 
 def _checked_kind(path: str) -> str:
     kind, ending = _kind(path), os.path.splitext(path)[1]
+    if kind is None and _holds_text(path):
+        kind = "text"
+        logger.warning_once(f"Files that end in {ending!r} are read as text.")
     if kind is None:
         raise ValueError(
-            f"{path} has an unknown file type. The files of a corpus end in {', '.join(KINDS)}; all but .parquet may "
-            f"be compressed ({', '.join(COMPRESSIONS)})."
+            f"{path} has an unknown file type, and holds no UTF-8 text. The files of a corpus end in "
+            f"{', '.join(KINDS)}, or hold text; all but .parquet may be compressed ({', '.join(COMPRESSIONS)})."
         )
     if ending in COMPRESSIONS and COMPRESSIONS[ending] not in fsspec.available_compressions():
         raise ValueError(f"{path} cannot be unpacked without the package zstandard: pip install zstandard")
     return kind
+
+
+def _holds_text(path: str) -> bool:
+    """Whether a file begins with UTF-8 text, decided by its first 64 KiB."""
+    try:
+        with fsspec.open(path, "rb", compression="infer") as file:
+            start = file.read(PIECE_CHARACTERS)
+        codecs.getincrementaldecoder("utf-8")().decode(start)  # the last character may be cut
+    except (ValueError, *UNREADABLE):
+        return False
+    return bool(start) and b"\0" not in start
 
 
 # ---- From shards to pieces of text.
@@ -274,6 +301,33 @@ def generate_pieces(shards: list, text_column: str, ftfy_version: str | None) ->
             clean = _cleaner() if ftfy_version else None
             for number, piece in enumerate(_pieces(chunks)):
                 yield {"text": clean(piece) if clean else piece, "starts_document": number == 0}
+
+
+def _lines(chunks: Iterable[str]) -> Iterator[str]:
+    pending = ""
+    for chunk in chunks:
+        *lines, pending = (pending + chunk).split("\n")
+        yield from (line + "\n" for line in lines)
+    if pending:
+        yield pending
+
+
+def _each_line(chunks: Iterable[str]) -> Iterator[Iterable[str]]:
+    return (_chunks(line) for line in _lines(chunks) if line.strip())
+
+
+def _between_blank_lines(chunks: Iterable[str]) -> Iterator[Iterable[str]]:
+    for is_text, lines in itertools.groupby(_lines(chunks), lambda line: bool(line.strip())):
+        if is_text:
+            yield list(lines)
+
+
+# The documents of a text file, as the chunks of text of each.
+DOCUMENTS: dict[str, Callable[[Iterable[str]], Iterable[Iterable[str]]]] = {
+    "file": lambda chunks: [chunks],
+    "line": _each_line,
+    "blank_line": _between_blank_lines,
+}
 
 
 def _read_text(path: str) -> Iterator[str]:

@@ -53,6 +53,9 @@ class CorpusArguments:
     train_split: str = HfArg(default="train", help="Split of that data set to train on.")
     validation_split: str | None = HfArg(default=None, help="Its split to measure perplexity on.")
     text_column: str = HfArg(default="text", help="Column of the text, where a row is a document.")
+    document_per: str = HfArg(
+        default="file", help="What of a text file is a document.", metadata={"choices": ["file", "line", "blank_line"]}
+    )
     fix_text: bool = HfArg(default=False, help="Clean the text with ftfy, as the paper does.")
     mix_documents: bool = HfArg(default=False, help="Let a block continue into the next document.")
     block_length: int | None = HfArg(default=None, help="Tokens per block. Default: the model's number of positions.")
@@ -80,7 +83,8 @@ class CorpusArguments:
 
     def _source(self, files: list[str], split: str | None) -> dict:
         source = {"source": self.dataset_name, "name": self.dataset_config_name, "split": split}
-        return {**({"source": files} if files else source), "text_column": self.text_column, "fix_text": self.fix_text}
+        same = {"text_column": self.text_column, "fix_text": self.fix_text, "document_per": self.document_per}
+        return {**({"source": files} if files else source), **same}
 
 
 @dataclass

@@ -190,8 +190,37 @@ def test_texts_for_training_a_bpe(tmp_path):
     assert ours.backend_tokenizer.to_str() == theirs.backend_tokenizer.to_str()
 
 
+LINES = "one two\n  \nthree\nfour\n\n\nfive"
+PARTS = {
+    "file": [LINES],
+    "line": ["one two\n", "three\n", "four\n", "five"],
+    "blank_line": ["one two\n", "three\nfour\n", "five"],
+}
+
+
+@pytest.mark.parametrize("document_per", PARTS)
+@pytest.mark.parametrize("size", [1, 5, 1 << 16])
+def test_documents_of_a_text_file(document_per, size, tmp_path, monkeypatch, plain_tokenizer):
+    monkeypatch.setattr(documents, "PIECE_CHARACTERS", size)
+    path = tmp_path / "childes.train.gz"
+    path.write_bytes(gzip.compress(LINES.encode()))
+    assert texts_of(load_documents(path, document_per=document_per)) == PARTS[document_per]
+    expected = [ids_of(plain_tokenizer, text) for text in PARTS[document_per]]
+    blocks = load_blocks(path, plain_tokenizer, document_per=document_per, cache_dir=tmp_path)
+    assert rows_of(blocks) == [ids for ids in expected if len(ids) > 1]
+    assert "must be one of file, line, blank_line" in message_of(load_documents, path, document_per="word")
+
+
+def test_text_is_known_by_its_content(tmp_path):
+    (tmp_path / "spoken.dev").write_text("é" * 40_000, encoding="utf-8")  # the first 64 KiB end within a character
+    (tmp_path / "plain").write_text("words")
+    assert len(texts_of(load_documents(tmp_path))) == 2
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG\0")
+    assert "picture.png has an unknown file type" in message_of(load_documents, tmp_path)
+
+
 ERRORS = {
-    "book.docx": (b"", "unknown file type. The files of a corpus end in .txt, .jsonl, .json, .csv, .parquet"),
+    "book.docx": (b"", "unknown file type, and holds no UTF-8 text. The files of a corpus end in .txt, .jsonl"),
     "rows.parquet.gz": (b"", "all but .parquet may be compressed (.gz, .bz2, .xz, .zst)"),
     "latin.txt": (b"caf\xe9 au lait", "not UTF-8 text (invalid continuation byte). Convert it to UTF-8"),
     "wide.txt.gz": (gzip.compress("wide".encode("utf-16")), "not UTF-8 text"),
