@@ -7,6 +7,7 @@ is split as in the released `datasets.py` (https://github.com/openai/finetune-tr
 import glob
 import gzip
 import json
+import logging
 import math
 import numbers
 import re
@@ -21,15 +22,20 @@ import pandas
 import torch
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value, concatenate_datasets, load_dataset
 from datasets.exceptions import DatasetGenerationError
+from transformers.utils import logging as transformers_logging
 
 from .tasks import Task, get_task
 from .traversal import TRAVERSALS
 
+logger = transformers_logging.get_logger(__name__)
 # Builder of `datasets` by the ending of a file's name.
 FILE_BUILDERS = {".jsonl": "json", ".jsonl.gz": "json", ".csv": "csv", ".parquet": "parquet"}
+# Those of one's own; the .tsv and .json files of a task's release often follow other rules.
+OWN_BUILDERS = FILE_BUILDERS | {".tsv": "csv", ".json": "json"}
 # A number, and its fraction. 007 is a name, and so is a number of more digits than 64 bits hold.
 NUMBER = re.compile(r"\s*-?(?:0|[1-9][0-9]{0,17})(\.[0-9]+)?\s*")
 MOST = 1 << 53  # from here on a float does not tell whole numbers apart
+DELIMITERS = ",;\t"  # of a .csv or .tsv file
 # `seed` of the released datasets.py.
 HELD_OUT_SEED = 3535999445
 NO_LABEL = -100  # torch's `ignore_index`; the losses leave such labels out
@@ -44,48 +50,66 @@ def check_file(what: str, path: Path) -> None:
         raise ValueError(
             f"{what} {path} {'is a folder' if path.is_dir() else 'does not exist'}. Pass the path of a file."
         )
-    if not path.name.endswith(tuple(FILE_BUILDERS)):
+    if path.suffix.lower() in (".xlsx", ".xls", ".ods"):
+        raise ValueError(f"{what} {path} is a spreadsheet. Save its sheet as CSV (UTF-8), and pass that file.")
+    if not path.name.endswith(tuple(OWN_BUILDERS)):
         raise ValueError(
-            f"{what} {path} has an unknown file type. Pass a file that ends in {', '.join(FILE_BUILDERS)}."
+            f"{what} {path} has an unknown file type. Pass a file that ends in {', '.join(OWN_BUILDERS)}."
         )
 
 
-def read_file(path: Path, *, infer_types: bool = False) -> Dataset:
-    """The rows of a .jsonl, .jsonl.gz, .csv or .parquet file.
+def read_file(path: Path, *, infer_types: bool = False, delimiter: str | None = None) -> Dataset:
+    """The rows of a .jsonl, .jsonl.gz, .json, .csv, .tsv or .parquet file; a .json file may hold one list of objects.
 
     Args:
         path: the file.
+        delimiter: what separates the cells of a .csv or .tsv file. Default: of comma, semicolon and tab the one that
+            gives its first line the most cells.
         infer_types: whether columns of a .csv file become numbers where all cells are. Default: all cells are texts.
 
     Raises:
         ValueError: the file has no rows, or is not what its name says.
     """
-    builder = next(builder for ending, builder in FILE_BUILDERS.items() if path.name.endswith(ending))
+    builder = next(builder for ending, builder in OWN_BUILDERS.items() if path.name.endswith(ending))
+    readers = logging.getLogger("datasets.packaged_modules")  # they log a failure that is raised as well
+    level = readers.level
     try:
+        readers.setLevel(logging.CRITICAL)
         if builder == "json":  # whose reader takes other bytes without a word
             with _open(path) as lines:
                 for line in lines:
                     line.decode("utf-8")
-        options = csv_options(path) if builder == "csv" else {}
+        options = csv_options(path, delimiter) if builder == "csv" else {}
+        if delimiter is None and options.get("sep", ",") != "," and path.suffix != ".tsv":
+            logger.warning(f"{path}: cells are separated by {options['sep']!r}.")
         if infer_types:
             options.pop("features", None)
         rows = load_dataset(builder, data_files=glob.escape(str(path)), split="train", **options)
     except (DatasetGenerationError, StopIteration, ValueError, OSError, EOFError, zlib.error) as error:
         raise ValueError(_fault(path, builder, error)) from error
+    finally:
+        readers.setLevel(level)
     if len(rows) == 0:
         raise ValueError(f"{path} has no rows. Give a file with at least one, or leave it out.")
     return rows
 
 
-def csv_options(path: str | Path) -> dict[str, Any]:
+def csv_options(path: str | Path, delimiter: str | None = None) -> dict[str, Any]:
     """What makes `datasets` read each cell of a .csv file as the text that it is.
 
     pandas would read "None" and "NA" as missing and "007" as a number, by a guess for every 10,000 rows.
     """
-    names = pandas.read_csv(path, nrows=0).columns
+    marks = "\t" if str(path).endswith(".tsv") else DELIMITERS
+    marks = [delimiter.replace("\\t", "\t")] if delimiter else marks
+    found = {mark: pandas.read_csv(path, nrows=0, sep=mark).columns for mark in marks}
+    delimiter, names = max(found.items(), key=lambda item: len(item[1]))  # the comma, where several give as many
     if any("\0" in name for name in names):
         raise ValueError("a name in its first line holds a zero byte")
-    return {"keep_default_na": False, "features": Features({name: Value("string") for name in names})}
+    return {
+        "sep": delimiter,
+        "keep_default_na": False,
+        "features": Features({name: Value("string") for name in names}),
+    }
 
 
 def _open(path: Path) -> IO[bytes]:
@@ -97,23 +121,29 @@ def _fault(path: Path, builder: str, error: BaseException) -> str:
     number, is_blank = 0, builder != "parquet"
     try:
         with _open(path) as lines:
+            if path.suffix == ".json" and path.read_bytes().lstrip().startswith(b"["):  # one list of rows
+                lines = [path.read_bytes()]
             for number, line in enumerate(lines if builder != "parquet" else (), start=1):
-                text = line.decode("utf-8")
-                is_blank = is_blank and not text.strip()
+                text = line.decode("utf-8").rstrip("\r\n")
                 row = json.loads(text) if builder == "json" and text.strip() else {}
+                is_blank = is_blank and (not text.strip() or row == [])
                 json.dumps(row, ensure_ascii=False).encode("utf-8")
-                if not isinstance(row, dict):
-                    return f"{path}, line {number}: this is no JSON object. Correct or remove it."
+                rows = row if path.suffix == ".json" and isinstance(row, list) else [row]
+                if other := [row for row in rows if not isinstance(row, dict)]:
+                    return f"{path}, line {number}: {other[0]!r} is no JSON object. Correct or remove it."
     except UnicodeDecodeError as fault:
+        charset = "UTF-16" if number == 1 and fault.object[:2] in (b"\xff\xfe", b"\xfe\xff") else "LATIN1"
+        number += fault.object.count(b"\n", 0, fault.start)
         return (
             f"{path}, line {number}: byte {fault.object[fault.start]:#04x} is not UTF-8. Save the file as UTF-8, "
-            "for example with `iconv -f LATIN1 -t UTF-8` if that is what it is."
+            f"for example with `iconv -f {charset} -t UTF-8` if that is what it is."
         )
     except UnicodeEncodeError as fault:
         half = fault.object[fault.start]
         return f"{path}, line {number}: the unpaired surrogate {half!a} is not a character. Correct or remove it."
     except json.JSONDecodeError as fault:
-        return f"{path}, line {number}: not JSON ({fault.msg} at character {fault.pos}). Correct or remove it."
+        number += fault.lineno - 1
+        return f"{path}, line {number}: not JSON ({fault.msg} at character {fault.colno - 1}). Correct or remove it."
     except (EOFError, OSError, zlib.error) as fault:
         return f"{path} cannot be unpacked ({fault}). Compress it again."
     while error.__cause__ is not None:
@@ -121,7 +151,8 @@ def _fault(path: Path, builder: str, error: BaseException) -> str:
     reason = str(error).strip().rstrip(".") or type(error).__name__
     if is_blank or "corresponds to no data" in reason:
         return f"{path} has no rows. Give a file with at least one, or leave it out."
-    return f"{path} cannot be read as {builder}: {reason}. Correct the file."
+    separated = " or pass what separates its cells as `delimiter`" if builder == "csv" else ""
+    return f"{path} cannot be read as {builder}: {reason}. Correct the file{separated}."
 
 
 # ---- Labels of a column
@@ -138,7 +169,7 @@ def are_all_labelled(rows: Dataset, column: str) -> bool:
 
 
 def _read_labels(rows: Dataset, column: str, source: str, *, optional: bool, by_name: bool = False) -> list:
-    """The labels of a column, None for a missing one; those of a .csv file as numbers where all are such texts.
+    """The labels of a column, None for a missing one; of .csv and .tsv files as numbers where all are such texts.
 
     Args:
         source: where the rows come from, for errors.
@@ -161,7 +192,11 @@ def _read_labels(rows: Dataset, column: str, source: str, *, optional: bool, by_
             f"row needs one for training and evaluation; {labels.count(None)} of {len(labels)} have none. Label or "
             "remove them."
         )
-    found = [NUMBER.fullmatch(label) for label in labels if label is not None] if source.endswith(".csv") else [None]
+    found = (
+        [NUMBER.fullmatch(label) for label in labels if label is not None]
+        if source.endswith((".csv", ".tsv"))
+        else [None]
+    )
     if all(found):
         number = float if any(match[1] for match in found) else int
         labels = [None if label is None else number(label) for label in labels]
@@ -366,12 +401,14 @@ def load_files(
     regression: bool = False,
     num_labels: int | None = None,
     label_names: Sequence[str] | None = None,
+    delimiter: str | None = None,
+    merge_labels: bool = False,
 ) -> tuple[Task, DatasetDict]:
     """Reads your own files into a task that describes them, and their rows by split with class ids as labels.
 
     Args:
-        files: maps split (train, validation, test) to a .jsonl, .jsonl.gz, .csv or .parquet file; test may lack
-            labels, in some rows or all.
+        files: maps split (train, validation, test) to a .jsonl, .jsonl.gz, .json, .csv, .tsv or .parquet file; test
+            may lack labels, in some rows or all.
         traversal: classification, entailment, similarity or multiple_choice.
         columns: maps role to column name or names, as in `TraversalCollator`; the label's default is "label".
         regression: whether the labels are numbers to predict.
@@ -379,6 +416,8 @@ def load_files(
         label_names: names of the classes in the order of their ids, such as a model's. Default: the labels of the
             train split: the names of a `ClassLabel` column in its order; of others, texts are sorted, and integers are
             the ids themselves if 0 is among them, else names.
+        delimiter: what separates the cells of .csv and .tsv files. Default: found in their first line.
+        merge_labels: whether labels lose their capitals and the blanks around them, so that `Good` is `good`.
 
     Raises:
         ValueError: files, columns or labels are not what the task needs.
@@ -391,10 +430,14 @@ def load_files(
             "the index of the right choice. Leave them out."
         )
     columns = {"label": "label", **columns}
+    if traversal in TRAVERSALS:
+        known = (*TRAVERSALS[traversal].roles, *TRAVERSALS[traversal].optional_roles, "label")
+        if unknown := [role for role in columns if role not in known]:
+            raise ValueError(f"`columns` has the unknown role {unknown[0]!r}; {traversal} has: {', '.join(known)}.")
     label, paths, labels = columns["label"], {split: Path(file) for split, file in files.items()}, {}
     for split, path in paths.items():
         check_file(f"The {split} file", path)
-    splits = {split: read_file(path) for split, path in paths.items()}
+    splits = {split: read_file(path, delimiter=delimiter) for split, path in paths.items()}
     for split, rows in splits.items():
         for role in columns:
             if role != "label" or split != "test":
@@ -402,6 +445,8 @@ def load_files(
         if label in rows.column_names:
             optional = split == "test"
             labels[split] = _read_labels(rows, label, str(paths[split]), optional=optional, by_name=has_classes)
+            if merge_labels and isinstance(rows.features[label], Value):
+                labels[split] = [merged(value) if isinstance(value, str) else value for value in labels[split]]
     if has_classes:
         if label_names is None:
             label_names = _class_names(splits, labels, label, paths, num_labels)
@@ -426,13 +471,20 @@ def load_files(
     return task, DatasetDict(splits)
 
 
+def merged(name: str) -> str:
+    """A class name without its capitals and the blanks around it."""
+    return name.strip().lower()
+
+
 def check_columns(file: str | Path, names: list[str], role: str, columns: str | list[str]) -> None:
     """Raises ValueError where the file does not have the columns of a role."""
     for column in [columns] if isinstance(columns, str) else columns:
         if column not in names:
+            csv = len(names) == 1 and str(file).endswith((".csv", ".tsv"))
+            separated = " If other marks separate its cells, pass them as `delimiter`." if csv else ""
             raise ValueError(
                 f"{file} has no column {column!r} for the role {role}; its columns are: {', '.join(names)}. Name its "
-                f"column in `columns` ({role}=column)."
+                f"column in `columns` ({role}=column).{separated}"
             )
 
 
@@ -462,6 +514,13 @@ def _class_names(
             f"Column {column!r} of {path} has the class {missing[0]}; class ids are needed, integers from 0 to "
             f"{len(names) - 1}. Correct the data, or pass the number of classes as `num_labels`."
         )
+    first = {}
+    for name in names if num_labels is None else ():
+        if (other := first.setdefault(merged(name), name)) != name:
+            raise ValueError(
+                f"Column {column!r} of {path} has the classes {other!r} and {name!r}. Correct its labels, pass "
+                f"`merge_labels` to make them one, or `num_labels` ({len(names)}) if they are two."
+            )
     if num_labels not in (None, len(names)) or len(names) < 2:
         raise ValueError(
             f"Column {column!r} of {path} has {len(names)} classes ({', '.join(names)}); "

@@ -97,6 +97,8 @@ class DataArguments:
     traversal: str | None = HfArg(default=None, help="That of your own files.", metadata={"choices": TRAVERSALS})
     columns: list[str] = HfArg(default_factory=list, help="role=column pairs of your own files.")
     num_labels: int | None = HfArg(default=None, help="Classes of your own files. Default: those of the labels.")
+    delimiter: str | None = HfArg(default=None, help="What separates the cells of .csv files. Default: found in them.")
+    merge_labels: bool = HfArg(default=False, help="Read labels without capitals and outer blanks: `Good` is `good`.")
     regression: bool = HfArg(default=False, help="Your labels are numbers to predict.")
     max_length: int | None = HfArg(default=None, help="Tokens per sequence. Default: the model's number of positions.")
     both_orders: bool = HfArg(default=False, help="Read similarity pairs in both orders, as GPT-1 always does.")
@@ -118,7 +120,11 @@ class DataArguments:
             parse_columns(self.columns)
             return
         own = [f"{split}_file" for split in self.files]
-        own += [name for name in ("traversal", "columns", "num_labels", "regression") if getattr(self, name)]
+        own += [
+            name
+            for name in ("traversal", "columns", "num_labels", "delimiter", "merge_labels", "regression")
+            if getattr(self, name)
+        ]
         if own:
             raise ValueError(
                 f"--task {self.task} brings its own data and columns, but --{own[0]} was given too. Leave out --task "
@@ -228,6 +234,8 @@ def load_data(
             num_labels=data_args.num_labels,
             # A model that this run does not train keeps its own classes.
             label_names=None if training_args.do_train else list(config.id2label.values()),
+            delimiter=data_args.delimiter,
+            merge_labels=data_args.merge_labels,
         )
 
 

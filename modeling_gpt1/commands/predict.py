@@ -53,7 +53,8 @@ CHUNK = 1024  # rows that are sorted by length and written as one group
 class PredictionArguments(DeviceArguments):
     """Which model, which rows, and where to write."""
 
-    file: str = HfArg(help="The rows: a .jsonl, .jsonl.gz, .csv or .parquet file.")
+    file: str = HfArg(help="The rows: a .jsonl, .jsonl.gz, .json, .csv, .tsv or .parquet file.")
+    delimiter: str | None = HfArg(default=None, help="What separates the cells of a .csv file. Default: found in it.")
     model: str | None = HfArg(default=None, help="The fine-tuned model. The flag itself may be left out.")
     output_file: str | None = HfArg(default=None, help="Where to write: .jsonl or .csv. Default: the terminal.")
     columns: list[str] = HfArg(default_factory=list, help="role=column pairs. Default: those used for fine-tuning.")
@@ -217,7 +218,7 @@ def main(arguments: list[str]) -> None:
         raise ValueError("No model was given. Write its folder or hub id after `gpt1 predict`.")
     check_model("--model", args.model)
     check_model("--tokenizer_name", args.tokenizer_name, TOKENIZER)
-    rows = read_file(Path(args.file))
+    rows = read_file(Path(args.file), delimiter=args.delimiter)
     with one_save(args.model):
         predictor = Predictor(args)
     for role, columns in {**predictor.columns, "--keep": args.keep}.items():

@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import logging
 
 import datasets
 import pyarrow as pa
@@ -387,6 +388,7 @@ def moods(*labels):
         (moods("a", "b"), {"columns": {"text": "text", "label": "mood"}}, ["no column 'text'", "body, mood"]),
         (moods("1", "x"), {"regression": True}, ["Row 1 of", "'x'", "a number"]),
         (moods("a", "b"), {"traversal": "multiple_choice", "regression": True}, ["`regression`", "Leave them out"]),
+        (moods("a", "b"), {"columns": {"texts": "body", "label": "mood"}}, ["unknown role 'texts'", "text, label"]),
         (moods("a", "b"), {"traversal": "ranking"}, ["'ranking'", "Choose one of classification"]),
     ],
 )
@@ -404,7 +406,7 @@ def test_refusals(tmp_path, rows, options, parts):
         (
             "d.jsonl",
             b'{"body": "a", "label": "x"}\n{"body": "b", "label": \n',
-            ["line 2", "at character 24"],
+            ["line 2", "at character 23"],
         ),
         ("e.jsonl", b'{"body": "a", "label": "x"}\n{"body": "b \\ud800", "label": "y"}\n', ["line 2", "'\\ud800'"]),
         ("f.jsonl", b'{"body": "a", "label": "x"}\n[1]\n', ["line 2", "no JSON object"]),
@@ -418,12 +420,54 @@ def test_refusals(tmp_path, rows, options, parts):
         ("m.jsonl.gz", gzip.compress(b'{"body": "a"}\n' * 9, mtime=0)[:-9], ["cannot be unpacked"]),
         ("n.parquet", b"xx", ["as parquet", "2 bytes"]),
         ("o.docx", b"", ["unknown file type", ".jsonl, .jsonl.gz, .csv, .parquet"]),
+        ("p.xlsx", b"PK", ["is a spreadsheet", "CSV (UTF-8)"]),
+        ("q.csv", "body,label\na,x\n".encode("utf-16"), ["line 1", "iconv -f UTF-16 -t UTF-8"]),
+        ("r.json", b'[{"body": "a"},\n{"body": }]', ["line 2", "at character 9"]),
+        ("s.json", b'[{"body": "a"},\n7]', ["7 is no JSON object"]),
+        ("t.json", b"[]", ["no rows"]),
+        ("u.json", b'[{"body": "a"},\n{"body": "\xe9"}]', ["line 2", "0xe9", "iconv -f LATIN1"]),
+        ("v.csv", b"body|label\na|x\nb|y\n", ["no column 'label'", "body|label", "`delimiter`"]),
     ],
 )
 def test_files_that_cannot_be_read(tmp_path, name, content, parts):
     path = tmp_path / name
     path.write_bytes(content)
     check_refused(lambda: load_files({"train": path}, "classification", {"text": "body"}), path, *parts)
+
+
+def test_the_reader_of_a_file_logs_nothing_of_its_own(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("datasets"), "propagate", True)
+    path = tmp_path / "ragged.csv"
+    path.write_bytes(b"body,label\na,x\nb,c,d,e,y\n")
+    check_refused(lambda: load_files({"train": path}, "classification", {"text": "body"}), "saw 5", "`delimiter`")
+    assert "Failed to read" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "delimiter"),
+    [
+        ("a.tsv", "body\tmood\na; b, c\t1\n007\t0\n", None),
+        ("b.csv", "body;mood\na; b, c;1\n007;0\n".replace("a; b, c", '"a; b, c"'), None),
+        ("c.csv", "body\tmood\na; b, c\t1\n007\t0\n", None),
+        ("d.csv", "body|mood\na; b, c|1\n007|0\n", "|"),
+        ("e.csv", "body\tmood\na; b, c\t1\n007\t0\n", "\\t"),
+        ("f.json", json.dumps([{"body": "a; b, c", "mood": 1}, {"body": "007", "mood": 0}], indent=1), None),
+        ("g.json", '{"body": "a; b, c", "mood": 1}\n{"body": "007", "mood": 0}\n', None),
+    ],
+)
+def test_kinds_of_files_that_people_have(tmp_path, name, content, delimiter):
+    path = tmp_path / name
+    path.write_text(content)
+    rows = load_files({"train": path}, "classification", COLUMNS, delimiter=delimiter)[1]["train"]
+    assert rows.to_list() == [{"body": "a; b, c", "mood": 1}, {"body": "007", "mood": 0}]
+
+
+def test_classes_that_differ_by_a_slip_are_refused_merged_or_kept(tmp_path):
+    files = {"train": write(tmp_path / "rows.csv", moods("Good", "good", " bad", "bad", "good"))}
+    check_refused(lambda: load_files(files, "classification", COLUMNS), "' bad' and 'bad'", "`merge_labels`")
+    task, rows = load_files(files, "classification", COLUMNS, merge_labels=True)
+    assert task.label_names == ("bad", "good") and rows["train"]["mood"][:] == [1, 1, 0, 0, 1]
+    assert load_files(files, "classification", COLUMNS, num_labels=4)[0].label_names == (" bad", "Good", "bad", "good")
 
 
 def test_a_file_whose_name_looks_like_a_pattern_and_two_that_are_none(tmp_path):
