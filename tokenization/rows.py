@@ -403,6 +403,7 @@ def load_files(
     label_names: Sequence[str] | None = None,
     delimiter: str | None = None,
     merge_labels: bool = False,
+    skip_bad_rows: bool = False,
 ) -> tuple[Task, DatasetDict]:
     """Reads your own files into a task that describes them, and their rows by split with class ids as labels.
 
@@ -418,6 +419,8 @@ def load_files(
             the ids themselves if 0 is among them, else names.
         delimiter: what separates the cells of .csv and .tsv files. Default: found in their first line.
         merge_labels: whether labels lose their capitals and the blanks around them, so that `Good` is `good`.
+        skip_bad_rows: whether rows of train and validation without a text or a label are left out. Default: they are
+            refused, all at once.
 
     Raises:
         ValueError: files, columns or labels are not what the task needs.
@@ -442,6 +445,8 @@ def load_files(
         for role in columns:
             if role != "label" or split != "test":
                 check_columns(files[split], rows.column_names, role, columns[role])
+        if split != "test":
+            rows = splits[split] = _usable_rows(rows, columns, paths[split], not has_classes, skip_bad_rows)
         if label in rows.column_names:
             optional = split == "test"
             labels[split] = _read_labels(rows, label, str(paths[split]), optional=optional, by_name=has_classes)
@@ -469,6 +474,33 @@ def load_files(
             values = _as_numbers(values, label, source, whole=not regression)
         splits[split] = _write_labels(splits[split], label, values, "float32" if regression else "int64")
     return task, DatasetDict(splits)
+
+
+def _usable_rows(
+    rows: Dataset, columns: dict[str, str | list[str]], path: Path, is_number: bool, skip: bool
+) -> Dataset:
+    """The rows that have their texts and a label; raises ValueError for all others at once, or skips them."""
+    bad: dict[int, str] = {}
+    for role, names in columns.items():
+        names = [names] if isinstance(names, str) else names
+        if role == "choices" or not all(isinstance(rows.features[name], Value | ClassLabel) for name in names):
+            continue  # the collator reads lists and tells absent choices
+        is_class = role == "label" and isinstance(rows.features[names[0]], ClassLabel)
+        for place, values in enumerate(zip(*(rows[name][:] for name in names), strict=True)):
+            is_bad = None in values or all(map(is_missing, values)) or (is_class and values[0] < 0)
+            number = _number(values[0], whole=False) if role == "label" and is_number and not is_bad else 0
+            if is_bad or number is None or not math.isfinite(number):
+                bad.setdefault(place, f"row {place}: column {names[0]!r} has {values[0]!r}")
+    if not bad:
+        return rows
+    first = "; ".join(bad[place] for place in sorted(bad)[:3])
+    what = (
+        f"{len(bad)} of {len(rows)} rows of {path} lack a text or a label that can be used (the first is 0): {first}."
+    )
+    if not skip or len(bad) == len(rows):
+        raise ValueError(f"{what} Correct or remove them, or pass `skip_bad_rows` to leave them out.")
+    logger.warning(f"{what} They are left out.")
+    return rows.select([place for place in range(len(rows)) if place not in bad]).flatten_indices()
 
 
 def merged(name: str) -> str:

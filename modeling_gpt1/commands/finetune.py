@@ -99,6 +99,7 @@ class DataArguments:
     num_labels: int | None = HfArg(default=None, help="Classes of your own files. Default: those of the labels.")
     delimiter: str | None = HfArg(default=None, help="What separates the cells of .csv files. Default: found in them.")
     merge_labels: bool = HfArg(default=False, help="Read labels without capitals and outer blanks: `Good` is `good`.")
+    skip_bad_rows: bool = HfArg(default=False, help="Train and evaluate without the rows that lack a text or a label.")
     regression: bool = HfArg(default=False, help="Your labels are numbers to predict.")
     max_length: int | None = HfArg(default=None, help="Tokens per sequence. Default: the model's number of positions.")
     both_orders: bool = HfArg(default=False, help="Read similarity pairs in both orders, as GPT-1 always does.")
@@ -120,11 +121,8 @@ class DataArguments:
             parse_columns(self.columns)
             return
         own = [f"{split}_file" for split in self.files]
-        own += [
-            name
-            for name in ("traversal", "columns", "num_labels", "delimiter", "merge_labels", "regression")
-            if getattr(self, name)
-        ]
+        options = ("traversal", "columns", "num_labels", "delimiter", "merge_labels", "skip_bad_rows", "regression")
+        own += [name for name in options if getattr(self, name)]
         if own:
             raise ValueError(
                 f"--task {self.task} brings its own data and columns, but --{own[0]} was given too. Leave out --task "
@@ -236,6 +234,7 @@ def load_data(
             label_names=None if training_args.do_train else list(config.id2label.values()),
             delimiter=data_args.delimiter,
             merge_labels=data_args.merge_labels,
+            skip_bad_rows=data_args.skip_bad_rows,
         )
 
 

@@ -379,14 +379,14 @@ def moods(*labels):
     ("rows", "options", "parts"),
     [
         (moods("0.5", "1"), {}, ["Row 0 of", "0.5", "pass `regression`"]),
-        (moods("a", "", "b"), {}, ["Row 1 of", "''", "1 of 3 have none"]),
+        (moods("a", "", "b"), {}, ["row 1: ", "''", "1 of 3 rows", "`skip_bad_rows`"]),
         (moods("a", "a"), {}, ["1 classes (a)", "at least two"]),
         (moods("a", "b"), {"num_labels": 3}, ["2 classes (a, b)", "3 are needed"]),
         (moods("0", "3"), {"num_labels": 3}, ["class 3", "0 to 2"]),
         (moods("a", "b"), {"label_names": ["a", "c"]}, ["Row 1 of", "'b'", "one of a, c"]),
         (moods("a", "b"), {"label_names": ["a", "b"], "num_labels": 3}, ["2 classes", "3"]),
         (moods("a", "b"), {"columns": {"text": "text", "label": "mood"}}, ["no column 'text'", "body, mood"]),
-        (moods("1", "x"), {"regression": True}, ["Row 1 of", "'x'", "a number"]),
+        (moods("1", "x"), {"regression": True}, ["row 1: ", "'x'", "1 of 2 rows"]),
         (moods("a", "b"), {"traversal": "multiple_choice", "regression": True}, ["`regression`", "Leave them out"]),
         (moods("a", "b"), {"columns": {"texts": "body", "label": "mood"}}, ["unknown role 'texts'", "text, label"]),
         (moods("a", "b"), {"traversal": "ranking"}, ["'ranking'", "Choose one of classification"]),
@@ -460,6 +460,20 @@ def test_kinds_of_files_that_people_have(tmp_path, name, content, delimiter):
     path.write_text(content)
     rows = load_files({"train": path}, "classification", COLUMNS, delimiter=delimiter)[1]["train"]
     assert rows.to_list() == [{"body": "a; b, c", "mood": 1}, {"body": "007", "mood": 0}]
+
+
+def test_rows_that_cannot_be_used_are_refused_at_once_or_left_out(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    rows = [*ROWS, {"body": " ", "mood": "sad"}, {"body": "a film", "mood": ""}, {"body": "", "mood": ""}, *ROWS]
+    files = {"train": write(tmp_path / "rows.csv", rows), "test": write(tmp_path / "test.csv", rows)}
+    given = ["3 of 7 rows", "row 2: column 'body' has ' '; row 3: column 'mood' has ''; row 4: "]
+    check_refused(lambda: load_files(files, "classification", COLUMNS), *given, "`skip_bad_rows`")
+    splits = load_files(files, "classification", COLUMNS, skip_bad_rows=True)[1]
+    assert splits["train"]["body"][:] == ["a good film", "a slow film"] * 2
+    assert splits["train"]["mood"][:] == [0, 1, 0, 1] and len(splits["test"]) == 7
+    numbers = write(tmp_path / "numbers.csv", moods("0.5", "x", "2", "nan"))
+    splits = load_files({"train": numbers}, "classification", COLUMNS, regression=True, skip_bad_rows=True)[1]
+    assert splits["train"]["mood"][:] == [0.5, 2]
 
 
 def test_classes_that_differ_by_a_slip_are_refused_merged_or_kept(tmp_path):
