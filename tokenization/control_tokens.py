@@ -147,3 +147,13 @@ def _grow(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_token_id
     tokenizer.model_max_length = min(tokenizer.model_max_length, model.config.max_position_embeddings)
+
+
+def unknown_share(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> tuple[float, list[str]]:
+    """The share of unknown tokens in some texts, from 0 to 1, and up to three texts that have one."""
+    if tokenizer.unk_token_id is None or not texts:
+        return 0.0, []
+    encoded = tokenizer(list(texts), add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
+    counts = [ids.count(tokenizer.unk_token_id) for ids in encoded]
+    examples = [text for text, count in zip(texts, counts, strict=True) if count]
+    return sum(counts) / max(1, sum(map(len, encoded))), examples[:3]

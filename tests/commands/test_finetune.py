@@ -697,6 +697,19 @@ def test_columns_of_choices_and_numbers(kind, columns, folders, tmp_path):
         assert [len(line["scores"].split()) for line in (first, second)] == [2, 3]
 
 
+def test_texts_that_the_tokenizer_does_not_know(folders, tokenizer_folder, tmp_path, capsys, caplog):
+    rows = [{"review": "日本語", "mood": "sad"}, {"review": "日本", "mood": "glad"}]
+    file = write_rows(tmp_path / "rows.jsonl", rows)
+    data = ["--train_file", file, "--traversal", "classification", "--columns", *COLUMNS["classification"]]
+    words = [*data, *fresh_model(tokenizer_folder)]
+    with pytest.raises(ValueError, match=r"100% of the tokens of split 'train'.*--allow_unknown_text"):
+        finetune.main([*words, *training(tmp_path / "out")])
+    finetune.main([*words, *training(tmp_path / "out"), "--allow_unknown_text"])
+    assert "100.0% of the tokens unknown" in caplog.text
+    predict.main([str(folders / "classification"), "--file", file])
+    assert "unknown to the tokenizer, as in '日本語', '日本'." in capsys.readouterr().err
+
+
 def test_rows_that_were_cut_say_so(folders, tmp_path, capsys):
     rows = [{"review": " ".join([GOOD] * 9)}, {"review": GOOD}, {"review": ""}, {"review": " ".join([BAD] * 9)}]
     file = write_rows(tmp_path / "long.jsonl", rows)
