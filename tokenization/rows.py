@@ -436,7 +436,9 @@ def load_files(
     if traversal in TRAVERSALS:
         known = (*TRAVERSALS[traversal].roles, *TRAVERSALS[traversal].optional_roles, "label")
         if unknown := [role for role in columns if role not in known]:
-            raise ValueError(f"`columns` has the unknown role {unknown[0]!r}; {traversal} has: {', '.join(known)}.")
+            raise ValueError(
+                f'columns has the unknown role "{unknown[0]}"; the roles of {traversal} are: {", ".join(known)}.'
+            )
     label, paths, labels = columns["label"], {split: Path(file) for split, file in files.items()}, {}
     for split, path in paths.items():
         check_file(f"The {split} file", path)
