@@ -172,6 +172,9 @@ def fine_tuning_cell(
     if size is not None:
         given += ["--max_train_samples", str(size)]
     settings = deciding_settings(given)
+    if "max_eval_samples" in settings and "max_predict_samples" not in settings:  # a test split is scored alike
+        settings["max_predict_samples"] = settings["max_eval_samples"]
+        given += ["--max_predict_samples", settings["max_predict_samples"]]
     if variant == "without_auxiliary":
         settings.pop("lm_coef", None)  # this variant sets its own λ
     facts = {
@@ -531,6 +534,8 @@ def tokens_per_row(name: str, data_dir: str | None, model: str, max_length: int 
 def evaluation_seconds(arguments: ReproduceArguments, name: str, result: dict) -> tuple[float, float]:
     """Seconds of the whole evaluation, and of the one that was rehearsed."""
     given = as_settings(arguments.finetune_arguments)
+    limits = {"eval": given.get("max_eval_samples")}
+    limits["predict"] = given.get("max_predict_samples", limits["eval"])
     whole, rehearsed = 0.0, 0.0
     for of_task, metrics in {name: result["metrics"], **result.get("parts", {})}.items():
         task = get_task(of_task)
@@ -538,7 +543,7 @@ def evaluation_seconds(arguments: ReproduceArguments, name: str, result: dict) -
             for split in names:
                 seconds = metrics.get(f"{kind if len(names) == 1 else f'{kind}_{split}'}_runtime")
                 if seconds is not None:
-                    num_rows = count_rows(of_task, arguments.data_dir, split, given.get(f"max_{kind}_samples"))
+                    num_rows = count_rows(of_task, arguments.data_dir, split, limits[kind])
                     rehearsed += seconds
                     whole += seconds * max(1, num_rows / arguments.rehearse_rows)
     return whole, rehearsed

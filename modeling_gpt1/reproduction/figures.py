@@ -100,14 +100,23 @@ def figure_2_left(cells: Cells, curves: Mapping[str, Mapping[int, Scores]]) -> d
 
 def zero_shot_curves(cells: Cells) -> dict[str, dict[str, Curve]]:
     """Curves by family and readable name of the task."""
-    curves: dict[str, dict[str, Curve]] = {}
-    for family in FAMILIES:
-        of_family = sorted(checkpoints(cells, family), key=lambda cell: cell["step"])
-        for name in dict.fromkeys(name for cell in of_family for name in cell["tasks"]):
-            of_task = [(cell["step"], cell["tasks"][name]) for cell in of_family if name in cell["tasks"]]
-            points = [(step, found["normalised"]) for step, found in of_task]
-            curves.setdefault(family, {})[readable(name)] = Curve(points, normalised_error(of_task[-1][1]))
+    curves: dict[str, dict[str, Curve]] = {family: {} for family in FAMILIES if checkpoints(cells, family)}
+    for family, found in curves.items():
+        for name in dict.fromkeys(name for cell in checkpoints(cells, family) for name in cell["tasks"]):
+            points = asked(cells, family, readable(name))
+            scores = [(step, of["normalised"]) for step, of in points]
+            found[readable(name)] = Curve(scores, normalised_error(points[-1][1]))
     return curves
+
+
+def asked(cells: Cells, family: str, name: str) -> list[tuple[int, Mapping]]:
+    """Updates and result of the checkpoints that have a task with that readable name, in order."""
+    return [
+        (cell["step"], found)
+        for cell in checkpoints(cells, family)
+        for of_task, found in cell["tasks"].items()
+        if readable(of_task) == name
+    ]
 
 
 def readable(name: str) -> str:
@@ -115,7 +124,9 @@ def readable(name: str) -> str:
 
 
 def checkpoints(cells: Cells, family: str) -> list[Mapping]:
-    return [cell for cell in cells.zero_shot if cell["family"] == family and cell["step"] is not None]
+    """A family's cells of checkpoints, in the order of updates."""
+    found = [cell for cell in cells.zero_shot if cell["family"] == family and cell["step"] is not None]
+    return sorted(found, key=lambda cell: cell["step"])
 
 
 def normalised_error(found: Mapping) -> float:
@@ -130,12 +141,12 @@ def figure_2_right(cells: Cells, curves: Mapping[str, Mapping[str, Curve]]) -> d
         found = tasks[name]
         note = (
             f"0 is {METRIC_NAMES[found['metric']]} {100 * found['chance']:.1f}, 1 is {100 * found['best_known']:.1f}; "
-            f"{found['num_rows']} rows of {found['split']}, two standard errors about "
-            f"{2 * normalised_error(found):.2f}"
+            f"{found['num_rows']} rows of {found['split']}; bars are two standard errors"
         )
         for family in (family for family in curves if name in curves[family]):
-            points = curves[family][name].points
-            series.append(curve(name, (point(*of) for of in points), note, family, FAMILIES[family]))
+            of_task = ((step, of["normalised"], 2 * normalised_error(of)) for step, of in asked(cells, family, name))
+            points = (point(step, score, score - error, score + error) for step, score, error in of_task)
+            series.append(curve(name, points, note, family, FAMILIES[family]))
     return figure(
         "figure-2-right",
         "Figure 2, right: zero-shot performance over pre-training",

@@ -82,13 +82,15 @@ def lines_of_table(table: Mapping) -> list[Line]:
     before = [row for row in table["rows"] if "only_paper" in row]
     rows = [row for row in table["rows"] if row not in before]
     baselines = ("chance", "majority") if any(column["baselines"] for column in table["columns"]) else ()
-    heads = ["Task", *(("Chance", "Constant") if baselines else ())]
+    heads = ["Task", *(("Rows", "Chance", "Constant") if baselines else ())]
     heads += [f"{row['label']}: {what}" for row in rows for what in ("paper", "measured")]
     lines = [[[head] for head in (*heads, "Settings", *(row["label"] for row in before))]]
     for column in table["columns"]:
         cells = [row["cells"][column["key"]] for row in rows]
         line = [[column["label"], column["metric"]]]
-        line += [[decimal(column["baselines"][name]) if column["baselines"] else ""] for name in baselines]
+        known = column["baselines"] or {}
+        line += [[spaced(known["rows"]) if "rows" in known else ""]] if baselines else []
+        line += [[decimal(known[name]) if known else ""] for name in baselines]
         for cell in cells:
             line += [[show_paper(cell)], show_measured(cell)]
         settings = {row["label"]: cell["settings"] for row, cell in zip(rows, cells, strict=True) if cell["measured"]}

@@ -105,7 +105,9 @@ def headline(scores: Measured, models: Sequence[Mapping], claims: Sequence[Mappi
             note = "" if tokens is None else f"after {tokens / 1e6:,.1f} M tokens"
             found.append((f"{pretraining['perplexity']:.1f}", f"held-out perplexity, {model['name']}", note))
     holding = sum(claim["verdict"] == "holds" for claim in claims)
-    found.append((f"{holding} of {len(claims)}", "claims of the paper hold at this size", ""))
+    absent = sum(claim["verdict"] == "not measured" for claim in claims)
+    note = f"{absent} not measured" if absent else ""
+    found.append((f"{holding} of {len(claims) - absent}", "measured claims of the paper hold at this size", note))
     return [dict(zip(("value", "label", "note"), item, strict=True)) for item in found]
 
 

@@ -147,7 +147,9 @@ class Cells:
         return [cell for cell in (*self.fine_tuning, *self.sizes) if is_asked_for and cell["task"] == column.task]
 
     def baselines(self, key: str) -> dict[str, float] | None:
-        """What guessing and always the same answer score × 100 on a column's rows, or None if these are unknown."""
+        """What a column's rows are, or None if that is unknown: their number `rows`, and what guessing (`chance`) and
+        always the same answer (`majority`) score × 100 on them.
+        """
         column = COLUMNS[key]
         task, splits = get_task(column.task), column.splits(self.split(column))
         for cell in (*self.fine_tuning, *self.sizes):
@@ -155,6 +157,7 @@ class Cells:
                 labels = [rows["labels"] for rows in answers]
                 num_answers = len(task.label_names) or len(set(labels[0].split()))
                 return {
+                    "rows": sum(len(of_split.split()) for of_split in labels),
                     "chance": statistics.fmean(guessing(of_split, column.metric, num_answers) for of_split in labels),
                     "majority": statistics.fmean(constant_answer(of_split, column.metric) for of_split in labels),
                 }

@@ -274,6 +274,16 @@ def test_cells_and_commands(stand_ins, command, models, data_dir, tmp_path, caps
     }
 
 
+def test_a_test_split_is_cut_as_validation_rows_are(stand_ins, command, tmp_path):
+    words = command("--experiments", "fine_tuning", "--tasks", "story_cloze", "--seeds", "1", finetune=())
+    for given, rows in ([], "4"), (["--max_predict_samples", "3"], "3"):
+        assert reproduce([*words, "--max_eval_samples", "4", *given]) == 0
+        (call,) = stand_ins()
+        assert call.count("--max_predict_samples") == 1
+        assert call[call.index("--max_predict_samples") + 1] == rows
+    assert keys_of([*words, "--max_eval_samples", "4"]) != keys_of(words)
+
+
 def test_sizes_are_reported_beside_the_tables(stand_ins, command, tmp_path):
     sizes = ["--auxiliary_tasks", "rte", "--auxiliary_sizes", "4", "--tasks", "rte", "--seeds", "1", "2"]
     assert reproduce(command("--experiments", "auxiliary_sizes", "fine_tuning", *sizes)) == 0
@@ -433,7 +443,9 @@ def test_zero_shot_of_every_checkpoint(stand_ins, command, models, tmp_path, cap
     assert cell["settings"] == {"tasks": ["cola"], "max_rows": 20, "max_train_rows": 30}
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     points = report["figures"][1]["series"][0]["points"]
-    assert [(point["x"], point["y"]) for point in points] == [(20, 0.3), (100, 0.3)]
+    error = 2 * (1 - 0.1**2) / 20**0.5 / 0.35  # of a correlation of 0.1 on 20 rows, where 0.35 is the best known
+    low, high = round(0.3 - error, 4), round(0.3 + error, 4)
+    assert points == [{"x": step, "y": 0.3, "lowest": low, "highest": high} for step in (20, 100)]
     pretraining = {"tokens": 6400, "updates": 100, "perplexity": None, "processor_hours": None, "curve": []}
     assert report["models"][0]["pretraining"] == pretraining
     of_one = describe_model(str(run / "checkpoint-20"), str(run))
