@@ -105,6 +105,12 @@ def csv_options(path: str | Path, delimiter: str | None = None) -> dict[str, Any
     delimiter, names = max(found.items(), key=lambda item: len(item[1]))  # the comma, where several give as many
     if any("\0" in name for name in names):
         raise ValueError("a name in its first line holds a zero byte")
+    if not isinstance(pandas.read_csv(path, nrows=1, sep=delimiter).index, pandas.RangeIndex):
+        # pandas would take the first cell of each row for its name, and shift all others.
+        raise ValueError(
+            f"its first row has more cells than the {len(names)} names of its first line. Quote cells that hold "
+            f"{delimiter!r}"
+        )
     return {
         "sep": delimiter,
         "keep_default_na": False,

@@ -414,6 +414,7 @@ def test_refusals(tmp_path, rows, options, parts):
         ("h.jsonl", b'{"body": "a", "label": "x"}\n{"body": "caf\xe9", "label": "y"}\n', ["line 2", "0xe9", "iconv"]),
         ("i.csv", b'body,label\na,x\n"b,y\n', ["as csv", "string starting at row 2", "Correct the file"]),
         ("j.csv", b"\x00\x00", ["holds a zero byte"]),
+        ("k.csv", b"body,label\nhello, world,x\na, b,y\n", ["first row has more cells than the 2", "Quote cells"]),
         # An impossible block of data behind a right header, a text, and a file that ends too early.
         ("k.jsonl.gz", bytes.fromhex("1f8b080000000000020354564aca4fa954b252504a54d251"), ["cannot be unpacked"]),
         ("l.jsonl.gz", b"body", ["cannot be unpacked", "Compress it again"]),
