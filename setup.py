@@ -119,7 +119,7 @@ setup(
         "playground": PLAYGROUND,
         "reproduce": REPRODUCE,
         "browser": BROWSER,
-        "all": [*TEST, *LINT, *DOCS],
+        "all": [*BROWSER, *LINT, *DOCS],
     },
     classifiers=[
         "Development Status :: 3 - Alpha",
