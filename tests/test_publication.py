@@ -95,3 +95,8 @@ def test_the_citation_names_the_paper_and_no_person_as_author_of_the_software():
         "Sutskever",
     ]
     assert paper["url"] == metadata()["project_urls"]["Paper"]
+
+
+def test_hooks_before_a_commit_have_the_tested_ruff():
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"][0]["hooks"]
+    assert {need for hook in hooks for need in hook["additional_dependencies"]} == {f"ruff=={pins()['ruff']}"}
