@@ -76,6 +76,7 @@ class ReproduceArguments:
     zero_shot_max_train_samples: int | None = HfArg(
         default=None, help="Training rows to choose CoLA's threshold on. Default: all."
     )
+    jobs: int = HfArg(default=1, help="Cells that run at once. They share the device and its memory.")
     title: str = HfArg(default="The paper's experiments", help="Heading of the report.")
     rehearse: int | None = HfArg(
         default=None,
@@ -111,7 +112,7 @@ class ReproduceArguments:
             raise ValueError("No model was given. Pass a pre-trained Transformer as --model: a folder or a hub id.")
 
     def _check_numbers(self) -> None:
-        for flag in ("rehearse", "rehearse_rows", "num_blocks", "auxiliary_sizes"):
+        for flag in ("jobs", "rehearse", "rehearse_rows", "num_blocks", "auxiliary_sizes"):
             given = getattr(self, flag)
             for value in given if isinstance(given, list) else [given]:
                 if value is not None and value < 1:

@@ -15,12 +15,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
+from typing import TextIO
 
 from filelock import lock_descriptor
 
@@ -52,7 +56,8 @@ def run_grid(arguments: ReproduceArguments, command: list[str]) -> int:
     for line in () if rehearsal else describe_left_out_sizes(arguments):
         print(line)
     if not arguments.only_report:
-        run_cells([cell for cell in cells if cell.absent is None], store, failures, partial(write_if_possible, write))
+        present = [cell for cell in cells if cell.absent is None]
+        run_cells(present, store, failures, partial(write_if_possible, write), arguments.jobs)
     print(write())
     if failures:
         names = ", ".join(cell.name for cell in cells if cell.key in failures)
@@ -64,11 +69,62 @@ class CellError(Exception):
     """A cell that failed."""
 
 
+class Commands:
+    """The processes of the cells that run."""
+
+    def __init__(self) -> None:
+        self.running: set[subprocess.Popen] = set()
+        self.is_stopped = False
+        self.starting = threading.Lock()
+
+    def run(self, command: list[str], log: TextIO, lock: int) -> float:
+        """Runs a command, which holds the lock with this process. Returns its processor time in seconds.
+
+        Raises:
+            CalledProcessError: it failed or was stopped.
+        """
+        log.write(f"$ {' '.join(command)}\n")
+        log.flush()
+        kept = () if os.name == "nt" else (lock,)  # Windows cannot pass locks on to other processes
+        with self.starting:
+            if self.is_stopped:
+                raise CellError("stopped")
+            process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, pass_fds=kept)
+            self.running.add(process)
+        seconds = wait(process)
+        self.running.discard(process)
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, command)
+        return seconds
+
+    def stop(self) -> None:
+        """Ends all processes; no other one starts."""
+        with self.starting:
+            self.is_stopped = True
+        for process in tuple(self.running):
+            process.kill()
+
+
+def wait(process: subprocess.Popen) -> float:
+    """Waits for the end. Returns the processor time of the process alone; others may run. Always 0 on Windows."""
+    if os.name == "nt":
+        process.wait()
+        return 0.0
+    try:
+        _, status, usage = os.wait4(process.pid, 0)
+    except ChildProcessError:  # `stop` has seen its end
+        process.wait()
+        return 0.0
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return usage.ru_utime + usage.ru_stime
+
+
 class CellStore:
     """The finished cells of an output folder, their logs and their locks."""
 
     def __init__(self, folder: Path):
         self.folder = folder
+        self.commands = Commands()
 
     def result_path(self, cell: Cell) -> Path:
         return self.folder / "cells" / f"{cell.key}.json"
@@ -95,18 +151,20 @@ class CellStore:
         Raises:
             CellError: a command of the cell failed. The text has the end of its log.
         """
-        start, processor_start = time.monotonic(), processor_seconds()
+        start, processor_seconds = time.monotonic(), []
         # Every attempt has its own folder: processes of a killed attempt may still be writing into theirs.
         work = Path(tempfile.mkdtemp(prefix=f"{cell.key}-", dir=make_folder(self.folder / "work")))
         log_path = make_folder(self.folder / "logs") / f"{cell.key}.log"
         try:
             with log_path.open("w", encoding="utf-8") as log:
-                result = cell.run(lambda command: run_command(command, log, lock), work)
+                result = cell.run(
+                    lambda command: processor_seconds.append(self.commands.run(command, log, lock)), work
+                )
         except Exception as error:  # whatever the error is, the other cells go on
             raise CellError(describe_failure(error, log_path)) from error
         finally:
             shutil.rmtree(work, ignore_errors=True)
-        times = {"seconds": time.monotonic() - start, "processor_seconds": processor_seconds() - processor_start}
+        times = {"seconds": time.monotonic() - start, "processor_seconds": sum(processor_seconds)}
         content = {**cell.facts, **cell.about, **result, **{name: round(value, 1) for name, value in times.items()}}
         write_json(self.result_path(cell), content)
         return content
@@ -123,12 +181,6 @@ def commands_end_on_termination() -> Iterator[None]:
         signal.signal(signal.SIGTERM, usual)
 
 
-def processor_seconds() -> float:
-    """Of this process's finished commands; always 0 on Windows."""
-    times = os.times()
-    return times.children_user + times.children_system
-
-
 def make_folder(path: Path) -> Path:
     path.mkdir(parents=True, exist_ok=True)
     return path
@@ -136,13 +188,6 @@ def make_folder(path: Path) -> Path:
 
 def write_json(path: Path, content: dict) -> None:
     write_atomically(make_folder(path.parent) / path.name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-
-
-def run_command(command: list[str], log, lock: int) -> None:
-    log.write(f"$ {' '.join(command)}\n")
-    log.flush()
-    kept = () if os.name == "nt" else (lock,)  # Windows cannot pass locks on to other processes
-    subprocess.run(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, check=True, pass_fds=kept)
 
 
 def describe_failure(error: Exception, log_path: Path) -> str:
@@ -153,19 +198,35 @@ def describe_failure(error: Exception, log_path: Path) -> str:
     return f"its command exited with status {error.returncode}. The end of {log_path}:\n{tail}"
 
 
-def run_cells(cells: list[Cell], store: CellStore, failures: dict[str, str], after_each: Callable[[], None]) -> None:
-    """Runs the unfinished cells in the given order and prints the progress.
+def run_cells(
+    cells: list[Cell], store: CellStore, failures: dict[str, str], after_each: Callable[[], None], jobs: int = 1
+) -> None:
+    """Runs the unfinished cells, begun in the given order, and prints the progress.
 
     A cell that another process is running is left to that process. The message of a failed cell goes into `failures`
     under the cell's key.
+
+    Args:
+        after_each: called in this thread after each cell that was run.
+        jobs: number of cells that run at once.
     """
-    start = time.monotonic()
-    for number, cell in enumerate(cells, 1):
-        outcome, has_run = run_unless_finished(cell, store, failures)
-        elapsed = timedelta(seconds=round(time.monotonic() - start))
-        print(f"[{number}/{len(cells)}, {elapsed}] {cell.name}: {outcome}", flush=True)
-        if has_run:
-            after_each()
+    start, outcomes = time.monotonic(), SimpleQueue()
+    with ThreadPoolExecutor(jobs) as pool:
+        cell_of = {pool.submit(run_unless_finished, cell, store, failures): cell for cell in cells}
+        for future in cell_of:
+            future.add_done_callback(outcomes.put)
+        try:
+            for number in range(1, len(cells) + 1):
+                future = outcomes.get()
+                outcome, has_run = future.result()
+                elapsed = timedelta(seconds=round(time.monotonic() - start))
+                print(f"[{number}/{len(cells)}, {elapsed}] {cell_of[future].name}: {outcome}", flush=True)
+                if has_run:
+                    after_each()
+        except BaseException:  # Ctrl-C, SIGTERM
+            pool.shutdown(wait=False, cancel_futures=True)
+            store.commands.stop()
+            raise
 
 
 def run_unless_finished(cell: Cell, store: CellStore, failures: dict[str, str]) -> tuple[str, bool]:
@@ -277,7 +338,7 @@ def write_rehearsal(
         "date": date.today().isoformat(),
         "command": shlex.join(command),
         "environment": environment(),
-        **{"updates": arguments.rehearse, "rows": arguments.rehearse_rows},
+        **{"updates": arguments.rehearse, "rows": arguments.rehearse_rows, "jobs": arguments.jobs},
         "cells": [describe_rehearsed(cell, store, failures) for cell in cells],
     }
     write_json(store.folder / "rehearsal.json", found)
@@ -325,7 +386,7 @@ def rehearsal_table(found: dict) -> str:
         told = f"{' '.join(figures)} {cell['runs']}" if cell["status"] == "ran" else cell["status"].upper()
         lines.append(f"{cell['name']:38} {told}")
     ran = [cell for cell in found["cells"] if cell["status"] == "ran"]
-    hours = [sum(cell["hours_of_all_runs"][end] for cell in ran) for end in (0, 1)]
+    hours = [sum(cell["hours_of_all_runs"][end] for cell in ran) / found["jobs"] for end in (0, 1)]
     machine = found["environment"]
     device = machine["processor"] if machine["accelerator"] == "none" else machine["accelerator"]
     num_runs = sum(cell["runs"] for cell in ran)

@@ -21,7 +21,7 @@ def rehearse(command, data_dir, monkeypatch):
     monkeypatch.setattr(finetune, "end_processes", lambda trainer: None)
     names = {"finetune": finetune.main, "zero-shot": zero_shot.main}
 
-    def run_here(line, stdout, **_):
+    def run_here(_, line, log, lock):
         python, *start, file, module, name = line[:6]
         assert (python, *start) == (sys.executable, "-m", "modeling_gpt1.reproduction.measuring")
         assert module == "modeling_gpt1.commands"
@@ -29,11 +29,12 @@ def rehearse(command, data_dir, monkeypatch):
         try:
             names[name](line[6:])
         except ValueError as error:
-            stdout.write(f"gpt1 {name}: {error}\n")
-            stdout.flush()
+            log.write(f"gpt1 {name}: {error}\n")
+            log.flush()
             raise subprocess.CalledProcessError(2, line) from error
+        return 0.0
 
-    monkeypatch.setattr(grid.subprocess, "run", run_here)
+    monkeypatch.setattr(grid.Commands, "run", run_here)
 
     def run(*words: str, finetune: tuple[str, ...] = ()) -> int:
         line = command("--rehearse", "3", "--rehearse_rows", "4", *words, finetune=("--use_cpu", *finetune))

@@ -509,19 +509,21 @@ def test_a_report_that_fails_costs_no_cell(stand_ins, command, tmp_path, capsys,
 # ---- Processes that are killed, and several at once
 
 DRIVER = f"""
-import sys, time
+import functools, sys, time
 sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
 from modeling_gpt1.reproduction.cells import Cell
 from modeling_gpt1.reproduction.grid import CellStore, commands_end_on_termination, run_cells
 script = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(60)"
 
-def run(run_command, work):
-    run_command([sys.executable, "-c", script, sys.argv[2]])
+def run(path, run_command, work):
+    run_command([sys.executable, "-c", script, path])
     return {{"scores": {{}}}}
 
+paths = sys.argv[2:]
+cells = [Cell("slow", {{"seed": seed}}, {{}}, functools.partial(run, path)) for seed, path in enumerate(paths, 1)]
 with commands_end_on_termination():
-    run_cells([Cell("slow", {{"seed": 1}}, {{}}, run)], CellStore(Path(sys.argv[1])), {{}}, lambda: None)
+    run_cells(cells, CellStore(Path(sys.argv[1])), {{}}, lambda: None, len(cells))
 """
 
 
@@ -590,6 +592,50 @@ def test_termination_ends_the_command_too(slow_runner, cells_and_store):
         assert lock is not None
 
 
+def test_an_interrupt_ends_all_commands(cells_and_store, tmp_path):
+    _, store = cells_and_store
+    paths = [tmp_path / name for name in ("first", "second")]
+    runner = subprocess.Popen([sys.executable, "-c", DRIVER, str(store.folder), *map(str, paths)])
+    children = [int(wait_for(lambda path=path: path.exists() and path.read_text(), TIMEOUT)) for path in paths]
+    runner.send_signal(signal.SIGINT)  # to the runner alone
+    assert runner.wait(TIMEOUT) != 0
+    assert not any(map(is_running, children))
+    assert store.read_all() == {} and not list((store.folder / "work").iterdir())
+
+
+def test_cells_at_once(stand_ins, command, tmp_path, capsys):
+    """Each of the first two ends only when the other has begun; the cells of the second seed begin after them."""
+    script = stand_ins.folder / "finetune.py"
+    meet = """
+import time
+begun = pathlib.Path(__file__).parent
+(begun / f"begun-{value('--task')}-{value('--seed')}").touch()
+end = time.monotonic() + 60
+while len(list(begun.glob("begun-*"))) < 2:
+    assert time.monotonic() < end, "no other cell runs"
+    time.sleep(0.02)
+"""
+    script.write_text(FINETUNE.replace("score = {", f"{meet}score = {{", 1))
+    settings = ["--experiments", "fine_tuning", "--tasks", "rte", "mrpc", "--seeds", "1", "2", "--jobs", "2"]
+    assert reproduce(command(*settings)) == 0
+    seeds = [call[call.index("--seed") + 1] for call in stand_ins()]
+    assert sorted(seeds[:2]) == ["1", "1"] and len(seeds) == 4
+    assert len(finished(tmp_path / "out")) == 4
+    assert [line[:5] for line in told(capsys).splitlines()[:4]] == [f"[{number}/4," for number in range(1, 5)]
+
+
+def test_the_processor_time_of_a_command(tmp_path):
+    with (tmp_path / "log").open("w") as log:
+        line = [sys.executable, "-c", "import time\nwhile time.process_time() < 0.5: pass"]
+        assert 0.5 <= grid.Commands().run(line, log, log.fileno()) < 5
+
+
+def test_an_error_of_the_runner_itself_ends_it(cells_and_store, monkeypatch):
+    monkeypatch.setattr(grid, "describe_result", lambda result: result["absent"])
+    with pytest.raises(KeyError, match="absent"):
+        run_cells(*cells_and_store, {}, lambda: None, 2)
+
+
 # ---- In earnest
 
 
@@ -597,11 +643,12 @@ def test_a_cell_in_earnest(command, tmp_path, monkeypatch):
     """The command of a cell is taken by `gpt1 finetune`, here in this process."""
     monkeypatch.setattr(finetune, "end_processes", lambda trainer: None)
 
-    def run_here(line, **_):
+    def run_here(_, line, *places):
         assert line[:4] == [sys.executable, "-m", "modeling_gpt1.commands", "finetune"]
         finetune.main(line[4:])
+        return 0.0
 
-    monkeypatch.setattr(grid.subprocess, "run", run_here)
+    monkeypatch.setattr(grid.Commands, "run", run_here)
     arguments = command(
         *("--experiments", "ablations", "--tasks", "rte", "--seeds", "1", "--variants", "without_pretraining"),
         finetune=("--use_cpu", "--num_train_epochs", "1", "--max_train_samples", "4", "--report_to", "none"),
@@ -655,6 +702,7 @@ def test_the_command_ends_with_a_status(stand_ins, command, tmp_path):
         (["--rehearse", "0"], "--rehearse is 0", "at least 1"),
         (["--rehearse", "2", "--rehearse_rows", "0"], "--rehearse_rows is 0", "at least 1"),
         (["--auxiliary_sizes", "500", "0"], "--auxiliary_sizes is 0", "at least 1"),
+        (["--jobs", "0"], "--jobs is 0", "at least 1"),
         (["--num_blocks", "0"], "--num_blocks is 0", "at least 1"),
         (["--rehearse", "2", "--only_report"], "--rehearse writes no report", "Leave one of them out"),
     ],
