@@ -36,6 +36,7 @@ VERDICTS = {
     "undecided": ("?", "mixed"),
     "not measured": ("–", "faint"),
 }
+BASELINES = {"rows": "Rows", "chance": "Chance", "majority": "Constant"}
 OUTCOMES = {"better": "▲", "worse": "▼", "level": "="}
 Line = list[list[str]]  # a line of a table: of each cell its text, and more texts in small print
 
@@ -81,16 +82,17 @@ def lines_of_table(table: Mapping) -> list[Line]:
     """A line per task: for each row of the paper's table its figure and the measured one, then the settings."""
     before = [row for row in table["rows"] if "only_paper" in row]
     rows = [row for row in table["rows"] if row not in before]
-    baselines = ("chance", "majority") if any(column["baselines"] for column in table["columns"]) else ()
-    heads = ["Task", *(("Rows", "Chance", "Constant") if baselines else ())]
+    known = {name for column in table["columns"] for name in column["baselines"] or ()}  # older reports lack `rows`
+    baselines = {name: head for name, head in BASELINES.items() if name in known}
+    heads = ["Task", *baselines.values()]
     heads += [f"{row['label']}: {what}" for row in rows for what in ("paper", "measured")]
     lines = [[[head] for head in (*heads, "Settings", *(row["label"] for row in before))]]
     for column in table["columns"]:
         cells = [row["cells"][column["key"]] for row in rows]
         line = [[column["label"], column["metric"]]]
-        known = column["baselines"] or {}
-        line += [[spaced(known["rows"]) if "rows" in known else ""]] if baselines else []
-        line += [[decimal(known[name]) if known else ""] for name in baselines]
+        values = column["baselines"] or {}
+        shows = {name: spaced if name == "rows" else decimal for name in baselines}
+        line += [[show(values[name]) if name in values else ""] for name, show in shows.items()]
         for cell in cells:
             line += [[show_paper(cell)], show_measured(cell)]
         settings = {row["label"]: cell["settings"] for row, cell in zip(rows, cells, strict=True) if cell["measured"]}

@@ -197,6 +197,8 @@ def test_intervals_and_baselines(answered_report):
     assert "95 % interval −" in lstm["evidence"] and lstm["evidence"].endswith(f", p {comparison['p']:.2g}).")
     rte = [row for row in Page(look.page(answered_report)).rows if row and row[0] == "RTE accuracy"][-1]
     low, high = measured["interval"]
+    older = json.loads(json.dumps(answered_report).replace('"rows": 400, ', ""))
+    assert ["50.0", "60.0"] in [row[1:3] for row in Page(look.page(older)).rows]  # without a column of rows
     assert rte[1:4] == ["400", "50.0", "60.0"] and rte[5].endswith(f"3 seeds 95 %: {low:.1f}–{high:.1f}")
 
 
