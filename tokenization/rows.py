@@ -400,7 +400,7 @@ def _split_validation(task: Task, rows: Dataset) -> dict[str, Dataset]:
 
 
 def load_files(
-    files: dict[str, str | Path],
+    files: dict[str, str | Path | Dataset],
     traversal: str,
     columns: dict[str, str | list[str]],
     *,
@@ -414,8 +414,8 @@ def load_files(
     """Reads your own files into a task that describes them, and their rows by split with class ids as labels.
 
     Args:
-        files: maps split (train, validation, test) to a .jsonl, .jsonl.gz, .json, .csv, .tsv or .parquet file; test
-            may lack labels, in some rows or all.
+        files: maps split (train, validation, test) to a .jsonl, .jsonl.gz, .json, .csv, .tsv or .parquet file, or to
+            the rows themselves; test may lack labels, in some rows or all.
         traversal: classification, entailment, similarity or multiple_choice.
         columns: maps role to column name or names, as in `TraversalCollator`; the label's default is "label".
         regression: whether the labels are numbers to predict.
@@ -445,14 +445,17 @@ def load_files(
             raise ValueError(
                 f'columns has the unknown role "{unknown[0]}"; the roles of {traversal} are: {", ".join(known)}.'
             )
-    label, paths, labels = columns["label"], {split: Path(file) for split, file in files.items()}, {}
-    for split, path in paths.items():
-        check_file(f"The {split} file", path)
-    splits = {split: read_file(path, delimiter=delimiter) for split, path in paths.items()}
+    label, paths, splits, labels = columns["label"], {}, {}, {}
+    for split, file in files.items():
+        is_read = isinstance(file, Dataset)
+        paths[split] = Path(file.info.dataset_name or "data", split) if is_read else Path(file)
+        if not is_read:
+            check_file(f"The {split} file", paths[split])
+        splits[split] = file if is_read else read_file(paths[split], delimiter=delimiter)
     for split, rows in splits.items():
         for role in columns:
             if role != "label" or split != "test":
-                check_columns(files[split], rows.column_names, role, columns[role])
+                check_columns(paths[split], rows.column_names, role, columns[role])
         if split != "test":
             rows = splits[split] = _usable_rows(rows, columns, paths[split], not has_classes, skip_bad_rows)
         if label in rows.column_names:
@@ -465,8 +468,9 @@ def load_files(
             label_names = _class_names(splits, labels, label, paths, num_labels)
         elif num_labels not in (None, len(label_names)):
             raise ValueError(f"`label_names` has {len(label_names)} classes, but `num_labels` is {num_labels}.")
+    first = next(iter(paths.values()))
     task = Task(
-        name=next(iter(paths.values())).name.partition(".")[0],
+        name=first.parent.name if isinstance(next(iter(files.values())), Dataset) else first.name.partition(".")[0],
         traversal=traversal,
         columns=columns,
         label_names=tuple(label_names) if has_classes else (),

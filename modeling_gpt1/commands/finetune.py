@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from datasets import Dataset, DatasetDict
+from datasets import Dataset, DatasetDict, load_dataset
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase, set_seed
 from transformers.hf_argparser import HfArg
 
@@ -98,6 +98,11 @@ class DataArguments:
     train_file: str | None = HfArg(default=None, help="Your own file to train on.")
     validation_file: str | None = HfArg(default=None, help="Your own file to evaluate on.")
     test_file: str | None = HfArg(default=None, help="Your own file to predict.")
+    dataset_name: str | None = HfArg(default=None, help="Data set of the hub, or folder of one, in place of files.")
+    dataset_config_name: str | None = HfArg(default=None, help="Configuration of that data set.")
+    train_split: str = HfArg(default="train", help="Split of that data set to train on.")
+    validation_split: str = HfArg(default="validation", help="Its split to evaluate on.")
+    test_split: str = HfArg(default="test", help="Its split to predict.")
     traversal: str | None = HfArg(default=None, help="That of your own files.", metadata={"choices": TRAVERSALS})
     columns: list[str] = HfArg(default_factory=list, help="role=column pairs of your own files.")
     num_labels: int | None = HfArg(default=None, help="Classes of your own files. Default: those of the labels.")
@@ -118,15 +123,25 @@ class DataArguments:
         files = {"train": self.train_file, "validation": self.validation_file, "test": self.test_file}
         self.files = {split: file for split, file in files.items() if file is not None}
         if self.task is None:
-            if not self.files or self.data_dir is not None:
+            if bool(self.files) == (self.dataset_name is not None) or self.data_dir is not None:
+                given = "Files and a data set were given" if self.files and self.dataset_name else "No data was given"
                 raise ValueError(
-                    "No data was given. Pass --task with a task of the paper (and --data_dir), or --train_file, "
-                    "--validation_file or --test_file with --traversal and --columns."
+                    f"{given}. Pass --task with a task of the paper (and --data_dir), or --train_file, "
+                    "--validation_file or --test_file, or --dataset_name, with --traversal and --columns."
                 )
             parse_columns(self.columns)
             return
         own = [f"{split}_file" for split in self.files]
-        options = ("traversal", "columns", "num_labels", "delimiter", "merge_labels", "skip_bad_rows", "regression")
+        options = (
+            "dataset_name",
+            "traversal",
+            "columns",
+            "num_labels",
+            "delimiter",
+            "merge_labels",
+            "skip_bad_rows",
+            "regression",
+        )
         own += [name for name in options if getattr(self, name)]
         if own:
             raise ValueError(
@@ -134,6 +149,18 @@ class DataArguments:
                 f"to use your own files, or --{own[0]} to use the task."
             )
         self.traversal = get_task(self.task).traversal
+
+    def splits_of_dataset(self) -> dict[str, Dataset]:
+        """The splits of --dataset_name, by what they are used for."""
+        found = load_dataset(self.dataset_name, self.dataset_config_name)
+        names = {"train": self.train_split, "validation": self.validation_split, "test": self.test_split}
+        splits = {use: found[name] for use, name in names.items() if name in found}
+        if not splits:
+            raise ValueError(
+                f"--dataset_name {self.dataset_name} has the splits {', '.join(found)}. Name them by --train_split, "
+                "--validation_split and --test_split."
+            )
+        return splits
 
     def complete(self, config: PreTrainedConfig, is_training: bool) -> dict[str, str | list[str]]:
         """Column by role of the user's own files. A fine-tuned model supplies roles that the arguments leave out."""
@@ -230,7 +257,7 @@ def load_data(
             return task, load_task(task, data_args.data_dir)
         columns = data_args.complete(config, training_args.do_train)
         return load_files(
-            data_args.files,
+            data_args.files or data_args.splits_of_dataset(),
             data_args.traversal,
             columns,
             regression=data_args.regression,

@@ -196,6 +196,29 @@ def test_own_files(kind, folders):
         assert results["predict_accuracy"] == pytest.approx(np.mean(hits[::2]))  # of the labelled rows
 
 
+def test_a_data_set_of_the_hub_trains_as_its_files_do(tokenizer_folder, tmp_path):
+    """A folder stands in for the hub; its splits have names of their own."""
+    files = own_data("classification", tmp_path)
+    (tmp_path / "moods").mkdir()
+    for split, name in {"train": "train", "validation": "dev", "test": "test"}.items():
+        shutil.copy(tmp_path / f"{split}.jsonl", tmp_path / "moods" / f"{name}.jsonl")
+    card = [f"  - split: {name}\n    path: {name}.jsonl\n" for name in ("train", "dev", "test")]
+    text = "---\nconfigs:\n- config_name: all\n  data_files:\n" + "".join(card) + "---\n"
+    (tmp_path / "moods" / "README.md").write_text(text)
+    hub = ["--dataset_name", str(tmp_path / "moods"), "--dataset_config_name", "all", "--validation_split", "dev"]
+    weights, more = [], ["--do_eval", "--do_predict", "--max_steps", "2"]
+    for name, data in (("files", files), ("hub", [*hub, *files[6:]])):
+        finetune.main([*data, *fresh_model(tokenizer_folder), *training(tmp_path / name, *more)])
+        weights.append((tmp_path / name / "model.safetensors").read_bytes())
+        assert [line["label"] for line in read_predictions(tmp_path / name / "predictions.jsonl")]
+        assert "eval_accuracy" in json.loads((tmp_path / name / "eval_results.json").read_text())
+    assert weights[0] == weights[1]
+    rest = [*files[6:], *fresh_model(tokenizer_folder), *training(tmp_path / "wrong")]
+    other = [word for use in ("train", "validation", "test") for word in (f"--{use}_split", "no")]
+    refusal([*hub[:2], *other, *rest], "has the splits train, dev, test. Name them by --train_split")
+    refusal([*hub[:2], *files, *rest], "Files and a data set were given")
+
+
 @pytest.mark.parametrize("kind", ["classification", "regression"])
 def test_a_fine_tuned_folder_is_asked_for_its_task_without_training(kind, folders, tmp_path):
     words = ["--model", str(folders / kind), "--test_file", str(folders / f"data-{kind}" / "test.jsonl")]
