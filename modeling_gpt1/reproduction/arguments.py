@@ -73,10 +73,8 @@ class ReproduceArguments:
         default_factory=lambda: ["cola", "sst2", "race", "story_cloze", "dpr"], help="Tasks for zero_shot."
     )
     zero_shot_max_eval_samples: int | None = HfArg(default=None, help="Rows per task for zero_shot. Default: all.")
-    zero_shot_max_train_samples: int | None = HfArg(
-        default=None, help="Training rows to choose CoLA's threshold on. Default: all."
-    )
-    jobs: int = HfArg(default=1, help="Cells that run at once. They share the device and its memory.")
+    zero_shot_max_train_samples: int | None = HfArg(default=None, help="Rows for CoLA's threshold. Default: all.")
+    jobs: int = HfArg(default=1, help="Cells that run at once on the device.")
     title: str = HfArg(default="The paper's experiments", help="Heading of the report.")
     rehearse: int | None = HfArg(
         default=None,
