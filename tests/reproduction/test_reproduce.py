@@ -509,7 +509,8 @@ def test_a_report_that_fails_costs_no_cell(stand_ins, command, tmp_path, capsys,
 # ---- Processes that are killed, and several at once
 
 DRIVER = f"""
-import functools, sys, time
+import functools, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
 from modeling_gpt1.reproduction.cells import Cell
