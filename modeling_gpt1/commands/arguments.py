@@ -8,6 +8,7 @@ import platform
 import re
 import sys
 from argparse import Action, ArgumentParser, HelpFormatter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
@@ -20,7 +21,10 @@ import yaml
 from datasets import disable_progress_bars
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError, HFValidationError, HTTPError
+from transformers import PreTrainedTokenizerBase
 from transformers.hf_argparser import HfArg, HfArgumentParser
+
+from tokenization.control_tokens import unknown_share
 
 from ..inference.devices import check_device, default_device
 from ..storage.writing import write_atomically
@@ -281,3 +285,23 @@ def tokenizer_of(model: str, tokenizer: str | None, run: str | None) -> str:
     places = [tokenizer] if tokenizer else [model, run]
     with_files = (place for place in places if place and any(Path(place, file).is_file() for file in TOKENIZER))
     return next(with_files, places[0])
+
+
+def check_unknown(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], source: str, is_allowed: bool = True
+) -> float:
+    """The share of unknown tokens in some texts; above 5 % it is said, with examples.
+
+    Raises:
+        ValueError: it is above one half, where that is not allowed.
+    """
+    share, examples = unknown_share(tokenizer, texts)
+    if share > 0.5 and not is_allowed:
+        raise ValueError(
+            f"The tokenizer does not know {share:.0%} of the tokens of {source}. Choose a model that was trained on "
+            "such texts, or pass --allow_unknown_text."
+        )
+    if share > 0.05:
+        shown = ", ".join(repr(text[:60]) for text in examples)
+        print(f"{share:.0%} of the tokens of {source} are unknown to the tokenizer, as in {shown}.", file=sys.stderr)
+    return share

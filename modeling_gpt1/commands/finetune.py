@@ -18,7 +18,6 @@ each. See docs/finetune.md and docs/own-data.md.
 import json
 import logging
 import math
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,11 +27,10 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import Dataset, DatasetDict, load_dataset
-from transformers import PreTrainedConfig, PreTrainedTokenizerBase, set_seed
+from transformers import PreTrainedConfig, set_seed
 from transformers.hf_argparser import HfArg
 
 from tokenization import TASKS, Task, TraversalCollator, get_task, load_files, load_task
-from tokenization.control_tokens import unknown_share
 from tokenization.tasks import TRAINER_PADDING
 from tokenization.traversal import TRAVERSALS
 
@@ -43,7 +41,7 @@ from ..training.callbacks import readable
 from ..training.launch import check_launch, end_processes
 from ..training.preparation import open_task_config
 from . import runs
-from .arguments import parser_of, read_settings
+from .arguments import check_unknown, parser_of, read_settings
 
 logger = logging.getLogger(__name__)
 UNKNOWN_ROWS = 1000  # whose texts are looked at for unknown tokens
@@ -111,7 +109,6 @@ class DataArguments:
     skip_bad_rows: bool = HfArg(default=False, help="Train and evaluate without the rows that lack a text or a label.")
     regression: bool = HfArg(default=False, help="Your labels are numbers to predict.")
     max_length: int | None = HfArg(default=None, help="Tokens per sequence. Default: the model's number of positions.")
-    allow_unknown_text: bool = HfArg(default=False, help="Train even if the tokenizer knows less than half of a text.")
     both_orders: bool = HfArg(default=False, help="Read similarity pairs in both orders, as GPT-1 always does.")
     pad_to_multiple_of: int | None = HfArg(default=None, help="Pad batches to a multiple of this length, such as 8.")
     max_train_samples: int | None = HfArg(default=None, help="Train on this many rows, drawn with the seed.")
@@ -296,15 +293,10 @@ def draw_places(num_rows: int, limit: int | None, seed: int) -> np.ndarray:
     return np.sort(np.random.default_rng(seed).permutation(num_rows)[:limit])
 
 
-def tell_unknown(tokenizer: PreTrainedTokenizerBase, rows: Dataset, columns: list[str], source: str) -> float:
-    """The share of unknown tokens in texts of evenly drawn rows; above 5 % it is said, with examples."""
+def some_texts(rows: Dataset, columns: list[str]) -> list[str]:
+    """The texts of evenly drawn rows."""
     drawn = rows.select(range(0, len(rows), math.ceil(len(rows) / UNKNOWN_ROWS) or 1))
-    texts = [text for column in columns for text in drawn[column] if isinstance(text, str)]
-    share, examples = unknown_share(tokenizer, texts)
-    if share > 0.05:
-        shown = ", ".join(repr(text[:60]) for text in examples)
-        print(f"{share:.0%} of the tokens of {source} are unknown to the tokenizer, as in {shown}.", file=sys.stderr)
-    return share
+    return [text for column in columns for text in drawn[column] if isinstance(text, str)]
 
 
 def check_rows(
@@ -317,12 +309,8 @@ def check_rows(
             num_rows, num_cut = collator.check(rows, f"split {name!r}", needs_labels=use != "predict")
             label = task.columns["label"]
             texts = [column for column in task.column_names if column != label]
-            share = tell_unknown(collator.tokenizer, rows, texts, f"split {name!r}")
-            if share > 0.5 and use == "train" and not allow_unknown_text:
-                raise ValueError(
-                    f"The tokenizer does not know {share:.0%} of the tokens of split {name!r}. Choose a model that "
-                    "was trained on such texts, or pass --allow_unknown_text."
-                )
+            may_be_unknown = allow_unknown_text or use != "train"
+            share = check_unknown(collator.tokenizer, some_texts(rows, texts), f"split {name!r}", may_be_unknown)
             labels = Counter(rows[label]) if task.label_names and label in rows.column_names else {}
             classes = [f"{class_name} {labels[place]:,}" for place, class_name in enumerate(task.label_names)]
             of_classes = f" ({', '.join(classes)})" if sum(labels.values()) and len(classes) <= MOST_CLASSES else ""
@@ -431,7 +419,7 @@ def main(arguments: list[str]) -> None:
         for use, of_use in places.items()
     }
     is_first = training_args.process_index == 0
-    lines = check_rows(collator, chosen, task, data_args.allow_unknown_text) if is_first else []
+    lines = check_rows(collator, chosen, task, model_args.allow_unknown_text) if is_first else []
 
     trainer = GPT1Trainer(
         args=training_args,

@@ -28,7 +28,7 @@ from ..inference.generation import encode_prompts, join_to_prompt
 from ..storage.reading import one_save
 from ..storage.writing import atomic_file
 from ..training.preparation import OPENED_TYPES, OWN_TYPES
-from .arguments import DeviceArguments, check_model, parser_of
+from .arguments import DeviceArguments, check_model, check_unknown, parser_of
 
 
 @dataclass
@@ -169,6 +169,7 @@ def main(arguments: list[str]) -> None:
         talk(model, tokenizer, args)
         return
     encode_prompts(model, tokenizer, prompts, args.max_new_tokens, args.same_word)  # refuses any before the first text
+    check_unknown(tokenizer, prompts, "the prompts")
     with atomic_file(args.output_file) if args.output_file else nullcontext(sys.stdout) as file:
         for record in records(model, tokenizer, prompts, args):
             print(json.dumps(record, ensure_ascii=False), file=file, flush=True)

@@ -39,8 +39,8 @@ from ..storage.reading import one_save
 from ..storage.writing import atomic_file
 from ..training.callbacks import readable
 from ..training.preparation import open_task_config
-from .arguments import TOKENIZER, DeviceArguments, check_model, parser_of
-from .finetune import describe_prediction, has_task_head, parse_columns, tell_unknown
+from .arguments import TOKENIZER, DeviceArguments, check_model, check_unknown, parser_of
+from .finetune import describe_prediction, has_task_head, parse_columns, some_texts
 
 ENDINGS = (".jsonl", ".csv")
 # A text that a spreadsheet would run; a number is none.
@@ -224,7 +224,7 @@ def main(arguments: list[str]) -> None:
     for role, columns in {**predictor.columns, "--keep": args.keep}.items():
         check_columns(args.file, rows.column_names, role, columns)
     texts = [name for names in predictor.columns.values() for name in ([names] if isinstance(names, str) else names)]
-    tell_unknown(predictor.collator.tokenizer, rows, texts, args.file)
+    check_unknown(predictor.collator.tokenizer, some_texts(rows, texts), args.file)
     records = predictor.predict(rows, args.keep)
     with atomic_file(args.output_file) if args.output_file else nullcontext(sys.stdout) as file:
         if str(args.output_file).endswith(".csv"):

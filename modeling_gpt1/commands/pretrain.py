@@ -15,6 +15,7 @@ See docs/pretrain.md, for many machines docs/scale.md.
 
 import logging
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -34,12 +35,13 @@ from ..training.families import FAMILIES, Family, family_of
 from ..training.launch import check_launch, end_processes
 from ..training.preparation import load_model
 from . import runs
-from .arguments import parser_of
+from .arguments import check_unknown, parser_of
 
 logger = logging.getLogger(__name__)
 # Held-out perplexity by tokens read, from docs/pretrain.md: small models, with up to so many passes over their text.
 MEASURED = {0.75e6: 246, 3.0e6: 132, 15.0e6: 66, 59.9e6: 49}
 MOST_PASSES = 3.25
+UNKNOWN_TEXTS, UNKNOWN_CHARACTERS = 200, 5_000  # that are looked at for unknown tokens
 
 
 @dataclass
@@ -225,6 +227,11 @@ def main(arguments: list[str]) -> None:
     set_seed(training_args.seed)
 
     tokenizer = family.tokenizer_of(load_tokenizer(model_args, corpus_args, training_args, checkpoint))
+    if training_args.process_index == 0 and (model_args.tokenizer_name or model_args.model):
+        texts = [
+            text[:UNKNOWN_CHARACTERS] for text in islice(training_texts(**corpus_args.train_source), UNKNOWN_TEXTS)
+        ]
+        check_unknown(tokenizer, texts, "the text", model_args.allow_unknown_text)
     is_fresh = model_args.model is None
     fresh = model_args.fresh_config(tokenizer) if is_fresh else None
     model = family.model_class(fresh) if is_fresh else load_model(family.model_class, model_args.model)

@@ -52,6 +52,7 @@ class ModelArguments:
     config_overrides: str | None = HfArg(default=None, help="Of a fresh model: hidden_size=256,num_hidden_layers=4.")
     family: str | None = HfArg(default=None, help="Of a fresh model.", metadata={"choices": ["gpt1", "gpt1-lstm"]})
     tokenizer_name: str | None = HfArg(default=None, help="Folder or hub id. Default: the model's.")
+    allow_unknown_text: bool = HfArg(default=False, help="Train even if the tokenizer knows less than half of a text.")
     license: str | None = HfArg(default=None, help="Licence in the card, such as mit. Default: the checkpoint's.")
 
     def __post_init__(self):

@@ -56,6 +56,13 @@ def test_most_likely_texts_line_by_line(run, options):
     assert output == "".join(json.dumps(record) + "\n" for record in GREEDY)
 
 
+def test_prompts_that_the_tokenizer_does_not_know_are_told(run, capsys, folder):
+    generate.main(["--model", str(folder), "--prompts", "кошка", "--max_new_tokens", "2", "--device", "cpu"])
+    told = capsys.readouterr()
+    assert "100% of the tokens of the prompts are unknown to the tokenizer, as in 'кошка'" in told.err
+    assert told.out.startswith('{"prompt": "кошка"')
+
+
 def test_a_model_that_is_saved_while_it_is_read_is_refused(run, folder, monkeypatch):
     save_meanwhile(monkeypatch, generate, "open_tokenizer", folder)
     with pytest.raises(SavedMeanwhileError, match="Run the command again"):

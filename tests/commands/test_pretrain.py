@@ -345,6 +345,15 @@ def test_a_vocabulary_that_does_not_fit_is_told_before_the_corpus_is_read(books,
             pretrain.main(arguments(books, tmp_path / "out", *words))
 
 
+def test_text_that_a_given_tokenizer_does_not_know(books, bpe):
+    for name in ("one", "two"):
+        (books / f"{name}.txt").write_text("кошка сидела на коврике\n" * 20, encoding="utf-8")
+    words = arguments(books, books / "out", "--tokenizer_name", str(bpe), "--config_overrides", SIZES)
+    with pytest.raises(ValueError, match=r"does not know \d+% of the tokens of the text.*--allow_unknown_text"):
+        pretrain.main(words)
+    pretrain.main([*words, "--allow_unknown_text", "--max_steps", "1"])
+
+
 BAD_SIZE = "hidden_size (33) is not divisible by num_attention_heads (12)"
 
 
