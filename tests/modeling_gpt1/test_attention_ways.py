@@ -64,13 +64,14 @@ def test_flash_attention_is_told_of_the_lengths(monkeypatch, attention):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_flash_attention_reads_each_choice_by_itself(monkeypatch, layout):
+    choices = ragged_choices()[::-1]  # the first example has two
     kernels, model, batch = (
         use_flash(monkeypatch),
         task(attention="flash_attention_2"),
-        pad(ragged_choices(), **LAYOUTS[layout]),
+        pad(choices, **LAYOUTS[layout]),
     )
     found, num_tokens = results(model, planned(batch))
-    lengths = [len(ids) for choices in ragged_choices() for ids in choices]
+    lengths = [len(ids) for of_example in choices for ids in of_example]
     starts = [sum(lengths[:index]) for index in range(len(lengths) + 1)]
     assert num_tokens == batch["attention_mask"].sum() == starts[-1]
     # A choice that an example lacks has no tokens; the longest row is known on the host alone.

@@ -217,6 +217,27 @@ def test_example_losses(tiny_model, kind):
     torch.testing.assert_close(2 * halved.loss, outputs.loss)
 
 
+def test_example_losses_of_several_labels(tiny_model):
+    """Their means, weighted by the number of labels, are the losses of the batch."""
+    several = {"num_labels": 3, "problem_type": "multi_label_classification"}
+    model = tiny_model(GPT1DoubleHeadsModel, traversal="classification", **several)
+    input_ids = torch.tensor([[5, 6, 7, 8], [9, 10, 11, 12]])
+    labels = torch.tensor([[1.0, 0.0, 1.0], [0.0, -100.0, -100.0]])
+    outputs = model(input_ids=input_ids, labels=labels)
+    *losses, weights = outputs.example_losses.T
+    assert weights.tolist() == [3, 1]
+    means = [(loss * weights).sum() / weights.sum() for loss in losses]
+    torch.testing.assert_close(means, [outputs.task_loss, outputs.lm_loss])
+
+
+def test_a_replaced_lm_head_weighs_the_targets_alike(tiny_model):
+    model = tiny_model(GPT1DoubleHeadsModel, **KINDS["multiple_choice"].fields)
+    batch = collate(make_examples("multiple_choice"))
+    expected = model(**batch).lm_loss
+    model.lm_head = torch.nn.Sequential(model.lm_head)  # as an adapter leaves it: logits only
+    torch.testing.assert_close(model(**batch).lm_loss, expected, rtol=1e-5, atol=1e-6)
+
+
 def test_without_auxiliary_loss_the_lm_head_does_not_run(tiny_model, monkeypatch):
     ran = []
     monkeypatch.setattr("modeling_gpt1.modeling_gpt1.GPT1LMHead.forward", lambda *args: ran.append(args))

@@ -375,6 +375,17 @@ def test_a_replaced_head_gives_the_same_loss(tiny_model, amp):
     assert relative_error(*gradients) < (0.01 if amp else 1e-6)
 
 
+def test_a_number_that_is_missing_costs_nothing():
+    config = GPT1Config(num_labels=1, traversal="classification", problem_type="regression")
+    assert task_losses(torch.tensor([[1.5], [3.0]]), torch.tensor([-100.0, 2.0]), config).tolist() == [0.0, 1.0]
+
+
+def test_a_graph_has_a_power_of_two_of_chunks(monkeypatch):
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    sizes = {rows: [len(range(rows)[chunk]) for chunk in loss_gpt1._chunks(rows, 20)] for rows in (28, 32, 92)}
+    assert sizes == {28: [28], 32: [16, 16], 92: [23, 23, 23, 23]}
+
+
 def test_tied_weights_gather_both_gradients(tiny_model):
     """Rows that are only read get the head's gradient; rows that are read and predicted get both."""
     model = tiny_model(GPT1ForCausalLM).train()
