@@ -355,7 +355,8 @@ class ResumableTrainer(Trainer):
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         output_dir = self.args.output_dir if output_dir is None else output_dir
-        if not self.args.should_save and not getattr(self, "is_distributed_loading_by_transformers", False):
+        by_all = getattr(self, "is_distributed_loading_by_transformers", False)
+        if not self.args.should_save and not by_all:
             return
         if self._is_staging:
             write_model(self, Path(output_dir), state_dict)
@@ -363,6 +364,8 @@ class ResumableTrainer(Trainer):
         staging = Path(output_dir, INCOMPLETE_DIR, "model")
         if self.args.should_save:
             remove_staging(staging)  # left by a process that was killed here
+        if by_all:
+            self.accelerator.wait_for_everyone()  # all of them make the folder that one of them removes
         with explained(self, "The model", output_dir, staging):
             write_model(self, staging, state_dict)
             if self.args.should_save:
