@@ -76,6 +76,7 @@ class TraversalCollator:
         max_length: maximum tokens of a sequence, control tokens included.
         pad_to_multiple_of: the padded length is rounded up to a multiple of this.
         num_labels: the number of classes. If it is given, labels are checked against it.
+        multi_label: whether a row may have several: its label is then a list of 0 or 1 for each class.
         regression: whether labels are real numbers.
         padding_side: "right" or "left". Default: right for GPT-1, otherwise the tokenizer's own.
         hidden_label: the value that marks an unlabelled row, -1 in the test sets of GLUE; a batch of such rows has no
@@ -101,6 +102,7 @@ class TraversalCollator:
     hidden_label: int | None = -1
     both_orders: bool = False
     plan: bool = True
+    multi_label: bool = False
     num_examples: int = field(default=0, init=False)
     num_truncated: int = field(default=0, init=False)
 
@@ -146,7 +148,8 @@ class TraversalCollator:
             the tokenizer has them;
             `choice_mask`, bool `[B, C]`, only where the numbers of choices differ: False at an absent choice, whose
             tokens are all padding and whose `mc_token_ids` is 0; of other families, they repeat the first choice;
-            `labels`, `[B]`, int64, or float32 for regression, only where the rows have labels;
+            `labels`, `[B]`, int64, or float32 for regression, `[B, K]` for `multi_label`, only where the rows have
+            labels;
             `plan`, the batch's [`BatchPlan`], for GPT-1.
 
         Raises:
@@ -279,7 +282,7 @@ class TraversalCollator:
         from .rows import RowLabels  # here because it imports datasets
 
         column = self.columns.get("label")
-        return RowLabels(column, self.traversal, self.num_labels, self.regression, self.hidden_label)
+        return RowLabels(column, self.traversal, self.num_labels, self.regression, self.hidden_label, self.multi_label)
 
     @property
     def _num_special(self) -> int:

@@ -5,6 +5,9 @@ shares between 0 and 1; the Matthews, Pearson and Spearman coefficients lie betw
 side is constant. NaN there would win or lose every comparison in Trainer's choice of the best checkpoint.
 """
 
+import difflib
+from collections.abc import Callable
+
 import datasets
 import evaluate
 import numpy as np
@@ -12,8 +15,9 @@ import pandas
 
 
 def accuracy(predictions: np.ndarray, references: np.ndarray) -> float:
-    """Share of the examples whose predicted class is the true one."""
-    return np.mean(predictions == references)
+    """Share of the examples whose predicted class is the true one; where they have several, all must be right."""
+    is_right = predictions == references
+    return np.mean(is_right if is_right.ndim == 1 else is_right.all(-1))
 
 
 def f1(predictions: np.ndarray, references: np.ndarray) -> float:
@@ -21,6 +25,11 @@ def f1(predictions: np.ndarray, references: np.ndarray) -> float:
     found = np.sum((predictions == 1) & (references == 1))
     predicted_or_true = np.sum(predictions == 1) + np.sum(references == 1)
     return 2 * found / predicted_or_true if predicted_or_true else 0.0
+
+
+def f1_micro(predictions: np.ndarray, references: np.ndarray) -> float:
+    """F1 over all pairs of example and class, where an example may have several: 0 and 1, `[N, K]`."""
+    return f1(predictions.ravel(), references.ravel())
 
 
 def matthews_correlation(predictions: np.ndarray, references: np.ndarray) -> float:
@@ -45,7 +54,7 @@ def spearmanr(predictions: np.ndarray, references: np.ndarray) -> float:
     return pearson(*(pandas.Series(side).rank().to_numpy() for side in (predictions, references)))
 
 
-OF_CLASSES = {score.__name__: score for score in (accuracy, f1, matthews_correlation)}
+OF_CLASSES = {score.__name__: score for score in (accuracy, f1, f1_micro, matthews_correlation)}
 OF_NUMBERS = {score.__name__: score for score in (pearson, spearmanr)}
 
 
@@ -54,7 +63,9 @@ class Score(evaluate.Metric):
 
     def _info(self) -> evaluate.MetricInfo:
         value = datasets.Value("int64" if self.config_name in OF_CLASSES else "float64")
-        features = datasets.Features({"predictions": value, "references": value})
+        features = [
+            datasets.Features({"predictions": each, "references": each}) for each in (value, datasets.List(value))
+        ]
         return evaluate.MetricInfo(description=self.__doc__, citation="", inputs_description="", features=features)
 
     def _compute(self, predictions: list, references: list) -> dict[str, float]:
@@ -63,9 +74,50 @@ class Score(evaluate.Metric):
         return {self.config_name: float(score(np.asarray(predictions), np.asarray(references)))}
 
 
+def find_metric(name: str) -> Callable[[np.ndarray, np.ndarray], dict[str, float]]:
+    """What computes a score of predictions and references, `[N]` or `[N, K]`, under its name.
+
+    Args:
+        name: one of the scores above, a scorer of scikit-learn that needs no probabilities, such as f1_macro, or a
+            metric of `evaluate`, whose code is then downloaded and run.
+
+    Raises:
+        ValueError: none of them has it.
+    """
+    if name in {**OF_CLASSES, **OF_NUMBERS}:
+        score = Score(name, keep_in_memory=True)
+        return lambda predictions, references: score.compute(predictions=predictions, references=references)
+    try:
+        from sklearn.metrics import get_scorer, get_scorer_names
+    except ImportError:
+        known, get_scorer = {*OF_CLASSES, *OF_NUMBERS}, None
+    else:
+        known = {*get_scorer_names(), *OF_CLASSES, *OF_NUMBERS}
+    try:
+        if get_scorer is None or name not in known:
+            other = evaluate.load(name)
+            return lambda predictions, references: other.compute(predictions=predictions, references=references)
+        from sklearn.base import BaseEstimator
+
+        class Answers(BaseEstimator):
+            def predict(self, rows):
+                return rows
+
+        answers, scorer = Answers(), get_scorer(name)
+        trial = np.eye(2, dtype=int)[0 if not name.endswith("_samples") else slice(None)]
+        scorer(answers, trial, trial)  # refuses what needs probabilities
+    except (OSError, ValueError, AttributeError) as error:
+        near = difflib.get_close_matches(name, known, n=3, cutoff=0)
+        raise ValueError(
+            f"The metric {name!r} cannot be computed of predicted classes or numbers, or is unknown to scikit-learn "
+            f"and `evaluate`. Pass another name, such as {', '.join(near)}."
+        ) from error
+    return lambda predictions, references: {name: float(scorer(answers, predictions, references))}
+
+
 def compute(name: str, predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:
-    """A score under its name."""
-    return Score(name, keep_in_memory=True).compute(predictions=predictions, references=references)
+    """A score under its name: see `find_metric`."""
+    return find_metric(name)(predictions, references)
 
 
-__all__ = ["Score", "compute"]
+__all__ = ["Score", "compute", "find_metric"]

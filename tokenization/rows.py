@@ -14,13 +14,24 @@ import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import pandas
 import torch
-from datasets import ClassLabel, Dataset, DatasetDict, Features, Value, concatenate_datasets, load_dataset
+from datasets import (
+    ClassLabel,
+    Dataset,
+    DatasetDict,
+    Features,
+    LargeList,
+    List,
+    Value,
+    concatenate_datasets,
+    load_dataset,
+)
 from datasets.exceptions import DatasetGenerationError
 from transformers.utils import logging as transformers_logging
 
@@ -234,12 +245,15 @@ def _as_ids(labels: list, names: Sequence[str | int], column: str, source: str, 
 
 def _changed(labels: list, change: Callable[[Any], Any], column: str, source: str, needed: str) -> list:
     found = [None if label is None else change(label) for label in labels]
-    for row, (label, new) in enumerate(zip(labels, found, strict=True)):
-        if new is None and label is not None:
-            raise ValueError(
-                f"Row {row} of {source} (the first is 0): the label in column {column!r} is {label!r} of type "
-                f"{type(label).__name__}; {needed} is needed. Correct or remove the row."
-            )
+    bad = [row for row, new in enumerate(found) if new is None and labels[row] is not None]
+    if bad:
+        label = labels[bad[0]]
+        rows = ", ".join(map(str, bad[:5])) + (" …" if bad[5:] else "")
+        others = f" {len(bad)} of {len(labels)} rows have such a label: {rows}." if bad[1:] else ""
+        raise ValueError(
+            f"Row {bad[0]} of {source} (the first is 0): the label in column {column!r} is {label!r} of type "
+            f"{type(label).__name__}; {needed} is needed. Correct or remove the row.{others}"
+        )
     return found
 
 
@@ -417,7 +431,9 @@ def load_files(
         files: maps split (train, validation, test) to a .jsonl, .jsonl.gz, .json, .csv, .tsv or .parquet file, or to
             the rows themselves; test may lack labels, in some rows or all.
         traversal: classification, entailment, similarity or multiple_choice.
-        columns: maps role to column name or names, as in `TraversalCollator`; the label's default is "label".
+        columns: maps role to column name or names, as in `TraversalCollator`; the label's default is "label". If a row
+            may have several labels, their column holds lists of classes; or the role has a column of 0 and 1 for each
+            class, whose joined name is then that of the labels.
         regression: whether the labels are numbers to predict.
         num_labels: number of classes, where some may have no row. Default: the number found in the data.
         label_names: names of the classes in the order of their ids, such as a model's. Default: the labels of the
@@ -445,14 +461,26 @@ def load_files(
             raise ValueError(
                 f'columns has the unknown role "{unknown[0]}"; the roles of {traversal} are: {", ".join(known)}.'
             )
-    label, paths, splits, labels = columns["label"], {}, {}, {}
+    paths: dict[str, Path] = {}
+    splits: dict[str, Dataset] = {}
+    labels: dict[str, list] = {}
     for split, file in files.items():
         is_read = isinstance(file, Dataset)
         paths[split] = Path(file.info.dataset_name or "data", split) if is_read else Path(file)
         if not is_read:
             check_file(f"The {split} file", paths[split])
         splits[split] = file if is_read else read_file(paths[split], delimiter=delimiter)
+    label = columns["label"]
+    if isinstance(label, str) and not any(label in rows.column_names for rows in splits.values()):
+        label = label.split(",") if "," in label else label
+    parts = None if isinstance(label, str) else label
+    columns["label"] = label = label if parts is None else ",".join(label)
+    if parts is not None and not has_classes:
+        raise ValueError(f"The label of {traversal} needs the name of one column; it was given {parts!r}.")
     for split, rows in splits.items():
+        if parts is not None and (split != "test" or not set(parts).isdisjoint(rows.column_names)):
+            check_columns(paths[split], rows.column_names, "label", parts)
+            rows = splits[split] = _joined_labels(rows, parts, paths[split])
         for role in columns:
             if role != "label" or split != "test":
                 check_columns(paths[split], rows.column_names, role, columns[role])
@@ -460,12 +488,19 @@ def load_files(
             rows = splits[split] = _usable_rows(rows, columns, paths[split], not has_classes, skip_bad_rows)
         if label in rows.column_names:
             optional = split == "test"
+            if has_classes and isinstance(rows.features[label], List | LargeList):
+                labels[split] = _read_lists(rows, label, paths[split], optional, merge_labels)
+                continue
             labels[split] = _read_labels(rows, label, str(paths[split]), optional=optional, by_name=has_classes)
             if merge_labels and isinstance(rows.features[label], Value):
                 labels[split] = [merged(value) if isinstance(value, str) else value for value in labels[split]]
+    multi_label = any(isinstance(given, list) for values in labels.values() for given in values)
     if has_classes:
         if label_names is None:
-            label_names = _class_names(splits, labels, label, paths, num_labels)
+            found = labels
+            if multi_label:
+                found = {split: [*chain.from_iterable(filter(None, lists))] for split, lists in labels.items()}
+            label_names = parts or _class_names(splits, found, label, paths, num_labels)
         elif num_labels not in (None, len(label_names)):
             raise ValueError(f"`label_names` has {len(label_names)} classes, but `num_labels` is {num_labels}.")
     first = next(iter(paths.values()))
@@ -475,11 +510,21 @@ def load_files(
         columns=columns,
         label_names=tuple(label_names) if has_classes else (),
         regression=regression,
-        metrics=("pearson", "spearmanr") if regression else ("accuracy",),
+        multi_label=multi_label,
+        metrics=("pearson", "spearmanr") if regression else ("f1_micro", "accuracy") if multi_label else ("accuracy",),
     )
     for split, values in labels.items():
-        given, source = set(values) - {None}, str(paths[split])
+        source = str(paths[split])
+        if multi_label:
+            splits[split] = _write_several(splits[split], label, values, task.label_names, source)
+            continue
+        given = set(values) - {None}
         are_ids = all(type(value) is int and str(value) not in task.label_names for value in given)
+        if skip_bad_rows and has_classes and not are_ids and split != "test":
+            kept = [row for row, value in enumerate(values) if str(value) in task.label_names]
+            if 0 < len(kept) < len(values):
+                logger.warning(f"{len(values) - len(kept)} rows of {source} have other labels, and are left out.")
+                splits[split], values = splits[split].select(kept).flatten_indices(), [values[row] for row in kept]
         if has_classes and not are_ids:
             values = _as_ids(values, task.label_names, label, source, takes_ids=False)
         elif not has_classes:
@@ -515,6 +560,51 @@ def _usable_rows(
     return rows.select([place for place in range(len(rows)) if place not in bad]).flatten_indices()
 
 
+def _joined_labels(rows: Dataset, parts: list[str], path: Path) -> Dataset:
+    """The rows with one column of lists, the names of those columns among `parts` that hold 1."""
+    columns = {name: _read_labels(rows, name, str(path), optional=False) for name in parts}
+    for name, cells in columns.items():
+        for row, cell in enumerate(cells):
+            if cell not in (0, 1):
+                raise ValueError(
+                    f"Row {row} of {path} (the first is 0): column {name!r} holds {cell!r}, but each of several label "
+                    "columns needs 0 or 1. Correct the row, or name one column for the label."
+                )
+    lists = [
+        [name for name, cell in zip(parts, cells, strict=True) if cell]
+        for cells in zip(*columns.values(), strict=True)
+    ]
+    return rows.remove_columns(parts).add_column(",".join(parts), lists, feature=List(Value("string")))
+
+
+def _read_lists(rows: Dataset, column: str, path: Path, optional: bool, merge_labels: bool) -> list[list | None]:
+    """The labels of rows that may have several, None for a missing list."""
+    inner, lists = rows.features[column].feature, rows[column][:]
+    if None in lists and not optional:
+        raise ValueError(
+            f"Row {lists.index(None)} of {path} (the first is 0): column {column!r} holds no list. A row without "
+            "labels needs an empty one, []."
+        )
+    if isinstance(inner, ClassLabel):
+        return [given and [inner.names[label] for label in given] for given in lists]
+    if merge_labels:
+        return [given and [merged(label) if isinstance(label, str) else label for label in given] for given in lists]
+    return lists
+
+
+def _write_several(rows: Dataset, column: str, lists: list[list | None], names: Sequence[str], source: str) -> Dataset:
+    """The rows with 0 or 1 for each class as their labels."""
+    for row, given in enumerate(lists):
+        if unknown := [label for label in given or () if str(label) not in names]:
+            raise ValueError(
+                f"Row {row} of {source} (the first is 0): the labels in column {column!r} hold {unknown[0]!r}; of "
+                f"{', '.join(names)} are needed. Correct or remove the row."
+            )
+    values = [None if given is None else [float(name in set(map(str, given))) for name in names] for given in lists]
+    without = rows.remove_columns(column)
+    return without.add_column(column, values, feature=List(Value("float32"))).select_columns(rows.column_names)
+
+
 def merged(name: str) -> str:
     """A class name without its capitals and the blanks around it."""
     return name.strip().lower()
@@ -542,6 +632,7 @@ def _class_names(
             "the model's `config.id2label`."
         )
     feature, path, found = splits["train"].features[column], paths["train"], dict.fromkeys(labels["train"])
+    feature = getattr(feature, "feature", feature)  # of lists
     for label in found:
         if not isinstance(label, str | int):
             raise ValueError(
@@ -585,6 +676,7 @@ class RowLabels:
     num_labels: int | None
     regression: bool
     hidden_label: int | None
+    multi_label: bool = False
 
     def are_usable(self, rows: Dataset, needed: bool | None) -> bool:
         """Whether the whole column shows at once that each label can be used, or that there are none."""
@@ -608,6 +700,8 @@ class RowLabels:
         self, rows: Sequence[Mapping], names: Sequence[str], num_sequences: Sequence[int], needed: bool | None = None
     ) -> torch.Tensor | None:
         """The labels of some rows, `[B]`, int64, or float32 for regression; None where no row has one.
+
+        Where a row may have several, float32 `[B, K]`.
 
         Args:
             names: the rows' names in error messages.
@@ -636,6 +730,11 @@ class RowLabels:
         return None if label == self.hidden_label else label
 
     def _tensor(self, labels: Sequence, names: Sequence[str], num_sequences: Sequence[int]) -> torch.Tensor:
+        if self.multi_label:
+            for label, name in zip(labels, names, strict=True):
+                if not isinstance(label, Sequence) or len(label) != self.num_labels or not {0, 1}.issuperset(label):
+                    raise ValueError(f"{name}: the label is {label!r}; it needs 0 or 1 for {self.num_labels} classes.")
+            return torch.tensor(labels, dtype=torch.float32)
         if self.regression:
             values = [self._number(*two) for two in zip(labels, names, strict=True)]
             return torch.tensor(values, dtype=torch.float32)

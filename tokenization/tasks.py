@@ -16,7 +16,7 @@ from .traversal import TRAVERSALS
 # Trainer pads gathered logits with this value where batches have different numbers of choices.
 TRAINER_PADDING = -100
 # Names of the scores in metrics.py, which is imported at the first evaluation.
-METRIC_NAMES = ("accuracy", "f1", "matthews_correlation", "pearson", "spearmanr")
+METRIC_NAMES = ("accuracy", "f1", "f1_micro", "matthews_correlation", "pearson", "spearmanr")
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,10 @@ class Task:
     """Classes in the order of their ids; empty for regression and multiple choice."""
     regression: bool = False
     """Whether the label is a number to be predicted."""
+    multi_label: bool = False
+    """Whether a row may have several classes; its label is a list of 0 or 1 for each."""
     metrics: tuple[str, ...] = ("accuracy",)
-    """Names in `METRIC_NAMES`; the metric that the paper reports comes first."""
+    """Names in `METRIC_NAMES`, of scikit-learn's scorers or of `evaluate`; the paper's comes first."""
     hub_path: str | None = None
     """Data set on the hub."""
     hub_config: str | None = None
@@ -201,7 +203,7 @@ def _plain(name: str) -> str:
 
 
 def predictions_from_logits(task: str | Task, task_logits: np.ndarray | tuple) -> np.ndarray:
-    """Predicted class or choice ids [N], or numbers [N] for regression.
+    """Predicted class or choice ids [N], numbers [N] for regression, or 0 and 1 [N, K] where rows have several labels.
 
     Args:
         task: a name for `get_task`, or a Task.
@@ -212,6 +214,8 @@ def predictions_from_logits(task: str | Task, task_logits: np.ndarray | tuple) -
     logits = np.asarray(task_logits[0] if isinstance(task_logits, tuple) else task_logits)
     if task.regression:
         return logits.reshape(len(logits))
+    if task.multi_label:
+        return (logits > 0).astype(np.int64)
     if TRAVERSALS[task.traversal].has_choices:
         # Trainer pads batches of fewer choices with -100; a real score may be lower than that.
         logits = np.where(logits == TRAINER_PADDING, -np.inf, logits)
@@ -225,20 +229,20 @@ def compute_metrics_for(task: str | Task) -> Callable[[EvalPrediction], dict[str
         task: a name for `get_task`, or a Task.
 
     Raises:
-        ValueError: a metric is not in `METRIC_NAMES`.
+        ValueError: neither `METRIC_NAMES` nor scikit-learn nor `evaluate` has a metric.
     """
     task = get_task(task) if isinstance(task, str) else task
-    unknown = [name for name in task.metrics if name not in METRIC_NAMES]
-    if unknown:
-        raise ValueError(
-            f"Task {task.name!r} asks for the metric {unknown[0]!r}. Known metrics: {', '.join(METRIC_NAMES)}."
-        )
+    if not set(task.metrics) <= set(METRIC_NAMES):
+        from .metrics import find_metric
+
+        for name in task.metrics:
+            find_metric(name)
 
     def compute_metrics(evaluation: EvalPrediction) -> dict[str, float]:
         from . import metrics  # here because it imports evaluate, which training does not need to begin
 
         predictions = predictions_from_logits(task, evaluation.predictions)
-        references = np.asarray(evaluation.label_ids).reshape(len(predictions))
+        references = np.asarray(evaluation.label_ids).reshape(predictions.shape)
         scores = {}
         for name in task.metrics:
             scores |= metrics.compute(name, predictions, references)

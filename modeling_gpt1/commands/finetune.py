@@ -20,7 +20,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from transformers import PreTrainedConfig, set_seed
 from transformers.hf_argparser import HfArg
 
 from tokenization import TASKS, Task, TraversalCollator, get_task, load_files, load_task
+from tokenization.metrics import find_metric
 from tokenization.tasks import TRAINER_PADDING
 from tokenization.traversal import TRAVERSALS
 
@@ -108,6 +109,9 @@ class DataArguments:
     merge_labels: bool = HfArg(default=False, help="Read labels without capitals and outer blanks: `Good` is `good`.")
     skip_bad_rows: bool = HfArg(default=False, help="Train and evaluate without the rows that lack a text or a label.")
     regression: bool = HfArg(default=False, help="Your labels are numbers to predict.")
+    metric_name: str | None = HfArg(
+        default=None, help="Score, such as f1_macro: of scikit-learn's scorers or of evaluate. Default: the task's."
+    )
     max_length: int | None = HfArg(default=None, help="Tokens per sequence. Default: the model's number of positions.")
     both_orders: bool = HfArg(default=False, help="Read similarity pairs in both orders, as GPT-1 always does.")
     pad_to_multiple_of: int | None = HfArg(default=None, help="Pad batches to a multiple of this length, such as 8.")
@@ -229,11 +233,6 @@ def check_head(config: PreTrainedConfig, data_args: DataArguments, model_args: S
     """Checks that a model that is not trained has the head of the task."""
     if model_args.n_transfer is not None:
         raise ValueError(f"--n_transfer {model_args.n_transfer} leaves layers to train. Pass --do_train as well.")
-    if config.problem_type == "multi_label_classification":
-        raise ValueError(
-            f"Without --do_train the model must choose one class of each row, but a row may have several of "
-            f"{model_args.model} (`problem_type`). Use `gpt1 predict`, or pass --do_train to train it for one."
-        )
     wanted, has = data_args.traversal or config.traversal, has_task_head(config)
     if not has or wanted is None or config.traversal != wanted:
         of = f"one for {config.traversal}" if config.traversal else "one for a task that its config.json does not name"
@@ -242,6 +241,19 @@ def check_head(config: PreTrainedConfig, data_args: DataArguments, model_args: S
             f"{model_args.model or 'a fresh model'} has {of if has else 'none'}. Pass --do_train, or a fine-tuned "
             "model as --model."
         )
+
+
+def check_labels(task: Task, splits: DatasetDict, config: PreTrainedConfig) -> Task:
+    """Checks that a model that is not trained gives as many labels as the rows have: one or several."""
+    has_several = config.problem_type == "multi_label_classification"
+    is_labelled = any(task.columns["label"] in rows.column_names for rows in splits.values())
+    if is_labelled and has_several != task.multi_label:
+        gives, have = ("several labels" if several else "one label" for several in (has_several, task.multi_label))
+        raise ValueError(
+            f"The model gives each row {gives} (`problem_type`), but the rows have {have}. Pass rows of its kind, or "
+            "--do_train to train it for these."
+        )
+    return replace(task, multi_label=has_several)
 
 
 def load_data(
@@ -311,7 +323,11 @@ def check_rows(
             texts = [column for column in task.column_names if column != label]
             may_be_unknown = allow_unknown_text or use != "train"
             share = check_unknown(collator.tokenizer, some_texts(rows, texts), f"split {name!r}", may_be_unknown)
-            labels = Counter(rows[label]) if task.label_names and label in rows.column_names else {}
+            labels = Counter()
+            if task.label_names and label in rows.column_names:
+                given = filter(None, rows[label]) if task.multi_label else ()
+                labels = Counter(place for row in given for place, holds in enumerate(row) if holds)
+                labels.update(() if task.multi_label else rows[label])
             classes = [f"{class_name} {labels[place]:,}" for place, class_name in enumerate(task.label_names)]
             of_classes = f" ({', '.join(classes)})" if sum(labels.values()) and len(classes) <= MOST_CLASSES else ""
             cut = f", {num_cut:,} cut to {collator.max_length} tokens" if num_cut else ""
@@ -337,7 +353,9 @@ def predict(
             output = trainer.predict(rows.select(group), metric_key_prefix=f"{use}{suffix}")
             metrics.update(output.metrics)
             scores = torch.from_numpy(output.predictions).double()
-            of_group = (describe_prediction(of_row, task.regression, task.label_names) for of_row in scores)
+            of_group = (
+                describe_prediction(of_row, task.regression, task.label_names, task.multi_label) for of_row in scores
+            )
             predictions.update(zip(group.tolist(), of_group, strict=True))
         if trainer.is_world_process_zero():
             path = Path(trainer.args.output_dir, f"{'eval_' if use == 'eval' else ''}predictions{suffix}.jsonl")
@@ -357,14 +375,16 @@ def describe_prediction(
 ) -> dict[str, Any]:
     """What a row's logits say: a number, or the class (without names: the choice) with the probabilities of all.
 
-    If a row may have several labels, each class has a probability of its own, and the most probable one is named.
+    If a row may have several labels, each class has a probability of its own, and those above 0.5 are named.
     """
     if regression:
         return {"score": logits.item()}
     if not class_names:  # choices, of which a row may have fewer
         logits = logits[logits.isfinite() & (logits != TRAINER_PADDING)]
-    best = int(logits.argmax())
-    scores = logits.sigmoid() if has_several_labels else logits.softmax(-1)
+    if has_several_labels:
+        names = [name for name, logit in zip(class_names, logits, strict=True) if logit > 0]
+        return {"label": names, "scores": logits.sigmoid().tolist()}
+    best, scores = int(logits.argmax()), logits.softmax(-1)
     return {"label": class_names[best] if class_names else best, "scores": scores.tolist()}
 
 
@@ -395,7 +415,13 @@ def main(arguments: list[str]) -> None:
     config = model_args.fresh_config() if start is None else open_task_config(start, **opening)
     if not training_args.do_train:
         check_head(config, data_args, model_args)
+    if data_args.metric_name is not None:
+        find_metric(data_args.metric_name)
     task, splits = load_data(data_args, config, training_args)
+    if data_args.metric_name is not None:
+        task = replace(task, metrics=(data_args.metric_name,))
+    if not training_args.do_train:
+        task = check_labels(task, splits, config)
     places = choose_rows(data_args, training_args, task, splits)
     parts = prepare_finetuning(
         config if start is None else start,

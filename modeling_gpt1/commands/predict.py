@@ -28,8 +28,8 @@ from datasets import Dataset
 from transformers.hf_argparser import HfArg
 
 from tokenization import Task
-from tokenization.metrics import compute
-from tokenization.rows import check_columns, check_file, read_file
+from tokenization.metrics import compute, find_metric
+from tokenization.rows import check_columns, check_file, is_missing, merged, read_file
 
 from .. import prepare_finetuning
 from ..configuration_gpt1 import has_choices
@@ -60,6 +60,7 @@ class PredictionArguments(DeviceArguments):
     columns: list[str] = HfArg(default_factory=list, help="role=column pairs. Default: those used for fine-tuning.")
     max_length: int | None = HfArg(default=None, help="Tokens per sequence. Default: that of the fine-tuning.")
     keep: list[str] = HfArg(default_factory=list, help="Columns of the file that the output has, too.")
+    metric_name: str | None = HfArg(default=None, help="Score of labelled rows, such as f1_macro. Default: accuracy.")
     skip_bad_rows: bool = HfArg(default=False, help="Exit with 0 even if some rows cannot be read.")
     batch_size: int = HfArg(default=32, help="Rows per batch.")
     tokenizer_name: str | None = HfArg(default=None, help="Tokenizer: folder or hub id. Default: the model's.")
@@ -104,6 +105,7 @@ class Predictor:
         self.columns = {role: column for role, column in columns.items() if role != "label"}
         self.label_column = columns.get("label", "label")
         self.is_regression, self.batch_size = is_regression(config), args.batch_size
+        self.metric_name = args.metric_name
         self.has_several_labels = config.problem_type == "multi_label_classification"
         is_class = not has_choices(config.traversal) and not self.is_regression
         self.class_names = tuple(config.id2label.values()) if is_class else ()
@@ -125,10 +127,10 @@ class Predictor:
         """Yields one record per row, with the columns to keep.
 
         Counts the rows that were cut, `num_cut`, and those that cannot be read, `num_bad`; and collects the pairs of
-        prediction and label, `answered`, of the rows that have a label.
+        prediction and label, `answered`, of the rows that have a label. `num_other` have one that is no class.
         """
         self.num_cut = self.num_bad = 0
-        self.answered: list[tuple[float, float]] = []
+        self.answered, self.num_other = [], 0
         needed = [name for names in self.columns.values() for name in ([names] if isinstance(names, str) else names)]
         for first in range(0, len(rows), CHUNK):
             records, lengths = [], {}
@@ -151,16 +153,28 @@ class Predictor:
             self.num_cut += len(cut)
             self.num_bad += len(chunk) - len(places)
             for place in places:
-                label = self.label_of(whole[place].get(self.label_column))
+                found = records[place]["score" if self.is_regression else "label"]
+                label = self.label_of(given := self.given(whole[place]))
                 if label is not None:
-                    found = records[place]["score" if self.is_regression else "label"]
                     self.answered.append((self.label_of(found), label))
+                self.num_other += label is None and not is_missing(given) and given != -1
             yield from records
 
-    def label_of(self, given: Any) -> float | None:
+    def given(self, row: dict) -> Any:
+        """The row's label; where it may have several, their list, also from a column of 0 and 1 for each."""
+        parts = self.label_column.split(",")
+        if self.has_several_labels and len(parts) > 1 and set(parts) <= row.keys():
+            return [name for name in parts if str(row[name]) in ("1", "1.0", "True")]
+        return row.get(self.label_column)
+
+    def label_of(self, given: Any) -> float | list[float] | None:
         """The number of a label: its own, or the place of its class. None without a label that this model gives."""
-        if str(given) in self.class_names:
-            return self.class_names.index(str(given))
+        if self.has_several_labels:
+            is_known = isinstance(given, list) and set(map(str, given)) <= set(self.class_names)
+            return [float(name in map(str, given)) for name in self.class_names] if is_known else None
+        for name in (str(given), merged(str(given))):
+            if name in self.class_names:
+                return self.class_names.index(name)
         try:
             number = float(given)
         except (TypeError, ValueError):
@@ -169,11 +183,14 @@ class Predictor:
         return number if self.is_regression or is_place else None
 
     def metrics(self) -> dict[str, float]:
-        """Metrics of the rows with a label, if any: accuracy; for numbers the correlations."""
-        if not self.answered or self.has_several_labels:
+        """Metrics of the rows with a label, if any: by default accuracy; for numbers the correlations."""
+        if not self.answered:
             return {}
-        predictions, references = np.array(self.answered).T
+        predictions, references = np.array(self.answered).swapaxes(0, 1)
         names = ("pearson", "spearmanr") if self.is_regression else ("accuracy",)
+        if self.has_several_labels:
+            names = ("f1_micro", "accuracy")
+        names = (self.metric_name,) if self.metric_name else names
         return {name: score for each in names for name, score in compute(each, predictions, references).items()}
 
     @torch.inference_mode()
@@ -201,6 +218,8 @@ def write_csv(records: Iterator[dict], file, predictor: Predictor, keep: Sequenc
             record |= {f"score_{name}": score for name, score in found.items()}
         elif found is not None:
             record["scores"] = " ".join(map(str, found))
+        if isinstance(record.get("label"), list):
+            record["label"] = "|".join(record["label"])
         if FORMULA.match(str(record.get("label"))):
             record["label"] = f"'{record['label']}"
         writer.writerow(record)
@@ -218,6 +237,8 @@ def main(arguments: list[str]) -> None:
         raise ValueError("No model was given. Write its folder or hub id after `gpt1 predict`.")
     check_model("--model", args.model)
     check_model("--tokenizer_name", args.tokenizer_name, TOKENIZER)
+    if args.metric_name is not None:
+        find_metric(args.metric_name)
     rows = read_file(Path(args.file), delimiter=args.delimiter)
     with one_save(args.model):
         predictor = Predictor(args)
@@ -238,7 +259,8 @@ def main(arguments: list[str]) -> None:
         where = f"; written to {args.output_file}" if args.output_file else ""
         tell(f"{len(rows) - predictor.num_bad} of {len(rows)} rows predicted{bad}{where}")
     if figures := predictor.metrics():
-        tell(f"{len(predictor.answered)} rows have a label · {readable(figures)}")
+        other = f" ({predictor.num_other} more have one that is no class of the model)" if predictor.num_other else ""
+        tell(f"{len(predictor.answered)} rows have a label{other} · {readable(figures)}")
     if predictor.num_cut:
         length = predictor.collator.max_length
         print(

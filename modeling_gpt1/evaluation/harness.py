@@ -17,6 +17,7 @@ from transformers import OpenAIGPTTokenizer
 from transformers.utils import logging
 
 from tokenization import GPT1Tokenizer, join_words
+from tokenization.control_tokens import unknown_share
 
 from ..inference.scoring import CausalLMScorer, ScoringRequest, check_causality, check_continues_text
 
@@ -111,6 +112,10 @@ class SharedContextLM(HFLM):
                 f"{num_cut} of {len(requests)} requests are longer than the model reads ({self.max_length} tokens). "
                 "Their contexts lost their beginning."
             )
+        pairs = [pair for pair, *_ in requests if pair is not None]
+        share, examples = unknown_share(self.tokenizer, list(map("".join, pairs[:CONTEXTS_AT_ONCE])))
+        if share > 0.05:
+            logger.warning(f"{share:.0%} of the tokens are unknown to the tokenizer, as in {examples[0][:60]!r}.")
         contexts = sorted(places, key=len, reverse=True)
         answers = [None] * len(requests)
         with tqdm(total=len(requests), disable=disable_tqdm or self.rank != 0, desc="Scoring continuations") as bar:

@@ -115,6 +115,7 @@ def prepare_finetuning(
         pad_to_multiple_of=pad_to_multiple_of,
         num_labels=len(task.label_names) or None,
         regression=task.regression,
+        multi_label=task.multi_label,
         # In the user's own regression data −1 is an ordinary label.
         hidden_label=None if task.regression and task.hub_path is None else -1,
     )
@@ -233,7 +234,7 @@ def set_task(config: PreTrainedConfig, task: Task) -> None:
     config.columns = dict(task.columns)
     config.problem_type = "regression" if task.regression else None
     if task.label_names:
-        config.problem_type = "single_label_classification"
+        config.problem_type = f"{'multi' if task.multi_label else 'single'}_label_classification"
     names = task.label_names or ("LABEL_0",)
     config.id2label = dict(enumerate(names))
     config.label2id = {name: label_id for label_id, name in enumerate(names)}

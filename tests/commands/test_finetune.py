@@ -602,11 +602,11 @@ def test_refuses_to_predict_without_the_task_head(traversal, head, has, places, 
 def test_refuses_one_label_of_a_model_that_gives_several(flag, places, tmp_path):
     """Its probabilities would add up to 1."""
     fields = {"traversal": "classification", "architectures": ["GPT1DoubleHeadsModel"]}
-    several = {"problem_type": "multi_label_classification", "num_labels": 2}
+    several = {"problem_type": "multi_label_classification", "id2label": {0: "happy", 1: "sad"}}
     GPT1Config(hidden_size=8, num_attention_heads=2, **fields, **several).save_pretrained(tmp_path / "model")
     words = ["--test_file", "{train}", "--validation_file", "{train}", *OWN[2:], "--model", str(tmp_path / "model")]
     words += ["--output_dir", str(tmp_path / "output"), "--use_cpu", flag]
-    refusal(words, "Without --do_train", "must choose one class of each row", "Use `gpt1 predict`", **places)
+    refusal(words, "gives each row several labels", "the rows have one label", "--do_train", **places)
 
 
 # ---- gpt1 predict
@@ -637,7 +637,48 @@ def test_each_class_has_a_probability_of_its_own_where_a_row_may_have_several(fo
     classify = pipeline("text-classification", str(folder), top_k=None)
     for record, found in zip(records, classify([row["review"] for row in rows]), strict=True):
         assert record["scores"] == pytest.approx({one["label"]: one["score"] for one in found}, abs=1e-5)
-        assert record["label"] == found[0]["label"]
+        assert set(record["label"]) == {one["label"] for one in found if one["score"] > 0.5}
+
+
+@pytest.mark.parametrize("kind", ["lists", "columns"])
+def test_rows_of_several_labels_are_learnt_scored_and_predicted(kind, tokenizer_folder, tmp_path, capsys):
+    tags = {GOOD: ["glad", "loud"], BAD: ["sad"], "the river had turned green .": [], "a quiet girl read .": ["glad"]}
+    names = ["glad", "loud", "sad"]
+    if kind == "lists":
+        ending, label = "jsonl", "tags"
+        rows = [{"review": text, "tags": of_text} for text, of_text in tags.items()]
+        write_rows(tmp_path / "rows.jsonl", rows)
+    else:
+        ending, label = "csv", ",".join(names)
+        cells = {text: ",".join(str(int(name in of_text)) for name in names) for text, of_text in tags.items()}
+        lines = [f"review,{label}", *(f"{text},{of_text}" for text, of_text in cells.items())]
+        (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    file, output = str(tmp_path / f"rows.{ending}"), tmp_path / "output"
+    words = ["--train_file", file, "--validation_file", file, "--test_file", file, "--traversal", "classification"]
+    words += [
+        "--columns",
+        "text=review",
+        f"label={label}",
+        *fresh_model(tokenizer_folder),
+        "--do_eval",
+        "--do_predict",
+    ]
+    finetune.main([*words, *training(output, "--max_steps", "40", "--lr_scheduler_type", "constant")])
+    config = read_json(output / "config.json")
+    assert config["problem_type"] == "multi_label_classification" and list(config["label2id"]) == names
+    results = read_json(output / "all_results.json")
+    assert results["eval_f1_micro"] == results["eval_accuracy"] == results["predict_f1_micro"] == 1
+    assert [line["label"] for line in read_predictions(output / "predictions.jsonl")] == list(tags.values())
+
+    capsys.readouterr()
+    predict.main([str(output), "--file", file, "--device", "cpu", "--output_file", str(tmp_path / "out.csv")])
+    assert capsys.readouterr().out.splitlines()[-1] == "4 rows have a label · f1 micro 1.00 · accuracy 1.00"
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as lines:
+        assert [line["label"] for line in csv.DictReader(lines)] == ["|".join(of_text) for of_text in tags.values()]
+    # The saved model is asked for the scores of the same file, by the columns that it knows.
+    evaluation = ["--model", str(output), "--validation_file", file, "--do_eval", "--use_cpu"]
+    finetune.main([*evaluation, "--output_dir", str(tmp_path / "scores"), "--metric_name", "f1_macro"])
+    assert read_json(tmp_path / "scores" / "eval_results.json")["eval_f1_macro"] == 1
 
 
 def test_a_folder_that_is_saved_while_it_is_read_predicts_nothing(folders, tmp_path, monkeypatch, capsys):
@@ -674,6 +715,7 @@ def test_predictions_keep_columns_are_counted_and_measured(folders, tmp_path, ca
     rows = [
         {"id": number, **row} for number, row in enumerate([*ROWS["classification"] * 3, {"review": "", "mood": ""}])
     ]
+    spelt, rows[1]["mood"] = rows[1]["mood"], f" {rows[1]['mood'].upper()}"  # of a run with --merge_labels
     rows[0]["mood"] = "never seen"
     file, output = write_rows(tmp_path / "new.jsonl", rows), tmp_path / "out.csv"
     words = [str(folders / "classification"), "--file", file, "--device", "cpu", "--keep", "id", "review"]
@@ -683,10 +725,12 @@ def test_predictions_keep_columns_are_counted_and_measured(folders, tmp_path, ca
     with output.open(encoding="utf-8", newline="") as lines:
         found = list(csv.DictReader(lines))
     assert [(line["id"], line["review"]) for line in found] == [(str(row["id"]), row["review"]) for row in rows]
+    rows[1]["mood"] = spelt
     hits = [line["label"] == row["mood"] for line, row in zip(found[1:6], rows[1:6], strict=True)]
     told = capsys.readouterr().out.splitlines()
     assert told[0].startswith("6 of 7 rows predicted, 1 could not be read") and str(output) in told[0]
-    assert told[1] == f"5 rows have a label · accuracy {np.mean(hits):#.3g}"
+    other = "(1 more have one that is no class of the model)"
+    assert told[1] == f"5 rows have a label {other} · accuracy {np.mean(hits):#.3g}"
     predict.main([*words, "--skip_bad_rows"])
     printed = capsys.readouterr()
     assert [record["id"] for record in read_lines(printed.out)] == list(range(7))

@@ -371,6 +371,61 @@ def test_a_class_label_column_names_the_classes(tmp_path):
     assert labels == {"train": [1, 0, 1], "validation": [1, 0, 1], "test": [None, 2, 0]}
 
 
+TAGS = [["sea", "sun"], [], ["sun"]]
+
+
+@pytest.mark.parametrize("kind", ["texts", "classes", "columns", "joined"])
+def test_rows_of_several_labels(tmp_path, tiny_tokenizer, kind):
+    """Lists of texts or of class ids, or a column of 0 and 1 for each class; an unlabelled row to predict."""
+    columns = {"text": "body", "label": "tags"}
+    rows = [{"body": "a film", "tags": tags} for tags in TAGS]
+    if kind in ("columns", "joined"):
+        rows = [{"body": "a film", "sea": int("sea" in tags), "sun": int("sun" in tags)} for tags in TAGS]
+        columns["label"] = ["sea", "sun"] if kind == "columns" else "sea,sun"  # as a model's folder holds it
+    files = {split: write(tmp_path / f"{split}.csv", rows) for split in ("train", "validation")}
+    if kind in ("texts", "classes"):
+        rows = datasets.Dataset.from_list(rows)
+        if kind == "classes":
+            rows = datasets.Dataset.from_dict({"body": rows["body"][:], "tags": [[0, 1], [], [1]]})
+            rows = rows.cast_column("tags", datasets.List(datasets.ClassLabel(names=["sea", "sun"])))
+        files = {
+            "train": rows,
+            "validation": rows,
+            "test": datasets.Dataset.from_dict({"body": ["b"], "tags": [None]}),
+        }
+    task, splits = load_files(files, "classification", columns)
+    assert (task.label_names, task.multi_label, task.metrics) == (("sea", "sun"), True, ("f1_micro", "accuracy"))
+    name = task.columns["label"]
+    assert name == ("tags" if kind in ("texts", "classes") else "sea,sun")
+    for split in ("train", "validation"):
+        assert splits[split][name][:] == [[1.0, 1.0], [0.0, 0.0], [0.0, 1.0]]
+    collator = TraversalCollator(tiny_tokenizer, "classification", task.columns, num_labels=2, multi_label=True)
+    batch = collator([splits["train"][0], splits["train"][2]])
+    assert batch["labels"].tolist() == [[1.0, 1.0], [0.0, 1.0]] and batch["labels"].is_floating_point()
+    assert collator.check(splits["train"], needs_labels=True) == (3, 0)
+    check_refused(lambda: collator([{"body": "a film", name: [1.0]}]), "the label is [1.0]", "0 or 1 for 2 classes")
+    check_refused(lambda: collator([{"body": "a film", name: 1}]), "the label is 1", "0 or 1 for 2 classes")
+    if "test" in files:
+        assert not collator.is_labelled(splits["test"][0])
+
+
+def test_lists_of_labels_that_cannot_be_used(tmp_path):
+    def refused(*parts, columns="tags", **rows):
+        rows = {"body": ["a film"] * len(next(iter(rows.values()))), **rows}
+        files = {split: datasets.Dataset.from_dict(rows) for split in ("train", "validation")}
+        traversal = "classification"
+        check_refused(lambda: load_files(files, traversal, {"text": "body", "label": columns}), *parts)
+
+    refused("Row 1 of", "column 'sun' holds 2", "0 or 1", columns=["sea", "sun"], sea=[0, 1], sun=[1, 2])
+    refused("has no column 'rain'", "sea, sun", columns=["sea", "rain"], sea=[0, 1], sun=[1, 0])
+    refused("Row 1 of", "holds no list", "[]", tags=[["a", "b"], None])
+    refused("classes 'Sea' and 'sea'", "`merge_labels`", tags=[["Sea"], ["sea"]])
+    files = {"validation": datasets.Dataset.from_dict({"body": ["a film"], "tags": [["rain"]]})}
+    columns = {"text": "body", "label": "tags"}
+    names = {"label_names": ["sea", "sun"]}
+    check_refused(lambda: load_files(files, "classification", columns, **names), "hold 'rain'", "sea, sun")
+
+
 def moods(*labels):
     return [{"body": "a film", "mood": label} for label in labels]
 
@@ -472,6 +527,14 @@ def test_rows_that_cannot_be_used_are_refused_at_once_or_left_out(tmp_path, capl
     splits = load_files(files, "classification", COLUMNS, skip_bad_rows=True)[1]
     assert splits["train"]["body"][:] == ["a good film", "a slow film"] * 2
     assert splits["train"]["mood"][:] == [0, 1, 0, 1] and len(splits["test"]) == 7
+    files = {"train": files["train"], "validation": write(tmp_path / "other.csv", moods("odd", "sad", "odd", "happy"))}
+    options = {"traversal": "classification", "columns": COLUMNS, "skip_bad_rows": True}
+    assert load_files(files, **options)[1]["validation"]["mood"][:] == [1, 0]
+    assert "2 rows of" in caplog.text and "have other labels, and are left out" in caplog.text
+    files["train"] = write(tmp_path / "good.csv", ROWS)
+    check_refused(
+        lambda: load_files(files, "classification", COLUMNS), "'odd'", "2 of 4 rows have such a label: 0, 2."
+    )
     numbers = write(tmp_path / "numbers.csv", moods("0.5", "x", "2", "nan"))
     splits = load_files({"train": numbers}, "classification", COLUMNS, regression=True, skip_bad_rows=True)[1]
     assert splits["train"]["mood"][:] == [0.5, 2]

@@ -164,6 +164,14 @@ def test_a_context_that_is_too_long_is_cut_as_by_hf(one_folder, ours):
     ]
 
 
+def test_texts_that_the_tokenizer_does_not_know_are_told(ours, monkeypatch):
+    told = []
+    monkeypatch.setattr(harness.logger, "warning", told.append)
+    for words in ("the old farmer", "Добрый день"):
+        ours.loglikelihood([Instance("loglikelihood", {}, (words, " walked"), 0)])
+    assert len(told) == 1 and "% of the tokens are unknown" in told[0] and "'Добрый день walked'" in told[0]
+
+
 def test_continuations_without_a_token_of_their_own(ours):
     """Inside a word `hf` has no token, and crashes; white space has none at all."""
     ((inside, _),) = ours.loglikelihood([Instance("loglikelihood", {}, ("she smil", "ed"), 0)], disable_tqdm=True)
