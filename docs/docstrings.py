@@ -1,10 +1,23 @@
-"""Shows docstrings in transformers' style as the site's own: types without backticks, [`Name`] as code."""
+"""Puts docstrings into the site in place of the names of the reference pages, in the site's own style.
+
+Types lose their backticks, and [`Name`] becomes code.
+"""
 
 import re
 
 import griffe
 
 REFERENCE = re.compile(r"\[(`~?[\w.]+`)\](?![(\[])")
+
+
+ENTRY = re.compile(r"^- `([\w.]+)`: .*$\n?", re.MULTILINE)
+
+
+def on_page_markdown(markdown: str, page, **kwargs) -> str:
+    """A hook of MkDocs: the entries of a reference page become the whole docstrings."""
+    if not page.file.src_uri.startswith("reference/"):
+        return markdown
+    return ENTRY.sub(r"\n::: \1\n    options:\n      inherited_members: true\n", markdown)
 
 
 class TransformersStyle(griffe.Extension):

@@ -1,8 +1,10 @@
 """README and docs run as they stand, page by page, on tiny stand-ins for what they name."""
 
 import csv
+import inspect
 import io
 import json
+import pkgutil
 import re
 import shlex
 import shutil
@@ -377,8 +379,12 @@ def test_a_page_opens_with_what_the_reader_can_do(page):
 def test_the_reference_has_every_public_name():
     tables_and_bases = {"HEURISTICS", "TASKS", "GPT1PreTrainedModel", "GPT1LSTMPreTrainedModel"}
     text = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "reference").glob("*.md"))
-    named = {name.rpartition(".")[2] for name in re.findall(r"^::: (\S+)$", text, flags=re.MULTILINE)}
+    entries = dict(re.findall(r"^- `(\S+)`: (.*)$", text, flags=re.MULTILINE))
+    named = {name.rpartition(".")[2] for name in entries}
     assert {*modeling_gpt1.__all__, *tokenization.__all__} - named == tables_and_bases
+    for name, sentence in entries.items():
+        doc = inspect.getdoc(pkgutil.resolve_name(name)).partition("\n\n")[0]
+        assert " ".join(re.sub(r"\[(`[^`]*`)\](?!\()", r"\1", doc.replace("`~", "`")).split()) == sentence, name
 
 
 def test_links_lead_somewhere():
