@@ -33,6 +33,7 @@ class EvaluationArguments(ScoringArguments):
     tasks: list[str] = HfArg(kw_only=True, help="Of the harness, groups and patterns too; paper_<task> of zero-shot.")
     output_dir: str = HfArg(default="evaluation", help="Folder of the results.")
     num_fewshot: int | None = HfArg(default=None, help="Answered rows before each row. Default: the task's own.")
+    sentence_prefix: bool = HfArg(default=False, help="Score the first token of whole sentences, too, as `hf` does.")
     seed: int = HfArg(default=1234, help="Of the rows that are shown or drawn.")
     trust_remote_code: bool = HfArg(default=False, help="Run the code that a model of the hub brings.")
     update_card: bool = HfArg(default=False, help="Write the results into the card of the model's folder.")
@@ -58,6 +59,8 @@ def evaluate(model: str, tokenizer: str, tasks: list, names: list[str], argument
     from ..evaluation.report import add_facts
 
     options = {name: getattr(arguments, name) for name in ("batch_tokens", "dtype", "device", "trust_remote_code")}
+    # An answer without its question is scored from its first token on.
+    options["sentence_prefix"] = arguments.sentence_prefix or arguments.calibrate
     with one_save(model):
         language_model = SharedContextLM(model, tokenizer=tokenizer, **options)
     results = {"results": {}, "n-shot": {}, "n-samples": {}}

@@ -39,6 +39,9 @@ class SharedContextLM(HFLM):
         batch_size (`int` or `str`, defaults to 8): prompts, or windows of a long text, that are read at once.
         add_bos_token (`bool`, *optional*): as in `hf`. Default: what the tokenizer does, but never `[s]` and `[e]`
             around a text, as the tokenizer of a fine-tuned GPT-1 writes them for its classifier.
+        sentence_prefix (`bool`, defaults to `False`): whether a whole sentence without context, such as one of BLiMP,
+            is read behind the end-of-text token and scored from its first token on, as by `hf`. Default: from the
+            second, as by the pipelines of the BabyLM challenge.
         kwargs: all other arguments of `hf`.
 
     Raises:
@@ -52,6 +55,7 @@ class SharedContextLM(HFLM):
         share_contexts: bool = True,
         batch_size: int | str = 8,
         add_bos_token: bool | None = None,
+        sentence_prefix: bool = False,
         **kwargs,
     ):
         super().__init__(pretrained, batch_size=batch_size, add_bos_token=add_bos_token, **kwargs)
@@ -64,6 +68,7 @@ class SharedContextLM(HFLM):
             self.add_bos_token = False
         check_continues_text(self._name(), self.model.config)
         check_causality(self._name(), self.model)
+        self.sentence_prefix, self.num_sentences = sentence_prefix, 0
         self.scorer = CausalLMScorer(
             self.model,
             batch_tokens=int(batch_tokens),
@@ -101,8 +106,15 @@ class SharedContextLM(HFLM):
         override_bs: int | None = None,
     ) -> list[tuple[float, bool]]:
         """Total log-probability of each request's continuation, and whether greedy decoding would write it."""
-        places, num_cut = defaultdict(list), 0
-        for place, (_, context, continuation) in enumerate(requests):
+        places, num_cut, requests = defaultdict(list), 0, list(requests)
+        for place, (pair, context, continuation) in enumerate(requests):
+            if pair is not None and not pair[0]:
+                self.num_sentences += 1
+                if not self.sentence_prefix:
+                    ids = self.tok_encode(pair[1], add_special_tokens=False)
+                    requests[place] = (pair, context, continuation) = pair, ids[:1], ids[1:]
+            if not continuation:  # of a sentence of one token
+                continue
             # A context that is too long is cut for each continuation on its own, as `hf` does.
             room = self.max_length + 1 - len(continuation)
             num_cut += len(context) > room
@@ -117,7 +129,7 @@ class SharedContextLM(HFLM):
         if share > 0.05:
             logger.warning(f"{share:.0%} of the tokens are unknown to the tokenizer, as in {examples[0][:60]!r}.")
         contexts = sorted(places, key=len, reverse=True)
-        answers = [None] * len(requests)
+        answers = [(0.0, True)] * len(requests)
         with tqdm(total=len(requests), disable=disable_tqdm or self.rank != 0, desc="Scoring continuations") as bar:
             for first in range(0, len(contexts), CONTEXTS_AT_ONCE):
                 chunk = contexts[first : first + CONTEXTS_AT_ONCE]

@@ -92,6 +92,8 @@ def add_facts(results: dict, language_model, calibrated: bool = False) -> dict:
     text = 'He said: "No  ÄB".'
     tokenizer = language_model.tokenizer
     ids = language_model.tok_encode(text, add_special_tokens=False)
+    if language_model.num_sentences:
+        results["sentence_prefix"] = language_model.sentence_prefix
     results["flattered"] = tokenizer.decode(ids, clean_up_tokenization_spaces=False).strip() != text
     return results
 
@@ -159,6 +161,9 @@ def table(results: dict, model: dict) -> str:
             )
     if results["flattered"] and any("perplexity" in line for line in lines):
         lines += ["", FLATTERED]
+    if "sentence_prefix" in results:
+        how = "behind the end-of-text token" if results["sentence_prefix"] else "from their second token on"
+        lines += ["", f"Whole sentences are scored {how} (`--sentence_prefix`)."]
     return "\n".join(lines)
 
 

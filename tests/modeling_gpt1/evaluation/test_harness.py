@@ -95,7 +95,7 @@ def ask(model, data_dir, tmp_path):
 
 def test_numbers_equal_those_of_hf(folder, data_dir, tmp_path):
     """14 tasks: several answers, last words, minimal pairs, whole texts."""
-    ours = answers(ask(harness.SharedContextLM(folder, device="cpu"), data_dir, tmp_path))
+    ours = answers(ask(harness.SharedContextLM(folder, device="cpu", sentence_prefix=True), data_dir, tmp_path))
     tokens = {"add_bos_token": False} if "[e]" in (Path(folder) / "tokenizer.json").read_text() else {}
     theirs = answers(ask(HFLM(folder, device="cpu", batch_size=4, **tokens), data_dir, tmp_path))
     assert ours.keys() == theirs.keys() and len(ours) == 70
@@ -162,6 +162,41 @@ def test_a_context_that_is_too_long_is_cut_as_by_hf(one_folder, ours):
     assert messages == [
         "6 of 6 requests are longer than the model reads (64 tokens). Their contexts lost their beginning."
     ]
+
+
+def scores_of_sentences(model, tokenizer, sentences):
+    """Written on their own: log P of each token but the first, as the pipelines of the BabyLM challenge sum it."""
+    scores = []
+    for sentence in sentences:
+        ids = torch.tensor([tokenizer.encode(sentence, add_special_tokens=False)])
+        with torch.no_grad():
+            log_probs = model(ids).logits.log_softmax(-1)
+        scores.append(sum(log_probs[0, place - 1, ids[0, place]].item() for place in range(1, ids.shape[1])))
+    return scores
+
+
+def test_whole_sentences_are_scored_from_their_second_token(ours, one_folder):
+    sentences = [*TEXTS, "farmer"]
+    requests = [Instance("loglikelihood", {}, ("", sentence), 0) for sentence in sentences]
+    found = [score for score, _ in ours.loglikelihood(requests, disable_tqdm=True)]
+    assert found == pytest.approx(scores_of_sentences(ours.model, ours.tokenizer, sentences), rel=1e-5)
+    prefixed = harness.SharedContextLM(one_folder, device="cpu", sentence_prefix=True)
+    longer = [score for score, _ in prefixed.loglikelihood(requests, disable_tqdm=True)]
+    assert all(one < other - 1 for one, other in zip(longer, found, strict=True))  # of one more token
+
+
+def test_all_paradigms_of_blimp_are_scored_as_by_a_plain_loop(real_data_dir, tiny_model, plain_tokenizer, tmp_path):
+    """On the real rows, 3 of each of the 67 paradigms."""
+    model = tiny_model(GPT1ForCausalLM, vocab_size=len(plain_tokenizer), max_position_embeddings=256)
+    ours = harness.SharedContextLM(save(tmp_path, model, plain_tokenizer), device="cpu")
+    specified, names = local_rows.specify_tasks(["blimp"], real_data_dir)
+    options = {"task_manager": local_rows.all_tasks(), "limit": 3, "bootstrap_iters": 0}
+    results = simple_evaluate(ours, tasks=specified, **options)
+    assert names == ["blimp"] and len(results["samples"]) == 67
+    for samples in results["samples"].values():
+        sentences = [text for sample in samples for _, text in sample["arguments"]]
+        found = [response[0][0] for sample in samples for response in sample["resps"]]
+        assert found == pytest.approx(scores_of_sentences(ours.model, ours.tokenizer, sentences), rel=1e-5)
 
 
 def test_texts_that_the_tokenizer_does_not_know_are_told(ours, monkeypatch):
