@@ -15,7 +15,7 @@ from matplotlib.ticker import EngFormatter
 
 from .claims import Curve, compare, decimal, standard_error
 from .scores import Scores, difference
-from .tables import COLUMNS, METRIC_NAMES, PARTS, Cells, measured, num_rows_of, place_of
+from .tables import COLUMNS, METRIC_NAMES, PARTS, Cells, by_reason, measured, place_of
 
 FAMILIES = {"gpt1": "Transformer", "gpt1-lstm": "LSTM"}
 ZERO_SHOT_NAMES = {
@@ -74,13 +74,10 @@ def transfer_curves(cells: Cells, num_layers: int) -> dict[str, dict[int, Scores
 
 
 def figure_2_left(cells: Cells, curves: Mapping[str, Mapping[int, Scores]]) -> dict:
-    splits = {column.label: cells.split(column) for column in COLUMNS.values()}
-    series = []
+    splits, series = {column.label: cells.split(column) for column in COLUMNS.values()}, []
     for name, found in curves.items():
-        points = [
-            point(number, *(measured(scores)[key] for key in ("median", "lowest", "highest")))
-            for number, scores in found.items()
-        ]
+        medians = ((number, measured(scores)) for number, scores in found.items())
+        points = (point(number, *(of[key] for key in ("median", "lowest", "highest"))) for number, of in medians)
         series.append(curve(name, points, f"{splits[name]} split; bars from the lowest to the highest seed"))
     return figure(
         "figure-2-left",
@@ -98,35 +95,29 @@ def figure_2_left(cells: Cells, curves: Mapping[str, Mapping[int, Scores]]) -> d
     )
 
 
-def zero_shot_curves(cells: Cells) -> dict[str, dict[str, Curve]]:
-    """Curves by family and readable name of the task."""
-    curves: dict[str, dict[str, Curve]] = {family: {} for family in FAMILIES if checkpoints(cells, family)}
-    for family, found in curves.items():
-        for name in dict.fromkeys(name for cell in checkpoints(cells, family) for name in cell["tasks"]):
-            points = asked(cells, family, readable(name))
-            scores = [(step, of["normalised"]) for step, of in points]
-            found[readable(name)] = Curve(scores, normalised_error(points[-1][1]))
-    return curves
-
-
-def asked(cells: Cells, family: str, name: str) -> list[tuple[int, Mapping]]:
-    """Updates and result of the checkpoints that have a task with that readable name, in order."""
-    return [
-        (cell["step"], found)
-        for cell in checkpoints(cells, family)
-        for of_task, found in cell["tasks"].items()
-        if readable(of_task) == name
-    ]
+def zero_shot_answers(cells: Cells) -> dict[str, dict[str, list[tuple[int, Mapping]]]]:
+    """By family and readable name of the task: updates and result of each checkpoint, in order."""
+    found: dict[str, dict[str, list]] = {}
+    checkpoints = [cell for cell in cells.zero_shot if cell["step"] is not None]
+    for cell in sorted(checkpoints, key=lambda cell: (cell["family"], cell["step"])):
+        for name, of in cell["tasks"].items():
+            found.setdefault(cell["family"], {}).setdefault(readable(name), []).append((cell["step"], of))
+    return found
 
 
 def readable(name: str) -> str:
     return ZERO_SHOT_NAMES.get(name, name)
 
 
-def checkpoints(cells: Cells, family: str) -> list[Mapping]:
-    """A family's cells of checkpoints, in the order of updates."""
-    found = [cell for cell in cells.zero_shot if cell["family"] == family and cell["step"] is not None]
-    return sorted(found, key=lambda cell: cell["step"])
+def zero_shot_curves(cells: Cells) -> dict[str, dict[str, Curve]]:
+    """Curves by family and readable name of the task."""
+    return {
+        family: {
+            name: Curve([(step, of["normalised"]) for step, of in points], normalised_error(points[-1][1]))
+            for name, points in tasks.items()
+        }
+        for family, tasks in zero_shot_answers(cells).items()
+    }
 
 
 def normalised_error(found: Mapping) -> float:
@@ -134,26 +125,36 @@ def normalised_error(found: Mapping) -> float:
     return error / (found["best_known"] - found["chance"])
 
 
-def figure_2_right(cells: Cells, curves: Mapping[str, Mapping[str, Curve]]) -> dict:
-    tasks = {readable(name): found for cell in reversed(cells.zero_shot) for name, found in cell["tasks"].items()}
-    series = []
-    for name in dict.fromkeys(name for of_family in curves.values() for name in of_family):
-        found = tasks[name]
+def figure_2_right(cells: Cells) -> dict:
+    answers, series, caption = zero_shot_answers(cells), [], ""
+    for name in dict.fromkeys(name for of_family in answers.values() for name in of_family):
+        by_family = {family: tasks[name] for family, tasks in answers.items() if name in tasks}
+        _, first = next(iter(by_family.values()))[0]
         note = (
-            f"0 is {METRIC_NAMES[found['metric']]} {100 * found['chance']:.1f}, 1 is {100 * found['best_known']:.1f}; "
-            f"{found['num_rows']} rows of {found['split']}; bars are two standard errors"
+            f"0 is {METRIC_NAMES[first['metric']]} {100 * first['chance']:.1f}, 1 is {100 * first['best_known']:.1f}; "
+            f"{first['num_rows']} rows of {first['split']}; bars are two standard errors"
         )
-        for family in (family for family in curves if name in curves[family]):
-            of_task = ((step, of["normalised"], 2 * normalised_error(of)) for step, of in asked(cells, family, name))
-            points = (point(step, score, score - error, score + error) for step, score, error in of_task)
-            series.append(curve(name, points, note, family, FAMILIES[family]))
+        for family, points in by_family.items():
+            with_bars = ((step, of["normalised"], 2 * normalised_error(of)) for step, of in points)
+            drawn = (point(step, score, score - error, score + error) for step, score, error in with_bars)
+            series.append(curve(name, drawn, note, family, FAMILIES[family]))
+    for cell in cells.zero_shot:  # models without checkpoints are no points of a curve
+        if cell["step"] is None:
+            told = (f"{readable(name)} {decimal(of['normalised'], 2)}" for name, of in cell["tasks"].items())
+            caption += f" The {FAMILIES[cell['family']]} itself, not a checkpoint of its pre-training: "
+            caption += f"{', '.join(told)}."
+    missing = by_reason(
+        ((FAMILIES[cell["family"]], str(cell["reason"])), "the model itself" if cell["step"] is None else cell["step"])
+        for cell in cells.unfinished_of("zero_shot")
+    )
+    if missing:
+        parts = (f"{family} {places}: {reason}" for (family, reason), places in missing.items())
+        caption += f" Missing, by updates: {'; '.join(parts)}."
     return figure(
         "figure-2-right",
         "Figure 2, right: zero-shot performance over pre-training",
         "How checkpoints of the language models score without fine-tuning, by the heuristics of section 5, on a "
-        "scale from 0 (guessing) to 1 (the best model known to the paper)."
-        + of_models_themselves(cells)
-        + missing_checkpoints(cells),
+        f"scale from 0 (guessing) to 1 (the best model known to the paper).{caption}",
         ("updates of pre-training", "0: guessing, 1: best known"),
         series,
         paper="Sentiment analysis, Winograd schema resolution, linguistic acceptability and question answering, over "
@@ -163,27 +164,6 @@ def figure_2_right(cells: Cells, curves: Mapping[str, Mapping[str, Curve]]) -> d
     )
 
 
-def of_models_themselves(cells: Cells) -> str:
-    """A sentence with the scores of models without checkpoints, which are not points of a curve."""
-    told = ""
-    for cell in cells.zero_shot:
-        if cell["step"] is None:
-            scores = ", ".join(
-                f"{readable(name)} {decimal(of['normalised'], 2)}" for name, of in cell["tasks"].items()
-            )
-            told += f" The {FAMILIES[cell['family']]} itself, not a checkpoint of its pre-training: {scores}."
-    return told
-
-
-def missing_checkpoints(cells: Cells) -> str:
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for cell in cells.unfinished_of("zero_shot"):
-        place = "the model itself" if cell["step"] is None else str(cell["step"])
-        reasons.setdefault((FAMILIES[cell["family"]], str(cell["reason"])), []).append(place)
-    parts = [f"{family} {', '.join(places)}: {reason}" for (family, reason), places in reasons.items()]
-    return f" Missing, by updates: {'; '.join(parts)}." if parts else ""
-
-
 # ---- Beyond the paper's figure 2
 
 
@@ -191,10 +171,9 @@ def auxiliary_sizes(cells: Cells) -> dict:
     """What the auxiliary objective adds, against the number of training rows."""
     series = []
     for key, column in COLUMNS.items():
-        sizes = sorted({num_rows_of(cell) for cell in cells.with_sizes(column)} - {None})
         points, remarks = [], []
-        for size in sizes if key not in PARTS else ():
-            with_it, without = (cells.of_size(key, variant, size) for variant in ("full", "without_auxiliary"))
+        for size in cells.sizes_of(column.task) if key not in PARTS else ():
+            with_it, without = (cells.scores(key, variant, size) for variant in ("full", "without_auxiliary"))
             if with_it and without:
                 found, told = difference(with_it, without), compare(f"{size} rows:", with_it, without)
                 points.append(point(size, found.value, *(found.interval if found.decides else ())))
@@ -241,14 +220,10 @@ def loss_by_position(cells: Cells) -> dict:
     series = []
     for cell in cells.positions:
         note = f"{cell['num_blocks']} blocks; bars are two standard errors"
-        points = [
-            point(
-                part["first"],
-                part["loss"],
-                *(part["loss"] + sign * 2 * part["error"] for sign in (-1, 1) if part["error"]),
-            )
-            for part in cell["ranges"]
-        ]
+        points = []
+        for part in cell["ranges"]:
+            ends = [part["loss"] + errors * part["error"] for errors in (-2, 2)] if part["error"] else []
+            points.append(point(part["first"], part["loss"], *ends))
         series.append(curve("Held-out loss", points, note, cell["family"], FAMILIES[cell["family"]]))
     reasons = "; ".join(f"{FAMILIES[cell['family']]}: {cell['reason']}" for cell in cells.unfinished_of("positions"))
     return figure(
@@ -282,22 +257,15 @@ def draw(of_figure: Mapping, all_series: Sequence[Mapping], colours: Mapping[str
     """
     ink, faint, line = (colours[name][0] for name in ("ink", "faint", "line"))
     style = {"svg.fonttype": "none", "svg.hashsalt": "", "text.parse_math": False, "font.size": 9, "grid.color": line}
-    style |= {
-        "axes.edgecolor": faint,
-        "axes.labelcolor": ink,
-        "xtick.color": ink,
-        "ytick.color": ink,
-        "text.color": ink,
-    }
+    style |= dict.fromkeys(("axes.labelcolor", "xtick.color", "ytick.color", "text.color"), ink)
+    style["axes.edgecolor"] = faint
     with rc_context(style):
         drawing = Figure(figsize=(4.2, 2.8), layout="constrained")
         axes = drawing.subplots()
         for series in all_series:
             name = "lstm" if series["dashed"] else "transformer"
             points = series["points"]
-            bars = [
-                [abs(p["y"] - (p["y"] if p[end] is None else p[end])) for p in points] for end in ("lowest", "highest")
-            ]
+            bars = [[0 if p[end] is None else abs(p["y"] - p[end]) for p in points] for end in ("lowest", "highest")]
             axes.errorbar(
                 *([p[axis] for p in points] for axis in ("x", "y")),
                 yerr=bars if any(map(any, bars)) else None,
@@ -325,9 +293,8 @@ def draw(of_figure: Mapping, all_series: Sequence[Mapping], colours: Mapping[str
         if len(all_series) > 1:
             axes.legend(frameon=False)
         file = io.StringIO()
-        drawing.savefig(
-            file, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        )
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        drawing.savefig(file, format="svg", transparent=True, metadata=nothing)
     return inline(file.getvalue(), f"{of_figure['id']}-{panels(of_figure).index(list(all_series))}", colours)
 
 

@@ -71,7 +71,7 @@ def build_report(
         "tables": [*(table_of_results(found, table) for table in TABLES_OF_RESULTS), table_5(found, scores)],
         "figures": [
             figure_2_left(found, transfer),
-            figure_2_right(found, zero_shot),
+            figure_2_right(found),
             auxiliary_sizes(found),
             learning_curves(models),
             loss_by_position(found),

@@ -6,7 +6,7 @@ Source: "Improving Language Understanding by Generative Pre-Training" (Radford e
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,9 +109,12 @@ class Cells:
         """Missing cells of a kind; those of sizes of the training set are no rows of a table."""
         return [cell for cell in self.unfinished if cell.get("kind", "fine_tuning") == kind and "size" not in cell]
 
-    def of(self, task: str, place: str | int) -> list[Mapping]:
+    def of(self, task: str, place: str | int, size: int | None = None) -> list[Mapping]:
         """The cells of a row of table 5, or of a number of transferred layers, in the order of seeds."""
-        found = [cell for cell in self.fine_tuning if cell["task"] == task and place_of(cell) == place]
+        runs = self.fine_tuning
+        if size is not None:
+            runs = [cell for cell in (*runs, *self.sizes) if num_rows_of(cell) == size]
+        found = [cell for cell in runs if cell["task"] == task and place_of(cell) == place]
         return sorted(found, key=lambda cell: cell["seed"])
 
     def split(self, column: Column) -> str:
@@ -119,13 +122,14 @@ class Cells:
         runs = [cell["metrics"] for cell in (*self.fine_tuning, *self.sizes) if cell["task"] == column.task]
         return "test" if all(key in run for run in runs for key in column.metric_keys("test")) else "validation"
 
-    def scores(self, key: str, place: str | int) -> Scores:
-        """The scores of a column × 100, by seed. Runs without a finite score are left out."""
-        return self.scores_of(self.of(COLUMNS[key].task, place), COLUMNS[key])
+    def scores(self, key: str, place: str | int, size: int | None = None) -> Scores:
+        """The scores of a column × 100, by seed, of a row or of its runs on that many training rows.
 
-    def scores_of(self, cells: Sequence[Mapping], column: Column) -> Scores:
-        split, found, resampled = self.split(column), {}, {}
-        for cell in cells:
+        Runs without a finite score are left out.
+        """
+        column, found, resampled = COLUMNS[key], {}, {}
+        split = self.split(column)
+        for cell in self.of(column.task, place, size):
             values = [cell["metrics"].get(name, math.nan) for name in column.metric_keys(split)]
             if all(map(math.isfinite, values)):
                 found[cell["seed"]] = 100 * statistics.fmean(values)
@@ -134,17 +138,10 @@ class Cells:
                     resampled[cell["seed"]] = np.mean(of_splits, axis=0)
         return Scores(found, resampled if len(resampled) == len(found) else None)
 
-    def of_size(self, key: str, variant: str, size: int) -> Scores:
-        """The scores of a variant trained on that many rows."""
-        cells = [
-            cell for cell in self.with_sizes(COLUMNS[key]) if cell["variant"] == variant and num_rows_of(cell) == size
-        ]
-        return self.scores_of(cells, COLUMNS[key])
-
-    def with_sizes(self, column: Column) -> list[Mapping]:
-        """The cells of a column's task, if some have a number of training rows of their own."""
-        is_asked_for = any(cell["task"] == column.task for cell in self.sizes)
-        return [cell for cell in (*self.fine_tuning, *self.sizes) if is_asked_for and cell["task"] == column.task]
+    def sizes_of(self, task: str) -> list[int]:
+        """The numbers of training rows of a task's runs, if some run has one of its own."""
+        runs = [cell for cell in (*self.fine_tuning, *self.sizes) if cell["task"] == task]
+        return sorted({num_rows_of(cell) for cell in runs} - {None}) if any("size" in cell for cell in runs) else []
 
     def baselines(self, key: str) -> dict[str, float] | None:
         """What a column's rows are, or None if that is unknown: their number `rows`, and what guessing (`chance`) and
@@ -166,17 +163,26 @@ class Cells:
     def why_missing(self, task: str, place: str | int) -> str:
         """Why scores are missing, seed by seed. Empty if none is missing."""
         names = {task, get_task(task).folder}  # the parts of RACE are scored by the runs of the whole task
-        reasons: dict[str, list[str]] = {}
-        for cell in self.unfinished_of("fine_tuning"):
-            if cell["task"] in names and place_of(cell) == place:
-                reasons.setdefault(str(cell["reason"]), []).append(str(cell["seed"]))
-        return "; ".join(f"seed {', '.join(seeds)}: {reason}" for reason, seeds in reasons.items())
+        reasons = by_reason(
+            (str(cell["reason"]), cell["seed"])
+            for cell in self.unfinished_of("fine_tuning")
+            if cell["task"] in names and place_of(cell) == place
+        )
+        return "; ".join(f"seed {seeds}: {reason}" for reason, seeds in reasons.items())
 
     def settings(self, column: Column, place: str | int) -> str:
         """The split that is scored, and the arguments in which these runs differ from the others."""
         own = common_settings([cell["settings"] for cell in self.of(column.task, place)])
         differ = [f"{name} {plain(value)}" for name, value in own.items() if name not in self.common]
         return "; ".join([self.split(column), *differ])
+
+
+def by_reason(pairs: Iterable[tuple[Hashable, object]]) -> dict[Hashable, str]:
+    """The names of each reason with commas between them, of pairs of a reason and a name."""
+    found: dict[Hashable, list[str]] = {}
+    for reason, name in pairs:
+        found.setdefault(reason, []).append(str(name))
+    return {reason: ", ".join(names) for reason, names in found.items()}
 
 
 def plain(value: object) -> str:
