@@ -35,8 +35,7 @@ from .models import (
     model_name,
     text_fingerprint,
 )
-from .page import page
-from .report import build_report
+from .report import build_report, page
 from .tables import COLUMNS
 
 COMMAND = (sys.executable, "-m", "modeling_gpt1.commands")

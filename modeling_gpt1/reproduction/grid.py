@@ -32,8 +32,7 @@ from ..storage.writing import write_atomically
 from .arguments import ReproduceArguments
 from .cells import WITHOUT_SEEDS, Cell, check_families, describe_left_out_sizes, fine_tuning_cell, model_of, plan
 from .models import describe_model, environment
-from .page import page
-from .report import build_report
+from .report import build_report, page
 
 REHEARSAL = "rehearsal"  # its folder in the output folder
 LOG_LINES = 15  # last lines of a failed cell's log that are shown

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM
 from modeling_gpt1.commands import reproduce as reproduce_command
 from modeling_gpt1.reproduction import grid, positions
 from modeling_gpt1.reproduction.models import text_fingerprint
-from modeling_gpt1.reproduction.page import page
+from modeling_gpt1.reproduction.report import page
 
 WORDS = "he paid five dollars and left because it was green . ".split()
 

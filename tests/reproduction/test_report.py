@@ -15,7 +15,7 @@ import torch
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM
 from modeling_gpt1.inference.heuristics import HEURISTICS
 from modeling_gpt1.reproduction import claims, figures
-from modeling_gpt1.reproduction import page as look
+from modeling_gpt1.reproduction import report as look
 from modeling_gpt1.reproduction.published import BEST_BEFORE, PAPER_MODEL, PAPER_URL, PUBLISHED
 from modeling_gpt1.reproduction.report import build_report
 from modeling_gpt1.reproduction.scores import Scores

@@ -28,7 +28,7 @@ from modeling_gpt1.reproduction.arguments import NEUTRAL_FLAGS, PAPER_TASKS
 from modeling_gpt1.reproduction.cells import Cell, describe_left_out_sizes, num_training_rows, plan
 from modeling_gpt1.reproduction.grid import CellStore, run_cells
 from modeling_gpt1.reproduction.models import data_fingerprint, describe_model, model_fingerprint
-from modeling_gpt1.reproduction.page import page
+from modeling_gpt1.reproduction.report import page
 from modeling_gpt1.storage.checksums import checksum_of_file
 
 ROOT = Path(__file__).resolve().parents[2]
