@@ -62,7 +62,8 @@ class ReproduceArguments:
         default_factory=lambda: ["sst2", "qqp", "mnli", "snli"], help="Tasks for auxiliary_sizes."
     )
     auxiliary_sizes: list[int] = HfArg(
-        default_factory=lambda: [500, 2000, 10_000], help="Numbers of training rows for auxiliary_sizes."
+        default_factory=lambda: [500, 2000, 10_000],
+        help="Numbers of training rows for auxiliary_sizes; larger ones than a data set are left out.",
     )
     validation_files: list[str] = HfArg(
         default_factory=list, help="Held-out text for loss_by_position: files, folders or patterns."
@@ -90,12 +91,12 @@ class ReproduceArguments:
     )
 
     def __post_init__(self):
-        self._check_numbers()
+        if self.rehearse is not None and self.only_report:
+            raise ValueError("--rehearse writes no report, and --only_report runs nothing. Leave one of them out.")
         self._check_names("experiments", self.experiments, EXPERIMENTS)
         self._check_names("variants", self.variants or (), VARIANTS)
-        self.tasks = [get_task(name).name for name in self.tasks]
-        self.auxiliary_tasks = [get_task(name).name for name in self.auxiliary_tasks]
-        self.transfer_tasks = [get_task(name).name for name in self.transfer_tasks]
+        for of_experiment in (self.tasks, self.auxiliary_tasks, self.transfer_tasks):
+            of_experiment[:] = [get_task(name).name for name in of_experiment]
         self.zero_shot_tasks = [get_heuristic(name).task.name for name in self.zero_shot_tasks]
         if self.variants is None:
             self.variants = [name for name in VARIANTS if name != "lstm" or self.lstm_model is not None]
@@ -108,15 +109,6 @@ class ReproduceArguments:
             )
         if self.model is None and self._needs_model:
             raise ValueError("No model was given. Pass a pre-trained Transformer as --model: a folder or a hub id.")
-
-    def _check_numbers(self) -> None:
-        for flag in ("jobs", "rehearse", "rehearse_rows", "num_blocks", "auxiliary_sizes"):
-            given = getattr(self, flag)
-            for value in given if isinstance(given, list) else [given]:
-                if value is not None and value < 1:
-                    raise ValueError(f"--{flag} is {value}, but at least 1 is needed.")
-        if self.rehearse is not None and self.only_report:
-            raise ValueError("--rehearse writes no report, and --only_report runs nothing. Leave one of them out.")
 
     @property
     def _needs_model(self) -> bool:

@@ -109,24 +109,12 @@ def runs_of(arguments: ReproduceArguments, experiment: str) -> Iterator[tuple[st
                 yield from ((task, variant, size) for variant in variants)
 
 
-def describe_left_out_sizes(arguments: ReproduceArguments) -> list[str]:
-    """One line for each task that has fewer training rows than some of the requested sizes."""
-    tasks = arguments.auxiliary_tasks if "auxiliary_sizes" in arguments.experiments else []
-    rows = {task: num_training_rows(task, arguments.data_dir) for task in tasks}
-    return [
-        f"{task} has {most:,} training rows: auxiliary_sizes leaves out {', '.join(f'{size:,}' for size in larger)}."
-        for task, most in rows.items()
-        if (larger := [size for size in arguments.auxiliary_sizes if size > most])
-    ]
-
-
 def num_training_rows(task: str, data_dir: str | None) -> int:
     """The rows of the files; of the hub's data sets about as many."""
     if data_dir is None:
-        of_columns = (
+        return next(
             TRAINING_ROWS[key] for key, column in COLUMNS.items() if column.task == task and key in TRAINING_ROWS
         )
-        return next(of_columns)
     try:
         splits = load_task(task, data_dir)
     except ValueError:
@@ -161,10 +149,9 @@ def fine_tuning_cell(
     """
     model = model_of(arguments, variant)
     n_transfer = -1 if variant == "without_pretraining" else None
-    flags = VARIANTS.get(variant)
-    if flags is None:
+    if variant.startswith("transfer-"):
         n_transfer = int(variant.removeprefix("transfer-"))
-        flags = ["--n_transfer", str(n_transfer)]
+    flags = VARIANTS.get(variant, ["--n_transfer", str(n_transfer)])
     given = [*arguments.finetune_arguments, *(arguments.lstm_finetune_arguments if variant == "lstm" else [])]
     if size is not None and as_settings(given).get("max_train_samples") == str(size):
         size = None
@@ -283,9 +270,8 @@ def fine_tune(
     scores = scores_of(task, result["metrics"])
     for part in PARTS.get(task, ()):
         metrics = {}
-        if (
-            data_dir is None or splits_of(part, data_dir)[0] is not None
-        ):  # RACE as files of the whole task has no parts
+        # RACE as files of the whole task has no parts.
+        if data_dir is None or splits_of(part, data_dir)[0] is not None:
             flags = [*given, "--model", str(work / "model")]
             metrics = finetune(data_dir, part, flags, seed, run, work / part)["metrics"]
             scores |= scores_of(part, metrics)
@@ -498,7 +484,7 @@ def measure_fine_tuning(arguments: ReproduceArguments, cell: Cell, result: dict,
     per_row = tokens_per_row(name, data_dir, model_of(arguments, cell.facts["variant"]), settings["max_length"])
     tokens_per_update = num_rows / updates_per_pass * per_row
     updates = int(given.get("max_steps", math.ceil(settings["num_train_epochs"] * updates_per_pass)))
-    trained = next(record["train_runtime"] for record in reversed(history) if "train_loss" in record)
+    trained = result["metrics"]["train_runtime"]
     least = seconds_per_token(logs) * tokens_per_update
     most = max(least, trained / len(logs))
     evaluation, evaluated = evaluation_seconds(arguments, name, result)
@@ -540,11 +526,11 @@ def evaluation_seconds(arguments: ReproduceArguments, name: str, result: dict) -
         task = get_task(of_task)
         for kind, names in (("eval", task.validation_splits), ("predict", task.test_splits)):
             for split in names:
-                seconds = metrics.get(f"{kind if len(names) == 1 else f'{kind}_{split}'}_runtime")
-                if seconds is not None:
+                prefix = kind if len(names) == 1 else f"{kind}_{split}"
+                if f"{prefix}_runtime" in metrics:
+                    rehearsed += metrics[f"{prefix}_runtime"]
                     num_rows = count_rows(of_task, arguments.data_dir, split, limits[kind])
-                    rehearsed += seconds
-                    whole += seconds * max(1, num_rows / arguments.rehearse_rows)
+                    whole += num_rows / metrics[f"{prefix}_samples_per_second"]
     return whole, rehearsed
 
 

@@ -30,9 +30,10 @@ from filelock import lock_descriptor
 
 from ..storage.writing import write_atomically
 from .arguments import ReproduceArguments
-from .cells import WITHOUT_SEEDS, Cell, check_families, describe_left_out_sizes, fine_tuning_cell, model_of, plan
+from .cells import WITHOUT_SEEDS, Cell, check_families, fine_tuning_cell, model_of, plan
 from .models import describe_model, environment
 from .report import build_report, page
+from .tables import by_reason
 
 REHEARSAL = "rehearsal"  # its folder in the output folder
 LOG_LINES = 15  # last lines of a failed cell's log that are shown
@@ -52,11 +53,16 @@ def run_grid(arguments: ReproduceArguments, command: list[str]) -> int:
     cells = plan(arguments)
     failures: dict[str, str] = {}
     write = partial(write_rehearsal if rehearsal else write_reports, arguments, command, cells, store, failures)
-    for line in () if rehearsal else describe_left_out_sizes(arguments):
-        print(line)
+
+    def write_if_possible() -> None:
+        try:
+            write()
+        except Exception as error:  # must not end hours of runs; whatever the error is, it appears again at the end
+            print(f"The report could not be written: {type(error).__name__}: {error}", flush=True)
+
     if not arguments.only_report:
         present = [cell for cell in cells if cell.absent is None]
-        run_cells(present, store, failures, partial(write_if_possible, write), arguments.jobs)
+        run_cells(present, store, failures, write_if_possible, arguments.jobs)
     print(write())
     if failures:
         names = ", ".join(cell.name for cell in cells if cell.key in failures)
@@ -66,42 +72,6 @@ def run_grid(arguments: ReproduceArguments, command: list[str]) -> int:
 
 class CellError(Exception):
     """A cell that failed."""
-
-
-class Commands:
-    """The processes of the cells that run."""
-
-    def __init__(self) -> None:
-        self.running: set[subprocess.Popen] = set()
-        self.is_stopped = False
-        self.starting = threading.Lock()
-
-    def run(self, command: list[str], log: TextIO, lock: int) -> float:
-        """Runs a command, which holds the lock with this process. Returns its processor time in seconds.
-
-        Raises:
-            CalledProcessError: it failed or was stopped.
-        """
-        log.write(f"$ {' '.join(command)}\n")
-        log.flush()
-        kept = () if os.name == "nt" else (lock,)  # Windows cannot pass locks on to other processes
-        with self.starting:
-            if self.is_stopped:
-                raise CellError("stopped")
-            process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, pass_fds=kept)
-            self.running.add(process)
-        seconds = wait(process)
-        self.running.discard(process)
-        if process.returncode:
-            raise subprocess.CalledProcessError(process.returncode, command)
-        return seconds
-
-    def stop(self) -> None:
-        """Ends all processes; no other one starts."""
-        with self.starting:
-            self.is_stopped = True
-        for process in tuple(self.running):
-            process.kill()
 
 
 def wait(process: subprocess.Popen) -> float:
@@ -119,11 +89,13 @@ def wait(process: subprocess.Popen) -> float:
 
 
 class CellStore:
-    """The finished cells of an output folder, their logs and their locks."""
+    """The finished cells of an output folder, their logs and locks, and the processes of those that run."""
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.commands = Commands()
+        self.running: set[subprocess.Popen] = set()
+        self.is_stopped = False
+        self.starting = threading.Lock()
 
     def result_path(self, cell: Cell) -> Path:
         return self.folder / "cells" / f"{cell.key}.json"
@@ -144,6 +116,32 @@ class CellStore:
         with (make_folder(self.folder / "locks") / f"{cell.key}.lock").open("wb") as file:
             yield file.fileno() if lock_descriptor(file.fileno(), blocking=False) else None
 
+    def run_command(self, command: list[str], log: TextIO, lock: int) -> float:
+        """Runs a command, which holds the lock with this process. Returns its processor time in seconds.
+
+        Raises:
+            CalledProcessError: it failed or was stopped.
+        """
+        print("$", *command, file=log, flush=True)
+        kept = () if os.name == "nt" else (lock,)  # Windows cannot pass locks on to other processes
+        with self.starting:
+            if self.is_stopped:
+                raise CellError("stopped")
+            process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, pass_fds=kept)
+            self.running.add(process)
+        seconds = wait(process)
+        self.running.discard(process)
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, command)
+        return seconds
+
+    def stop(self) -> None:
+        """Ends all processes; no other one starts."""
+        with self.starting:
+            self.is_stopped = True
+        for process in tuple(self.running):
+            process.kill()
+
     def finish(self, cell: Cell, lock: int) -> dict:
         """Runs a cell whose lock is held, and keeps its result.
 
@@ -156,9 +154,7 @@ class CellStore:
         log_path = make_folder(self.folder / "logs") / f"{cell.key}.log"
         try:
             with log_path.open("w", encoding="utf-8") as log:
-                result = cell.run(
-                    lambda command: processor_seconds.append(self.commands.run(command, log, lock)), work
-                )
+                result = cell.run(lambda line: processor_seconds.append(self.run_command(line, log, lock)), work)
         except Exception as error:  # whatever the error is, the other cells go on
             raise CellError(describe_failure(error, log_path)) from error
         finally:
@@ -224,7 +220,7 @@ def run_cells(
                     after_each()
         except BaseException:  # Ctrl-C, SIGTERM
             pool.shutdown(wait=False, cancel_futures=True)
-            store.commands.stop()
+            store.stop()
             raise
 
 
@@ -252,14 +248,6 @@ def describe_result(result: dict) -> str:
 
 
 # ---- The report
-
-
-def write_if_possible(write: Callable[[], str]) -> None:
-    """Writes the report between cells. A report that cannot be written must not end hours of runs."""
-    try:
-        write()
-    except Exception as error:  # whatever the error is, it appears again at the end
-        print(f"The report could not be written: {type(error).__name__}: {error}", flush=True)
 
 
 def write_reports(
@@ -373,11 +361,8 @@ def rehearsal_table(found: dict) -> str:
     """The rehearsal at a terminal."""
     columns = {
         **{"host_memory_gib": ("GiB", 6, ".2f"), "device_memory_gib": ("device GiB", 10, ".2f")},
-        **{
-            "seconds_per_update": ("s/update", 15, ".2f"),
-            "updates": ("updates", 8, "d"),
-            "hours": ("hours", 18, ".2f"),
-        },
+        **{"seconds_per_update": ("s/update", 15, ".2f"), "updates": ("updates", 8, "d")},
+        "hours": ("hours", 18, ".2f"),
     }
     lines = [f"{'cell':38} {' '.join(f'{head:>{width}}' for head, width, _ in columns.values())} runs"]
     for cell in found["cells"]:
@@ -390,8 +375,5 @@ def rehearsal_table(found: dict) -> str:
     device = machine["processor"] if machine["accelerator"] == "none" else machine["accelerator"]
     num_runs = sum(cell["runs"] for cell in ran)
     lines.append(f"The whole would take {show(hours, '.1f')} hours on this device ({device}): {num_runs} runs.")
-    absent: dict[str, list[str]] = {}
-    for cell in found["cells"]:
-        if cell["status"] == "not at hand":
-            absent.setdefault(cell["reason"], []).append(cell["name"])
-    return "\n".join(lines + [f"Not at hand: {', '.join(names)}. {reason}" for reason, names in absent.items()])
+    absent = by_reason((cell["reason"], cell["name"]) for cell in found["cells"] if cell["status"] == "not at hand")
+    return "\n".join(lines + [f"Not at hand: {names}. {reason}" for reason, names in absent.items()])

@@ -34,7 +34,7 @@ def rehearse(command, data_dir, monkeypatch):
             raise subprocess.CalledProcessError(2, line) from error
         return 0.0
 
-    monkeypatch.setattr(grid.Commands, "run", run_here)
+    monkeypatch.setattr(grid.CellStore, "run_command", run_here)
 
     def run(*words: str, finetune: tuple[str, ...] = ()) -> int:
         line = command("--rehearse", "3", "--rehearse_rows", "4", *words, finetune=("--use_cpu", *finetune))

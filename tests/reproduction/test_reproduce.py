@@ -25,7 +25,7 @@ from modeling_gpt1.commands import reproduce as reproduce_command
 from modeling_gpt1.reproduction import cells as cells_module
 from modeling_gpt1.reproduction import grid
 from modeling_gpt1.reproduction.arguments import NEUTRAL_FLAGS, PAPER_TASKS
-from modeling_gpt1.reproduction.cells import Cell, describe_left_out_sizes, num_training_rows, plan
+from modeling_gpt1.reproduction.cells import Cell, num_training_rows, plan
 from modeling_gpt1.reproduction.grid import CellStore, run_cells
 from modeling_gpt1.reproduction.models import data_fingerprint, describe_model, model_fingerprint
 from modeling_gpt1.reproduction.report import page
@@ -173,8 +173,6 @@ def test_sizes_of_the_training_set(command):
     # A run of as many rows stands in the tables already.
     names = names_of(command(*sizes, "--seeds", "7", finetune=("--max_train_samples", "4")))
     assert names == ["rte-full-seed7", "rte-without_auxiliary-seed7", *names_of(arguments)[2:]]
-    requested = reproduce_command.parse_arguments(arguments)[0]
-    assert describe_left_out_sizes(requested) == ["rte has 8 training rows: auxiliary_sizes leaves out 16."]
     assert num_training_rows("race-middle", None) == 25421
     # A data set that is absent does not keep the others from being run.
     absent = ["--experiments", "auxiliary_sizes", "--auxiliary_tasks", "qqp", "rte", "--auxiliary_sizes", "4"]
@@ -628,7 +626,7 @@ while len(list(begun.glob("begun-*"))) < 2:
 def test_the_processor_time_of_a_command(tmp_path):
     with (tmp_path / "log").open("w") as log:
         line = [sys.executable, "-c", "import time\nwhile time.process_time() < 0.5: pass"]
-        assert 0.5 <= grid.Commands().run(line, log, log.fileno()) < 5
+        assert 0.5 <= CellStore(tmp_path).run_command(line, log, log.fileno()) < 5
 
 
 def test_an_error_of_the_runner_itself_ends_it(cells_and_store, monkeypatch):
@@ -649,7 +647,7 @@ def test_a_cell_in_earnest(command, tmp_path, monkeypatch):
         finetune.main(line[4:])
         return 0.0
 
-    monkeypatch.setattr(grid.Commands, "run", run_here)
+    monkeypatch.setattr(CellStore, "run_command", run_here)
     arguments = command(
         *("--experiments", "ablations", "--tasks", "rte", "--seeds", "1", "--variants", "without_pretraining"),
         finetune=("--use_cpu", "--num_train_epochs", "1", "--max_train_samples", "4", "--report_to", "none"),
@@ -702,7 +700,6 @@ def test_the_command_ends_with_a_status(stand_ins, command, tmp_path):
         (["--model", "EMPTY"], "has no config.json", "Pass a folder with one, or a hub id"),
         (["--rehearse", "0"], "--rehearse is 0", "at least 1"),
         (["--rehearse", "2", "--rehearse_rows", "0"], "--rehearse_rows is 0", "at least 1"),
-        (["--auxiliary_sizes", "500", "0"], "--auxiliary_sizes is 0", "at least 1"),
         (["--jobs", "0"], "--jobs is 0", "at least 1"),
         (["--num_blocks", "0"], "--num_blocks is 0", "at least 1"),
         (["--rehearse", "2", "--only_report"], "--rehearse writes no report", "Leave one of them out"),
