@@ -19,7 +19,7 @@ from typing import Any
 import transformers
 import yaml
 from datasets import disable_progress_bars
-from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError, HFValidationError, HTTPError
 from transformers import PreTrainedTokenizerBase
 from transformers.hf_argparser import HfArg, HfArgumentParser
@@ -248,6 +248,20 @@ class DeviceArguments:
             self.device = str(default_device())
         else:
             check_device(self.device)
+
+
+def at_revision(model: str, revision: str | None) -> str:
+    """The folder of a model's revision: a branch, tag or commit of the hub, or a checkpoint in the folder of a run."""
+    if revision is None:
+        return model
+    if not Path(model).is_dir():
+        return snapshot_download(model, revision=revision, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.py"])
+    if not Path(model, revision, "config.json").is_file():
+        found = sorted(path.parent.name for path in Path(model).glob("*/config.json"))
+        raise ValueError(
+            f"{model} has no checkpoint {revision}. --revision may be one of: {', '.join(found) or 'none'}."
+        )
+    return str(Path(model, revision))
 
 
 def check_model(flag: str, name: str | None, files: tuple[str, ...] = MODEL) -> None:

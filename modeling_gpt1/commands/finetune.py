@@ -42,7 +42,7 @@ from ..training.callbacks import readable
 from ..training.launch import check_launch, end_processes
 from ..training.preparation import open_task_config
 from . import runs
-from .arguments import check_unknown, parser_of, read_settings
+from .arguments import at_revision, check_unknown, parser_of, read_settings
 
 logger = logging.getLogger(__name__)
 UNKNOWN_ROWS = 1000  # whose texts are looked at for unknown tokens
@@ -53,6 +53,7 @@ MOST_CLASSES = 8  # whose rows are counted on the screen
 class StartArguments(runs.ModelArguments):
     """What training starts from."""
 
+    revision: str | None = HfArg(default=None, help="Branch of the hub, or checkpoint in the folder of a run.")
     auto_model: bool = HfArg(default=False, help="Open openai-gpt and GPT-2 with transformers' own classifiers.")
     trust_remote_code: bool = HfArg(default=False, help="Run the code that a model of another family brings.")
     n_transfer: int | None = HfArg(
@@ -409,6 +410,8 @@ def main(arguments: list[str]) -> None:
     runs.set_up_logging(training_args, logger)
     set_seed(training_args.seed)
 
+    if model_args.model is not None:
+        model_args.model = at_revision(model_args.model, model_args.revision)
     start, peft_config = model_args.model, model_args.peft_config() if training_args.do_train else None
     model_args.check_places()
     opening = {"auto_model": model_args.auto_model, "trust_remote_code": model_args.trust_remote_code}

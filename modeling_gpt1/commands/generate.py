@@ -28,7 +28,7 @@ from ..inference.generation import encode_prompts, join_to_prompt
 from ..storage.reading import one_save
 from ..storage.writing import atomic_file
 from ..training.preparation import OPENED_TYPES, OWN_TYPES
-from .arguments import DeviceArguments, check_model, check_unknown, parser_of
+from .arguments import DeviceArguments, at_revision, check_model, check_unknown, parser_of
 
 
 @dataclass
@@ -36,6 +36,7 @@ class GenerationArguments(DeviceArguments):
     """Which model, which prompts, and how to go on from them."""
 
     model: str = HfArg(help="Folder or hub id of a language model with its tokenizer.")
+    revision: str | None = HfArg(default=None, help="Branch of the hub, or checkpoint in the folder of a run.")
     prompts: list[str] = HfArg(default_factory=list, help="Texts to continue. Default: ask for them.")
     prompt_file: str | None = HfArg(default=None, help="File of prompts: .jsonl, or text with one per line.")
     output_file: str | None = HfArg(default=None, help="File to write the texts to. Default: the terminal.")
@@ -161,6 +162,7 @@ ARGUMENTS = (GenerationArguments,)
 def main(arguments: list[str]) -> None:
     (args,) = parser_of("generate").read(arguments)
     prompts = read_prompts(Path(args.prompt_file)) if args.prompt_file else args.prompts
+    args.model = at_revision(args.model, args.revision)
     check_model("--model", args.model)
     with one_save(args.model):
         model, tokenizer = open_model(args)

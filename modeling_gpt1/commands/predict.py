@@ -39,7 +39,7 @@ from ..storage.reading import one_save
 from ..storage.writing import atomic_file
 from ..training.callbacks import readable
 from ..training.preparation import open_task_config
-from .arguments import TOKENIZER, DeviceArguments, check_model, check_unknown, parser_of
+from .arguments import TOKENIZER, DeviceArguments, at_revision, check_model, check_unknown, parser_of
 from .finetune import describe_prediction, has_task_head, parse_columns, some_texts
 
 ENDINGS = (".jsonl", ".csv")
@@ -56,6 +56,7 @@ class PredictionArguments(DeviceArguments):
     file: str = HfArg(help="The rows: a .jsonl, .jsonl.gz, .json, .csv, .tsv or .parquet file.")
     delimiter: str | None = HfArg(default=None, help="What separates the cells of a .csv file. Default: found in it.")
     model: str | None = HfArg(default=None, help="The fine-tuned model. The flag itself may be left out.")
+    revision: str | None = HfArg(default=None, help="Branch of the hub, or checkpoint in the folder of a run.")
     output_file: str | None = HfArg(default=None, help="Where to write: .jsonl or .csv. Default: the terminal.")
     columns: list[str] = HfArg(default_factory=list, help="role=column pairs. Default: those used for fine-tuning.")
     max_length: int | None = HfArg(default=None, help="Tokens per sequence. Default: that of the fine-tuning.")
@@ -235,6 +236,7 @@ def main(arguments: list[str]) -> None:
     args.model = positional.folder or args.model
     if args.model is None:
         raise ValueError("No model was given. Write its folder or hub id after `gpt1 predict`.")
+    args.model = at_revision(args.model, args.revision)
     check_model("--model", args.model)
     check_model("--tokenizer_name", args.tokenizer_name, TOKENIZER)
     if args.metric_name is not None:

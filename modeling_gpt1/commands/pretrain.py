@@ -14,6 +14,8 @@ See docs/pretrain.md, for many machines docs/scale.md.
 """
 
 import logging
+import math
+import re
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -29,6 +31,7 @@ from tokenization.control_tokens import check_vocabulary
 from .. import GPT1PretrainingArguments, GPT1PretrainingTrainer, SampleCallback
 from ..hub.card import NUM_EVALUATED
 from ..storage.writing import publish_files
+from ..training.callbacks import SavePoints
 from ..training.checkpoint import INCOMPLETE_DIR
 from ..training.checks import check_embeddings
 from ..training.families import FAMILIES, Family, family_of
@@ -41,7 +44,17 @@ logger = logging.getLogger(__name__)
 # Held-out perplexity by tokens read, from docs/pretrain.md: small models, with up to so many passes over their text.
 MEASURED = {0.75e6: 246, 3.0e6: 132, 15.0e6: 66, 59.9e6: 49}
 MOST_PASSES = 3.25
+BABYLM, BABYLM_PASSES = "babylm", 10  # the challenge's save points, and the passes that it allows
 UNKNOWN_TEXTS, UNKNOWN_CHARACTERS = 200, 5_000  # that are looked at for unknown tokens
+
+
+def number_of_words(text: str) -> int:
+    """`"2.5M"` as 2,500,000."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMB]?)", text)
+    number = float(found[1]) * 1000 ** " KMB".index(found[2] or " ") if found else 0
+    if number < 1:
+        raise ValueError(f"{text!r} is no number of words. Write it as 500000, 500K, 10M or 1B.")
+    return round(number)
 
 
 @dataclass
@@ -65,11 +78,27 @@ class CorpusArguments:
     shuffle_buffer: int = HfArg(default=10_000, help="Size of the buffer, in blocks, that shuffles a stream.")
     preprocessing_num_workers: int | None = HfArg(default=None, help="Processes that tokenise. Default: one.")
     max_eval_blocks: int | None = HfArg(default=None, help="Blocks to evaluate on; the last evaluation uses all.")
+    max_words: str | None = HfArg(default=None, help="Words to read in all passes, such as 100M.")
+    save_at_words: list[str] = HfArg(
+        default_factory=list,
+        help="Save the model after so many words, such as 1M 2M; babylm: 1M to 10M, 20M to 100M.",
+    )
 
     def __post_init__(self):
         if bool(self.train_files) == (self.dataset_name is not None):
             given = "both were" if self.train_files else "neither was"
             raise ValueError(f"One source of text is needed, --train_files or --dataset_name, but {given} given.")
+        if self.streaming and (self.max_words or self.save_at_words):
+            raise ValueError("--streaming does not count words. Leave it out, or --max_words and --save_at_words.")
+        if self.max_words:
+            number_of_words(self.max_words)
+        self.save_points()
+
+    def save_points(self) -> dict[str, int]:
+        """The words after which the model is saved, by the folder's name."""
+        if self.save_at_words == [BABYLM]:
+            return {f"chck_{number}M": number * 10**6 for number in (*range(1, 10), *range(10, 101, 10))}
+        return {f"chck_{text}": number_of_words(text) for text in self.save_at_words}
 
     @property
     def train_source(self) -> dict:
@@ -103,6 +132,11 @@ def check_run(corpus_args: CorpusArguments, training_args: GPT1PretrainingArgume
     """Checks early what would otherwise fail only after the corpus is prepared; returns where the run resumes."""
     check_launch(training_args)
     checkpoint = runs.check_output_folder(training_args)
+    if corpus_args.max_words and training_args.max_steps > 0:
+        raise ValueError(
+            f"--max_words {corpus_args.max_words} says how long the run is, and so does --max_steps "
+            f"{training_args.max_steps}. Leave one of them out."
+        )
     if corpus_args.streaming and training_args.max_steps <= 0:
         raise ValueError("--streaming reads text of unknown length. Pass the number of updates as --max_steps.")
     if corpus_args.streaming and family.draws_blocks:
@@ -171,6 +205,30 @@ def describe_blocks(use: str, blocks: Dataset | IterableDataset, length: int) ->
     left_out = f"; {counts.left_out_tokens:,} tokens left out, each alone in its document"
     blocks_of = f"{use}: {counts.tokens:,} tokens in {counts.rows:,} blocks of up to {length}"
     return blocks_of + left_out * bool(counts.left_out_tokens), counts.tokens
+
+
+def plan_words(
+    corpus_args: CorpusArguments, training_args: GPT1PretrainingArguments, num_blocks: int
+) -> tuple[dict[str, int], float, str]:
+    """After which update each folder is saved, the words of an update, and a line; sets `max_steps` by --max_words.
+
+    Words are what white space separates. Updates draw blocks of the whole text: each is taken to read its share.
+    """
+    num_words = sum(len(text.split()) for text in training_texts(**corpus_args.train_source))
+    micro_batches = math.ceil(num_blocks / (training_args.train_batch_size * training_args.world_size))
+    updates_per_pass = math.ceil(micro_batches / training_args.gradient_accumulation_steps)
+    words_per_update = num_words / updates_per_pass
+    if corpus_args.max_words:
+        training_args.max_steps = max(1, round(number_of_words(corpus_args.max_words) / words_per_update))
+    given = training_args.max_steps
+    updates = given if given > 0 else math.ceil(training_args.num_train_epochs * updates_per_pass)
+    passes = updates / updates_per_pass
+    if corpus_args.save_at_words == [BABYLM] and passes > BABYLM_PASSES:
+        logger.warning(f"The run makes {passes:.1f} passes of the text; the BabyLM challenge allows {BABYLM_PASSES}.")
+    saved = {name: max(1, round(words / words_per_update)) for name, words in corpus_args.save_points().items()}
+    saved = {name: update for name, update in saved.items() if update <= updates}
+    line = f"words: {num_words:,} in the text, {updates * words_per_update:,.0f} to read in {passes:.3g} passes"
+    return saved, words_per_update, f"{line}; saved after {', '.join(saved)}" if saved else line
 
 
 def prospect(num_tokens: int | None, num_read: float) -> str:
@@ -252,6 +310,10 @@ def main(arguments: list[str]) -> None:
     line, num_tokens = describe_blocks("train", train_blocks, block_length)
     lines = [line, *([describe_blocks("validation", validation_blocks, block_length)[0]] if held_out else [])]
 
+    saved, words_per_update = {}, None
+    if corpus_args.max_words or corpus_args.save_at_words:
+        saved, words_per_update, line = plan_words(corpus_args, training_args, len(train_blocks))
+        lines.append(line)
     trainer = family.trainer_class(
         model,
         training_args,
@@ -266,6 +328,8 @@ def main(arguments: list[str]) -> None:
         passes = training_args.num_train_epochs * (num_tokens or 0)
         read = training_args.max_steps * rows * block_length if training_args.max_steps > 0 else passes
         lines.append(prospect(num_tokens, read))
+    if words_per_update is not None:
+        trainer.add_callback(SavePoints(trainer, saved, words_per_update))
     runs.use_readable_log(trainer)
     parser.write_settings(Path(training_args.output_dir, runs.SETTINGS))
     was_trained = runs.train(trainer, model_args.model, lines, checkpoint)

@@ -28,7 +28,7 @@ from ..inference.heuristics import Heuristic, evaluate_zero_shot, get_heuristic
 from ..inference.scoring import CausalLMScorer, DenoisingLMScorer, MaskedLMScorer, Scorer, scorer_class_of
 from ..storage.reading import one_save
 from ..storage.writing import write_atomically
-from .arguments import TOKENIZER, DeviceArguments, check_model, parser_of, tokenizer_of
+from .arguments import TOKENIZER, DeviceArguments, at_revision, check_model, parser_of, tokenizer_of
 
 
 @dataclass
@@ -44,15 +44,20 @@ class ScoringArguments(DeviceArguments):
     seed: int = HfArg(default=0, help="Of the rows that are shown or drawn.")
     batch_tokens: int = HfArg(default=2048, help="Tokens per batch, including padding.")
     dtype: str = HfArg(default="float32", help="Data type of the weights: float32, bfloat16, float16 or auto.")
+    revision: str | None = HfArg(default=None, help="Branch of the hub, or checkpoint in the folder of a run.")
 
     def __post_init__(self):
         if (self.model is None) == (self.checkpoints is None):
             given = "neither was" if self.checkpoints is None else "both were"
             raise ValueError(f"Exactly one of --model and --checkpoints is needed, but {given} given.")
+        if self.checkpoints is not None and self.revision is not None:
+            raise ValueError("--checkpoints evaluates all that a run has saved. Pass --revision with --model.")
         super().__post_init__()
 
     def models(self) -> list[dict]:
         """Each model with its tokenizer; of a run also the updates and the tokens seen of each."""
+        if self.model is not None:
+            self.model = at_revision(self.model, self.revision)
         check_model("--model", self.model)
         check_model("--tokenizer_name", self.tokenizer_name, TOKENIZER)
         return [{"model": self.model}] if self.checkpoints is None else saved_checkpoints(self.checkpoints)

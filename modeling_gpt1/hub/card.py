@@ -261,6 +261,8 @@ def data_of(trainer, model, names: list[str], hub_names: list[str], configuratio
         facts["examples" if is_task_model(model) else "blocks"] = ", ".join(counts)
     if trainer.state.num_input_tokens_seen:
         facts["tokens seen in training"] = f"{trainer.state.num_input_tokens_seen:,}"
+    if words := [record["words_seen"] for record in trainer.state.log_history if "words_seen" in record]:
+        facts["words read in training"] = f"{words[-1]:,}"
     return facts
 
 

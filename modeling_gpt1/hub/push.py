@@ -31,7 +31,7 @@ logger = logging.get_logger(__name__)
 # of files with tokens. TensorBoard's event files have this machine's name in theirs, and a run's settings its folders.
 NEVER_PUSHED = (
     *("_*", "*/_*"),
-    *("checkpoint-*", "*/checkpoint-*"),
+    *("checkpoint-*", "*/checkpoint-*", "chck_*/*"),  # the latter have branches of their own
     *(".env*", "*/.env*"),
     *("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt", "*.joblib", "*.npy", "*.npz"),
     "*events.out.tfevents.*",

@@ -1,11 +1,13 @@
 """Samples and readable lines during training."""
 
+import os
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from tqdm.auto import tqdm
-from transformers import PreTrainedTokenizerBase, TrainerCallback
+from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback
 from transformers.trainer_utils import has_length
 from transformers.utils import logging
 
@@ -151,6 +153,30 @@ class ReadableLog(TrainerCallback):
         if line != self.last_line:  # the last evaluation may repeat that of the last update
             logger.info(line)
         self.last_line = line
+
+
+class SavePoints(TrainerCallback):
+    """Saves the model after certain updates to folders of the output folder, which stay; and logs the words read.
+
+    Args:
+        trainer: the trainer.
+        updates: after which update each folder is saved, by its name.
+        words_per_update: words of the text that an update reads, on average.
+    """
+
+    def __init__(self, trainer: Trainer, updates: dict[str, int], words_per_update: float) -> None:
+        self._trainer = weakref.proxy(trainer)
+        self.updates, self.words_per_update = updates, words_per_update
+
+    def on_step_end(self, args, state, control, **kwargs):
+        for name in [name for name, update in self.updates.items() if update == state.global_step]:
+            with self._trainer.throughput.paused():
+                self._trainer.save_model(os.path.join(args.output_dir, name), _internal_call=True)
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if "loss" in logs:
+            words = round(state.global_step * self.words_per_update)
+            logs["words_seen"] = state.log_history[-1]["words_seen"] = words
 
 
 @contextmanager

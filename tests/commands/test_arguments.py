@@ -168,7 +168,7 @@ def test_bash_completes_commands_flags_values_and_files(tmp_path):
         return run.stdout.split()
 
     assert complete("gpt1", "") == list(COMMANDS)
-    assert complete("gpt1", "p") == ["pretrain", "predict", "plot", "playground"]
+    assert complete("gpt1", "p") == ["pretrain", "predict", "push", "plot", "playground"]
     assert complete("gpt1", "finetune", "--max_tr") == ["--max_train_samples"]
     assert complete("gpt1", "generate", "--model", "m", "--prompt") == ["--prompts", "--prompt_file"]
     assert complete("gpt1", "generate", "--dtype", "b") == ["bfloat16"]

@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from modeling_gpt1 import GPT1ForCausalLM, GPT1LSTMForSequenceClassification
-from modeling_gpt1.commands import finetune, pretrain
+from modeling_gpt1.commands import finetune, generate, pretrain
 from modeling_gpt1.training.families import FAMILIES
 from tokenization import GPT1Tokenizer
 
@@ -94,6 +94,60 @@ def test_a_run_that_is_cut_goes_on_where_it_was(books):
     assert [record["step"] for record in expected if "eval_loss" in record] == [3, 6, 6]
     samples = [record["samples"] for record in expected if "samples" in record]
     assert [[sample.split()[0] for sample in both] for both in samples] == [["the", "a"], ["the", "a"]]
+
+
+def test_the_model_is_saved_after_words_that_were_read(books, caplog, capsys):
+    """The folders stay, hold the weights of that update, and come out again from a run that was cut before them."""
+    more = ("--num_merges", "60", "--config_overrides", SIZES, "--save_strategy", "steps", "--save_steps", "1")
+    more += ("--logging_steps", "1", "--save_at_words", "200", "0.4K", "1M", "--resume_from_checkpoint", "auto")
+    out, num_words = books / "out", sum(len((books / f"{name}.txt").read_text().split()) for name in ("one", "two"))
+    pretrain.main(arguments(books, out, *more))
+    seen = {record["step"]: record["words_seen"] for record in figures(out) if "words_seen" in record}
+    assert list(seen) == [1, 2, 3, 4, 5, 6]
+    per_update = seen[6] / 6
+    assert num_words / per_update == pytest.approx(round(num_words / per_update), abs=0.05)  # updates of a pass
+    assert {path.name for path in out.glob("chck_*")} == {"chck_200", "chck_0.4K"}
+    assert f"words: {num_words} in the text" in caplog.text
+    assert f"| words read in training | {seen[6]} |" in (out / "README.md").read_text(encoding="utf-8")
+    weights, steps = {}, {name: round(words / per_update) for name, words in (("200", 200), ("0.4K", 400))}
+    assert 1 < steps["200"] < steps["0.4K"] < 6
+    for name, step in steps.items():
+        weights[name] = (out / f"chck_{name}" / "model.safetensors").read_bytes()
+        assert weights[name] == (out / f"checkpoint-{step}" / "model.safetensors").read_bytes()
+        assert AutoTokenizer.from_pretrained(out / f"chck_{name}").is_fast
+    assert weights["200"] != weights["0.4K"]
+
+    for folder in [*(out / f"checkpoint-{step}" for step in range(steps["200"] + 1, 7)), out / "chck_0.4K"]:
+        shutil.rmtree(folder)
+    with resumes_after(steps["200"]):
+        pretrain.main(arguments(books, out, *more, "--save_total_limit", "1"))
+    assert (out / "chck_0.4K" / "model.safetensors").read_bytes() == weights["0.4K"]
+    assert (out / "chck_200").is_dir() and not (out / f"checkpoint-{steps['200']}").exists()
+
+    told = generated(out, capsys, "--revision", "chck_200")
+    assert told == generated(out / "chck_200", capsys) != generated(out, capsys)
+    with pytest.raises(ValueError, match="no checkpoint chck_1M. --revision may be one of: chck_0.4K, chck_200"):
+        generated(out, capsys, "--revision", "chck_1M")
+
+
+def generated(folder, capsys, *more):
+    capsys.readouterr()
+    words = ["--model", str(folder), "--prompts", "the cat sat", "--temperature", "0", "--device", "cpu", *more]
+    generate.main([*words, "--max_new_tokens", "20"])
+    return capsys.readouterr().out
+
+
+def test_words_decide_the_length_of_a_run(books, caplog):
+    more = ("--num_merges", "60", "--config_overrides", SIZES, "--max_steps", "-1", "--save_at_words", "babylm")
+    num_words = sum(len((books / f"{name}.txt").read_text().split()) for name in ("one", "two"))
+    pretrain.main(arguments(books, books / "out", *more, "--max_words", f"{11 * num_words}"))
+    state = json.loads((books / "out" / "trainer_state.json").read_text())
+    assert state["epoch"] == pytest.approx(11) and state["global_step"] % 11 == 0
+    assert "makes 11.0 passes of the text; the BabyLM challenge allows 10" in caplog.text
+    assert f"{11 * num_words:,} to read in 11 passes" in caplog.text
+    babylm = pretrain.CorpusArguments(train_files=["a"], save_at_words=["babylm"]).save_points()
+    millions = [*range(1, 11), *range(20, 101, 10)]
+    assert babylm == {f"chck_{number}M": number * 10**6 for number in millions} and len(babylm) == 19
 
 
 def test_another_folders_checkpoint_brings_its_tokenizer(books):
@@ -198,6 +252,9 @@ def test_evenly_spaced():
         (["--validation_files", "no/such/*.txt"], ["no/such/*.txt matches no file"]),
         (["--dataset_name", "books"], ["--train_files or --dataset_name, but both were given"]),
         (["--streaming", "--max_steps", "-1"], ["--streaming", "Pass the number of updates as --max_steps"]),
+        (["--streaming", "--save_at_words", "1M"], ["--streaming does not count words"]),
+        (["--save_at_words", "1M", "ten"], ["'ten' is no number of words", "10M"]),
+        (["--max_words", "1M"], ["--max_words 1M", "--max_steps 6", "Leave one"]),
     ],
 )
 def test_refusals(books, more, parts):

@@ -1,6 +1,7 @@
 """`gpt1 zero-shot` on a tiny random model: its file of results, checkpoints, the picture, and what is refused."""
 
 import json
+from functools import partial
 
 import pytest
 from conftest import SPLIT_IN_TWO_WAYS
@@ -205,6 +206,8 @@ def test_what_is_refused(data_dir, tmp_path):
 
     assert "--model and --checkpoints is needed, but neither" in refusal(zero_shot.ZeroShotArguments)
     assert "--model and --checkpoints is needed, but both" in refusal(zero_shot.ZeroShotArguments, "a", "b")
+    both = partial(zero_shot.ZeroShotArguments, checkpoints="a", revision="b")
+    assert "Pass --revision with --model" in refusal(both)
     assert "Pass as --data_dir a folder with a subfolder dpr" in refusal(zero_shot.load_questions, "dpr", of())
     test = of(data_dir=data_dir, split="test")
     assert "no split 'test'. Its splits: train, validation" in refusal(zero_shot.load_questions, "sst2", test)

@@ -175,6 +175,22 @@ def push_beside_pickles(trainer, folder: Path) -> None:
     trainer.args.push_to_hub = False
 
 
+def push_checkpoints(folder: Path) -> None:
+    """Each to a branch of its name, in the order of their words; then open one by its name."""
+    run = folder / "babylm"
+    config = language_model().config
+    config.initializer_range = 0.5  # so that different weights write different texts
+    for number, name in enumerate(("", "chck_10M", "chck_2M")):
+        torch.manual_seed(number)
+        GPT1ForCausalLM(config).save_pretrained(run / name)
+        make_tokenizer().save_pretrained(run / name)
+    run_command("push", str(run), "--repo_id", "me/babylm", "--branches")
+    generation = ("--prompts", "ann", "--max_new_tokens", "8", "--temperature", "0", "--device", "cpu")
+    for place in (("me/babylm", "--revision", "chck_2M"), (str(run / "chck_2M"),), ("me/babylm",)):
+        run_command("generate", "--model", *place, *generation)
+    run_command("push", str(run), "--repo_id", "me/cannot-commit", "--branches")
+
+
 def fail_to_push_a_model(folder: Path) -> None:
     model = make_model("classification", make_tokenizer())
     message = message_of(lambda: model.push_to_hub("me/cannot-commit"))
@@ -207,6 +223,7 @@ CASES = (
     fine_tune_with_a_token_that_may_not_write,
     fail_to_push,
     fail_to_push_a_model,
+    push_checkpoints,
 )
 
 

@@ -270,16 +270,16 @@ class Handler(BaseHTTPRequestHandler):
         self._check_write(repo_id, "auth-check")
         self._send({})
 
-    def info(self, body: bytes, repo_id: str) -> None:
-        commit = self._history(repo_id)[-1]
+    def info(self, body: bytes, repo_id: str, revision: str | None = None) -> None:
+        commit = self._history(repo_id, revision or "main")[-1]
         siblings = [{"rfilename": name} for name in sorted(commit.files)]
         # The hub makes tags of what the card says.
         licenses = re.findall(r"^license: (.*)$", commit.files.get("README.md", b"").decode(), flags=re.MULTILINE)
         tags = [f"license:{name}" for name in licenses[:1]]
         self._send({"id": repo_id, "sha": commit.sha, "tags": tags, "siblings": siblings})
 
-    def tree(self, body: bytes, repo_id: str) -> None:
-        files = self._history(repo_id)[-1].files
+    def tree(self, body: bytes, repo_id: str, revision: str) -> None:
+        files = self._history(repo_id, revision)[-1].files
         entries = [
             {"type": "file", "path": name, "size": len(content), "oid": hashlib.sha1(content).hexdigest()}
             for name, content in sorted(files.items())
@@ -306,8 +306,8 @@ ROUTES = (
     (rf"POST /api/models/{REPOSITORY}/commit/([^/]+)", "commit"),
     (rf"POST /api/models/{REPOSITORY}/branch/(.+)", "branch"),
     (rf"GET /api/models/{REPOSITORY}/auth-check/write", "may_write"),
-    (rf"GET /api/models/{REPOSITORY}/tree/.*", "tree"),
-    (rf"GET /api/models/{REPOSITORY}(?:/revision/[^/]+)?", "info"),
+    (rf"GET /api/models/{REPOSITORY}/tree/([^/]+).*", "tree"),
+    (rf"GET /api/models/{REPOSITORY}(?:/revision/([^/]+))?", "info"),
     (rf"(?:GET|HEAD) /{REPOSITORY}/resolve/([^/]+)/(.+)", "resolve"),
 )
 

@@ -107,7 +107,25 @@ def test_the_cases_end_well_but_those_that_say_that_they_do_not(visit):
     failing = ("fine_tune_with_a_failing_upload", "fine_tune_with_a_token_that_may_not_write")
     failing += ("fine_tune_for_a_repository_of_others",)
     for case, code in visit.record["codes"].items():
-        assert code == (2 if case in failing else 0), visit.output(case)
+        assert code == (2 if case in failing else case == "push_checkpoints"), visit.output(case)
+
+
+def test_checkpoints_are_pushed_to_branches_of_their_names(visit):
+    lines = visit.output("push_checkpoints").splitlines()
+    run = visit.folder / "babylm"
+    branches = ("chck_2M", "chck_10M", "main")
+    told = [line for line in lines if " is in me/babylm, branch " in line]
+    assert told == [f"{run / name.replace('main', '')} is in me/babylm, branch {name}" for name in branches]
+    for branch in branches:
+        files = visit.hub.files("me/babylm" if branch == "main" else f"me/babylm@{branch}")
+        weights = (run / branch.replace("main", "") / "model.safetensors").read_bytes()
+        assert files["model.safetensors"] == weights and "tokenizer.json" in files and "modeling_gpt1.py" in files
+        assert not any("chck" in name for name in files)
+    texts = [json.loads(line)["continuations"] for line in lines if line.startswith('{"prompt"')]
+    assert texts[0] == texts[1] != texts[2]
+    failures = [line for line in lines if line.startswith("The push to me/cannot-commit failed")]
+    assert len(failures) == 3  # each is tried
+    assert f"hf upload me/cannot-commit {run / 'chck_10M'} --revision chck_10M" in visit.output("push_checkpoints")
 
 
 def test_the_wheel_holds_the_template(visit):

@@ -21,6 +21,7 @@ COMMANDS = {
     "generate": "continue texts, at the terminal or in batches",
     "evaluate": "evaluate with lm-evaluation-harness, on the hub's rows or on files",
     "zero-shot": "answer tasks without fine-tuning, by the paper's heuristics",
+    "push": "upload a run to the hub, its saved checkpoints to branches",
     "convert": "convert between OpenAI's release, openai-gpt and gpt1",
     "plot": "draw the curves of training runs",
     "reproduce": "run the paper's experiments and report them beside the paper's figures",

@@ -185,6 +185,7 @@ def test_whole_sentences_are_scored_from_their_second_token(ours, one_folder):
     assert all(one < other - 1 for one, other in zip(longer, found, strict=True))  # of one more token
 
 
+@pytest.mark.real_data
 def test_all_paradigms_of_blimp_are_scored_as_by_a_plain_loop(real_data_dir, tiny_model, plain_tokenizer, tmp_path):
     """On the real rows, 3 of each of the 67 paradigms."""
     model = tiny_model(GPT1ForCausalLM, vocab_size=len(plain_tokenizer), max_position_embeddings=256)

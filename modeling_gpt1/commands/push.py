@@ -1,0 +1,69 @@
+r"""Uploads the folder of a run to the hub, and with --branches each checkpoint that it saved to a branch of its name.
+
+    gpt1 push out/books --repo_id me/books
+    gpt1 push out/babylm --repo_id me/babylm --branches
+
+The checkpoints are folders of the run with a config.json, such as the chck_1M of `gpt1 pretrain --save_at_words`; they
+go first, in the order of their words, and the run itself to `main`. If an upload fails, the others go on, and the
+command exits with 1; the same command tries again.
+"""
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformers.hf_argparser import HfArg
+from transformers.utils.hub import hf_api
+
+from ..hub.push import PushError, explained, upload_result
+from .arguments import check_model, parser_of
+from .pretrain import number_of_words
+
+
+@dataclass
+class PushArguments:
+    """What is uploaded, and where to."""
+
+    repo_id: str = HfArg(help="Repository of the hub, such as me/books. It is made if it does not exist.")
+    folder: str | None = HfArg(default=None, help="Folder of the run. The flag itself may be left out.")
+    branches: bool = HfArg(default=False, help="Upload the saved checkpoints, too, each to a branch of its name.")
+    private: bool = HfArg(default=False, help="Make a repository that others do not see.")
+    hub_token: str | None = HfArg(default=None, help="Token with write access. Default: that of `hf auth login`.")
+
+
+def saved_folders(run: Path) -> list[Path]:
+    """The saved checkpoints of a run, in the order of the words that they have read."""
+    found = [path.parent for path in run.glob("*/config.json") if re.fullmatch(r"chck_\d.*", path.parent.name)]
+    return sorted(found, key=lambda folder: number_of_words(folder.name.removeprefix("chck_")))
+
+
+ARGUMENTS = (PushArguments,)
+
+
+def main(arguments: list[str]) -> None:
+    parser = parser_of("push")
+    parser.add_argument("run", nargs="?", help="the folder of the run, as --folder")
+    args, positional = parser.read(arguments)
+    folder = positional.run or args.folder
+    if folder is None or not Path(folder).is_dir():
+        raise ValueError(f"gpt1 push needs the folder of a run, but was given {folder}. Write it after `gpt1 push`.")
+    check_model("--folder", folder)
+    places = [(path, path.name) for path in saved_folders(Path(folder))] if args.branches else []
+    if args.branches and not places:
+        raise ValueError(f"{folder} has no folders chck_…. Train with --save_at_words, or leave --branches out.")
+    with explained(args.repo_id, folder):
+        repo_id = hf_api().create_repo(args.repo_id, private=args.private, token=args.hub_token, exist_ok=True).repo_id
+    failures = 0
+    for path, branch in [*places, (Path(folder), None)]:
+        try:
+            with explained(repo_id, str(path), branch):
+                if branch is not None:
+                    hf_api().create_branch(repo_id, branch=branch, token=args.hub_token, exist_ok=True)
+            upload_result(str(path), repo_id, branch, commit_message="Upload model", token=args.hub_token)
+            print(f"{path} is in {repo_id}, branch {branch or 'main'}", flush=True)
+        except PushError as error:
+            failures += 1
+            print(error, file=sys.stderr, flush=True)
+    if failures:
+        sys.exit(1)
