@@ -45,6 +45,8 @@ FILE_BUILDERS = {".jsonl": "json", ".jsonl.gz": "json", ".csv": "csv", ".parquet
 OWN_BUILDERS = FILE_BUILDERS | {".tsv": "csv", ".json": "json"}
 # A number, and its fraction. 007 is a name, and so is a number of more digits than 64 bits hold.
 NUMBER = re.compile(r"\s*-?(?:0|[1-9][0-9]{0,17})(\.[0-9]+)?\s*")
+# Cells of a column that says whether a label holds.
+HOLDS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
 MOST = 1 << 53  # from here on a float does not tell whole numbers apart
 DELIMITERS = ",;\t"  # of a .csv or .tsv file
 # `seed` of the released datasets.py.
@@ -562,16 +564,16 @@ def _usable_rows(
 
 def _joined_labels(rows: Dataset, parts: list[str], path: Path) -> Dataset:
     """The rows with one column of lists, the names of those columns among `parts` that hold 1."""
-    columns = {name: _read_labels(rows, name, str(path), optional=False) for name in parts}
+    columns = {name: [str(cell).strip().lower() for cell in rows[name][:]] for name in parts}
     for name, cells in columns.items():
         for row, cell in enumerate(cells):
-            if cell not in (0, 1):
+            if cell not in HOLDS:
                 raise ValueError(
                     f"Row {row} of {path} (the first is 0): column {name!r} holds {cell!r}, but each of several label "
                     "columns needs 0 or 1. Correct the row, or name one column for the label."
                 )
     lists = [
-        [name for name, cell in zip(parts, cells, strict=True) if cell]
+        [name for name, cell in zip(parts, cells, strict=True) if HOLDS[cell]]
         for cells in zip(*columns.values(), strict=True)
     ]
     return rows.remove_columns(parts).add_column(",".join(parts), lists, feature=List(Value("string")))

@@ -29,7 +29,7 @@ from transformers.hf_argparser import HfArg
 
 from tokenization import Task
 from tokenization.metrics import compute, find_metric
-from tokenization.rows import check_columns, check_file, is_missing, merged, read_file
+from tokenization.rows import HOLDS, check_columns, check_file, is_missing, merged, read_file
 
 from .. import prepare_finetuning
 from ..configuration_gpt1 import has_choices
@@ -165,7 +165,7 @@ class Predictor:
         """The row's label; where it may have several, their list, also from a column of 0 and 1 for each."""
         parts = self.label_column.split(",")
         if self.has_several_labels and len(parts) > 1 and set(parts) <= row.keys():
-            return [name for name in parts if str(row[name]) in ("1", "1.0", "True")]
+            return [name for name in parts if HOLDS.get(str(row[name]).strip().lower())]
         return row.get(self.label_column)
 
     def label_of(self, given: Any) -> float | list[float] | None:

@@ -380,7 +380,7 @@ def test_rows_of_several_labels(tmp_path, tiny_tokenizer, kind):
     columns = {"text": "body", "label": "tags"}
     rows = [{"body": "a film", "tags": tags} for tags in TAGS]
     if kind in ("columns", "joined"):
-        rows = [{"body": "a film", "sea": int("sea" in tags), "sun": int("sun" in tags)} for tags in TAGS]
+        rows = [{"body": "a film", "sea": int("sea" in tags), "sun": "sun" in tags} for tags in TAGS]
         columns["label"] = ["sea", "sun"] if kind == "columns" else "sea,sun"  # as a model's folder holds it
     files = {split: write(tmp_path / f"{split}.csv", rows) for split in ("train", "validation")}
     if kind in ("texts", "classes"):
@@ -416,7 +416,8 @@ def test_lists_of_labels_that_cannot_be_used(tmp_path):
         traversal = "classification"
         check_refused(lambda: load_files(files, traversal, {"text": "body", "label": columns}), *parts)
 
-    refused("Row 1 of", "column 'sun' holds 2", "0 or 1", columns=["sea", "sun"], sea=[0, 1], sun=[1, 2])
+    refused("Row 1 of", "column 'sun' holds '2'", "0 or 1", columns=["sea", "sun"], sea=[0, 1], sun=[1, 2])
+    refused("Row 1 of", "column 'sun' holds 'yes'", columns=["sea", "sun"], sea=["0", "1"], sun=["1", "yes"])
     refused("has no column 'rain'", "sea, sun", columns=["sea", "rain"], sea=[0, 1], sun=[1, 0])
     refused("Row 1 of", "holds no list", "[]", tags=[["a", "b"], None])
     refused("classes 'Sea' and 'sea'", "`merge_labels`", tags=[["Sea"], ["sea"]])
