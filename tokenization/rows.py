@@ -242,7 +242,9 @@ def _as_ids(labels: list, names: Sequence[str | int], column: str, source: str, 
     def id_of(label: Any) -> int | None:
         return ids.get(str(label), _number(label, whole=True) if takes_ids else None)
 
-    return _changed(labels, id_of, column, source, f"one of {', '.join(ids)}")
+    others = {merged(label) for label in labels if isinstance(label, str)}
+    merge = " (`merge_labels` reads them without capitals and outer blanks)" if others <= ids.keys() else ""
+    return _changed(labels, id_of, column, source, f"one of {', '.join(ids)}{merge}")
 
 
 def _changed(labels: list, change: Callable[[Any], Any], column: str, source: str, needed: str) -> list:

@@ -8,6 +8,7 @@ openai-gpt, `hf` takes transformers' tokenizer, which splits text otherwise than
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from logging import getLogger
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.registry import register_model
@@ -22,6 +23,8 @@ from tokenization.control_tokens import unknown_share
 from ..inference.scoring import CausalLMScorer, ScoringRequest, check_causality, check_continues_text
 
 logger = logging.get_logger(__name__)
+# The harness takes a model that it does not list for a decoder, and says so; that is checked here.
+getLogger("lm_eval.models.huggingface").addFilter(lambda record: "neither marked as" not in record.getMessage())
 
 # Contexts between two steps of the progress bar.
 CONTEXTS_AT_ONCE = 256
@@ -66,6 +69,8 @@ class SharedContextLM(HFLM):
             )
         if add_bos_token is None and getattr(self.tokenizer, "has_control_tokens", False):
             self.add_bos_token = False
+        # Where a request is too long, its beginning is cut, and said so.
+        self.tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
         check_continues_text(self._name(), self.model.config)
         check_causality(self._name(), self.model)
         self.sentence_prefix, self.num_sentences = sentence_prefix, 0

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,7 @@ def test_a_failure_lets_the_running_steps_end_and_starts_none(families, argument
             failed.set()
             raise SystemExit("status 1")
         assert failed.wait(timeout=30)
+        time.sleep(0.3)  # until the failure is raised
         ended.append(step.folder.name)
         finish(step, eval_loss=1.0)
 

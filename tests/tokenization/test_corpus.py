@@ -628,7 +628,7 @@ folder = Path(sys.argv[1])
 
 def stay(*args):
     (folder / f"pid-{os.getpid()}").touch()
-    time.sleep(60)
+    time.sleep(900)  # longer than the test waits for both
     yield False, []
 
 corpus._tokenise = stay

@@ -441,6 +441,7 @@ def moods(*labels):
         (moods("0", "3"), {"num_labels": 3}, ["class 3", "0 to 2"]),
         (moods("a", "b"), {"label_names": ["a", "c"]}, ["Row 1 of", "'b'", "one of a, c"]),
         (moods("a", "b"), {"label_names": ["a", "b"], "num_labels": 3}, ["2 classes", "3"]),
+        (moods("a", "B "), {"label_names": ["a", "b"]}, ["Row 1 of", "'B '", "`merge_labels`"]),
         (moods("a", "b"), {"columns": {"text": "text", "label": "mood"}}, ["no column 'text'", "body, mood"]),
         (moods("1", "x"), {"regression": True}, ["row 1: ", "'x'", "1 of 2 rows"]),
         (moods("a", "b"), {"traversal": "multiple_choice", "regression": True}, ["`regression`", "Leave them out"]),

@@ -3,7 +3,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from helpers_launch import ROOT
@@ -16,6 +15,7 @@ import os, sys, time
 from modeling_gpt1.storage.locking import one_writer
 with one_writer(sys.argv[1]):
     if os.fork() == 0:
+        os.write(1, b"a child\\n")  # which has let go when its code begins
         time.sleep(60)
         os._exit(0)
     print("held", flush=True)
@@ -38,8 +38,7 @@ def test_a_killed_writers_lock_is_free_though_its_child_lives(tmp_path):
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, start_new_session=True)
     try:
-        assert process.stdout.readline() == b"held\n"
-        time.sleep(0.2)  # the child lets go
+        assert {process.stdout.readline(), process.stdout.readline()} == {b"held\n", b"a child\n"}
         with pytest.raises(ValueError, match=rf"another run is writing \(process {process.pid} on "):
             one_writer(tmp_path).__enter__()
         os.kill(process.pid, signal.SIGKILL)
