@@ -95,8 +95,10 @@ class ReproduceArguments:
             raise ValueError("--rehearse writes no report, and --only_report runs nothing. Leave one of them out.")
         self._check_names("experiments", self.experiments, EXPERIMENTS)
         self._check_names("variants", self.variants or (), VARIANTS)
-        for of_experiment in (self.tasks, self.auxiliary_tasks, self.transfer_tasks):
-            of_experiment[:] = [get_task(name).name for name in of_experiment]
+        for flag in ("tasks", "auxiliary_tasks", "transfer_tasks"):
+            setattr(self, flag, [get_task(name).name for name in getattr(self, flag)])
+        if self.auxiliary_sizes and min(self.auxiliary_sizes) < 1:
+            raise ValueError(f"--auxiliary_sizes has {min(self.auxiliary_sizes)}. It must be at least 1.")
         self.zero_shot_tasks = [get_heuristic(name).task.name for name in self.zero_shot_tasks]
         if self.variants is None:
             self.variants = [name for name in VARIANTS if name != "lstm" or self.lstm_model is not None]

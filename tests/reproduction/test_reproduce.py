@@ -690,6 +690,7 @@ def test_the_command_ends_with_a_status(stand_ins, command, tmp_path):
         (["--variants", "lstm"], "The variant lstm needs a model", "Pass --lstm_model"),
         (["--zero_shot_tasks", "mrpc"], "Task 'mrpc' has no zero-shot heuristic", "cola, sst2, race"),
         (["--experiments", "loss_by_position"], "needs held-out text", "Pass --validation_files"),
+        (["--auxiliary_sizes", "500", "0"], "--auxiliary_sizes has 0", "at least 1"),
         (["--experiments", "layer_transfer", "--transfer_layers", "0", "3"], "is 3, but the model has 2 layers", "-1"),
         (["--finetune_arguments", "--use_cpu", "--seed", "3"], "has --seed", "Leave it out"),
         (["--finetune_arguments", "--learning-rate", "1", "--see", "3"], "has --seed", "Leave it out"),
