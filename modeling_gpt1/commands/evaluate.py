@@ -3,10 +3,12 @@ r"""Evaluates causal language models with lm-evaluation-harness, on the hub's ro
     gpt1 evaluate --model openai-community/openai-gpt --tasks piqa arc_easy "blimp_*" --max_eval_samples 200
     gpt1 evaluate --model out/books --data_dir data --tasks rte race paper_sst2 --num_fewshot 4 --calibrate
     gpt1 evaluate --checkpoints out/books --data_dir data --tasks blimp lambada_standard --output_dir out/curves
+    gpt1 evaluate --model out/babylm --data_dir evaluation_data/full_eval --tasks babylm babylm_aoa
 
 For a model the output folder gets results.json in the harness's own format, and table.md with chance and published
 figures. For checkpoints it gets results-<updates>.json of each, curves.json and curves.png; tables are printed. The
-settings are in evaluate_run.yaml. Needs the extra `eval`. See docs/evaluate.md.
+settings are in evaluate_run.yaml. The tasks of the BabyLM challenge also answer for masked models, and leave their
+predictions in a folder with the model's name. Needs the extra `eval`. See docs/evaluate.md and docs/babylm.md.
 """
 
 import json
@@ -17,31 +19,37 @@ from transformers import AutoConfig
 from transformers.hf_argparser import HfArg
 
 from ..inference.heuristics import get_heuristic
-from ..inference.scoring import CausalLMScorer, check_continues_text
+from ..inference.scoring import CausalLMScorer, MaskedLMScorer, Scorer, check_continues_text
 from ..storage.reading import one_save
 from ..storage.writing import write_atomically
-from .arguments import parser_of, tokenizer_of
-from .zero_shot import ScoringArguments, ZeroShotArguments, ask, load_questions
+from .arguments import at_revision, parser_of, tokenizer_of
+from .zero_shot import ScoringArguments, ZeroShotArguments, ask, load_questions, load_scorer
 
-PAPER = "paper_"
+PAPER, BABYLM = "paper_", "babylm"
 
 
 @dataclass
 class EvaluationArguments(ScoringArguments):
     """Which models, which tasks, and how."""
 
-    tasks: list[str] = HfArg(kw_only=True, help="Of the harness, groups and patterns too; paper_<task> of zero-shot.")
+    tasks: list[str] = HfArg(
+        kw_only=True, help="Of the harness, groups and patterns too; paper_<task> of zero-shot; babylm, babylm_<task>."
+    )
+    backend: str | None = HfArg(
+        default=None, help="How babylm tasks ask: causal, mlm, or mntp as GPT-BERT. Default: by architecture."
+    )
     output_dir: str = HfArg(default="evaluation", help="Folder of the results.")
     num_fewshot: int | None = HfArg(default=None, help="Answered rows before each row. Default: the task's own.")
     sentence_prefix: bool = HfArg(default=False, help="Score the first token of whole sentences, too, as `hf` does.")
     seed: int = HfArg(default=1234, help="Of the rows that are shown or drawn.")
-    trust_remote_code: bool = HfArg(default=False, help="Run the code that a model of the hub brings.")
     update_card: bool = HfArg(default=False, help="Write the results into the card of the model's folder.")
 
     def __post_init__(self):
         super().__post_init__()
         if self.num_fewshot is not None and self.num_fewshot < 0:
             raise ValueError(f"--num_fewshot is {self.num_fewshot}. It must be at least 0.")
+        if self.backend not in (None, "causal", "mlm", "mntp"):
+            raise ValueError(f"--backend is {self.backend}. It must be causal, mlm or mntp.")
         if self.update_card and (self.model is None or not Path(self.model, "README.md").is_file()):
             raise ValueError("--update_card needs a --model folder with a README.md, to which the results are added.")
 
@@ -114,31 +122,105 @@ def ask_heuristic(task: str, scorer: CausalLMScorer, arguments: EvaluationArgume
     }
 
 
+def ask_challenge(
+    results: dict, places: dict[str, Path], model: dict, name: str, arguments: EvaluationArguments
+) -> None:
+    """Tasks of the BabyLM challenge, added to the harness's results; writes the predictions.
+
+    Args:
+        places: of `find_tasks`.
+        name: the model as the challenge knows it.
+    """
+    from ..evaluation.babylm import AGES, ask_task, backend_of, write_predictions
+
+    scorer = load_for_challenge(model["model"], arguments)
+    for task, path in places.items():
+        if task == AGES:
+            answer = ask_ages(path, name, arguments)
+        else:
+            answer = ask_task(scorer, task, path, arguments.max_eval_samples)
+        of_task = {f"{metric},none": value for metric, value in answer.metrics.items()}
+        results["results"][f"{BABYLM}_{task}"] = {**of_task, "groups": answer.groups}
+        about = {"original": answer.num_rows, "effective": answer.num_rows, "chance": answer.chance}
+        results["n-samples"][f"{BABYLM}_{task}"] = {**about, "split": path.name}
+        results["n-shot"][f"{BABYLM}_{task}"] = 0
+        results["asked"].append(f"{BABYLM}_{task}")
+        revision = arguments.revision if arguments.checkpoints is None else Path(model["model"]).name
+        content = (Path(arguments.output_dir), name, revision, backend_of(scorer), answer.place, answer.predictions)
+        write_predictions(*content)
+
+
+def load_for_challenge(model: str, arguments: EvaluationArguments) -> Scorer:
+    if arguments.backend is None:
+        scorer = load_scorer(model, arguments)
+    else:
+        masked = {"is_shifted": arguments.backend == "mntp"}
+        scorer_class, options = (CausalLMScorer, {}) if arguments.backend == "causal" else (MaskedLMScorer, masked)
+        scorer = load_scorer(model, arguments, scorer_class, **options)
+    if not isinstance(scorer, CausalLMScorer | MaskedLMScorer):
+        raise ValueError(
+            f"{model} has an encoder and a decoder, which babylm tasks do not ask. Run the challenge's own pipeline."
+        )
+    return scorer
+
+
+def ask_ages(path: Path, model: str, arguments: EvaluationArguments):
+    """The ages at which words are learnt, over the checkpoints that a run saved by words."""
+    from ..evaluation.babylm import CHILDREN_FILE, Answer, age_correlation, word_surprisals
+    from .push import saved_revisions
+
+    revisions = saved_revisions(model) if arguments.checkpoints is None and arguments.revision is None else {}
+    if len(revisions) < 3:
+        raise ValueError(
+            f"{BABYLM}_aoa compares at least 3 checkpoints chck_… of --model, but {model} has {len(revisions)}. Train "
+            "with --save_at_words babylm, and pass the run or its repository without --revision or --checkpoints."
+        )
+    rows: list[dict] = []
+    for name, words in revisions.items():
+        scorer = load_for_challenge(at_revision(model, name), arguments)
+        of_words = word_surprisals(scorer, path, arguments.max_eval_samples)
+        rows += [{"step": name, "word_count": words, **row} for row in of_words]
+    children = path.with_name(CHILDREN_FILE)
+    metrics = age_correlation(rows, children) if children.is_file() else {}
+    if not metrics:
+        print(f"{children} is not there, so the surprisals are written without their correlation.")
+    about = {"model_name": model, "use_bos_only": False}
+    about |= {"total_steps": len(revisions), "completed_steps": len(revisions)}
+    return Answer(metrics, {}, len(rows), None, {"metadata": about, "results": rows}, "AoA_word")
+
+
 ARGUMENTS = (EvaluationArguments,)
 
 
 def main(arguments: list[str]) -> None:
     parser = parser_of("evaluate")
     (args,) = parser.read(arguments)
+    run, by_harness = args.model or args.checkpoints, [one for one in args.tasks if not one.startswith(BABYLM)]
     models = args.models()
-    if args.model is not None:
+    if args.model is not None and by_harness:
         config = AutoConfig.from_pretrained(args.model, trust_remote_code=args.trust_remote_code)
         check_continues_text(args.model, config)
     import lm_eval  # noqa: F401  # a missing package is reported before anything is read
     import matplotlib  # noqa: F401
 
+    from ..evaluation.babylm import find_tasks
     from ..evaluation.local_rows import specify_tasks
     from ..evaluation.report import curves, draw, table, update_card
 
     output, rows = Path(args.output_dir), []
     output.mkdir(parents=True, exist_ok=True)
-    from_harness = [task for task in args.tasks if not task.startswith(PAPER)]
+    places = find_tasks([task for task in args.tasks if task.startswith(BABYLM)], args.data_dir)
+    from_harness = [task for task in by_harness if not task.startswith(PAPER)]
     specified, names = specify_tasks(from_harness, args.data_dir, args.calibrate)
     for model in models:
-        tokenizer = tokenizer_of(model["model"], args.tokenizer_name, args.checkpoints)
-        results = evaluate(model["model"], tokenizer, specified, names, args)
+        results: dict | None = {"results": {}, "n-shot": {}, "n-samples": {}, "asked": [], "flattered": False}
+        if by_harness:
+            tokenizer = tokenizer_of(model["model"], args.tokenizer_name, args.checkpoints)
+            results = evaluate(model["model"], tokenizer, specified, names, args)
         if results is None:
             continue
+        if places:
+            ask_challenge(results, places, model, run, args)
         name = "results.json" if args.checkpoints is None else f"results-{model['step']}.json"
         write_atomically(output / name, json.dumps(results, indent=2, default=str) + "\n")
         rows.append({**model, "results": results})

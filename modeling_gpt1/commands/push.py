@@ -32,10 +32,14 @@ class PushArguments:
     hub_token: str | None = HfArg(default=None, help="Token with write access. Default: that of `hf auth login`.")
 
 
-def saved_folders(run: Path) -> list[Path]:
-    """The saved checkpoints of a run, in the order of the words that they have read."""
-    found = [path.parent for path in run.glob("*/config.json") if re.fullmatch(r"chck_\d.*", path.parent.name)]
-    return sorted(found, key=lambda folder: number_of_words(folder.name.removeprefix("chck_")))
+def saved_revisions(model: str) -> dict[str, int]:
+    """The checkpoints chck_… of a run's folder or of a repository's branches, with the words that each has read."""
+    if Path(model).is_dir():
+        names = [path.parent.name for path in Path(model).glob("*/config.json")]
+    else:
+        names = [branch.name for branch in hf_api().list_repo_refs(model).branches]
+    words = {name: number_of_words(name.removeprefix("chck_")) for name in names if re.fullmatch(r"chck_\d.*", name)}
+    return dict(sorted(words.items(), key=lambda pair: pair[1]))
 
 
 ARGUMENTS = (PushArguments,)
@@ -49,7 +53,7 @@ def main(arguments: list[str]) -> None:
     if folder is None or not Path(folder).is_dir():
         raise ValueError(f"gpt1 push needs the folder of a run, but was given {folder}. Write it after `gpt1 push`.")
     check_model("--folder", folder)
-    places = [(path, path.name) for path in saved_folders(Path(folder))] if args.branches else []
+    places = [(Path(folder, name), name) for name in saved_revisions(folder)] if args.branches else []
     if args.branches and not places:
         raise ValueError(f"{folder} has no folders chck_…. Train with --save_at_words, or leave --branches out.")
     with explained(args.repo_id, folder):

@@ -45,6 +45,7 @@ class ScoringArguments(DeviceArguments):
     batch_tokens: int = HfArg(default=2048, help="Tokens per batch, including padding.")
     dtype: str = HfArg(default="float32", help="Data type of the weights: float32, bfloat16, float16 or auto.")
     revision: str | None = HfArg(default=None, help="Branch of the hub, or checkpoint in the folder of a run.")
+    trust_remote_code: bool = HfArg(default=False, help="Run the code that a model of the hub brings.")
 
     def __post_init__(self):
         if (self.model is None) == (self.checkpoints is None):
@@ -143,12 +144,14 @@ AUTO_CLASSES = {
 }
 
 
-def load_scorer(model: str, arguments: ZeroShotArguments) -> Scorer:
+def load_scorer(model: str, arguments: ScoringArguments, scorer_class: type[Scorer] | None = None, **kwargs) -> Scorer:
+    """Opens a model to score texts, as its architecture does unless a class says otherwise."""
+    trust = {"trust_remote_code": arguments.trust_remote_code}
     with one_save(model):
         tokenizer = open_tokenizer(tokenizer_of(model, arguments.tokenizer_name, arguments.checkpoints))
-        scorer_class = scorer_class_of(AutoConfig.from_pretrained(model))
-        loaded = AUTO_CLASSES[scorer_class].from_pretrained(model, dtype=arguments.dtype).to(arguments.device)
-    return scorer_class(loaded, tokenizer, batch_tokens=arguments.batch_tokens)
+        scorer_class = scorer_class or scorer_class_of(AutoConfig.from_pretrained(model, **trust))
+        loaded = AUTO_CLASSES[scorer_class].from_pretrained(model, dtype=arguments.dtype, **trust)
+    return scorer_class(loaded.to(arguments.device), tokenizer, batch_tokens=arguments.batch_tokens, **kwargs)
 
 
 def ask(scorer: Scorer, questions: Questions, arguments: ZeroShotArguments) -> dict:

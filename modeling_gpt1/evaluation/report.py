@@ -61,6 +61,13 @@ PUBLISHED: dict[str, tuple[Published, ...]] = {
     "qqp": (Published("GPT-1", "f1", 0.703, f"{GPT1}, table 4"),),
 }
 
+HARNESS_SOURCE, BABYLM_SOURCE = (
+    {"source_name": name, "source_url": f"https://github.com/{path}"}
+    for name, path in (
+        ("lm-evaluation-harness", "EleutherAI/lm-evaluation-harness"),
+        ("BabyLM's definitions of 2025", "babylm/evaluation-pipeline-2025"),
+    )
+)
 ROLLING = "loglikelihood_rolling"
 FLATTERED = (
     "The tokenizer does not give back case and spaces, which the model therefore need not predict: perplexities per "
@@ -214,8 +221,7 @@ def update_card(card_file: Path, results: dict) -> None:
             metric_type=metric.partition(",")[0],
             metric_name=f"{metric}, {results['n-shot'].get(task, 0)}-shot",
             metric_value=round(value, 6),
-            source_name="lm-evaluation-harness",
-            source_url="https://github.com/EleutherAI/lm-evaluation-harness",
+            **(BABYLM_SOURCE if task.startswith("babylm_") else HARNESS_SOURCE),
         )
         for task in shown_tasks(results)
         for metric, (value, _) in figures(results, task).items()

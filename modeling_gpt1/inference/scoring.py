@@ -518,26 +518,44 @@ class MaskedLMScorer(_WholeTextScorer):
 
     `total` of a score is the pseudo-log-likelihood. It compares texts under one model; it is no log-probability, and
     its size does not compare with a causal model's.
+
+    Args:
+        model, tokenizer, batch_tokens, max_length: as in the base.
+        is_shifted (`bool`, defaults to `False`): whether the model was trained on masked next token prediction, as
+            GPT-BERT: the token before a mask predicts what it hides.
+        num_masks (`int`, *optional*): reads from left to right: in place of a token and all that follow it there are
+            so many masks, of which the first is predicted.
     """
 
     method = "pseudo-log-likelihood"
 
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        batch_tokens: int = 2048,
+        max_length: int | None = None,
+        is_shifted: bool = False,
+        num_masks: int | None = None,
+    ):
+        super().__init__(model, tokenizer, batch_tokens, max_length)
+        self.is_shifted, self.num_masks = is_shifted, num_masks
+        self.max_length -= num_masks or 0
+
     def _scores(self, groups: list[_Group]) -> Iterator[_Scores]:
-        hidden = [
-            (
-                group,
-                [*group.context, *group.continuations[0], self.tokenizer.sep_token_id],
-                len(group.context) + number,
-            )
-            for group in groups
-            for number in range(group.longest)
-        ]
+        mask = [self.tokenizer.mask_token_id]
+        hidden = []
+        for group in groups:
+            for number, target in enumerate(ids := group.continuations[0]):
+                seen = [*group.context, *ids[:number]]
+                rest = [*mask, *ids[number + 1 :]] if self.num_masks is None else mask * self.num_masks
+                hidden.append(
+                    (group, [*seen, *rest, self.tokenizer.sep_token_id], len(seen) - self.is_shifted, target)
+                )
         for batch in self._batches(hidden, lambda item: (len(item[1]),)):
-            of_batch, rows, positions = zip(*batch, strict=True)
-            inputs = self._pad(rows)
-            inputs["input_ids"][range(len(rows)), positions] = self.tokenizer.mask_token_id
-            targets = [[row[position]] for row, position in zip(rows, positions, strict=True)]
-            values = _score_targets(self.model(**inputs).logits, [[position] for position in positions], targets)
+            of_batch, rows, positions, targets = zip(*batch, strict=True)
+            logits = self.model(**self._pad(rows)).logits
+            values = _score_targets(logits, [[position] for position in positions], [[target] for target in targets])
             yield [group.places[0] for group in of_batch], values
 
 

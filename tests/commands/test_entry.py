@@ -196,3 +196,11 @@ def test_a_reader_that_has_gone_is_no_error(capsys, monkeypatch):
         raise BrokenPipeError
     assert end.value.code == 1 and len(replaced) == 1
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["plot", "--help"]])
+def test_help_whose_reader_has_gone_is_no_error(words):
+    program = f"from modeling_gpt1.commands.entry import main; main({words})"
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    assert process.stderr.read() == b"" and process.wait() in (0, 1)

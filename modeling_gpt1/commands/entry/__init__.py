@@ -52,12 +52,15 @@ OF_TRANSFORMERS = {"integration_utils.py": RuntimeError, "trainer.py": KeyError}
 
 def main(arguments: list[str] | None = None) -> None:
     name, *words = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    if name in ("-h", "--help"):
-        print(HELP)
-    elif name == "--version":
-        print(f"gpt1 {installed_version()}")
-    elif name == "--launch-configs":
-        print(Path(find_spec("modeling_gpt1").origin).parent / "commands" / "accelerate")
+    answers = {
+        "-h": lambda: HELP,
+        "--help": lambda: HELP,
+        "--version": lambda: f"gpt1 {installed_version()}",
+        "--launch-configs": lambda: Path(find_spec("modeling_gpt1").origin).parent / "commands" / "accelerate",
+    }
+    if name in answers:
+        with one_sentence(name, False):
+            print(answers[name](), flush=True)
     elif name in COMMANDS:
         # `--debug` with a value is Trainer's.
         follows = [*words[1:], "--"] if name in ("pretrain", "finetune") else ["--"] * len(words)

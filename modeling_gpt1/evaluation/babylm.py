@@ -1,0 +1,395 @@
+"""The text tasks of the BabyLM challenge, by the definitions of its pipeline of 2025.
+
+The pipeline (https://github.com/babylm/evaluation-pipeline-2025) reads files of the challenge and asks a model of
+transformers which of several sentences it finds the most probable. Here the same files are asked with the scorers of
+this package, and the answers are written where and how the challenge collects them.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from ..inference.scoring import MaskedLMScorer, Scorer, ScoringRequest
+from ..storage.writing import write_atomically
+
+# Masks that the pipeline appends where a masked model reads from left to right.
+READING_MASKS = 3
+EYE_TRACKING = ("RTfirstfix", "RTfirstpass", "RTgopast", "RTrightbound")
+ENTITY_SPLITS = ("regular", "ambiref", "move_contents")
+
+
+class Item(NamedTuple):
+    """A row: sentences of which the first is right, and the part of each that is scored."""
+
+    group: str
+    sentences: Sequence[str]
+    scored: Sequence[str]  # the ends of the sentences
+    ratio: float | None = None  # of people, for the first sentence
+
+
+def _minimal_pair(row: dict, stem: str) -> Item:
+    pair = (row["sentence_good"], row["sentence_bad"])
+    return Item(row["UID"] if "field" in row else stem, pair, pair)
+
+
+def _ewok(row: dict, stem: str) -> Item:
+    targets = [" " + row["Target1"], " " + row["Target2"]]
+    return Item(row["Domain"], [row["Context1"] + target for target in targets], targets)
+
+
+def _entity_tracking(row: dict, stem: str) -> Item:
+    options = row["options"]
+    return Item(f"{stem}_{row['numops']}_ops", [row["input_prefix"] + option for option in options], options)
+
+
+def _comps(row: dict, stem: str) -> Item:
+    known = {"comps_base": "base", "comps_wugs": "wugs", "comps_wugs_dist-before": "wugs_dist_before"}
+    phrase = row["property_phrase"]
+    sentences = [f"{row[prefix]} {phrase}" for prefix in ("prefix_acceptable", "prefix_unacceptable")]
+    return Item(known.get(stem, "wugs_dist_in_between"), sentences, [phrase, phrase])
+
+
+def _wug(name: str, row: dict, stem: str) -> Item:
+    sentences = row["sentences"].split("\t")
+    return Item(name, sentences, sentences, float(row["ratio"]))
+
+
+class SentenceTask(NamedTuple):
+    """A task on sentences: where its rows may lie, how one is read, and where its predictions go."""
+
+    folders: tuple[str, ...]
+    read: Callable[[dict, str], Item]
+    place: str
+
+
+SENTENCE_TASKS = {
+    "blimp": SentenceTask(("blimp_filtered", "blimp_fast"), _minimal_pair, "blimp"),
+    "supplement": SentenceTask(("supplement_filtered", "supplement_fast"), _minimal_pair, "blimp"),
+    "ewok": SentenceTask(("ewok_filtered", "ewok_fast"), _ewok, "ewok"),
+    "entity_tracking": SentenceTask(("entity_tracking", "entity_tracking_fast"), _entity_tracking, "entity_tracking"),
+    "comps": SentenceTask(("comps",), _comps, "comps"),
+    "wug_adj": SentenceTask(("wug_adj_nominalization",), partial(_wug, "wug_adj"), "wug_adj"),
+    "wug_past": SentenceTask(("wug_past_tense",), partial(_wug, "wug_past"), "wug_past"),
+}
+READING, AGES = "reading", "aoa"
+FILES = {name: task.folders for name, task in SENTENCE_TASKS.items()} | {
+    READING: ("reading/reading_data.csv",),
+    AGES: ("aoa/cdi_childes.json", "cdi_childes/cdi_childes.json"),
+}
+CHILDREN_FILE = "cdi_human.csv"  # beside the words
+
+
+def find(name: str, data_dir: str | Path) -> Path | None:
+    """The first file or folder of a task in the challenge's `full_eval` or `fast_eval`; None without one."""
+    return next((path for place in FILES[name] if (path := Path(data_dir, place)).exists()), None)
+
+
+def find_tasks(names: Sequence[str], data_dir: str | Path | None) -> dict[str, Path]:
+    """
+    The tasks that `babylm` and `babylm_<task>` name, with the place of each one's rows.
+
+    Args:
+        names: `babylm` stands for all whose rows are there, other than `aoa`.
+        data_dir: the folder `full_eval` or `fast_eval` of the challenge's data.
+
+    Raises:
+        ValueError: no folder is given; a task is unknown, or its rows are not there.
+    """
+    if not names:
+        return {}
+    if data_dir is None:
+        raise ValueError(
+            "The rows of the BabyLM challenge are read from files. Pass as --data_dir the folder full_eval or "
+            "fast_eval of its data, https://osf.io/ryjfm."
+        )
+    found = {}
+    for name in names:
+        task = name.removeprefix("babylm").removeprefix("_")
+        if task and task not in FILES:
+            raise ValueError(f"There is no task {name}. The tasks: {', '.join(f'babylm_{one}' for one in FILES)}.")
+        for one in [task] if task else FILES:
+            path = find(one, data_dir)
+            if path is not None and (task or one != AGES):
+                found[one] = path
+            elif task:
+                raise ValueError(f"babylm_{task} needs {' or '.join(FILES[task])} in {data_dir}.")
+    if not found:
+        raise ValueError(f"{data_dir} has rows of no task. Pass the folder full_eval or fast_eval of the challenge.")
+    return found
+
+
+# ---- Sentences
+
+
+def read_items(task: SentenceTask, folder: Path, num_rows: int | None = None) -> list[Item]:
+    """The rows of all .jsonl files of a folder, or the first of each file, in the order of the files' names.
+
+    Raises:
+        ValueError: there is no such file; a row lacks a column.
+    """
+    items = []
+    for path in sorted(folder.glob("*.jsonl")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines()[:num_rows], start=1):
+            try:
+                items.append(task.read(json.loads(line), path.stem))
+            except KeyError as error:
+                raise ValueError(f"{path}, line {number}, has no column {error}, which this task reads.") from error
+    if not items:
+        raise ValueError(f"{folder} has no row in a .jsonl file. Unpack the challenge's data there.")
+    return items
+
+
+def score_items(scorer: Scorer, items: Sequence[Item]) -> list[list[float]]:
+    """
+    The log-probability of the scored part of each sentence; of a masked model, its pseudo-log-likelihood.
+
+    A token that reaches into the scored part belongs to it. Without anything before it the first token is not scored.
+    """
+    texts = [sentence for item in items for sentence in item.sentences]
+    encoded = scorer.tokenizer(
+        texts, add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True, verbose=False
+    )
+    rows = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
+    requests = []
+    for item in items:
+        parts = []
+        for sentence, scored in zip(item.sentences, item.scored, strict=True):
+            ids, offsets = next(rows)
+            start = len(sentence) - len(scored)
+            first = next((place for place, (_, end) in enumerate(offsets) if end > start), len(ids))
+            parts.append((ids[:first], ids[first:]))
+        contexts, continuations = zip(*parts, strict=True)
+        is_shared = all(context == contexts[0] for context in contexts)
+        requests.append(
+            [ScoringRequest(contexts[0], continuations)]
+            if is_shared
+            else [ScoringRequest(context, [ids]) for context, ids in parts]
+        )
+    scores = iter(scorer.score_ids([request for of_item in requests for request in of_item]))
+    return [[score.total for _ in of_item for score in next(scores)] for of_item in requests]
+
+
+class Answer(NamedTuple):
+    """What a model makes of a task, with its predictions in the layout that the challenge collects."""
+
+    metrics: dict[str, float]
+    groups: dict[str, float]
+    num_rows: int
+    chance: float | None
+    predictions: dict[str, Any]
+    place: str
+    """The folder of the predictions."""
+
+
+def ask_task(scorer: Scorer, name: str, path: Path, num_rows: int | None = None) -> Answer:
+    """Asks a model a task other than `aoa`.
+
+    Args:
+        scorer: a causal or masked model with its tokenizer, which has to be a fast one.
+        name: a key of `FILES`.
+        path: of `find`.
+        num_rows: the first so many rows of each file; None takes all.
+    """
+    if name == READING:
+        return _ask_reading(scorer, path, num_rows)
+    task = SENTENCE_TASKS[name]
+    items = read_items(task, path, num_rows)
+    scores = score_items(scorer, items)
+    predictions, right = defaultdict(list), defaultdict(list)
+    for item, of_item in zip(items, scores, strict=True):
+        chosen = int(np.argmax(of_item))
+        right[item.group].append(chosen == 0)
+        of_group = predictions[item.group]
+        answer = item.sentences[chosen] if name == "comps" else item.scored[chosen]
+        of_group.append({"id": f"{item.group}_{len(of_group)}", "pred": answer})
+        if item.ratio is not None:
+            of_group[-1]["prob"] = float(np.exp(of_item[0] - np.logaddexp.reduce(of_item)))
+    groups, chance = {group: float(np.mean(of_group)) for group, of_group in right.items()}, None
+    if items[0].ratio is not None:
+        from scipy.stats import spearmanr  # comes with the extra `eval`, as scikit-learn needs it
+
+        probabilities = [one["prob"] for of_group in predictions.values() for one in of_group]
+        metrics, groups = {"spearmanr": float(spearmanr(probabilities, [item.ratio for item in items])[0])}, {}
+    else:
+        metrics = {"acc": _mean_of_groups(groups, ENTITY_SPLITS if name == "entity_tracking" else ())}
+        chance = float(np.mean([1 / len(item.sentences) for item in items]))
+    collected = {group: {"predictions": of_group} for group, of_group in predictions.items()}
+    return Answer(metrics, groups, len(items), chance, collected, f"{task.place}/{path.name}")
+
+
+def _mean_of_groups(groups: dict[str, float], splits: Sequence[str]) -> float:
+    """The mean over the groups; with splits, over those of each and then over the splits."""
+    of_splits = [[value for group, value in groups.items() if group.startswith(split)] for split in splits]
+    return float(np.mean([np.mean(values) for values in of_splits if values] or list(groups.values())))
+
+
+# ---- Reading times
+
+
+def _ask_reading(scorer: Scorer, path: Path, num_rows: int | None) -> Answer:
+    """How much better surprisal explains how long people read: the share of the variance left that it takes away.
+
+    A word's tokens are read one after the other, as ids. (The pipeline joins their texts, which puts a space before
+    each of a tokenizer that writes words with spaces.)
+    """
+    rows = pd.read_csv(path, dtype={"item": str}, nrows=num_rows)
+    rows["item"] = rows["item"].fillna("None")
+    if isinstance(scorer, MaskedLMScorer):
+        scorer = MaskedLMScorer(
+            scorer.model,
+            scorer.tokenizer,
+            scorer.batch_tokens,
+            is_shifted=scorer.is_shifted,
+            num_masks=READING_MASKS,
+        )
+    has_previous = [isinstance(item, str) for item in rows["prev_item"]]
+    rows["pred"] = _surprisals(scorer, rows["item"], rows["word"])
+    rows["prev_pred"] = np.nan
+    before = rows[has_previous]
+    rows.loc[has_previous, "prev_pred"] = _surprisals(scorer, before["prev_item"], before["prev_word"])
+    features = ["Subtlex_log10", "length", "context_length"]
+    eyes = {name: _gain(rows, name, features) for name in EYE_TRACKING}
+    paced = _gain(rows, "self_paced_reading_time", [*features, "prev_length", "prev_pred"])
+    predictions = [
+        {"id": number, "pred": pred, "prev_pred": previous}
+        for number, (pred, previous) in enumerate(zip(rows["pred"], rows["prev_pred"], strict=True))
+    ]
+    metrics = {"eye_tracking": float(np.mean(list(eyes.values()))), "self_paced_reading": paced}
+    return Answer(metrics, eyes, len(rows), None, {READING: {"predictions": predictions}}, READING)
+
+
+def _surprisals(scorer: Scorer, contexts: Sequence[str], words: Sequence[str]) -> list[float]:
+    def ids_of(texts: Sequence[str]) -> list[list[int]]:
+        options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+        return scorer.tokenizer(list(texts), **options)["input_ids"] if len(texts) else []
+
+    pairs = zip(ids_of(contexts), ids_of(words), strict=True)
+    return [-score.total for [score] in scorer.score_ids([(context, [word]) for context, word in pairs])]
+
+
+def _gain(rows: pd.DataFrame, target: str, features: list[str]) -> float:
+    """100 · (R² with surprisal − R² without) / (1 − R² without), of least squares with all products of features."""
+    complete = rows[[target, *features, "pred"]].dropna()
+    values = complete[features].to_numpy(float)
+    values = (values - values.mean(0)) / np.where(values.std(0) > 0, values.std(0), 1)  # spans the same
+    products = [values[:, one] * values[:, other] for one, other in combinations(range(len(features)), 2)]
+    design = np.column_stack([np.ones(len(values)), values, *products])
+    left = [
+        _variance_left(columns, complete[target].to_numpy(float))
+        for columns in (design, np.column_stack([design, complete["pred"]]))
+    ]
+    return 100 * (left[0] - left[1]) / left[0]
+
+
+def _variance_left(design: np.ndarray, target: np.ndarray) -> float:
+    weights = np.linalg.lstsq(design, target)[0]
+    return float(((target - design @ weights) ** 2).sum())
+
+
+# ---- Ages of acquisition
+
+
+def word_surprisals(scorer: Scorer, path: Path, num_words: int | None = None) -> list[dict]:
+    """
+    The surprisal of each word of more than one letter in each of its contexts.
+
+    Args:
+        path: a JSON file of words, each with a list of `{"context": text}`.
+    """
+    words = {word: contexts for word, contexts in json.loads(path.read_text("utf-8")).items() if len(word) > 1}
+    rows = [
+        {"target_word": word, "context_id": number, "context": context["context"]}
+        for word, contexts in list(words.items())[:num_words]
+        for number, context in enumerate(contexts)
+    ]
+    items = []
+    for row in rows:
+        word = row["target_word"].strip()
+        items.append(Item("", [f"{row['context'].strip()} {word}"], [word]))
+    return [{**row, "surprisal": -score} for row, [score] in zip(rows, score_items(scorer, items), strict=True)]
+
+
+def age_correlation(results: list[dict], children_file: Path) -> dict[str, float]:
+    """
+    Pearson's correlation of the ages at which children and the model have learnt a word (Chang & Bergen 2022).
+
+    A child has learnt it at the month in which a sigmoid over the shares of children who know it crosses one half; a
+    model where one over its surprisals crosses the middle between that of guessing one of 300,000 words and its least.
+
+    Args:
+        results: rows of `word_surprisals` with `word_count`, the words that the model had read, in ascending order.
+        children_file: a CSV file with `word` and a column per month from 16 to 30.
+    """
+    from scipy.stats import pearsonr
+
+    children = pd.read_csv(children_file).drop_duplicates("word").set_index("word")
+    months = [str(month) for month in range(16, 31) if str(month) in children.columns]
+    curves = defaultdict(list)
+    for row in results:
+        curves[row["target_word"]].append((row["word_count"], row["surprisal"]))
+    pairs = []
+    for word, curve in curves.items():
+        if word not in children.index:
+            continue
+        shares = children.loc[word, months].astype(float).dropna()
+        pair = (_age_of_children(shares), _age_of_model(*map(np.array, zip(*curve, strict=True))))
+        if None not in pair:
+            pairs.append(pair)
+    correlation = pearsonr(*zip(*pairs, strict=True))[0] if len(pairs) > 2 else 0.0
+    return {"curve_fitness": float(correlation), "num_words": len(pairs)}
+
+
+def _age_of_children(shares: pd.Series) -> float | None:
+    ages = shares.index.astype(int).to_numpy()
+    if len(ages) < 3:
+        return None
+    bounds = ([0, 0, ages[0], -0.5], [2.0, 1.0, ages[-1], 0.5])
+    return _crossing(ages, shares.to_numpy(), 0.5, [1.0, 0.1, ages.mean(), 0.0], bounds=bounds)
+
+
+def _age_of_model(words: np.ndarray, surprisals: np.ndarray) -> float | None:
+    if len(words) < 3:
+        return None
+    places, values = np.log10(words + 1), -surprisals
+    start = [values.max() - values.min(), 1.0, places.mean(), values.min()]
+    return _crossing(places, values, -(np.log2(300_000) + surprisals.min()) / 2, start)
+
+
+def _crossing(places: np.ndarray, values: np.ndarray, height: float, start: list[float], **options) -> float | None:
+    """Where a sigmoid through the values reaches a height; None if that is not between the first and the last."""
+    from scipy.optimize import curve_fit
+    from scipy.special import expit
+
+    try:
+        (range_, slope, middle, floor), _ = curve_fit(
+            lambda x, a, b, c, d: a * expit(b * (x - c)) + d, places, values, p0=start, maxfev=1000, **options
+        )
+    except (RuntimeError, ValueError):  # no fit
+        return None
+    if slope <= 0 or range_ <= 0 or not floor < height < range_ + floor:
+        return None
+    found = middle - np.log(range_ / (height - floor) - 1) / slope
+    return float(found) if places[0] <= found <= places[-1] else None
+
+
+# ---- Files
+
+
+def backend_of(scorer: Scorer) -> str:
+    """What the pipeline calls the way in which a model scores a sentence."""
+    return "causal" if not isinstance(scorer, MaskedLMScorer) else "mntp" if scorer.is_shifted else "mlm"
+
+
+def write_predictions(output: Path, model: str, revision: str | None, backend: str, place: str, content: dict) -> None:
+    """Writes predictions where the challenge's collate_preds.py looks for them in its folder `results`."""
+    name = "surprisal.json" if place == "AoA_word" else "predictions.json"
+    folder = output / Path(model).stem / (revision or "main") / "zero_shot" / backend / place
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / name, json.dumps(content) + "\n")

@@ -1,0 +1,461 @@
+"""The tasks of the BabyLM challenge, on rows of our own in its formats, beside plain loops of its definitions."""
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.linear_model import LinearRegression
+from sklearn.preprocessing import PolynomialFeatures
+from transformers import AutoModelForMaskedLM
+
+from modeling_gpt1 import CausalLMScorer, GPT1ForCausalLM, MaskedLMScorer
+from modeling_gpt1.commands import evaluate
+from modeling_gpt1.evaluation import babylm
+from modeling_gpt1.training.families import FAMILIES
+from tokenization.rows import read_file
+
+WORDS = ["old", "farmer", "smiled", "walked", "green", "river", "paid", "train", "home", "dollars"]
+
+
+def sentence(number, length=5):
+    return " ".join(WORDS[(number * 7 + place * (number + 3)) % len(WORDS)] for place in range(length))
+
+
+ROWS = {
+    "blimp_filtered/first": [
+        {
+            "sentence_good": sentence(n),
+            "sentence_bad": sentence(n + 1),
+            "field": "syntax",
+            "UID": f"paradigm_{n % 2}",
+            "linguistics_term": "island",
+        }
+        for n in range(7)
+    ],
+    "supplement_filtered/hypernym": [
+        {"sentence_good": sentence(n + 2), "sentence_bad": sentence(n + 5)} for n in range(5)
+    ],
+    "ewok_filtered/ewok": [
+        {
+            "Context1": sentence(n),
+            "Context2": sentence(n + 4),
+            "Target1": sentence(n + 1, 3),
+            "Target2": sentence(n + 2, 4),
+            "Domain": "spatial" if n < 2 else "social",
+            "ContextType": "direct",
+            "ContextDiff": "x",
+            "TargetDiff": "y",
+        }
+        for n in range(6)
+    ],
+    "entity_tracking/regular": [
+        {"input_prefix": sentence(n, 9) + " ", "options": [sentence(n + k, 2) for k in range(5)], "numops": n // 2}
+        for n in range(6)
+    ],
+    "entity_tracking/move_contents": [
+        {"input_prefix": sentence(n, 8) + " ", "options": [sentence(n + k, 3) for k in range(5)], "numops": n % 2}
+        for n in range(4)
+    ],
+    "comps/comps_base": [
+        {
+            "prefix_acceptable": sentence(n, 2),
+            "prefix_unacceptable": sentence(n + 3, 2),
+            "property_phrase": sentence(n, 3),
+        }
+        for n in range(5)
+    ],
+    "comps/comps_wugs_dist-in-between": [
+        {
+            "prefix_acceptable": sentence(n, 4),
+            "prefix_unacceptable": sentence(n + 1, 3),
+            "property_phrase": sentence(n + 2, 2),
+        }
+        for n in range(4)
+    ],
+    "wug_past_tense/wug_past_tense": [
+        {"sentences": f"{sentence(n)}\t{sentence(n + 1)}", "ratio": (n * 3 % 7) / 7} for n in range(7)
+    ],
+}
+
+
+def write_reading(folder, number=60):
+    draw = np.random.default_rng(0)
+    items = [None if n % 9 == 0 else sentence(n, 1 + n % 5) for n in range(number)]
+    rows = pd.DataFrame({"item": items, "word": [WORDS[n % 10] + "s" for n in range(number)]})
+    rows["prev_item"] = [None if n % 7 < 2 else sentence(n + 1, 2) for n in range(number)]
+    rows["prev_word"] = [None if n % 7 < 2 else WORDS[n % 3] for n in range(number)]
+    for name in ("Subtlex_log10", "length", "context_length", "prev_length"):
+        rows[name] = draw.uniform(1, 9, number).round(2)
+    for name in (*babylm.EYE_TRACKING, "self_paced_reading_time"):
+        rows[name] = draw.normal(300, 60, number).round(1)
+    rows.loc[3, "RTgopast"] = None
+    (folder / "reading").mkdir()
+    rows.to_csv(folder / "reading" / "reading_data.csv", index=False)
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("full_eval")
+    for name, rows in ROWS.items():
+        path = folder / f"{name}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_reading(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def causal(tiny_model, plain_tokenizer):
+    model = tiny_model(GPT1ForCausalLM, 3, vocab_size=len(plain_tokenizer), max_position_embeddings=256)
+    return CausalLMScorer(model, plain_tokenizer)
+
+
+@pytest.fixture(scope="module")
+def make_masked(plain_tokenizer, randomise):
+    def make(family="bert", **arguments):
+        tokenizer = FAMILIES[family].tokenizer_of(plain_tokenizer)
+        sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+        config = FAMILIES[family].make_config(tokenizer, **sizes, max_position_embeddings=66)
+        return MaskedLMScorer(randomise(AutoModelForMaskedLM.from_config(config)).eval(), tokenizer, **arguments)
+
+    return make
+
+
+# ---- The definitions, one sentence at a time
+
+
+@torch.no_grad()
+def by_definition(scorer, text, start, backend):
+    """The tokens that end behind `start` characters, each by a call of the model; special tokens have none."""
+    encoded = scorer.tokenizer(text, return_offsets_mapping=True)
+    ids = torch.tensor(encoded["input_ids"])
+    places = [place for place, (_, end) in enumerate(encoded["offset_mapping"]) if end > start]
+    total = 0.0
+    for place in places:
+        if backend == "causal":
+            if place > 0:
+                logits = scorer.model(input_ids=ids[None, :place]).logits[0, -1]
+                total += logits.double().log_softmax(-1)[ids[place]].item()
+            continue
+        hidden = ids.clone()
+        hidden[place] = scorer.tokenizer.mask_token_id
+        logits = scorer.model(input_ids=hidden[None]).logits[0, place - (backend == "mntp")]
+        total += logits.double().log_softmax(-1)[ids[place]].item()
+    return total
+
+
+def totals(scorer, rows, backend="causal"):
+    return [[by_definition(scorer, text, start, backend) for text, start in row] for row in rows]
+
+
+def accuracy(scores):
+    return sum(row.index(max(row)) == 0 for row in scores) / len(scores)
+
+
+SENTENCES = {
+    "ewok": lambda row: [(f"{row['Context1']} {row[name]}", len(row["Context1"])) for name in ("Target1", "Target2")],
+    "comps": lambda row: [
+        (f"{row[name]} {row['property_phrase']}", len(row[name]) + 1)
+        for name in ("prefix_acceptable", "prefix_unacceptable")
+    ],
+    "blimp": lambda row: [(row["sentence_good"], 0), (row["sentence_bad"], 0)],
+    "entity": lambda row: [(row["input_prefix"] + option, len(row["input_prefix"])) for option in row["options"]],
+    "wug": lambda row: [(text, 0) for text in row["sentences"].split("\t")],
+}
+
+
+@pytest.mark.parametrize(
+    "family, backend", [("bert", "mlm"), ("roberta", "mlm"), ("roberta", "mntp"), ("gpt1", "causal")]
+)
+def test_each_sentence_is_scored_by_the_definition(family, backend, causal, make_masked, data_dir):
+    scorer = causal if family == "gpt1" else make_masked(family, is_shifted=backend == "mntp")
+    assert babylm.backend_of(scorer) == backend
+    for name, kind, file in (
+        ("blimp", "blimp", "blimp_filtered/first"),
+        ("ewok", "ewok", "ewok_filtered/ewok"),
+        ("comps", "comps", "comps/comps_base"),
+        ("entity_tracking", "entity", "entity_tracking/regular"),
+    ):
+        task, rows = babylm.SENTENCE_TASKS[name], ROWS[file]
+        items = [task.read(row, file.partition("/")[2]) for row in rows]
+        expected = totals(scorer, map(SENTENCES[kind], rows), backend)
+        for found, wanted in zip(babylm.score_items(scorer, items), expected, strict=True):
+            assert found == pytest.approx(wanted, rel=1e-5, abs=1e-5)
+    other = {"mlm": "mntp", "mntp": "mlm"}.get(backend)
+    if other:  # the two places of a masked model's answer differ
+        assert totals(scorer, map(SENTENCES[kind], rows[:1]), other)[0] != pytest.approx(expected[0], rel=1e-4)
+
+
+def test_scores_of_all_tasks_and_their_predictions(causal, data_dir):
+    def of(name):
+        return babylm.ask_task(causal, name, babylm.find(name, data_dir))
+
+    scores = totals(causal, map(SENTENCES["blimp"], ROWS["blimp_filtered/first"]))
+    blimp = of("blimp")
+    assert blimp.groups == {"paradigm_0": accuracy(scores[::2]), "paradigm_1": accuracy(scores[1::2])}
+    assert blimp.metrics["acc"] == pytest.approx((accuracy(scores[::2]) + accuracy(scores[1::2])) / 2)
+    assert blimp.metrics["acc"] != pytest.approx(accuracy(scores))  # of rows, which the groups have 4 and 3 of
+    row = ROWS["blimp_filtered/first"][2]
+    answer = [row["sentence_good"], row["sentence_bad"]][int(np.argmax(scores[2]))]
+    assert blimp.predictions["paradigm_0"]["predictions"][1] == {"id": "paradigm_0_1", "pred": answer}
+    assert (blimp.chance, blimp.num_rows, blimp.place) == (0.5, 7, "blimp/blimp_filtered")
+
+    supplement = of("supplement")
+    scores = totals(causal, map(SENTENCES["blimp"], ROWS["supplement_filtered/hypernym"]))
+    assert supplement.groups == {"hypernym": accuracy(scores)}
+    assert supplement.place == "blimp/supplement_filtered"
+
+    ewok, scores = of("ewok"), totals(causal, map(SENTENCES["ewok"], ROWS["ewok_filtered/ewok"]))
+    assert ewok.groups == {"spatial": accuracy(scores[:2]), "social": accuracy(scores[2:])}
+    assert {one["pred"] for one in ewok.predictions["spatial"]["predictions"]} <= {
+        " " + row[name] for row in ROWS["ewok_filtered/ewok"][:2] for name in ("Target1", "Target2")
+    }
+
+    tracking, regular = (
+        of("entity_tracking"),
+        totals(causal, map(SENTENCES["entity"], ROWS["entity_tracking/regular"])),
+    )
+    moved = totals(causal, map(SENTENCES["entity"], ROWS["entity_tracking/move_contents"]))
+    parts = {f"regular_{n}_ops": accuracy(regular[2 * n : 2 * n + 2]) for n in range(3)}
+    parts |= {f"move_contents_{n}_ops": accuracy(moved[n::2]) for n in range(2)}
+    assert tracking.groups == parts and tracking.chance == pytest.approx(0.2)
+    of_splits = [np.mean([value for name, value in parts.items() if name.startswith(one)]) for one in ("reg", "mov")]
+    assert tracking.metrics["acc"] == pytest.approx(np.mean(of_splits))
+
+    comps = of("comps")
+    scores = totals(causal, map(SENTENCES["comps"], ROWS["comps/comps_base"]))
+    between = totals(causal, map(SENTENCES["comps"], ROWS["comps/comps_wugs_dist-in-between"]))
+    assert comps.groups == {"base": accuracy(scores), "wugs_dist_in_between": accuracy(between)}
+    row = ROWS["comps/comps_base"][0]
+    prefix = ["prefix_acceptable", "prefix_unacceptable"][int(np.argmax(scores[0]))]
+    assert comps.predictions["base"]["predictions"][0]["pred"] == f"{row[prefix]} {row['property_phrase']}"
+
+
+def test_wugs_are_correlated_with_people(causal, data_dir):
+    rows = ROWS["wug_past_tense/wug_past_tense"]
+    answer = babylm.ask_task(causal, "wug_past", babylm.find("wug_past", data_dir))
+    model = [1 / (1 + math.exp(right[1] - right[0])) for right in totals(causal, map(SENTENCES["wug"], rows))]
+    people = [row["ratio"] for row in rows]
+
+    def ranks(values):
+        return [sorted(values).index(value) for value in values]
+
+    expected = np.corrcoef(ranks(model), ranks(people))[0, 1]  # no ties
+    assert answer.metrics == {"spearmanr": pytest.approx(expected)} and answer.chance is None
+    predictions = answer.predictions["wug_past"]["predictions"]
+    assert [one["prob"] for one in predictions] == pytest.approx(model, rel=1e-4)
+    assert predictions[3]["id"] == "wug_past_3" and predictions[3]["pred"] in rows[3]["sentences"]
+
+
+# ---- Reading times
+
+
+@torch.no_grad()
+def surprisal(scorer, context, word, backend):
+    """Token after token of the word, each behind the ids before it."""
+    tokenizer, total = scorer.tokenizer, 0.0
+    before = tokenizer(context, add_special_tokens=False)["input_ids"]
+    for target in tokenizer(word, add_special_tokens=False)["input_ids"]:
+        if backend == "causal":
+            logits = scorer.model(input_ids=torch.tensor([before])).logits[0, -1]
+        else:
+            ids = [tokenizer.cls_token_id, *before, *[tokenizer.mask_token_id] * 3, tokenizer.sep_token_id]
+            logits = scorer.model(input_ids=torch.tensor([ids])).logits[0, len(before) + (backend == "mlm")]
+        total -= logits.double().log_softmax(-1)[target].item()
+        before = [*before, target]
+    return total
+
+
+def explained(rows, target, features):
+    """By another implementation of least squares and of the products."""
+    rows = rows[[target, *features, "pred"]].dropna()
+    design = PolynomialFeatures(2, interaction_only=True, include_bias=False).fit_transform(rows[features])
+    both = np.column_stack([design, rows["pred"]])
+    without, with_ = (LinearRegression().fit(one, rows[target]).score(one, rows[target]) for one in (design, both))
+    return 100 * (with_ - without) / (1 - without)
+
+
+@pytest.mark.parametrize("backend", ["causal", "mlm", "mntp"])
+def test_reading_times(backend, causal, make_masked, data_dir):
+    scorer = causal if backend == "causal" else make_masked(is_shifted=backend == "mntp")
+    path = babylm.find("reading", data_dir)
+    answer = babylm.ask_task(scorer, "reading", path)
+    rows = pd.read_csv(path).fillna({"item": "None"})
+    pairs = zip(rows["item"], rows["word"], strict=True)
+    rows["pred"] = [surprisal(scorer, context, word, backend) for context, word in pairs]
+    rows["prev_pred"] = [
+        surprisal(scorer, row.prev_item, row.prev_word, backend) if isinstance(row.prev_item, str) else math.nan
+        for row in rows.itertuples()
+    ]
+    found = answer.predictions["reading"]["predictions"]
+    assert [one["pred"] for one in found] == pytest.approx(list(rows["pred"]), rel=1e-4)
+    assert [one["prev_pred"] for one in found] == pytest.approx(list(rows["prev_pred"]), rel=1e-4, nan_ok=True)
+    features = ["Subtlex_log10", "length", "context_length"]
+    eyes = {name: explained(rows, name, features) for name in babylm.EYE_TRACKING}
+    paced = explained(rows, "self_paced_reading_time", [*features, "prev_length", "prev_pred"])
+    assert answer.groups == pytest.approx(eyes, rel=1e-3, abs=1e-4)
+    expected = {"eye_tracking": np.mean(list(eyes.values())), "self_paced_reading": paced}
+    assert answer.metrics == pytest.approx(expected, rel=1e-3, abs=1e-4)
+    assert min(answer.metrics.values()) > 0
+
+
+# ---- Ages of acquisition
+
+
+def sigmoid(x, height, slope, middle, floor):
+    return height / (1 + np.exp(-slope * (x - middle))) + floor
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_ages_of_acquisition(sign, tmp_path):
+    """Curves that are sigmoids: the ages are where they cross, which is known."""
+    months, counts = np.arange(16, 31), [10**6 * n for n in (*range(1, 10), *range(10, 101, 10))]
+    middles, words = [18.5, 20.0, 22.5, 25.0, 27.5], ["ball", "dog", "milk", "shoe", "tree"]
+    children = pd.DataFrame([sigmoid(months, 1, 0.9, middle, 0) for middle in middles], columns=months.astype(str))
+    children.insert(0, "word", words)
+    children.to_csv(tmp_path / "cdi_human.csv", index=False)
+    learnt = [7 + 0.08 * sign * (middle - 23) for middle in middles]  # log10 of the words read
+    least = 4.0
+    guessing = math.log2(300_000)
+    rows = []
+    for count in counts:
+        for word, place in zip(words, learnt, strict=True):
+            # falls from that of guessing by twice what is between it and the middle of the last surprisal
+            rows.append(
+                {
+                    "word_count": count,
+                    "target_word": word,
+                    "surprisal": guessing - sigmoid(math.log10(count + 1), guessing - least, 6, place, 0),
+                }
+            )
+    found = babylm.age_correlation(rows, tmp_path / "cdi_human.csv")
+    assert found == {"curve_fitness": pytest.approx(sign, abs=0.02), "num_words": 5}
+    some = [row for row in rows if row["target_word"] in words[:2]]
+    assert babylm.age_correlation(some, tmp_path / "cdi_human.csv") == {"curve_fitness": 0.0, "num_words": 2}
+
+
+def test_a_word_is_scored_behind_its_context(causal, tmp_path):
+    contexts = {"farmer": [{"context": "the old "}, {"context": " she walked"}], "a": [{"context": "he paid"}]}
+    (tmp_path / "cdi_childes.json").write_text(json.dumps(contexts))
+    rows = babylm.word_surprisals(causal, tmp_path / "cdi_childes.json")
+    assert [(row["target_word"], row["context_id"], row["context"]) for row in rows] == [
+        ("farmer", 0, "the old "),
+        ("farmer", 1, " she walked"),
+    ]
+    expected = [
+        -by_definition(causal, f"{text} farmer", len(text) + 1, "causal") for text in ("the old", "she walked")
+    ]
+    assert [row["surprisal"] for row in rows] == pytest.approx(expected, rel=1e-4)
+
+
+# ---- The command
+
+
+def save(scorer, folder):
+    scorer.model.save_pretrained(folder)
+    scorer.tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def run(model, data_dir, output, *words):
+    evaluate.main(
+        ["--model", model, "--data_dir", str(data_dir), "--output_dir", str(output), "--device", "cpu", *words]
+    )
+
+
+def test_the_command_answers_all_and_leaves_what_the_challenge_collects(causal, data_dir, tmp_path, capsys):
+    run(save(causal, tmp_path / "small.v1"), data_dir, tmp_path / "out", "--tasks", "babylm")
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    names = ["blimp", "supplement", "ewok", "entity_tracking", "comps", "wug_past", "reading"]
+    assert results["asked"] == [f"babylm_{name}" for name in names]
+    of_blimp = babylm.ask_task(causal, "blimp", data_dir / "blimp_filtered")
+    assert results["results"]["babylm_blimp"] == {"acc,none": of_blimp.metrics["acc"], "groups": of_blimp.groups}
+    shown = capsys.readouterr().out
+    assert f"| babylm_blimp | blimp_filtered | 7 | 0 | acc | {of_blimp.metrics['acc']:.4g} | 0.500 |" in shown
+    folder = tmp_path / "out" / "small" / "main" / "zero_shot" / "causal"
+    assert sorted(str(path.relative_to(folder)) for path in folder.glob("**/*.json")) == [
+        "blimp/blimp_filtered/predictions.json",
+        "blimp/supplement_filtered/predictions.json",
+        "comps/comps/predictions.json",
+        "entity_tracking/entity_tracking/predictions.json",
+        "ewok/ewok_filtered/predictions.json",
+        "reading/predictions.json",
+        "wug_past/wug_past_tense/predictions.json",
+    ]
+    assert json.loads((folder / "blimp" / "blimp_filtered" / "predictions.json").read_text()) == of_blimp.predictions
+
+
+@pytest.mark.parametrize("backend", [None, "mntp"])
+def test_the_command_asks_masked_models(backend, make_masked, data_dir, tmp_path):
+    scorer = make_masked("roberta", is_shifted=backend == "mntp")
+    words = ["--tasks", "babylm_ewok", "--max_eval_samples", "4", *(["--backend", backend] if backend else [])]
+    run(save(scorer, tmp_path / "model"), data_dir, tmp_path / "out", *words)
+    answer = babylm.ask_task(scorer, "ewok", data_dir / "ewok_filtered", 4)
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results["results"]["babylm_ewok"]["groups"] == answer.groups
+    place = f"model/main/zero_shot/{backend or 'mlm'}/ewok/ewok_filtered/predictions.json"
+    assert json.loads((tmp_path / "out" / place).read_text()) == answer.predictions
+
+
+def test_the_command_follows_words_over_the_checkpoints(tiny_model, plain_tokenizer, data_dir, tmp_path):
+    run_folder, words = tmp_path / "run", {"farmer": [{"context": "the old"}]}
+    scorers = {}
+    for number, name in enumerate(["chck_2M", "chck_10M", "chck_500K"]):
+        model = tiny_model(GPT1ForCausalLM, number, vocab_size=len(plain_tokenizer), max_position_embeddings=64)
+        scorers[name] = CausalLMScorer(model, plain_tokenizer)
+        save(scorers[name], run_folder / name)
+    save(scorers["chck_10M"], run_folder)
+    (tmp_path / "data" / "aoa").mkdir(parents=True)
+    (tmp_path / "data" / "aoa" / "cdi_childes.json").write_text(json.dumps(words))
+    run(str(run_folder), tmp_path / "data", tmp_path / "out", "--tasks", "babylm_aoa")
+    place = tmp_path / "out" / "run" / "main" / "zero_shot" / "causal" / "AoA_word" / "surprisal.json"
+    rows = json.loads(place.read_text())["results"]
+    assert [(row["step"], row["word_count"]) for row in rows] == [
+        ("chck_500K", 500_000),
+        ("chck_2M", 2_000_000),
+        ("chck_10M", 10_000_000),
+    ]
+    expected = [-by_definition(scorers[row["step"]], "the old farmer", 8, "causal") for row in rows]
+    assert [row["surprisal"] for row in rows] == pytest.approx(expected, rel=1e-4)
+    with pytest.raises(ValueError, match="compares at least 3 checkpoints chck_… of --model, but .* has 0"):
+        run(str(run_folder / "chck_2M"), tmp_path / "data", tmp_path / "out", "--tasks", "babylm_aoa")
+
+
+def test_wrong_uses(causal, data_dir, tmp_path):
+    model = save(causal, tmp_path / "model")
+    with pytest.raises(ValueError, match="There is no task babylm_blimb. The tasks: babylm_blimp, babylm_supplement"):
+        run(model, data_dir, tmp_path, "--tasks", "babylm_blimb")
+    with pytest.raises(ValueError, match="babylm_wug_adj needs wug_adj_nominalization in"):
+        run(model, data_dir, tmp_path, "--tasks", "babylm_wug_adj")
+    with pytest.raises(ValueError, match="has rows of no task. Pass the folder full_eval or fast_eval"):
+        run(model, data_dir / "reading", tmp_path, "--tasks", "babylm")
+    with pytest.raises(ValueError, match="Pass as --data_dir the folder full_eval or fast_eval"):
+        evaluate.main(["--model", model, "--tasks", "babylm", "--output_dir", str(tmp_path)])
+    with pytest.raises(ValueError, match="--backend is masked. It must be causal, mlm or mntp"):
+        run(model, data_dir, tmp_path, "--tasks", "babylm", "--backend", "masked")
+    (tmp_path / "comps").mkdir()
+    (tmp_path / "comps" / "comps_base.jsonl").write_text('{"prefix_acceptable": "a"}\n')
+    with pytest.raises(ValueError, match="comps_base.jsonl, line 1, has no column 'property_phrase'"):
+        run(model, tmp_path, tmp_path, "--tasks", "babylm_comps")
+    (tmp_path / "comps" / "comps_base.jsonl").write_text("")
+    with pytest.raises(ValueError, match="comps has no row in a .jsonl file"):
+        run(model, tmp_path, tmp_path, "--tasks", "babylm_comps")
+
+
+@pytest.mark.real_data
+def test_blimp_on_the_real_rows(real_data_dir, causal):
+    """Four rows of each paradigm: the same accuracy as by the definition, sentence by sentence."""
+    (path,) = (real_data_dir / "blimp").glob("train.jsonl*")
+    rows = read_file(path)
+    kept, counts = [], {}
+    for row in rows:
+        counts[row["UID"]] = counts.get(row["UID"], 0) + 1
+        kept += [row] if counts[row["UID"]] <= 4 else []
+    items = [babylm.SENTENCE_TASKS["blimp"].read(row, "train") for row in kept]
+    assert len(counts) == 67 and len(items) == 4 * 67 and {item.group for item in items} == set(counts)
+    expected = totals(causal, map(SENTENCES["blimp"], kept))
+    for found, wanted in zip(babylm.score_items(causal, items), expected, strict=True):
+        assert found == pytest.approx(wanted, rel=1e-4)
