@@ -7,9 +7,11 @@ r"""The experiments of the paper's sections 4.2 and 5 on a model of yours, and o
         --finetune_arguments --num_train_epochs 3 --learning_rate 5e-4 --max_train_samples 4000
 
 Everything after `--finetune_arguments` goes to `gpt1 finetune`, whose defaults are the paper's. What stands after
-`--lstm_finetune_arguments` behind it overrides that for the LSTM. A run of a task with a seed is one cell, kept in
-<output_dir>/cells, and what is finished is never run again: the same command goes on where a run stopped, and several
-commands may share an output folder. After each cell report.json and report.html are written. See docs/reproduce.md.
+`--lstm_finetune_arguments` overrides that for the LSTM. With `--model pretrain` and `--lstm_model pretrain` they are
+pre-trained first, by what stands after `--pretrain_arguments` and `--lstm_pretrain_arguments`. A run of a task with a
+seed is one cell, kept in <output_dir>/cells, and what is finished is never run again: the same command goes on where a
+run stopped, and several commands may share an output folder. After each cell report.json and report.html are written.
+See docs/reproduce.md.
 """
 
 import sys
@@ -17,22 +19,30 @@ from pathlib import Path
 
 from datasets import disable_progress_bars
 
-from ..reproduction.arguments import FINETUNE_FLAG, LSTM_FLAG, ReproduceArguments, as_settings
+from ..reproduction.arguments import PASSED_ON, PRETRAIN, PRETRAIN_FLAG, ReproduceArguments, as_settings
 from .arguments import CommandParser, check_model, parser_of
 
 
 def parse_arguments(command_line: list[str]) -> tuple[ReproduceArguments, CommandParser]:
-    parser, words, given = parser_of("reproduce"), command_line, {}
-    for flag in (LSTM_FLAG, FINETUNE_FLAG):  # all words after each are flags of `gpt1 finetune`
-        at = words.index(flag) if flag in words else len(words)
-        words, given[flag] = words[:at], words[at + 1 :]
-    (arguments,) = parser.read(words)
-    for flag in (FINETUNE_FLAG, LSTM_FLAG):
+    parser, own = parser_of("reproduce"), []
+    given: dict[str, list[str]] = {flag: [] for flag in PASSED_ON}
+    words = own
+    for word in command_line:  # all words after a flag of these are another command's, up to the next
+        if word in given:
+            words = given[word]
+        else:
+            words.append(word)
+    (arguments,) = parser.read(own)
+    for flag, of_command in given.items():
         name = flag.removeprefix("--")
-        of_finetune = given[flag] or getattr(arguments, name)
-        as_settings(of_finetune, flag)  # refuses flags that each cell sets itself
-        setattr(arguments, name, of_finetune)
-        parser.settings[name] = of_finetune
+        of_command = of_command or getattr(arguments, name)
+        as_settings(of_command, flag)  # refuses flags that each cell sets itself
+        setattr(arguments, name, of_command)
+        parser.settings[name] = of_command
+    is_asked = PRETRAIN in (arguments.model, arguments.lstm_model)
+    if is_asked != bool(arguments.pretrain_arguments):
+        needs, has = (PRETRAIN_FLAG, f"a model {PRETRAIN}") if is_asked else (f"--model {PRETRAIN}", PRETRAIN_FLAG)
+        raise ValueError(f"{has} was given without {needs}. Pass both, or a model that is pre-trained already.")
     return arguments, parser
 
 
@@ -45,11 +55,12 @@ def main(arguments: list[str]) -> None:
 
     disable_progress_bars()
     args, parser = parse_arguments(arguments)
-    for words in (args.finetune_arguments, args.lstm_finetune_arguments):
-        parser_of("finetune").parse_known_args(words)  # refuses what no cell could read
+    for flag in PASSED_ON:  # refuses what no cell could read
+        command = "pretrain" if PRETRAIN in flag else "finetune"
+        parser_of(command).parse_known_args(getattr(args, flag.removeprefix("--")))
     if not args.only_report:
-        check_model("--model", args.model)
-        check_model("--lstm_model", args.lstm_model)
+        for flag, model in (("--model", args.model), ("--lstm_model", args.lstm_model)):
+            check_model(flag, None if model == PRETRAIN else model)
         folder = Path(args.output_dir) if args.rehearse is None else Path(args.output_dir, REHEARSAL)
         parser.write_settings(folder / "reproduce_run.yaml")  # the run.yaml of a model's folder stays
     with commands_end_on_termination():

@@ -19,9 +19,15 @@ VARIANTS: dict[str, list[str]] = {
 }
 PAPER_TASKS = "cola sst2 mrpc stsb qqp mnli qnli rte snli scitail story_cloze race".split()
 FINETUNE_FLAG, LSTM_FLAG = "--finetune_arguments", "--lstm_finetune_arguments"
+PRETRAIN_FLAG, LSTM_PRETRAIN_FLAG = "--pretrain_arguments", "--lstm_pretrain_arguments"
+PRETRAIN = "pretrain"  # as a model: it is pre-trained here
 # Flags of `gpt1 finetune` that every cell sets itself.
 OWN_FLAGS = "task model tokenizer_name data_dir output_dir seed n_transfer resume_from_checkpoint".split()
 OWN_FLAGS += "push_to_hub do_train do_eval do_predict eval_predictions".split()
+PRETRAIN_OWN_FLAGS = "family output_dir resume_from_checkpoint push_to_hub".split()
+# The flags whose words are those of another command, with the flags that they must not have.
+PASSED_ON = {FINETUNE_FLAG: OWN_FLAGS, LSTM_FLAG: OWN_FLAGS}
+PASSED_ON |= {PRETRAIN_FLAG: PRETRAIN_OWN_FLAGS, LSTM_PRETRAIN_FLAG: PRETRAIN_OWN_FLAGS}
 
 # Flags that choose where a cell runs and what it logs, not what it gives: another device or logger repeats no cell.
 NEUTRAL_FLAGS = "use_cpu report_to run_name disable_tqdm log_level logging_steps logging_strategy".split()
@@ -37,8 +43,10 @@ class ReproduceArguments:
         default_factory=lambda: list(PAPER_EXPERIMENTS),
         help=f"Experiments to run, of {', '.join(EXPERIMENTS)}. Default: the first {len(PAPER_EXPERIMENTS)}.",
     )
-    model: str | None = HfArg(default=None, help="The pre-trained Transformer: folder or hub id.")
-    lstm_model: str | None = HfArg(default=None, help="The pre-trained LSTM, for the variant lstm.")
+    model: str | None = HfArg(
+        default=None, help=f"The pre-trained Transformer: folder or hub id; '{PRETRAIN}' trains it here first."
+    )
+    lstm_model: str | None = HfArg(default=None, help="The same for the variant lstm.")
     checkpoints: str | None = HfArg(
         default=None, help="Output folder of the Transformer's pre-training, for zero_shot."
     )
@@ -83,12 +91,10 @@ class ReproduceArguments:
     )
     rehearse_rows: int = HfArg(default=16, help="Rows per split that a rehearsal evaluates.")
     only_report: bool = HfArg(default=False, help="Write the report of what is finished; run nothing.")
-    finetune_arguments: list[str] = HfArg(
-        default_factory=list, help="Must come last: everything after it is passed to `gpt1 finetune`."
-    )
-    lstm_finetune_arguments: list[str] = HfArg(
-        default_factory=list, help="After those: arguments of `gpt1 finetune` for the LSTM alone, which override them."
-    )
+    finetune_arguments: list[str] = HfArg(default_factory=list, help="At the end: flags of `gpt1 finetune`.")
+    lstm_finetune_arguments: list[str] = HfArg(default_factory=list, help="The same for the LSTM, behind them.")
+    pretrain_arguments: list[str] = HfArg(default_factory=list, help="At the end: flags of `gpt1 pretrain`.")
+    lstm_pretrain_arguments: list[str] = HfArg(default_factory=list, help="The same for the LSTM, behind them.")
 
     def __post_init__(self):
         if self.rehearse is not None and self.only_report:
@@ -128,12 +134,16 @@ class ReproduceArguments:
 
 
 def deciding_settings(command_line: list[str]) -> dict[str, str | bool | list[str]]:
-    """The settings of `gpt1 finetune` that decide a cell's result."""
-    return {name: value for name, value in as_settings(command_line).items() if name not in NEUTRAL_FLAGS}
+    """The settings of a command that decide a cell's result."""
+    return {name: value for name, value in as_settings(command_line, None).items() if name not in NEUTRAL_FLAGS}
 
 
-def as_settings(command_line: list[str], flag: str = FINETUNE_FLAG) -> dict[str, str | bool | list[str]]:
-    """Turns `["--learning_rate", "5e-4", "--bf16"]` into `{"learning_rate": "5e-4", "bf16": True}`."""
+def as_settings(command_line: list[str], flag: str | None = FINETUNE_FLAG) -> dict[str, str | bool | list[str]]:
+    """Turns `["--learning_rate", "5e-4", "--bf16"]` into `{"learning_rate": "5e-4", "bf16": True}`.
+
+    Args:
+        flag: which of `PASSED_ON` the words stand behind: flags that it must not have are refused. None refuses none.
+    """
     values: dict[str, list[str]] = {}
     name = None
     for word in command_line:
@@ -146,7 +156,8 @@ def as_settings(command_line: list[str], flag: str = FINETUNE_FLAG) -> dict[str,
         else:
             values[name].append(word)
     for name in values:
-        own = next((known for known in OWN_FLAGS if known.startswith(name)), None)  # a prefix is accepted too
+        # a prefix is accepted too
+        own = next((known for known in PASSED_ON.get(flag, ()) if known.startswith(name)), None)
         if own is not None:
             raise ValueError(
                 f"{flag} has --{own}, which `gpt1 reproduce` sets for each cell. Leave it out; `gpt1 "

@@ -17,21 +17,27 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import date, timedelta
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TextIO
 
+import psutil
+import torch
 from filelock import lock_descriptor
 
+from ..inference.devices import accelerator_name, default_device
 from ..storage.writing import write_atomically
 from .arguments import ReproduceArguments
 from .cells import WITHOUT_SEEDS, Cell, check_families, fine_tuning_cell, model_of, plan
-from .models import describe_model, environment
+from .models import describe_model, environment, processor_name
+from .pretraining import pretraining_cells, with_models
 from .report import build_report, page
 from .tables import by_reason
 
@@ -47,11 +53,23 @@ def run_grid(arguments: ReproduceArguments, command: list[str]) -> int:
         arguments: the requested experiments.
         command: the command as it was typed, for the report.
     """
-    check_families(arguments)
     rehearsal = arguments.rehearse is not None
-    store = CellStore(Path(arguments.output_dir, REHEARSAL) if rehearsal else Path(arguments.output_dir))
-    cells = plan(arguments)
+    output = Path(arguments.output_dir, REHEARSAL) if rehearsal else Path(arguments.output_dir)
+    store = CellStore(output, arguments.jobs)
     failures: dict[str, str] = {}
+    folder = store.folder / "pretraining"
+    first = pretraining_cells(arguments, folder)
+    if not arguments.only_report:
+        check_memory(arguments)
+        run_cells(list(first.values()), store, failures, lambda: None, arguments.jobs)
+        for cell in first.values():
+            if store.read(cell) is None:
+                reason = failures.get(cell.key, "another process is running it. Start the command again afterwards.")
+                print(f"{cell.name} is not finished: {reason}")
+                return 1
+    arguments = with_models(arguments, first, folder)
+    check_families(arguments)
+    cells = plan(arguments)
     write = partial(write_rehearsal if rehearsal else write_reports, arguments, command, cells, store, failures)
 
     def write_if_possible() -> None:
@@ -68,6 +86,26 @@ def run_grid(arguments: ReproduceArguments, command: list[str]) -> int:
         names = ", ".join(cell.name for cell in cells if cell.key in failures)
         print(f"{len(failures)} of {len(cells)} cells failed: {names}")
     return 1 if failures else 0
+
+
+def check_memory(arguments: ReproduceArguments) -> None:
+    """
+    Raises:
+        ValueError: by the rehearsal in the output folder, so many cells at once could need more memory than there is.
+    """
+    path = Path(arguments.output_dir, REHEARSAL, "rehearsal.json")
+    if arguments.jobs == 1 or arguments.rehearse is not None or not path.is_file():
+        return
+    cells, device = json.loads(path.read_text(encoding="utf-8"))["cells"], default_device()
+    on_host = device.type == "cpu"
+    total = psutil.virtual_memory().total if on_host else torch.get_device_module(device).mem_get_info()[1]
+    sizes = sorted((cell.get(f"{'host' if on_host else 'device'}_memory_gib") or 0 for cell in cells), reverse=True)
+    fitting = sum(size <= total / GIB for size in accumulate(sizes))
+    if fitting < min(arguments.jobs, len(sizes)):
+        raise ValueError(
+            f"--jobs {arguments.jobs}: the largest {arguments.jobs} cells of {path} need "
+            f"{sum(sizes[: arguments.jobs]):.1f} GiB together, and there are {total / GIB:.1f}. Pass --jobs {fitting}."
+        )
 
 
 class CellError(Exception):
@@ -91,8 +129,10 @@ def wait(process: subprocess.Popen) -> float:
 class CellStore:
     """The finished cells of an output folder, their logs and locks, and the processes of those that run."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, jobs: int = 1):
         self.folder = folder
+        threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // jobs))} if jobs > 1 else {}
+        self.environment = {**threads, **os.environ}  # cells at once share the cores
         self.running: set[subprocess.Popen] = set()
         self.is_stopped = False
         self.starting = threading.Lock()
@@ -127,7 +167,9 @@ class CellStore:
         with self.starting:
             if self.is_stopped:
                 raise CellError("stopped")
-            process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, pass_fds=kept)
+            process = subprocess.Popen(
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, pass_fds=kept, env=self.environment
+            )
             self.running.add(process)
         seconds = wait(process)
         self.running.discard(process)
@@ -160,7 +202,8 @@ class CellStore:
         finally:
             shutil.rmtree(work, ignore_errors=True)
         times = {"seconds": time.monotonic() - start, "processor_seconds": sum(processor_seconds)}
-        content = {**cell.facts, **cell.about, **result, **{name: round(value, 1) for name, value in times.items()}}
+        times = {name: round(value, 1) for name, value in times.items()}
+        content = {**cell.facts, **cell.about, **result, **times, "machine": accelerator_name() or processor_name()}
         write_json(self.result_path(cell), content)
         return content
 
@@ -240,6 +283,9 @@ def run_unless_finished(cell: Cell, store: CellStore, failures: dict[str, str]) 
 
 
 def describe_result(result: dict) -> str:
+    if result.get("kind") == "pretraining":
+        perplexity = result["metrics"].get("eval_perplexity")
+        return "trained" if perplexity is None else f"perplexity {perplexity:.1f}"
     if "ranges" in result:
         first, *_, last = result["ranges"]
         return f"loss {first['loss']:.2f} to {last['loss']:.2f}"
@@ -275,7 +321,7 @@ def write_reports(
         with_parts(finished),
         title=arguments.title,
         models=[describe_model(model, run) for model, run in runs.items() if model is not None],
-        environment=environment(),
+        environment={**environment(), **cells_by_machine(finished)},
         commands=[shlex.join(command)],
         unfinished=unfinished,
     )
@@ -286,9 +332,16 @@ def write_reports(
     return f"{store.folder / 'report.html'} and report.json cover {number}{others}."
 
 
+def cells_by_machine(finished: list[dict]) -> dict[str, str]:
+    """How many cells ran where, if that is known."""
+    counts = Counter(cell["machine"] for cell in finished if "machine" in cell)
+    told = ", ".join(f"{name} ({number})" for name, number in counts.most_common())
+    return {"cells_ran_on": told} if told else {}
+
+
 def finished_cells(arguments: ReproduceArguments, cells: list[Cell], store: CellStore) -> tuple[list[dict], int]:
     """The finished cells with these settings, from any command, and the number of other cells in the folder."""
-    found = store.read_all()
+    found = {path: cell for path, cell in store.read_all().items() if cell["kind"] != "pretraining"}
     others = [cell for cells_of in WITHOUT_SEEDS.values() for cell in cells_of(arguments)]
     wanted = {store.result_path(cell) for cell in (*cells, *others)}
     for content in found.values():

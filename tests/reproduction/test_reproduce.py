@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from helpers_launch import TIMEOUT
@@ -27,7 +28,13 @@ from modeling_gpt1.reproduction import grid
 from modeling_gpt1.reproduction.arguments import NEUTRAL_FLAGS, PAPER_TASKS
 from modeling_gpt1.reproduction.cells import Cell, num_training_rows, plan
 from modeling_gpt1.reproduction.grid import CellStore, run_cells
-from modeling_gpt1.reproduction.models import data_fingerprint, describe_model, model_fingerprint
+from modeling_gpt1.reproduction.models import (
+    data_fingerprint,
+    describe_model,
+    model_fingerprint,
+    processor_name,
+    text_fingerprint,
+)
 from modeling_gpt1.reproduction.report import page
 from modeling_gpt1.storage.checksums import checksum_of_file
 
@@ -70,6 +77,19 @@ of_task |= {"best_known": 0.35, "split": "validation", "num_rows": 20}
 results = {"settings": {}, "results": [{"model": "m", "tasks": {"cola": of_task}}]}
 pathlib.Path(words[words.index("--output_file") + 1]).write_text(json.dumps(results))
 """
+# Leaves the folder of a model of the family, and fails where the text is called so.
+PRETRAIN = """
+import json, pathlib, shutil, sys
+words = sys.argv[1:]
+with pathlib.Path(__file__).with_name("calls.jsonl").open("a") as file:
+    file.write(json.dumps(words) + "\\n")
+value = lambda flag: words[len(words) - words[::-1].index(flag)]
+if "bad" in value("--train_files"):
+    sys.exit("ValueError: there is no text")
+model = json.loads(pathlib.Path(__file__).with_name("models.json").read_text())["gpt1-lstm" in words]
+shutil.copytree(model, value("--output_dir"), dirs_exist_ok=True)
+pathlib.Path(value("--output_dir"), "all_results.json").write_text(json.dumps({"eval_perplexity": 53.21}))
+"""
 
 
 def reproduce(words: list[str]) -> int:
@@ -86,6 +106,7 @@ def stand_ins(tmp_path, monkeypatch):
     (folder / "gpt1.py").write_text(COMMAND)
     (folder / "finetune.py").write_text(FINETUNE)
     (folder / "zero-shot.py").write_text(ZERO_SHOT)
+    (folder / "pretrain.py").write_text(PRETRAIN)
     (folder / "bad_task").write_text("none")
     monkeypatch.setattr(cells_module, "COMMAND", (sys.executable, str(folder / "gpt1.py")))
 
@@ -264,6 +285,7 @@ def test_cells_and_commands(stand_ins, command, models, data_dir, tmp_path, caps
     cell = cells["rte-full-seed3"]
     assert max(cell.pop("seconds"), cell.pop("processor_seconds")) < 60
     assert cell.pop("metrics")["eval_accuracy"] == 0.53
+    assert cell.pop("machine") == processor_name()
     files = {path.name: checksum_of_file(path) for path in (data_dir / "rte").iterdir()}
     assert cell == {
         **{"kind": "fine_tuning", "task": "rte", "variant": "full", "n_transfer": None, "lm_coef": None, "seed": 3},
@@ -717,3 +739,103 @@ def test_refuses(words, given, remedy, models, stand_ins, tmp_path):
 def test_refuses_to_run_without_a_model(tmp_path):
     with pytest.raises(ValueError, match="No model was given. Pass a pre-trained Transformer as --model"):
         reproduce(["--output_dir", str(tmp_path / "out")])
+
+
+# ---- From a text to the report
+
+
+@pytest.fixture
+def from_text(stand_ins, models, data_dir, tmp_path):
+    """The words of one command that pre-trains both models and fine-tunes them."""
+    (stand_ins.folder / "models.json").write_text(json.dumps(list(map(str, models))))
+    for name in ("books", "bad"):
+        (tmp_path / f"{name}.txt").write_text("the old farmer smiled at her .")
+
+    def words(*more: str, text: str = "books", lstm: tuple[str, ...] = ("--learning_rate", "2e-3")) -> list[str]:
+        return [
+            *("--model", "pretrain", "--lstm_model", "pretrain", "--data_dir", str(data_dir), "--tasks", "rte"),
+            *("--experiments", "ablations", "--variants", "full", "lstm", "--seeds", "1"),
+            *("--output_dir", str(tmp_path / "out"), *more),
+            *("--pretrain_arguments", "--train_files", str(tmp_path / f"{text}.txt"), "--learning_rate", "1e-3"),
+            *("--finetune_arguments", "--use_cpu"),
+            *("--lstm_pretrain_arguments", *lstm),
+        ]
+
+    return words
+
+
+def test_one_command_goes_from_a_text_to_the_report(from_text, stand_ins, tmp_path, capsys):
+    assert reproduce(from_text()) == 0
+    transformer, lstm, *tuned = stand_ins()
+    text = str(tmp_path / "books.txt")
+    assert transformer[:4] == ["--train_files", text, "--learning_rate", "1e-3"]
+    own = ["--learning_rate", "2e-3", "--family", "gpt1-lstm", "--output_dir"]  # of two flags the last counts
+    assert lstm[:9] == [*transformer[:4], *own]
+    folders = [words[words.index("--output_dir") + 1] for words in (transformer, lstm)]
+    assert all(
+        words[-4:] == ["--resume_from_checkpoint", "auto", "--disable_tqdm", "true"] for words in (transformer, lstm)
+    )
+    assert [words[words.index("--model") + 1] for words in tuned] == folders
+    shown = told(capsys)
+    assert "pretraining-gpt1: perplexity 53.2" in shown and "cover 2 finished cells." in shown
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert [model["family"] for model in report["models"]] == ["gpt1", "gpt1-lstm"]
+    assert report["environment"]["cells_ran_on"] == f"{processor_name()} (2)"
+
+    assert reproduce(from_text()) == 0 and stand_ins() == []  # all is finished
+    assert reproduce(from_text("--only_report")) == 0 and stand_ins() == []
+    assert "with other settings" not in told(capsys)
+    assert reproduce(from_text(lstm=("--learning_rate", "4e-3"))) == 0
+    assert [words[0] for words in stand_ins()] == ["--train_files"]  # the LSTM alone, whose files are the same here
+    (tmp_path / "books.txt").write_text("another text")
+    text_fingerprint.cache_clear()  # as in another process
+    assert reproduce(from_text()) == 0 and len(stand_ins()) == 2
+
+
+def test_a_model_that_cannot_be_pre_trained_ends_the_command(from_text, stand_ins, capsys):
+    assert reproduce(from_text(text="bad")) == 1
+    shown = told(capsys)
+    assert "pretraining-gpt1 is not finished: its command exited with status 1." in shown
+    assert "ValueError: there is no text" in shown
+    assert {words[0] for words in stand_ins()} == {"--train_files"}  # no cell began
+
+
+def test_a_rehearsal_pre_trains_for_as_many_updates(from_text, stand_ins, tmp_path):
+    reproduce(from_text("--rehearse", "3"))
+    transformer, lstm, *_ = stand_ins()
+    for words in (transformer, lstm):
+        assert words[-10:-6] == ["--max_words", "", "--max_steps", "3"]
+        assert Path(words[words.index("--output_dir") + 1]).parent == tmp_path / "out" / "rehearsal" / "pretraining"
+
+
+@pytest.mark.parametrize(
+    "words, remedy",
+    [
+        (["--model", "pretrain"], "a model pretrain was given without --pretrain_arguments. Pass both"),
+        (
+            ["--model", "m", "--pretrain_arguments", "--max_steps", "2"],
+            "--pretrain_arguments was given without --model pr",
+        ),
+        (
+            ["--pretrain_arguments", "--output_dir", "o"],
+            "--pretrain_arguments has --output_dir, which `gpt1 reproduce`",
+        ),
+    ],
+)
+def test_refuses_what_pre_trains_nothing(words, remedy, tmp_path):
+    with pytest.raises(ValueError, match=re.escape(remedy)):
+        reproduce_command.parse_arguments(["--output_dir", str(tmp_path), "--model", "pretrain", *words])
+
+
+def test_more_cells_than_fit_are_refused(command, stand_ins, tmp_path, monkeypatch):
+    folder = tmp_path / "out" / "rehearsal"
+    folder.mkdir(parents=True)
+    sizes = [{"host_memory_gib": size} for size in (2.0, 5.0, None, 4.0)]
+    (folder / "rehearsal.json").write_text(json.dumps({"cells": sizes}))
+    monkeypatch.setattr(grid.psutil, "virtual_memory", lambda: SimpleNamespace(total=10 * grid.GIB))
+    with pytest.raises(
+        ValueError, match=r"--jobs 3: the largest 3 cells of .* need 11.0 GiB .* are 10.0. Pass --jobs 2."
+    ):
+        reproduce(command("--jobs", "3"))
+    assert stand_ins() == []
+    grid.check_memory(reproduce_command.parse_arguments(command("--jobs", "2"))[0])
