@@ -303,7 +303,9 @@ def word_surprisals(scorer: Scorer, path: Path, num_words: int | None = None) ->
     Args:
         path: a JSON file of words, each with a list of `{"context": text}`.
     """
-    words = {word: contexts for word, contexts in json.loads(path.read_text("utf-8")).items() if len(word) > 1}
+    words = {
+        word: contexts for word, contexts in json.loads(path.read_text(encoding="utf-8")).items() if len(word) > 1
+    }
     rows = [
         {"target_word": word, "context_id": number, "context": context["context"]}
         for word, contexts in list(words.items())[:num_words]

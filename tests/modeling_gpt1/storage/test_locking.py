@@ -18,7 +18,7 @@ with one_writer(sys.argv[1]):
         os.write(1, b"a child\\n")  # which has let go when its code begins
         time.sleep(60)
         os._exit(0)
-    print("held", flush=True)
+    os.write(1, b"held\\n")  # at once: an unbuffered `print` writes the line and its end apart
     time.sleep(60)
 """
 
