@@ -3,6 +3,7 @@
     python benchmarks/gpu.py                     # writes dated files into benchmarks/results
     python benchmarks/gpu.py --output results    # elsewhere
     python benchmarks/gpu.py --quick             # tiny models, also on a CPU: a check of the script
+    python benchmarks/gpu.py --families "--books books --data_dir data --work_dir runs/families"
 
 Each step is a process of its own with a limit of minutes. A step that came to its end leaves its file and is not
 repeated on the same day, so the same command goes on after an end at any moment. The exit code is 1 if a step failed.
@@ -11,14 +12,18 @@ repeated on the same day, so the same command goes on after an end at any moment
 2. `accelerator.py`: training and generation beside both classes of transformers.
 3. `plain_loop.py`: the trainer beside a loop in plain PyTorch.
 4. A profile of compiled and uncompiled steps: kernels, and the time of host and device, as a picture and figures.
+5. With `--families` and words for it: what `families.py` has left to do, in the minutes that remain.
 """
 
 import argparse
 import os
+import shlex
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 
@@ -35,35 +40,42 @@ from modeling_gpt1.training.compilation import compiled_blocks
 
 HERE = Path(__file__).parent
 TESTS = "--dist worksteal -p no:cacheprovider -q tests"
-ROUNDS, STEPS, LONGEST_NAME = 3, 3, 48
+MINUTES, ROUNDS, STEPS, LONGEST_NAME = 25, 3, 3, 48
 
 
-def steps_of(quick: bool) -> dict[str, tuple[list[str], float]]:
+def steps_of(quick: bool, families: str = "") -> dict[str, tuple[list[str], float]]:
     """The words of each step's command, and its limit in minutes, by the name of its result."""
     small, workers = ["--quick"] * quick, str(min(8, os.cpu_count() or 1))
     chosen = ["tests/test_imports.py"] if quick else TESTS.split()
     script = [sys.executable, str(HERE / "gpu.py"), *small, "--alone"]
+    last = {"families": ([*script, "families", *shlex.split(families), "--jobs", workers], 25)} if families else {}
     return {
         "gpu-tests": ([*script, "tests", "-n", workers, *chosen], 8),
         "accelerator": ([sys.executable, str(HERE / "accelerator.py"), *small, "--rounds", str(ROUNDS), "--save"], 8),
         "plain-loop": ([sys.executable, str(HERE / "plain_loop.py"), *small, "--rounds", str(ROUNDS), "--save"], 5),
         "gpu-profile": ([*script, "profile"], 4),
+        **last,
     }
 
 
-def run_steps(output: Path, quick: bool) -> list[str]:
+def run_steps(output: Path, quick: bool, families: str = "") -> list[str]:
     """Runs what has no file of today. Returns the names of the steps that failed."""
-    failed = []
+    failed, end = [], time.perf_counter() + 60 * MINUTES
     environment = {**os.environ, "PYTHONPATH": str(HERE.parent), "GPT1_RESULTS": str(output), "HF_HUB_OFFLINE": "1"}
-    for name, (words, minutes) in steps_of(quick).items():
+    for name, (words, minutes) in steps_of(quick, families).items():
         if (output / f"{date.today().isoformat()}-{name}.json").is_file():
             print(f"{name}: done today", flush=True)
             continue
         start = time.perf_counter()
+        limit = min(60 * minutes, max(end - start, 0))
+        process = subprocess.Popen(words, env=environment, cwd=HERE.parent, start_new_session=True)
         try:
-            code = subprocess.run(words, env=environment, cwd=HERE.parent, timeout=60 * minutes).returncode
+            code = process.wait(limit)
         except subprocess.TimeoutExpired:
-            code = f"over {minutes} minutes"
+            code = f"over {limit / 60:.3g} minutes"
+        finally:  # what it started ends with it, also at Ctrl-C
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
         print(
             f"{name}: {'done' if code == 0 else f'FAILED ({code})'}, {time.perf_counter() - start:.0f} s", flush=True
         )
@@ -79,6 +91,12 @@ def run_tests(words: list[str], about: dict) -> int:
     failed = [line.partition(" - ")[0] for line in lines if line.startswith(("FAILED", "ERROR"))]
     save_result("gpu-tests", about, {"summary": lines[-1] if lines else found.stderr[-500:], "failed": failed})
     return found.returncode
+
+
+def run_families(words: list[str]) -> int:
+    """Goes on with `families.py`, which leaves its dated files once nothing is left to do."""
+    command = [sys.executable, str(HERE / "families.py"), *words]
+    return subprocess.run(command).returncode or subprocess.run([*command, "--save"]).returncode
 
 
 def profile_steps(quick: bool, about: dict) -> int:
@@ -131,16 +149,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the dated files")
     parser.add_argument("--quick", action="store_true", help="tiny models, also on a CPU: a check of the script")
+    parser.add_argument("--families", default="", help="words for families.py, its folders")
     parser.add_argument("--alone", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)  # one step, in its process
     arguments = parser.parse_args()
     matplotlib.use("agg")
     about = {**machine(), "accelerator": accelerator_name() or "none"}
     if arguments.alone:
         step, *words = arguments.alone
-        return run_tests(words, about) if step == "tests" else profile_steps(arguments.quick, about)
+        if step == "profile":
+            return profile_steps(arguments.quick, about)
+        return run_tests(words, about) if step == "tests" else run_families(words)
     if about["accelerator"] == "none" and not arguments.quick:
         parser.error("torch finds no accelerator. --quick checks the script on a CPU.")
-    return int(bool(run_steps(arguments.output.resolve(), arguments.quick)))
+    return int(bool(run_steps(arguments.output.resolve(), arguments.quick, arguments.families)))
 
 
 if __name__ == "__main__":
