@@ -27,9 +27,16 @@ class Operations(TorchDispatchMode):
         return operation(*args, **(kwargs or {}))
 
 
+@pytest.fixture
+def any_rows(monkeypatch):
+    """The least rows and weights that go to oneDNN where the processor is not Intel's."""
+    monkeypatch.setattr(flat, "LEAST_ROWS", 1)
+    monkeypatch.setattr(flat, "LEAST_WEIGHTS", 0)
+
+
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(1, 1, 48), (2, 3, 48), (FEW_ROWS, 48), (FEW_ROWS + 1, 48), (48,), (0, 48)])
-def test_linear_is_the_product(shape, bias):
+def test_linear_is_the_product(shape, bias, any_rows):
     torch.manual_seed(0)
     linear, hidden_states = GPT1Linear(48, 20, bias=bias), torch.randn(shape)
     expected = hidden_states.double() @ linear.weight.double().T + (linear.bias.double() if bias else 0)
@@ -41,7 +48,7 @@ def test_linear_is_the_product(shape, bias):
     assert ("mkldnn::_linear_pointwise" in operations.names) == is_fast
 
 
-def test_which_products_are_oneDNNs(monkeypatch):
+def test_which_products_are_oneDNNs(monkeypatch, any_rows):
     monkeypatch.setattr(flat, "HAS_FAST_PRODUCT", True)
     rows, weight = torch.ones(2, 4), nn.Parameter(torch.ones(4, 4))
     assert not has_few_rows(rows, weight)  # as it may need gradients
@@ -53,6 +60,12 @@ def test_which_products_are_oneDNNs(monkeypatch):
         assert not has_few_rows(rows, weight.detach())  # of FSDP, or parametrised
         with torch.autocast("cpu", dtype=torch.bfloat16):
             assert not has_few_rows(rows, weight)
+        monkeypatch.setattr(flat, "LEAST_ROWS", 2)
+        assert has_few_rows(rows, weight) and not has_few_rows(rows[:1], weight)
+        monkeypatch.setattr(flat, "LEAST_WEIGHTS", 17)
+        assert not has_few_rows(rows, weight)
+        monkeypatch.setattr(flat, "LEAST_WEIGHTS", 16)
+        assert has_few_rows(rows, weight)
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
         assert not has_few_rows(rows, weight)
 
