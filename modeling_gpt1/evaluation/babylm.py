@@ -136,9 +136,15 @@ def read_items(task: SentenceTask, folder: Path, num_rows: int | None = None) ->
     """
     items = []
     for path in sorted(folder.glob("*.jsonl")):
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines()[:num_rows], start=1):
+        # Not `splitlines`: other characters that end lines may stand in a text.
+        lines = [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+        for number, line in enumerate(lines[:num_rows], start=1):
             try:
                 items.append(task.read(json.loads(line), path.stem))
+            except json.JSONDecodeError as error:
+                raise ValueError(
+                    f"{path}, line {number}, is not JSON ({error.msg}). Unpack the challenge's data again."
+                ) from error
             except KeyError as error:
                 raise ValueError(f"{path}, line {number}, has no column {error}, which this task reads.") from error
     if not items:

@@ -424,6 +424,19 @@ def test_the_command_follows_words_over_the_checkpoints(tiny_model, plain_tokeni
         run(str(run_folder / "chck_2M"), tmp_path / "data", tmp_path / "out", "--tasks", "babylm_aoa")
 
 
+def test_a_row_ends_where_its_line_ends(tmp_path):
+    """Other characters that end lines may stand in a text, and a file may end in an empty line."""
+    row = {"sentence_good": "a\u2028b\x85c", "sentence_bad": "a", "linguistics_term": "x", "UID": "x", "field": "x"}
+    text = "\r\n".join([json.dumps(row, ensure_ascii=False)] * 2) + "\r\n\r\n"
+    (tmp_path / "x.jsonl").write_bytes(text.encode())
+    items = babylm.read_items(babylm.SENTENCE_TASKS["blimp"], tmp_path)
+    assert [item.sentences[0] for item in items] == ["a\u2028b\x85c"] * 2
+    assert len(babylm.read_items(babylm.SENTENCE_TASKS["blimp"], tmp_path, 1)) == 1
+    (tmp_path / "x.jsonl").write_text(f"{json.dumps(row)}\n{{\n")
+    with pytest.raises(ValueError, match="x.jsonl, line 2, is not JSON .*. Unpack the challenge's data again."):
+        babylm.read_items(babylm.SENTENCE_TASKS["blimp"], tmp_path)
+
+
 def test_wrong_uses(causal, data_dir, tmp_path):
     model = save(causal, tmp_path / "model")
     with pytest.raises(ValueError, match="There is no task babylm_blimb. The tasks: babylm_blimp, babylm_supplement"):
