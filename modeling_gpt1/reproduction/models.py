@@ -125,13 +125,10 @@ def describe_pretraining(run_folder: Path) -> dict:
     results = read_json(run_folder / "all_results.json")
     seen = [(record.get("num_input_tokens_seen"), record) for record in last.get("log_history", ())]
     curve = {tokens: record["eval_perplexity"] for tokens, record in seen if tokens and "eval_perplexity" in record}
-    # benchmarks/recipe.py counts the processor time of its runs, over all their attempts.
-    processor = read_json(run_folder.parent / "processor_seconds.json").get("seconds")
     return {
         "tokens": results.get("num_input_tokens_seen", last.get("num_input_tokens_seen")),
         "updates": last.get("global_step"),
         "perplexity": results.get("eval_perplexity", evaluated[-1] if evaluated else None),
-        "processor_hours": processor and round(processor / 3600, 2),
         "curve": sorted(curve.items()),
     }
 

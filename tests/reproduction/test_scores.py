@@ -244,7 +244,7 @@ def test_the_seeds_that_both_have_are_compared(scores_of):
     first = Scores({seed: 70.0 + 5 * seed for seed in range(4)}, {seed: base + 5 * seed for seed in range(4)})
     second = Scores({seed: 69.0 + 5 * seed for seed in range(3)}, {seed: base + 5 * seed - 1 for seed in range(3)})
     found = claims.compare("RTE", first, second)
-    assert found.text == "RTE 75.0 [70.0–80.0] against 74.0 [69.0–79.0], +1.0"
+    assert found.text == "RTE 75.0 [70.0 to 80.0] against 74.0 [69.0 to 79.0], +1.0"
     assert found.remark == "95 % interval +1.0 to +1.0" and found.p < 1e-6
 
 
