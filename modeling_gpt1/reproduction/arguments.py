@@ -96,16 +96,9 @@ class ReproduceArguments:
             self.variants = [name for name in VARIANTS if name != "lstm" or self.lstm_model is not None]
         if "lstm" in self.variants and self.lstm_model is None:
             raise ValueError("The variant lstm needs a model. Pass --lstm_model, or leave lstm out of --variants.")
-        if self.model is None and self._needs_model:
+        has_checkpoints = self.checkpoints is not None or self.lstm_checkpoints is not None
+        if self.model is None and not (self.experiments == ["zero_shot"] and has_checkpoints):
             raise ValueError("No model was given. Pass a pre-trained Transformer as --model: a folder or a hub id.")
-
-    @property
-    def _needs_model(self) -> bool:
-        if {"fine_tuning", "layer_transfer"} & set(self.experiments):
-            return True
-        if "ablations" in self.experiments and set(self.variants) != {"lstm"}:
-            return True
-        return "zero_shot" in self.experiments and self.checkpoints is None and self.lstm_checkpoints is None
 
     @staticmethod
     def _check_names(flag: str, given: list[str], known: tuple[str, ...] | dict) -> None:
@@ -136,12 +129,10 @@ def as_settings(command_line: list[str], flag: str | None = FINETUNE_FLAG) -> di
             raise ValueError(f"{flag} begins with {word!r}. Begin with an argument such as --learning_rate.")
         else:
             values[name].append(word)
-    for name in values:
-        # a prefix is accepted too
-        own = next((known for known in PASSED_ON.get(flag, ()) if known.startswith(name)), None)
-        if own is not None:
+    for name in PASSED_ON.get(flag, ()):
+        if name in values:
             raise ValueError(
-                f"{flag} has --{own}, which `gpt1 reproduce` sets for each cell. Leave it out; `gpt1 "
+                f"{flag} has --{name}, which `gpt1 reproduce` sets for each cell. Leave it out; `gpt1 "
                 "reproduce --help` explains how tasks, models, data and seeds are chosen."
             )
     return {name: (value if len(value) > 1 else value[0] if value else True) for name, value in values.items()}

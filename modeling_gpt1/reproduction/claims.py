@@ -14,6 +14,7 @@ from scipy.stats import f, norm
 
 from .published import PUBLISHED
 from .scores import FEWEST_SEEDS, LEVEL, Estimate, Scores, difference, holm
+from .tables import COLUMNS
 
 RULES = (
     "Two settings are compared by the difference of their mean scores at the seeds that both have. Its error has two "
@@ -115,16 +116,20 @@ def show_p(p: float) -> str:
 class Curve:
     """A task's normalised zero-shot score over the updates of pre-training: 0 is guessing, 1 the best known model."""
 
-    points: Sequence[tuple[int, float]]  # updates and score, in order
-    error: float  # standard error of a score on the task's rows, on the same scale
+    points: Sequence[tuple[int, float, float]]  # updates, score and its standard error on the task's rows, in order
+    note: str = ""  # what the scale and the rows are
+
+    @property
+    def error(self) -> float:
+        return self.points[-1][2]
 
     def end(self, last: bool) -> float:
         """Mean score over the last or the first third of the points."""
         third = max(1, len(self.points) // 3)
-        return statistics.fmean(y for _, y in (self.points[-third:] if last else self.points[:third]))
+        return statistics.fmean(y for _, y, _ in (self.points[-third:] if last else self.points[:third]))
 
     def at(self, updates: set[int]) -> list[float]:
-        return [y for x, y in self.points if x in updates]
+        return [y for x, y, _ in self.points if x in updates]
 
 
 def standard_error(score: float, num_rows: int, metric: str) -> float:
@@ -139,7 +144,6 @@ class Measured:
     """All scores that claims are about."""
 
     scores: Mapping[str, Mapping[str, Scores]]  # the rows of table 5: scores by row and column
-    labels: Mapping[str, str]  # name of each column
     averages: Mapping[str, Scores]  # averages over the columns `averaged`, by row
     averaged: Sequence[str]  # those of the paper's columns that every row has
     rows_to_train: Mapping[str, int]  # of columns that are trained on fewer than all rows
@@ -154,11 +158,11 @@ class Measured:
         """The full method against another row of table 5, in each wanted column, the smallest data set first."""
         ours, theirs = self.scores.get("full", {}), self.scores.get(other, {})
         columns = sorted((column for column in ours if column in theirs and wanted(column)), key=self.size)
-        return [compare(self.labels[column], ours[column], theirs[column]) for column in columns]
+        return [compare(COLUMNS[column].label, ours[column], theirs[column]) for column in columns]
 
     def average(self, other: str) -> list[Comparison]:
         ours, theirs = self.averages.get("full"), self.averages.get(other)
-        label = f"Average of {', '.join(self.labels[column] for column in self.averaged)}:"
+        label = f"Average of {', '.join(COLUMNS[column].label for column in self.averaged)}:"
         return [compare(label, ours, theirs)] if ours and theirs else []
 
     def layers(self, pairs: Callable[[Mapping[int, Scores], int], Iterable[tuple[int, int]]]) -> list[Comparison]:
@@ -213,7 +217,7 @@ def varies(measured: Measured) -> list[Comparison]:
     """Whether the LSTM's curves vary more, at the updates that both curves have."""
     found = []
     for name, ours, theirs in measured.curves():
-        common = {x for x, _ in ours.points} & {x for x, _ in theirs.points}
+        common = {x for x, *_ in ours.points} & {x for x, *_ in theirs.points}
         if len(common) >= FEWEST_CHECKPOINTS:
             found.append(by_variation(name, ours.at(common), theirs.at(common), max(ours.error, theirs.error)))
     return found

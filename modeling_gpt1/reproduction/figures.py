@@ -68,43 +68,28 @@ def figure_2_left(cells: Cells, curves: Mapping[str, Mapping[int, Scores]]) -> d
     }
 
 
-def zero_shot_answers(cells: Cells) -> dict[str, dict[str, list[tuple[int, Mapping]]]]:
-    """By family and name of the task: updates and result of each checkpoint, in order."""
-    found: dict[str, dict[str, list]] = {}
+def zero_shot_curves(cells: Cells) -> dict[str, dict[str, Curve]]:
+    """The curves over the checkpoints, by family and name of the task."""
+    found: dict[str, dict[str, Curve]] = {}
     checkpoints = [cell for cell in cells.zero_shot if cell["step"] is not None]
     for cell in sorted(checkpoints, key=lambda cell: (cell["family"], cell["step"])):
         for name, of in cell["tasks"].items():
-            found.setdefault(cell["family"], {}).setdefault(LABELS.get(name, name), []).append((cell["step"], of))
+            low, high, metric = of["chance"], of["best_known"], of["metric"]
+            note = f"0 is {METRIC_NAMES[metric]} {100 * low:.1f}, 1 is {100 * high:.1f}; {of['num_rows']} rows of "
+            note += f"{of['split']}; bars are two standard errors"
+            error = standard_error(of[metric], of["num_rows"], metric) / (high - low)
+            curves = found.setdefault(cell["family"], {})
+            points = curves.setdefault(LABELS.get(name, name), Curve([], note)).points
+            points.append((cell["step"], of["normalised"], error))
     return found
 
 
-def zero_shot_curves(cells: Cells) -> dict[str, dict[str, Curve]]:
-    """Curves by family and name of the task."""
-    return {
-        family: {
-            name: Curve([(step, of["normalised"]) for step, of in points], normalised_error(points[-1][1]))
-            for name, points in tasks.items()
-        }
-        for family, tasks in zero_shot_answers(cells).items()
-    }
-
-
-def normalised_error(found: Mapping) -> float:
-    error = standard_error(found[found["metric"]], found["num_rows"], found["metric"])
-    return error / (found["best_known"] - found["chance"])
-
-
-def figure_2_right(cells: Cells) -> dict:
+def figure_2_right(cells: Cells, curves: Mapping[str, Mapping[str, Curve]]) -> dict:
     series, caption = [], ""
-    for family, tasks in zero_shot_answers(cells).items():
-        for name, points in tasks.items():
-            _, first = points[0]
-            low, high = 100 * first["chance"], 100 * first["best_known"]
-            note = f"0 is {METRIC_NAMES[first['metric']]} {low:.1f}, 1 is {high:.1f}; {first['num_rows']} rows of "
-            note += f"{first['split']}; bars are two standard errors"
-            with_bars = ((step, of["normalised"], 2 * normalised_error(of)) for step, of in points)
-            drawn = (point(step, score, score - error, score + error) for step, score, error in with_bars)
-            series.append(curve(name, drawn, note, family, FAMILIES[family]))
+    for family, tasks in curves.items():
+        for name, of_task in tasks.items():
+            drawn = (point(step, score, score - 2 * error, score + 2 * error) for step, score, error in of_task.points)
+            series.append(curve(name, drawn, of_task.note, family, FAMILIES[family]))
     for cell in cells.zero_shot:  # models without checkpoints are no points of a curve
         if cell["step"] is None:
             told = ", ".join(f"{LABELS.get(name, name)} {of['normalised']:.2f}" for name, of in cell["tasks"].items())

@@ -26,7 +26,7 @@ from .figures import (
 )
 from .published import PAPER_MODEL, PAPER_URL
 from .scores import difference
-from .tables import TABLES_OF_RESULTS, Cells, gather_table_5, plain, table_5, table_of_results
+from .tables import COLUMNS, TABLES_OF_RESULTS, Cells, gather_table_5, plain, table_5, table_of_results
 
 # What the full method is compared with in table 5.
 GAINS = {
@@ -76,7 +76,7 @@ def build_report(
         "headline": headline(scores, models, claims),
         "measured": what_was_measured(found),
         "tables": [*(table_of_results(found, table) for table in TABLES_OF_RESULTS), table_5(found, scores)],
-        "figures": [figure_2_left(found, transfer), figure_2_right(found), learning_curves(models)],
+        "figures": [figure_2_left(found, transfer), figure_2_right(found, zero_shot), learning_curves(models)],
         "rules": list(RULES),
         "claims": claims,
     }
@@ -93,7 +93,7 @@ def finite(value: Any) -> Any:
 
 def headline(scores: Measured, models: Sequence[Mapping], claims: Sequence[Mapping]) -> list[dict]:
     """The report in a few numbers: `value`, `label` and `note` of each."""
-    tasks = ", ".join(scores.labels[column] for column in scores.averaged)
+    tasks = ", ".join(COLUMNS[column].label for column in scores.averaged)
     found = []
     for row, label in GAINS.items():
         if scores.averages.get("full") and scores.averages.get(row):

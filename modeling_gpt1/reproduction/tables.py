@@ -79,10 +79,6 @@ TABLES_OF_RESULTS = {
 }
 # Columns of the paper's table 5. Other measured tasks stand after them and count in no average.
 ABLATION_COLUMNS = tuple("cola sst2 mrpc stsb qqp mnli qnli rte".split())
-# Arguments that distinguish the cells of one experiment, or that only name a place.
-NO_SETTINGS = set(
-    "task seed n_transfer model_name_or_path tokenizer_name data_dir output_dir model_fingerprint data".split()
-)
 
 
 # ---- Finished cells
@@ -177,13 +173,9 @@ def place_of(cell: Mapping) -> str | int:
 
 
 def common_settings(all_settings: Sequence[Mapping]) -> dict:
-    """The settings that are equal in all cells, without the arguments of `NO_SETTINGS`."""
-    first, others = (all_settings[0] if all_settings else {}), all_settings[1:]
-    return {
-        name: value
-        for name, value in first.items()
-        if name not in NO_SETTINGS and all(name in other and other[name] == value for other in others)
-    }
+    """The settings that are equal in all cells."""
+    first = all_settings[0] if all_settings else {}
+    return {name: value for name, value in first.items() if all((name, value) in of.items() for of in all_settings)}
 
 
 # ---- The tables
@@ -203,12 +195,10 @@ def measured(scores: Scores) -> dict | None:
     }
 
 
-def entry(paper: float | None, scores: Scores, settings: str, missing: str) -> dict:
+def entry(paper: float | None, scores: Scores, settings: str, missing: str = "") -> dict:
     found = measured(scores)
-    return {
-        **{"paper": paper, "measured": found, "settings": settings if found else ""},
-        "missing": missing or (None if found else "not measured"),
-    }
+    missing = missing if found else missing or "not measured"
+    return {"paper": paper, "measured": found, "settings": settings if found else "", "missing": missing}
 
 
 def cell_of(cells: Cells, table: str, row: str, key: str) -> dict:
@@ -243,7 +233,7 @@ def gather_table_5(cells: Cells) -> dict:
         scores |= {row: of_row} if of_row else {}
     averaged = [key for key in ABLATION_COLUMNS if scores and all(key in of_row for of_row in scores.values())]
     return {
-        **{"scores": scores, "labels": {key: column.label for key, column in COLUMNS.items()}, "averaged": averaged},
+        **{"scores": scores, "averaged": averaged},
         "averages": {
             row: average([of_row[key] for key in averaged]) if averaged else Scores() for row, of_row in scores.items()
         },
@@ -271,7 +261,7 @@ def table_5(cells: Cells, table) -> dict:
         of_row = {key: cell_of(cells, "table-5", row, key) for key in keys}
         rows.append({"key": row, "label": label, "cells": {"average": average_cell(table, row), **of_row}})
     every = set(table.averaged) == set(ABLATION_COLUMNS)
-    names = ", ".join(table.labels[key] for key in table.averaged) or "no task"
+    names = ", ".join(COLUMNS[key].label for key in table.averaged) or "no task"
     known, baselines = [cells.baselines(key) for key in table.averaged], None
     if known and None not in known:
         baselines = {name: statistics.fmean(of_task[name] for of_task in known) for name in ("chance", "majority")}
@@ -295,4 +285,4 @@ def average_cell(table, row: str) -> dict:
     mean = paper["average"]
     if set(table.averaged) != set(ABLATION_COLUMNS):
         mean = round(statistics.fmean(paper[key] for key in table.averaged), 2) if table.averaged else None
-    return entry(mean, table.averages.get(row, Scores()), "mean over the tasks, seed by seed", "")
+    return entry(mean, table.averages.get(row, Scores()), "mean over the tasks, seed by seed")

@@ -658,7 +658,6 @@ def test_the_command_ends_with_a_status(stand_ins, command, tmp_path):
         (["--zero_shot_tasks", "mrpc"], "Task 'mrpc' has no zero-shot heuristic", "cola, sst2, race"),
         (["--experiments", "layer_transfer", "--transfer_layers", "0", "3"], "is 3, but the model has 2 layers", "-1"),
         (["--finetune_arguments", "--use_cpu", "--seed", "3"], "has --seed", "Leave it out"),
-        (["--finetune_arguments", "--learning-rate", "1", "--see", "3"], "has --seed", "Leave it out"),
         (["--finetune_arguments", "--data-dir=elsewhere"], "has --data_dir", "Leave it out"),
         (["--finetune_arguments", "5e-4"], "begins with '5e-4'", "such as --learning_rate"),
         (["--lstm_model", "TRANSFORMER"], "is not an LSTM: its model type is gpt1", "--family gpt1-lstm"),
