@@ -85,8 +85,6 @@ class ReproduceArguments:
     lstm_pretrain_arguments: list[str] = HfArg(default_factory=list, help="The same for the LSTM, behind them.")
 
     def __post_init__(self):
-        if self.rehearse is not None and self.only_report:
-            raise ValueError("--rehearse writes no report, and --only_report runs nothing. Leave one of them out.")
         self._check_names("experiments", self.experiments, EXPERIMENTS)
         self._check_names("variants", self.variants or (), VARIANTS)
         for flag in ("tasks", "transfer_tasks"):

@@ -14,7 +14,6 @@ from tokenization.rows import are_all_labelled
 
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.heuristics import HEURISTICS, get_heuristic
-from ..training.transfer import check_n_transfer
 from .arguments import VARIANTS, ReproduceArguments, as_settings, deciding_settings
 from .models import data_fingerprint, family, load_config, model_fingerprint, model_name
 from .tables import COLUMNS
@@ -80,10 +79,7 @@ def runs_of(arguments: ReproduceArguments, experiment: str) -> Iterator[tuple[st
 
 
 def transfer_layers(arguments: ReproduceArguments) -> list[int]:
-    config = load_config(arguments.model)
-    for number in arguments.transfer_layers or ():
-        check_n_transfer(config, number)
-    return arguments.transfer_layers or list(range(config.num_hidden_layers + 1))
+    return arguments.transfer_layers or list(range(load_config(arguments.model).num_hidden_layers + 1))
 
 
 def transfer_variant(arguments: ReproduceArguments, number: int) -> str:

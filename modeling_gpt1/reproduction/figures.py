@@ -6,7 +6,7 @@ Source: figure 2 of "Improving Language Understanding by Generative Pre-Training
 import base64
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
@@ -104,26 +104,6 @@ def figure_2_right(cells: Cells, curves: Mapping[str, Mapping[str, Curve]]) -> d
         "paper": "Sentiment analysis, Winograd schema resolution, linguistic acceptability and question answering, "
         "over 10³ to 10⁶ updates: the Transformer's curves (solid) rise steadily, the LSTM's (dashed) lie lower and "
         "vary more. The figure has no Story Cloze.",
-        "series": series,
-    }
-
-
-def learning_curves(models: Sequence[Mapping]) -> dict:
-    """The held-out loss of each model over the tokens of its pre-training, where it is finite."""
-    series, caption = [], "Loss on held-out text over the tokens that were read in training."
-    for model in models:
-        found = (model.get("pretraining") or {}).get("curve", ())
-        points = [point(tokens, math.log(perplexity)) for tokens, perplexity in found if perplexity is not None]
-        if left_out := len(found) - len(points):
-            caption += f" Evaluations of {model['name']} without a finite loss: {left_out}."
-        if points:
-            note = "e to this loss is the perplexity"
-            series.append(curve("Held-out loss", points, note, model.get("family", "gpt1"), model["name"]))
-    return {
-        "id": "learning-curves",
-        **{"title": "Learning curves of pre-training", "caption": caption},
-        **{"x_label": "tokens", "y_label": "nats per token", "x_scale": "log", "shared_y": True},
-        "paper": "No such figure. It tells a final perplexity of 18.4 for the Transformer.",
         "series": series,
     }
 

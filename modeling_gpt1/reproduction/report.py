@@ -19,7 +19,6 @@ from .figures import (
     as_link,
     figure_2_left,
     figure_2_right,
-    learning_curves,
     panels,
     transfer_curves,
     zero_shot_curves,
@@ -53,7 +52,7 @@ def build_report(
             `seed`, `model`, `settings`, `metrics` as in all_results.json of `gpt1 finetune`, `seconds`) or
             "zero_shot" (`model`, `family`, `step`, `tokens`, `tasks`, `settings`).
         title: heading of the report.
-        models: `name`, `parameters`, `config` (fields that differ from the paper's model) and `pretraining`
+        models: `name`, `parameters`, `config` (its sizes) and `pretraining`
             (`tokens`, `updates`, `perplexity`) of each model, the Transformer first.
         environment: machine and versions.
         commands: the commands as they were typed.
@@ -76,7 +75,7 @@ def build_report(
         "headline": headline(scores, models, claims),
         "measured": what_was_measured(found),
         "tables": [*(table_of_results(found, table) for table in TABLES_OF_RESULTS), table_5(found, scores)],
-        "figures": [figure_2_left(found, transfer), figure_2_right(found, zero_shot), learning_curves(models)],
+        "figures": [figure_2_left(found, transfer), figure_2_right(found, zero_shot)],
         "rules": list(RULES),
         "claims": claims,
     }

@@ -158,8 +158,7 @@ def answered(task, variant, seed, share):
 def answered_report():
     variants = {"full": 0.75, "without_pretraining": 0.6, "without_auxiliary": 0.75, "lstm": 0.9}
     cells = [answered("rte", variant, seed, share) for variant, share in variants.items() for seed in (1, 2, 3)]
-    curve = [(1000, 200.0), (4000, 50.0)]
-    model = {**ABOUT["models"][0], "pretraining": {"tokens": 4000, "updates": 9, "perplexity": 50.0, "curve": curve}}
+    model = {**ABOUT["models"][0], "pretraining": {"tokens": 4000, "updates": 9, "perplexity": 50.0}}
     return build_report(cells, title="Answers", models=[model], date="2018-06-11")
 
 
@@ -208,21 +207,13 @@ def test_the_headline(answered_report):
         **{"value": "2 of 5", "label": "measured claims of the paper hold at this size"},
         "note": "8 not measured",
     }
-    curve = answered_report["figures"][2]["series"][0]["points"]
-    assert [(point["x"], point["y"]) for point in curve] == [(1000, 5.2983), (4000, 3.912)]
 
 
 def test_a_pre_training_that_diverged_has_a_report():
-    curve = [(1000, 200.0), (2000, math.inf), (4000, math.nan)]
-    pretraining = {"tokens": 4000, "updates": 9, "perplexity": math.nan, "curve": curve}
-    models = [{**ABOUT["models"][0], "pretraining": pretraining}]
+    models = [{**ABOUT["models"][0], "pretraining": {"tokens": 4000, "updates": 9, "perplexity": math.nan}}]
     report = build_report([], title="", models=models)
     json.dumps(report, allow_nan=False)
     look.page(report)
-    (series,) = by_key(report["figures"])["learning-curves"]["series"]
-    assert [point["x"] for point in series["points"]] == [1000]
-    told = f"Evaluations of {series['label']} without a finite loss: 2."
-    assert by_key(report["figures"])["learning-curves"]["caption"].endswith(told)
     assert [part["label"] for part in report["headline"]] == ["measured claims of the paper hold at this size"]
 
 
@@ -333,7 +324,7 @@ def test_parts_and_all_tasks():
 
 
 def test_figures(report):
-    left, right, *_ = report["figures"]
+    left, right = report["figures"]
     (rte,) = left["series"]
     assert (rte["panel"], rte["note"]) == ("RTE", "validation split; bars from the lowest to the highest seed")
     assert [tuple(point.values()) for point in rte["points"]] == [
