@@ -43,16 +43,14 @@ class Cell:
 
 def check_families(arguments: ReproduceArguments) -> None:
     """Raises ValueError if the report would call an LSTM a Transformer, or the reverse."""
-    lstm = "gpt1-lstm"
-    if arguments.model is not None and family(arguments.model) == lstm:
-        raise ValueError(
-            f"--model {arguments.model} is an LSTM. Pass it as --lstm_model, and a Transformer as --model."
-        )
-    if arguments.lstm_model is not None and family(arguments.lstm_model) != lstm:
-        raise ValueError(
-            f"--lstm_model {arguments.lstm_model} is not an LSTM: its model type is "
-            f"{load_config(arguments.lstm_model).model_type}. Pass one that was trained with --family {lstm}."
-        )
+    for flag, model, wanted in (
+        ("--model", arguments.model, "gpt1"),
+        ("--lstm_model", arguments.lstm_model, "gpt1-lstm"),
+    ):
+        if model is not None and family(model) != wanted:
+            raise ValueError(
+                f"{flag} {model} has the model type {load_config(model).model_type}. Pass one of --family {wanted}."
+            )
 
 
 def plan(arguments: ReproduceArguments) -> list[Cell]:
@@ -69,23 +67,14 @@ def plan(arguments: ReproduceArguments) -> list[Cell]:
 
 def runs_of(arguments: ReproduceArguments, experiment: str) -> Iterator[tuple[str, str]]:
     """Task and variant of each run."""
-    tasks, variants = arguments.tasks, ["full"]
-    if experiment == "ablations":
-        variants = arguments.variants
     if experiment == "layer_transfer":
-        tasks = arguments.transfer_tasks
-        variants = [transfer_variant(arguments, number) for number in transfer_layers(arguments)]
-    return itertools.product(tasks, variants)
-
-
-def transfer_layers(arguments: ReproduceArguments) -> list[int]:
-    return arguments.transfer_layers or list(range(load_config(arguments.model).num_hidden_layers + 1))
-
-
-def transfer_variant(arguments: ReproduceArguments, number: int) -> str:
-    """The variant that transfers `number` layers. The two ends of the curve are variants of table 5."""
-    ends = {-1: "without_pretraining", load_config(arguments.model).num_hidden_layers: "full"}
-    return ends.get(number, f"transfer-{number}")
+        num_layers = load_config(arguments.model).num_hidden_layers
+        # The two ends of the curve are variants of table 5.
+        ends = {-1: "without_pretraining", num_layers: "full"}
+        numbers = arguments.transfer_layers or range(num_layers + 1)
+        variants = [ends.get(number, f"transfer-{number}") for number in numbers]
+        return itertools.product(arguments.transfer_tasks, variants)
+    return itertools.product(arguments.tasks, arguments.variants if experiment == "ablations" else ["full"])
 
 
 # ---- One cell

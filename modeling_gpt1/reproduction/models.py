@@ -25,11 +25,6 @@ SIZES = "num_hidden_layers hidden_size lstm_hidden_size num_attention_heads max_
 
 @cache
 def load_config(model: str) -> PreTrainedConfig:
-    folder = Path(model)
-    if folder.exists() and not (folder / "config.json").is_file():
-        raise ValueError(
-            f"{folder} is not a model folder: it has no config.json. Pass a folder with one, or a hub id."
-        )
     config = AutoConfig.from_pretrained(model)
     # Opened as `gpt1 finetune` opens it, so that the fields have the names that the report knows.
     return GPT1Config.from_pretrained(model) if config.model_type in OPENED_TYPES else config
