@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
+from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from .claims import Curve, standard_error
 from .scores import Scores
@@ -138,16 +138,12 @@ def draw(of_figure: Mapping) -> Figure:
                 **{"label": series["label"], "markersize": 5 if len(points) <= 30 else 0},
                 **(LSTM_STYLE if series["dashed"] else TRANSFORMER_STYLE),
             )
-        ticks = sorted({p["x"] for series in all_series for p in series["points"]})
-        above_zero = [x for x in ticks if x > 0]
-        if of_figure["x_scale"] == "log" and above_zero:  # a value before the first update stands at the left
-            axes.set_xscale("symlog", linthresh=above_zero[0]) if ticks[0] <= 0 else axes.set_xscale("log")
-            if len(ticks) <= 4:
-                axes.set_xticks(ticks)
+        if of_figure["x_scale"] == "log":  # a checkpoint before the first update stands at the left
+            above_zero = [p["x"] for series in all_series for p in series["points"] if p["x"] > 0]
+            axes.set_xscale("symlog", linthresh=min(above_zero, default=1))
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-            axes.xaxis.set_minor_formatter("")
-        elif len(ticks) <= 14:
-            axes.set_xticks(ticks)
+        else:
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set(title=title, xlabel=of_figure["x_label"], ylabel=of_figure["y_label"])
         axes.grid(axis="y", linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
