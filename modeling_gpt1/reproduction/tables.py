@@ -89,8 +89,8 @@ class Cells:
 
     Args:
         cells: cells as a `CellStore` keeps them, of one model of each family.
-        unfinished: missing cells, with `task`, `variant`, `n_transfer`, `seed` and `reason`, such as "not run yet"
-            or the text of an error.
+        unfinished: missing cells, with `kind`, `task`, `variant`, `n_transfer`, `seed` and `reason`, such as "not run
+            yet" or the text of an error.
     """
 
     def __init__(self, cells: Sequence[Mapping], unfinished: Sequence[Mapping] = ()):
