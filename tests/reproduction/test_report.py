@@ -183,6 +183,17 @@ def test_intervals_and_baselines(answered_report):
     assert rte[1:4] == ["400", "50.0", "60.0"] and rte[5].endswith(f"3 seeds 95 %: {low:.1f} to {high:.1f} validation")
 
 
+def test_all_runs_of_a_task_are_scored_alike():
+    """On one split, and with an interval only if every run kept its answers."""
+    cells = [answered("rte", "full", seed, 0.7) for seed in (1, 2, 3)]
+    cells[2]["answers"] = {}
+    of_seeds = ({"predict_accuracy": 0.9, "eval_accuracy": 0.5}, {"eval_accuracy": 0.6})
+    cells += [{**fine_tuned("snli", "full", seed, 0), "metrics": of} for seed, of in enumerate(of_seeds)]
+    found = by_key(build_report(cells, title="")["tables"])["table-2"]["rows"][0]["cells"]
+    assert found["rte"]["measured"]["seeds"] == [1, 2, 3] and "interval" not in found["rte"]["measured"]
+    assert (found["snli"]["measured"]["median"], found["snli"]["settings"]) == (55.0, "validation")
+
+
 def test_a_sample_of_a_large_data_set_is_a_small_one():
     cells = [
         {**answered("qqp", variant, seed, 0.7), "train_rows": 10_000}
