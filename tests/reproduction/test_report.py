@@ -538,6 +538,8 @@ def test_the_page_is_for_everyone(page):
     pictures = [attrs["alt"].partition(";")[0] for attrs in page.all("img")]
     over = ["score × 100 over layers transferred", "0: guessing, 1: best known over updates of pre-training"]
     assert pictures == over
+    verdicts = [attrs for attrs in page.all("span") if attrs.get("class", "").startswith("verdict ")]
+    assert len(verdicts) == 2 * 13  # in the summary and above the evidence
     text = " ".join(" ".join(page.texts).split())
     assert "holds: 2, does not hold: 0, mixed: 0, undecided: 9, not measured: 2" in text
     assert "How a verdict is reached Two settings are compared by the difference of their mean scores" in text
