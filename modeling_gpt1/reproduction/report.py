@@ -112,9 +112,7 @@ def headline(scores: Measured, models: Sequence[Mapping], claims: Sequence[Mappi
 
 
 def what_was_measured(cells: Cells) -> dict:
-    timed = [
-        cell for cell in cells.fine_tuning if cell["seconds"] is not None
-    ]  # others are parts of a task of another
+    timed = [cell for cell in cells.fine_tuning if cell["seconds"] is not None]  # the others are parts of a task
     return {
         "fine_tuning_runs": len(timed),
         "fine_tuning_seconds": round(sum(cell["seconds"] for cell in timed)),
