@@ -8,8 +8,7 @@ from tokenization import get_task
 
 from ..inference.heuristics import get_heuristic
 
-PAPER_EXPERIMENTS = ("fine_tuning", "ablations", "layer_transfer", "zero_shot")
-EXPERIMENTS = (*PAPER_EXPERIMENTS, "auxiliary_sizes", "loss_by_position")
+EXPERIMENTS = ("fine_tuning", "ablations", "layer_transfer", "zero_shot")
 # Columns of table 5, and the flags that `gpt1 finetune` gets for each.
 VARIANTS: dict[str, list[str]] = {
     "full": [],
@@ -40,8 +39,8 @@ class ReproduceArguments:
 
     output_dir: str = HfArg(help="Cells, logs and the report; finished cells found here are kept.")
     experiments: list[str] = HfArg(
-        default_factory=lambda: list(PAPER_EXPERIMENTS),
-        help=f"Experiments to run, of {', '.join(EXPERIMENTS)}. Default: the first {len(PAPER_EXPERIMENTS)}.",
+        default_factory=lambda: list(EXPERIMENTS),
+        help=f"Experiments to run, of {', '.join(EXPERIMENTS)}. Default: all.",
     )
     model: str | None = HfArg(
         default=None, help=f"The pre-trained Transformer: folder or hub id; '{PRETRAIN}' trains it here first."
@@ -66,17 +65,6 @@ class ReproduceArguments:
         default=None,
         help="Numbers of layers for layer_transfer; -1 transfers nothing, 0 the embeddings. Default: 0 to all.",
     )
-    auxiliary_tasks: list[str] = HfArg(
-        default_factory=lambda: ["sst2", "qqp", "mnli", "snli"], help="Tasks for auxiliary_sizes."
-    )
-    auxiliary_sizes: list[int] = HfArg(
-        default_factory=lambda: [500, 2000, 10_000],
-        help="Numbers of training rows for auxiliary_sizes; larger ones than a data set are left out.",
-    )
-    validation_files: list[str] = HfArg(
-        default_factory=list, help="Held-out text for loss_by_position: files, folders or patterns."
-    )
-    num_blocks: int = HfArg(default=256, help="Evenly spaced blocks of that text for loss_by_position.")
     seeds: list[int] = HfArg(default_factory=lambda: [1, 2, 3], help="Seeds of the fine-tuning runs.")
     zero_shot_tasks: list[str] = HfArg(
         default_factory=lambda: ["cola", "sst2", "race", "story_cloze", "dpr"], help="Tasks for zero_shot."
@@ -97,34 +85,18 @@ class ReproduceArguments:
     lstm_pretrain_arguments: list[str] = HfArg(default_factory=list, help="The same for the LSTM, behind them.")
 
     def __post_init__(self):
-        if self.rehearse is not None and self.only_report:
-            raise ValueError("--rehearse writes no report, and --only_report runs nothing. Leave one of them out.")
         self._check_names("experiments", self.experiments, EXPERIMENTS)
         self._check_names("variants", self.variants or (), VARIANTS)
-        for flag in ("tasks", "auxiliary_tasks", "transfer_tasks"):
+        for flag in ("tasks", "transfer_tasks"):
             setattr(self, flag, [get_task(name).name for name in getattr(self, flag)])
-        if self.auxiliary_sizes and min(self.auxiliary_sizes) < 1:
-            raise ValueError(f"--auxiliary_sizes has {min(self.auxiliary_sizes)}. It must be at least 1.")
         self.zero_shot_tasks = [get_heuristic(name).task.name for name in self.zero_shot_tasks]
         if self.variants is None:
             self.variants = [name for name in VARIANTS if name != "lstm" or self.lstm_model is not None]
         if "lstm" in self.variants and self.lstm_model is None:
             raise ValueError("The variant lstm needs a model. Pass --lstm_model, or leave lstm out of --variants.")
-        if "loss_by_position" in self.experiments and not self.validation_files:
-            raise ValueError(
-                "The experiment loss_by_position needs held-out text. Pass --validation_files, or leave it out of "
-                "--experiments."
-            )
-        if self.model is None and self._needs_model:
+        has_checkpoints = self.checkpoints is not None or self.lstm_checkpoints is not None
+        if self.model is None and not (self.experiments == ["zero_shot"] and has_checkpoints):
             raise ValueError("No model was given. Pass a pre-trained Transformer as --model: a folder or a hub id.")
-
-    @property
-    def _needs_model(self) -> bool:
-        if {"fine_tuning", "layer_transfer", "auxiliary_sizes", "loss_by_position"} & set(self.experiments):
-            return True
-        if "ablations" in self.experiments and set(self.variants) != {"lstm"}:
-            return True
-        return "zero_shot" in self.experiments and self.checkpoints is None and self.lstm_checkpoints is None
 
     @staticmethod
     def _check_names(flag: str, given: list[str], known: tuple[str, ...] | dict) -> None:
@@ -155,12 +127,10 @@ def as_settings(command_line: list[str], flag: str | None = FINETUNE_FLAG) -> di
             raise ValueError(f"{flag} begins with {word!r}. Begin with an argument such as --learning_rate.")
         else:
             values[name].append(word)
-    for name in values:
-        # a prefix is accepted too
-        own = next((known for known in PASSED_ON.get(flag, ()) if known.startswith(name)), None)
-        if own is not None:
+    for name in PASSED_ON.get(flag, ()):
+        if name in values:
             raise ValueError(
-                f"{flag} has --{own}, which `gpt1 reproduce` sets for each cell. Leave it out; `gpt1 "
+                f"{flag} has --{name}, which `gpt1 reproduce` sets for each cell. Leave it out; `gpt1 "
                 "reproduce --help` explains how tasks, models, data and seeds are chosen."
             )
     return {name: (value if len(value) > 1 else value[0] if value else True) for name, value in values.items()}

@@ -1,46 +1,25 @@
-"""The cells of the experiments: which there are, what decides each result, and the commands that give it.
-
-A rehearsal has the same cells for one seed, cut to a few updates and rows, and tells what each would need in full.
-"""
+"""The cells of the experiments: which there are, what decides each result, and the commands that give it."""
 
 import hashlib
+import itertools
 import json
-import math
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
-import numpy as np
-import yaml
-from datasets import DatasetDict
-
-from tokenization import Task, TraversalCollator, add_control_tokens, get_task, load_task, open_tokenizer
+from tokenization import Task, get_task, load_task
 from tokenization.rows import are_all_labelled
 
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.heuristics import HEURISTICS, get_heuristic
-from ..training.preparation import open_task_config
-from ..training.transfer import check_n_transfer
 from .arguments import VARIANTS, ReproduceArguments, as_settings, deciding_settings
-from .claims import TRAINING_ROWS
-from .models import (
-    data_fingerprint,
-    environment,
-    family,
-    load_config,
-    model_fingerprint,
-    model_name,
-    text_fingerprint,
-)
-from .report import build_report, page
+from .models import data_fingerprint, family, load_config, model_fingerprint, model_name
 from .tables import COLUMNS
 
 COMMAND = (sys.executable, "-m", "modeling_gpt1.commands")
 PARTS = {"race": ("race-middle", "race-high")}  # on which the model of the whole task is scored too
-SAMPLED_ROWS = 256  # training rows whose tokens a rehearsal counts
 Run = Callable[[list[str]], None]
 
 
@@ -52,8 +31,6 @@ class Cell:
     facts: dict  # everything that decides the result, and nothing else; the cell's file has these fields too
     about: dict  # further facts for readers of the file
     run: Callable[[Run, Path], dict]  # gets a function that runs a command, and an empty folder; gives the result
-    runs: int = 1  # how many such cells the whole has, of which a rehearsal runs one
-    absent: str | None = None  # why a rehearsal cannot run it on the rows at hand
 
     @property
     def key(self) -> str:
@@ -66,86 +43,48 @@ class Cell:
 
 def check_families(arguments: ReproduceArguments) -> None:
     """Raises ValueError if the report would call an LSTM a Transformer, or the reverse."""
-    lstm = "gpt1-lstm"
-    if arguments.model is not None and family(arguments.model) == lstm:
-        raise ValueError(
-            f"--model {arguments.model} is an LSTM. Pass it as --lstm_model, and a Transformer as --model."
-        )
-    if arguments.lstm_model is not None and family(arguments.lstm_model) != lstm:
-        raise ValueError(
-            f"--lstm_model {arguments.lstm_model} is not an LSTM: its model type is "
-            f"{load_config(arguments.lstm_model).model_type}. Pass one that was trained with --family {lstm}."
-        )
+    for flag, model, wanted in (
+        ("--model", arguments.model, "gpt1"),
+        ("--lstm_model", arguments.lstm_model, "gpt1-lstm"),
+    ):
+        if model is not None and family(model) != wanted:
+            raise ValueError(
+                f"{flag} {model} has the model type {load_config(model).model_type}. Pass one of --family {wanted}."
+            )
 
 
 def plan(arguments: ReproduceArguments) -> list[Cell]:
     """The cells of the experiments, each once. All cells of one seed come before those of the next."""
-    if arguments.rehearse is not None:
-        return list(plan_rehearsal(arguments))
     cells = []
     for seed in arguments.seeds:
         for experiment in arguments.experiments:
-            if experiment in WITHOUT_SEEDS:
-                cells += WITHOUT_SEEDS[experiment](arguments) if seed == arguments.seeds[0] else []
-            else:
-                cells += [fine_tuning_cell(arguments, *of, seed, size) for *of, size in runs_of(arguments, experiment)]
+            if experiment != "zero_shot":
+                cells += [fine_tuning_cell(arguments, *of, seed) for of in runs_of(arguments, experiment)]
+            elif seed == arguments.seeds[0]:
+                cells += zero_shot_cells(arguments)
     return list({cell.key: cell for cell in cells}.values())
 
 
-def runs_of(arguments: ReproduceArguments, experiment: str) -> Iterator[tuple[str, str, int | None]]:
-    """Task, variant and number of training rows of each run, without sizes that the files do not have."""
-    tasks, variants, sizes = arguments.tasks, ["full"], [None]
-    if experiment == "ablations":
-        variants = arguments.variants
+def runs_of(arguments: ReproduceArguments, experiment: str) -> Iterator[tuple[str, str]]:
+    """Task and variant of each run."""
     if experiment == "layer_transfer":
-        tasks = arguments.transfer_tasks
-        variants = [transfer_variant(arguments, number) for number in transfer_layers(arguments)]
-    if experiment == "auxiliary_sizes":
-        tasks, variants, sizes = arguments.auxiliary_tasks, ["full", "without_auxiliary"], arguments.auxiliary_sizes
-    for task in tasks:
-        most = num_training_rows(task, arguments.data_dir) if experiment == "auxiliary_sizes" else 0
-        for size in sizes:
-            if size is None or size <= most:
-                yield from ((task, variant, size) for variant in variants)
-
-
-def num_training_rows(task: str, data_dir: str | None) -> int:
-    """The rows of the files; of the hub's data sets about as many."""
-    if data_dir is None:
-        return next(
-            TRAINING_ROWS[key] for key, column in COLUMNS.items() if column.task == task and key in TRAINING_ROWS
-        )
-    try:
-        splits = load_task(task, data_dir)
-    except ValueError:
-        return sys.maxsize  # its cells tell what is wrong
-    return len(splits[get_task(task).train_split]) if get_task(task).train_split in splits else 0
-
-
-def transfer_layers(arguments: ReproduceArguments) -> list[int]:
-    config = load_config(arguments.model)
-    for number in arguments.transfer_layers or ():
-        check_n_transfer(config, number)
-    return arguments.transfer_layers or list(range(config.num_hidden_layers + 1))
-
-
-def transfer_variant(arguments: ReproduceArguments, number: int) -> str:
-    """The variant that transfers `number` layers. The two ends of the curve are variants of table 5."""
-    ends = {-1: "without_pretraining", load_config(arguments.model).num_hidden_layers: "full"}
-    return ends.get(number, f"transfer-{number}")
+        num_layers = load_config(arguments.model).num_hidden_layers
+        # The two ends of the curve are variants of table 5.
+        ends = {-1: "without_pretraining", num_layers: "full"}
+        numbers = arguments.transfer_layers or range(num_layers + 1)
+        variants = [ends.get(number, f"transfer-{number}") for number in numbers]
+        return itertools.product(arguments.transfer_tasks, variants)
+    return itertools.product(arguments.tasks, arguments.variants if experiment == "ablations" else ["full"])
 
 
 # ---- One cell
 
 
-def fine_tuning_cell(
-    arguments: ReproduceArguments, task: str, variant: str, seed: int, size: int | None = None
-) -> Cell:
+def fine_tuning_cell(arguments: ReproduceArguments, task: str, variant: str, seed: int) -> Cell:
     """A fine-tuning run.
 
     Args:
         variant: one of `VARIANTS`, or `transfer-<k>` for the checkpoint's first k layers.
-        size: number of training rows of a cell of auxiliary_sizes. If all cells have as many, it is the tables' cell.
     """
     model = model_of(arguments, variant)
     n_transfer = -1 if variant == "without_pretraining" else None
@@ -153,10 +92,6 @@ def fine_tuning_cell(
         n_transfer = int(variant.removeprefix("transfer-"))
     flags = VARIANTS.get(variant, ["--n_transfer", str(n_transfer)])
     given = [*arguments.finetune_arguments, *(arguments.lstm_finetune_arguments if variant == "lstm" else [])]
-    if size is not None and as_settings(given).get("max_train_samples") == str(size):
-        size = None
-    if size is not None:
-        given += ["--max_train_samples", str(size)]
     settings = deciding_settings(given)
     if "max_eval_samples" in settings and "max_predict_samples" not in settings:  # a test split is scored alike
         settings["max_predict_samples"] = settings["max_eval_samples"]
@@ -174,11 +109,8 @@ def fine_tuning_cell(
         "model_fingerprint": model_fingerprint(model),
         "data": data_of(arguments, get_task(task)),
     }
-    name = f"{task}-{variant}-seed{seed}"
-    if size is not None:  # absent from other cells, whose names must stay
-        name, facts["size"] = f"{task}-{variant}-{size}-rows-seed{seed}", size
     run = partial(fine_tune, arguments, task, given, ["--model", model, *flags], seed)
-    return Cell(name, facts, {"model": model_name(model)}, run)
+    return Cell(f"{task}-{variant}-seed{seed}", facts, {"model": model_name(model)}, run)
 
 
 def model_of(arguments: ReproduceArguments, variant: str) -> str | None:
@@ -223,29 +155,6 @@ def zero_shot_cell(
     return Cell(f"zero-shot-{family(model)}-{place}", facts, about, run)
 
 
-def position_cells(arguments: ReproduceArguments) -> list[Cell]:
-    """One cell for each model, on blocks of one length, if there is held-out text."""
-    models = [model for model in (arguments.model, arguments.lstm_model) if model is not None]
-    cells = []
-    for model in models if arguments.validation_files else ():
-        length = min(load_config(of).max_position_embeddings for of in models)
-        facts = {
-            "kind": "positions",
-            "settings": {"num_blocks": arguments.num_blocks, "block_length": length},
-            "model_fingerprint": model_fingerprint(model),
-            "data": text_fingerprint(tuple(arguments.validation_files)),
-        }
-        about = {"model": model_name(model), "family": family(model)}
-        cells.append(
-            Cell(f"positions-{family(model)}", facts, about, partial(measure_positions, arguments, model, length))
-        )
-    return cells
-
-
-# Experiments on the models as they are.
-WITHOUT_SEEDS = {"zero_shot": zero_shot_cells, "loss_by_position": position_cells}
-
-
 # ---- The commands of a cell, and what is read of their files
 
 
@@ -271,7 +180,7 @@ def fine_tune(
     for part in PARTS.get(task, ()):
         metrics = {}
         # RACE as files of the whole task has no parts.
-        if data_dir is None or splits_of(part, data_dir)[0] is not None:
+        if data_dir is None or has_files(part, data_dir):
             flags = [*given, "--model", str(work / "model")]
             metrics = finetune(data_dir, part, flags, seed, run, work / part)["metrics"]
             scores |= scores_of(part, metrics)
@@ -332,24 +241,20 @@ def check_can_be_scored(name: str, data_dir: str | None) -> None:
         )
 
 
-@cache
-def splits_of(name: str, data_dir: str | None) -> tuple[DatasetDict | None, str]:
-    """The splits of a task; or None, and why no file of it is at hand."""
+def has_files(name: str, data_dir: str) -> bool:
     try:
-        return load_task(task_of(name), data_dir), ""
+        load_task(name, data_dir)
     except ValueError as error:
-        if str(error).startswith("No file of task"):
-            return None, str(error)
-        raise  # files that are there but cannot be read
-
-
-def task_of(name: str) -> Task:
-    return HEURISTICS[name].task if name in HEURISTICS else get_task(name)
+        if not str(error).startswith("No file of task"):
+            raise  # files that are there but cannot be read
+        return False
+    return True
 
 
 def count_rows(name: str, data_dir: str | None, split: str, limit: str | int | None) -> int:
     """The rows that a run takes of a split."""
-    num_rows = len(splits_of(name, data_dir)[0][split])
+    task = HEURISTICS[name].task if name in HEURISTICS else get_task(name)
+    num_rows = len(load_task(task, data_dir)[split])
     return num_rows if limit is None else min(num_rows, int(limit))
 
 
@@ -369,10 +274,8 @@ def scores_of(name: str, metrics: dict) -> dict[str, float]:
     found = {}
     for key, column in COLUMNS.items():
         if column.task == name and len(column.parts) < 2:
-            keys = [*column.metric_keys("test"), *column.metric_keys("validation")]
-            if not set(keys) & set(metrics):
-                raise ValueError(f"The run of {name} ended without {' or '.join(keys)}: no split has labels.")
-            found[key] = 100 * next(metrics[of_split] for of_split in keys if of_split in metrics)
+            (on_test,), (on_validation,) = column.metric_keys("test"), column.metric_keys("validation")
+            found[key] = 100 * metrics[on_test if on_test in metrics else on_validation]
     return found
 
 
@@ -391,156 +294,3 @@ def ask_zero_shot(arguments: ReproduceArguments, model: str, tokenizer: str, run
         ]
     )
     return {"tasks": json.loads(output.read_text(encoding="utf-8"))["results"][0]["tasks"]}
-
-
-def measure_positions(arguments: ReproduceArguments, model: str, length: int, run: Run, work: Path) -> dict:
-    """Runs `positions.py`. Returns the losses by the number of tokens read."""
-    output = work / "positions.json"
-    module = [sys.executable, "-m", "modeling_gpt1.reproduction.positions"]
-    run([*module, model, str(output), str(length), str(arguments.num_blocks), *arguments.validation_files])
-    return json.loads(output.read_text(encoding="utf-8"))
-
-
-# ---- Rehearsal
-
-
-def plan_rehearsal(arguments: ReproduceArguments) -> Iterator[Cell]:
-    """The cells of the first seed, cut to a few updates and rows; for zero_shot a cell for each task."""
-    updates, rows = str(arguments.rehearse), str(arguments.rehearse_rows)
-    short = ["--max_steps", updates, "--logging_steps", "1", "--include_num_input_tokens_seen", "non_padding"]
-    short += ["--max_eval_samples", rows, "--max_predict_samples", rows]
-    first = replace(
-        arguments,
-        rehearse=None,
-        experiments=[name for name in arguments.experiments if name not in WITHOUT_SEEDS],
-        seeds=arguments.seeds[:1],
-        finetune_arguments=[*arguments.finetune_arguments, *short],
-    )
-    for cell in plan(first):
-        absent = why_absent(cell.facts["task"], arguments.data_dir, for_training=True)
-        measure = partial(measure_fine_tuning, arguments, cell)
-        yield rehearsed(replace(cell, runs=len(arguments.seeds), absent=absent), measure)
-    for name in arguments.zero_shot_tasks if "zero_shot" in arguments.experiments else ():
-        limits = dict.fromkeys(("zero_shot_max_eval_samples", "zero_shot_max_train_samples"), int(rows))
-        cells = zero_shot_cells(replace(arguments, zero_shot_tasks=[name], **limits))
-        absent = why_absent(name, arguments.data_dir, for_training=False)
-        for of in dict.fromkeys(cell.about["family"] for cell in cells):
-            *_, last = of_family = [cell for cell in cells if cell.about["family"] == of]
-            cell = replace(last, name=f"{name}-zero-shot-{of}", runs=len(of_family), absent=absent)
-            yield rehearsed(cell, partial(measure_zero_shot, arguments, name))
-
-
-def rehearsed(cell: Cell, measure: Callable[[dict, Path, float], dict]) -> Cell:
-    facts = {**cell.facts, "environment": environment()}  # another machine gives other figures
-    return replace(cell, facts=facts, run=partial(run_measured, cell, measure))
-
-
-def why_absent(name: str, data_dir: str | None, for_training: bool) -> str | None:
-    """Why a data set is not at hand, or None if it is or comes from the hub."""
-    task = task_of(name)
-    if data_dir is None:
-        return None if task.hub_path else f"{name} is not on the hub. Pass --data_dir, a folder with a folder {name}."
-    try:
-        found, reason = splits_of(name, data_dir)
-    except ValueError:
-        return None  # a failure of the cell
-    if found is None:
-        return reason
-    missing = [split for split in (task.train_split, *task.validation_splits) if split not in found]
-    return f"{data_dir} has no rows of {', '.join(missing)} for {name}." if for_training and missing else None
-
-
-def run_measured(cell: Cell, measure: Callable[[dict, Path, float], dict], run: Run, work: Path) -> dict:
-    """Runs a cell's commands and measures them. What they return must make a report."""
-    files = []
-
-    def run_with_memory(command: list[str]) -> None:
-        python, flag, *words = command
-        files.append(work / f"memory-{len(files)}.json")
-        run([python, flag, "modeling_gpt1.reproduction.measuring", str(files[-1]), *words])
-
-    start = time.monotonic()
-    result = cell.run(run_with_memory, work)
-    seconds = time.monotonic() - start
-    page(build_report([{**cell.facts, **cell.about, **result, "seconds": seconds}], title="Rehearsal"))
-    peaks = [json.loads(path.read_text(encoding="utf-8")) for path in files]
-    memory = {place: max((peak[place] for peak in peaks if peak[place]), default=None) for place in ("host", "device")}
-    return {**result, "memory": memory, "whole": measure(result, work, seconds)}
-
-
-def measure_fine_tuning(arguments: ReproduceArguments, cell: Cell, result: dict, work: Path, seconds: float) -> dict:
-    """What the whole run of a task would take, from one of a few updates and rows.
-
-    The first batch has the longest rows and the next ones are long too. So their time is the most that an update takes
-    on average. Scaled by tokens it is the least, since some of the work does not depend on them.
-    """
-    name, data_dir, given = cell.facts["task"], arguments.data_dir, as_settings(arguments.finetune_arguments)
-    settings = yaml.safe_load((work / "model" / "run.yaml").read_text(encoding="utf-8"))
-    history = json.loads((work / "model" / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
-    logs = [record for record in history if "loss" in record]
-    limit = cell.facts.get("size") or given.get("max_train_samples")
-    num_rows = count_rows(name, data_dir, task_of(name).train_split, limit)
-    updates_per_pass = logs[-1]["step"] / logs[-1]["epoch"]
-    per_row = tokens_per_row(name, data_dir, model_of(arguments, cell.facts["variant"]), settings["max_length"])
-    tokens_per_update = num_rows / updates_per_pass * per_row
-    updates = int(given.get("max_steps", math.ceil(settings["num_train_epochs"] * updates_per_pass)))
-    trained = result["metrics"]["train_runtime"]
-    least = seconds_per_token(logs) * tokens_per_update
-    most = max(least, trained / len(logs))
-    evaluation, evaluated = evaluation_seconds(arguments, name, result)
-    rest = seconds - trained - evaluated  # start, reading the rows, writing the model
-    return {
-        "updates": updates,
-        "seconds_per_update": [round(least, 4), round(most, 4)],
-        "tokens_per_update": round(tokens_per_update),
-        "hours": [round((updates * value + evaluation + rest) / 3600, 4) for value in (least, most)],
-    }
-
-
-def seconds_per_token(logs: Sequence[dict]) -> float:
-    """Of the updates after the first, which is slower; of the first if there is only one."""
-    first, last = logs[0] if len(logs) > 1 else {"train_runtime": 0, "num_input_tokens_seen": 0}, logs[-1]
-    num_tokens = last["num_input_tokens_seen"] - first["num_input_tokens_seen"]
-    return (last["train_runtime"] - first["train_runtime"]) / num_tokens
-
-
-@cache
-def tokens_per_row(name: str, data_dir: str | None, model: str, max_length: int | None) -> float:
-    """Mean number of tokens of a training row, in all its sequences."""
-    task, tokenizer = task_of(name), open_tokenizer(model)
-    add_control_tokens(tokenizer)
-    length = max_length or open_task_config(model).max_position_embeddings
-    collator = TraversalCollator(tokenizer, task.traversal, task.columns, length, regression=task.regression)
-    rows = splits_of(name, data_dir)[0][task.train_split]
-    chosen = rows.select(np.random.default_rng(0).permutation(len(rows))[:SAMPLED_ROWS])
-    return sum(int(collator([row])["attention_mask"].sum()) for row in chosen) / len(chosen)
-
-
-def evaluation_seconds(arguments: ReproduceArguments, name: str, result: dict) -> tuple[float, float]:
-    """Seconds of the whole evaluation, and of the one that was rehearsed."""
-    given = as_settings(arguments.finetune_arguments)
-    limits = {"eval": given.get("max_eval_samples")}
-    limits["predict"] = given.get("max_predict_samples", limits["eval"])
-    whole, rehearsed = 0.0, 0.0
-    for of_task, metrics in {name: result["metrics"], **result.get("parts", {})}.items():
-        task = get_task(of_task)
-        for kind, names in (("eval", task.validation_splits), ("predict", task.test_splits)):
-            for split in names:
-                prefix = kind if len(names) == 1 else f"{kind}_{split}"
-                if f"{prefix}_runtime" in metrics:
-                    rehearsed += metrics[f"{prefix}_runtime"]
-                    num_rows = count_rows(of_task, arguments.data_dir, split, limits[kind])
-                    whole += num_rows / metrics[f"{prefix}_samples_per_second"]
-    return whole, rehearsed
-
-
-def measure_zero_shot(arguments: ReproduceArguments, name: str, result: dict, work: Path, seconds: float) -> dict:
-    """What the whole evaluation of one model would take."""
-    found = result["tasks"][name]
-    num_rows = count_rows(name, arguments.data_dir, found["split"], arguments.zero_shot_max_eval_samples)
-    if found["num_train_rows"]:
-        split = task_of(name).train_split
-        num_rows += count_rows(name, arguments.data_dir, split, arguments.zero_shot_max_train_samples)
-    whole = found["seconds"] * num_rows / (found["num_rows"] + found["num_train_rows"])
-    hours = round((seconds - found["seconds"] + whole) / 3600, 4)
-    return {"updates": None, "seconds_per_update": None, "tokens_per_update": None, "hours": [hours, hours]}

@@ -1,6 +1,5 @@
 """The models, data and machine of the experiments: their fingerprints, and their description in the report."""
 
-import dataclasses
 import glob
 import hashlib
 import json
@@ -20,17 +19,12 @@ from ..training.preparation import OPENED_TYPES
 
 # The files of a model's folder that decide how it behaves.
 MODEL_FILES = ("config.json", "tokenizer*.json", "vocab.json", "merges.txt", "*.safetensors", "pytorch_model*.bin")
-# Fields that the tokenizer or the task sets. They do not describe the model.
-NO_TRAITS = {"pad_token_id", "start_token_id", "delimiter_token_id", "extract_token_id", "traversal", "columns"}
+# Fields of a configuration that the report shows.
+SIZES = "num_hidden_layers hidden_size lstm_hidden_size num_attention_heads max_position_embeddings vocab_size".split()
 
 
 @cache
 def load_config(model: str) -> PreTrainedConfig:
-    folder = Path(model)
-    if folder.exists() and not (folder / "config.json").is_file():
-        raise ValueError(
-            f"{folder} is not a model folder: it has no config.json. Pass a folder with one, or a hub id."
-        )
     config = AutoConfig.from_pretrained(model)
     # Opened as `gpt1 finetune` opens it, so that the fields have the names that the report knows.
     return GPT1Config.from_pretrained(model) if config.model_type in OPENED_TYPES else config
@@ -90,13 +84,14 @@ def text_fingerprint(sources: tuple[str, ...]) -> list[str]:
 
 
 def describe_model(model: str, run_folder: str | None) -> dict:
-    """Name, number of parameters, fields that differ from the paper's model, and what is known of the pre-training."""
+    """Name, number of parameters, sizes, and what is known of the pre-training."""
+    config = load_config(model)
     with torch.device("meta"):
-        empty = AutoModelForCausalLM.from_config(load_config(model))
+        empty = AutoModelForCausalLM.from_config(config)
     return {
         **{"name": model_name(model), "family": family(model), "parameters": empty.num_parameters()},
         "parameters_without_embeddings": empty.num_parameters(exclude_embeddings=True),
-        "config": changed_fields(load_config(model)),
+        "config": {name: getattr(config, name) for name in SIZES if hasattr(config, name)},
         "pretraining": describe_pretraining(Path(run_folder or model) if not is_checkpoint(model) else Path(model)),
     }
 
@@ -106,16 +101,6 @@ def is_checkpoint(model: str) -> bool:
     return Path(model).name.startswith("checkpoint-") and Path(model, "trainer_state.json").is_file()
 
 
-def changed_fields(config: PreTrainedConfig) -> dict:
-    default = type(config)()
-    names = [own.name for own in dataclasses.fields(config) if own.name in type(config).__annotations__]
-    return {
-        name: getattr(config, name)
-        for name in names
-        if name not in NO_TRAITS and getattr(config, name) != getattr(default, name)
-    }
-
-
 def describe_pretraining(run_folder: Path) -> dict:
     """The pre-training as recorded in the files of `gpt1 pretrain`, with None for unknown values."""
     paths = [*run_folder.glob("checkpoint-*/trainer_state.json"), *run_folder.glob("trainer_state.json")]
@@ -123,16 +108,10 @@ def describe_pretraining(run_folder: Path) -> dict:
     last = max(states, key=lambda state: state["global_step"], default={})
     evaluated = [record["eval_perplexity"] for record in last.get("log_history", ()) if "eval_perplexity" in record]
     results = read_json(run_folder / "all_results.json")
-    seen = [(record.get("num_input_tokens_seen"), record) for record in last.get("log_history", ())]
-    curve = {tokens: record["eval_perplexity"] for tokens, record in seen if tokens and "eval_perplexity" in record}
-    # benchmarks/recipe.py counts the processor time of its runs, over all their attempts.
-    processor = read_json(run_folder.parent / "processor_seconds.json").get("seconds")
     return {
         "tokens": results.get("num_input_tokens_seen", last.get("num_input_tokens_seen")),
         "updates": last.get("global_step"),
         "perplexity": results.get("eval_perplexity", evaluated[-1] if evaluated else None),
-        "processor_hours": processor and round(processor / 3600, 2),
-        "curve": sorted(curve.items()),
     }
 
 

@@ -175,8 +175,8 @@ def _agreement(gold: np.ndarray, given: np.ndarray) -> list[np.ndarray]:
     return [gold == given]
 
 
-def _confusion(gold: np.ndarray, given: np.ndarray) -> list[np.ndarray]:
-    return [gold * given, gold, given]  # class 1 alone
+def _class_1(gold: np.ndarray, given: np.ndarray) -> list[np.ndarray]:
+    return [gold * given, gold, given]
 
 
 def _moments(gold: np.ndarray, given: np.ndarray) -> list[np.ndarray]:
@@ -185,15 +185,7 @@ def _moments(gold: np.ndarray, given: np.ndarray) -> list[np.ndarray]:
     return [gold, given, gold * given, gold**2, given**2]
 
 
-def _f1(both: np.ndarray, gold: np.ndarray, given: np.ndarray) -> np.ndarray:
-    return 2 * both / (gold + given)
-
-
-def _matthews(both: np.ndarray, gold: np.ndarray, given: np.ndarray) -> np.ndarray:
-    return (both - gold * given) / np.sqrt(gold * (1 - gold) * given * (1 - given))
-
-
-def _pearson(gold, given, product, gold_square, given_square) -> np.ndarray:
+def _correlation(gold, given, product, gold_square, given_square) -> np.ndarray:
     variances = (gold_square - gold**2) * (given_square - given**2)
     return (product - gold * given) / np.sqrt(np.where(variances > 1e-12, variances, 0.0))
 
@@ -201,9 +193,9 @@ def _pearson(gold, given, product, gold_square, given_square) -> np.ndarray:
 # The means that a score needs of every row, and the score of the means.
 SUMS = {
     "accuracy": (_agreement, lambda share: share),
-    "f1": (_confusion, _f1),
-    "matthews_correlation": (_confusion, _matthews),
-    "pearson": (_moments, _pearson),
+    "f1": (_class_1, lambda both, gold, given: 2 * both / (gold + given)),
+    "matthews_correlation": (_moments, _correlation),  # of two classes it is Pearson's
+    "pearson": (_moments, _correlation),
 }
 
 

@@ -6,14 +6,14 @@ Source: "Improving Language Understanding by Generative Pre-Training" (Radford e
 import json
 import math
 import statistics
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tokenization import get_task
 
-from .published import BEST_BEFORE, PUBLISHED, STORY_CLOZE_RELEASED_MEDIAN
+from .published import PUBLISHED
 from .scores import Scores, average, constant_answer, estimate, guessing, resample
 
 
@@ -57,6 +57,7 @@ COLUMNS = {
     "qqp": Column("QQP", "qqp"),
     "mnli": Column("MNLI", "mnli", ("matched", "mismatched")),
 }
+LABELS = {column.task: column.label for column in COLUMNS.values()}
 # Columns that are parts of another column in tables 2 and 3.
 PARTS = ("mnli-m", "mnli-mm", "race-m", "race-h")
 METRIC_NAMES = {
@@ -74,14 +75,10 @@ ROW_LABELS = {
 TABLES_OF_RESULTS = {
     "table-2": ("Table 2: natural language inference", "mnli-m mnli-mm snli scitail qnli rte".split()),
     "table-3": ("Table 3: question answering and commonsense reasoning", "story_cloze race-m race-h race".split()),
-    "table-4": ("Table 4: semantic similarity and classification (GLUE)", "cola sst2 mrpc stsb qqp glue".split()),
+    "table-4": ("Table 4: semantic similarity and classification (GLUE)", "cola sst2 mrpc stsb qqp".split()),
 }
 # Columns of the paper's table 5. Other measured tasks stand after them and count in no average.
 ABLATION_COLUMNS = tuple("cola sst2 mrpc stsb qqp mnli qnli rte".split())
-# Arguments that distinguish the cells of one experiment, or that only name a place.
-NO_SETTINGS = set(
-    "task seed n_transfer model_name_or_path tokenizer_name data_dir output_dir model_fingerprint data".split()
-)
 
 
 # ---- Finished cells
@@ -92,44 +89,31 @@ class Cells:
 
     Args:
         cells: cells as a `CellStore` keeps them, of one model of each family.
-        unfinished: missing cells, with `task`, `variant`, `n_transfer`, `seed` and `reason`, such as "not run yet"
-            or the text of an error. Those of `kind` "zero_shot" have `family`, `step` and `reason`.
+        unfinished: missing cells, with `kind`, `task`, `variant`, `n_transfer`, `seed` and `reason`, such as "not run
+            yet" or the text of an error.
     """
 
     def __init__(self, cells: Sequence[Mapping], unfinished: Sequence[Mapping] = ()):
-        fine_tuning = [cell for cell in cells if cell["kind"] == "fine_tuning"]
-        self.fine_tuning = [cell for cell in fine_tuning if "size" not in cell]
-        self.sizes = [cell for cell in fine_tuning if "size" in cell]
+        self.fine_tuning = [cell for cell in cells if cell["kind"] == "fine_tuning"]
         self.zero_shot = [cell for cell in cells if cell["kind"] == "zero_shot"]
-        self.positions = [cell for cell in cells if cell["kind"] == "positions"]
         self.unfinished = unfinished
         self.common = common_settings([cell["settings"] for cell in self.fine_tuning])
 
-    def unfinished_of(self, kind: str) -> list[Mapping]:
-        """Missing cells of a kind; those of sizes of the training set are no rows of a table."""
-        return [cell for cell in self.unfinished if cell.get("kind", "fine_tuning") == kind and "size" not in cell]
-
-    def of(self, task: str, place: str | int, size: int | None = None) -> list[Mapping]:
+    def of(self, task: str, place: str | int) -> list[Mapping]:
         """The cells of a row of table 5, or of a number of transferred layers, in the order of seeds."""
-        runs = self.fine_tuning
-        if size is not None:
-            runs = [cell for cell in (*runs, *self.sizes) if num_rows_of(cell) == size]
-        found = [cell for cell in runs if cell["task"] == task and place_of(cell) == place]
+        found = [cell for cell in self.fine_tuning if cell["task"] == task and place_of(cell) == place]
         return sorted(found, key=lambda cell: cell["seed"])
 
     def split(self, column: Column) -> str:
         """The split that a task is scored on: "test" if every run has test scores, else "validation"."""
-        runs = [cell["metrics"] for cell in (*self.fine_tuning, *self.sizes) if cell["task"] == column.task]
+        runs = [cell["metrics"] for cell in self.fine_tuning if cell["task"] == column.task]
         return "test" if all(key in run for run in runs for key in column.metric_keys("test")) else "validation"
 
-    def scores(self, key: str, place: str | int, size: int | None = None) -> Scores:
-        """The scores of a column × 100, by seed, of a row or of its runs on that many training rows.
-
-        Runs without a finite score are left out.
-        """
+    def scores(self, key: str, place: str | int) -> Scores:
+        """The scores of a column × 100, by seed, without runs that have no finite score."""
         column, found, resampled = COLUMNS[key], {}, {}
         split = self.split(column)
-        for cell in self.of(column.task, place, size):
+        for cell in self.of(column.task, place):
             values = [cell["metrics"].get(name, math.nan) for name in column.metric_keys(split)]
             if all(map(math.isfinite, values)):
                 found[cell["seed"]] = 100 * statistics.fmean(values)
@@ -138,18 +122,13 @@ class Cells:
                     resampled[cell["seed"]] = np.mean(of_splits, axis=0)
         return Scores(found, resampled if len(resampled) == len(found) else None)
 
-    def sizes_of(self, task: str) -> list[int]:
-        """The numbers of training rows of a task's runs, if some run has one of its own."""
-        runs = [cell for cell in (*self.fine_tuning, *self.sizes) if cell["task"] == task]
-        return sorted({num_rows_of(cell) for cell in runs} - {None}) if any("size" in cell for cell in runs) else []
-
     def baselines(self, key: str) -> dict[str, float] | None:
         """What a column's rows are, or None if that is unknown: their number `rows`, and what guessing (`chance`) and
         always the same answer (`majority`) score × 100 on them.
         """
         column = COLUMNS[key]
         task, splits = get_task(column.task), column.splits(self.split(column))
-        for cell in (*self.fine_tuning, *self.sizes):
+        for cell in self.fine_tuning:
             if cell["task"] == column.task and (answers := answers_of(cell, splits)):
                 labels = [rows["labels"] for rows in answers]
                 num_answers = len(task.label_names) or len(set(labels[0].split()))
@@ -162,27 +141,17 @@ class Cells:
 
     def why_missing(self, task: str, place: str | int) -> str:
         """Why scores are missing, seed by seed. Empty if none is missing."""
-        names = {task, get_task(task).folder}  # the parts of RACE are scored by the runs of the whole task
-        reasons = by_reason(
-            (str(cell["reason"]), cell["seed"])
-            for cell in self.unfinished_of("fine_tuning")
-            if cell["task"] in names and place_of(cell) == place
-        )
-        return "; ".join(f"seed {seeds}: {reason}" for reason, seeds in reasons.items())
+        names, seeds = {task, get_task(task).folder}, {}  # the runs of RACE score its parts
+        for cell in self.unfinished:
+            if cell["kind"] == "fine_tuning" and cell["task"] in names and place_of(cell) == place:
+                seeds.setdefault(cell["reason"], []).append(str(cell["seed"]))
+        return "; ".join(f"seed {', '.join(of_reason)}: {reason}" for reason, of_reason in seeds.items())
 
     def settings(self, column: Column, place: str | int) -> str:
         """The split that is scored, and the arguments in which these runs differ from the others."""
         own = common_settings([cell["settings"] for cell in self.of(column.task, place)])
         differ = [f"{name} {plain(value)}" for name, value in own.items() if name not in self.common]
         return "; ".join([self.split(column), *differ])
-
-
-def by_reason(pairs: Iterable[tuple[Hashable, object]]) -> dict[Hashable, str]:
-    """The names of each reason with commas between them, of pairs of a reason and a name."""
-    found: dict[Hashable, list[str]] = {}
-    for reason, name in pairs:
-        found.setdefault(reason, []).append(str(name))
-    return {reason: ", ".join(names) for reason, names in found.items()}
 
 
 def plain(value: object) -> str:
@@ -198,25 +167,15 @@ def answers_of(cell: Mapping, splits: Sequence[str]) -> list[Mapping[str, str]]:
     return [kept[split] for split in splits] if all(split in kept for split in splits) else []
 
 
-def num_rows_of(cell: Mapping) -> int | None:
-    """The number of training rows that a cell was limited to."""
-    limit = cell.get("size", cell["settings"].get("max_train_samples"))
-    return None if limit is None else int(limit)
-
-
 def place_of(cell: Mapping) -> str | int:
     """The cell's row of table 5, or its number of transferred layers."""
     return cell["n_transfer"] if cell["variant"] == "transfer" else cell["variant"]
 
 
 def common_settings(all_settings: Sequence[Mapping]) -> dict:
-    """The settings that are equal in all cells, without the arguments of `NO_SETTINGS`."""
-    first, others = (all_settings[0] if all_settings else {}), all_settings[1:]
-    return {
-        name: value
-        for name, value in first.items()
-        if name not in NO_SETTINGS and all(name in other and other[name] == value for other in others)
-    }
+    """The settings that are equal in all cells."""
+    first = all_settings[0] if all_settings else {}
+    return {name: value for name, value in first.items() if all((name, value) in of.items() for of in all_settings)}
 
 
 # ---- The tables
@@ -236,47 +195,32 @@ def measured(scores: Scores) -> dict | None:
     }
 
 
-def entry(paper: float | None, found: dict | None = None, settings: str = "", missing: str | None = None) -> dict:
-    return {"paper": paper, "measured": found, "settings": settings if found else "", "missing": missing or None}
+def entry(paper: float | None, scores: Scores, settings: str, missing: str = "") -> dict:
+    found = measured(scores)
+    missing = missing if found else missing or "not measured"
+    return {"paper": paper, "measured": found, "settings": settings if found else "", "missing": missing}
 
 
 def cell_of(cells: Cells, table: str, row: str, key: str) -> dict:
-    paper = PUBLISHED[table].get(row, {}).get(key)
-    if key not in COLUMNS:
-        return entry(paper, missing="needs a submission to the benchmark's server")
-    column = COLUMNS[key]
-    scores, missing, runs = cells.scores(key, row), cells.why_missing(column.task, row), cells.of(column.task, row)
-    metric = METRIC_NAMES[column.metric]
-    lacking = [str(cell["seed"]) for cell in runs if cell["seed"] not in scores]
-    if scores and lacking:
-        missing = "; ".join(filter(None, (missing, f"seed {', '.join(lacking)}: no {metric} in the results")))
-    elif not scores and not missing:
-        missing = f"no {metric} in the runs' results" if runs else "not requested"
-    return entry(paper, measured(scores), cells.settings(column, row), missing)
+    column, paper = COLUMNS[key], PUBLISHED[table].get(row, {}).get(key)
+    missing = cells.why_missing(column.task, row)
+    return entry(paper, cells.scores(key, row), cells.settings(column, row), missing)
 
 
 def describe_column(cells: Cells, key: str) -> dict:
-    if key == "glue":
-        return {"key": key, "label": "GLUE", "metric": "the benchmark's average", "baselines": None}
-    named = {"key": key, "label": COLUMNS[key].label, "metric": METRIC_NAMES[COLUMNS[key].metric]}
+    column = COLUMNS[key]
+    named = {"key": key, "label": column.label, "metric": METRIC_NAMES[column.metric]}
     return {**named, "baselines": cells.baselines(key)}
 
 
 def table_of_results(cells: Cells, table: str) -> dict:
-    """One of tables 2 to 4, with the paper's own model and the best earlier figure."""
+    """One of tables 2 to 4, with the paper's own model."""
     title, keys = TABLES_OF_RESULTS[table]
-    caption = "Scores × 100. The paper's figures, and the earlier ones that it prints, are on the test sets."
-    if table == "table-3":
-        caption += f" The median of ten Story Cloze runs by the released code is {STORY_CLOZE_RELEASED_MEDIAN}."
     own = {key: cell_of(cells, table, "full", key) for key in keys}
-    before = {key: {**entry(figure), "settings": whose} for key, (figure, whose) in BEST_BEFORE[table].items()}
     return {
-        **{"id": table, "title": title, "caption": caption},
+        **{"id": table, "title": title, "caption": "Scores × 100. The paper's figures are on the test sets."},
         "columns": [describe_column(cells, key) for key in keys],
-        "rows": [
-            {"key": "full", "label": "Finetuned Transformer LM", "cells": own},
-            {"key": "before", "label": "Best before the paper", "only_paper": True, "cells": before},
-        ],
+        "rows": [{"key": "full", "label": "Finetuned Transformer LM", "cells": own}],
     }
 
 
@@ -289,7 +233,7 @@ def gather_table_5(cells: Cells) -> dict:
         scores |= {row: of_row} if of_row else {}
     averaged = [key for key in ABLATION_COLUMNS if scores and all(key in of_row for of_row in scores.values())]
     return {
-        **{"scores": scores, "labels": {key: column.label for key, column in COLUMNS.items()}, "averaged": averaged},
+        **{"scores": scores, "averaged": averaged},
         "averages": {
             row: average([of_row[key] for key in averaged]) if averaged else Scores() for row, of_row in scores.items()
         },
@@ -317,7 +261,7 @@ def table_5(cells: Cells, table) -> dict:
         of_row = {key: cell_of(cells, "table-5", row, key) for key in keys}
         rows.append({"key": row, "label": label, "cells": {"average": average_cell(table, row), **of_row}})
     every = set(table.averaged) == set(ABLATION_COLUMNS)
-    names = ", ".join(table.labels[key] for key in table.averaged) or "no task"
+    names = ", ".join(COLUMNS[key].label for key in table.averaged) or "no task"
     known, baselines = [cells.baselines(key) for key in table.averaged], None
     if known and None not in known:
         baselines = {name: statistics.fmean(of_task[name] for of_task in known) for name in ("chance", "majority")}
@@ -337,11 +281,8 @@ def table_5(cells: Cells, table) -> dict:
 
 
 def average_cell(table, row: str) -> dict:
-    paper, found = PUBLISHED["table-5"][row], measured(table.averages.get(row, Scores()))
-    missing = None if found else "no seed that all its tasks have" if table.averaged else "no task that every row has"
-    if row not in table.scores:
-        missing = "nothing was measured in this row"
+    paper = PUBLISHED["table-5"][row]
     mean = paper["average"]
     if set(table.averaged) != set(ABLATION_COLUMNS):
         mean = round(statistics.fmean(paper[key] for key in table.averaged), 2) if table.averaged else None
-    return entry(mean, found, "mean over the tasks, seed by seed", missing)
+    return entry(mean, table.averages.get(row, Scores()), "mean over the tasks, seed by seed")
