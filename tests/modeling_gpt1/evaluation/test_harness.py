@@ -28,8 +28,7 @@ from transformers import (
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1LSTMForCausalLM
 from modeling_gpt1.evaluation import harness, local_rows
-from modeling_gpt1.evaluation.report import PUBLISHED, add_facts, chance_of, curves, figures, table, update_card
-from modeling_gpt1.reproduction.published import PUBLISHED as OF_PAPER
+from modeling_gpt1.evaluation.report import add_facts, chance_of, curves, figures, table, update_card
 from tokenization import join_words
 
 
@@ -407,16 +406,6 @@ def test_cbt_is_asked_with_the_rest_of_the_sentence():
     assert cbt_utils.doc_to_text(doc) == "One . Two ."
     assert cbt_utils.doc_to_choice(doc) == ["She paid five dollars .", "She paid green dollars ."]
     assert cbt_utils.doc_to_target(doc) == 1
-
-
-def test_published_figures_of_gpt1_are_those_of_the_reproduction():
-    theirs = {name: value for of_table in OF_PAPER.values() for name, value in of_table["full"].items()}
-    theirs |= {"storycloze_2016": theirs["story_cloze"], "race": theirs["race-h"]}
-    ours = {task: one.value for task, found in PUBLISHED.items() for one in found if one.model == "GPT-1"}
-    assert len(ours) == 9
-    for task, value in ours.items():
-        expected = theirs["mnli-m" if task == "mnli" else task]
-        assert value == pytest.approx(expected / 100)
 
 
 def test_a_csv_file_is_read_as_jsonl_is(ours, data_dir, tmp_path):
