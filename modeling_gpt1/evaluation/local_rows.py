@@ -18,7 +18,6 @@ from lm_eval.tasks._yaml_loader import load_yaml
 
 from tokenization.rows import FILE_BUILDERS, read_file
 
-OWN_TASKS = Path(__file__).parent / "tasks"
 # Tasks whose folder is not called as the task; the files of RACE have the beginning `high_`.
 FOLDERS = {"storycloze_2016": "story_cloze", "lambada_standard": "lambada", "wikitext": "wikitext2_raw"}
 PREFIXES = {"race": "high_"}
@@ -50,8 +49,8 @@ class TaskOnRows(ConfigurableTask):
 
 @cache
 def all_tasks() -> TaskManager:
-    """The tasks of the harness and of this package; reading their definitions takes seconds."""
-    return TaskManager(include_path=str(OWN_TASKS))
+    """The tasks of the harness; reading their definitions takes seconds."""
+    return TaskManager()
 
 
 def specify_tasks(

@@ -34,8 +34,6 @@ PUBLISHED: dict[str, tuple[Published, ...]] = {
         _gpt3(0.762, "table 3.2"),
         _gpt3(3.00, "table 3.2", "perplexity"),
     ),
-    "cbt_cn": (Published("GPT-2 117M", "acc", 0.8765, GPT2), Published("GPT-2 1542M", "acc", 0.9330, GPT2)),
-    "cbt_ne": (Published("GPT-2 117M", "acc", 0.834, GPT2), Published("GPT-2 1542M", "acc", 0.8905, GPT2)),
     "wikitext": (
         Published("GPT-2 117M", "word_perplexity", 29.41, GPT2),
         Published("GPT-2 1542M", "word_perplexity", 18.34, GPT2),

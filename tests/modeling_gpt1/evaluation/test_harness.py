@@ -15,7 +15,6 @@ from huggingface_hub import ModelCard
 from lm_eval.api.instance import Instance
 from lm_eval.evaluator import simple_evaluate
 from lm_eval.models.huggingface import HFLM
-from lm_eval.tasks._yaml_loader import load_yaml
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     BertConfig,
@@ -384,28 +383,6 @@ def test_story_cloze_and_hellaswag_have_the_columns_of_the_hub():
     assert rows[1] == {**sentences, **endings, "answer_right_ending": 2}
     (row,) = local_rows.CONVERTERS["hellaswag"](Dataset.from_list([{"ctx": "She walks. she"}]))
     assert (row["ctx_a"], row["ctx_b"]) == ("She walks. she", "")
-
-
-def test_cbt_is_asked_with_the_rest_of_the_sentence():
-    """The task of this package: ten words, each with the sentence's end."""
-    for name in ("cn", "ne"):
-        config = load_yaml(local_rows.all_tasks().task_index[f"cbt_{name}"].yaml_path)
-        assert (config["task"], config["dataset_path"], config["dataset_name"]) == (
-            f"cbt_{name}",
-            "cam-cst/cbt",
-            name.upper(),
-        )
-    from modeling_gpt1.evaluation.tasks import cbt_utils
-
-    doc = {
-        "sentences": ["One .", "Two ."],
-        "question": "She paid XXXXX dollars .",
-        "options": ["five", "green"],
-        "answer": "green",
-    }
-    assert cbt_utils.doc_to_text(doc) == "One . Two ."
-    assert cbt_utils.doc_to_choice(doc) == ["She paid five dollars .", "She paid green dollars ."]
-    assert cbt_utils.doc_to_target(doc) == 1
 
 
 def test_a_csv_file_is_read_as_jsonl_is(ours, data_dir, tmp_path):
