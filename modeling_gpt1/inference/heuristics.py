@@ -200,7 +200,7 @@ def evaluate_zero_shot(
         ValueError: the heuristic cannot do what is asked, or training rows are missing.
     """
     heuristic = get_heuristic(heuristic) if isinstance(heuristic, str) else heuristic
-    _check_options(heuristic, rows, train_rows, num_shots, calibrate)
+    _check_options(heuristic, train_rows, num_shots, calibrate)
     # One row more than is shown replaces a drawn row that is the very row to be answered.
     drawn = random.Random(seed).sample(range(len(train_rows)), num_shots + 1) if num_shots else []
     shown = [[train_rows[index] for index in drawn if train_rows[index] != row][:num_shots] for row in rows]
@@ -229,10 +229,8 @@ def evaluate_zero_shot(
     )
 
 
-def _check_options(heuristic: Heuristic, rows, train_rows, num_shots: int, calibrate: bool) -> None:
+def _check_options(heuristic: Heuristic, train_rows, num_shots: int, calibrate: bool) -> None:
     name = heuristic.task.name
-    if len(rows) == 0:
-        raise ValueError(f"Task {name!r} has no rows to answer. Give at least one.")
     if heuristic.has_threshold and num_shots or calibrate and not heuristic.content:
         asked = "num_shots" if heuristic.has_threshold and num_shots else "calibrate"
         raise ValueError(

@@ -487,20 +487,9 @@ class DenoisingLMScorer(_WholeTextScorer):
     """Scores continuations by the decoder of an encoder-decoder that was trained to restore masked spans.
 
     Without a context the encoder reads the mask alone.
-
-    Raises:
-        ValueError: the configuration does not say with which token the decoder begins, or as in the base.
     """
 
     method = "decoder log-probability"
-
-    def __init__(self, model: PreTrainedModel, *arguments, **kwargs):
-        super().__init__(model, *arguments, **kwargs)
-        if getattr(model.config, "decoder_start_token_id", None) is None:
-            raise ValueError(
-                f"The configuration of {type(model).__name__} names no `decoder_start_token_id`, with which its "
-                "decoder begins. Add it to the config.json."
-            )
 
     def _scores(self, groups: list[_Group]) -> Iterator[_Scores]:
         hidden = [self.tokenizer.mask_token_id, self.tokenizer.sep_token_id]

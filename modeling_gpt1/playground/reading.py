@@ -5,6 +5,7 @@ A model is opened with the heads that it was saved with. Code that comes with it
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -364,29 +365,18 @@ def write_on(opened: Opened, prompt: list[int], max_new_tokens: int, temperature
         "pad_token_id": tokenizer.pad_token_id,
         **({"do_sample": True, "temperature": temperature} if temperature > 0 else {"do_sample": False}),
     }
-    failures = []
-
-    def generate() -> None:
-        try:
-            language_model(opened.model).generate(**arguments)
-        except Exception as error:  # raised again in the thread that reads the text
-            failures.append(error)
-        finally:
-            streamer.text_queue.put(streamer.stop_signal)
-
-    thread = threading.Thread(target=generate, daemon=True)
-    thread.start()
     written = ""
-    try:
-        for text in streamer:
-            written += text
-            if text:
-                yield written
-    finally:
-        left.set()
-        thread.join()
-    if failures:
-        raise failures[0]
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        generation = executor.submit(language_model(opened.model).generate, **arguments)
+        generation.add_done_callback(lambda _: streamer.text_queue.put(streamer.stop_signal))
+        try:
+            for text in streamer:
+                written += text
+                if text:
+                    yield written
+        finally:
+            left.set()
+    generation.result()  # raises what stopped it
 
 
 def language_model(model: torch.nn.Module) -> GPT1ForCausalLM:

@@ -226,7 +226,6 @@ def test_what_stands_before_a_row_stands_before_the_text_without_content():
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("sst2", {"rows": []}, "Task 'sst2' has no rows to answer. Give at least one"),
         (
             "cola",
             {"train_rows": COLA, "num_shots": 1},

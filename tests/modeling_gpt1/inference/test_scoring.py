@@ -420,10 +420,3 @@ def test_only_the_scorer_speaks_of_long_texts(tiny_tokenizer, tiny_model, warnin
 def test_a_tokenizer_without_a_mask_is_refused(plain_tokenizer, family_scorer):
     with pytest.raises(ValueError, match="has no cls_token, sep_token, mask_token, .* RobertaForMaskedLM was trained"):
         MaskedLMScorer(family_scorer("roberta").model, plain_tokenizer)
-
-
-def test_a_decoder_without_a_first_token_is_refused(family_scorer):
-    scorer = family_scorer("bart")
-    scorer.model.config.decoder_start_token_id = None
-    with pytest.raises(ValueError, match="BartFor.* names no `decoder_start_token_id`.*Add it to the config.json"):
-        DenoisingLMScorer(scorer.model, scorer.tokenizer)
