@@ -42,13 +42,10 @@ def one_writer(folder: str | os.PathLike, name: str = "output_dir") -> Iterator[
         yield
     finally:
         if descriptor in _held:
-            with suppress(OSError):  # Windows deletes no open file
+            with suppress(OSError):  # Windows deletes no open file: it stays, unlocked
                 path.unlink()
             _held.discard(descriptor)
             os.close(descriptor)
-            with suppress(OSError):
-                if os.name == "nt":
-                    path.unlink()
 
 
 def _take(path: Path, name: str) -> int | None:
