@@ -137,6 +137,8 @@ def test_what_was_cut_is_said(opened):
     ]
     assert reading.notes == ["The model reads 12 tokens at most. What is not shown was cut."]
     assert read(model, {"first": "the the", "answers": "he\n" + "he " * 7}).notes == []
+    single = opened("classification", max_position_embeddings=12)
+    assert [len(read(single, {"first": "the " * number}).notes) for number in (10, 11)] == [0, 1]
     for number in (24, 25):
         notes = read(opened(None), {"first": "the " * number}).notes
         assert len(notes) == number - 23 and notes[-1].startswith("This model has no task head")
@@ -269,12 +271,13 @@ def test_what_never_is_written(opened, plain_tokenizer, monkeypatch):
 
 
 def test_leaving_the_stream_ends_the_generation(opened):
-    model = opened(None, max_position_embeddings=512)
+    model, calls = opened(None, max_position_embeddings=512), []
+    model.model.register_forward_hook(lambda *_: calls.append(0))
     before = threading.active_count()
     stream = write_on(model, [1, 2], 500, temperature=0)
     next(stream)
     stream.close()
-    assert threading.active_count() == before
+    assert threading.active_count() == before and len(calls) < 400
 
 
 def test_a_failure_while_writing_is_not_lost(opened):

@@ -268,6 +268,8 @@ def test_chance_splits_and_published_figures(ours, data_dir, tmp_path):
     results = ask(ours, data_dir, tmp_path)
     results["asked"] = ["arc_easy", "wikitext", "storycloze_2016"]
     samples = results["samples"]["wikitext"]
+    titles = [sample["doc"]["page"].strip().splitlines()[0] for sample in samples]
+    assert titles == ["= Old Farmer = ", "= A Home = "]
     results = add_facts(results, ours)
     assert chance_of(results, "arc_easy") == 0.25 and chance_of(results, "storycloze_2016") == 0.5
     tokens = sum(len(ours.tok_encode(sample["arguments"][0][0])) for sample in samples)

@@ -68,6 +68,7 @@ def test_a_text_alone_is_one_stop_string(model, tiny_tokenizer):
 def test_prompts_that_cannot_be_continued(model, tiny_tokenizer, prompts, message):
     with pytest.raises(ValueError, match=message):
         continue_prompts(model, tiny_tokenizer, prompts)
+    assert len(generation.encode_prompts(model, tiny_tokenizer, ["the " * 40])[0]) == 40  # as many as fit
 
 
 def test_strings_of_the_prompt_end_nothing(tiny_tokenizer):
