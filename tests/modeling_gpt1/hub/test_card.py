@@ -312,17 +312,17 @@ def test_the_last_evaluation_is_that_of_all_data_sets_of_the_last_step():
         {"loss": 3.0, "step": 1},
         {"eval_matched_accuracy": 0.1, "eval_matched_runtime": 9.0, "step": 1},
         {"eval_matched_accuracy": 0.2, "eval_matched_runtime": 9.0, "step": 2},
-        {"eval_mismatched_accuracy": 0.3, "eval_mismatched_samples_per_second": 9.0, "step": 2},
+        {"eval_matched_more_accuracy": 0.3, "eval_matched_more_samples_per_second": 9.0, "step": 2},
         {"train_loss": 3.0, "step": 2},
     ]
-    results = last_evaluation(log_history, ["mismatched", "matched"])
+    results = last_evaluation(log_history, ["matched_more", "matched"])
     assert results == [
         {"name": "accuracy", "value": 0.2, "split": "matched"},
-        {"name": "accuracy", "value": 0.3, "split": "mismatched"},
+        {"name": "accuracy", "value": 0.3, "split": "matched_more"},
     ]
     entries = evaluation_results(results, "text-classification", ["mnli"], ["nyu-mll/glue"], ["mnli"])
     data = ModelCardData(model_name="me/tiny", eval_results=entries).to_dict()
-    assert [result["dataset"]["split"] for result in data["model-index"][0]["results"]] == ["matched", "mismatched"]
+    assert [result["dataset"]["split"] for result in data["model-index"][0]["results"]] == ["matched", "matched_more"]
     assert last_evaluation([{"loss": 3.0, "step": 1}]) == []
 
 
