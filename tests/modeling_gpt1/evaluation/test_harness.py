@@ -15,6 +15,7 @@ from huggingface_hub import ModelCard
 from lm_eval.api.instance import Instance
 from lm_eval.evaluator import simple_evaluate
 from lm_eval.models.huggingface import HFLM
+from matplotlib.axes import Axes
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     BertConfig,
@@ -27,7 +28,7 @@ from transformers import (
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1LSTMForCausalLM
 from modeling_gpt1.evaluation import harness, local_rows
-from modeling_gpt1.evaluation.report import add_facts, chance_of, curves, figures, table, update_card
+from modeling_gpt1.evaluation.report import add_facts, chance_of, curves, draw, figures, table, update_card
 from tokenization import join_words
 
 
@@ -344,6 +345,14 @@ def test_each_filter_of_a_task_has_a_figure(tmp_path):
         ("exact_match", "exact_match,strict-match, 0-shot", 0.1),
         ("exact_match", "exact_match,flexible-extract, 0-shot", 0.35),
     ]
+
+
+def test_curves_are_drawn_with_two_standard_errors(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(Axes, "errorbar", lambda self, x, y, yerr, **_: drawn.append((x, y, yerr)))
+    points = [{"step": 1, "tokens": 10, "value": 0.5, "stderr": 0.1}]
+    draw([{"task": "a", "metric": "acc", "chance": None, "points": points}], tmp_path / "curves.png")
+    assert drawn == [([10], [0.5], [0.2])]
 
 
 def test_a_group_without_a_metric_shows_its_members():

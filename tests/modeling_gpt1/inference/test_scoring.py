@@ -217,6 +217,9 @@ def test_a_context_is_read_once(our_model, randomise):
     assert read_tokens(CausalLMScorer(our_model), requests) == [(1, 15), (4, 4)]
     assert read_tokens(CausalLMScorer(our_model, batch_tokens=38), requests) == [(1, 15), (2, 4), (2, 2)]
     assert read_tokens(CausalLMScorer(our_model, share_contexts=False), requests) == [(4, 19)]
+    pair = [ScoringRequest([1, 2, 3, 4, 5], [[6, 7]] * 4)] * 2  # 4 rows of 6 tokens each
+    assert read_tokens(CausalLMScorer(our_model, batch_tokens=48), pair) == [(2, 5), (8, 1)]
+    assert read_tokens(CausalLMScorer(our_model, batch_tokens=47), pair) == [(1, 5), (4, 1)] * 2
     labels = [ScoringRequest([1, 2, 3], [[4], [5]]), ScoringRequest([6], [[4], [5]])]
     assert read_tokens(CausalLMScorer(our_model), labels) == [(2, 3)]
     without_cache = CausalLMScorer(randomise(BUILT_IN["openai-gpt"]()).eval())
