@@ -1,5 +1,7 @@
 """The model card, whole: metadata with the last evaluation, facts of the run, and how it is found."""
 
+from types import SimpleNamespace
+
 import helpers_pretraining
 import pytest
 import yaml
@@ -383,6 +385,15 @@ def test_a_folder_is_no_base_model(tmp_path):
     }.items():
         model.config._name_or_path = name
         assert base_model_of(model) == base_model
+
+
+def test_a_card_is_not_taken_from_the_cache(tmp_path, monkeypatch):
+    """It may be older than what the hub has."""
+    (tmp_path / "README.md").write_text("new")
+    asked = {}
+    monkeypatch.setattr(card, "hf_hub_download", lambda *_, **options: asked.update(options) or tmp_path / "README.md")
+    monkeypatch.setattr(card, "hf_api", lambda: SimpleNamespace(file_exists=lambda *_, **__: True))
+    assert card.download_card("me/x", None) == "new" and asked["force_download"]
 
 
 def test_no_licence_is_made_up_where_the_hub_is_out_of_reach(monkeypatch):
