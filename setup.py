@@ -86,7 +86,6 @@ setup(
         "modeling_gpt1": ["py.typed"],
         "tokenization": ["py.typed"],
         "modeling_gpt1.commands": ["accelerate/*.yaml"],
-        "modeling_gpt1.evaluation": ["tasks/*"],
         "modeling_gpt1.playground": ["look.*"],
         "modeling_gpt1.reproduction": ["templates/*"],
     },

@@ -36,16 +36,15 @@ def join_words(text: str) -> str:
     return "\n".join("".join(_joined(line.split(" "))) for line in text.split("\n"))
 
 
-def join_continuation(text: str, before: str, same_word: bool = False) -> str:
+def join_continuation(text: str, before: str) -> str:
     """
     Joins a continuation to the text before it, with a space in front if its first word needs one.
 
     Args:
         text (`str`): the continuation as the tokenizer decodes it.
         before (`str`): the text before, in the same form.
-        same_word (`bool`, defaults to `False`): whether `text` continues the last word of `before`.
     """
-    start, whole = join_words(before), join_words(before + text if same_word else f"{before} {text}")
+    start, whole = join_words(before), join_words(f"{before} {text}")
     return whole[len(start) :] if whole.startswith(start) else text
 
 

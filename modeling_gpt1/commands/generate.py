@@ -49,7 +49,6 @@ class GenerationArguments(DeviceArguments):
     num_return_sequences: int = HfArg(default=1, help="Continuations per prompt.")
     seed: int = HfArg(default=0, help="Seed of the sampling.")
     stop: list[str] = HfArg(default_factory=list, help=r"Strings that end a text, such as \n or [e].")
-    same_word: bool = HfArg(default=False, help="Continue the last word of a prompt instead of starting a new one.")
     capitals: bool = HfArg(default=False, help="Begin sentences with a capital letter.")
     static_cache: bool = HfArg(default=False, help="Compile the decoding on a GPU: pays for many or long texts.")
     dtype: Literal["float32", "bfloat16", "int8"] = HfArg(default="float32", help="Data type of the weights.")
@@ -66,7 +65,7 @@ class GenerationArguments(DeviceArguments):
     @property
     def generation(self) -> dict:
         """Arguments of `continue_prompts`."""
-        names = ["num_beams", "stop", "max_new_tokens", "num_return_sequences", "same_word", "capitals"]
+        names = ["num_beams", "stop", "max_new_tokens", "num_return_sequences", "capitals"]
         names += ["temperature", "top_k", "top_p"] if self.temperature > 0 else []
         cache = {"cache_implementation": "static"} if self.static_cache else {}
         return {"do_sample": self.temperature > 0, **cache, **{name: getattr(self, name) for name in names}}
@@ -136,7 +135,7 @@ class TalkStreamer(BaseStreamer):
 
     def _print(self, is_whole: bool) -> None:
         text = self.tokenizer.decode(self.ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        text = join_to_prompt(self.tokenizer, text, self.prompt, self.args.same_word, self.args.capitals).lstrip(" ")
+        text = join_to_prompt(self.tokenizer, text, self.prompt, self.args.capitals).lstrip(" ")
         end = len(text) if is_whole else max(text.rfind(" "), text.rfind("\n")) + 1
         print(text[self.num_printed : end], end="", flush=True)
         self.num_printed = max(self.num_printed, end)
@@ -172,7 +171,7 @@ def main(arguments: list[str]) -> None:
     if not prompts:
         talk(model, tokenizer, args)
         return
-    encode_prompts(model, tokenizer, prompts, args.max_new_tokens, args.same_word)  # refuses any before the first text
+    encode_prompts(model, tokenizer, prompts, args.max_new_tokens)  # refuses any before the first text
     check_unknown(tokenizer, prompts, "the prompts")
     with atomic_file(args.output_file) if args.output_file else nullcontext(sys.stdout) as file:
         for record in records(model, tokenizer, prompts, args):

@@ -11,7 +11,6 @@ docs/generate.md.
 """
 
 import json
-import statistics
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -73,7 +72,7 @@ class ZeroShotArguments(ScoringArguments):
     )
     split: str | None = HfArg(default=None, help="Default: the first of test, validation and train that has labels.")
     max_train_samples: int | None = HfArg(default=None, help="Rows for CoLA's threshold and for few-shot examples.")
-    num_shots: int = HfArg(default=0, help="Few-shot examples before each row, as many as fit.")
+    num_shots: int = HfArg(default=0, help="Few-shot examples before each row.")
     output_file: str = HfArg(default="zero_shot.json", help="The results.")
 
 
@@ -174,7 +173,6 @@ def ask(scorer: Scorer, questions: Questions, arguments: ZeroShotArguments) -> d
         "num_rows": len(questions.rows),
         "num_train_rows": len(questions.train_rows),
         "threshold": result.threshold,
-        "mean_num_shots": statistics.fmean(result.num_shots),
         "num_cut": result.num_cut,
         "seconds": round(time.perf_counter() - start, 3),
     }

@@ -9,7 +9,6 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -282,21 +281,17 @@ def _surprisals(scorer: Scorer, contexts: Sequence[str], words: Sequence[str]) -
 
 def _gain(rows: pd.DataFrame, target: str, features: list[str]) -> float:
     """100 · (R² with surprisal − R² without) / (1 − R² without), of least squares with all products of features."""
+    from sklearn.linear_model import LinearRegression
+    from sklearn.preprocessing import PolynomialFeatures, scale
+
     complete = rows[[target, *features, "pred"]].dropna()
-    values = complete[features].to_numpy(float)
-    values = (values - values.mean(0)) / np.where(values.std(0) > 0, values.std(0), 1)  # spans the same
-    products = [values[:, one] * values[:, other] for one, other in combinations(range(len(features)), 2)]
-    design = np.column_stack([np.ones(len(values)), values, *products])
-    left = [
-        _variance_left(columns, complete[target].to_numpy(float))
-        for columns in (design, np.column_stack([design, complete["pred"]]))
-    ]
-    return 100 * (left[0] - left[1]) / left[0]
-
-
-def _variance_left(design: np.ndarray, target: np.ndarray) -> float:
-    weights = np.linalg.lstsq(design, target)[0]
-    return float(((target - design @ weights) ** 2).sum())
+    # Scaled features span the same products, and lose fewer digits.
+    products = PolynomialFeatures(interaction_only=True).fit_transform(scale(complete[features]))
+    without, with_surprisal = (
+        LinearRegression().fit(columns, complete[target]).score(columns, complete[target])
+        for columns in (products, np.column_stack([products, complete["pred"]]))
+    )
+    return 100 * (with_surprisal - without) / (1 - without)
 
 
 # ---- Ages of acquisition

@@ -38,7 +38,6 @@ class SharedContextLM(HFLM):
     Args:
         pretrained (`str` or [`PreTrainedModel`]): folder, hub id or model.
         batch_tokens (`int`, defaults to 2048): maximum tokens of a batch while scoring; see [`CausalLMScorer`].
-        share_contexts (`bool`, defaults to `True`): `False` reads a context once for each answer, as `hf` does.
         batch_size (`int` or `str`, defaults to 8): prompts, or windows of a long text, that are read at once.
         add_bos_token (`bool`, *optional*): as in `hf`. Default: what the tokenizer does, but never `[s]` and `[e]`
             around a text, as the tokenizer of a fine-tuned GPT-1 writes them for its classifier.
@@ -55,7 +54,6 @@ class SharedContextLM(HFLM):
         self,
         pretrained,
         batch_tokens: int = 2048,
-        share_contexts: bool = True,
         batch_size: int | str = 8,
         add_bos_token: bool | None = None,
         sentence_prefix: bool = False,
@@ -79,7 +77,6 @@ class SharedContextLM(HFLM):
             batch_tokens=int(batch_tokens),
             max_length=self.max_length,
             start_ids=[],
-            share_contexts=share_contexts,
         )
 
     def _create_tokenizer(self, pretrained, tokenizer, **kwargs) -> None:

@@ -18,7 +18,6 @@ from lm_eval.tasks._yaml_loader import load_yaml
 
 from tokenization.rows import FILE_BUILDERS, read_file
 
-OWN_TASKS = Path(__file__).parent / "tasks"
 # Tasks whose folder is not called as the task; the files of RACE have the beginning `high_`.
 FOLDERS = {"storycloze_2016": "story_cloze", "lambada_standard": "lambada", "wikitext": "wikitext2_raw"}
 PREFIXES = {"race": "high_"}
@@ -50,8 +49,8 @@ class TaskOnRows(ConfigurableTask):
 
 @cache
 def all_tasks() -> TaskManager:
-    """The tasks of the harness and of this package; reading their definitions takes seconds."""
-    return TaskManager(include_path=str(OWN_TASKS))
+    """The tasks of the harness; reading their definitions takes seconds."""
+    return TaskManager()
 
 
 def specify_tasks(
@@ -162,22 +161,19 @@ def _read(name: str, path: Path) -> Dataset:
     if path.suffix == ".raw":
         return _pages(path)
     if name.startswith(BLIMP):
-        rows = _paradigms(path)
-        places = rows["places"].get(uid := name.removeprefix(BLIMP))
-        if places is None:
+        rows = _paradigms(path).get(uid := name.removeprefix(BLIMP))
+        if rows is None:
             raise ValueError(f"{path} has no row whose UID is {uid!r}, for task {name!r}. Add rows, or leave it out.")
-        return rows["rows"].select(places)
+        return rows
     rows = read_file(path, infer_types=True)
     return CONVERTERS[name](rows) if name in CONVERTERS else rows
 
 
 @lru_cache(maxsize=1)
-def _paradigms(path: Path) -> dict[str, Any]:
-    """The rows of BLiMP, and the places of each of the 67 paradigms among them."""
-    rows, places = read_file(path), {}
-    for place, uid in enumerate(rows["UID"]):
-        places.setdefault(uid, []).append(place)
-    return {"rows": rows, "places": places}
+def _paradigms(path: Path) -> dict[str, Dataset]:
+    """The rows of each of BLiMP's 67 paradigms."""
+    by_uid = read_file(path).to_pandas().groupby("UID")
+    return {uid: Dataset.from_pandas(rows, preserve_index=False) for uid, rows in by_uid}
 
 
 def _race(rows: Dataset) -> Dataset:
@@ -210,8 +206,5 @@ CONVERTERS = {"race": _race, "hellaswag": _hellaswag, "storycloze_2016": _story_
 
 def _pages(path: Path) -> Dataset:
     """The articles of WikiText; each begins with its title, ` = Robert Boulter = `."""
-    text = path.read_text(encoding="utf-8")
-    starts = [match.start() for match in re.finditer(r"^ = [^=\n]+ = $", text, flags=re.MULTILINE)]
-    return Dataset.from_list(
-        [{"page": text[start:end]} for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
-    )
+    pages = re.split(r"^(?= = [^=\n]+ = $)", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return Dataset.from_list([{"page": page} for page in pages[1:]])

@@ -6,7 +6,6 @@ Metadata as in https://huggingface.co/docs/hub/model-cards.
 import json
 import platform
 import re
-import tempfile
 from collections.abc import Mapping
 from importlib import metadata, resources
 from pathlib import Path
@@ -163,12 +162,11 @@ def card_for_push(
 
 def download_card(repo_id: str, token: bool | str | None, revision: str | None = None) -> str | None:
     """Text of the repository's card; `None` only where the hub answers that there is none."""
-    # An empty cache: the user's own may hold an older card, which would be returned if the hub does not answer.
-    with tempfile.TemporaryDirectory(prefix="gpt1-card-") as cache:
-        for branch in dict.fromkeys((revision, None)):
-            if hf_api().file_exists(repo_id, "README.md", revision=branch, token=token):
-                path = hf_hub_download(repo_id, "README.md", revision=branch, token=token, cache_dir=cache)
-                return Path(path).read_text(encoding="utf-8")
+    for branch in dict.fromkeys((revision, None)):
+        if hf_api().file_exists(repo_id, "README.md", revision=branch, token=token):
+            # The user's cache may hold an older card, which would be returned if the hub does not answer.
+            path = hf_hub_download(repo_id, "README.md", revision=branch, token=token, force_download=True)
+            return Path(path).read_text(encoding="utf-8")
     return None
 
 

@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import tempfile
+import traceback
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -167,18 +168,9 @@ def explained(repo_id: str, folder: str, revision: str | None = None, is_trained
         yield
     except Exception as error:  # from the hub, the network or the card's metadata: none may hide the result
         message = explain_failure(error, repo_id, folder, revision, is_trained)
-        if holds_secret(error):
-            raise PushError(message) from None  # a traceback shows the causes
-        raise PushError(message) from error
-
-
-def holds_secret(error: BaseException | None) -> bool:
-    """Whether the text of the error, or of one that led to it, has a token in it."""
-    seen = []
-    while error is not None and error not in seen:  # causes can form a circle
-        seen.append(error)
-        error = error.__cause__ or error.__context__
-    return any(SECRET.search(str(error)) for error in seen)
+        # A traceback shows the causes, too.
+        has_secret = SECRET.search("".join(traceback.format_exception(error)))
+        raise PushError(message) from None if has_secret else error
 
 
 def explain_failure(

@@ -22,11 +22,9 @@ def saved_checkpoints(run_folder: str | Path) -> list[dict]:
             f"{folder} has no checkpoint with a model (checkpoint-<updates>/config.json). Give the `--output_dir` of "
             "a run that saved some, or one model with --model."
         )
-    return [
-        {"model": str(path), "step": steps[path], "tokens": tokens_seen(path)} for path in sorted(steps, key=steps.get)
-    ]
-
-
-def tokens_seen(checkpoint: Path) -> int | None:
-    path = checkpoint / "trainer_state.json"
-    return json.loads(path.read_text(encoding="utf-8")).get("num_input_tokens_seen") if path.exists() else None
+    found = []
+    for path in sorted(steps, key=steps.get):
+        state = path / "trainer_state.json"
+        facts = json.loads(state.read_text(encoding="utf-8")) if state.exists() else {}
+        found.append({"model": str(path), "step": steps[path], "tokens": facts.get("num_input_tokens_seen")})
+    return found

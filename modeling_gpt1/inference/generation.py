@@ -1,12 +1,9 @@
 """Continues texts with a language model: prompts in, continuations out, ended by tokens or by strings."""
 
-import json
 import textwrap
 from collections.abc import Sequence
 
 import torch
-from tokenizers import Tokenizer
-from tokenizers.models import BPE
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteria
 from transformers.generation.streamers import BaseStreamer
 
@@ -64,7 +61,6 @@ def continue_prompts(
     max_new_tokens: int = 40,
     stop: str | Sequence[str] = (),
     streamer: BaseStreamer | None = None,
-    same_word: bool = False,
     capitals: bool = False,
     **options,
 ) -> list[list[str]]:
@@ -78,8 +74,6 @@ def continue_prompts(
         stop (`str` or `Sequence[str]`): what ends a continuation, besides the model's own end-of-text token if it has
             one: `"\n"`, a control token such as `"[e]"`, or any string.
         streamer (`BaseStreamer`, *optional*): gets the tokens as they come; for one prompt and without beam search.
-        same_word (`bool`, defaults to `False`): continue the last word of a prompt, `"dark"` with `"ness"`, instead of
-            beginning a new one. A tokenizer without end-of-word marks, such as GPT-2's, leaves that to the model.
         capitals (`bool`, defaults to `False`): capitalise sentences and the word "i".
         options: further arguments of `generate`: `do_sample`, `temperature`, `num_beams`, `num_return_sequences`, …
 
@@ -98,7 +92,7 @@ def continue_prompts(
         )
     stop = [stop] if isinstance(stop, str) else stop
     newline_id = tokenizer.backend_tokenizer.token_to_id(NEWLINE)
-    encoded = encode_prompts(model, tokenizer, prompts, max_new_tokens, same_word)
+    encoded = encode_prompts(model, tokenizer, prompts, max_new_tokens)
     inputs = tokenizer.pad({"input_ids": encoded}, padding_side="left", return_tensors="pt").to(model.device)
     tokens = {} if newline_id is None else {"\n": newline_id}
     tokens |= dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
@@ -119,80 +113,50 @@ def continue_prompts(
     texts = [at_strings.cut(_decode(tokenizer, ids, end_ids)) for ids in sequences[:, length:].tolist()]
     number = len(texts) // len(prompts)
     return [
-        [join_to_prompt(tokenizer, text, prompt, same_word, capitals) for text in texts[first : first + number]]
+        [join_to_prompt(tokenizer, text, prompt, capitals) for text in texts[first : first + number]]
         for prompt, first in zip(prompts, range(0, len(texts), number), strict=True)
     ]
 
 
 def encode_prompts(
-    model: PreTrainedModel, tokenizer, prompts: Sequence[str], max_new_tokens: int = 40, same_word: bool = False
+    model: PreTrainedModel, tokenizer, prompts: Sequence[str], max_new_tokens: int = 40
 ) -> list[list[int]]:
     """The ids of prompts that are to be continued. Arguments and errors are those of `continue_prompts`."""
     encoded = [
         tokenizer(prompt, add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
         for prompt in prompts
     ]
-    for prompt, ids in zip(prompts, encoded, strict=True):
-        if not ids:
-            raise ValueError(
-                f"The prompt {_shorten(prompt)!r} contains no token, but the model needs at least one to continue "
-                "from. Add a word."
-            )
-    if same_word and _ends_words(tokenizer):
-        encoded = _reopen_words(tokenizer, prompts, encoded)
     positions = model.config.max_position_embeddings
     for prompt, ids in zip(prompts, encoded, strict=True):
+        shown = textwrap.shorten(prompt, SHOWN_CHARACTERS, placeholder="…")
+        if not ids:
+            raise ValueError(
+                f"The prompt {shown!r} contains no token, but the model needs at least one to continue from. Add a "
+                "word."
+            )
         if len(ids) + max_new_tokens > positions:
             raise ValueError(
-                f"The prompt {_shorten(prompt)!r} has {len(ids)} tokens and `max_new_tokens` is {max_new_tokens}, but "
-                f"the model has only {positions} positions (`max_position_embeddings`). Shorten one of the two."
+                f"The prompt {shown!r} has {len(ids)} tokens and `max_new_tokens` is {max_new_tokens}, but the model "
+                f"has only {positions} positions (`max_position_embeddings`). Shorten one of the two."
             )
     return encoded
 
 
-def _shorten(prompt: str) -> str:
-    return textwrap.shorten(prompt, SHOWN_CHARACTERS, placeholder="…")
-
-
-def _reopen_words(tokenizer, prompts: Sequence[str], encoded: list[list[int]]) -> list[list[int]]:
-    """The ids, with the last word of each prompt encoded as if it stood inside a longer word."""
-    backend = tokenizer.backend_tokenizer
-    model = json.loads(backend.to_str())["model"]
-    merges = [tuple(merge) for merge in model["merges"]]
-    inside_words = BPE(vocab=model["vocab"], merges=merges, unk_token=model["unk_token"])
-    reopened = []
-    for prompt, ids in zip(prompts, encoded, strict=True):
-        if prompt[-1:].isalnum():
-            word = _words(backend, prompt)[-1]
-            word_ids = backend.encode(prompt, add_special_tokens=False).word_ids
-            kept = len(ids) - word_ids.count(word_ids[-1])
-            ids = ids[:kept] + [piece.id for piece in inside_words.tokenize(word)]
-        reopened.append(ids)
-    return reopened
-
-
-def join_to_prompt(tokenizer, text: str, prompt: str, same_word: bool = False, capitals: bool = False) -> str:
+def join_to_prompt(tokenizer, text: str, prompt: str, capitals: bool = False) -> str:
     """A decoded continuation as it reads after its prompt; with a tokenizer other than GPT-1's, unchanged."""
-    if not _ends_words(tokenizer):
+    backend = tokenizer.backend_tokenizer
+    if backend.token_to_id(NEWLINE) is None:  # the end of a word is no part of a token
         return text
     from tokenization import capitalise, join_continuation, join_words  # this file is imported without them as well
 
-    before = " ".join(_words(tokenizer.backend_tokenizer, prompt))
-    text = join_continuation(text, before, same_word and prompt[-1:].isalnum())
+    # With characters that are not in the vocabulary.
+    words = backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(prompt))
+    before = " ".join(word for word, _ in words)
+    text = join_continuation(text, before)
     if capitals:
         start = join_words(before)
         text = capitalise(start + text)[len(start) :]
     return text.lstrip(" ") if prompt[-1:].isspace() else text
-
-
-def _words(backend: Tokenizer, prompt: str) -> list[str]:
-    """Words of the prepared prompt, including characters that are not in the vocabulary."""
-    return [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(prompt))]
-
-
-def _ends_words(tokenizer) -> bool:
-    """Whether the end of a word is part of a token, as in GPT-1's vocabularies."""
-    return tokenizer.backend_tokenizer.token_to_id(NEWLINE) is not None
 
 
 def _decode(tokenizer, ids: list[int], end_ids: list[int]) -> str:

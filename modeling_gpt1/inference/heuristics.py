@@ -171,10 +171,8 @@ class ZeroShotResult:
     """Scores of each row's candidates; calibrated if that was asked for."""
     threshold: float | None
     """The score above which the class is 1; None if the heuristic has no threshold."""
-    num_shots: list[int]
-    """Number of answered rows shown before each row: as many as fitted."""
     num_cut: int
-    """Rows whose context lost its beginning."""
+    """Rows whose context lost its beginning, answered rows before it included."""
 
 
 def evaluate_zero_shot(
@@ -193,7 +191,8 @@ def evaluate_zero_shot(
         heuristic: a name for `get_heuristic`, or a Heuristic.
         rows: rows with labels, as `load_task` gives them.
         train_rows: rows to show and to choose thresholds on. A row is never shown before itself.
-        num_shots: number of answered rows to show before each row: the same for all, and only as many as fit.
+        num_shots: number of answered rows to show before each row: the same for all. What does not fit is cut at the
+            beginning.
         calibrate: compare candidates by log P(candidate | context) − log P(candidate | content-free context).
         seed: seed for drawing the rows to show.
 
@@ -201,13 +200,18 @@ def evaluate_zero_shot(
         ValueError: the heuristic cannot do what is asked, or training rows are missing.
     """
     heuristic = get_heuristic(heuristic) if isinstance(heuristic, str) else heuristic
-    _check_options(heuristic, rows, train_rows, num_shots, calibrate)
-    prompter = _Prompter(scorer, heuristic, train_rows, num_shots, seed)
-    prompts = [prompter(row) for row in rows]
-    found = _score(scorer, [requests for requests, _ in prompts])
+    _check_options(heuristic, train_rows, num_shots, calibrate)
+    # One row more than is shown replaces a drawn row that is the very row to be answered.
+    drawn = random.Random(seed).sample(range(len(train_rows)), num_shots + 1) if num_shots else []
+    shown = [[train_rows[index] for index in drawn if train_rows[index] != row][:num_shots] for row in rows]
+    befores = ["".join(_answered(heuristic, other) for other in others) for others in shown]
+    found = _score(scorer, [_behind(*pair) for pair in zip(befores, map(heuristic.requests, rows), strict=True)])
     scores = [_values(heuristic, of_row) for of_row in found]
     if calibrate:
-        contentless = [prompter(row, {**row, **dict.fromkeys(heuristic.content, CONTENT_FREE)})[0] for row in rows]
+        contentless = [
+            _behind(before, heuristic.requests({**row, **dict.fromkeys(heuristic.content, CONTENT_FREE)}))
+            for before, row in zip(befores, rows, strict=True)
+        ]
         biases = [_values(heuristic, of_row) for of_row in _score(scorer, contentless)]
         scores = [score - np.where(np.isinf(bias), 0, bias) for score, bias in zip(scores, biases, strict=True)]
     threshold = None
@@ -221,15 +225,12 @@ def evaluate_zero_shot(
         predictions=predictions,
         scores=[score.tolist() for score in scores],
         threshold=threshold,
-        num_shots=[num_shown for _, num_shown in prompts],
         num_cut=sum(any(score.num_cut for score in of_row) for of_row in found),
     )
 
 
-def _check_options(heuristic: Heuristic, rows, train_rows, num_shots: int, calibrate: bool) -> None:
+def _check_options(heuristic: Heuristic, train_rows, num_shots: int, calibrate: bool) -> None:
     name = heuristic.task.name
-    if len(rows) == 0:
-        raise ValueError(f"Task {name!r} has no rows to answer. Give at least one.")
     if heuristic.has_threshold and num_shots or calibrate and not heuristic.content:
         asked = "num_shots" if heuristic.has_threshold and num_shots else "calibrate"
         raise ValueError(
@@ -245,47 +246,15 @@ def _check_options(heuristic: Heuristic, rows, train_rows, num_shots: int, calib
         )
 
 
-class _Prompter:
-    """Puts drawn rows with their answers before a row, as many as fit.
+def _answered(heuristic: Heuristic, row: Mapping) -> str:
+    requests, label = heuristic.requests(row), heuristic.label_of(row)
+    if len(requests) > 1:
+        return requests[label].context + requests[label].continuations[0] + "\n"
+    return requests[0].context + requests[0].continuations[label] + "\n"
 
-    One row more than is shown is drawn: it replaces a drawn row that is the very row to be answered.
-    """
 
-    def __init__(
-        self, scorer: Scorer, heuristic: Heuristic, train_rows: Sequence[Mapping] | None, num_shots: int, seed: int
-    ):
-        self.scorer, self.heuristic, self.num_shots = scorer, heuristic, num_shots
-        indices = random.Random(seed).sample(range(len(train_rows)), num_shots + 1) if num_shots else []
-        self.drawn = [train_rows[index] for index in indices]
-        self.shown = [self._answered(row) for row in self.drawn]
-        self.lengths = [self._num_tokens(ScoringRequest(text, ())) for text in self.shown]
-
-    def _answered(self, row: Mapping) -> str:
-        requests, label = self.heuristic.requests(row), self.heuristic.label_of(row)
-        if len(requests) > 1:
-            return requests[label].context + requests[label].continuations[0] + "\n"
-        return requests[0].context + requests[0].continuations[label] + "\n"
-
-    def _num_tokens(self, request: ScoringRequest) -> int:
-        """Tokens of a context and its longest continuation."""
-        ((context, continuations),) = self.scorer.encode([request])
-        return len(context) + max(map(len, continuations), default=0)
-
-    def __call__(self, row: Mapping, changed: Mapping | None = None) -> tuple[tuple[ScoringRequest, ...], int]:
-        """The requests for `row`, or for `changed` with the rows shown before `row`; and how many rows are shown."""
-        requests = self.heuristic.requests(row)
-        usable = [index for index, other in enumerate(self.drawn) if other != row][: self.num_shots]
-        shown, room = [], self.scorer.max_length - len(self.scorer.start_ids)
-        if usable:
-            room -= max(map(self._num_tokens, requests))
-        for index in usable:
-            room -= self.lengths[index]
-            if room < 0:
-                break
-            shown.append(self.shown[index])
-        requests = requests if changed is None else self.heuristic.requests(changed)
-        before = "".join(shown)
-        return tuple(ScoringRequest(before + context, rest) for context, rest in requests), len(shown)
+def _behind(before: str, requests: tuple[ScoringRequest, ...]) -> tuple[ScoringRequest, ...]:
+    return tuple(ScoringRequest(before + context, continuations) for context, continuations in requests)
 
 
 def _score(scorer: Scorer, asked: list[tuple[ScoringRequest, ...]]) -> list[list[ContinuationScore]]:

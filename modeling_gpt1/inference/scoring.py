@@ -3,8 +3,8 @@
 The zero-shot heuristics in section 5 of "Improving Language Understanding by Generative Pre-Training" (Radford et al.,
 2018) and of later GPT models need these scores; see `heuristics.py`.
 
-- A causal model predicts each token from those before it. A context with several continuations is encoded once: with
-  them as a tree of tokens (`token_trees.py`), or before them, and all of them read its keys and values.
+- A causal model predicts each token from those before it. A context with several continuations is encoded once, and
+  all of them read its keys and values.
 - A masked model gives no probability of a text. Its pseudo-log-likelihood masks one token at a time and adds up the
   log-probabilities of the hidden tokens: section 2.3 of "Masked Language Model Scoring" (Salazar et al. 2020,
   https://arxiv.org/abs/1910.14659).
@@ -21,7 +21,6 @@ import inspect
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -37,18 +36,11 @@ from ..configuration_gpt1 import GPT1Config
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
 from .lengths import longest_sequence
 from .probing import unchanged
-from .token_trees import is_worthwhile, reads_trees, trees
 
 logger = logging.get_logger(__name__)
 
 # Predicted tokens whose logits are normalised at once: 41 MiB of float32 at V = 40 478.
 CHUNK_TOKENS = 256
-# Positions of a batch of trees that get logits: 166 MB of float32 at V = 40 478.
-TREE_LOGITS = 1024
-# Trees of so many tokens keep a processor busy. More join them only if they need little padding, as a part of a tree.
-CPU_TOKENS, CPU_PADDING = 256, 1 / 32
-# Continuations of a batch that are worth a call of the model of their own.
-ROWS_TO_SPLIT = 8
 # Tokens of the sequences by which a model is tried.
 NUM_TRIED = 8
 # Differences of log-probabilities up to this are rounding, in float32 and in fewer bits.
@@ -70,9 +62,6 @@ class ContinuationScore:
     """Natural logarithm of the probability of each predicted token."""
     is_greedy: bool = True
     """Whether each predicted token is the most probable one at its place."""
-    num_unpredicted: int = 0
-    """1 if the continuation's first token had nothing before it: no model predicts it, so it only serves the
-    others as context. 0 otherwise."""
     num_cut: int = 0
     """Tokens cut from the beginning of a context that was too long."""
 
@@ -92,32 +81,15 @@ class _Group(NamedTuple):
 
     context: list[int]
     continuations: list[list[int]]
-    places: list[int]  # of the continuations among all those of a call
-
-    @property
-    def longest(self) -> int:
-        return max(map(len, self.continuations))
+    places: list[tuple[int, int]]  # of the continuations: the request's number, and that in the request
 
     @property
     def lengths(self) -> tuple[int, int]:
-        return len(self.context), self.longest
-
-    def size(self) -> tuple[int, int]:
-        """Rows of a batch, and the longest continuation."""
-        return len(self.places), self.longest
-
-    @property
-    def num_read(self) -> int:
-        """Tokens of the continuations that the model reads: the last of each is only predicted."""
-        return sum(map(len, self.continuations)) - len(self.continuations)
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens of the context and all continuations that the model reads."""
-        return len(self.context) + self.num_read
+        """Of what is read of the context and the longest continuation: its last token is only predicted."""
+        return len(self.context), max(map(len, self.continuations)) - 1
 
 
-_Scores = tuple[list[int], torch.Tensor]
+_Scores = tuple[list[tuple[int, int]], torch.Tensor]
 """Of N predicted tokens: the place of the continuation that each belongs to; and on the CPU, `[N, 2]`, each one's
 log-probability, and 1 if it is the most probable one."""
 
@@ -129,6 +101,7 @@ class Scorer:
     """What `total` of a score is."""
     shares_contexts = False
     """Whether the continuations of a context stay in one group."""
+    _padding = 0
 
     def __init__(
         self,
@@ -140,7 +113,7 @@ class Scorer:
     ):
         self.model, self.tokenizer, self.batch_tokens = model, tokenizer, batch_tokens
         lengths = (max_length, longest_sequence(model), 1 << 31)
-        self.max_length = min(length for length in lengths if length is not None)
+        self.max_length = self._most_read = min(length for length in lengths if length is not None)
         self.start_ids = list(start_ids)
         # Whether rows of several lengths share a batch: None is not known before the first.
         self._pads: bool | None = True if isinstance(model.config, GPT1Config | GPT1LSTMConfig) else None
@@ -154,14 +127,14 @@ class Scorer:
         if self.max_length < NUM_TRIED:
             return
         apart = [
-            _Group(context, [continuation], [2 * number + place])
+            _Group(context, [continuation], [(number, index)])
             for number, (context, continuations) in enumerate(requests)
-            for place, continuation in enumerate(continuations)
+            for index, continuation in enumerate(continuations)
         ]
         expected = _values(scores for group in apart for scores in self._scores([group]))
         self._pads = self._is_close(self._scores(apart), expected)
         if self.shares_contexts:
-            together = [_Group(*request, [2 * number, 2 * number + 1]) for number, request in enumerate(requests)]
+            together = [_Group(*request, [(number, 0), (number, 1)]) for number, request in enumerate(requests)]
             self.shares_contexts = self._pads and self._can_share(together, expected)
             if not self.shares_contexts:
                 logger.warning(f"{type(self.model).__name__} reads each context once for each continuation.")
@@ -177,10 +150,6 @@ class Scorer:
     def _is_close(self, scores: Iterator[_Scores], expected: torch.Tensor) -> bool:
         rounding = _rounding(self.model) * expected.abs().clamp(min=1)
         return bool(((_values(scores) - expected).abs() <= rounding).all())
-
-    def _scores(self, groups: list[_Group]) -> Iterator[_Scores]:
-        """The model's answers, batch by batch. The tokens of a continuation come in order."""
-        raise NotImplementedError
 
     # ---- Text
 
@@ -262,7 +231,7 @@ class Scorer:
         if self._pads is None:
             with unchanged(self.model):
                 self._try()
-        groups, facts, numbers, cuts = [], [], [], []
+        groups, asked = [], []
         for number, (context, continuations) in enumerate(requests):
             context, continuations = list(context), list(map(list, continuations))
             longest, limit = max(map(len, continuations), default=0), self.max_length - len(self.start_ids)
@@ -273,40 +242,71 @@ class Scorer:
                     "continuation, or score it in parts."
                 )
             fitting = context[max(longest, 1) - limit - 1 :]  # the last token of a continuation is never read
-            cuts.append(len(context) - len(fitting))
-            numbers.append(len(continuations))
-            before = self.start_ids + fitting
-            groups += self._groups(before, continuations, len(facts))
-            facts += [(int(not before and len(ids) > 0), cuts[-1]) for ids in continuations]
-        if any(cuts):
+            num_cut = len(context) - len(fitting)
+            asked.append((len(continuations), num_cut))
+            groups += self._groups(self.start_ids + fitting, continuations, number)
+        cuts = [num_cut for _, num_cut in asked if num_cut]
+        if cuts:
             logger.warning(
-                f"{sum(map(bool, cuts))} of {len(cuts)} contexts were cut at the beginning, by up to {max(cuts)} "
-                f"tokens, to fit into {self.max_length} tokens."
+                f"{len(cuts)} of {len(asked)} contexts were cut at the beginning, by up to {max(cuts)} tokens, to fit "
+                f"into {self.max_length} tokens."
             )
-        found = self._compute(groups)
-        scores = (ContinuationScore(*found[place], *of_place) for place, of_place in enumerate(facts))
-        return [[next(scores) for _ in range(number)] for number in numbers]
+        tokens = defaultdict(list)
+        with unchanged(self.model):
+            for places, values in self._scores(groups):
+                for place, value in zip(places, values.tolist(), strict=True):
+                    tokens[place].append(value)
+        return [
+            [_summarise(tokens[number, index], num_cut) for index in range(length)]
+            for number, (length, num_cut) in enumerate(asked)
+        ]
 
-    def _groups(self, context: list[int], continuations: list[list[int]], first_place: int) -> list[_Group]:
-        pairs = [(ids, place) for place, ids in enumerate(continuations, start=first_place) if ids]
+    def _groups(self, context: list[int], continuations: list[list[int]], number: int) -> list[_Group]:
+        pairs = [(ids, (number, index)) for index, ids in enumerate(continuations) if ids]
         if not context:  # the first token is not predicted, but stands before the others
             return [_Group(ids[:1], [ids[1:]], [place]) for ids, place in pairs if len(ids) > 1]
         if pairs and self.shares_contexts:
             return [_Group(context, *map(list, zip(*pairs, strict=True)))]
         return [_Group(context, [ids], [place]) for ids, place in pairs]
 
-    def _compute(self, groups: list[_Group]) -> dict[int, tuple[tuple[float, ...], bool]]:
-        """For the continuation at each place: its tokens' log-probabilities, and whether all are the most probable."""
-        tokens = defaultdict(list)
-        with _in_evaluation(self.model):
-            for places, values in self._scores(groups):
-                for place, value in zip(places, values.tolist(), strict=True):
-                    tokens[place].append(value)
-        found = defaultdict(lambda: ((), True))
-        for place, of_place in tokens.items():
-            log_probs, is_best = zip(*of_place, strict=True)
-            found[place] = log_probs, all(is_best)
-        return found
+    # ---- Batches
+
+    def _scores(self, groups: list[_Group]) -> Iterator[_Scores]:
+        """The model's answers, batch by batch. The tokens of a continuation come in order."""
+        raise NotImplementedError
+
+    def _batches(
+        self,
+        items: list,
+        lengths: Callable[[Any], tuple[int, ...]],
+        num_rows: Callable[[Any], int] = lambda item: 1,
+    ) -> Iterator[list]:
+        """
+        Batches of items of similar length, the longest first, so that a lack of memory shows at once.
+
+        Args:
+            lengths: of the parts of an item, each of which is padded by itself.
+            num_rows: how many rows an item has.
+        """
+        batch, rows, longest = [], 0, ()
+        for item in sorted(items, key=lambda item: (sum(lengths(item)), lengths(item)), reverse=True):
+            of_item = lengths(item)
+            rows += num_rows(item)
+            longest = tuple(map(max, longest or of_item, of_item))
+            is_full = sum(longest) > self._most_read or rows * sum(longest) > self.batch_tokens
+            if batch and (is_full or not self._pads and of_item != longest):
+                yield batch
+                batch, rows, longest = [], num_rows(item), of_item
+            batch.append(item)
+        if batch:
+            yield batch
+
+    def _padded(self, rows: Sequence[Sequence[int]], side: str = "right") -> dict[str, torch.Tensor]:
+        """`input_ids` and `attention_mask` of ragged rows, both `[B, T]`, int64."""
+        ids = [torch.tensor(row) for row in rows]
+        mask = pad_sequence([torch.ones_like(row) for row in ids], batch_first=True, padding_side=side)
+        padded = pad_sequence(ids, batch_first=True, padding_side=side, padding_value=self._padding)
+        return {"input_ids": padded.to(self.model.device), "attention_mask": mask.to(self.model.device)}
 
 
 class CausalLMScorer(Scorer):
@@ -343,10 +343,9 @@ class CausalLMScorer(Scorer):
         # A recurrent state cannot skip the padding before a context, except that of this package's LSTM.
         is_exact = not getattr(model, "_is_stateful", False) or getattr(model, "state_skips_padding", False)
         self.shares_contexts = share_contexts and "past_key_values" in self._arguments and is_exact
-        self._reads_trees: bool | None = None  # not known before the first shared context
         rope = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
-        is_long = rope.get("rope_type") == "longrope"  # a longer batch turns by other angles, in all of its rows
-        self._most_read = rope.get("original_max_position_embeddings", math.inf) if is_long else math.inf
+        if rope.get("rope_type") == "longrope":  # a long batch turns by other angles, in all of its rows
+            self._pads = self.shares_contexts = False
 
     def _try(self) -> None:
         if self.max_length >= NUM_TRIED:
@@ -354,78 +353,27 @@ class CausalLMScorer(Scorer):
         super()._try()
 
     def _scores(self, groups: list[_Group]) -> Iterator[_Scores]:
-        in_trees, shared, whole = [], [], []
-        for group in groups:
-            if not self._pads or self._is_long(group):
-                whole += [_Group(group.context, [ids], [place]) for ids, place in zip(*group[1:], strict=True)]
-                continue
-            way = whole if len(group.places) == 1 else in_trees if self._is_tree(group) else shared
-            way.append(group)
-        num_tokens, lengths = attrgetter("num_tokens"), attrgetter("lengths")
-        for batch in _batches(in_trees, lambda group: (1, group.num_read), self._is_full_of_trees, num_tokens):
-            yield self._score_trees(batch)
-        for batch in _batches(shared, _Group.size, self._is_full, lengths):
+        shared = [group for group in groups if len(group.places) > 1]
+        for batch in self._batches(shared, attrgetter("lengths"), lambda group: len(group.places)):
             yield from self._score_shared(batch)
-        for batch in _batches(whole, _Group.size, self._is_full_of_whole, lengths):
+        whole = [group for group in groups if len(group.places) == 1]
+        for batch in self._batches(whole, lambda group: (sum(group.lengths),)):
             yield self._score_whole(batch)
-
-    def _is_long(self, group: _Group) -> bool:
-        return sum(group.lengths) - 1 > self._most_read
-
-    def _is_tree(self, group: _Group) -> bool:
-        # The mask of a tree grows with the square of its length.
-        if group.num_tokens > self.batch_tokens or not is_worthwhile(len(group.context), group.num_read):
-            return False
-        if self._reads_trees is None:
-            self._reads_trees = reads_trees(self.model)
-        return self._reads_trees
-
-    def _is_full(self, first: _Group, last: _Group, num_rows: int, longest: int) -> bool:
-        length = len(first.context) + longest - 1
-        return length > self.max_length or length * num_rows > self.batch_tokens
-
-    def _is_full_of_whole(self, first: _Group, last: _Group, num_rows: int, longest: int) -> bool:
-        is_apart = not self._pads or self._is_long(first) or self._is_long(last)
-        return self._is_full(first, last, num_rows, longest) or is_apart and first.lengths != last.lengths
-
-    def _is_full_of_trees(self, first: _Group, last: _Group, num_rows: int, most_read: int) -> bool:
-        """A tree has its context once. A batch's logits are bounded too, and on a CPU its padding."""
-        if num_rows * first.num_tokens > self.batch_tokens or num_rows * (most_read + 1) > TREE_LOGITS:
-            return True
-        is_busy = self.model.device.type == "cpu" and (num_rows - 1) * first.num_tokens >= CPU_TOKENS
-        return is_busy and last.num_tokens < (1 - CPU_PADDING) * first.num_tokens
-
-    def _score_trees(self, batch: list[_Group]) -> _Scores:
-        """Each context and its continuations in one row."""
-        read = [[ids[:-1] for ids in group.continuations] for group in batch]
-        inputs = trees([group.context for group in batch], read, self.model.device, self.model.dtype)
-        keep = 1 + max(group.num_read for group in batch)
-        positions = []
-        for group, of_group in zip(batch, read, strict=True):
-            end = place = keep - 1 - group.num_read  # of the context
-            of_row = []
-            for ids in of_group:
-                of_row += [end, *range(place + 1, place + 1 + len(ids))]
-                place += len(ids)
-            positions.append(of_row)
-        targets = [[token for ids in group.continuations for token in ids] for group in batch]
-        return _places(batch), _score_targets(self._run(**inputs, keep=keep).logits, positions, targets)
 
     def _score_whole(self, batch: list[_Group]) -> _Scores:
         """Each row is a context and its only continuation."""
-        rows = [group.context + group.continuations[0] for group in batch]
-        starts = [len(group.context) - 1 for group in batch]  # what predicts the first token
-        inputs = _pad([row[:-1] for row in rows], self.model.device)
-        first = min(starts)
+        inputs = self._padded([group.context + group.continuations[0][:-1] for group in batch])
+        shortest = min(len(group.context) for group in batch)
+        starts = [len(group.context) - shortest for group in batch]  # a context's last token predicts what follows it
         # With padding after the rows, each model's own positions are right; RoBERTa's begin after the id of padding.
-        logits = self._run(**inputs, keep=inputs["input_ids"].shape[1] - first, has_positions=False).logits
-        positions = [range(start - first, len(row) - 1 - first) for start, row in zip(starts, rows, strict=True)]
-        return _places(batch), _score_targets(logits, positions, [group.continuations[0] for group in batch])
+        logits = self._run(**inputs, keep=inputs["input_ids"].shape[1] - shortest + 1).logits
+        return _score_alone(batch, logits, starts)
 
     def _score_shared(self, batch: list[_Group]) -> Iterator[_Scores]:
         """Each context is read once, and its keys and values by all of its continuations."""
-        inputs = _pad([group.context for group in batch], self.model.device, side="left")  # [B, P]
-        outputs = self._run(**inputs, keep=1, use_cache=True)
+        contexts = self._padded([group.context for group in batch], side="left")  # [B, P]
+        mask, num_read = contexts["attention_mask"], contexts["input_ids"].shape[1]
+        outputs = self._run(**contexts, position_ids=_positions(mask), keep=1, use_cache=True)
         # A context's last token predicts the first token of its continuations, whose last tokens are not read.
         ends = [[0] * len(group.places) for group in batch]
         firsts = [[ids[0] for ids in group.continuations] for group in batch]
@@ -436,38 +384,25 @@ class CausalLMScorer(Scorer):
             for place, ids in zip(group.places, group.continuations, strict=True)
             if len(ids) > 1
         ]
-        context_length = inputs["input_ids"].shape[1]
+        # `batch_tokens` bounds the copies of the contexts' keys and values.
+        for chunk in self._batches(rests, lambda rest: (num_read, len(rest[-1]) - 1)):
+            rows, places, continuations = map(list, zip(*chunk, strict=True))
+            inputs = self._padded([ids[:-1] for ids in continuations])  # [R, S]
+            whole_mask = torch.cat([mask[rows], inputs["attention_mask"]], dim=1)
+            position_ids = _positions(whole_mask)[:, num_read:]
+            cache = _select_rows(outputs.past_key_values, torch.tensor(rows, device=mask.device))
+            logits = self._run(
+                inputs["input_ids"], whole_mask, position_ids=position_ids, past_key_values=cache, use_cache=True
+            ).logits
+            targets = [ids[1:] for ids in continuations]
+            values = _score_targets(logits, [range(len(ids)) for ids in targets], targets)
+            yield [place for place, ids in zip(places, targets, strict=True) for _ in ids], values
 
-        def is_full(first: tuple, last: tuple, num_rows: int, longest: int) -> bool:
-            """`batch_tokens` bounds the copies of the contexts' keys and values."""
-            is_short = 4 * _num_rest(last) <= 3 * longest
-            most = self.batch_tokens // (context_length + longest)
-            return num_rows > most or num_rows > ROWS_TO_SPLIT and is_short
-
-        for chunk in _batches(rests, lambda rest: (1, _num_rest(rest)), is_full, _num_rest):
-            rows, places, continuations = zip(*chunk, strict=True)
-            of_rests = self._score_rests(outputs.past_key_values, inputs["attention_mask"], list(rows), continuations)
-            yield [place for place, ids in zip(places, continuations, strict=True) for _ in ids[1:]], of_rests
-
-    def _score_rests(
-        self, cache: Cache, context_mask: torch.Tensor, rows: list[int], continuations: Sequence[list[int]]
-    ) -> torch.Tensor:
-        """Scores of the tokens after the first of each continuation, `[N, 2]`; `context_mask [B, P]`."""
-        inputs = _pad([ids[:-1] for ids in continuations], self.model.device)  # [R, S]
-        mask = torch.cat([context_mask[rows], inputs["attention_mask"]], dim=1)
-        cache = _select_rows(cache, torch.tensor(rows, device=self.model.device))
-        logits = self._run(inputs["input_ids"], mask, past_key_values=cache).logits
-        targets = [ids[1:] for ids in continuations]
-        return _score_targets(logits, [range(len(ids)) for ids in targets], targets)
-
-    def _run(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, keep: int = 0, has_positions=True, **kwargs):
+    def _run(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, keep: int = 0, **options):
         """The model's output, with the logits of the last `keep` positions only; 0 keeps all."""
-        optional = {"logits_to_keep": keep}
-        if has_positions and "position_ids" not in kwargs:
-            optional["position_ids"] = (attention_mask.cumsum(1) - 1).clamp(min=0)[:, -input_ids.shape[1] :]
-        optional["use_cache"] = kwargs.pop("use_cache", "past_key_values" in kwargs)
-        kwargs |= {name: value for name, value in optional.items() if name in self._arguments}
-        outputs = self.model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True, **kwargs)
+        options = {"use_cache": False, "logits_to_keep": keep, **options}
+        known = {name: value for name, value in options.items() if name in self._arguments}
+        outputs = self.model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True, **known)
         outputs.logits = outputs.logits[:, -keep:]
         return outputs
 
@@ -499,18 +434,7 @@ class _WholeTextScorer(Scorer):
         super().__init__(model, tokenizer, batch_tokens, max_length, [tokenizer.cls_token_id])
         # Two tokens stay free: unlike a causal model, these read the last token, and a separator after it.
         self.max_length = min(self.max_length, tokenizer.model_max_length) - 2
-
-    def _pad(self, rows: list[list[int]]) -> dict[str, torch.Tensor]:
-        return _pad(rows, self.model.device, padding=self.tokenizer.pad_token_id or 0)
-
-    def _batches(self, items: list, lengths: Callable[[Any], tuple[int, ...]]) -> Iterator[list]:
-        def is_full(first: Any, last: Any, num_rows: int, longest: int) -> bool:
-            return num_rows * longest > self.batch_tokens or not self._pads and lengths(first) != lengths(last)
-
-        def size(item: Any) -> tuple[int, int]:
-            return 1, sum(lengths(item))
-
-        return _batches(items, size, is_full, lambda item: (sum(lengths(item)), *lengths(item)))
+        self._padding = tokenizer.pad_token_id or 0
 
 
 class MaskedLMScorer(_WholeTextScorer):
@@ -554,7 +478,7 @@ class MaskedLMScorer(_WholeTextScorer):
                 )
         for batch in self._batches(hidden, lambda item: (len(item[1]),)):
             of_batch, rows, positions, targets = zip(*batch, strict=True)
-            logits = self.model(**self._pad(rows)).logits
+            logits = self.model(**self._padded(rows)).logits
             values = _score_targets(logits, [[position] for position in positions], [[target] for target in targets])
             yield [group.places[0] for group in of_batch], values
 
@@ -563,30 +487,18 @@ class DenoisingLMScorer(_WholeTextScorer):
     """Scores continuations by the decoder of an encoder-decoder that was trained to restore masked spans.
 
     Without a context the encoder reads the mask alone.
-
-    Raises:
-        ValueError: the configuration does not say with which token the decoder begins, or as in the base.
     """
 
     method = "decoder log-probability"
-
-    def __init__(self, model: PreTrainedModel, *arguments, **kwargs):
-        super().__init__(model, *arguments, **kwargs)
-        if getattr(model.config, "decoder_start_token_id", None) is None:
-            raise ValueError(
-                f"The configuration of {type(model).__name__} names no `decoder_start_token_id`, with which its "
-                "decoder begins. Add it to the config.json."
-            )
 
     def _scores(self, groups: list[_Group]) -> Iterator[_Scores]:
         hidden = [self.tokenizer.mask_token_id, self.tokenizer.sep_token_id]
         start = self.model.config.decoder_start_token_id
         for batch in self._batches(groups, attrgetter("lengths")):
-            inputs = self._pad([[*group.context, *hidden] for group in batch])
-            read = self._pad([[start, *group.context, *group.continuations[0][:-1]] for group in batch])
+            inputs = self._padded([[*group.context, *hidden] for group in batch])
+            read = self._padded([[start, *group.context, *group.continuations[0][:-1]] for group in batch])
             logits = self.model(**inputs, decoder_input_ids=read["input_ids"], use_cache=False).logits  # [B, S, V]
-            places = [range(len(group.context), len(group.context) + group.longest) for group in batch]
-            yield _places(batch), _score_targets(logits, places, [group.continuations[0] for group in batch])
+            yield _score_alone(batch, logits, [len(group.context) for group in batch])
 
 
 def check_continues_text(name: str, config: PreTrainedConfig) -> None:
@@ -628,17 +540,6 @@ def scorer_class_of(config: PreTrainedConfig) -> type[Scorer]:
     return MaskedLMScorer if is_masked else CausalLMScorer
 
 
-@contextmanager
-def _in_evaluation(model: PreTrainedModel) -> Iterator[None]:
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        model.train(was_training)
-
-
 def _rounding(model: PreTrainedModel) -> float:
     is_exact = model.device.type == "cpu" and model.dtype in (torch.float32, torch.float64)
     return ROUNDING if is_exact else ROUNDING_OF_FEW_BITS
@@ -653,57 +554,28 @@ def _usual_start(tokenizer: PreTrainedTokenizerBase | None) -> list[int]:
     return [] if is_traversal or around[:1] != [tokenizer.bos_token_id] else around[:1]
 
 
-def _batches(
-    items: list,
-    size: Callable[[Any], tuple[int, int]],
-    is_full: Callable[[Any, Any, int, int], bool],
-    length: Callable[[Any], Any],
-) -> Iterator[list]:
-    """
-    Batches of items of similar length, the longest first, so that a lack of memory shows at once.
-
-    Args:
-        size: an item's number of rows and a length of it.
-        is_full: whether a batch is too large, from its first item, its last, the number of rows and the largest of the
-            lengths; a batch of one item never is.
-        length: what the items are sorted by.
-    """
-    batch, num_rows, longest = [], 0, 0
-    for item in sorted(items, key=length, reverse=True):
-        rows, of_item = size(item)
-        num_rows, longest = num_rows + rows, max(longest, of_item)
-        if batch and is_full(batch[0], item, num_rows, longest):
-            yield batch
-            batch, num_rows, longest = [], rows, of_item
-        batch.append(item)
-    if batch:
-        yield batch
-
-
-def _num_rest(rest: tuple[int, int, list[int]]) -> int:
-    return len(rest[-1]) - 1
-
-
 def _values(scores: Iterable[_Scores]) -> torch.Tensor:
     """The log-probabilities in the order of their places."""
     pairs = [pair for places, values in scores for pair in zip(places, values[:, 0], strict=True)]
     return torch.stack([value for _, value in sorted(pairs, key=lambda pair: pair[0])])
 
 
-def _places(groups: list[_Group]) -> list[int]:
-    """The place of each token's continuation."""
-    pairs = [pair for group in groups for pair in zip(group.places, group.continuations, strict=True)]
-    return [place for place, ids in pairs for _ in ids]
+def _score_alone(batch: list[_Group], logits: torch.Tensor, starts: list[int]) -> _Scores:
+    """Of groups of one continuation, each of which is predicted from its start in `logits [B, T, V]` on."""
+    targets = [group.continuations[0] for group in batch]
+    positions = [range(start, start + len(ids)) for start, ids in zip(starts, targets, strict=True)]
+    places = [group.places[0] for group, ids in zip(batch, targets, strict=True) for _ in ids]
+    return places, _score_targets(logits, positions, targets)
 
 
-def _pad(
-    rows: Sequence[Sequence[int]], device: torch.device, side: str = "right", padding: int = 0
-) -> dict[str, torch.Tensor]:
-    """`input_ids` and `attention_mask` of ragged rows, both `[B, T]`, int64."""
-    ids = [torch.tensor(row) for row in rows]
-    mask = pad_sequence([torch.ones_like(row) for row in ids], batch_first=True, padding_side=side)
-    padded = pad_sequence(ids, batch_first=True, padding_side=side, padding_value=padding)
-    return {"input_ids": padded.to(device), "attention_mask": mask.to(device)}
+def _positions(mask: torch.Tensor) -> torch.Tensor:
+    """Of the tokens of rows that may have padding on the left, `[B, T]`."""
+    return (mask.cumsum(1) - 1).clamp(min=0)
+
+
+def _summarise(tokens: list[tuple[float, float]], num_cut: int) -> ContinuationScore:
+    """The score of a continuation from each token's log-probability, and 1 if it is the most probable one."""
+    return ContinuationScore(tuple(log_prob for log_prob, _ in tokens), all(is_best for _, is_best in tokens), num_cut)
 
 
 def _select_rows(cache: Cache, rows: torch.Tensor) -> Cache:

@@ -5,6 +5,7 @@ A model is opened with the heads that it was saved with. Code that comes with it
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -163,7 +164,7 @@ def read(opened: Opened, boxes: dict[str, str]) -> Reading:
         sequences,
         scores,
         opened.traversal is not None and opened.model.config.is_regression,
-        [*cut_note(opened, texts, sequences), *notes_about(opened, texts)],
+        [*cut_note(opened, texts, sequences), *notes_about(opened)],
     )
 
 
@@ -260,17 +261,14 @@ def pieces_of(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[str]:
 
 
 def cut_note(opened: Opened, texts: dict, sequences: list[list[ShownToken]]) -> list[str]:
-    """Notes on how much of each part did not fit. Empty if nothing was cut."""
-    cut = []
-    for part, given in texts.items():
-        for index, segment in enumerate(given if isinstance(given, list) else [given]):
-            kept, whole = sum(token.kind == part for token in sequences[index]), len(encode(opened, segment))
-            if kept < whole:
-                name = f"answer {index + 1}" if part == "answer" else f"the {part}"
-                cut.append(f"the first {kept} of {whole} tokens of {name}")
-    reader = "model" if opened.max_length == opened.model.config.max_position_embeddings else "page"
-    note = f"The {reader} reads {opened.max_length} tokens at most. The input was longer, so it read only "
-    return [f"{note}{', '.join(cut)}."] if cut else []
+    """A note if not all of the texts fitted."""
+    for index, tokens in enumerate(sequences):
+        given = [text[index] if isinstance(text, list) else text for text in texts.values()]
+        num_read = sum(token.kind != "control" for token in tokens)
+        if num_read < sum(len(encode(opened, text)) for text in given):
+            reader = "model" if opened.max_length == opened.model.config.max_position_embeddings else "page"
+            return [f"The {reader} reads {opened.max_length} tokens at most. What is not shown was cut."]
+    return []
 
 
 def scores_of(opened: Opened, outputs, texts: dict) -> list[tuple[str, float]]:
@@ -290,17 +288,14 @@ def scores_of(opened: Opened, outputs, texts: dict) -> list[tuple[str, float]]:
     return list(zip(names, values.tolist(), strict=True))
 
 
-def notes_about(opened: Opened, texts: dict) -> list[str]:
-    notes = []
+def notes_about(opened: Opened) -> list[str]:
     if opened.traversal is None:
-        notes.append("This model has no task head: it has no classes to choose from.")
-    elif not opened.has_lm_head:
-        notes.append("This model was saved without its language-model head: it has no auxiliary loss.")
-    elif opened.model.config.lm_coef == 0:
-        notes.append("This model was fine-tuned without the auxiliary objective (λ = 0).")
-    if len(texts.get("answer", ())) == 1:
-        notes.append("With one answer there is nothing to choose: its probability is 100 % whatever it says.")
-    return notes
+        return ["This model has no task head: it has no classes to choose from."]
+    if not opened.has_lm_head:
+        return ["This model was saved without its language-model head: it has no auxiliary loss."]
+    if opened.model.config.lm_coef == 0:
+        return ["This model was fine-tuned without the auxiliary objective (λ = 0)."]
+    return []
 
 
 # ---- Going on
@@ -370,29 +365,18 @@ def write_on(opened: Opened, prompt: list[int], max_new_tokens: int, temperature
         "pad_token_id": tokenizer.pad_token_id,
         **({"do_sample": True, "temperature": temperature} if temperature > 0 else {"do_sample": False}),
     }
-    failures = []
-
-    def generate() -> None:
-        try:
-            language_model(opened.model).generate(**arguments)
-        except Exception as error:  # raised again in the thread that reads the text
-            failures.append(error)
-        finally:
-            streamer.text_queue.put(streamer.stop_signal)
-
-    thread = threading.Thread(target=generate, daemon=True)
-    thread.start()
     written = ""
-    try:
-        for text in streamer:
-            written += text
-            if text:
-                yield written
-    finally:
-        left.set()
-        thread.join()
-    if failures:
-        raise failures[0]
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        generation = executor.submit(language_model(opened.model).generate, **arguments)
+        generation.add_done_callback(lambda _: streamer.text_queue.put(streamer.stop_signal))
+        try:
+            for text in streamer:
+                written += text
+                if text:
+                    yield written
+        finally:
+            left.set()
+    generation.result()  # raises what stopped it
 
 
 def language_model(model: torch.nn.Module) -> GPT1ForCausalLM:

@@ -4,12 +4,10 @@ The system frees the lock when its process ends, however that happens. On Linux 
 forks, such as data-loading workers, release the lock at once and so do not hold it if they outlive the writer.
 """
 
-import json
 import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime, timezone
 from pathlib import Path
 
 from filelock import lock_descriptor
@@ -17,7 +15,7 @@ from transformers.utils import logging
 
 logger = logging.get_logger(__name__)
 
-LOCK_NAME = "_writer.json"  # pushes to the hub leave out what begins with "_"
+LOCK_NAME = "_writer.txt"  # pushes to the hub leave out what begins with "_"
 _held: set[int] = set()  # descriptors of this process
 
 
@@ -44,13 +42,10 @@ def one_writer(folder: str | os.PathLike, name: str = "output_dir") -> Iterator[
         yield
     finally:
         if descriptor in _held:
-            with suppress(OSError):  # Windows deletes no open file
+            with suppress(OSError):  # Windows deletes no open file: it stays, unlocked
                 path.unlink()
             _held.discard(descriptor)
             os.close(descriptor)
-            with suppress(OSError):
-                if os.name == "nt":
-                    path.unlink()
 
 
 def _take(path: Path, name: str) -> int | None:
@@ -66,7 +61,8 @@ def _take(path: Path, name: str) -> int | None:
             )
             return None
         if not is_ours:
-            owner = _read_owner(descriptor)
+            os.lseek(descriptor, 1, os.SEEK_SET)
+            owner = os.read(descriptor, 1000).decode() or "unknown process"
             os.close(descriptor)
             raise ValueError(
                 f"`{name}` is {os.fspath(path.parent)!r}, where another run is writing ({owner}). Wait until it "
@@ -77,19 +73,8 @@ def _take(path: Path, name: str) -> int | None:
                 break
         os.close(descriptor)  # its owner has just finished and deleted it
     _held.add(descriptor)
-    since = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
-    owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
     with suppress(OSError):  # if the disk is full, the lock holds without a name
         os.truncate(descriptor, 0)
         # Windows lets nobody read the first byte, which the lock covers.
-        os.write(descriptor, f" {json.dumps(owner)}\n".encode())
+        os.write(descriptor, f" process {os.getpid()} on {socket.gethostname()}".encode())
     return descriptor
-
-
-def _read_owner(descriptor: int) -> str:
-    try:
-        os.lseek(descriptor, 1, os.SEEK_SET)
-        owner = json.loads(os.read(descriptor, 10_000))
-        return f"process {owner['pid']} on {owner['host']}, since {owner['since']}"
-    except (OSError, ValueError, KeyError, TypeError):
-        return "unknown process"

@@ -67,7 +67,7 @@ def test_one_model(save_model, data_dir, tmp_path, capsys, asked):
         "matthews_correlation": cola["matthews_correlation"],
         "normalised": pytest.approx(cola["matthews_correlation"] / 0.35),
         **{"metric": "matthews_correlation", "chance": 0.0, "best_known": 0.35, "split": "validation"},
-        **{"num_rows": 3, "num_train_rows": 4, "threshold": cola["threshold"], "mean_num_shots": 0.0, "num_cut": 0},
+        **{"num_rows": 3, "num_train_rows": 4, "threshold": cola["threshold"], "num_cut": 0},
         "seconds": cola["seconds"],
     }
     assert cola["threshold"] < -0.1
@@ -81,7 +81,7 @@ def test_one_model(save_model, data_dir, tmp_path, capsys, asked):
     (result,) = json.loads(output.read_text())["results"]
     _, shown, calibrated = (result.scores for _, result in asked["sst2"])
     assert shown[0] != pytest.approx(calibrated[0], abs=0.01)
-    assert result["tasks"]["sst2"]["mean_num_shots"] == 1.0 and result["tasks"]["sst2"]["num_train_rows"] == 2
+    assert result["tasks"]["sst2"]["num_train_rows"] == 2
 
 
 @pytest.mark.parametrize("name", ["run.json", "zero_shot.yaml"])

@@ -90,14 +90,12 @@ def printed_by(code: str) -> str:
 
 def main(root: Path) -> None:
     cases = json.loads((root / "cases.json").read_text(encoding="utf-8"))
-    classify = transformers.pipeline("text-classification", str(root / cases["classifier"]), trust_remote_code=True)
     report = {
         "importable": [name for name in ABSENT if find_spec(name) is not None],
         "opened": {case["name"]: open_case(root, case) for case in cases["models"]},
         "tokenizer": read_texts(root / cases["classifier"], cases["texts"]),
         "converted": open_converted(root, cases["converted"]),
         "refusal": refused_without_trust(root / cases["classifier"]),
-        "classified": classify("the film was slow .", top_k=None),
         "printed": {folder: printed_by(code) for folder, code in cases["usages"].items()},
     }
     (root / "report.json").write_text(json.dumps(report), encoding="utf-8")

@@ -10,7 +10,6 @@ import hashlib
 import json
 import re
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -43,7 +42,7 @@ class StandIn:
     commits: dict[str, list[Commit]] = field(default_factory=dict)
     """Repository, or `repository@branch`, to its commits, the oldest first."""
     faults: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """Repository to a step (create, auth-check, resolve, preupload, lfs, commit) and its status; 0 is no answer."""
+    """Repository to a step (create, auth-check, resolve, preupload, lfs, commit) and its status."""
     requests: list[str] = field(default_factory=list)
     """Method and path of every request."""
     uploads: dict[str, bytes] = field(default_factory=dict)
@@ -60,10 +59,6 @@ class StandIn:
         sha = hashlib.sha1(f"{repo_id} {len(history)} {sorted(added)}".encode()).hexdigest()
         history.append(Commit(sha, message, sorted(added), files))
         return history[-1]
-
-
-class Silence(Exception):
-    """No answer at all."""
 
 
 class Refusal(Exception):
@@ -139,8 +134,6 @@ class Handler(BaseHTTPRequestHandler):
                 if match:
                     return getattr(self, method)(body, *match.groups())
             raise Refusal(404, f"The stand-in has no {self.command} {path}")
-        except Silence:
-            self.close_connection = True
         except Refusal as refusal:
             errors = [{"message": refusal.message}]
             headers = {"X-Error-Message": refusal.message, **({"X-Error-Code": refusal.code} if refusal.code else {})}
@@ -175,10 +168,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _fail(self, repo_id: str, step: str) -> None:
         faulty_step, status = self.hub.faults.get(repo_id, (None, None))
-        if step == faulty_step and status == 0:
-            time.sleep(1.0)  # longer than the client of the tests waits
-            raise Silence
-        if step == faulty_step and status:
+        if step == faulty_step:
             raise Refusal(status, HTTPStatus(status).phrase)
 
     def _history(self, repo_id: str, revision: str = "main") -> list[Commit]:

@@ -14,6 +14,7 @@ import pytest
 import torch
 import transformers
 from helpers_hub_code import HUB_CODE, HUB_CODE_OF_LSTM, SOURCE
+from hub.open_folders import outputs_of
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from safetensors.torch import load_file, save_file
@@ -25,7 +26,6 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
     TrainingArguments,
-    pipeline,
 )
 
 from modeling_gpt1 import (
@@ -78,15 +78,6 @@ EVERY_CLASS = [
 def batch_for(traversal: str | None) -> dict[str, torch.Tensor]:
     shape = {"similarity": (3, 2, 9), "multiple_choice": (3, 4, 9)}.get(traversal, (3, 9))
     return {"input_ids": torch.randint(1, 101, shape, generator=torch.Generator().manual_seed(1))}
-
-
-def outputs_of(model, batch) -> dict[str, torch.Tensor]:
-    with torch.no_grad():
-        outputs = model(**batch)
-    named = {name: outputs[name] for name in ("logits", "task_logits", "last_hidden_state") if name in outputs}
-    if model.can_generate():
-        named["generated"] = model.generate(batch["input_ids"], do_sample=False, max_new_tokens=5)
-    return named
 
 
 def opener(name: str) -> type:
@@ -265,14 +256,6 @@ def test_converted_folder_opens_without_any_code_of_ours(report, folders, tiny_t
         expected = ours(**load_file(folders / "converted.batch.safetensors")).logits
     given = load_file(folders / "converted.safetensors")["logits"]
     torch.testing.assert_close(given, expected, atol=1e-5, rtol=1e-5)
-
-
-def test_pipeline_gives_the_same_scores_without_the_package(report, folders):
-    classify = pipeline("text-classification", str(folders / "classifier"))
-    expected = classify("the film was slow .", top_k=None)
-    assert [entry["label"] for entry in report["classified"]] == [entry["label"] for entry in expected]
-    scores = [entry["score"] for entry in expected]
-    assert [entry["score"] for entry in report["classified"]] == pytest.approx(scores, abs=1e-6)
 
 
 @pytest.mark.parametrize("folder", ["classifier", "language-model", "chooser"])

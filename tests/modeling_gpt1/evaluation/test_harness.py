@@ -15,7 +15,7 @@ from huggingface_hub import ModelCard
 from lm_eval.api.instance import Instance
 from lm_eval.evaluator import simple_evaluate
 from lm_eval.models.huggingface import HFLM
-from lm_eval.tasks._yaml_loader import load_yaml
+from matplotlib.axes import Axes
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     BertConfig,
@@ -28,8 +28,7 @@ from transformers import (
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1LSTMForCausalLM
 from modeling_gpt1.evaluation import harness, local_rows
-from modeling_gpt1.evaluation.report import PUBLISHED, add_facts, chance_of, curves, figures, table, update_card
-from modeling_gpt1.reproduction.published import PUBLISHED as OF_PAPER
+from modeling_gpt1.evaluation.report import add_facts, chance_of, curves, draw, figures, table, update_card
 from tokenization import join_words
 
 
@@ -270,6 +269,8 @@ def test_chance_splits_and_published_figures(ours, data_dir, tmp_path):
     results = ask(ours, data_dir, tmp_path)
     results["asked"] = ["arc_easy", "wikitext", "storycloze_2016"]
     samples = results["samples"]["wikitext"]
+    titles = [sample["doc"]["page"].strip().splitlines()[0] for sample in samples]
+    assert titles == ["= Old Farmer = ", "= A Home = "]
     results = add_facts(results, ours)
     assert chance_of(results, "arc_easy") == 0.25 and chance_of(results, "storycloze_2016") == 0.5
     tokens = sum(len(ours.tok_encode(sample["arguments"][0][0])) for sample in samples)
@@ -346,6 +347,14 @@ def test_each_filter_of_a_task_has_a_figure(tmp_path):
     ]
 
 
+def test_curves_are_drawn_with_two_standard_errors(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(Axes, "errorbar", lambda self, x, y, yerr, **_: drawn.append((x, y, yerr)))
+    points = [{"step": 1, "tokens": 10, "value": 0.5, "stderr": 0.1}]
+    draw([{"task": "a", "metric": "acc", "chance": None, "points": points}], tmp_path / "curves.png")
+    assert drawn == [([10], [0.5], [0.2])]
+
+
 def test_a_group_without_a_metric_shows_its_members():
     groups = {"outer": ["inner", "c"], "inner": ["a", "b"]}
     leaves = {name: {"alias": name, "acc,none": 0.25, "acc_stderr,none": "N/A"} for name in "abc"}
@@ -385,38 +394,6 @@ def test_story_cloze_and_hellaswag_have_the_columns_of_the_hub():
     assert rows[1] == {**sentences, **endings, "answer_right_ending": 2}
     (row,) = local_rows.CONVERTERS["hellaswag"](Dataset.from_list([{"ctx": "She walks. she"}]))
     assert (row["ctx_a"], row["ctx_b"]) == ("She walks. she", "")
-
-
-def test_cbt_is_asked_with_the_rest_of_the_sentence():
-    """The task of this package: ten words, each with the sentence's end."""
-    for name in ("cn", "ne"):
-        config = load_yaml(local_rows.all_tasks().task_index[f"cbt_{name}"].yaml_path)
-        assert (config["task"], config["dataset_path"], config["dataset_name"]) == (
-            f"cbt_{name}",
-            "cam-cst/cbt",
-            name.upper(),
-        )
-    from modeling_gpt1.evaluation.tasks import cbt_utils
-
-    doc = {
-        "sentences": ["One .", "Two ."],
-        "question": "She paid XXXXX dollars .",
-        "options": ["five", "green"],
-        "answer": "green",
-    }
-    assert cbt_utils.doc_to_text(doc) == "One . Two ."
-    assert cbt_utils.doc_to_choice(doc) == ["She paid five dollars .", "She paid green dollars ."]
-    assert cbt_utils.doc_to_target(doc) == 1
-
-
-def test_published_figures_of_gpt1_are_those_of_the_reproduction():
-    theirs = {name: value for of_table in OF_PAPER.values() for name, value in of_table["full"].items()}
-    theirs |= {"storycloze_2016": theirs["story_cloze"], "race": theirs["race-h"]}
-    ours = {task: one.value for task, found in PUBLISHED.items() for one in found if one.model == "GPT-1"}
-    assert len(ours) == 9
-    for task, value in ours.items():
-        expected = theirs["mnli-m" if task == "mnli" else task]
-        assert value == pytest.approx(expected / 100)
 
 
 def test_a_csv_file_is_read_as_jsonl_is(ours, data_dir, tmp_path):

@@ -1,5 +1,7 @@
 """The model card, whole: metadata with the last evaluation, facts of the run, and how it is found."""
 
+from types import SimpleNamespace
+
 import helpers_pretraining
 import pytest
 import yaml
@@ -312,17 +314,17 @@ def test_the_last_evaluation_is_that_of_all_data_sets_of_the_last_step():
         {"loss": 3.0, "step": 1},
         {"eval_matched_accuracy": 0.1, "eval_matched_runtime": 9.0, "step": 1},
         {"eval_matched_accuracy": 0.2, "eval_matched_runtime": 9.0, "step": 2},
-        {"eval_mismatched_accuracy": 0.3, "eval_mismatched_samples_per_second": 9.0, "step": 2},
+        {"eval_matched_more_accuracy": 0.3, "eval_matched_more_samples_per_second": 9.0, "step": 2},
         {"train_loss": 3.0, "step": 2},
     ]
-    results = last_evaluation(log_history, ["mismatched", "matched"])
+    results = last_evaluation(log_history, ["matched_more", "matched"])
     assert results == [
         {"name": "accuracy", "value": 0.2, "split": "matched"},
-        {"name": "accuracy", "value": 0.3, "split": "mismatched"},
+        {"name": "accuracy", "value": 0.3, "split": "matched_more"},
     ]
     entries = evaluation_results(results, "text-classification", ["mnli"], ["nyu-mll/glue"], ["mnli"])
     data = ModelCardData(model_name="me/tiny", eval_results=entries).to_dict()
-    assert [result["dataset"]["split"] for result in data["model-index"][0]["results"]] == ["matched", "mismatched"]
+    assert [result["dataset"]["split"] for result in data["model-index"][0]["results"]] == ["matched", "matched_more"]
     assert last_evaluation([{"loss": 3.0, "step": 1}]) == []
 
 
@@ -383,6 +385,15 @@ def test_a_folder_is_no_base_model(tmp_path):
     }.items():
         model.config._name_or_path = name
         assert base_model_of(model) == base_model
+
+
+def test_a_card_is_not_taken_from_the_cache(tmp_path, monkeypatch):
+    """It may be older than what the hub has."""
+    (tmp_path / "README.md").write_text("new")
+    asked = {}
+    monkeypatch.setattr(card, "hf_hub_download", lambda *_, **options: asked.update(options) or tmp_path / "README.md")
+    monkeypatch.setattr(card, "hf_api", lambda: SimpleNamespace(file_exists=lambda *_, **__: True))
+    assert card.download_card("me/x", None) == "new" and asked["force_download"]
 
 
 def test_no_licence_is_made_up_where_the_hub_is_out_of_reach(monkeypatch):

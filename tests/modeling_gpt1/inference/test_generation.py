@@ -68,6 +68,7 @@ def test_a_text_alone_is_one_stop_string(model, tiny_tokenizer):
 def test_prompts_that_cannot_be_continued(model, tiny_tokenizer, prompts, message):
     with pytest.raises(ValueError, match=message):
         continue_prompts(model, tiny_tokenizer, prompts)
+    assert len(generation.encode_prompts(model, tiny_tokenizer, ["the " * 40])[0]) == 40  # as many as fit
 
 
 def test_strings_of_the_prompt_end_nothing(tiny_tokenizer):
@@ -75,14 +76,6 @@ def test_strings_of_the_prompt_end_nothing(tiny_tokenizer):
     criterion = StopAtStrings(tiny_tokenizer, ["the"], prompt_length=len(ids))
     assert first_stop(criterion, ids) is None
     assert first_stop(criterion, ids + ids) > len(ids)
-
-
-def test_a_reopened_word_may_make_a_prompt_too_long(model, tiny_tokenizer):
-    """`the` is one token at the end of a text, and three inside a longer word."""
-    prompt = "the " * 68 + "the"
-    continue_prompts(model, tiny_tokenizer, [prompt], max_new_tokens=11, do_sample=False)
-    with pytest.raises(ValueError, match="has 71 tokens and `max_new_tokens` is 11, .* Shorten one of the two"):
-        continue_prompts(model, tiny_tokenizer, [prompt], max_new_tokens=11, do_sample=False, same_word=True)
 
 
 def test_rows_end_each_for_itself(tiny_tokenizer):
@@ -165,20 +158,13 @@ def test_a_token_that_ends_a_continuation(model, tiny_tokenizer, stop):
     assert generated == [[" " + tiny_tokenizer.decode(first[:5])], [" " + tiny_tokenizer.decode(second[:3])]]
 
 
-def test_a_continuation_begins_a_new_word_or_ends_the_last_one(model, tiny_tokenizer):
-    def first_text(prompt, **options):
-        return continue_prompts(model, tiny_tokenizer, [prompt], max_new_tokens=6, do_sample=False, **options)[0][0]
+def test_a_continuation_begins_a_new_word(model, tiny_tokenizer):
+    def first_text(prompt):
+        return continue_prompts(model, tiny_tokenizer, [prompt], max_new_tokens=6, do_sample=False)[0][0]
 
-    ids = tiny_tokenizer("the old far", add_special_tokens=False)["input_ids"]
     expected = tiny_tokenizer.decode(loop(model, tiny_tokenizer, "the old far", 6))
     assert first_text("the old far") == " " + expected
     assert first_text("the old far ") == first_text("the old far \n") == expected
-    opened = generation._reopen_words(tiny_tokenizer, ["the old far", "the old far ", "a?"], [ids, ids, ids])
-    assert opened[1:] == [ids, ids]
-    assert "".join(tiny_tokenizer.convert_ids_to_tokens(opened[0])) == "the</w>old</w>far"
-    sequence = model.generate(torch.tensor([opened[0]]), max_new_tokens=6, do_sample=False, pad_token_id=0)
-    assert "the old far" + first_text("the old far", same_word=True) == tiny_tokenizer.decode(sequence[0])
-    assert first_text("the old far ", same_word=True) == expected
 
 
 def test_words_are_joined_behind_their_prompt(tiny_tokenizer):
@@ -192,7 +178,7 @@ def test_words_are_joined_behind_their_prompt(tiny_tokenizer):
     byte_level = Tokenizer(models.BPE())
     byte_level.pre_tokenizer, byte_level.decoder = pre_tokenizers.ByteLevel(), decoders.ByteLevel()
     other = TokenizersBackend(tokenizer_object=byte_level)
-    assert generation.join_to_prompt(other, "ness , it", "dark", same_word=True, capitals=True) == "ness , it"
+    assert generation.join_to_prompt(other, "ness , it", "dark", capitals=True) == "ness , it"
 
 
 def test_a_prompt_never_becomes_a_control_token(model, tiny_tokenizer, tmp_path):

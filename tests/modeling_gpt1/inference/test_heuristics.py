@@ -36,11 +36,8 @@ BEE = {
 class ScorerByRule:
     """In place of a model: a text's log-probability by a function, a word a token."""
 
-    def __init__(self, rule, max_length=1000):
-        self.rule, self.max_length, self.start_ids, self.asked = rule, max_length, [], []
-
-    def encode(self, requests):
-        return [(context.split(), [rest.split() for rest in continuations]) for context, continuations in requests]
+    def __init__(self, rule):
+        self.rule, self.asked = rule, []
 
     def score(self, requests):
         self.asked += requests
@@ -108,7 +105,7 @@ def test_the_mean_decides_between_answers_and_the_whole_between_labels():
     result = evaluate_zero_shot(scorer, "sst2", SST2)
     assert result.scores == [[-2.0, -1.5]] * 3 and result.predictions == [1, 1, 1]
     assert result.metrics == pytest.approx({"accuracy": 2 / 3, "normalised": (2 / 3 - 0.5) / (0.932 - 0.5)})
-    assert (result.threshold, result.num_shots, result.num_cut) == (None, [0, 0, 0], 0)
+    assert (result.threshold, result.num_cut) == (None, 0)
 
 
 def test_minimal_pairs_by_phenomenon():
@@ -167,30 +164,18 @@ def test_answered_rows_stand_before_each_row_but_never_before_themselves():
         1: "slow and bleak very negative\n",
         2: "the whole room laughed very positive\n",
     }
-    result = evaluate_zero_shot(scorer, "sst2", SST2, train_rows=SST2, num_shots=2, seed=3)
+    evaluate_zero_shot(scorer, "sst2", SST2, train_rows=SST2, num_shots=2, seed=3)
     contexts = [context for context, _ in scorer.asked]
     for index, context in enumerate(contexts):
         others = [shown[other] for other in range(3) if other != index]
         asked = f"{SST2[index]['sentence'].strip()} very"
         assert context in (others[0] + others[1] + asked, others[1] + others[0] + asked)
-    assert result.num_shots == [2, 2, 2]
     rows = [{"sentence": f"number {number}", "label": 0} for number in range(50)]
     by_seed = [ScorerByRule(by_words()) for _ in range(4)]
     for seed, scorer in enumerate(by_seed):
         evaluate_zero_shot(scorer, "sst2", SST2[:1], train_rows=rows, num_shots=1, seed=seed % 3)
     assert by_seed[0].asked == by_seed[3].asked
     assert len({scorer.asked[0].context for scorer in by_seed}) == 3
-
-
-def test_as_many_rows_are_shown_as_fit():
-    """Rows of 3 words and the label; the asked row has 2, 5 and 8 words with a label."""
-    train_rows = [{"sentence": f"number {number}", "label": 0} for number in range(9)]
-    rows = [{"sentence": "word " * number, "label": 0} for number in (0, 3, 6)]
-    scorer = ScorerByRule(by_words(), max_length=12)
-    result = evaluate_zero_shot(scorer, "sst2", rows, train_rows=train_rows, num_shots=4)
-    assert result.num_shots == [2, 1, 1]
-    first, second = scorer.asked[0].context.splitlines()[:2]
-    assert scorer.asked[1].context.splitlines()[:-1] == [first] and second != first
 
 
 def test_pronouns_and_readings_are_shown_with_their_answers():
@@ -241,7 +226,6 @@ def test_what_stands_before_a_row_stands_before_the_text_without_content():
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("sst2", {"rows": []}, "Task 'sst2' has no rows to answer. Give at least one"),
         (
             "cola",
             {"train_rows": COLA, "num_shots": 1},

@@ -1,6 +1,5 @@
 """Scores by causal, masked and denoising models beside each sequence's own softmax; lengths and texts."""
 
-import functools
 import math
 import random
 
@@ -25,10 +24,9 @@ from transformers import (
     tokenization_utils_base,
 )
 
-from modeling_gpt1 import CausalLMScorer, ContinuationScore, GPT1ForCausalLM, GPT1LSTMForCausalLM, ScoringRequest
-from modeling_gpt1.inference import scoring, token_trees
+from modeling_gpt1 import CausalLMScorer, ContinuationScore, GPT1ForCausalLM, ScoringRequest
+from modeling_gpt1.inference import scoring
 from modeling_gpt1.inference.scoring import DenoisingLMScorer, MaskedLMScorer, scorer_class_of
-from modeling_gpt1.training.cpu_attention import choose_cpu_attention
 from modeling_gpt1.training.families import FAMILIES
 
 SIZES = {"vocab_size": 101, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 24}
@@ -59,11 +57,6 @@ def warnings(monkeypatch):
     texts = []
     monkeypatch.setattr(scoring.logger, "warning", texts.append)
     return texts
-
-
-@pytest.fixture
-def without_trees(monkeypatch):
-    monkeypatch.setattr(scoring, "reads_trees", lambda model: False)
 
 
 @pytest.fixture
@@ -134,12 +127,10 @@ def largest_difference(scorer, requests, scores=None):
 # ---- Exactness
 
 
-@pytest.mark.parametrize("way", ["trees", "cache", "whole"])
+@pytest.mark.parametrize("share_contexts", [True, False])
 @pytest.mark.parametrize("batch_tokens", [4096, 60, 1])
-def test_batches_are_exact(model, request, way, batch_tokens):
-    if way == "cache":
-        request.getfixturevalue("without_trees")
-    scorer = CausalLMScorer(model, batch_tokens=batch_tokens, share_contexts=way != "whole")
+def test_batches_are_exact(model, share_contexts, batch_tokens):
+    scorer = CausalLMScorer(model, batch_tokens=batch_tokens, share_contexts=share_contexts)
     assert largest_difference(scorer, make_requests()) < 1e-5
 
 
@@ -203,60 +194,11 @@ def test_batches_of_other_families_are_exact(family, family_scorer):
     assert largest_difference(scorer, requests, scorer.score_ids(others)) > 1e-3
 
 
-def test_what_reads_trees(model, tiny_model):
-    """Neither a model without a cache nor one with a window does; nor an LSTM, nor another attention."""
-    scorer = CausalLMScorer(model)
-    scorer.score_ids([ScoringRequest([1, 2, 3], [[4, 5], [6, 7]])])
-    expected = {GPT1ForCausalLM: True, GPT2LMHeadModel: True, LlamaForCausalLM: True, MistralForCausalLM: False}
-    assert scorer._reads_trees is expected.get(type(model))
-    assert not token_trees.reads_trees(tiny_model(GPT1LSTMForCausalLM))
-    trained = tiny_model(GPT1ForCausalLM)
-    choose_cpu_attention(trained, "cpu")
-    assert token_trees.reads_trees(trained)
-    assert not token_trees.reads_trees(tiny_model(GPT1ForCausalLM, attn_implementation="flex_attention"))
-    windows = {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 4}
-    assert not token_trees.reads_trees(tiny_model(GPT1ForCausalLM, **windows))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("argument", ["position_ids", "attention_mask"])
-def test_a_model_that_ignores_positions_or_masks_reads_no_trees(tiny_model, monkeypatch, argument, dtype):
-    model = tiny_model(GPT1ForCausalLM, seed=3).to(dtype)
-    assert token_trees.reads_trees(model)
-    forward = model.forward
-
-    @functools.wraps(forward)
-    def deaf(**kwargs):
-        return forward(**{name: value for name, value in kwargs.items() if name != argument})
-
-    monkeypatch.setattr(model, "forward", deaf)
-    assert not token_trees.reads_trees(model)
-
-
-def test_a_tree_in_numbers():
-    found = token_trees.trees([[7, 8], [9]], [[[1, 2], [3]], [[4], []]], torch.device("cpu"), torch.float32)
-    assert found["input_ids"].tolist() == [[7, 8, 1, 2, 3], [0, 0, 0, 9, 4]]
-    assert found["position_ids"].tolist() == [[0, 1, 2, 3, 2], [0, 0, 0, 0, 1]]
-    assert (found["attention_mask"] == 0)[:, 0].int().tolist() == [
-        [[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [1, 1, 1, 1, 0], [1, 1, 0, 0, 1]],
-        [[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [0, 0, 0, 1, 0], [0, 0, 0, 1, 1]],
-    ]
-    assert found["attention_mask"].min() == torch.finfo(torch.float32).min
-
-
-@pytest.mark.parametrize("change", ["branches", "cached rows"])
-def test_the_comparison_sees_a_mix_up(our_model, request, monkeypatch, change):
-    """Negative control: mixed branches, keys of another row."""
-    scorer = CausalLMScorer(our_model)
-    name = {"branches": "trees", "cached rows": "_select_rows"}[change]
-    exact = getattr(scoring, name)
-    if change == "branches":
-        changed = lambda contexts, branches, *rest: exact(contexts, [of[::-1] for of in branches], *rest)  # noqa: E731
-    else:
-        request.getfixturevalue("without_trees")
-        changed = lambda cache, rows: exact(cache, rows.flip(0))  # noqa: E731
-    monkeypatch.setattr(scoring, name, changed)
-    assert largest_difference(scorer, make_requests()) > 0.1
+def test_the_comparison_sees_a_mix_up(our_model, monkeypatch):
+    """Negative control: keys of another row."""
+    exact = scoring._select_rows
+    monkeypatch.setattr(scoring, "_select_rows", lambda cache, rows: exact(cache, rows.flip(0)))
+    assert largest_difference(CausalLMScorer(our_model), make_requests()) > 0.1
 
 
 def read_tokens(scorer, requests):
@@ -270,32 +212,14 @@ def read_tokens(scorer, requests):
     return seen
 
 
-def test_a_context_is_read_once(our_model):
-    requests = [ScoringRequest(list(range(15)), [[20 + choice] * (2 + choice) for choice in range(4)])]
-    assert read_tokens(CausalLMScorer(our_model), requests)[-1:] == [(1, 25)]
-    requests = [*requests, ScoringRequest([1, 2], [[3, 4]] * 9), *requests]
-    assert read_tokens(CausalLMScorer(our_model, batch_tokens=60), requests)[-2:] == [(2, 25), (1, 11)]
-
-
-@pytest.mark.parametrize(("busy", "sizes"), [(36, [(2, 18), (3, 13)]), (1000, [(5, 18)])])
-def test_little_padding_joins_trees_that_keep_the_processor_busy(our_model, monkeypatch, busy, sizes):
-    """Trees of 18, 17, 13, 13 and 12 tokens."""
-    monkeypatch.setattr(scoring, "CPU_TOKENS", busy)
-    monkeypatch.setattr(scoring, "CPU_PADDING", 1 / 10)
-    requests = [ScoringRequest(list(range(1, length)), [[4, 5], [6]]) for length in (13, 18, 12, 17, 13)]
-    scorer = CausalLMScorer(our_model)
-    scorer.score_ids(requests[:1])  # tries whether the model reads trees
-    assert read_tokens(scorer, requests) == sizes
-    assert largest_difference(scorer, requests) < 1e-5
-
-
-def test_a_cached_context_is_read_once(our_model, randomise, without_trees):
+def test_a_context_is_read_once(our_model, randomise):
     requests = [ScoringRequest(list(range(15)), [[20 + choice] * (2 + choice) for choice in range(4)])]
     assert read_tokens(CausalLMScorer(our_model), requests) == [(1, 15), (4, 4)]
     assert read_tokens(CausalLMScorer(our_model, batch_tokens=38), requests) == [(1, 15), (2, 4), (2, 2)]
     assert read_tokens(CausalLMScorer(our_model, share_contexts=False), requests) == [(4, 19)]
-    short = [ScoringRequest([1], [[2] * 9] * 8 + [[3] * 7, [3] * 6])]  # from 8 rows on, three quarters of the length
-    assert read_tokens(CausalLMScorer(our_model), short) == [(1, 1), (8, 8), (2, 6)]
+    pair = [ScoringRequest([1, 2, 3, 4, 5], [[6, 7]] * 4)] * 2  # 4 rows of 6 tokens each
+    assert read_tokens(CausalLMScorer(our_model, batch_tokens=48), pair) == [(2, 5), (8, 1)]
+    assert read_tokens(CausalLMScorer(our_model, batch_tokens=47), pair) == [(1, 5), (4, 1)] * 2
     labels = [ScoringRequest([1, 2, 3], [[4], [5]]), ScoringRequest([6], [[4], [5]])]
     assert read_tokens(CausalLMScorer(our_model), labels) == [(2, 3)]
     without_cache = CausalLMScorer(randomise(BUILT_IN["openai-gpt"]()).eval())
@@ -354,15 +278,13 @@ def test_first_token_without_a_context(our_model):
     """It is not predicted, and the others are as if it had been the context."""
     scorer = CausalLMScorer(our_model)
     (whole, single, nothing), (rest,) = scorer.score_ids([([], [[7, 8, 9], [7], []]), ([7], [[8, 9]])])
-    assert (whole.num_unpredicted, single.num_unpredicted, nothing.num_unpredicted) == (1, 1, 0)
     assert whole.token_log_probs == pytest.approx(rest.token_log_probs, abs=1e-5)
-    assert single.token_log_probs == nothing.token_log_probs == () and rest.num_unpredicted == 0
+    assert single.token_log_probs == nothing.token_log_probs == ()
 
 
 def test_start_ids_stand_before_every_context(our_model):
     scorer = CausalLMScorer(our_model, start_ids=[3])
     ((first,), (second,)) = scorer.score_ids([([], [[7, 8]]), ([5], [[7]])])
-    assert first.num_unpredicted == 0
     assert first.token_log_probs == pytest.approx(alone(scorer, [3], [7, 8]), abs=1e-5)
     assert second.token_log_probs == pytest.approx(alone(scorer, [3, 5], [7]), abs=1e-5)
 
@@ -388,7 +310,7 @@ def test_start_ids_are_not_cut(our_model):
     assert score.token_log_probs == pytest.approx(alone(scorer, [3, 4, *range(13, 20)], [50, 51]), abs=1e-5)
 
 
-def test_rows_that_only_fit_apart(our_model, without_trees):
+def test_rows_that_only_fit_apart(our_model):
     """A long context and a long continuation of another one would together need more positions than there are."""
     requests = [([*range(20)], [[1, 2], [3, 4]]), ([5, 6], [[*range(15)], [*range(15, 30)]])]
     scorer = CausalLMScorer(our_model)
@@ -408,7 +330,7 @@ def test_lengths_and_facts_of_other_families(family, longest, family_scorer):
     """RoBERTa's positions begin after that of padding, which its tokenizer need not say."""
     scorer, context = family_scorer(family), list(range(1, 41))
     ((nothing_before,), (empty,), (cut,)) = scorer.score_ids([([], [[5, 6]]), ([5], [[]]), (context, [[7, 8]])])
-    assert len(nothing_before.token_log_probs) == 2 and nothing_before.num_unpredicted == 0
+    assert len(nothing_before.token_log_probs) == 2
     assert empty.token_log_probs == ()
     fits = longest - 4  # class, separator and two tokens
     assert cut.num_cut == 40 - fits
@@ -501,10 +423,3 @@ def test_only_the_scorer_speaks_of_long_texts(tiny_tokenizer, tiny_model, warnin
 def test_a_tokenizer_without_a_mask_is_refused(plain_tokenizer, family_scorer):
     with pytest.raises(ValueError, match="has no cls_token, sep_token, mask_token, .* RobertaForMaskedLM was trained"):
         MaskedLMScorer(family_scorer("roberta").model, plain_tokenizer)
-
-
-def test_a_decoder_without_a_first_token_is_refused(family_scorer):
-    scorer = family_scorer("bart")
-    scorer.model.config.decoder_start_token_id = None
-    with pytest.raises(ValueError, match="BartFor.* names no `decoder_start_token_id`.*Add it to the config.json"):
-        DenoisingLMScorer(scorer.model, scorer.tokenizer)
