@@ -12,7 +12,7 @@ import math
 import numbers
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -682,32 +682,15 @@ class RowLabels:
     hidden_label: int | None
     multi_label: bool = False
 
-    def are_usable(self, rows: Dataset, needed: bool | None) -> bool:
-        """Whether the whole column shows at once that each label can be used, or that there are none."""
-        if TRAVERSALS[self.traversal].has_choices:  # the range depends on the row
-            return False
-        if self.column not in rows.column_names:
-            return not needed
-        if not isinstance(rows.features[self.column], Value | ClassLabel):
-            return False
-        found = rows.data.column(self.column).unique().to_pylist()  # perhaps of more rows than these
-        labels = {self.of({self.column: label}) for label in found}
-        if None in labels:
-            return not needed and len(labels) == 1
-        try:
-            self._tensor(labels, [""] * len(labels), [0] * len(labels))
-        except ValueError:
-            return False
-        return True
-
     def read(
-        self, rows: Sequence[Mapping], names: Sequence[str], num_sequences: Sequence[int], needed: bool | None = None
+        self, given: Sequence, names: Sequence[str], num_sequences: Sequence[int], needed: bool | None = None
     ) -> torch.Tensor | None:
         """The labels of some rows, `[B]`, int64, or float32 for regression; None where no row has one.
 
         Where a row may have several, float32 `[B, K]`.
 
         Args:
+            given: what the rows hold in the column.
             names: the rows' names in error messages.
             num_sequences: the number of choices of each row, where they are the classes.
             needed: True where each row must have a label; False where some may have none; None: all or none.
@@ -715,18 +698,17 @@ class RowLabels:
         Raises:
             ValueError: a label that cannot be used, or a row without one.
         """
-        labels = [self.of(row) for row in rows]
+        labels = list(map(self.of, given))
         hidden = [label is None for label in labels]
         if all(hidden) and not needed:
             return None
         if any(hidden) and needed is not False:
-            raise ValueError(self._unlabelled(rows, names, hidden, needed))
-        given = [three for three in zip(labels, names, num_sequences, strict=True) if three[0] is not None]
-        return self._tensor(*zip(*given, strict=True))
+            raise ValueError(self._unlabelled(given, names, hidden, needed))
+        labelled = [three for three in zip(labels, names, num_sequences, strict=True) if three[0] is not None]
+        return self._tensor(*zip(*labelled, strict=True))
 
-    def of(self, row: Mapping) -> Any:
-        """The label of a row; None where it has none, or a hidden one."""
-        label = row.get(self.column)
+    def of(self, label: Any) -> Any:
+        """A label that a row holds; None where it is none, or a hidden one."""
         if getattr(label, "ndim", None) == 0:
             label = label.item()  # numpy and torch scalars of formatted data sets
         if getattr(label, "ndim", 0):
@@ -744,9 +726,9 @@ class RowLabels:
             return torch.tensor(values, dtype=torch.float32)
         return torch.tensor([self._class(*three) for three in zip(labels, names, num_sequences, strict=True)])
 
-    def _unlabelled(self, rows: Sequence[Mapping], names: Sequence[str], hidden: list[bool], needed) -> str:
+    def _unlabelled(self, given: Sequence, names: Sequence[str], hidden: list[bool], needed: bool | None) -> str:
         row = hidden.index(True)
-        held = rows[row].get(self.column)
+        held = given[row]
         where = f"column {self.column!r} holds {held!r}" if self.column else "`columns` has no role label"
         why = "every row needs one for training and evaluation"
         if not needed:

@@ -5,7 +5,8 @@ import string
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset
+from datasets import Dataset, load_from_disk
+from helpers_families import make_family_tokenizer
 from torch.utils.data import DataLoader
 from transformers import TokenizersBackend
 
@@ -284,7 +285,7 @@ def test_a_data_set_is_counted_apart_and_workers_count_for_themselves(letters):
 def test_a_check_finds_a_late_mistake_and_names_its_row(letters):
     collator = TraversalCollator(letters, "classification", TEXT, num_labels=2)
     rows = [{"sentence": "a", "label": 1}] * 299
-    assert collator.check(iter(rows)) == (299, 0)
+    assert collator.check(rows) == (299, 0)
     for mistake, message in [
         ({"sentence": "a", "label": 2}, "the label is 2, but num_labels is 2; it needs a class from 0 to 1."),
         (
@@ -441,3 +442,94 @@ def test_no_rows_and_rows_that_need_labels(letters):
     rows = [{"sentence": "a", "label": 1}, {"sentence": "b", "label": -1}]
     with pytest.raises(ValueError, match=r"Row 1 of split 'train' has no label \(column 'label' holds -1\)"):
         collator.check(rows, "split 'train'", needs_labels=True)
+
+
+# ---- A data set of the library, whose counts are kept
+
+
+def pairs(number=40):
+    return [{"one": f"{'a ' * (place % 7 + 1)}b", "two": "c d", "label": place % 2} for place in range(number)]
+
+
+@pytest.fixture
+def encoded(monkeypatch):
+    """The texts that collators encode."""
+    texts, encode = [], TraversalCollator._encode
+    monkeypatch.setattr(TraversalCollator, "_encode", lambda self, new: texts.extend(new) or encode(self, new))
+    return texts
+
+
+def test_counts_are_kept_for_the_same_rows_texts_and_tokenizer(letters, encoded, tmp_path):
+    Dataset.from_list(pairs()).save_to_disk(tmp_path / "rows")
+    rows, collator = load_from_disk(tmp_path / "rows"), TraversalCollator(letters, "similarity", SIMILAR)
+    lengths = collator.lengths(pairs())
+    assert collator.lengths(rows) == lengths == [len(collator([row])["input_ids"][0, 0]) for row in pairs()]
+    cut = sum(length > 9 for length in lengths)
+    for same in (rows, load_from_disk(tmp_path / "rows")):
+        encoded.clear()
+        assert TraversalCollator(letters, "similarity", SIMILAR, max_length=9).check(same) == (40, cut)
+        assert collator.lengths(same) == lengths and encoded == []
+    others = [
+        (TraversalCollator(letters, "entailment", PAIR), rows),
+        (TraversalCollator(letters, "similarity", {"text_a": "one", "text_b": "one"}), rows),
+        (TraversalCollator(make_family_tokenizer("bert"), "similarity", SIMILAR), rows),
+        (collator, rows.select(range(1, 40))),
+    ]
+    for other, these in others:
+        encoded.clear()
+        assert other.lengths(these) == other.lengths(these.to_list()) and len(encoded) >= 8
+
+
+def check_of(collator, rows, needs_labels):
+    """What a check of the rows returns, or its message."""
+    try:
+        return collator.check(rows, "split 'train'", needs_labels)
+    except ValueError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("needs_labels", [True, False, None])
+@pytest.mark.parametrize(
+    ("mistake", "is_fine"),
+    [
+        ({"one": "&nbsp;"}, False),
+        ({"two": None}, False),
+        ({"label": 2}, False),
+        ({"label": -1}, None),
+        ({"label": None}, None),
+        ({}, True),
+    ],
+)
+def test_a_check_of_a_data_set_refuses_what_that_of_a_list_does(letters, mistake, is_fine, needs_labels):
+    collator = TraversalCollator(letters, "similarity", SIMILAR, num_labels=2)
+    rows = pairs()
+    rows[31].update(mistake)
+    expected = check_of(collator, rows, needs_labels)
+    assert check_of(collator, Dataset.from_list(rows), needs_labels) == expected
+    is_fine = needs_labels is False if is_fine is None else is_fine
+    assert expected == (40, 0) if is_fine else expected.startswith("Row 31 of split 'train'")
+
+
+@pytest.mark.parametrize("label", [-1, 0, 1, 2])
+def test_a_check_of_choices_knows_how_many_a_row_has(letters, label):
+    rows = [{"story": "a", "endings": ["b", "c"], "label": 1}, {"story": "a", "endings": ["b"], "label": label}]
+    collator = TraversalCollator(letters, "multiple_choice", CHOICE | {"label": "label"})
+    expected = check_of(collator, rows, True)
+    assert check_of(collator, Dataset.from_list(rows), True) == expected
+    assert (expected == (2, 0)) == (label == 0)
+
+
+def test_a_check_of_labels_that_are_all_hidden_or_missing(letters):
+    collator = TraversalCollator(letters, "similarity", SIMILAR)
+    hidden = Dataset.from_list([{**row, "label": -1} for row in pairs()])
+    for rows in (hidden, hidden.remove_columns("label")):
+        assert [check_of(collator, rows, needs) for needs in (False, None)] == [(40, 0)] * 2
+        assert check_of(collator, rows, True).startswith("Row 0 of split 'train' has no label")
+
+
+def test_a_check_of_formatted_rows(letters):
+    collator = TraversalCollator(letters, "similarity", SIMILAR)
+    rows = Dataset.from_list(pairs()).with_format("torch")
+    assert collator.check(rows) == (40, 0)
+    broken = rows.with_transform(lambda batch: {**batch, "two": [""] * len(batch["two"])})
+    assert check_of(collator, broken, True).startswith("Row 0 of split 'train': text_b (column 'two') holds the")
