@@ -28,7 +28,7 @@ from .rows import csv_options
 logger = logging.get_logger(__name__)
 
 KINDS = {".txt": "text", ".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
-COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
+COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
 HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
@@ -227,9 +227,10 @@ def _find_files(source: str) -> list[str]:
     if os.path.isfile(source):
         return [source]
     is_folder = os.path.isdir(source)
-    start, deep, rest = (glob.escape(source), True, "") if is_folder else source.partition(f"{os.sep}**")
-    # Below a folder, links to other folders are not followed: they may lead back.
-    found = _below(glob.glob(start or os.sep), rest.lstrip(os.sep) or "*") if deep else glob.glob(source)
+    found = glob.glob(source, recursive=True)
+    if is_folder:  # links to other folders are not followed: they may lead back
+        below = (path.relative_to(source) for path in Path(source).rglob("*"))
+        found = [Path(source, path) for path in below if not any(part.startswith(".") for part in path.parts)]
     files = _once(sorted(path for path in map(str, found) if os.path.isfile(path)))
     if not files:
         raise ValueError(
@@ -242,14 +243,6 @@ def _find_files(source: str) -> list[str]:
             f"{source} has files of more than one kind: {first} and {second}. Give a pattern such as {source}/*.txt."
         )
     return files
-
-
-def _below(folders: Iterable[str], pattern: str) -> Iterator[Path]:
-    """What matches below these folders, without what is hidden there."""
-    for folder in folders:
-        for path in Path(folder).rglob(pattern):
-            if not any(part.startswith(".") for part in path.relative_to(folder).parts):
-                yield path
 
 
 def _kind(path: str) -> str | None:
@@ -270,8 +263,6 @@ def _checked_kind(path: str) -> str:
             f"{path} has an unknown file type, and holds no UTF-8 text. The files of a corpus end in "
             f"{', '.join(KINDS)}, or hold text; all but .parquet may be compressed ({', '.join(COMPRESSIONS)})."
         )
-    if ending in COMPRESSIONS and COMPRESSIONS[ending] not in fsspec.available_compressions():
-        raise ValueError(f"{path} cannot be unpacked without the package zstandard: pip install zstandard")
     return kind
 
 

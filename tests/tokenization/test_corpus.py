@@ -12,7 +12,6 @@ from itertools import chain
 from pathlib import Path
 
 import datasets
-import fsspec
 import ftfy
 import pyarrow as pa
 import pyarrow.parquet
@@ -258,9 +257,6 @@ def test_what_is_wrong_with_a_source(tmp_path, monkeypatch):
     assert "no configuration long. Leave name out" in message_of(load_documents, book, name="long")
     write_rows(book.parent / "b.jsonl", ROWS)
     assert "more than one kind" in (message := message_of(load_documents, book.parent)) and "/*.txt." in message
-    monkeypatch.setattr(fsspec, "available_compressions", lambda: ["gzip"])
-    (tmp_path / "a.txt.zst").touch()
-    assert "pip install zstandard" in message_of(load_documents, tmp_path / "a.txt.zst")
 
 
 @given(
@@ -553,7 +549,7 @@ def test_a_link_that_loops_shows_a_file_once(tmp_path):
     (folder / "again").symlink_to(folder)
     (folder / "sub").mkdir()
     (folder / "sub" / "up").symlink_to(folder)
-    for source in (folder, f"{folder}/**/*.txt", f"{folder}/**", [f"{folder}/*/*.txt", f"{folder}/*.txt"]):
+    for source in (folder, [f"{folder}/*/*.txt", f"{folder}/*.txt"]):
         assert [row["text"] for row in load_documents(source)] == ["the old farmer", "a girl"]
 
 
