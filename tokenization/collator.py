@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,13 +16,11 @@ from transformers import PreTrainedTokenizerBase
 
 from .control_tokens import CONTROL_TOKENS
 from .family import FamilyForm
+from .labels import RowLabels
 from .planning import BatchPlan, plan_batch, plan_blocks
 from .tokenization_gpt1 import GPT1Tokenizer
 from .traversal import TRAVERSALS, ControlIds, Traversal, Traversed, check_max_length
 from .word_rules import SURROGATE
-
-if TYPE_CHECKING:
-    from .rows import RowLabels
 
 ROW_NAMES = ("id", "idx")  # columns that name a row
 
@@ -266,9 +264,7 @@ class TraversalCollator:
         return sum(counts[:num_shared]) + max(counts[num_shared:], default=0) + self._num_special
 
     @property
-    def _labels(self) -> "RowLabels":
-        from .rows import RowLabels  # here because it imports datasets
-
+    def _labels(self) -> RowLabels:
         settings = (self.num_labels, self.regression, self.hidden_label, self.multi_label)
         return RowLabels(self._label_column, self.traversal, *settings)
 
