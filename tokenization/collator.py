@@ -6,7 +6,7 @@ Shape legend: B examples, C sequences per example, T tokens.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
@@ -20,7 +20,6 @@ from .labels import RowLabels
 from .planning import BatchPlan, plan_batch, plan_blocks
 from .tokenization_gpt1 import GPT1Tokenizer
 from .traversal import TRAVERSALS, ControlIds, Traversal, Traversed, check_max_length
-from .word_rules import SURROGATE
 
 ROW_NAMES = ("id", "idx")  # columns that name a row
 
@@ -80,11 +79,6 @@ class TraversalCollator:
         both_orders: whether models of other families read a similarity pair in both orders, as GPT-1 always does.
         plan: whether batches carry a [`BatchPlan`], which GPT-1's models follow. Set False for code that changes the
             masks of a batch or gives parts of it to several models.
-
-    Attributes:
-        num_examples: how many examples this collator has put into batches.
-        num_truncated: how many of them were cut to `max_length`. Workers of a data loader count in their own copies:
-            with `dataloader_num_workers > 0`, use `check(dataset)` instead.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -99,8 +93,6 @@ class TraversalCollator:
     both_orders: bool = False
     plan: bool = True
     multi_label: bool = False
-    num_examples: int = field(default=0, init=False)
-    num_truncated: int = field(default=0, init=False)
 
     def __post_init__(self):
         if self.traversal not in TRAVERSALS:
@@ -155,8 +147,6 @@ class TraversalCollator:
             raise ValueError("The batch has no rows; it needs at least one.")
         names = [_name_row(position, row, "the batch") for position, row in enumerate(rows)]
         examples, labels = self._read(rows, names)
-        self.num_examples += len(examples)
-        self.num_truncated += sum(example.truncated for example in examples)
         batch = self._pad(examples)
         if labels is not None:
             batch["labels"] = labels
@@ -176,7 +166,7 @@ class TraversalCollator:
                 have none. Default: as in a batch, all or none.
 
         Returns:
-            the number of examples, and how many of them `max_length` cuts; the attributes do not change.
+            the number of examples, and how many of them `max_length` cuts.
 
         Raises:
             ValueError: the first row that cannot be used, as a batch would raise it.
@@ -381,11 +371,6 @@ class TraversalCollator:
             raise ValueError(
                 f"{name}: {role} (column {self.columns[role]!r}) holds {value!r} of type {type(value).__name__}; it "
                 "needs a text. Remove or correct the row."
-            )
-        if not value.isascii() and (half := SURROGATE.search(value)):
-            raise ValueError(
-                f"{name}: {role} (column {self.columns[role]!r}) holds the unpaired surrogate {half[0]!a}, which is "
-                "not a character. Remove it, or read the data as UTF-8."
             )
 
     def _check_not_blank(self, text: str, role: str, name: str) -> None:

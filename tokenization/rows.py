@@ -476,12 +476,6 @@ def load_files(
             "the index of the right choice. Leave them out."
         )
     columns = {"label": "label", **columns}
-    if traversal in TRAVERSALS:
-        known = (*TRAVERSALS[traversal].roles, *TRAVERSALS[traversal].optional_roles, "label")
-        if unknown := [role for role in columns if role not in known]:
-            raise ValueError(
-                f'columns has the unknown role "{unknown[0]}"; the roles of {traversal} are: {", ".join(known)}.'
-            )
     paths: dict[str, Path] = {}
     splits: dict[str, Dataset] = {}
     labels: dict[str, list] = {}

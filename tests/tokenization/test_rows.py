@@ -445,7 +445,6 @@ def moods(*labels):
         (moods("a", "b"), {"columns": {"text": "text", "label": "mood"}}, ["no column 'text'", "body, mood"]),
         (moods("1", "x"), {"regression": True}, ["row 1: ", "'x'", "1 of 2 rows"]),
         (moods("a", "b"), {"traversal": "multiple_choice", "regression": True}, ["`regression`", "Leave them out"]),
-        (moods("a", "b"), {"columns": {"texts": "body", "label": "mood"}}, ['unknown role "texts"', "text, label"]),
         (moods("a", "b"), {"traversal": "ranking"}, ["'ranking'", "Choose one of classification"]),
     ],
 )

@@ -292,4 +292,3 @@ class TestLengths:
             {"a": "he", "b": "he", "c": "he", "d": "he"},
         ]
         assert collator.lengths(rows) == [collator([row])["input_ids"].shape[-1] for row in rows]
-        assert collator.num_examples == 2  # of the two batches alone
