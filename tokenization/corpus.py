@@ -7,10 +7,9 @@ sequences of 512 tokens from books. The token ids are those of each whole docume
 import os
 import re
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from itertools import chain
+from functools import lru_cache
 
 import multiprocess
 import numpy as np
@@ -18,7 +17,6 @@ import pyarrow.compute
 from datasets import Dataset, Features, IterableDataset, List, Value
 from datasets.exceptions import DatasetGenerationError
 from tokenizers import Tokenizer
-from tokenizers.pre_tokenizers import CharDelimiterSplit
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
@@ -26,11 +24,9 @@ from .blocks import check_block_length, cut_blocks
 from .documents import MOST_CHARACTERS, Source, check_corpus, generate_pieces
 
 BATCH_CHARACTERS = 1 << 20  # tokenised in one call, by all threads of the tokenizer
-WORD_CHARACTERS = 1 << 19  # of the words that are kept with their ids: some 65,000 in English
 # How far word_rules.py looks for a "<" around an HTML entity, with room for the entity. No other rule looks beyond a
 # space between two letters.
 CONTEXT_CHARACTERS = 1024
-PARALLELISM = "TOKENIZERS_PARALLELISM"  # whether the tokenizer has threads
 # Part of the cache's name. Raise it when the same corpus and options give different rows.
 BLOCKS_VERSION = "1.0.1"
 
@@ -169,7 +165,7 @@ def _generate_blocks(
     mix_documents: bool,
 ) -> Iterator[dict]:
     if multiprocess.parent_process() is not None:  # processes that tokenise beside each other need no threads
-        os.environ[PARALLELISM] = "false"
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
     for shard in shards:
         ids = _tokenise(_parts(generate_pieces([shard], text_column, ftfy_version)), _backend(tokenizer))
         ids = ((starts_document and not mix_documents, part) for starts_document, part in ids)
@@ -198,44 +194,10 @@ def _backend(serialised: str) -> Tokenizer:
 
 def _tokenise(parts: Iterable[tuple[bool, str]], backend: Tokenizer) -> Iterator[tuple[bool, list[int]]]:
     """For each part, whether a document begins with it, and its ids."""
-    encode = _word_encoder(backend) if _is_quick_by_words(backend) else partial(_encode, backend)
     for batch in _batches(parts):
         starts, texts = zip(*batch, strict=True)
-        yield from zip(starts, encode(list(texts)), strict=True)
-
-
-def _encode(backend: Tokenizer, texts: list[str]) -> list[list[int]]:
-    return [encoding.ids for encoding in backend.encode_batch_fast(texts, add_special_tokens=False)]
-
-
-def _is_quick_by_words(backend: Tokenizer) -> bool:
-    """Whether a thread that looks up words is quicker than the threads of the tokenizer, and gives the same ids."""
-    splitter = backend.pre_tokenizer
-    if not isinstance(splitter, CharDelimiterSplit) or splitter.delimiter != " ":
-        return False
-    if not all(token.special for token in backend.get_added_tokens_decoder().values()):
-        return False
-    is_alone = os.environ.get(PARALLELISM, "").lower() in ("0", "f", "false", "n", "no", "off")
-    return is_alone or int(os.environ.get("RAYON_NUM_THREADS") or os.cpu_count() or 1) <= 2
-
-
-def _word_encoder(backend: Tokenizer) -> Callable[[list[str]], list[list[int]]]:
-    """Encodes as the tokenizer does, but every word only once: most words of a corpus have come before."""
-    known: dict[str, list[int]] = {}
-    of_words, characters = Tokenizer(backend.model), 0
-
-    def encode(texts: list[str]) -> list[list[int]]:
-        nonlocal characters
-        rows = [backend.normalizer.normalize_str(text).split(" ") for text in texts]
-        if characters > WORD_CHARACTERS:
-            known.clear()
-            characters = 0
-        new = list(set().union(*rows) - known.keys())
-        known.update(zip(new, _encode(of_words, new), strict=True))
-        characters += sum(map(len, new))
-        return [list(chain.from_iterable(map(known.__getitem__, words))) for words in rows]
-
-    return encode
+        encodings = backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        yield from zip(starts, (encoding.ids for encoding in encodings), strict=True)
 
 
 def _parts(pieces: Iterable[dict]) -> Iterator[tuple[bool, str]]:

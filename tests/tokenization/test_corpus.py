@@ -19,7 +19,6 @@ import pytest
 from datasets.distributed import split_dataset_by_node
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import pre_tokenizers
 from torch.utils.data import DataLoader
 
 from tokenization import (
@@ -358,33 +357,13 @@ FAR = " ".join(["the old", "farmer\n", "\u732b A"] * 70)  # longer than a cut lo
         st.lists(nasty_texts | far_entities | st.sampled_from([FAR, " so it"]), max_size=9).map("".join), max_size=4
     ),
     piece=st.integers(1, 100),
-    threads=st.sampled_from(["1", "16"]),
 )
-def test_nasty_texts_in_pieces(texts, piece, threads, tiny_tokenizer):
-    """One thread looks words up, and forgets them at every batch here; many threads tokenise whole texts."""
+def test_nasty_texts_in_pieces(texts, piece, tiny_tokenizer):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TOKENIZERS_PARALLELISM", "true")
-        patch.setenv("RAYON_NUM_THREADS", threads)
-        patch.setattr(corpus, "WORD_CHARACTERS", 0)
         patch.setattr(documents, "PIECE_CHARACTERS", piece)
         patch.setattr(corpus, "BATCH_CHARACTERS", 50)
         texts = [text for text in texts if text]
         assert tokens_in_parts(tiny_tokenizer, *texts) == [ids_of(tiny_tokenizer, text) for text in texts]
-
-
-def test_when_words_are_looked_up(tiny_tokenizer, plain_tokenizer, monkeypatch):
-    def is_quick(tokenizer) -> bool:
-        return corpus._is_quick_by_words(corpus._backend(tokenizer.backend_tokenizer.to_str()))
-
-    for parallelism, threads, expected in [("true", "2", True), ("", "3", False), ("false", "3", True)]:
-        monkeypatch.setenv("TOKENIZERS_PARALLELISM", parallelism)
-        monkeypatch.setenv("RAYON_NUM_THREADS", threads)
-        assert is_quick(tiny_tokenizer) == is_quick(plain_tokenizer) == expected
-    with_names = copy.deepcopy(plain_tokenizer)
-    with_names.add_tokens("new york")
-    assert not is_quick(with_names)
-    with_names.backend_tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    assert not is_quick(with_names)
 
 
 @pytest.mark.parametrize("distance", [2, 900, 999, 1000, 1001])
