@@ -225,21 +225,6 @@ def test_spelt_unknown_token_is_text(letters):
         assert 0 not in first_row(letters, "classification", {"text": "x"}, {"x": text})[0]
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_text_never_becomes_a_control_token_of_a_trained_tokenizer(tiny_tokenizer, text):
-    control = tiny_tokenizer.convert_tokens_to_ids(["[s]", "[$]", "[e]"])
-    (sequence,) = first_row(tiny_tokenizer, "entailment", {"premise": "x", "hypothesis": "x"}, {"x": text})
-    assert [token for token in sequence if token in control] == control
-    assert (sequence[0], sequence[-1]) == (control[0], control[2])
-
-
-def test_the_ids_between_the_control_tokens_are_those_of_the_plain_text(tiny_tokenizer):
-    plain = tiny_tokenizer("the old farmer smiled", add_special_tokens=False)["input_ids"]
-    start, extract = tiny_tokenizer.convert_tokens_to_ids(["[s]", "[e]"])
-    row = {"x": "the old farmer smiled"}
-    assert first_row(tiny_tokenizer, "classification", {"text": "x"}, row) == [[start, *plain, extract]]
-
-
 def test_a_batch_is_encoded_in_one_call(letters, monkeypatch):
     calls = []
     encode = GPT1Tokenizer.__call__
@@ -273,21 +258,6 @@ def test_a_check_finds_a_late_mistake_and_names_its_row(letters):
         with pytest.raises(ValueError) as error:
             collator.check([*rows, mistake | {"idx": 4}])
         assert str(error.value) == f"Row 299 of the data (idx=4): {message}"
-
-
-@pytest.mark.parametrize("padding_side", ["right", "left"])
-def test_a_row_has_the_same_sequences_alone_and_in_a_batch(tiny_tokenizer, padding_side):
-    rows = [{"one": "the old farmer smiled", "two": "nobody knew"}, {"one": "a train", "two": "he forgot the film ."}]
-    columns = {"text_a": "one", "text_b": "two"}
-    batch = TraversalCollator(tiny_tokenizer, "similarity", columns, padding_side=padding_side)(rows)
-    extract = tiny_tokenizer.convert_tokens_to_ids("[e]")
-    for b, row in enumerate(rows):
-        alone = first_row(tiny_tokenizer, "similarity", columns, row)
-        for c in (0, 1):
-            ids, attended = batch["input_ids"][b, c], batch["attention_mask"][b, c].bool()
-            assert ids[attended].tolist() == alone[c]
-            assert ids[batch["mc_token_ids"][b, c]] == extract
-    assert not batch["attention_mask"].all()
 
 
 @pytest.mark.parametrize("options", [{}, {"split_special_tokens": False}])
