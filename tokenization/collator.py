@@ -220,7 +220,7 @@ class TraversalCollator:
 
             # All that the counts depend on; the hash of a tokenizer would change with its last use.
             backend = self.tokenizer.backend_tokenizer.to_str() if self.tokenizer.is_fast else self.tokenizer
-            parts = (self.traversal, sorted(self.columns.items()), self.tokenizer.all_special_ids, backend)
+            parts = (sorted(self.columns.items()), self.tokenizer.all_special_ids, backend)
             counted = rows.map(
                 count,
                 with_indices=True,

@@ -392,6 +392,13 @@ def test_a_text_is_cut_between_words(gap, tiny_tokenizer, monkeypatch):
     assert tokens_in_parts(tiny_tokenizer, text) == [ids_of(tiny_tokenizer, text)]
 
 
+def test_a_text_of_words_is_cut_soon(monkeypatch):
+    monkeypatch.setattr(documents, "PIECE_CHARACTERS", 100)
+    text = "the old farmer " * 500
+    parts = [part for _, part in parts_of(text)]
+    assert "".join(parts) == text and max(map(len, parts)) <= corpus.CONTEXT_CHARACTERS + 200
+
+
 @pytest.mark.parametrize("sign", ["\u732b", "\u732b ", " ", "\u0410", "5 \n", "a\n"])
 def test_a_text_without_words_is_not_held_whole(sign, monkeypatch):
     monkeypatch.setattr(documents, "PIECE_CHARACTERS", 1000)
@@ -479,6 +486,19 @@ def test_several_processes_prepare_the_same_blocks(plain_tokenizer, tmp_path, on
     two = load_blocks(books, plain_tokenizer, 16, cache_dir=tmp_path / "two", num_proc=2)
     assert rows_of(two) == rows_of(one)
     assert len(two.cache_files) == 2
+
+
+def test_processes_beside_each_other_have_no_threads(plain_tokenizer, tmp_path, one_file_shards, monkeypatch):
+    def ids_by_setting(parts, backend):
+        yield True, [1, 2, 3 if os.environ["TOKENIZERS_PARALLELISM"] == "false" else 4]
+
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
+    monkeypatch.setattr(corpus, "_tokenise", ids_by_setting)
+    books = write_books(tmp_path, [20, 30])
+    for num_proc, last in ((None, 4), (2, 3)):
+        blocks = load_blocks(books, plain_tokenizer, cache_dir=tmp_path / f"{num_proc}", num_proc=num_proc)
+        assert rows_of(blocks) == [[1, 2, last]] * 2
+    assert os.environ["TOKENIZERS_PARALLELISM"] == "true"
 
 
 # ---- The cache.

@@ -369,6 +369,9 @@ def test_a_class_label_column_names_the_classes(tmp_path):
     assert task.label_names == ("sad", "glad", "odd")
     labels = {split: rows[split]["label"][:] for split in rows}
     assert labels == {"train": [1, 0, 1], "validation": [1, 0, 1], "test": [None, 2, 0]}
+    files["train"] = write_labels("hidden.parquet", ["sad", "glad"], [1, -1, 0])
+    kept = load_files({"train": files["train"]}, "classification", {"text": "body"}, skip_bad_rows=True)[1]["train"]
+    assert kept["label"][:] == [1, 0]
 
 
 TAGS = [["sea", "sun"], [], ["sun"]]
