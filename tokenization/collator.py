@@ -6,10 +6,9 @@ Shape legend: B examples, C sequences per example, T tokens.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,16 +16,12 @@ from transformers import PreTrainedTokenizerBase
 
 from .control_tokens import CONTROL_TOKENS
 from .family import FamilyForm
+from .labels import RowLabels
 from .planning import BatchPlan, plan_batch, plan_blocks
 from .tokenization_gpt1 import GPT1Tokenizer
 from .traversal import TRAVERSALS, ControlIds, Traversal, Traversed, check_max_length
-from .word_rules import SURROGATE
 
-if TYPE_CHECKING:
-    from datasets import Dataset
-
-    from .row_lengths import RowLengths
-    from .rows import RowLabels
+ROW_NAMES = ("id", "idx")  # columns that name a row
 
 
 @dataclass
@@ -84,11 +79,6 @@ class TraversalCollator:
         both_orders: whether models of other families read a similarity pair in both orders, as GPT-1 always does.
         plan: whether batches carry a [`BatchPlan`], which GPT-1's models follow. Set False for code that changes the
             masks of a batch or gives parts of it to several models.
-
-    Attributes:
-        num_examples: how many examples this collator has put into batches.
-        num_truncated: how many of them were cut to `max_length`. Workers of a data loader count in their own copies:
-            with `dataloader_num_workers > 0`, use `check(dataset)` instead.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -103,8 +93,6 @@ class TraversalCollator:
     both_orders: bool = False
     plan: bool = True
     multi_label: bool = False
-    num_examples: int = field(default=0, init=False)
-    num_truncated: int = field(default=0, init=False)
 
     def __post_init__(self):
         if self.traversal not in TRAVERSALS:
@@ -159,8 +147,6 @@ class TraversalCollator:
             raise ValueError("The batch has no rows; it needs at least one.")
         names = [_name_row(position, row, "the batch") for position, row in enumerate(rows)]
         examples, labels = self._read(rows, names)
-        self.num_examples += len(examples)
-        self.num_truncated += sum(example.truncated for example in examples)
         batch = self._pad(examples)
         if labels is not None:
             batch["labels"] = labels
@@ -169,7 +155,7 @@ class TraversalCollator:
         return batch
 
     def check(
-        self, rows: Iterable[Mapping], source: str = "the data", needs_labels: bool | None = None
+        self, rows: Sequence[Mapping], source: str = "the data", needs_labels: bool | None = None
     ) -> tuple[int, int]:
         """Reads a whole data set, so that a bad row stops a run before training and not half-way.
 
@@ -180,31 +166,28 @@ class TraversalCollator:
                 have none. Default: as in a batch, all or none.
 
         Returns:
-            the number of examples, and how many of them `max_length` cuts; the attributes do not change.
+            the number of examples, and how many of them `max_length` cuts.
 
         Raises:
             ValueError: the first row that cannot be used, as a batch would raise it.
         """
-        from .row_lengths import has_no_format  # here because it imports datasets
-
-        if has_no_format(rows) and len(rows):
-            lengths = self.row_lengths(rows, source)
-            if not self._labels.are_usable(rows, needs_labels):
-                self._check_labels(rows, source, needs_labels)
-            return len(rows), lengths.num_cut()
-        num_examples = num_truncated = 0
-        for chunk in _chunks(rows, 256):
-            places = range(num_examples, num_examples + len(chunk))
-            num_truncated += sum(length > self.max_length for length in self._count(chunk, places, source))
-            self._check_labels(chunk, source, needs_labels, num_examples)
-            num_examples += len(chunk)
-        if not num_examples:
+        counts = self._counts(rows, source)
+        if not counts:
             raise ValueError(f"There are no rows in {source}; at least one is needed. Add rows, or leave it out.")
-        return num_examples, num_truncated
+        lengths, num_sequences = zip(*counts, strict=True)
+        if self._label_column in getattr(rows, "column_names", ()) and rows.format["type"] is None:
+            needed = [name for name in (*ROW_NAMES, self._label_column) if name in rows.column_names]
+            rows = _rows_of(rows.select_columns(needed)[:])  # without the texts, which are slow to read
+        names, labels = [], []
+        for place, row in enumerate(rows):
+            names.append(_name_row(place, row, source))
+            labels.append(row.get(self._label_column))
+        self._labels.read(labels, names, num_sequences, needs_labels)
+        return len(lengths), sum(length > self.max_length for length in lengths)
 
     def is_labelled(self, row: Mapping) -> bool:
         """Whether the row has a label that is not hidden."""
-        return self._labels.of(row) is not None
+        return self._labels.of(row.get(self._label_column)) is not None
 
     def describe(self) -> str:
         """The sequences of an example in another family's form, for a reader: "`[CLS] text [SEP]`"."""
@@ -213,7 +196,7 @@ class TraversalCollator:
     def lengths(self, rows: Iterable[Mapping], *, uncut: bool = False) -> list[int]:
         """Tokens of each row's longest sequence, so that rows of similar length can be batched together.
 
-        Every text is encoded once.
+        Those of a `datasets.Dataset` are counted by its `map`, which keeps them beside its files.
 
         Args:
             rows: the rows, for example a `datasets.Dataset`; or any object with `__len__` and `__getitem__`.
@@ -222,37 +205,40 @@ class TraversalCollator:
         Raises:
             ValueError: the first row that cannot be used, as a batch would raise it.
         """
-        if not isinstance(rows, Iterable):
-            rows = map(rows.__getitem__, range(len(rows)))
-        lengths: list[int] = []
-        for chunk in _chunks(rows, 1024):
-            lengths += self._count(chunk, range(len(lengths), len(lengths) + len(chunk)))
+        lengths = [length for length, _ in self._counts(rows)]
         return lengths if uncut else [min(length, self.max_length) for length in lengths]
 
-    def row_lengths(self, rows: "Dataset", source: str = "the data") -> "RowLengths":
-        """The lengths of a data set's rows, counted when they are asked for.
+    def _counts(self, rows: Iterable[Mapping], source: str = "the data") -> list[tuple[int, int]]:
+        """Tokens of each row's longest sequence, before it is cut, and the number of its sequences."""
+        from datasets import Dataset  # here because it takes a second
+        from datasets.fingerprint import Hasher
 
-        Args:
-            rows: a `datasets.Dataset` without a format.
-            source: name of the data in error messages.
+        if isinstance(rows, Dataset) and len(rows):
 
-        Raises:
-            ValueError: the first row that cannot be used, as a batch would raise it.
-        """
-        from .row_lengths import RowLengths, key_of
+            def count(columns: Mapping[str, Sequence], places: list[int]) -> dict[str, list]:
+                return {"counts": self._count(_rows_of(columns), places, source)}
 
-        columns = [self.columns[role] for role in self.columns if role != "label"]
-        names = list(chain.from_iterable([name] if isinstance(name, str) else name for name in columns))
-        is_known = isinstance(self.tokenizer, GPT1Tokenizer)
-        key = None
-        if self.tokenizer.is_fast:
-            settings = (self.traversal, sorted(self.columns.items()), self._family and self.describe())
-            key = key_of(rows, self.tokenizer.backend_tokenizer.to_str(), self.tokenizer.all_special_ids, *settings)
-        count = partial(self._count, source=source)
-        return RowLengths(rows, count, self.max_length, names, self._num_special if is_known else None, key)
+            # All that the counts depend on; the hash of a tokenizer would change with its last use.
+            backend = self.tokenizer.backend_tokenizer.to_str() if self.tokenizer.is_fast else self.tokenizer
+            parts = (sorted(self.columns.items()), self.tokenizer.all_special_ids, backend)
+            counted = rows.map(
+                count,
+                with_indices=True,
+                batched=True,
+                remove_columns=rows.column_names,
+                new_fingerprint=Hasher.hash((rows._fingerprint, "counts", self.is_of_gpt1, *parts)),
+                desc="Counting tokens",
+            )
+            return counted.with_format(None)["counts"][:]
+        if not isinstance(rows, Iterable):
+            rows = map(rows.__getitem__, range(len(rows)))
+        counts: list[tuple[int, int]] = []
+        for chunk in _chunks(rows, 1024):
+            counts += self._count(chunk, range(len(counts), len(counts) + len(chunk)), source)
+        return counts
 
-    def _count(self, rows: Sequence[Mapping], places: Sequence[int], source: str = "the data") -> list[int]:
-        """Tokens of each row's longest sequence, before it is cut. Every text is encoded once."""
+    def _count(self, rows: Sequence[Mapping], places: Sequence[int], source: str) -> list[tuple[int, int]]:
+        """The counts of some rows that stand at these places. Every text is encoded once."""
         names = [_name_row(place, row, source) for place, row in zip(places, rows, strict=True)]
         texts = [self._texts(row, name) for row, name in zip(rows, names, strict=True)]
         different = list(dict.fromkeys(chain.from_iterable(texts)))
@@ -260,29 +246,21 @@ class TraversalCollator:
         for row, name in zip(texts, names, strict=True):
             for text in row:
                 _check_has_tokens(text, counts[text], name)
-        return [self._longest([counts[text] for text in row]) for row in texts]
+        return [(self._longest([counts[text] for text in row]), len(row) - self._num_shared) for row in texts]
 
     def _longest(self, counts: list[int]) -> int:
         """Length of the longest sequence of a row whose segments have these numbers of tokens."""
         num_shared = self._num_shared if self._kind.has_choices else len(counts)
         return sum(counts[:num_shared]) + max(counts[num_shared:], default=0) + self._num_special
 
-    def _check_labels(self, rows: Iterable[Mapping], source: str, needed: bool | None, first_place: int = 0) -> None:
-        for chunk in _chunks(rows, 256):
-            names = [_name_row(first_place + k, row, source) for k, row in enumerate(chunk)]
-            num_sequences = [0] * len(chunk)
-            if self._kind.has_choices:
-                texts = [self._texts(row, name) for row, name in zip(chunk, names, strict=True)]
-                num_sequences = [len(row) - self._num_shared for row in texts]
-            self._labels.read(chunk, names, num_sequences, needed)
-            first_place += len(chunk)
+    @property
+    def _labels(self) -> RowLabels:
+        settings = (self.num_labels, self.regression, self.hidden_label, self.multi_label)
+        return RowLabels(self._label_column, self.traversal, *settings)
 
     @property
-    def _labels(self) -> "RowLabels":
-        from .rows import RowLabels  # here because it imports datasets
-
-        column = self.columns.get("label")
-        return RowLabels(column, self.traversal, self.num_labels, self.regression, self.hidden_label, self.multi_label)
+    def _label_column(self) -> str | None:
+        return self.columns.get("label")
 
     @property
     def _num_special(self) -> int:
@@ -316,7 +294,7 @@ class TraversalCollator:
         encoded = iter(self._encode(list(chain.from_iterable(texts))))
         examples = [self._traverse(row, name, encoded) for row, name in zip(texts, names, strict=True)]
         num_sequences = [len(example.sequences) for example in examples]
-        return examples, self._labels.read(rows, names, num_sequences)
+        return examples, self._labels.read([row.get(self._label_column) for row in rows], names, num_sequences)
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
         encoded = self.tokenizer(
@@ -394,11 +372,6 @@ class TraversalCollator:
                 f"{name}: {role} (column {self.columns[role]!r}) holds {value!r} of type {type(value).__name__}; it "
                 "needs a text. Remove or correct the row."
             )
-        if not value.isascii() and (half := SURROGATE.search(value)):
-            raise ValueError(
-                f"{name}: {role} (column {self.columns[role]!r}) holds the unpaired surrogate {half[0]!a}, which is "
-                "not a character. Remove it, or read the data as UTF-8."
-            )
 
     def _check_not_blank(self, text: str, role: str, name: str) -> None:
         if not text.strip():
@@ -456,8 +429,12 @@ def _check_has_tokens(text: str, num_tokens: int, name: str) -> None:
 
 
 def _name_row(position: int, row: Mapping, source: str) -> str:
-    key = next((key for key in ("id", "idx") if key in row), None)
+    key = next((key for key in ROW_NAMES if key in row), None)
     return f"Row {position} of {source}" + ("" if key is None else f" ({key}={row[key]!r})")
+
+
+def _rows_of(columns: Mapping[str, Sequence]) -> list[dict]:
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def _chunks(rows: Iterable[Mapping], size: int) -> Iterator[list[Mapping]]:

@@ -6,34 +6,29 @@ sequences of 512 tokens from books. The token ids are those of each whole docume
 
 import os
 import re
-import threading
-import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from itertools import chain
+from functools import lru_cache
 
+import multiprocess
 import numpy as np
 import pyarrow.compute
 from datasets import Dataset, Features, IterableDataset, List, Value
 from datasets.exceptions import DatasetGenerationError
 from tokenizers import Tokenizer
-from tokenizers.pre_tokenizers import CharDelimiterSplit
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from .blocks import check_block_length, cut_blocks
-from .documents import CONTEXT_CHARACTERS, MOST_CHARACTERS, Source, check_corpus, generate_pieces
-from .tokenization_gpt1 import NEWLINE
+from .documents import MOST_CHARACTERS, Source, check_corpus, generate_pieces
 
 BATCH_CHARACTERS = 1 << 20  # tokenised in one call, by all threads of the tokenizer
-WORD_CHARACTERS = 1 << 19  # of the words that are kept with their ids: some 65,000 in English
-LETTER = r"[^\W\d_]"  # of any alphabet
-BEFORE_WORD = re.compile(f"(?<={LETTER})(?= {LETTER})")
-BEFORE_SPACE = re.compile(r"(?<=\S)(?=\s\S)")
+# How far word_rules.py looks for a "<" around an HTML entity, with room for the entity. No other rule looks beyond a
+# space between two letters.
+CONTEXT_CHARACTERS = 1024
 # Part of the cache's name. Raise it when the same corpus and options give different rows.
-BLOCKS_VERSION = "1.0.0"
+BLOCKS_VERSION = "1.0.1"
 
 logger = logging.get_logger(__name__)
 
@@ -79,8 +74,8 @@ def load_blocks(
     Args:
         source, name, split, text_column, fix_text, document_per: as in `load_documents`.
         tokenizer: a fast one; the ids are those of whole documents, without control tokens. A tokenizer other than
-            GPT-1's must begin a token at each space between two letters, as byte-level BPE does; over a million
-            characters without one are cut before other white space or, without any, within a word.
+            GPT-1's must begin a token at each space between two letters, as byte-level BPE does. Over a million
+            characters without such a space are cut at another one or, without any, within a word.
         block_length: tokens per block.
         mix_documents: let blocks continue into the next document. Files are read in shards of 1 MB or more, and the
             last block of a shard may be shorter.
@@ -112,7 +107,6 @@ def load_blocks(
     gen_kwargs = {
         **reading,
         "tokenizer": backend.to_str(),
-        "newline_id": backend.token_to_id(NEWLINE),
         "block_length": block_length,
         "mix_documents": mix_documents,
     }
@@ -137,7 +131,6 @@ def _row_lengths(blocks: Dataset) -> np.ndarray:
 
 
 def _prepared(features: Features, gen_kwargs: dict, num_proc, cache_dir, source: Source) -> Dataset:
-    _preparing.add(os.getpid())
     try:
         blocks = Dataset.from_generator(
             _generate_blocks,
@@ -153,8 +146,6 @@ def _prepared(features: Features, gen_kwargs: dict, num_proc, cache_dir, source:
         if not causes:
             raise
         raise ValueError(causes[-1]) from error
-    finally:
-        _preparing.clear()
     lengths = _row_lengths(blocks)
     single = int((lengths == 1).sum())
     if single:
@@ -165,44 +156,19 @@ def _prepared(features: Features, gen_kwargs: dict, num_proc, cache_dir, source:
     return blocks
 
 
-_preparing: set[int] = set()  # id of this process, while it may start others that prepare blocks
-
-
-def _watch_parent() -> None:
-    """Makes a new process that prepares blocks end within a second of its parent, and tokenise with one thread."""
-    parent = os.getppid()
-    if parent not in _preparing:
-        return
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # processes that tokenise beside each other need no threads
-
-    def watch():
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-# Besides the processes that run `_generate_blocks`, datasets starts one that only holds their queue.
-os.register_at_fork(after_in_child=_watch_parent)
-
-
 def _generate_blocks(
     shards: list,
     text_column: str,
     ftfy_version: str | None,
     tokenizer: str,
-    newline_id: int | None,
     block_length: int,
     mix_documents: bool,
 ) -> Iterator[dict]:
+    if multiprocess.parent_process() is not None:  # processes that tokenise beside each other need no threads
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
     for shard in shards:
-        pieces = generate_pieces([shard], text_column, ftfy_version)
-        if newline_id is None:
-            ids = _tokenise_as_is(_cut_before_words(pieces), _backend(tokenizer))
-        else:
-            ids = _tokenise(pieces, _backend(tokenizer), newline_id)
-        ids = ((starts_document and not mix_documents, piece) for starts_document, piece in ids)
+        ids = _tokenise(_parts(generate_pieces([shard], text_column, ftfy_version)), _backend(tokenizer))
+        ids = ((starts_document and not mix_documents, part) for starts_document, part in ids)
         for block in cut_blocks(ids, block_length):
             yield {"input_ids": block}
 
@@ -226,113 +192,49 @@ def _backend(serialised: str) -> Tokenizer:
     return backend
 
 
-def _tokenise(pieces: Iterable[dict], backend: Tokenizer, newline_id: int) -> Iterator[tuple[bool, list[int]]]:
-    """For each piece, whether a document begins with it, and its GPT-1 ids; joined, they are those of the document.
-
-    The tokenizer strips both ends of a text, so line breaks between two pieces are restored as one newline token.
-    """
-    context, has_tokens, newline = "", False, False
-    encode = _word_encoder(backend) if _is_quick_by_words(backend) else partial(_encode, backend)
-    for batch in _batches(pieces):
-        prefixes = []
-        for piece in batch:
-            context = "" if piece["starts_document"] else context
-            prefixes.append(_context_prefix(context, piece["text"]))
-            context = (context + piece["text"])[-CONTEXT_CHARACTERS:]
-        texts = [prefix + piece["text"] for prefix, piece in zip(prefixes, batch, strict=True)]
-        for piece, prefix, ids in zip(batch, prefixes, encode(texts), strict=True):
-            ids = ids[2:] if prefix else ids
-            text = piece["text"]
-            if piece["starts_document"]:
-                has_tokens = newline = False
-            newline = newline or "\n" in text[: len(text) - len(text.lstrip())]
-            yield piece["starts_document"], [newline_id, *ids] if has_tokens and newline and ids else ids
-            newline = (newline and not ids) or "\n" in text[len(text.rstrip()) :]
-            has_tokens = has_tokens or bool(ids)
+def _tokenise(parts: Iterable[tuple[bool, str]], backend: Tokenizer) -> Iterator[tuple[bool, list[int]]]:
+    """For each part, whether a document begins with it, and its ids."""
+    for batch in _batches(parts):
+        starts, texts = zip(*batch, strict=True)
+        encodings = backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        yield from zip(starts, (encoding.ids for encoding in encodings), strict=True)
 
 
-def _encode(backend: Tokenizer, texts: list[str]) -> list[list[int]]:
-    return [encoding.ids for encoding in backend.encode_batch_fast(texts, add_special_tokens=False)]
+def _parts(pieces: Iterable[dict]) -> Iterator[tuple[bool, str]]:
+    """The same text cut before words, and whether a document begins with a part.
 
-
-def _is_quick_by_words(backend: Tokenizer) -> bool:
-    """Whether a thread that looks up words is quicker than the threads of the tokenizer, and gives the same ids."""
-    splitter = backend.pre_tokenizer
-    if not isinstance(splitter, CharDelimiterSplit) or splitter.delimiter != " ":
-        return False
-    if not all(token.special for token in backend.get_added_tokens_decoder().values()):
-        return False
-    is_alone = os.environ.get("TOKENIZERS_PARALLELISM", "").lower() in ("0", "f", "false", "n", "no", "off")
-    return is_alone or int(os.environ.get("RAYON_NUM_THREADS") or os.cpu_count() or 1) <= 2
-
-
-def _word_encoder(backend: Tokenizer) -> Callable[[list[str]], list[list[int]]]:
-    """Encodes as the tokenizer does, but every word only once: most words of a corpus have come before."""
-    known: dict[str, list[int]] = {}
-    of_words, characters = Tokenizer(backend.model), 0
-
-    def encode(texts: list[str]) -> list[list[int]]:
-        nonlocal characters
-        rows = [backend.normalizer.normalize_str(text).split(" ") for text in texts]
-        if characters > WORD_CHARACTERS:
-            known.clear()
-            characters = 0
-        new = list(set().union(*rows) - known.keys())
-        known.update(zip(new, _encode(of_words, new), strict=True))
-        characters += sum(map(len, new))
-        return [list(chain.from_iterable(map(known.__getitem__, words))) for words in rows]
-
-    return encode
-
-
-def _cut_before_words(pieces: Iterable[dict]) -> Iterator[dict]:
-    """The same text, cut before words instead of at line ends, where a token may span white space on both sides.
-
-    A text of `MOST_CHARACTERS` without two neighbouring words is cut before other white space, else where it ends.
+    A line end is no such place: its tokens may reach into the text on both sides.
     """
     text, starts_document = "", True
     for piece in pieces:
         if piece["starts_document"]:
             if text:
-                yield {"text": text, "starts_document": starts_document}
+                yield starts_document, text
             text, starts_document = "", True
-        looked_through = max(0, len(text) - 1)
+        searched = max(0, len(text) - CONTEXT_CHARACTERS)
         text += piece["text"]
-        end = _last(BEFORE_WORD, text, looked_through)
-        if not end and len(text) >= MOST_CHARACTERS:
-            end = _last(BEFORE_SPACE, text) or len(text)
-        if end > 0:
-            yield {"text": text[:end], "starts_document": starts_document}
+        if end := _place_to_cut(text, searched):
+            yield starts_document, text[:end]
             text, starts_document = text[end:], False
     if text:
-        yield {"text": text, "starts_document": starts_document}
+        yield starts_document, text
 
 
-def _last(place: re.Pattern, text: str, start: int = 0) -> int:
-    """Where the text has such a place for the last time; 0 if nowhere."""
-    return max((found.start() for found in place.finditer(text, start)), default=0)
+def _place_to_cut(text: str, searched: int) -> int:
+    """Where a cut leaves the tokens as they are; 0 if nowhere yet, nor in the first `searched` characters."""
+    place = max(0, len(text) - CONTEXT_CHARACTERS)
+    while (place := text.rfind(" ", searched, place)) > 0:
+        near = text[max(0, place - CONTEXT_CHARACTERS) : place + CONTEXT_CHARACTERS]
+        if text[place - 1].isalpha() and text[place + 1].isalpha() and not ("<" in near and "&" in near):
+            return place
+    return 0 if len(text) < MOST_CHARACTERS else max(0, text.rfind(" ")) or len(text)
 
 
-def _tokenise_as_is(pieces: Iterable[dict], backend: Tokenizer) -> Iterator[tuple[bool, list[int]]]:
-    """For each piece, whether a document begins with it, and its ids."""
-    for batch in _batches(pieces):
-        ids = _encode(backend, [piece["text"] for piece in batch])
-        yield from zip((piece["starts_document"] for piece in batch), ids, strict=True)
-
-
-def _context_prefix(context: str, text: str) -> str:
-    """A line of two tokens that replaces a "<" before the piece: HTML entities soon after a "<" are not decoded."""
-    sign = context.rfind("<")
-    if sign < 0 or "&" not in text[:CONTEXT_CHARACTERS]:
-        return ""
-    return "<" + " " * (len(context) - sign - 2) + "\n"
-
-
-def _batches(pieces: Iterable[dict]) -> Iterator[list[dict]]:
+def _batches(parts: Iterable[tuple[bool, str]]) -> Iterator[list[tuple[bool, str]]]:
     batch, characters = [], 0
-    for piece in pieces:
-        batch.append(piece)
-        characters += len(piece["text"])
+    for part in parts:
+        batch.append(part)
+        characters += len(part[1])
         if characters >= BATCH_CHARACTERS:
             yield batch
             batch, characters = [], 0

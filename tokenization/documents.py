@@ -1,7 +1,6 @@
 """The text of a corpus: files or a data set of the hub, read as a stream of documents in pieces, cleaned on request.
 
-Memory grows neither with the corpus nor with a document. A piece ends where no token spans the cut, or after about a
-million characters of a line without such a place.
+Memory grows neither with the corpus nor with a document.
 """
 
 import codecs
@@ -29,17 +28,13 @@ from .rows import csv_options
 logger = logging.get_logger(__name__)
 
 KINDS = {".txt": "text", ".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
-COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
+COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
 HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
 PIECE_CHARACTERS = 1 << 16
-MOST_CHARACTERS = 1 << 20  # the most of a line that is held while it has no place to be cut
+MOST_CHARACTERS = 1 << 20  # the most of a text that is held while it has no place to be cut
 SHARD_BYTES = 1 << 20
-# How far word_rules.py looks for a "<" around an HTML entity, with room for the entity. No other rule looks beyond the
-# end of a line, nor beyond a space between two letters.
-CONTEXT_CHARACTERS = 1024
-WORD_GAP = re.compile("[a-z] (?=[a-z])")
 
 Source = str | os.PathLike | Sequence[str | os.PathLike]
 
@@ -113,9 +108,8 @@ def load_documents(
 
     Returns:
         Rows of `text`, a piece of at most about 64 K characters that ends at a line end, and `starts_document`. A
-        longer line is cut between two Latin words. The pieces of a document follow each other; joined, they are its
-        text. Tokenised one by one, they give the ids of the whole document, unless a line of over a million characters
-        has no two neighbouring Latin words: such a line is cut at a space or, without one, within a word.
+        longer line is cut at a space; over a million characters without one are cut within a word. The pieces of a
+        document follow each other; joined, they are its text.
 
     Raises:
         ValueError: a file that is missing, of an unknown kind or not UTF-8 text, a missing column, or no text at all;
@@ -233,9 +227,10 @@ def _find_files(source: str) -> list[str]:
     if os.path.isfile(source):
         return [source]
     is_folder = os.path.isdir(source)
-    start, deep, rest = (glob.escape(source), True, "") if is_folder else source.partition(f"{os.sep}**")
-    # Below a folder, links to other folders are not followed: they may lead back.
-    found = _below(glob.glob(start or os.sep), rest.lstrip(os.sep) or "*") if deep else glob.glob(source)
+    found = glob.glob(source, recursive=True)
+    if is_folder:  # links to other folders are not followed: they may lead back
+        below = (path.relative_to(source) for path in Path(source).rglob("*"))
+        found = [Path(source, path) for path in below if not any(part.startswith(".") for part in path.parts)]
     files = _once(sorted(path for path in map(str, found) if os.path.isfile(path)))
     if not files:
         raise ValueError(
@@ -248,14 +243,6 @@ def _find_files(source: str) -> list[str]:
             f"{source} has files of more than one kind: {first} and {second}. Give a pattern such as {source}/*.txt."
         )
     return files
-
-
-def _below(folders: Iterable[str], pattern: str) -> Iterator[Path]:
-    """What matches below these folders, without what is hidden there."""
-    for folder in folders:
-        for path in Path(folder).rglob(pattern):
-            if not any(part.startswith(".") for part in path.relative_to(folder).parts):
-                yield path
 
 
 def _kind(path: str) -> str | None:
@@ -276,8 +263,6 @@ def _checked_kind(path: str) -> str:
             f"{path} has an unknown file type, and holds no UTF-8 text. The files of a corpus end in "
             f"{', '.join(KINDS)}, or hold text; all but .parquet may be compressed ({', '.join(COMPRESSIONS)})."
         )
-    if ending in COMPRESSIONS and COMPRESSIONS[ending] not in fsspec.available_compressions():
-        raise ValueError(f"{path} cannot be unpacked without the package zstandard: pip install zstandard")
     return kind
 
 
@@ -368,35 +353,20 @@ def _chunks(text: str) -> Iterator[str]:
 
 
 def _pieces(chunks: Iterable[str]) -> Iterator[str]:
-    """Cuts a document at line ends, and a line that is longer than a piece between two words."""
-    pending, searched = "", 0
+    """Cuts a document at line ends, and a line that is longer than a piece at a space."""
+    pending = ""
     for chunk in chunks:
         pending += chunk
-        while len(pending) >= PIECE_CHARACTERS and (end := _cut(pending, searched)):
+        end = 0
+        if len(pending) >= PIECE_CHARACTERS:
+            end = pending.rfind("\n") + 1 or pending.rfind(" ") + 1
+        if end == 0 and len(pending) >= MOST_CHARACTERS:
+            end = len(pending)
+        if end:
             yield pending[:end]
-            pending, searched = pending[end:], 0
-        searched = len(pending)
+            pending = pending[end:]
     if pending:
         yield pending
-
-
-def _cut(text: str, searched: int) -> int:
-    """Where to cut the text; 0 if nowhere yet. Its first `searched` characters are known to have no such place."""
-    end = text.rfind("\n", searched) + 1 or _word_cut(text, searched)
-    if end or len(text) < MOST_CHARACTERS:
-        return end
-    return text.rfind(" ") + 1 or len(text)
-
-
-def _word_cut(line: str, searched: int) -> int:
-    """Where a long line can be cut without changing its tokens; 0 if nowhere."""
-    start = max(0, searched - CONTEXT_CHARACTERS - len("a "))
-    for gap in reversed(list(WORD_GAP.finditer(line, start, len(line) - CONTEXT_CHARACTERS))):
-        end = gap.end()
-        entity_before = "&" in line[max(0, end - CONTEXT_CHARACTERS) : end]
-        if not (entity_before and "<" in line[end : end + CONTEXT_CHARACTERS]):
-            return end
-    return 0
 
 
 def _cleaner() -> Callable[[str], str]:

@@ -186,8 +186,8 @@ def any_word(tokenizer: PreTrainedTokenizerBase) -> tuple[str, list[int]]:
 def family_tokenizer(tokenizer: PreTrainedTokenizerBase, family: str) -> PreTrainedTokenizerBase:
     """The tokenizer of a family with the tokens of another one.
 
-    A tokenizer that was made here for one family gets the form of another. A foreign one that has all special tokens
-    is returned itself, with its own form, but without segments for a family that has none.
+    One that has all special tokens, such as one that was made here, is returned itself, with its own form, but without
+    segments for a family that has none.
 
     Text never becomes a special token here, whatever it spells. Who opens the saved tokenizer may write `[MASK]` into
     a text, as for other masked models. `[PAD]` gets the id 0, because RoBERTa counts positions from the id of padding.
@@ -204,12 +204,6 @@ def family_tokenizer(tokenizer: PreTrainedTokenizerBase, family: str) -> PreTrai
     Raises:
         ValueError: the tokenizer is of another kind, or has control tokens.
     """
-    if _is_made_here(tokenizer):
-        made = _in_form(_without_state(_content(tokenizer)), tokenizer, family)
-        if _form(made) != _form(tokenizer):
-            return made
-        keep_text_as_text(tokenizer, is_saved=False)
-        return tokenizer
     if all(getattr(tokenizer, name) is not None for name in FAMILY_TOKENS):
         keep_text_as_text(tokenizer, is_saved=False)
         if "token_type_ids" not in FORMS[family][2]:
@@ -227,29 +221,7 @@ def family_tokenizer(tokenizer: PreTrainedTokenizerBase, family: str) -> PreTrai
             "The tokenizer has the control tokens of a fine-tuned GPT-1. Give the one saved with the pre-trained "
             "model."
         )
-    return _in_form(_with_special_tokens(tokenizer), tokenizer, family)
-
-
-def _is_made_here(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether it is a BPE with the special tokens at the places where `family_tokenizer` puts them, and no others."""
-    tokens = {name: getattr(tokenizer, name) for name in FAMILY_TOKENS}
-    if type(tokenizer) is not TokenizersBackend or tokens != FAMILY_TOKENS:
-        return False
-    ids = tokenizer.convert_tokens_to_ids(list(FAMILY_TOKENS.values()))
-    size = len(tokenizer)
-    is_bpe = _content(tokenizer)["model"].get("end_of_word_suffix") == "</w>"
-    return is_bpe and ids == [0, size - 3, size - 2, size - 1]
-
-
-def _content(tokenizer: PreTrainedTokenizerBase) -> dict:
-    return json.loads(tokenizer.backend_tokenizer.to_str())
-
-
-def _form(tokenizer: PreTrainedTokenizerBase) -> tuple:
-    return _content(tokenizer)["post_processor"], tokenizer.model_input_names, tokenizer.special_tokens_map
-
-
-def _in_form(backend: Tokenizer, tokenizer: PreTrainedTokenizerBase, family: str) -> PreTrainedTokenizerBase:
+    backend = _with_special_tokens(tokenizer)
     single, pair, model_input_names = FORMS[family]
     backend.post_processor = processors.TemplateProcessing(
         single=single,
@@ -269,15 +241,11 @@ def _in_form(backend: Tokenizer, tokenizer: PreTrainedTokenizerBase, family: str
 
 
 def _with_special_tokens(tokenizer: GPT1Tokenizer) -> Tokenizer:
-    content = _content(tokenizer)
+    content = json.loads(tokenizer.backend_tokenizer.to_str())
     tokens = sorted(content["model"]["vocab"], key=content["model"]["vocab"].get)
     pad, *others = FAMILY_TOKENS.values()
     vocab = [pad, *tokens[1:], tokens[0], *others]
     content["model"]["vocab"] = {token: index for index, token in enumerate(vocab)}
-    return _without_state(content)
-
-
-def _without_state(content: dict) -> Tokenizer:
     content["added_tokens"], content["padding"], content["truncation"] = [], None, None
     return Tokenizer.from_str(json.dumps(content))
 

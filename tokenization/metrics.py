@@ -1,4 +1,4 @@
-"""The scores that the paper and GLUE report, as `evaluate` metrics that are computed here and need no network.
+"""The scores that the paper and GLUE report.
 
 Source: Radford et al. 2018, tables 2 to 4, and GLUE, section 3 (https://arxiv.org/abs/1804.07461). Accuracy and F1 are
 shares between 0 and 1; the Matthews, Pearson and Spearman coefficients lie between -1 and 1, and are 0 where either
@@ -8,10 +8,7 @@ side is constant. NaN there would win or lose every comparison in Trainer's choi
 import difflib
 from collections.abc import Callable
 
-import datasets
-import evaluate
 import numpy as np
-import pandas
 
 
 def accuracy(predictions: np.ndarray, references: np.ndarray) -> float:
@@ -51,27 +48,12 @@ def pearson(predictions: np.ndarray, references: np.ndarray) -> float:
 
 def spearmanr(predictions: np.ndarray, references: np.ndarray) -> float:
     """Correlation of the ranks of the scores, ties sharing their mean rank."""
+    import pandas  # takes half a second
+
     return pearson(*(pandas.Series(side).rank().to_numpy() for side in (predictions, references)))
 
 
-OF_CLASSES = {score.__name__: score for score in (accuracy, f1, f1_micro, matthews_correlation)}
-OF_NUMBERS = {score.__name__: score for score in (pearson, spearmanr)}
-
-
-class Score(evaluate.Metric):
-    """One of the scores above, which `config_name` names."""
-
-    def _info(self) -> evaluate.MetricInfo:
-        value = datasets.Value("int64" if self.config_name in OF_CLASSES else "float64")
-        features = [
-            datasets.Features({"predictions": each, "references": each}) for each in (value, datasets.List(value))
-        ]
-        return evaluate.MetricInfo(description=self.__doc__, citation="", inputs_description="", features=features)
-
-    def _compute(self, predictions: list, references: list) -> dict[str, float]:
-        # Not the "numpy" format of `datasets`, which would round the scores to float32.
-        score = {**OF_CLASSES, **OF_NUMBERS}[self.config_name]
-        return {self.config_name: float(score(np.asarray(predictions), np.asarray(references)))}
+SCORES = {score.__name__: score for score in (accuracy, f1, f1_micro, matthews_correlation, pearson, spearmanr)}
 
 
 def find_metric(name: str) -> Callable[[np.ndarray, np.ndarray], dict[str, float]]:
@@ -84,18 +66,19 @@ def find_metric(name: str) -> Callable[[np.ndarray, np.ndarray], dict[str, float
     Raises:
         ValueError: none of them has it.
     """
-    if name in {**OF_CLASSES, **OF_NUMBERS}:
-        score = Score(name, keep_in_memory=True)
-        return lambda predictions, references: score.compute(predictions=predictions, references=references)
+    if name in SCORES:
+        return lambda predictions, references: {name: float(SCORES[name](predictions, references))}
     try:
         from sklearn.metrics import get_scorer, get_scorer_names
     except ImportError:
-        known, get_scorer = {*OF_CLASSES, *OF_NUMBERS}, None
+        known, get_scorer = {*SCORES}, None
     else:
-        known = {*get_scorer_names(), *OF_CLASSES, *OF_NUMBERS}
+        known = {*get_scorer_names(), *SCORES}
     try:
         if get_scorer is None or name not in known:
-            other = evaluate.load(name)
+            from evaluate import load
+
+            other = load(name)
             return lambda predictions, references: other.compute(predictions=predictions, references=references)
         from sklearn.base import BaseEstimator
 
@@ -117,7 +100,7 @@ def find_metric(name: str) -> Callable[[np.ndarray, np.ndarray], dict[str, float
 
 def compute(name: str, predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:
     """A score under its name: see `find_metric`."""
-    return find_metric(name)(predictions, references)
+    return find_metric(name)(np.asarray(predictions), np.asarray(references))
 
 
-__all__ = ["Score", "compute", "find_metric"]
+__all__ = ["SCORES", "compute", "find_metric"]

@@ -9,18 +9,15 @@ import gzip
 import json
 import logging
 import math
-import numbers
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import pandas
-import torch
 from datasets import (
     ClassLabel,
     Dataset,
@@ -51,7 +48,6 @@ MOST = 1 << 53  # from here on a float does not tell whole numbers apart
 DELIMITERS = ",;\t"  # of a .csv or .tsv file
 # `seed` of the released datasets.py.
 HELD_OUT_SEED = 3535999445
-NO_LABEL = -100  # torch's `ignore_index`; the losses leave such labels out
 
 
 # ---- Files
@@ -63,11 +59,10 @@ def check_file(what: str, path: Path) -> None:
         raise ValueError(
             f"{what} {path} {'is a folder' if path.is_dir() else 'does not exist'}. Pass the path of a file."
         )
-    if path.suffix.lower() in (".xlsx", ".xls", ".ods"):
-        raise ValueError(f"{what} {path} is a spreadsheet. Save its sheet as CSV (UTF-8), and pass that file.")
     if not path.name.endswith(tuple(OWN_BUILDERS)):
         raise ValueError(
-            f"{what} {path} has an unknown file type. Pass a file that ends in {', '.join(OWN_BUILDERS)}."
+            f"{what} {path} has an unknown file type. Pass a file that ends in {', '.join(OWN_BUILDERS)}; save a "
+            "spreadsheet as CSV (UTF-8)."
         )
 
 
@@ -88,23 +83,45 @@ def read_file(path: Path, *, infer_types: bool = False, delimiter: str | None = 
     level = readers.level
     try:
         readers.setLevel(logging.CRITICAL)
-        if builder == "json":  # whose reader takes other bytes without a word
-            with _open(path) as lines:
-                for line in lines:
-                    line.decode("utf-8")
+        if builder == "json":
+            _check_lines(path)
         options = csv_options(path, delimiter) if builder == "csv" else {}
         if delimiter is None and options.get("sep", ",") != "," and path.suffix != ".tsv":
             logger.warning(f"{path}: cells are separated by {options['sep']!r}.")
         if infer_types:
             options.pop("features", None)
         rows = load_dataset(builder, data_files=glob.escape(str(path)), split="train", **options)
-    except (DatasetGenerationError, StopIteration, ValueError, OSError, EOFError, zlib.error) as error:
-        raise ValueError(_fault(path, builder, error)) from error
+    except (pandas.errors.EmptyDataError, StopIteration):
+        rows = ()
+    except (DatasetGenerationError, ValueError, OSError, EOFError, zlib.error) as error:
+        reason = error
+        while reason.__cause__ is not None:
+            reason = reason.__cause__
+        separated = " or pass what separates its cells as `delimiter`" if builder == "csv" else ""
+        raise ValueError(
+            f"{path} cannot be read as {builder} in UTF-8: {reason}. Correct the file{separated}."
+        ) from error
     finally:
         readers.setLevel(level)
     if len(rows) == 0:
         raise ValueError(f"{path} has no rows. Give a file with at least one, or leave it out.")
     return rows
+
+
+def _check_lines(path: Path) -> None:
+    """Raises ValueError for the first line that is not UTF-8, or no JSON where each line is a row.
+
+    The reader takes other bytes without a word, and does not count the lines.
+    """
+    is_row = path.suffix != ".json"
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                text = line.decode("utf-8-sig").strip()
+                if is_row and text and not isinstance(json.loads(text), dict):
+                    raise ValueError(f"{text!r} is no JSON object")
+            except ValueError as error:
+                raise ValueError(f"line {number}: {error}") from None
 
 
 def csv_options(path: str | Path, delimiter: str | None = None) -> dict[str, Any]:
@@ -459,12 +476,6 @@ def load_files(
             "the index of the right choice. Leave them out."
         )
     columns = {"label": "label", **columns}
-    if traversal in TRAVERSALS:
-        known = (*TRAVERSALS[traversal].roles, *TRAVERSALS[traversal].optional_roles, "label")
-        if unknown := [role for role in columns if role not in known]:
-            raise ValueError(
-                f'columns has the unknown role "{unknown[0]}"; the roles of {traversal} are: {", ".join(known)}.'
-            )
     paths: dict[str, Path] = {}
     splits: dict[str, Dataset] = {}
     labels: dict[str, list] = {}
@@ -668,118 +679,4 @@ def _class_names(
     return tuple(names)
 
 
-# ---- Labels of a batch
-
-
-@dataclass(frozen=True)
-class RowLabels:
-    """Reads labels, and tells why one cannot be used. The fields are those of `TraversalCollator`."""
-
-    column: str | None
-    traversal: str
-    num_labels: int | None
-    regression: bool
-    hidden_label: int | None
-    multi_label: bool = False
-
-    def are_usable(self, rows: Dataset, needed: bool | None) -> bool:
-        """Whether the whole column shows at once that each label can be used, or that there are none."""
-        if TRAVERSALS[self.traversal].has_choices:  # the range depends on the row
-            return False
-        if self.column not in rows.column_names:
-            return not needed
-        if not isinstance(rows.features[self.column], Value | ClassLabel):
-            return False
-        found = rows.data.column(self.column).unique().to_pylist()  # perhaps of more rows than these
-        labels = {self.of({self.column: label}) for label in found}
-        if None in labels:
-            return not needed and len(labels) == 1
-        try:
-            self._tensor(labels, [""] * len(labels), [0] * len(labels))
-        except ValueError:
-            return False
-        return True
-
-    def read(
-        self, rows: Sequence[Mapping], names: Sequence[str], num_sequences: Sequence[int], needed: bool | None = None
-    ) -> torch.Tensor | None:
-        """The labels of some rows, `[B]`, int64, or float32 for regression; None where no row has one.
-
-        Where a row may have several, float32 `[B, K]`.
-
-        Args:
-            names: the rows' names in error messages.
-            num_sequences: the number of choices of each row, where they are the classes.
-            needed: True where each row must have a label; False where some may have none; None: all or none.
-
-        Raises:
-            ValueError: a label that cannot be used, or a row without one.
-        """
-        labels = [self.of(row) for row in rows]
-        hidden = [label is None for label in labels]
-        if all(hidden) and not needed:
-            return None
-        if any(hidden) and needed is not False:
-            raise ValueError(self._unlabelled(rows, names, hidden, needed))
-        given = [three for three in zip(labels, names, num_sequences, strict=True) if three[0] is not None]
-        return self._tensor(*zip(*given, strict=True))
-
-    def of(self, row: Mapping) -> Any:
-        """The label of a row; None where it has none, or a hidden one."""
-        label = row.get(self.column)
-        if getattr(label, "ndim", None) == 0:
-            label = label.item()  # numpy and torch scalars of formatted data sets
-        if getattr(label, "ndim", 0):
-            return label  # an array is no label: `_number` and `_class` refuse it
-        return None if label == self.hidden_label else label
-
-    def _tensor(self, labels: Sequence, names: Sequence[str], num_sequences: Sequence[int]) -> torch.Tensor:
-        if self.multi_label:
-            for label, name in zip(labels, names, strict=True):
-                if not isinstance(label, Sequence) or len(label) != self.num_labels or not {0, 1}.issuperset(label):
-                    raise ValueError(f"{name}: the label is {label!r}; it needs 0 or 1 for {self.num_labels} classes.")
-            return torch.tensor(labels, dtype=torch.float32)
-        if self.regression:
-            values = [self._number(*two) for two in zip(labels, names, strict=True)]
-            return torch.tensor(values, dtype=torch.float32)
-        return torch.tensor([self._class(*three) for three in zip(labels, names, num_sequences, strict=True)])
-
-    def _unlabelled(self, rows: Sequence[Mapping], names: Sequence[str], hidden: list[bool], needed) -> str:
-        row = hidden.index(True)
-        held = rows[row].get(self.column)
-        where = f"column {self.column!r} holds {held!r}" if self.column else "`columns` has no role label"
-        why = "every row needs one for training and evaluation"
-        if not needed:
-            why = f"{names[hidden.index(False)]} has one, and a batch needs a label in every row or in none"
-        text = f"{names[row]} has no label ({where}); {why}. Label or remove such rows."
-        return text if held is None else f"{text} If {held!r} is a real label, set hidden_label=None."
-
-    def _number(self, label: Any, name: str) -> float:
-        if not isinstance(label, numbers.Real) or not math.isfinite(label):
-            raise ValueError(
-                f"{name}: the label is {label!r} of type {type(label).__name__}; regression needs a finite number."
-            )
-        if label == NO_LABEL:
-            raise ValueError(
-                f"{name}: the label is {label!r}, which the loss takes for no label. Add a constant to all labels, or "
-                f"pass `hidden_label={NO_LABEL}` if the row has none."
-            )
-        return float(label)
-
-    def _class(self, label: Any, name: str, num_sequences: int) -> int:
-        choice = TRAVERSALS[self.traversal].has_choices
-        num_classes = num_sequences if choice else self.num_labels
-        bound = "0 upwards" if num_classes is None else f"0 to {num_classes - 1}"
-        needed = f"the index of the right choice, from {bound}" if choice else f"a class from {bound}"
-        if not isinstance(label, numbers.Integral):
-            raise ValueError(
-                f"{name}: the label is {label!r} of type {type(label).__name__}; it needs an integer, {needed}. Map "
-                "the labels to integers first, for example with Dataset.class_encode_column or Dataset.map."
-            )
-        if label < 0 or (num_classes is not None and label >= num_classes):
-            has = f"the row has {num_classes} choices" if choice else f"num_labels is {num_classes}"
-            raise ValueError(f"{name}: the label is {label}, but {has}; it needs {needed}.")
-        return int(label)
-
-
-__all__ = ["FILE_BUILDERS", "RowLabels", "load_files", "load_task", "read_file"]
+__all__ = ["FILE_BUILDERS", "load_files", "load_task", "read_file"]

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from transformers import EvalPrediction
 
+from .metrics import find_metric
 from .traversal import TRAVERSALS
 
 # Trainer pads gathered logits with this value where batches have different numbers of choices.
 TRAINER_PADDING = -100
-# Names of the scores in metrics.py, which is imported at the first evaluation.
-METRIC_NAMES = ("accuracy", "f1", "f1_micro", "matthews_correlation", "pearson", "spearmanr")
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Task:
     multi_label: bool = False
     """Whether a row may have several classes; its label is a list of 0 or 1 for each."""
     metrics: tuple[str, ...] = ("accuracy",)
-    """Names in `METRIC_NAMES`, of scikit-learn's scorers or of `evaluate`; the paper's comes first."""
+    """Names of scores in metrics.py, of scikit-learn's scorers or of `evaluate`; the paper's comes first."""
     hub_path: str | None = None
     """Data set on the hub."""
     hub_config: str | None = None
@@ -229,24 +228,15 @@ def compute_metrics_for(task: str | Task) -> Callable[[EvalPrediction], dict[str
         task: a name for `get_task`, or a Task.
 
     Raises:
-        ValueError: neither `METRIC_NAMES` nor scikit-learn nor `evaluate` has a metric.
+        ValueError: neither metrics.py nor scikit-learn nor `evaluate` has a metric.
     """
     task = get_task(task) if isinstance(task, str) else task
-    if not set(task.metrics) <= set(METRIC_NAMES):
-        from .metrics import find_metric
-
-        for name in task.metrics:
-            find_metric(name)
+    metrics = list(map(find_metric, task.metrics))
 
     def compute_metrics(evaluation: EvalPrediction) -> dict[str, float]:
-        from . import metrics  # here because it imports evaluate, which training does not need to begin
-
         predictions = predictions_from_logits(task, evaluation.predictions)
         references = np.asarray(evaluation.label_ids).reshape(predictions.shape)
-        scores = {}
-        for name in task.metrics:
-            scores |= metrics.compute(name, predictions, references)
-        return scores
+        return {name: score for metric in metrics for name, score in metric(predictions, references).items()}
 
     return compute_metrics
 

@@ -19,12 +19,10 @@ from transformers import EvalPrediction
 from transformers.trainer_utils import EvalLoopOutput, has_length
 from transformers.utils import logging
 
-from tokenization.row_lengths import RowLengths, has_no_format
-
 logger = logging.get_logger(__name__)
 
 GROUP_BY_LENGTH = "group_by_length"
-Lengths = RowLengths | Sequence[Real]
+Lengths = Sequence[Real]
 
 
 class LengthGrouping:
@@ -133,11 +131,11 @@ class LazyLengthGroupedSampler(Sampler):
 
     Args:
         batch_size (`int`): rows per update; a group has 50 updates, or a quarter of the rows if that is less.
-        lengths (`RowLengths` or `list[int]`): length of each row.
+        lengths (`list[int]`): length of each row.
     """
 
     def __init__(self, batch_size: int, lengths: Lengths):
-        self.batch_size, self.lengths, self.generator = batch_size, _indexed(lengths), None
+        self.batch_size, self.lengths, self.generator = batch_size, np.asarray(lengths), None
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -149,7 +147,7 @@ class LazyLengthGroupedSampler(Sampler):
         size = self.batch_size * (min(len(order) // (self.batch_size * 4), 50) or 1)
         is_longest = np.zeros(len(order), bool)
         lengths = self.lengths
-        places = lengths.longest() if isinstance(lengths, RowLengths) else np.flatnonzero(lengths == lengths.max())
+        places = np.flatnonzero(lengths == lengths.max())
         is_longest[places] = True
         # The longest row, the first such in this order, changes places with the longest one of the first group.
         longest, first = order[np.argmax(is_longest[order])], None
@@ -167,7 +165,7 @@ class LongestFirstSampler(Sampler):
     """Orders rows from the longest to the shortest, so that a lack of memory shows at once."""
 
     def __init__(self, lengths: Lengths):
-        self.order = np.argsort(-_indexed(lengths)[:], kind="stable")
+        self.order = np.argsort(-np.asarray(lengths), kind="stable")
 
     def __len__(self) -> int:
         return len(self.order)
@@ -196,10 +194,6 @@ class LongestFirstSampler(Sampler):
         return compute
 
 
-def _indexed(lengths: Lengths) -> RowLengths | np.ndarray:
-    return lengths if isinstance(lengths, RowLengths) else np.asarray(lengths)
-
-
 def sampler_of(dataloader: DataLoader) -> Sampler | None:
     """The sampler that orders the rows, inside accelerate's shards of batches for several processes."""
     batches = dataloader.batch_sampler
@@ -214,8 +208,6 @@ def read_lengths(rows: Sized, data_collator: Any, length_column: str, input_name
         lengths = list(rows[length_column])
         if all(isinstance(length, Real) for length in lengths):
             return lengths
-    if has_no_format(rows) and len(rows) and callable(getattr(data_collator, "row_lengths", None)):
-        return data_collator.row_lengths(rows)
     if callable(getattr(data_collator, "lengths", None)):
         return data_collator.lengths(rows)
     if len(rows) > 0 and isinstance(rows[0], Mapping) and isinstance(rows[0].get(input_name), Sized):

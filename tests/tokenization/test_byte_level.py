@@ -221,12 +221,13 @@ OTHERS = {
 def test_a_text_of_another_alphabet_is_cut_too(tmp_path, monkeypatch, name):
     tokenizer = train_tokenizer([*OTHERS.values()])
     monkeypatch.setattr(documents, "PIECE_CHARACTERS", 16)
+    monkeypatch.setattr(corpus, "CONTEXT_CHARACTERS", 16)
     for module in (documents, corpus):
         monkeypatch.setattr(module, "MOST_CHARACTERS", 100)
     text, path = OTHERS[name], tmp_path / "page.txt"
     path.write_text(text, encoding="utf-8")
-    pieces = [piece["text"] for piece in corpus._cut_before_words(load_documents(path))]
-    assert "".join(pieces) == text and max(map(len, pieces)) <= 120
+    parts = [part for _, part in corpus._parts(load_documents(path))]
+    assert len(parts) > 1 and "".join(parts) == text and max(map(len, parts)) <= 120
     if name != "no white space":
         rows = [row["input_ids"] for row in load_blocks(path, tokenizer, block_length=512, cache_dir=tmp_path)]
         assert sum(rows, []) == tokenizer(text, add_special_tokens=False)["input_ids"]

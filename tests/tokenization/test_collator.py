@@ -5,8 +5,8 @@ import string
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset
-from torch.utils.data import DataLoader
+from datasets import Dataset, load_from_disk
+from helpers_families import make_family_tokenizer
 from transformers import TokenizersBackend
 
 from tokenization.collator import TraversalCollator
@@ -22,14 +22,18 @@ SIMILAR = {"text_a": "one", "text_b": "two", "label": "label"}
 CHOICE = {"context": "story", "choices": "endings", "label": "label"}
 
 
-@pytest.fixture(scope="module")
-def letters():
-    """A tokenizer whose ids can be read: a is 1, b is 2, [s] is 64, [$] is 65, [e] is 66."""
+def make_letters(words):
     tokenizer = GPT1Tokenizer(
-        vocab={piece: index for index, piece in enumerate(["<unk>", *WORDS, *PIECES])}, merges=[]
+        vocab={piece: index for index, piece in enumerate(["<unk>", *words, *PIECES])}, merges=[]
     )
     tokenizer.add_control_tokens()
     return tokenizer
+
+
+@pytest.fixture(scope="module")
+def letters():
+    """A tokenizer whose ids can be read: a is 1, b is 2, [s] is 64, [$] is 65, [e] is 66."""
+    return make_letters(WORDS)
 
 
 def assert_batch(batch, **expected):
@@ -225,21 +229,6 @@ def test_spelt_unknown_token_is_text(letters):
         assert 0 not in first_row(letters, "classification", {"text": "x"}, {"x": text})[0]
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_text_never_becomes_a_control_token_of_a_trained_tokenizer(tiny_tokenizer, text):
-    control = tiny_tokenizer.convert_tokens_to_ids(["[s]", "[$]", "[e]"])
-    (sequence,) = first_row(tiny_tokenizer, "entailment", {"premise": "x", "hypothesis": "x"}, {"x": text})
-    assert [token for token in sequence if token in control] == control
-    assert (sequence[0], sequence[-1]) == (control[0], control[2])
-
-
-def test_the_ids_between_the_control_tokens_are_those_of_the_plain_text(tiny_tokenizer):
-    plain = tiny_tokenizer("the old farmer smiled", add_special_tokens=False)["input_ids"]
-    start, extract = tiny_tokenizer.convert_tokens_to_ids(["[s]", "[e]"])
-    row = {"x": "the old farmer smiled"}
-    assert first_row(tiny_tokenizer, "classification", {"text": "x"}, row) == [[start, *plain, extract]]
-
-
 def test_a_batch_is_encoded_in_one_call(letters, monkeypatch):
     calls = []
     encode = GPT1Tokenizer.__call__
@@ -251,40 +240,17 @@ def test_a_batch_is_encoded_in_one_call(letters, monkeypatch):
     assert calls == [["a", "b", "c", "d", "e"]]
 
 
-LONG = [{"sentence": "a b c d", "label": 0}, {"sentence": "e", "label": 1}, {"sentence": "f g h", "label": 0}]
-
-
-def test_cut_examples_are_counted(letters):
+def test_a_check_counts_the_rows_that_are_cut(letters):
+    rows = [{"sentence": "a b c d", "label": 0}, {"sentence": "e", "label": 1}, {"sentence": "f g h", "label": 0}]
     collator = TraversalCollator(letters, "classification", TEXT, max_length=4)
-    assert (collator.num_examples, collator.num_truncated) == (0, 0)
-    batch = collator(LONG)
-    assert batch["input_ids"].tolist() == [[64, 1, 2, 66], [64, 5, 66, 0], [64, 6, 7, 66]]
-    assert (collator.num_examples, collator.num_truncated) == (3, 2)
-    collator(LONG[1:])
-    assert (collator.num_examples, collator.num_truncated) == (5, 3)
-
-
-def test_a_batch_with_a_mistake_is_not_counted(letters):
-    collator = TraversalCollator(letters, "classification", TEXT, max_length=4, num_labels=1)
-    with pytest.raises(ValueError, match="the label is 1, but num_labels is 1"):
-        collator(LONG)
-    assert (collator.num_examples, collator.num_truncated) == (0, 0)
-
-
-def test_a_data_set_is_counted_apart_and_workers_count_for_themselves(letters):
-    collator = TraversalCollator(letters, "classification", TEXT, max_length=4)
-    dataset = Dataset.from_list(LONG * 100)
-    batches = list(DataLoader(dataset, batch_size=150, collate_fn=collator, num_workers=2))
-    assert [batch["labels"].sum().item() for batch in batches] == [50, 50]
-    assert (collator.num_examples, collator.num_truncated) == (0, 0)
-    assert collator.check(dataset) == (300, 200)
-    assert (collator.num_examples, collator.num_truncated) == (0, 0)
+    assert collator(rows)["input_ids"].tolist() == [[64, 1, 2, 66], [64, 5, 66, 0], [64, 6, 7, 66]]
+    assert collator.check(Dataset.from_list(rows * 100)) == (300, 200)
 
 
 def test_a_check_finds_a_late_mistake_and_names_its_row(letters):
     collator = TraversalCollator(letters, "classification", TEXT, num_labels=2)
     rows = [{"sentence": "a", "label": 1}] * 299
-    assert collator.check(iter(rows)) == (299, 0)
+    assert collator.check(rows) == (299, 0)
     for mistake, message in [
         ({"sentence": "a", "label": 2}, "the label is 2, but num_labels is 2; it needs a class from 0 to 1."),
         (
@@ -296,21 +262,6 @@ def test_a_check_finds_a_late_mistake_and_names_its_row(letters):
         with pytest.raises(ValueError) as error:
             collator.check([*rows, mistake | {"idx": 4}])
         assert str(error.value) == f"Row 299 of the data (idx=4): {message}"
-
-
-@pytest.mark.parametrize("padding_side", ["right", "left"])
-def test_a_row_has_the_same_sequences_alone_and_in_a_batch(tiny_tokenizer, padding_side):
-    rows = [{"one": "the old farmer smiled", "two": "nobody knew"}, {"one": "a train", "two": "he forgot the film ."}]
-    columns = {"text_a": "one", "text_b": "two"}
-    batch = TraversalCollator(tiny_tokenizer, "similarity", columns, padding_side=padding_side)(rows)
-    extract = tiny_tokenizer.convert_tokens_to_ids("[e]")
-    for b, row in enumerate(rows):
-        alone = first_row(tiny_tokenizer, "similarity", columns, row)
-        for c in (0, 1):
-            ids, attended = batch["input_ids"][b, c], batch["attention_mask"][b, c].bool()
-            assert ids[attended].tolist() == alone[c]
-            assert ids[batch["mc_token_ids"][b, c]] == extract
-    assert not batch["attention_mask"].all()
 
 
 @pytest.mark.parametrize("options", [{}, {"split_special_tokens": False}])
@@ -373,7 +324,6 @@ AN_INTEGER = ["it needs an integer, a class from 0 to 1", "Dataset.class_encode_
         ("classification", {"text": ["s1", "s2"]}, {"s1": "", "s2": " "}, ["['s1', 's2']", "empty text '  '"]),
         ("classification", TEXT, {"sentence": None}, ["None of type NoneType", "needs a text"]),
         ("classification", TEXT, {"sentence": 3}, ["3 of type int", "needs a text. Remove or correct"]),
-        ("classification", TEXT, {"sentence": "a \ud800"}, ["unpaired surrogate '\\ud800'", "as UTF-8"]),
         (
             "multiple_choice",
             THREE,
@@ -441,3 +391,96 @@ def test_no_rows_and_rows_that_need_labels(letters):
     rows = [{"sentence": "a", "label": 1}, {"sentence": "b", "label": -1}]
     with pytest.raises(ValueError, match=r"Row 1 of split 'train' has no label \(column 'label' holds -1\)"):
         collator.check(rows, "split 'train'", needs_labels=True)
+
+
+# ---- A data set of the library, whose counts are kept
+
+
+def pairs(number=40):
+    return [{"one": f"{'a ' * (place % 7 + 1)}b", "two": "c d", "label": place % 2} for place in range(number)]
+
+
+@pytest.fixture
+def encoded(monkeypatch):
+    """The texts that collators encode."""
+    texts, encode = [], TraversalCollator._encode
+    monkeypatch.setattr(TraversalCollator, "_encode", lambda self, new: texts.extend(new) or encode(self, new))
+    return texts
+
+
+def test_counts_are_kept_for_the_same_rows_texts_and_tokenizer(letters, encoded, tmp_path):
+    Dataset.from_list(pairs()).save_to_disk(tmp_path / "rows")
+    rows, collator = load_from_disk(tmp_path / "rows"), TraversalCollator(letters, "similarity", SIMILAR)
+    lengths = collator.lengths(pairs())
+    assert collator.lengths(rows) == lengths == [len(collator([row])["input_ids"][0, 0]) for row in pairs()]
+    cut = sum(length > 9 for length in lengths)
+    for same in (rows, load_from_disk(tmp_path / "rows")):
+        encoded.clear()
+        assert TraversalCollator(letters, "similarity", SIMILAR, max_length=9).check(same) == (40, cut)
+        assert collator.lengths(same) == lengths and encoded == []
+    others = [
+        (TraversalCollator(letters, "entailment", PAIR), rows),
+        (TraversalCollator(letters, "similarity", {"text_a": "one", "text_b": "one"}), rows),
+        (TraversalCollator(make_family_tokenizer("bert"), "similarity", SIMILAR), rows),
+        (TraversalCollator(make_letters(WORDS[::-1]), "similarity", SIMILAR), rows),
+        (collator, rows.select(range(1, 40))),
+    ]
+    for other, these in others:
+        encoded.clear()
+        found = other.lengths(these)
+        assert len(encoded) >= 7 and found == other.lengths(these.to_list())
+
+
+def check_of(collator, rows, needs_labels):
+    """What a check of the rows returns, or its message."""
+    try:
+        return collator.check(rows, "split 'train'", needs_labels)
+    except ValueError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("needs_labels", [True, False, None])
+@pytest.mark.parametrize(
+    ("mistake", "is_fine"),
+    [
+        ({"one": "&nbsp;"}, False),
+        ({"two": None}, False),
+        ({"label": 2}, False),
+        ({"label": -1}, None),
+        ({"label": None}, None),
+        ({}, True),
+    ],
+)
+def test_a_check_of_a_data_set_refuses_what_that_of_a_list_does(letters, mistake, is_fine, needs_labels):
+    collator = TraversalCollator(letters, "similarity", SIMILAR, num_labels=2)
+    rows = pairs()
+    rows[31].update(mistake)
+    expected = check_of(collator, rows, needs_labels)
+    assert check_of(collator, Dataset.from_list(rows), needs_labels) == expected
+    is_fine = needs_labels is False if is_fine is None else is_fine
+    assert expected == (40, 0) if is_fine else expected.startswith("Row 31 of split 'train'")
+
+
+@pytest.mark.parametrize("label", [-1, 0, 1, 2])
+def test_a_check_of_choices_knows_how_many_a_row_has(letters, label):
+    rows = [{"story": "a", "endings": ["b", "c"], "label": 1}, {"story": "a", "endings": ["b"], "label": label}]
+    collator = TraversalCollator(letters, "multiple_choice", CHOICE | {"label": "label"})
+    expected = check_of(collator, rows, True)
+    assert check_of(collator, Dataset.from_list(rows), True) == expected
+    assert (expected == (2, 0)) == (label == 0)
+
+
+def test_a_check_of_labels_that_are_all_hidden_or_missing(letters):
+    collator = TraversalCollator(letters, "similarity", SIMILAR)
+    hidden = Dataset.from_list([{**row, "label": -1} for row in pairs()])
+    for rows in (hidden, hidden.remove_columns("label")):
+        assert [check_of(collator, rows, needs) for needs in (False, None)] == [(40, 0)] * 2
+        assert check_of(collator, rows, True).startswith("Row 0 of split 'train' has no label")
+
+
+def test_a_check_of_formatted_rows(letters):
+    collator = TraversalCollator(letters, "similarity", SIMILAR)
+    rows = Dataset.from_list(pairs()).with_format("torch")
+    assert collator.check(rows) == (40, 0)
+    broken = rows.with_transform(lambda batch: {**batch, "two": [""] * len(batch["two"])})
+    assert check_of(collator, broken, True).startswith("Row 0 of split 'train': text_b (column 'two') holds the")

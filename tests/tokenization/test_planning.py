@@ -2,11 +2,9 @@
 
 from dataclasses import fields
 
-import numpy as np
 import torch
 from accelerate.utils import send_to_device
 from helpers_packing import pad, planned, ragged_choices
-from torch.utils.data import DataLoader
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from tokenization import BlockCollator, TraversalCollator
@@ -118,22 +116,3 @@ def test_a_plan_moves_with_its_batch(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: ~tensor)
     pinned = tensors(pin_memory(batch)["plan"])
     torch.testing.assert_close(pinned, {name: ~part for name, part in given.items()})
-
-
-def test_a_loaders_workers_plan(tiny_tokenizer):
-    rows = [{"input_ids": list(range(1, length))} for length in (9, 4)]
-    collator = BlockCollator(tiny_tokenizer)
-    (batch,) = DataLoader(rows, batch_size=2, collate_fn=collator, num_workers=1)
-    torch.testing.assert_close(tensors(batch["plan"]), tensors(collator(rows)["plan"]), atol=0, rtol=0)
-
-
-def test_random_masks_give_all_tokens_and_no_others():
-    generator = np.random.default_rng(0)
-    for _ in range(50):
-        num_rows, length = generator.integers(1, 6, 2)
-        mask = torch.from_numpy(generator.random((num_rows, length)) < 0.7).long()
-        mask[0, 0] = 1
-        plan = plan_batch(mask, [0] * num_rows)
-        places = mask.flatten().nonzero()[:, 0] if plan.token_index is not None else torch.arange(mask.numel())
-        found = places if plan.token_index is None else plan.token_index
-        assert torch.equal(found, places) and plan.num_tokens == int(mask.sum())

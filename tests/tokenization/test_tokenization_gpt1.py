@@ -206,16 +206,6 @@ def test_decoding(tokenizer):
     assert tokenizer(tokenizer.decode(ids))["input_ids"] == ids
 
 
-def test_control_tokens_come_last_and_once(tokenizer):
-    size = len(tokenizer)
-    assert tokenizer.add_control_tokens() == 3
-    assert tokenizer.add_control_tokens() == 0
-    assert tokenizer.has_control_tokens
-    ids = (tokenizer.start_token_id, tokenizer.delimiter_token_id, tokenizer.extract_token_id)
-    assert ids == (size, size + 1, size + 2)
-    assert (tokenizer.start_token, tokenizer.delimiter_token, tokenizer.extract_token) == ("[s]", "[$]", "[e]")
-
-
 def test_templates_of_one_text_and_a_pair(with_control):
     start, delimiter, extract = len(VOCAB), len(VOCAB) + 1, len(VOCAB) + 2
     hello, do = VOCAB["hello</w>"], VOCAB["do</w>"]

@@ -113,29 +113,15 @@ class TestTraining:
             for sampler in (
                 LengthGroupedSampler(batch_size, lengths=lengths),
                 LazyLengthGroupedSampler(batch_size, lengths),
-                LazyLengthGroupedSampler(batch_size, collator.row_lengths(rows)),
             ):
                 sampler.generator = torch.Generator().manual_seed(epoch)
                 orders.append(list(sampler))
-            assert orders[0] == orders[1] == orders[2]
-
-    def test_the_lengths_of_a_group_are_read_when_it_comes(self, monkeypatch):
-        rows, counted = sentences(4000), []
-        collator = TraversalCollator(make_tokenizer(), "classification", COLUMNS["classification"])
-        count = collator._count
-        monkeypatch.setattr(
-            collator, "_count", lambda *given, **named: counted.extend(given[1]) or count(*given, **named)
-        )
-        order = iter(LazyLengthGroupedSampler(8, collator.row_lengths(rows)))
-        assert counted == []
-        first = [next(order) for _ in range(400)]
-        assert set(first) <= set(counted) and len(counted) < 400 + 1024 + 400
-        assert len({*first, *order}) == len(counted) == 4000
+            assert orders[0] == orders[1]
 
     def test_lengths_are_read_once_per_data_set(self, tmp_path, monkeypatch):
         trainer, calls = make_grouping_trainer(tmp_path), []
-        read = trainer.data_collator.collator.row_lengths
-        monkeypatch.setattr(trainer.data_collator, "row_lengths", lambda rows: calls.append(rows) or read(rows), False)
+        read = trainer.data_collator.collator.lengths
+        monkeypatch.setattr(trainer.data_collator, "lengths", lambda rows: calls.append(rows) or read(rows), False)
         other = sentences(9)
         for dataset in (trainer.train_dataset, other, trainer.train_dataset, other):
             evaluation_order(trainer, dataset)
@@ -306,4 +292,3 @@ class TestLengths:
             {"a": "he", "b": "he", "c": "he", "d": "he"},
         ]
         assert collator.lengths(rows) == [collator([row])["input_ids"].shape[-1] for row in rows]
-        assert collator.num_examples == 2  # of the two batches alone

@@ -72,27 +72,6 @@ def bpe():
     return GPT1Tokenizer.train(iter(["the cat sat", "a dog ran home"]), num_merges=20, show_progress=False)
 
 
-OF_BERT = ("[CLS]thecat[SEP]ran[SEP]", ["input_ids", "token_type_ids", "attention_mask"])
-OF_ROBERTA = ("[CLS]thecat[SEP][SEP]ran[SEP]", ["input_ids", "attention_mask"])
-FORMS = {"bert": OF_BERT, "albert": OF_BERT, "roberta": OF_ROBERTA, "bart": OF_ROBERTA}
-
-
-@pytest.mark.parametrize("first", FORMS)
-@pytest.mark.parametrize("second", FORMS)
-def test_a_tokenizer_of_one_family_gets_the_form_of_another(first, second, bpe, tmp_path):
-    FAMILIES[first].tokenizer_of(bpe).save_pretrained(tmp_path)
-    given = AutoTokenizer.from_pretrained(tmp_path)
-    made, direct = FAMILIES[second].tokenizer_of(given), FAMILIES[second].tokenizer_of(bpe)
-    assert made.get_vocab() == direct.get_vocab() and made.special_tokens_map == direct.special_tokens_map
-    assert dict(made("the cat", "a dog")) == dict(direct("the cat", "a dog"))
-    made.save_pretrained(tmp_path / "made")
-    opened = AutoTokenizer.from_pretrained(tmp_path / "made")
-    assert (opened.decode(opened("the cat", "ran")["input_ids"]).replace(" ", ""), list(opened("a"))) == FORMS[second]
-    ids = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
-    configs = [FAMILIES[second].make_config(tokenizer) for tokenizer in (made, direct)]
-    assert len({tuple(getattr(config, name, None) for name in ids) for config in configs}) == 1
-
-
 def test_a_tokenizer_of_another_library_has_its_own_form(tmp_path):
     bert = make_family_tokenizer("bert")
     made = FAMILIES["bart"].tokenizer_of(bert)
