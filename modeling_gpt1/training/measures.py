@@ -1,7 +1,7 @@
-"""What the trainers measure: means of losses, the objective of a search, tokens per second and FLOP utilisation."""
+"""What the trainers measure: means of losses, tokens per second and FLOP utilisation."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 
@@ -41,32 +41,6 @@ def weighted_means(example_losses: torch.Tensor) -> list[float]:
     """The mean of each loss over a data set, from `[examples, losses + 1]`; the last column is the weights."""
     losses, weights = example_losses[:, :-1], example_losses[:, -1:]
     return ((losses * weights).sum(0) / weights.sum().clamp(min=1)).tolist()
-
-
-# What the trainers write into an evaluation: losses and figures of them, and transformers' times.
-_NO_METRIC = (
-    *("loss", "task_loss", "lm_loss", "mlm_loss", "sentence_loss", "denoising_loss", "perplexity"),
-    *("sentence_accuracy", "runtime", "samples_per_second", "steps_per_second", "model_preparation_time"),
-)
-
-
-def objective_of(evaluation: dict[str, float], data_sets: Sequence[str] = (), needs_metrics: bool = False) -> float:
-    """Sum of an evaluation's metrics, or its loss if there are none; summed over several data sets.
-
-    Raises:
-        ValueError: there are no metrics, but they are needed.
-    """
-    prefixes = tuple(f"eval_{data_set}_" for data_set in data_sets) or ("eval_",)
-    written = {prefix + name for prefix in prefixes for name in _NO_METRIC}
-    # The epoch and the number of tokens have no prefix.
-    metrics = [value for name, value in evaluation.items() if name.startswith(prefixes) and name not in written]
-    if needs_metrics and not metrics:
-        raise ValueError(
-            "The search maximises the sum of the metrics, but `compute_metrics` returned none: the evaluation has "
-            f"{', '.join(evaluation)}. Return metrics of other names, or pass `direction`, and `compute_objective` if "
-            "the loss is not the objective."
-        )
-    return sum(metrics or [evaluation[f"{prefix}loss"] for prefix in prefixes])
 
 
 def perplexity(loss: float) -> float:

@@ -8,6 +8,7 @@ does stays there. These classes add the component losses, their exact evaluation
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -41,7 +42,7 @@ from .checks import (
 from .compilation import compiled_blocks, take_compilation
 from .cpu_attention import choose_cpu_attention
 from .launch import check_launch, check_sharding, set_up_fsdp
-from .measures import objective_of, perplexity, training_flops_per_token, weighted_means
+from .measures import perplexity, training_flops_per_token, weighted_means
 from .padding_probe import check_padding
 from .trainer_internals import ResumableTrainer
 
@@ -171,26 +172,26 @@ class _GPT1BaseTrainer(ResumableTrainer):
     def hyperparameter_search(
         self, hp_space=None, compute_objective=None, n_trials: int = 20, direction=None, *args, **kwargs
     ) -> BestRun | list[BestRun]:
-        """As in transformers, but with another default objective: transformers would add the losses to the metrics.
+        """As in transformers, but the default objective is `args.metric_for_best_model`, or the loss without one.
 
-        Args:
-            compute_objective (`Callable[[dict[str, float]], float]`, *optional*): objective of an
-                evaluation's results. Default: [`objective_of`], the sum of the metrics, or the loss without metrics.
-            direction (`str` or `list[str]`, *optional*): `"minimize"` or `"maximize"`. Default: `"maximize"` with
-                `compute_metrics`, else `"minimize"`.
+        transformers would add the losses to the metrics, and minimise the sum.
 
         Raises:
-            ValueError: without `compute_objective` and `direction`, `compute_metrics` returned no metric.
+            ValueError: `direction` is not that of `metric_for_best_model`, and `compute_objective` is not given.
         """
-        has_metrics = compute_objective is None and self.compute_metrics is not None
-        data_sets = tuple(self.eval_dataset) if isinstance(self.eval_dataset, dict) else ()
-        objective = compute_objective or partial(
-            objective_of, data_sets=data_sets, needs_metrics=has_metrics and direction is None
+        if compute_objective is None:
+            name = f"eval_{(self.args.metric_for_best_model or 'loss').removeprefix('eval_')}"
+            best = "maximize" if self.args.greater_is_better else "minimize"
+            if direction not in (None, best):
+                raise ValueError(
+                    f"`direction` is {direction!r}, but the search goes by `{name}` and would {best} it. Name another "
+                    "figure as `metric_for_best_model`, or pass `compute_objective`."
+                )
+            compute_objective, direction = itemgetter(name), best
+            logger.warning(f"The hyperparameter search will {direction} `{name}`.")
+        return super().hyperparameter_search(
+            hp_space, compute_objective, n_trials, direction or "minimize", *args, **kwargs
         )
-        direction = direction or ("maximize" if has_metrics else "minimize")
-        what = "the sum of the metrics" if has_metrics else "`compute_objective`" if compute_objective else "the loss"
-        logger.warning(f"The hyperparameter search will {direction} {what}.")
-        return super().hyperparameter_search(hp_space, objective, n_trials, direction, *args, **kwargs)
 
     # ---- Hub
 
