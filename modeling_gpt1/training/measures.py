@@ -23,11 +23,10 @@ class RunningLosses:
         """Continues from `sums`, accumulated since the update `step`, or from zero."""
         self.sums, self.since = sums, step
 
-    def add(self, task_loss: torch.Tensor, lm_loss: torch.Tensor | None, num_parts: int = 1) -> None:
-        """Adds the losses of a micro-batch, of all its replicas if there are several, over `num_parts`."""
-        task_loss = task_loss.detach().float().sum()
-        lm_loss = torch.zeros_like(task_loss) if lm_loss is None else lm_loss.detach().float().sum()
-        losses = torch.stack([task_loss, lm_loss]) / num_parts
+    def add(self, task_loss: torch.Tensor, lm_loss: torch.Tensor | None) -> None:
+        """Adds the losses of a micro-batch."""
+        task_loss = task_loss.detach().float()
+        losses = torch.stack([task_loss, torch.zeros_like(task_loss) if lm_loss is None else lm_loss.detach().float()])
         self.sums = losses if self.sums is None else self.sums + losses
 
     def means(self, step: int, reduce: Callable[[torch.Tensor], torch.Tensor]) -> list[float]:

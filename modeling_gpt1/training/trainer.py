@@ -60,6 +60,12 @@ class _GPT1BaseTrainer(ResumableTrainer):
         if args is not None:
             check_arguments(args)
             check_launch(args)
+            if args.n_gpu > 1:  # torch's DataParallel would cut each batch, with its plan
+                logger.warning(
+                    f"Only the first of {args.n_gpu} devices is used. Start the script with `accelerate launch` or "
+                    "`torchrun` to use all of them."
+                )
+                args._n_gpu = 1
         self._example_losses: list[torch.Tensor] = []  # of the current evaluation
         self._is_made = False
         super().__init__(model, args, *others, **kwargs)
@@ -72,7 +78,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
         if self.args.dataloader_pin_memory and self.args.device.type not in ("cpu", "mps"):
             # Otherwise each copy of a batch waits until the device has finished all earlier work.
             self.accelerator.dataloader_config.non_blocking = True
-        is_cut = self.args.n_gpu > 1 or self.accelerator.dataloader_config.dispatch_batches
+        is_cut = self.accelerator.dataloader_config.dispatch_batches
         is_cut = is_cut or getattr(getattr(self.args, "parallelism_config", None), "sp_size", 1) > 1
         own_model = self._check(self.accelerator.unwrap_model(self.model))
         self._compiled_block = take_compilation(self.accelerator, own_model)
@@ -120,11 +126,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         if model.training:
-            loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
-            if self.args.n_gpu > 1 and num_items_in_batch is not None:
-                # Trainer takes the mean over the replicas, but scales as if a small batch, too, had a part for each.
-                loss = loss * (loss.numel() / self.args.n_gpu)
-            return (loss, outputs) if return_outputs else loss
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         # The model returns the losses of each example, so `num_items_in_batch` is not needed.
         loss, outputs = super().compute_loss(model, {**inputs}, True)
         example_losses = self._losses_of_examples(inputs, outputs) if self._has_own_loss else None
@@ -309,9 +311,7 @@ class GPT1Trainer(_GPT1BaseTrainer):
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         loss, outputs = super().compute_loss(self._scores(model), inputs, True, num_items_in_batch)
         if model.training and outputs.get("task_loss") is not None:
-            # A replica divides its sum by the examples of the update, or by that number over `n_gpu`.
-            num_parts = 1 if self.args.average_tokens_across_devices else max(self.args.n_gpu, 1)
-            self.running_losses.add(outputs["task_loss"], outputs.get("lm_loss"), num_parts)
+            self.running_losses.add(outputs["task_loss"], outputs.get("lm_loss"))
         return (loss, outputs) if return_outputs else loss
 
     def prediction_step(self, model, inputs, *args, **kwargs):
@@ -421,7 +421,7 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
                 logs["tokens_per_second"] = tokens_per_second
                 flops_per_token = self._flops_per_token()
                 if flops_per_token is not None:
-                    peak_flops = self.throughput.peak_flops * self.args.world_size * max(self.args.n_gpu, 1)
+                    peak_flops = self.throughput.peak_flops * self.args.world_size
                     logs["mfu"] = tokens_per_second * flops_per_token / peak_flops
         super().log(logs, start_time)
 
