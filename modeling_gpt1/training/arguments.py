@@ -49,8 +49,6 @@ class _SharedArguments(TrainingArguments):
             value, least = getattr(self, name), 0 if name == "learning_rate" else 1
             if not least <= value < math.inf:
                 raise ValueError(f"`{name}` is {value}, but must be at least {least} and finite.")
-        if not 0 <= self.seed < 2**32:  # NumPy's range
-            raise ValueError(f"`seed` is {self.seed}, but must be from 0 to {2**32 - 1}.")
         if default_device().type == "cpu":
             # Otherwise PyTorch pins nothing and warns at every loader; transformers does the same with `use_cpu`.
             self.dataloader_pin_memory = False
@@ -93,7 +91,7 @@ class GPT1TrainingArguments(_SharedArguments):
         default="group_by_length",
         metadata={
             "help": "Order of the training rows; by default rows of similar length share a batch, in evaluation too.",
-            "choices": ["random", "sequential", "group_by_length", "batch_rebalance"],
+            "choices": ["random", "sequential", "group_by_length"],
         },
     )
     # The type of transformers' own field keeps the command line from taking "non_padding".
@@ -129,6 +127,11 @@ class GPT1PretrainingArguments(_SharedArguments):
 
 def check_arguments(args: TrainingArguments) -> None:
     """Refuses arguments that would falsify the loss, leave an evaluation without labels or publish a pickle."""
+    if args.train_sampling_strategy == "batch_rebalance":
+        raise ValueError(
+            "`train_sampling_strategy` is 'batch_rebalance', which trains rows twice where they do not fill an update "
+            "evenly. Use 'group_by_length'."
+        )
     if args.label_smoothing_factor:
         raise ValueError(
             f"`label_smoothing_factor` is {args.label_smoothing_factor}, but label smoothing would replace the "

@@ -138,8 +138,6 @@ def share_rows(loader: DataLoader) -> None:
     shard = loader.dataset if isinstance(loader.dataset, IterableDatasetShard) else loader.batch_sampler
     if not isinstance(shard, (BatchSamplerShard, IterableDatasetShard)) or shard.drop_last:
         return
-    if shard.batch_size is None:  # `batch_rebalance` already makes one process's batches
-        return
     multiple = shard.batch_size * (1 if shard.split_batches else shard.num_processes)
     if isinstance(shard, IterableDatasetShard):
         shard.dataset.multiple = multiple

@@ -36,7 +36,6 @@ from .checks import (
     check_has_head,
     check_is_language_model,
     check_lm_coef,
-    counts_positions_from_padding,
     match_vocabulary,
 )
 from .compilation import compiled_blocks, take_compilation
@@ -253,10 +252,6 @@ class GPT1Trainer(_GPT1BaseTrainer):
         ValueError: before training starts, if model, tokenizer, collator and arguments do not fit together.
     """
 
-    def __init__(self, model=None, args: TrainingArguments | None = None, *others, **kwargs):
-        self._pad_token_id: int | None = None  # of a model whose positions begin after it
-        super().__init__(model, args, *others, **kwargs)
-
     def _check_model(self, model: PreTrainedModel) -> None:
         lm_coef = getattr(self.args, "lm_coef", None)
         if not hasattr(model, "task_head"):
@@ -272,12 +267,9 @@ class GPT1Trainer(_GPT1BaseTrainer):
                 f"`lm_coef` is {model.config.lm_coef}, but `compute_loss_func` would replace the model's loss and "
                 "with it the auxiliary objective. Pass `lm_coef=0`, or leave `compute_loss_func` out."
             )
-        # True does not override a model's own False.
-        packs = getattr(self.args, "pack_sequences", True)
-        _switch(model, "packing", packs, model.pack_sequences, partial(setattr, model, "pack_sequences"))
-        if hasattr(model, "lm_head") and not model.config.tie_word_embeddings:
-            weight = model.lm_head.weight  # DDP waits for the gradient of every trainable weight
-            _switch(model, "lm_head", model.config.lm_coef > 0, weight.requires_grad, weight.requires_grad_)
+        model.pack_sequences &= getattr(self.args, "pack_sequences", True)
+        if hasattr(model, "lm_head") and not model.config.tie_word_embeddings and not model.config.lm_coef:
+            self.args.ddp_find_unused_parameters = True  # the head takes no part in the loss
         check_collator(model.config, self.data_collator)
 
     def _check_other_family(self, model: PreTrainedModel, lm_coef: float | None) -> None:
@@ -292,17 +284,9 @@ class GPT1Trainer(_GPT1BaseTrainer):
         check_collator_of_family(model, self.data_collator)
         if isinstance(self.data_collator, TraversalCollator):
             check_padding(model, self.data_collator)
-        self._pad_token_id = model.config.pad_token_id if counts_positions_from_padding(model) else None
         self.model_accepts_loss_kwargs = False  # the model is called without labels
         if self._has_own_loss:
             self.compute_loss_func = partial(_mean_loss, _loss_settings(model))
-
-    def begin_run(self) -> None:
-        super().begin_run()
-        config = self._own_model.config
-        if self._pad_token_id not in (None, config.pad_token_id):  # `Trainer.train` has changed it
-            config.pad_token_id = self._pad_token_id
-            logger.warning(f"`pad_token_id` stays {config.pad_token_id}: the positions of the model begin after it.")
 
     def _scores(self, model: torch.nn.Module) -> Callable:
         """The model, or the scores of a model of another family on the same batches."""
@@ -358,17 +342,6 @@ def _mean_loss(settings: SimpleNamespace, outputs, labels: torch.Tensor, num_ite
     """L2 / N of a batch."""
     losses, counts = task_losses(outputs["logits"], labels, settings), count_labels(labels)
     return (losses * counts).sum() / count_items(counts, num_items_in_batch)
-
-
-def _switch(model: PreTrainedModel, name: str, on: bool, is_on: bool, turn: Callable[[bool], Any]) -> None:
-    """Turns a part of the model off, and on again if it was an earlier trainer that turned it off."""
-    turned_off = model.__dict__.setdefault("turned_off_by_trainer", set())
-    if is_on and not on:
-        turned_off.add(name)
-        turn(False)
-    elif on and name in turned_off:
-        turned_off.remove(name)
-        turn(True)
 
 
 class GPT1PretrainingTrainer(_GPT1BaseTrainer):

@@ -44,7 +44,6 @@ from .checkpoint import (
     warn_of_other_settings,
     write_model,
 )
-from .checks import check_rebalanced
 from .measures import RunningLosses, Throughput
 from .sharing import SharedRows, SharedStream, UncountedBatch, check_whole, share_rows
 
@@ -155,9 +154,6 @@ class ResumableTrainer(Trainer):
         self, dataset, description, batch_size, sampler_fn=None, is_training=False, dataloader_key=None
     ):
         is_shared = is_training and self.args.world_size > 1
-        is_rebalanced = is_training and self.args.train_sampling_strategy == "batch_rebalance"
-        if is_rebalanced and not isinstance(dataset, torch.utils.data.IterableDataset):
-            check_rebalanced(len(dataset), self.args)
         if self.grouping.applies_to(dataset):
             in_training = partial(self.grouping.train_sampler, batch_size=batch_size)
             sampler_fn = in_training if is_training else self.grouping.eval_sampler
@@ -167,7 +163,7 @@ class ResumableTrainer(Trainer):
             is_hub_stream = isinstance(dataset, datasets.IterableDataset)
             read_rows = datasets.Dataset.from_list if is_hub_stream else list
             dataset = SharedStream(dataset) if is_training else read_rows(list(dataset))
-        elif is_shared and not is_rebalanced:
+        elif is_shared:
             order = sampler_fn
             dataset, sampler_fn = SharedRows(dataset), lambda shared: order(shared.rows)
         drops = self.args.dataloader_drop_last
