@@ -411,15 +411,10 @@ def test_text_that_a_given_tokenizer_does_not_know(books, bpe):
     pretrain.main([*words, "--allow_unknown_text", "--max_steps", "1"])
 
 
-BAD_SIZE = "hidden_size (33) is not divisible by num_attention_heads (12)"
-
-
 @pytest.mark.parametrize(
     ("family", "given", "part"),
     [
-        ("bert", "hidden_size=33", BAD_SIZE),
-        ("albert", "hidden_size=33", BAD_SIZE),
-        ("albert", "type_vocab_size=1", "type_vocab_size is 1"),
+        ("bert", "hidden_size=33", "cannot be built: The hidden size (33) is not a multiple"),
         ("bert", "hidden_act=foo", "cannot be built: 'foo'"),
         ("roberta", "hidden_size=-24", "cannot be built: Trying to create tensor with negative dimension -24"),
         ("bart", "num_hidden_layers=3", "num_hidden_layers is 3, but bart gets half of the layers for each side"),

@@ -199,7 +199,7 @@ class TestSamples:
         assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
         # Negative control: samples drawn from the state that dropout goes on from.
-        monkeypatch.setattr(callbacks, "own_random_state", lambda seed, device: torch.no_grad())
+        monkeypatch.setattr(callbacks.torch.random, "fork_rng", lambda *given, **named: torch.no_grad())
         disturbed = self._weights(make_trainer(tmp_path, [callback]))
         assert not all(torch.equal(weights[0][name], disturbed[name]) for name in disturbed)
 
