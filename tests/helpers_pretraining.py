@@ -18,11 +18,9 @@ import datasets
 import torch
 from helpers_launch import show_where_it_hangs
 from transformers import TrainerCallback
-from transformers.distributed import DistributedConfig
 
 from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1PretrainingArguments, GPT1PretrainingTrainer
 from modeling_gpt1.commands.runs import check_output_folder, where_to_resume
-from modeling_gpt1.training import trainer_internals
 from modeling_gpt1.training.launch import end_processes
 
 NUM_ROWS, ROWS_PER_UPDATE, NUM_UPDATES, SAVED_UPDATE, LENGTH = 24, 8, 6, 2, 12
@@ -40,13 +38,6 @@ def make_row(index: int) -> dict[str, list[int]]:
 def generate_rows(files: list[list[int]]) -> Iterator[dict[str, list[int]]]:
     for file in files:
         yield from map(make_row, file)
-
-
-def remove_slowly(staging: Path) -> None:
-    """All processes make the folder of a sharded model. What one of them removes, nobody else may have begun."""
-    time.sleep(0.5)
-    if staging.exists():
-        raise RuntimeError(f"Another process has already made {staging}, which is to be removed.")
 
 
 def make_dataset(is_stream: bool) -> datasets.Dataset | datasets.IterableDataset:
@@ -181,12 +172,6 @@ def run_case(case: str, folder: Path, num_processes: int) -> tuple[GPT1Pretraini
     if case == "resumed":
         trainer = make_trainer(output, num_processes)
         return trainer, train(trainer, str(folder / "one" / f"checkpoint-{SAVED_UPDATE}"))
-    if case == "sharded":
-        sharding = DistributedConfig(fsdp_size=num_processes)
-        model = GPT1ForCausalLM.from_pretrained(folder / "start", distributed_config=sharding)
-        trainer = make_trainer(output, num_processes, model)
-        trainer_internals.remove_staging = remove_slowly
-        return trainer, train(trainer)
     if case == "killed":
         trainer = make_trainer(output, num_processes)
         trainer.add_callback(KillLastProcess())

@@ -1,8 +1,7 @@
 """Rows, models and runs that the trainer tests share; also run as a script by one process of several.
 
 As a script: `torchrun --nproc_per_node 2 tests/helpers_training.py FOLDER` trains every case with each of `LM_COEFS`,
-on 8 examples per update spread over the processes, and the model in `FOLDER/start` cut over them. It writes what the
-first process recorded to `FOLDER/records.pt`.
+on 8 examples per update spread over the processes. It writes what the first process recorded to `FOLDER/records.pt`.
 """
 
 import os
@@ -14,10 +13,8 @@ from pathlib import Path
 from unittest import mock
 
 import torch
-from helpers_launch import IS_AFTER_5_17, show_where_it_hangs
-from torch.distributed.tensor import DTensor
+from helpers_launch import show_where_it_hangs
 from torch.utils.data import Dataset
-from transformers.distributed import DistributedConfig
 from transformers.trainer_callback import CallbackHandler
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1Trainer, GPT1TrainingArguments
@@ -35,7 +32,6 @@ CASES = {
     "regression": {"traversal": "similarity", "num_labels": 1, "problem_type": "regression"},
     "multiple_choice": {"traversal": "multiple_choice"},
 }
-SHARDED_CASE = "multiple_choice"
 COLUMNS = {
     "classification": {"text": "a", "label": "label"},
     "entailment": {"premise": "a", "hypothesis": "b", "label": "label"},
@@ -199,9 +195,7 @@ def save_meanwhile(monkeypatch, module, name: str, folder: Path) -> None:
 
 def record_of(trainer) -> dict:
     log, evaluation = training_log(trainer), trainer.evaluate()
-    weights = trainer.model.state_dict()
-    whole = {name: tensor.full_tensor() if isinstance(tensor, DTensor) else tensor for name, tensor in weights.items()}
-    return {"log": log, "evaluation": evaluation, "weights": whole}
+    return {"log": log, "evaluation": evaluation, "weights": trainer.model.state_dict()}
 
 
 def main(folder: str) -> None:
@@ -212,16 +206,11 @@ def main(folder: str) -> None:
         for lm_coef in LM_COEFS:
             trainer = make_trainer(case, folder, **batch, lm_coef=lm_coef)
             records[f"{case} {lm_coef}"] = record_of(trainer)
-    trainer = make_trainer(SHARDED_CASE, folder, **batch)
+    trainer = make_trainer("multiple_choice", folder, **batch)
     trainer.evaluate()
     records["evaluated first"] = record_of(trainer)
-    trainer = make_trainer(SHARDED_CASE, folder, **batch, accelerator_config={"even_batches": False})
+    trainer = make_trainer("multiple_choice", folder, **batch, accelerator_config={"even_batches": False})
     records["uneven batches"] = record_of(trainer)
-    if IS_AFTER_5_17:
-        sharding = DistributedConfig(fsdp_size=world_size)
-        model = GPT1DoubleHeadsModel.from_pretrained(Path(folder, "start"), distributed_config=sharding)
-        trainer = make_trainer(SHARDED_CASE, folder, **batch, model=model)
-        records["sharded"] = record_of(trainer)
     if trainer.is_world_process_zero():
         torch.save(records, Path(folder, "records.pt"))
     end_processes(trainer)

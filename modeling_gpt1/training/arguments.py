@@ -3,7 +3,6 @@
 Source: section 4.1 of "Improving Language Understanding by Generative Pre-Training" (Radford et al., 2018).
 """
 
-import math
 from dataclasses import dataclass, field
 
 import torch
@@ -42,13 +41,6 @@ class _SharedArguments(TrainingArguments):
     def __post_init__(self):
         meet_on_the_cpu(self)
         super().__post_init__()
-        batches = ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
-        if self.eval_accumulation_steps is not None:
-            batches += ("eval_accumulation_steps",)
-        for name in ("learning_rate", *batches):
-            value, least = getattr(self, name), 0 if name == "learning_rate" else 1
-            if not least <= value < math.inf:
-                raise ValueError(f"`{name}` is {value}, but must be at least {least} and finite.")
         if default_device().type == "cpu":
             # Otherwise PyTorch pins nothing and warns at every loader; transformers does the same with `use_cpu`.
             self.dataloader_pin_memory = False

@@ -296,17 +296,15 @@ def remove_staging(staging: Path) -> None:
 def write_model(trainer, folder: Path, state_dict: dict | None) -> None:
     """Writes the model as Trainer does, but without its pickle of the arguments, which holds paths of this machine."""
     model = trainer.accelerator.unwrap_model(trainer.model, keep_torch_compile=False)
-    is_writer = trainer.args.should_save
-    if is_writer:
-        folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     own_model, options = without_adapter(model), {}
     if own_model is not model and any(
         getattr(adapter, "trainable_token_indices", None) for adapter in model.peft_config.values()
     ):
         options["save_embedding_layers"] = False  # PEFT would write all of them, as the model has new tokens
     with tied_weights_left_out(model):  # a gathered state holds two copies of them
-        model.save_pretrained(str(folder), state_dict=state_dict, is_main_process=is_writer, **options)
-    if is_writer and own_model is not model:  # what the adapter's base does not know: tokens, task, classes
+        model.save_pretrained(str(folder), state_dict=state_dict, **options)
+    if own_model is not model:  # what the adapter's base does not know: tokens, task, classes
         own_model.config.architectures = [type(own_model).__name__]
         own_model.config.save_pretrained(str(folder))
         card = model_card(
@@ -314,7 +312,7 @@ def write_model(trainer, folder: Path, state_dict: dict | None) -> None:
         )
         (folder / CARD_NAME).write_text(str(card), encoding="utf-8")
     tokenizer = trainer.processing_class or getattr(trainer.data_collator, "tokenizer", None)
-    if is_writer and tokenizer is not None:
+    if tokenizer is not None:
         tokenizer.save_pretrained(str(folder))
 
 

@@ -351,21 +351,16 @@ class ResumableTrainer(Trainer):
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         output_dir = self.args.output_dir if output_dir is None else output_dir
-        by_all = getattr(self, "is_distributed_loading_by_transformers", False)
-        if not self.args.should_save and not by_all:
+        if not self.args.should_save:
             return
         if self._is_staging:
             write_model(self, Path(output_dir), state_dict)
             return
         staging = Path(output_dir, INCOMPLETE_DIR, "model")
-        if self.args.should_save:
-            remove_staging(staging)  # left by a process that was killed here
-        if by_all:
-            self.accelerator.wait_for_everyone()  # all of them make the folder that one of them removes
+        remove_staging(staging)  # left by a process that was killed here
         with explained(self, "The model", output_dir, staging):
             write_model(self, staging, state_dict)
-            if self.args.should_save:
-                publish_model(staging, Path(output_dir))
+            publish_model(staging, Path(output_dir))
 
 
 class _BeginRun(TrainerCallback):
