@@ -17,9 +17,10 @@ from pathlib import Path
 import datasets
 import torch
 from helpers_launch import show_where_it_hangs
+from helpers_training import QUIET, make_config
 from transformers import TrainerCallback
 
-from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1PretrainingArguments, GPT1PretrainingTrainer
+from modeling_gpt1 import GPT1ForCausalLM, GPT1PretrainingArguments, GPT1PretrainingTrainer
 from modeling_gpt1.commands.runs import check_output_folder, where_to_resume
 from modeling_gpt1.training.launch import end_processes
 
@@ -48,20 +49,7 @@ def make_dataset(is_stream: bool) -> datasets.Dataset | datasets.IterableDataset
 
 def make_model() -> GPT1ForCausalLM:
     torch.manual_seed(0)
-    return GPT1ForCausalLM(
-        GPT1Config(
-            vocab_size=NUM_ROWS + 16,
-            hidden_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            max_position_embeddings=LENGTH,
-            embd_pdrop=0.0,
-            resid_pdrop=0.0,
-            attn_pdrop=0.0,
-            initializer_range=0.1,
-            pad_token_id=0,
-        )
-    )
+    return GPT1ForCausalLM(make_config(NUM_ROWS + 16, max_position_embeddings=LENGTH, pad_token_id=0))
 
 
 class Collator:
@@ -90,20 +78,15 @@ def make_trainer(
 ) -> GPT1PretrainingTrainer:
     """8 rows per update: at once in one process, else in two micro-batches of each process."""
     arguments = {
+        **QUIET,
         "max_steps": NUM_UPDATES,
         "per_device_train_batch_size": ROWS_PER_UPDATE
         if num_processes == 1
         else ROWS_PER_UPDATE // 2 // num_processes,
         "gradient_accumulation_steps": 1 if num_processes == 1 else 2,
         "learning_rate": 0.01,
-        "warmup_steps": 0,
         # Else Adam blows up rounding errors of gradients that are zero in exact arithmetic, as of the key biases.
         "adam_epsilon": 1e-3,
-        "logging_steps": 1,
-        "save_strategy": "no",
-        "use_cpu": True,
-        "disable_tqdm": True,
-        "report_to": "none",
         **kwargs,
     }
     return GPT1PretrainingTrainer(

@@ -74,25 +74,18 @@ def make_tokenizer() -> GPT1Tokenizer:
     return tokenizer
 
 
+def make_config(vocab_size: int, dropout: float = 0.0, **fields) -> GPT1Config:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "initializer_range": 0.1}
+    dropouts = dict.fromkeys(("embd_pdrop", "resid_pdrop", "attn_pdrop"), dropout)
+    return GPT1Config(vocab_size=vocab_size, **{**sizes, **dropouts, **fields})
+
+
 def make_model(
     case: str, tokenizer: GPT1Tokenizer, lm_coef: float = 0.5, dropout: float = 0.0
 ) -> GPT1DoubleHeadsModel:
     torch.manual_seed(0)
-    config = GPT1Config(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        max_position_embeddings=96,
-        embd_pdrop=dropout,
-        resid_pdrop=dropout,
-        attn_pdrop=dropout,
-        classifier_dropout=dropout,
-        initializer_range=0.1,
-        lm_coef=lm_coef,
-        **CASES[case],
-    )
-    return GPT1DoubleHeadsModel(config)
+    fields = {"max_position_embeddings": 96, "classifier_dropout": dropout, "lm_coef": lm_coef, **CASES[case]}
+    return GPT1DoubleHeadsModel(make_config(len(tokenizer), dropout, **fields))
 
 
 def make_collator(model: GPT1DoubleHeadsModel, tokenizer: GPT1Tokenizer) -> TraversalCollator:
@@ -102,20 +95,24 @@ def make_collator(model: GPT1DoubleHeadsModel, tokenizer: GPT1Tokenizer) -> Trav
     )
 
 
-# Of a short training whose numbers are compared.
+# Of a short training that leaves nothing behind.
+QUIET = {
+    "warmup_steps": 0,
+    "logging_steps": 1,
+    "save_strategy": "no",
+    "use_cpu": True,
+    "disable_tqdm": True,
+    "report_to": "none",
+}
+# Of one whose numbers are compared.
 SETTINGS = {
+    **QUIET,
     "max_steps": 3,
     # Adam would blow up rounding errors of gradients that are zero in exact arithmetic, as of the key biases.
     "optim": "sgd",
     "learning_rate": 0.05,
-    "warmup_steps": 0,
-    "logging_steps": 1,
-    "save_strategy": "no",
     "train_sampling_strategy": "sequential",
     "remove_unused_columns": False,
-    "use_cpu": True,
-    "disable_tqdm": True,
-    "report_to": "none",
     "weight_decay": 0.01,
 }
 
@@ -135,17 +132,13 @@ def make_trainer(
     tokenizer = make_tokenizer()
     if model is None:
         model = make_model(case, tokenizer, lm_coef, dropout)
-    settings = {
-        **SETTINGS,
-        **arguments,
-    }
     return trainer_class(
         model=model,
         args=arguments_class(
             output_dir=str(output_dir),
             per_device_train_batch_size=batch_size,
             gradient_accumulation_steps=accumulation,
-            **settings,
+            **{**SETTINGS, **arguments},
         ),
         data_collator=make_collator(model, tokenizer),
         train_dataset=Rows(case),

@@ -129,6 +129,11 @@ def check_arguments(args: TrainingArguments) -> None:
             f"`label_smoothing_factor` is {args.label_smoothing_factor}, but label smoothing would replace the "
             "model's loss and with it the auxiliary objective. Leave it at 0."
         )
+    if args.accelerator_config.dispatch_batches:
+        raise ValueError(
+            "`dispatch_batches` is True (`accelerator_config`), but then the first process gives some rows to two "
+            "processes if they do not divide evenly. Leave it out: each process reads its own rows."
+        )
     if args.label_names is not None and "labels" not in args.label_names:
         raise ValueError(
             f"`label_names` is {args.label_names}, but the labels of a batch are called `labels`: an evaluation would "

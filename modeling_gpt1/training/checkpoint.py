@@ -4,7 +4,6 @@ A checkpoint is written to a temporary folder, flushed to the disk and moved to 
 `checkpoint.json` lists the files with their sizes and checksums, the run's progress and its settings.
 """
 
-import errno
 import json
 import math
 import os
@@ -33,8 +32,6 @@ logger = logging.get_logger(__name__)
 CHECKPOINT_NAME = "checkpoint.json"
 # Pushes to the hub skip names that begin with "_".
 INCOMPLETE_DIR = "_incomplete"
-# Names of everything that is ever put into that folder. Nothing else is deleted from it.
-_OUR_LEFTOVERS = re.compile(rf"(deleted-|{REPLACED})?{PREFIX_CHECKPOINT_DIR}-\d+|model")
 CARD_NAME = "README.md"
 _WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 
@@ -231,8 +228,6 @@ def publish_checkpoint(staging: Path, folder: Path, content: dict[str, Any]) -> 
     }
     content[CHECKSUM] = _checksum_of_content(content)
     (staging / CHECKPOINT_NAME).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    if folder.exists() and not is_ours(folder):
-        raise FileExistsError(errno.EEXIST, "Something that this trainer did not write is there", str(folder))
     publish_folder(staging, folder)
     remove_staging(staging)
 
@@ -279,12 +274,11 @@ def delete_checkpoint(folder: Path) -> None:
 def clear_leftovers(output_dir: str | os.PathLike) -> None:
     """Removes what a killed run had begun to write or to delete; what it had begun to replace is put back."""
     incomplete = Path(output_dir, INCOMPLETE_DIR)
-    for path in incomplete.iterdir() if incomplete.is_dir() else ():
-        if _OUR_LEFTOVERS.fullmatch(path.name):
-            place = Path(output_dir, path.name.removeprefix(REPLACED))
-            if path.name.startswith(REPLACED) and not place.exists():
-                os.rename(path, place)  # the run was killed before the new checkpoint was there
-            remove_staging(path)
+    for path in incomplete.glob(f"{REPLACED}*"):
+        place = Path(output_dir, path.name.removeprefix(REPLACED))
+        if not place.exists():
+            os.rename(path, place)  # the run was killed before the new checkpoint was there
+    shutil.rmtree(incomplete, ignore_errors=True)
 
 
 def remove_staging(staging: Path) -> None:

@@ -69,16 +69,14 @@ class _GPT1BaseTrainer(ResumableTrainer):
         self._is_made = False
         super().__init__(model, args, *others, **kwargs)
         self._has_own_loss = self.compute_loss_func is None
-        if self.accelerator.dataloader_config.dispatch_batches is None:
-            # Otherwise the first process reads a stream for all, and fails if batches differ in length.
-            self.accelerator.dataloader_config.dispatch_batches = False
+        # Otherwise the first process reads a stream for all, and fails if batches differ in length.
+        self.accelerator.dataloader_config.dispatch_batches = False
         # Processes gather results of one size. The rows that fill a batch are left out again.
         self.accelerator.dataloader_config.even_batches = True
         if self.args.dataloader_pin_memory and self.args.device.type not in ("cpu", "mps"):
             # Otherwise each copy of a batch waits until the device has finished all earlier work.
             self.accelerator.dataloader_config.non_blocking = True
-        is_cut = self.accelerator.dataloader_config.dispatch_batches
-        is_cut = is_cut or getattr(getattr(self.args, "parallelism_config", None), "sp_size", 1) > 1
+        is_cut = getattr(getattr(self.args, "parallelism_config", None), "sp_size", 1) > 1
         own_model = self._check(self.accelerator.unwrap_model(self.model))
         self._compiled_block = take_compilation(self.accelerator, own_model)
         is_compiled_whole = self.args.torch_compile and self._compiled_block is None

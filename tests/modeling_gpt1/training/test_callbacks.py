@@ -15,7 +15,7 @@ import helpers_training
 import pytest
 import torch
 from helpers_launch import run_together
-from helpers_training import WORDS, make_tokenizer, resumes_after
+from helpers_training import QUIET, WORDS, make_config, make_tokenizer, resumes_after
 from transformers import (
     DataCollatorForLanguageModeling,
     PrinterCallback,
@@ -25,7 +25,6 @@ from transformers import (
 )
 
 from modeling_gpt1 import (
-    GPT1Config,
     GPT1ForCausalLM,
     GPT1PretrainingArguments,
     GPT1PretrainingTrainer,
@@ -58,30 +57,9 @@ def make_rows(tokenizer, num_rows=24):
 def make_trainer(folder, callbacks=(), batch_size=4, dropout=0.1, **arguments) -> GPT1PretrainingTrainer:
     tokenizer = make_tokenizer()
     torch.manual_seed(0)
-    config = GPT1Config(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        max_position_embeddings=48,
-        initializer_range=0.2,
-        embd_pdrop=dropout,
-        resid_pdrop=dropout,
-        attn_pdrop=dropout,
-    )
-    settings = {
-        "max_steps": 8,
-        "logging_steps": 1,
-        "eval_strategy": "steps",
-        "eval_steps": 2,
-        "warmup_steps": 0,
-        "learning_rate": 1e-2,
-        "save_strategy": "no",
-        "use_cpu": True,
-        "disable_tqdm": True,
-        "report_to": "none",
-        **arguments,
-    }
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 48}
+    config = make_config(len(tokenizer), dropout, initializer_range=0.2, **sizes)
+    settings = {**QUIET, "max_steps": 8, "eval_strategy": "steps", "eval_steps": 2, "learning_rate": 1e-2, **arguments}
     rows = make_rows(tokenizer)
     return GPT1PretrainingTrainer(
         model=GPT1ForCausalLM(config),
@@ -232,13 +210,6 @@ class TestSamples:
         other = TrainerState()
         SampleCallback(tokenizer, PROMPTS, 6, seed=1).on_evaluate(None, other, None, model=trainer.model)
         assert other.log_history[0]["samples"] != record["samples"]
-
-    def test_padding_of_the_shorter_prompts_changes_nothing(self, tmp_path):
-        model, tokenizer = make_trainer(tmp_path).model, make_tokenizer()
-        together, alone = TrainerState(), TrainerState()
-        SampleCallback(tokenizer, PROMPTS, 6, top_k=1).on_evaluate(None, together, None, model=model)
-        SampleCallback(tokenizer, PROMPTS[1], 6, top_k=1).on_evaluate(None, alone, None, model=model)
-        assert together.log_history[0]["samples"][1:] == alone.log_history[0]["samples"]
 
     def test_the_tokenizer_stays_as_it_was(self, tmp_path):
         model, tokenizer = make_trainer(tmp_path).model, make_tokenizer()

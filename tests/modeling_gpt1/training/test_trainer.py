@@ -7,8 +7,10 @@ import pytest
 import torch
 from helpers_training import (
     CASES,
+    QUIET,
     Rows,
     make_collator,
+    make_config,
     make_model,
     make_tokenizer,
     make_trainer,
@@ -217,6 +219,7 @@ class TestFit:
             ),
             ({"collator": {"num_labels": 5}}, "`num_labels` is 5, but the model's is 3. Give both"),
             ({"train_sampling_strategy": "batch_rebalance"}, "trains rows twice .* Use 'group_by_length'"),
+            ({"accelerator_config": {"dispatch_batches": True}}, "`dispatch_batches` is True.*Leave it out"),
             ({"label_smoothing_factor": 0.1}, "`label_smoothing_factor` is 0.1.*auxiliary objective. Leave it at 0"),
         ],
     )
@@ -276,25 +279,11 @@ class TestPretraining:
 
     def _trainer(self, tmp_path, batch_size=2, accumulation=3, dropout=0.0, compute_loss_func=None, **arguments):
         torch.manual_seed(0)
-        config = GPT1Config(
-            vocab_size=40,
-            hidden_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            max_position_embeddings=16,
-            embd_pdrop=dropout,
-            resid_pdrop=dropout,
-            attn_pdrop=dropout,
-        )
+        config = make_config(40, dropout, max_position_embeddings=16)
         settings = {
+            **QUIET,
             "max_steps": 3,
-            "logging_steps": 1,
-            "warmup_steps": 0,
             "learning_rate": 1e-2,
-            "save_strategy": "no",
-            "use_cpu": True,
-            "disable_tqdm": True,
-            "report_to": "none",
             "train_sampling_strategy": "sequential",
             **arguments,
         }
@@ -420,29 +409,11 @@ class TestRunsAsUsersMakeThem:
             GPT1Trainer(make_model("classification", make_tokenizer()), arguments)
         assert GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True).hub_strategy == "end"
 
-    def test_the_configuration_learns_the_control_ids(self, tmp_path):
-        trainer = make_trainer("similarity", tmp_path, 8, 1)
-        tokenizer, config = trainer.processing_class, trainer.model.config
-        assert config.delimiter_token_id == tokenizer.delimiter_token_id is not None
-        assert (config.start_token_id, config.extract_token_id) == (
-            tokenizer.start_token_id,
-            tokenizer.extract_token_id,
-        )
-        assert tokenizer.model_max_length == 96
-
     def test_pretraining_checks_the_vocabulary(self, tmp_path):
         tokenizer = make_tokenizer()
         arguments = GPT1PretrainingArguments(output_dir=str(tmp_path), use_cpu=True)
         with pytest.raises(ValueError, match="vocabulary has 9. Call `tokenization.add_control_tokens"):
             GPT1PretrainingTrainer(GPT1ForCausalLM(GPT1Config(**SMALL)), arguments, processing_class=tokenizer)
-
-    def test_a_padded_vocabulary_fits(self, tmp_path):
-        tokenizer = make_tokenizer()
-        model = make_model("classification", tokenizer)
-        model.resize_token_embeddings(len(tokenizer), pad_to_multiple_of=64)
-        assert model.config.vocab_size == 64 > len(tokenizer)
-        arguments = GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
-        GPT1Trainer(model, arguments, data_collator=make_collator(model, tokenizer), processing_class=tokenizer)
 
     def test_a_fine_tuned_model_generates_with_a_cache(self, tmp_path):
         trainer = make_trainer("classification", tmp_path, 8, 1, max_steps=1)
