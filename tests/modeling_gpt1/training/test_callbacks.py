@@ -244,6 +244,7 @@ class TestThroughput:
         monkeypatch.setattr(measures.time, "perf_counter", lambda: now[0])
         saves = {"save_strategy": "steps", "save_steps": 1, "eval_steps": 1, "logging_steps": 3, "max_steps": 6}
         trainer = make_trainer(tmp_path, [Clock()], **saves)
+        trainer.eval_dataset = dict.fromkeys(("one", "two"), trainer.eval_dataset)  # evaluations within one
         trainer.train()
         records = [record for record in trainer.state.log_history if "loss" in record]
         lengths = [len(row["input_ids"]) for row in trainer.train_dataset]
