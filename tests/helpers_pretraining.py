@@ -17,12 +17,11 @@ from pathlib import Path
 import datasets
 import torch
 from helpers_launch import show_where_it_hangs
+from helpers_training import QUIET, make_config
 from transformers import TrainerCallback
-from transformers.distributed import DistributedConfig
 
-from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1PretrainingArguments, GPT1PretrainingTrainer
+from modeling_gpt1 import GPT1ForCausalLM, GPT1PretrainingArguments, GPT1PretrainingTrainer
 from modeling_gpt1.commands.runs import check_output_folder, where_to_resume
-from modeling_gpt1.training import trainer_internals
 from modeling_gpt1.training.launch import end_processes
 
 NUM_ROWS, ROWS_PER_UPDATE, NUM_UPDATES, SAVED_UPDATE, LENGTH = 24, 8, 6, 2, 12
@@ -42,13 +41,6 @@ def generate_rows(files: list[list[int]]) -> Iterator[dict[str, list[int]]]:
         yield from map(make_row, file)
 
 
-def remove_slowly(staging: Path) -> None:
-    """All processes make the folder of a sharded model. What one of them removes, nobody else may have begun."""
-    time.sleep(0.5)
-    if staging.exists():
-        raise RuntimeError(f"Another process has already made {staging}, which is to be removed.")
-
-
 def make_dataset(is_stream: bool) -> datasets.Dataset | datasets.IterableDataset:
     if is_stream:
         return datasets.IterableDataset.from_generator(generate_rows, gen_kwargs={"files": FILES})
@@ -57,20 +49,7 @@ def make_dataset(is_stream: bool) -> datasets.Dataset | datasets.IterableDataset
 
 def make_model() -> GPT1ForCausalLM:
     torch.manual_seed(0)
-    return GPT1ForCausalLM(
-        GPT1Config(
-            vocab_size=NUM_ROWS + 16,
-            hidden_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            max_position_embeddings=LENGTH,
-            embd_pdrop=0.0,
-            resid_pdrop=0.0,
-            attn_pdrop=0.0,
-            initializer_range=0.1,
-            pad_token_id=0,
-        )
-    )
+    return GPT1ForCausalLM(make_config(NUM_ROWS + 16, max_position_embeddings=LENGTH, pad_token_id=0))
 
 
 class Collator:
@@ -99,20 +78,15 @@ def make_trainer(
 ) -> GPT1PretrainingTrainer:
     """8 rows per update: at once in one process, else in two micro-batches of each process."""
     arguments = {
+        **QUIET,
         "max_steps": NUM_UPDATES,
         "per_device_train_batch_size": ROWS_PER_UPDATE
         if num_processes == 1
         else ROWS_PER_UPDATE // 2 // num_processes,
         "gradient_accumulation_steps": 1 if num_processes == 1 else 2,
         "learning_rate": 0.01,
-        "warmup_steps": 0,
         # Else Adam blows up rounding errors of gradients that are zero in exact arithmetic, as of the key biases.
         "adam_epsilon": 1e-3,
-        "logging_steps": 1,
-        "save_strategy": "no",
-        "use_cpu": True,
-        "disable_tqdm": True,
-        "report_to": "none",
         **kwargs,
     }
     return GPT1PretrainingTrainer(
@@ -181,12 +155,6 @@ def run_case(case: str, folder: Path, num_processes: int) -> tuple[GPT1Pretraini
     if case == "resumed":
         trainer = make_trainer(output, num_processes)
         return trainer, train(trainer, str(folder / "one" / f"checkpoint-{SAVED_UPDATE}"))
-    if case == "sharded":
-        sharding = DistributedConfig(fsdp_size=num_processes)
-        model = GPT1ForCausalLM.from_pretrained(folder / "start", distributed_config=sharding)
-        trainer = make_trainer(output, num_processes, model)
-        trainer_internals.remove_staging = remove_slowly
-        return trainer, train(trainer)
     if case == "killed":
         trainer = make_trainer(output, num_processes)
         trainer.add_callback(KillLastProcess())

@@ -1,8 +1,7 @@
 """Rows, models and runs that the trainer tests share; also run as a script by one process of several.
 
 As a script: `torchrun --nproc_per_node 2 tests/helpers_training.py FOLDER` trains every case with each of `LM_COEFS`,
-on 8 examples per update spread over the processes, and the model in `FOLDER/start` cut over them. It writes what the
-first process recorded to `FOLDER/records.pt`.
+on 8 examples per update spread over the processes. It writes what the first process recorded to `FOLDER/records.pt`.
 """
 
 import os
@@ -14,10 +13,8 @@ from pathlib import Path
 from unittest import mock
 
 import torch
-from helpers_launch import IS_AFTER_5_17, show_where_it_hangs
-from torch.distributed.tensor import DTensor
+from helpers_launch import show_where_it_hangs
 from torch.utils.data import Dataset
-from transformers.distributed import DistributedConfig
 from transformers.trainer_callback import CallbackHandler
 
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1Trainer, GPT1TrainingArguments
@@ -35,7 +32,6 @@ CASES = {
     "regression": {"traversal": "similarity", "num_labels": 1, "problem_type": "regression"},
     "multiple_choice": {"traversal": "multiple_choice"},
 }
-SHARDED_CASE = "multiple_choice"
 COLUMNS = {
     "classification": {"text": "a", "label": "label"},
     "entailment": {"premise": "a", "hypothesis": "b", "label": "label"},
@@ -78,25 +74,18 @@ def make_tokenizer() -> GPT1Tokenizer:
     return tokenizer
 
 
+def make_config(vocab_size: int, dropout: float = 0.0, **fields) -> GPT1Config:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "initializer_range": 0.1}
+    dropouts = dict.fromkeys(("embd_pdrop", "resid_pdrop", "attn_pdrop"), dropout)
+    return GPT1Config(vocab_size=vocab_size, **{**sizes, **dropouts, **fields})
+
+
 def make_model(
     case: str, tokenizer: GPT1Tokenizer, lm_coef: float = 0.5, dropout: float = 0.0
 ) -> GPT1DoubleHeadsModel:
     torch.manual_seed(0)
-    config = GPT1Config(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        max_position_embeddings=96,
-        embd_pdrop=dropout,
-        resid_pdrop=dropout,
-        attn_pdrop=dropout,
-        classifier_dropout=dropout,
-        initializer_range=0.1,
-        lm_coef=lm_coef,
-        **CASES[case],
-    )
-    return GPT1DoubleHeadsModel(config)
+    fields = {"max_position_embeddings": 96, "classifier_dropout": dropout, "lm_coef": lm_coef, **CASES[case]}
+    return GPT1DoubleHeadsModel(make_config(len(tokenizer), dropout, **fields))
 
 
 def make_collator(model: GPT1DoubleHeadsModel, tokenizer: GPT1Tokenizer) -> TraversalCollator:
@@ -106,20 +95,24 @@ def make_collator(model: GPT1DoubleHeadsModel, tokenizer: GPT1Tokenizer) -> Trav
     )
 
 
-# Of a short training whose numbers are compared.
+# Of a short training that leaves nothing behind.
+QUIET = {
+    "warmup_steps": 0,
+    "logging_steps": 1,
+    "save_strategy": "no",
+    "use_cpu": True,
+    "disable_tqdm": True,
+    "report_to": "none",
+}
+# Of one whose numbers are compared.
 SETTINGS = {
+    **QUIET,
     "max_steps": 3,
     # Adam would blow up rounding errors of gradients that are zero in exact arithmetic, as of the key biases.
     "optim": "sgd",
     "learning_rate": 0.05,
-    "warmup_steps": 0,
-    "logging_steps": 1,
-    "save_strategy": "no",
     "train_sampling_strategy": "sequential",
     "remove_unused_columns": False,
-    "use_cpu": True,
-    "disable_tqdm": True,
-    "report_to": "none",
     "weight_decay": 0.01,
 }
 
@@ -139,17 +132,13 @@ def make_trainer(
     tokenizer = make_tokenizer()
     if model is None:
         model = make_model(case, tokenizer, lm_coef, dropout)
-    settings = {
-        **SETTINGS,
-        **arguments,
-    }
     return trainer_class(
         model=model,
         args=arguments_class(
             output_dir=str(output_dir),
             per_device_train_batch_size=batch_size,
             gradient_accumulation_steps=accumulation,
-            **settings,
+            **{**SETTINGS, **arguments},
         ),
         data_collator=make_collator(model, tokenizer),
         train_dataset=Rows(case),
@@ -199,9 +188,7 @@ def save_meanwhile(monkeypatch, module, name: str, folder: Path) -> None:
 
 def record_of(trainer) -> dict:
     log, evaluation = training_log(trainer), trainer.evaluate()
-    weights = trainer.model.state_dict()
-    whole = {name: tensor.full_tensor() if isinstance(tensor, DTensor) else tensor for name, tensor in weights.items()}
-    return {"log": log, "evaluation": evaluation, "weights": whole}
+    return {"log": log, "evaluation": evaluation, "weights": trainer.model.state_dict()}
 
 
 def main(folder: str) -> None:
@@ -212,16 +199,11 @@ def main(folder: str) -> None:
         for lm_coef in LM_COEFS:
             trainer = make_trainer(case, folder, **batch, lm_coef=lm_coef)
             records[f"{case} {lm_coef}"] = record_of(trainer)
-    trainer = make_trainer(SHARDED_CASE, folder, **batch)
+    trainer = make_trainer("multiple_choice", folder, **batch)
     trainer.evaluate()
     records["evaluated first"] = record_of(trainer)
-    trainer = make_trainer(SHARDED_CASE, folder, **batch, accelerator_config={"even_batches": False})
+    trainer = make_trainer("multiple_choice", folder, **batch, accelerator_config={"even_batches": False})
     records["uneven batches"] = record_of(trainer)
-    if IS_AFTER_5_17:
-        sharding = DistributedConfig(fsdp_size=world_size)
-        model = GPT1DoubleHeadsModel.from_pretrained(Path(folder, "start"), distributed_config=sharding)
-        trainer = make_trainer(SHARDED_CASE, folder, **batch, model=model)
-        records["sharded"] = record_of(trainer)
     if trainer.is_world_process_zero():
         torch.save(records, Path(folder, "records.pt"))
     end_processes(trainer)

@@ -3,7 +3,6 @@
 Source: section 4.1 of "Improving Language Understanding by Generative Pre-Training" (Radford et al., 2018).
 """
 
-import math
 from dataclasses import dataclass, field
 
 import torch
@@ -42,15 +41,6 @@ class _SharedArguments(TrainingArguments):
     def __post_init__(self):
         meet_on_the_cpu(self)
         super().__post_init__()
-        batches = ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
-        if self.eval_accumulation_steps is not None:
-            batches += ("eval_accumulation_steps",)
-        for name in ("learning_rate", *batches):
-            value, least = getattr(self, name), 0 if name == "learning_rate" else 1
-            if not least <= value < math.inf:
-                raise ValueError(f"`{name}` is {value}, but must be at least {least} and finite.")
-        if not 0 <= self.seed < 2**32:  # NumPy's range
-            raise ValueError(f"`seed` is {self.seed}, but must be from 0 to {2**32 - 1}.")
         if default_device().type == "cpu":
             # Otherwise PyTorch pins nothing and warns at every loader; transformers does the same with `use_cpu`.
             self.dataloader_pin_memory = False
@@ -93,7 +83,7 @@ class GPT1TrainingArguments(_SharedArguments):
         default="group_by_length",
         metadata={
             "help": "Order of the training rows; by default rows of similar length share a batch, in evaluation too.",
-            "choices": ["random", "sequential", "group_by_length", "batch_rebalance"],
+            "choices": ["random", "sequential", "group_by_length"],
         },
     )
     # The type of transformers' own field keeps the command line from taking "non_padding".
@@ -129,10 +119,20 @@ class GPT1PretrainingArguments(_SharedArguments):
 
 def check_arguments(args: TrainingArguments) -> None:
     """Refuses arguments that would falsify the loss, leave an evaluation without labels or publish a pickle."""
+    if args.train_sampling_strategy == "batch_rebalance":
+        raise ValueError(
+            "`train_sampling_strategy` is 'batch_rebalance', which trains rows twice where they do not fill an update "
+            "evenly. Use 'group_by_length'."
+        )
     if args.label_smoothing_factor:
         raise ValueError(
             f"`label_smoothing_factor` is {args.label_smoothing_factor}, but label smoothing would replace the "
             "model's loss and with it the auxiliary objective. Leave it at 0."
+        )
+    if args.accelerator_config.dispatch_batches:
+        raise ValueError(
+            "`dispatch_batches` is True (`accelerator_config`), but then the first process gives some rows to two "
+            "processes if they do not divide evenly. Leave it out: each process reads its own rows."
         )
     if args.label_names is not None and "labels" not in args.label_names:
         raise ValueError(

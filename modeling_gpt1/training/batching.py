@@ -1,12 +1,11 @@
 """Batching rows of similar length, so that batches have little padding.
 
-Training has the order of transformers' [`LengthGroupedSampler`], which sorts within groups of up to 50 updates drawn
-at random; the lengths of a group are read when its turn comes. Evaluation reads the longest rows first and returns its
-predictions in the order of the data set.
+Training has transformers' [`LengthGroupedSampler`], which sorts within groups of up to 50 updates drawn at random.
+Evaluation reads the longest rows first and returns its predictions in the order of the data set.
 """
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from numbers import Real
 from typing import Any
@@ -16,13 +15,13 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, RandomSampler, Sampler, SequentialSampler
 from transformers import EvalPrediction
+from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import EvalLoopOutput, has_length
 from transformers.utils import logging
 
 logger = logging.get_logger(__name__)
 
 GROUP_BY_LENGTH = "group_by_length"
-Lengths = Sequence[Real]
 
 
 class LengthGrouping:
@@ -50,8 +49,7 @@ class LengthGrouping:
             return RandomSampler(rows)
         # Rows per update: each update sees the same rows however they are split into batches and processes.
         num_rows = batch_size * args.gradient_accumulation_steps * args.world_size
-        seed = args.seed if args.data_seed is None else args.data_seed
-        return EpochSeededSampler(LazyLengthGroupedSampler(num_rows, lengths), seed)
+        return SeededLengthGroupedSampler(num_rows, lengths, args.seed if args.data_seed is None else args.data_seed)
 
     def eval_sampler(self, rows: Sized) -> Sampler:
         """Sampler that orders the rows in an evaluation."""
@@ -63,23 +61,15 @@ class LengthGrouping:
         lengths = None if in_order else self._lengths_of(rows)
         return SequentialSampler(rows) if lengths is None else LongestFirstSampler(lengths)
 
-    def _lengths_of(self, rows: Sized) -> Lengths | None:
+    def _lengths_of(self, rows: Sized) -> np.ndarray | None:
         try:
             lengths = self._known_lengths.get(rows)
         except TypeError:  # some data sets cannot be keys, such as a list
-            return self._read_lengths(rows)
+            return read_lengths(rows, self._trainer)
         if lengths is None or len(lengths) != len(rows):
-            lengths = self._read_lengths(rows)
+            lengths = read_lengths(rows, self._trainer)
             if lengths is not None:
                 self._known_lengths[rows] = lengths
-        return lengths
-
-    def _read_lengths(self, rows: Sized) -> Lengths | None:
-        trainer = self._trainer
-        names = trainer.processing_class.model_input_names if trainer.processing_class is not None else ["input_ids"]
-        lengths = read_lengths(rows, trainer.data_collator, trainer.args.length_column_name, names[0])
-        if lengths is None:
-            logger.info("The lengths of the rows are unknown, so the rows are not grouped by length.")
         return lengths
 
     @contextmanager
@@ -98,8 +88,15 @@ class LengthGrouping:
         if not isinstance(sampler, LongestFirstSampler):
             yield lambda output: output
             return
+
+        def compute_in_order(prediction: EvalPrediction) -> dict:
+            parts = ("predictions", "label_ids", "inputs", "losses")
+            return compute_metrics(
+                EvalPrediction(**{part: sampler.restore(getattr(prediction, part)) for part in parts})
+            )
+
         if compute_metrics is not None:
-            self._trainer.compute_metrics = sampler.restoring(compute_metrics)
+            self._trainer.compute_metrics = compute_in_order
         try:
             yield lambda output: output._replace(
                 predictions=sampler.restore(output.predictions), label_ids=sampler.restore(output.label_ids)
@@ -108,64 +105,32 @@ class LengthGrouping:
             self._trainer.compute_metrics = compute_metrics
 
 
-class EpochSeededSampler(Sampler):
-    """Seeds `sampler.generator` with the seed and the epoch number: the global random state decides nothing."""
+class SeededLengthGroupedSampler(LengthGroupedSampler):
+    """transformers' order of rows by length, which the seed and the number of the epoch decide alone.
 
-    def __init__(self, sampler: Sampler, seed: int):
-        self.sampler, self.seed, self.epoch = sampler, seed, 0
-        self.sampler.generator = torch.Generator()
+    Args:
+        batch_size (`int`): rows per update; a group has 50 updates, or a quarter of the rows if that is less.
+        lengths (`np.ndarray`): length of each row.
+        seed (`int`): seed of the first epoch's order.
+    """
+
+    def __init__(self, batch_size: int, lengths: np.ndarray, seed: int):
+        super().__init__(batch_size, lengths=lengths.tolist(), generator=torch.Generator())
+        self.seed, self.epoch = seed, 0
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
 
-    def __len__(self) -> int:
-        return len(self.sampler)
-
     def __iter__(self) -> Iterator[int]:
-        self.sampler.generator.manual_seed(self.seed + self.epoch)
-        return iter(self.sampler)
-
-
-class LazyLengthGroupedSampler(Sampler):
-    """The order of transformers' [`LengthGroupedSampler`], which asks for the lengths of a group of rows at a time.
-
-    Args:
-        batch_size (`int`): rows per update; a group has 50 updates, or a quarter of the rows if that is less.
-        lengths (`list[int]`): length of each row.
-    """
-
-    def __init__(self, batch_size: int, lengths: Lengths):
-        self.batch_size, self.lengths, self.generator = batch_size, np.asarray(lengths), None
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def __iter__(self) -> Iterator[int]:
-        return self._grouped(torch.randperm(len(self), generator=self.generator).numpy())
-
-    def _grouped(self, order: np.ndarray) -> Iterator[int]:
-        size = self.batch_size * (min(len(order) // (self.batch_size * 4), 50) or 1)
-        is_longest = np.zeros(len(order), bool)
-        lengths = self.lengths
-        places = np.flatnonzero(lengths == lengths.max())
-        is_longest[places] = True
-        # The longest row, the first such in this order, changes places with the longest one of the first group.
-        longest, first = order[np.argmax(is_longest[order])], None
-        for start in range(0, len(order), size):
-            group = order[start : start + size]
-            group = group[np.argsort(-lengths[group], kind="stable")]
-            if first is None:
-                first, group[0] = group[0], longest
-            elif group[0] == longest:
-                group[0] = first
-            yield from group.tolist()
+        self.generator.manual_seed(self.seed + self.epoch)
+        return super().__iter__()
 
 
 class LongestFirstSampler(Sampler):
     """Orders rows from the longest to the shortest, so that a lack of memory shows at once."""
 
-    def __init__(self, lengths: Lengths):
-        self.order = np.argsort(-np.asarray(lengths), kind="stable")
+    def __init__(self, lengths: np.ndarray):
+        self.order = np.argsort(-lengths, kind="stable")
 
     def __len__(self) -> int:
         return len(self.order)
@@ -184,15 +149,6 @@ class LongestFirstSampler(Sampler):
             return results
         return results[np.argsort(self.order)]
 
-    def restoring(self, compute_metrics: Callable[[EvalPrediction], dict]) -> Callable[[EvalPrediction], dict]:
-        """Wraps `compute_metrics`, so that it gets its input in the order of the data set."""
-
-        def compute(prediction: EvalPrediction) -> dict:
-            parts = ("predictions", "label_ids", "inputs", "losses")
-            return compute_metrics(EvalPrediction(**{part: self.restore(getattr(prediction, part)) for part in parts}))
-
-        return compute
-
 
 def sampler_of(dataloader: DataLoader) -> Sampler | None:
     """The sampler that orders the rows, inside accelerate's shards of batches for several processes."""
@@ -202,14 +158,17 @@ def sampler_of(dataloader: DataLoader) -> Sampler | None:
     return getattr(batches, "sampler", None)
 
 
-def read_lengths(rows: Sized, data_collator: Any, length_column: str, input_name: str) -> Lengths | None:
+def read_lengths(rows: Sized, trainer) -> np.ndarray | None:
     """The length of each row from a column of numbers, the collator, or token ids; `None` where there is none."""
-    if isinstance(rows, datasets.Dataset) and length_column in rows.column_names:
-        lengths = list(rows[length_column])
-        if all(isinstance(length, Real) for length in lengths):
-            return lengths
-    if callable(getattr(data_collator, "lengths", None)):
-        return data_collator.lengths(rows)
-    if len(rows) > 0 and isinstance(rows[0], Mapping) and isinstance(rows[0].get(input_name), Sized):
-        return [len(rows[index][input_name]) for index in range(len(rows))]
+    args, collator, tokenizer = trainer.args, trainer.data_collator, trainer.processing_class
+    lengths, name = None, "input_ids" if tokenizer is None else tokenizer.model_input_names[0]
+    if isinstance(rows, datasets.Dataset) and args.length_column_name in rows.column_names:
+        lengths = list(rows[args.length_column_name])
+    if lengths and all(isinstance(length, Real) for length in lengths):
+        return np.asarray(lengths)
+    if callable(getattr(collator, "lengths", None)):
+        return np.asarray(collator.lengths(rows))
+    if len(rows) > 0 and isinstance(rows[0], Mapping) and isinstance(rows[0].get(name), Sized):
+        return np.asarray([len(rows[index][name]) for index in range(len(rows))])
+    logger.info("The lengths of the rows are unknown, so the rows are not grouped by length.")
     return None

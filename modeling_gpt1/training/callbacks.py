@@ -2,8 +2,7 @@
 
 import os
 import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import torch
 from tqdm.auto import tqdm
@@ -64,10 +63,11 @@ class SampleCallback(TrainerCallback):
                 logger.info(f"step {state.global_step} · {' '.join(sample.split())}")
 
     def _continue_prompts(self, model) -> list[str]:
-        was_training = model.training
+        was_training, device = model.training, model.device
         model.eval()
         try:
-            with own_random_state(self.seed, model.device):
+            with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
+                torch.manual_seed(self.seed)
                 texts = continue_prompts(model, self.tokenizer, self.prompts, **self.generation)
         finally:
             model.train(was_training)
@@ -75,7 +75,7 @@ class SampleCallback(TrainerCallback):
 
 
 # Figures of the log that a line leaves out; trainer_state.json and `gpt1 plot` have them.
-_UNSAID = ("epoch", "grad_norm", "mfu", "total_flos", "num_input_tokens_seen", "train_tokens_per_second", "runtime")
+_UNSAID = ("epoch", "grad_norm", "total_flos", "num_input_tokens_seen", "train_tokens_per_second", "runtime")
 _UNSAID += ("samples_per_second", "steps_per_second", "model_preparation_time")
 
 
@@ -177,14 +177,3 @@ class SavePoints(TrainerCallback):
         if "loss" in logs:
             words = round(state.global_step * self.words_per_update)
             logs["words_seen"] = state.log_history[-1]["words_seen"] = words
-
-
-@contextmanager
-def own_random_state(seed: int, device: torch.device) -> Iterator[None]:
-    """Within this context, torch's generators of the CPU and `device` are seeded; their state is restored after."""
-    devices = [] if device.type == "cpu" else [device]
-    with torch.random.fork_rng(devices, device_type=device.type):
-        torch.default_generator.manual_seed(seed)
-        if devices:  # `torch.manual_seed` would seed all devices, but others are not restored
-            torch.get_device_module(device).manual_seed(seed)
-        yield

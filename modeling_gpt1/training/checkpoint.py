@@ -4,7 +4,6 @@ A checkpoint is written to a temporary folder, flushed to the disk and moved to 
 `checkpoint.json` lists the files with their sizes and checksums, the run's progress and its settings.
 """
 
-import errno
 import json
 import math
 import os
@@ -33,8 +32,6 @@ logger = logging.get_logger(__name__)
 CHECKPOINT_NAME = "checkpoint.json"
 # Pushes to the hub skip names that begin with "_".
 INCOMPLETE_DIR = "_incomplete"
-# Names of everything that is ever put into that folder. Nothing else is deleted from it.
-_OUR_LEFTOVERS = re.compile(rf"(deleted-|{REPLACED})?{PREFIX_CHECKPOINT_DIR}-\d+|model")
 CARD_NAME = "README.md"
 _WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 
@@ -231,8 +228,6 @@ def publish_checkpoint(staging: Path, folder: Path, content: dict[str, Any]) -> 
     }
     content[CHECKSUM] = _checksum_of_content(content)
     (staging / CHECKPOINT_NAME).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    if folder.exists() and not is_ours(folder):
-        raise FileExistsError(errno.EEXIST, "Something that this trainer did not write is there", str(folder))
     publish_folder(staging, folder)
     remove_staging(staging)
 
@@ -279,12 +274,11 @@ def delete_checkpoint(folder: Path) -> None:
 def clear_leftovers(output_dir: str | os.PathLike) -> None:
     """Removes what a killed run had begun to write or to delete; what it had begun to replace is put back."""
     incomplete = Path(output_dir, INCOMPLETE_DIR)
-    for path in incomplete.iterdir() if incomplete.is_dir() else ():
-        if _OUR_LEFTOVERS.fullmatch(path.name):
-            place = Path(output_dir, path.name.removeprefix(REPLACED))
-            if path.name.startswith(REPLACED) and not place.exists():
-                os.rename(path, place)  # the run was killed before the new checkpoint was there
-            remove_staging(path)
+    for path in incomplete.glob(f"{REPLACED}*"):
+        place = Path(output_dir, path.name.removeprefix(REPLACED))
+        if not place.exists():
+            os.rename(path, place)  # the run was killed before the new checkpoint was there
+    shutil.rmtree(incomplete, ignore_errors=True)
 
 
 def remove_staging(staging: Path) -> None:
@@ -296,17 +290,15 @@ def remove_staging(staging: Path) -> None:
 def write_model(trainer, folder: Path, state_dict: dict | None) -> None:
     """Writes the model as Trainer does, but without its pickle of the arguments, which holds paths of this machine."""
     model = trainer.accelerator.unwrap_model(trainer.model, keep_torch_compile=False)
-    is_writer = trainer.args.should_save
-    if is_writer:
-        folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     own_model, options = without_adapter(model), {}
     if own_model is not model and any(
         getattr(adapter, "trainable_token_indices", None) for adapter in model.peft_config.values()
     ):
         options["save_embedding_layers"] = False  # PEFT would write all of them, as the model has new tokens
     with tied_weights_left_out(model):  # a gathered state holds two copies of them
-        model.save_pretrained(str(folder), state_dict=state_dict, is_main_process=is_writer, **options)
-    if is_writer and own_model is not model:  # what the adapter's base does not know: tokens, task, classes
+        model.save_pretrained(str(folder), state_dict=state_dict, **options)
+    if own_model is not model:  # what the adapter's base does not know: tokens, task, classes
         own_model.config.architectures = [type(own_model).__name__]
         own_model.config.save_pretrained(str(folder))
         card = model_card(
@@ -314,7 +306,7 @@ def write_model(trainer, folder: Path, state_dict: dict | None) -> None:
         )
         (folder / CARD_NAME).write_text(str(card), encoding="utf-8")
     tokenizer = trainer.processing_class or getattr(trainer.data_collator, "tokenizer", None)
-    if is_writer and tokenizer is not None:
+    if tokenizer is not None:
         tokenizer.save_pretrained(str(folder))
 
 

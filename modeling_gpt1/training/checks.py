@@ -3,13 +3,12 @@
 import math
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from tokenization import TraversalCollator
 
 from ..configuration_gpt1 import GPT1Config, has_choices
-from ..configuration_gpt1_lstm import GPT1LSTMConfig
 from ..hub.model_kinds import HEADS, is_of_gpt1, is_regression
 from ..inference.lengths import longest_sequence
 
@@ -18,19 +17,12 @@ logger = logging.get_logger(__name__)
 
 def check_is_language_model(model: PreTrainedModel) -> None:
     """Refuses a model that GPT1PretrainingTrainer does not train and measure."""
-    causal = "GPT1LSTMForCausalLM" if isinstance(model.config, GPT1LSTMConfig) else "GPT1ForCausalLM"
-    if not is_of_gpt1(model):
-        fault = "is of another family. Pass it to FamilyPretrainingTrainer"
-    elif hasattr(model, "task_head"):
-        fault = f"has a task head. Pass it to GPT1Trainer, or open the checkpoint with {causal}"
-    elif not hasattr(model, "lm_head"):
-        fault = f"has no language-model head. Open the checkpoint with {causal}"
-    else:
-        return
-    raise ValueError(
-        "GPT1PretrainingTrainer pre-trains GPT1ForCausalLM and GPT1LSTMForCausalLM, but "
-        f"{type(model).__name__} {fault}."
-    )
+    if not is_of_gpt1(model) or hasattr(model, "task_head") or not hasattr(model, "lm_head"):
+        raise ValueError(
+            "GPT1PretrainingTrainer pre-trains GPT1ForCausalLM and GPT1LSTMForCausalLM, but the model is "
+            f"{type(model).__name__}. Open the checkpoint with one of these, pass a model with a task head to "
+            "GPT1Trainer, or one of another family to FamilyPretrainingTrainer."
+        )
 
 
 def check_lm_coef(lm_coef: float | None, model: PreTrainedModel | PreTrainedConfig) -> None:
@@ -113,30 +105,11 @@ def check_labels(data_collator, is_regression: bool, num_labels: int) -> None:
     data_collator.num_labels = num_labels
 
 
-def check_rebalanced(num_rows: int, args: TrainingArguments) -> None:
-    """Checks that `batch_rebalance` uses each row once. transformers repeats rows in the last update of an epoch if it
-    has fewer rows than micro-batches.
-    """
-    num_batches = args.gradient_accumulation_steps * max(args.world_size, 1)
-    left = num_rows % (args.train_batch_size * num_batches)
-    if 0 < left < num_batches and not args.dataloader_drop_last:
-        raise ValueError(
-            f"`train_sampling_strategy` is 'batch_rebalance', and {num_rows} rows leave {left} for the last update of "
-            f"a pass, fewer than its {num_batches} micro-batches (processes × `gradient_accumulation_steps`): some "
-            "rows would be trained twice. Choose another strategy, such as 'group_by_length', or another batch size."
-        )
-
-
 # ---- Models of other families
 
 
 def check_has_head(model: PreTrainedModel) -> None:
-    """Refuses a model without a head for a task, or one that reads no tokens."""
-    if model.main_input_name != "input_ids":
-        raise ValueError(
-            f"{type(model).__name__} reads `{model.main_input_name}`, but the tasks are texts, which become "
-            "`input_ids`. Pass a model that reads them, such as BERT."
-        )
+    """Refuses a model without a head for a task."""
     if not type(model).__name__.endswith(HEADS):
         raise ValueError(
             f"GPT1Trainer fine-tunes models with a task head, but {type(model).__name__} has none. Open the "
@@ -155,8 +128,7 @@ def match_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
             f"{type(model).__name__} scores at the last {tokenizer.pad_token}, which is also what the tokenizer pads "
             "with. Give the tokenizer another `pad_token`, of its vocabulary, and save it."
         )
-    if not counts_positions_from_padding(model):
-        _agree_on_padding(model.config.get_text_config(), tokenizer)
+    _agree_on_padding(model, tokenizer)
     longest = longest_sequence(model, tokenizer)
     if longest is not None:
         tokenizer.model_max_length = longest
@@ -176,20 +148,22 @@ def check_embeddings(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
         )
 
 
-def counts_positions_from_padding(model: PreTrainedModel) -> bool:
-    """Whether positions begin after the id of padding, as RoBERTa's: another id would move them at the next load."""
-    tables = (module for name, module in model.named_modules() if name.rpartition(".")[2] == "position_embeddings")
-    return any(getattr(table, "padding_idx", None) is not None for table in tables)
-
-
-def _agree_on_padding(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> None:
+def _agree_on_padding(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
     """Decoders score the last token that their configuration does not call padding."""
+    config = model.config.get_text_config()
     before, config.pad_token_id = config.pad_token_id, tokenizer.pad_token_id
-    if before not in (None, tokenizer.pad_token_id):
-        logger.warning(
-            f"The model's configuration called the token {before} padding, but the tokenizer pads with "
-            f"{tokenizer.pad_token_id}. The configuration was corrected."
+    if before in (None, tokenizer.pad_token_id):
+        return
+    tables = (module for name, module in model.named_modules() if name.rpartition(".")[2] == "position_embeddings")
+    if any(getattr(table, "padding_idx", None) is not None for table in tables):
+        raise ValueError(
+            f"The positions of {type(model).__name__} begin after its padding, {before}, but the tokenizer pads with "
+            f"{tokenizer.pad_token_id}: at the next load all would move. Open the tokenizer saved with the model."
         )
+    logger.warning(
+        f"The model's configuration called the token {before} padding, but the tokenizer pads with "
+        f"{tokenizer.pad_token_id}. The configuration was corrected."
+    )
 
 
 def check_collator_of_family(model: PreTrainedModel, data_collator) -> None:

@@ -72,7 +72,7 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
     | with pairs of sentences | also `sentence_loss`; evaluations have `eval_sentence_accuracy` |
     | encoder-decoder | `denoising_loss`, the mean −log P of a restored token |
 
-    Only a causal model has a perplexity: the other losses are no probability of a text. `mfu` is not logged.
+    Only a causal model has a perplexity: the other losses are no probability of a text.
     """
 
     _WITHOUT_LOGITS = {}  # other models have no such arguments
@@ -190,9 +190,6 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
             return {}
         return self._named(self._mean_parts()[: self._num_parts])
 
-    def _flops_per_token(self) -> None:
-        return None
-
     # ---- Hub
 
     def create_model_card(self, **card_data) -> None:
@@ -286,13 +283,6 @@ class Family:
 
     def check_sizes(self, config: PreTrainedConfig) -> None:
         """Builds the model without memory for its weights."""
-        heads = getattr(config, "num_attention_heads", None) or 1
-        if config.hidden_size % heads:
-            raise ValueError(f"hidden_size ({config.hidden_size}) is not divisible by num_attention_heads ({heads}).")
-        if self.collator_class in (NextSentenceCollator, SentenceOrderCollator) and config.type_vocab_size < 2:
-            raise ValueError(
-                f"type_vocab_size is {config.type_vocab_size}, but {self.name} reads pairs of segments. Pass 2."
-            )
         try:
             with torch.device("meta"):
                 self.model_class(config)

@@ -1,7 +1,6 @@
 """Launching several processes: refuses those that would train separately, and ends all of them together."""
 
 import dataclasses
-import math
 import os
 from datetime import timedelta
 
@@ -60,15 +59,11 @@ def set_up_fsdp(accelerator: Accelerator, model: PreTrainedModel) -> None:
 
 
 def check_sharding(model: PreTrainedModel) -> None:
-    """Checks that a model opened with `distributed_config=DistributedConfig(fsdp_size=…)` can be trained."""
-    num_shards = getattr(getattr(model.config, "distributed_config", None), "fsdp_size", None) or 1
-    vocab_size = model.config.vocab_size
-    # One padded copy would be trained and another used (transformers 5.17 to 5.23, torch 2.13).
-    if model.config.tie_word_embeddings and vocab_size % num_shards:
+    """Refuses a model opened in parts: with an uneven vocabulary, one copy would be trained and another used."""
+    if getattr(model.config, "distributed_config", None) is not None:
         raise ValueError(
-            f"The vocabulary has {vocab_size} tokens, which {num_shards} processes cannot share evenly: the model "
-            f"would go on reading old embeddings. Open it in one process, call `model.resize_token_embeddings("
-            f"{vocab_size}, pad_to_multiple_of={math.lcm(8, num_shards)})`, save it and start from there."
+            "The model was opened in parts (`distributed_config`). Open it whole, and start the run with "
+            "`accelerate launch` and FSDP2."
         )
 
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import torch
 from transformers import PreTrainedModel
-from transformers.utils import logging
 
 from tokenization import TraversalCollator
 from tokenization.family import any_word
@@ -12,13 +11,10 @@ from tokenization.family import any_word
 from ..inference.probing import unchanged
 from ..inference.task_scores import TaskScores
 
-logger = logging.get_logger(__name__)
-
 NUM_WORDS = 12  # of the longer row, beside a row of one word
 # Differences up to this are rounding, as a part of the largest score. An accelerator may multiply in fewer bits than
 # the weights have, and by another kernel for another batch.
 ROUNDING, ROUNDING_OF_FEW_BITS = 1e-3, 5e-2
-OTHER_SIDE = {"left": "right", "right": "left"}
 
 
 def check_padding(model: PreTrainedModel, data_collator: TraversalCollator) -> None:
@@ -28,33 +24,16 @@ def check_padding(model: PreTrainedModel, data_collator: TraversalCollator) -> N
     columns without a mask, as FNet does, on either side.
 
     Raises:
-        ValueError: the scores differ, and would not with padding on the other side.
+        ValueError: the scores differ.
     """
-    if any(parameter.is_meta for parameter in model.parameters()):
-        return
-    side = data_collator.padding_side
-    if not _depends_on_padding(model, data_collator, side):
-        return
-    other = OTHER_SIDE[side]
-    if _depends_on_padding(model, data_collator, other):
-        logger.warning(
-            f"The scores of {type(model).__name__} depend on the padding of a batch, and so on the rows beside. Pass "
-            "`--per_device_eval_batch_size 1` for scores of rows alone."
-        )
-        return
-    raise ValueError(
-        f"The batches are padded on the {side}, where the scores of {type(model).__name__} depend on the padding. Set "
-        f'the tokenizer\'s `padding_side` to "{other}", and save it.'
-    )
-
-
-def _depends_on_padding(model: PreTrainedModel, data_collator: TraversalCollator, side: str) -> bool:
-    data_collator = replace(data_collator, padding_side=side)  # a copy, with counts of its own
-    short, long = (_row(data_collator, number) for number in (1, NUM_WORDS))
-    alone, together = (data_collator([short, *rows]) for rows in ([], [long]))
-    if alone["input_ids"].shape[-1] == together["input_ids"].shape[-1]:  # `pad_to_multiple_of` pads every batch
-        return False
     device = next(model.parameters()).device
+    if device.type == "meta":
+        return
+    collator = replace(data_collator)  # a copy, with counts of its own
+    short, long = (_row(collator, number) for number in (1, NUM_WORDS))
+    alone, together = (collator([short, *rows]) for rows in ([], [long]))
+    if alone["input_ids"].shape[-1] == together["input_ids"].shape[-1]:  # `pad_to_multiple_of` pads every batch
+        return
     with unchanged(model):
         first, second = (
             TaskScores(model)(**{name: tensor.to(device) for name, tensor in batch.items()})["logits"][0].float()
@@ -62,7 +41,14 @@ def _depends_on_padding(model: PreTrainedModel, data_collator: TraversalCollator
         )
     is_exact = device.type == "cpu" and model.dtype in (torch.float32, torch.float64)
     rounding = ROUNDING if is_exact else ROUNDING_OF_FEW_BITS
-    return not (first - second).abs().max().item() <= rounding * max(1.0, first.abs().max().item())
+    if not (first - second).abs().max().item() <= rounding * max(1.0, first.abs().max().item()):
+        side = collator.padding_side
+        raise ValueError(
+            f"The batches are padded on the {side}, where the scores of {type(model).__name__} depend on the padding, "
+            f"and so on the rows beside. Set the tokenizer's `padding_side` to "
+            f'"{"left" if side == "right" else "right"}" and save it, or pad all batches to one length, with '
+            f"`pad_to_multiple_of={collator.max_length}`."
+        )
 
 
 def _row(data_collator: TraversalCollator, num_words: int) -> dict:

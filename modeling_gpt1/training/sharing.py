@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from accelerate.data_loader import BatchSamplerShard, DataLoaderDispatcher, IterableDatasetShard
+from accelerate.data_loader import BatchSamplerShard, IterableDatasetShard
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Sampler
 
 
@@ -126,19 +126,9 @@ def share_rows(loader: DataLoader) -> None:
     """Makes each row of a loader count once, after accelerate has split the loader over several processes.
 
     The loader's rows are [`SharedRows`] or a [`SharedStream`]. A loader with `drop_last` stays as it is.
-
-    Raises:
-        ValueError: the first process reads the rows for all (accelerate's `dispatch_batches`).
     """
-    if isinstance(loader, DataLoaderDispatcher):
-        raise ValueError(
-            "`dispatch_batches` is True (`accelerator_config`), but then the first process gives some rows to two "
-            "processes if they do not divide evenly. Leave it out: each process reads its own rows."
-        )
     shard = loader.dataset if isinstance(loader.dataset, IterableDatasetShard) else loader.batch_sampler
     if not isinstance(shard, (BatchSamplerShard, IterableDatasetShard)) or shard.drop_last:
-        return
-    if shard.batch_size is None:  # `batch_rebalance` already makes one process's batches
         return
     multiple = shard.batch_size * (1 if shard.split_batches else shard.num_processes)
     if isinstance(shard, IterableDatasetShard):

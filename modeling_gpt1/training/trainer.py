@@ -8,6 +8,7 @@ does stays there. These classes add the component losses, their exact evaluation
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,13 +36,12 @@ from .checks import (
     check_has_head,
     check_is_language_model,
     check_lm_coef,
-    counts_positions_from_padding,
     match_vocabulary,
 )
 from .compilation import compiled_blocks, take_compilation
 from .cpu_attention import choose_cpu_attention
 from .launch import check_launch, check_sharding, set_up_fsdp
-from .measures import objective_of, perplexity, training_flops_per_token, weighted_means
+from .measures import perplexity, weighted_means
 from .padding_probe import check_padding
 from .trainer_internals import ResumableTrainer
 
@@ -59,20 +59,24 @@ class _GPT1BaseTrainer(ResumableTrainer):
         if args is not None:
             check_arguments(args)
             check_launch(args)
+            if args.n_gpu > 1:  # torch's DataParallel would cut each batch, with its plan
+                logger.warning(
+                    f"Only the first of {args.n_gpu} devices is used. Start the script with `accelerate launch` or "
+                    "`torchrun` to use all of them."
+                )
+                args._n_gpu = 1
         self._example_losses: list[torch.Tensor] = []  # of the current evaluation
         self._is_made = False
         super().__init__(model, args, *others, **kwargs)
         self._has_own_loss = self.compute_loss_func is None
-        if self.accelerator.dataloader_config.dispatch_batches is None:
-            # Otherwise the first process reads a stream for all, and fails if batches differ in length.
-            self.accelerator.dataloader_config.dispatch_batches = False
+        # Otherwise the first process reads a stream for all, and fails if batches differ in length.
+        self.accelerator.dataloader_config.dispatch_batches = False
         # Processes gather results of one size. The rows that fill a batch are left out again.
         self.accelerator.dataloader_config.even_batches = True
         if self.args.dataloader_pin_memory and self.args.device.type not in ("cpu", "mps"):
             # Otherwise each copy of a batch waits until the device has finished all earlier work.
             self.accelerator.dataloader_config.non_blocking = True
-        is_cut = self.args.n_gpu > 1 or self.accelerator.dataloader_config.dispatch_batches
-        is_cut = is_cut or getattr(getattr(self.args, "parallelism_config", None), "sp_size", 1) > 1
+        is_cut = getattr(getattr(self.args, "parallelism_config", None), "sp_size", 1) > 1
         own_model = self._check(self.accelerator.unwrap_model(self.model))
         self._compiled_block = take_compilation(self.accelerator, own_model)
         is_compiled_whole = self.args.torch_compile and self._compiled_block is None
@@ -119,11 +123,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         if model.training:
-            loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
-            if self.args.n_gpu > 1 and num_items_in_batch is not None:
-                # Trainer takes the mean over the replicas, but scales as if a small batch, too, had a part for each.
-                loss = loss * (loss.numel() / self.args.n_gpu)
-            return (loss, outputs) if return_outputs else loss
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         # The model returns the losses of each example, so `num_items_in_batch` is not needed.
         loss, outputs = super().compute_loss(model, {**inputs}, True)
         example_losses = self._losses_of_examples(inputs, outputs) if self._has_own_loss else None
@@ -171,26 +171,26 @@ class _GPT1BaseTrainer(ResumableTrainer):
     def hyperparameter_search(
         self, hp_space=None, compute_objective=None, n_trials: int = 20, direction=None, *args, **kwargs
     ) -> BestRun | list[BestRun]:
-        """As in transformers, but with another default objective: transformers would add the losses to the metrics.
+        """As in transformers, but the default objective is `args.metric_for_best_model`, or the loss without one.
 
-        Args:
-            compute_objective (`Callable[[dict[str, float]], float]`, *optional*): objective of an
-                evaluation's results. Default: [`objective_of`], the sum of the metrics, or the loss without metrics.
-            direction (`str` or `list[str]`, *optional*): `"minimize"` or `"maximize"`. Default: `"maximize"` with
-                `compute_metrics`, else `"minimize"`.
+        transformers would add the losses to the metrics, and minimise the sum.
 
         Raises:
-            ValueError: without `compute_objective` and `direction`, `compute_metrics` returned no metric.
+            ValueError: `direction` is not that of `metric_for_best_model`, and `compute_objective` is not given.
         """
-        has_metrics = compute_objective is None and self.compute_metrics is not None
-        data_sets = tuple(self.eval_dataset) if isinstance(self.eval_dataset, dict) else ()
-        objective = compute_objective or partial(
-            objective_of, data_sets=data_sets, needs_metrics=has_metrics and direction is None
+        if compute_objective is None:
+            name = f"eval_{(self.args.metric_for_best_model or 'loss').removeprefix('eval_')}"
+            best = "maximize" if self.args.greater_is_better else "minimize"
+            if direction not in (None, best):
+                raise ValueError(
+                    f"`direction` is {direction!r}, but the search goes by `{name}` and would {best} it. Name another "
+                    "figure as `metric_for_best_model`, or pass `compute_objective`."
+                )
+            compute_objective, direction = itemgetter(name), best
+            logger.warning(f"The hyperparameter search will {direction} `{name}`.")
+        return super().hyperparameter_search(
+            hp_space, compute_objective, n_trials, direction or "minimize", *args, **kwargs
         )
-        direction = direction or ("maximize" if has_metrics else "minimize")
-        what = "the sum of the metrics" if has_metrics else "`compute_objective`" if compute_objective else "the loss"
-        logger.warning(f"The hyperparameter search will {direction} {what}.")
-        return super().hyperparameter_search(hp_space, objective, n_trials, direction, *args, **kwargs)
 
     # ---- Hub
 
@@ -250,10 +250,6 @@ class GPT1Trainer(_GPT1BaseTrainer):
         ValueError: before training starts, if model, tokenizer, collator and arguments do not fit together.
     """
 
-    def __init__(self, model=None, args: TrainingArguments | None = None, *others, **kwargs):
-        self._pad_token_id: int | None = None  # of a model whose positions begin after it
-        super().__init__(model, args, *others, **kwargs)
-
     def _check_model(self, model: PreTrainedModel) -> None:
         lm_coef = getattr(self.args, "lm_coef", None)
         if not hasattr(model, "task_head"):
@@ -269,12 +265,9 @@ class GPT1Trainer(_GPT1BaseTrainer):
                 f"`lm_coef` is {model.config.lm_coef}, but `compute_loss_func` would replace the model's loss and "
                 "with it the auxiliary objective. Pass `lm_coef=0`, or leave `compute_loss_func` out."
             )
-        # True does not override a model's own False.
-        packs = getattr(self.args, "pack_sequences", True)
-        _switch(model, "packing", packs, model.pack_sequences, partial(setattr, model, "pack_sequences"))
-        if hasattr(model, "lm_head") and not model.config.tie_word_embeddings:
-            weight = model.lm_head.weight  # DDP waits for the gradient of every trainable weight
-            _switch(model, "lm_head", model.config.lm_coef > 0, weight.requires_grad, weight.requires_grad_)
+        model.pack_sequences &= getattr(self.args, "pack_sequences", True)
+        if hasattr(model, "lm_head") and not model.config.tie_word_embeddings and not model.config.lm_coef:
+            self.args.ddp_find_unused_parameters = True  # the head takes no part in the loss
         check_collator(model.config, self.data_collator)
 
     def _check_other_family(self, model: PreTrainedModel, lm_coef: float | None) -> None:
@@ -289,17 +282,9 @@ class GPT1Trainer(_GPT1BaseTrainer):
         check_collator_of_family(model, self.data_collator)
         if isinstance(self.data_collator, TraversalCollator):
             check_padding(model, self.data_collator)
-        self._pad_token_id = model.config.pad_token_id if counts_positions_from_padding(model) else None
         self.model_accepts_loss_kwargs = False  # the model is called without labels
         if self._has_own_loss:
             self.compute_loss_func = partial(_mean_loss, _loss_settings(model))
-
-    def begin_run(self) -> None:
-        super().begin_run()
-        config = self._own_model.config
-        if self._pad_token_id not in (None, config.pad_token_id):  # `Trainer.train` has changed it
-            config.pad_token_id = self._pad_token_id
-            logger.warning(f"`pad_token_id` stays {config.pad_token_id}: the positions of the model begin after it.")
 
     def _scores(self, model: torch.nn.Module) -> Callable:
         """The model, or the scores of a model of another family on the same batches."""
@@ -308,9 +293,7 @@ class GPT1Trainer(_GPT1BaseTrainer):
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         loss, outputs = super().compute_loss(self._scores(model), inputs, True, num_items_in_batch)
         if model.training and outputs.get("task_loss") is not None:
-            # A replica divides its sum by the examples of the update, or by that number over `n_gpu`.
-            num_parts = 1 if self.args.average_tokens_across_devices else max(self.args.n_gpu, 1)
-            self.running_losses.add(outputs["task_loss"], outputs.get("lm_loss"), num_parts)
+            self.running_losses.add(outputs["task_loss"], outputs.get("lm_loss"))
         return (loss, outputs) if return_outputs else loss
 
     def prediction_step(self, model, inputs, *args, **kwargs):
@@ -359,27 +342,12 @@ def _mean_loss(settings: SimpleNamespace, outputs, labels: torch.Tensor, num_ite
     return (losses * counts).sum() / count_items(counts, num_items_in_batch)
 
 
-def _switch(model: PreTrainedModel, name: str, on: bool, is_on: bool, turn: Callable[[bool], Any]) -> None:
-    """Turns a part of the model off, and on again if it was an earlier trainer that turned it off."""
-    turned_off = model.__dict__.setdefault("turned_off_by_trainer", set())
-    if is_on and not on:
-        turned_off.add(name)
-        turn(False)
-    elif on and name in turned_off:
-        turned_off.remove(name)
-        turn(True)
-
-
 class GPT1PretrainingTrainer(_GPT1BaseTrainer):
     r"""Pre-trains a [`GPT1ForCausalLM`] on blocks of contiguous text: rows with `input_ids` and `labels`.
 
-    Beside `loss` the log has `perplexity`, `tokens_per_second` and `mfu`, each since the last log.
-
-    - `tokens_per_second` counts the real tokens of all processes. Time spent on evaluation, samples and
-      checkpoints is excluded.
-    - `mfu` is the model FLOP utilisation: the arithmetic that these tokens need, without recomputation, relative to
-      the speed of a matrix product measured on the same device when training starts.
-    - Both need the default value of `include_num_input_tokens_seen`.
+    Beside `loss` the log has `perplexity` and `tokens_per_second`, each since the last log. The latter counts the real
+    tokens of all processes, without the time of evaluations, samples and checkpoints. It needs the default value of
+    `include_num_input_tokens_seen`.
 
     Evaluation reports the exact mean loss over all target tokens and its perplexity, whatever the batch size.
     """
@@ -395,8 +363,7 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
 
     def training_step(self, model, inputs, *args, **kwargs):
         if not self.throughput.is_running:
-            precision = self.accelerator.mixed_precision  # a launch configuration can set it, too
-            self.throughput.start(self.state.num_input_tokens_seen, self.args.device, precision)
+            self.throughput.start(self.state.num_input_tokens_seen)
         return super().training_step(model, inputs, *args, **kwargs)
 
     _WITHOUT_LOGITS = {"skip_logits": True, "use_cache": False}
@@ -416,21 +383,12 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
         if "loss" in logs:
             logs.update(self._logged_figures(logs["loss"]))
             if self.throughput.is_running and self.args.include_num_input_tokens_seen == "non_padding":
-                tokens_per_second = self.throughput.tokens_per_second(self.state.num_input_tokens_seen)
-                logs["tokens_per_second"] = tokens_per_second
-                flops_per_token = self._flops_per_token()
-                if flops_per_token is not None:
-                    peak_flops = self.throughput.peak_flops * self.args.world_size * max(self.args.n_gpu, 1)
-                    logs["mfu"] = tokens_per_second * flops_per_token / peak_flops
+                logs["tokens_per_second"] = self.throughput.tokens_per_second(self.state.num_input_tokens_seen)
         super().log(logs, start_time)
 
     def _logged_figures(self, loss: float) -> dict[str, float]:
         """What the log says beside the mean loss since the last log."""
         return {"perplexity": perplexity(loss)}
-
-    def _flops_per_token(self) -> float | None:
-        """Floating-point operations per token; `None` if they are not known."""
-        return training_flops_per_token(self.accelerator.unwrap_model(self.model))
 
 
 __all__ = ["GPT1PretrainingTrainer", "GPT1Trainer", "TaskTrainer"]

@@ -44,7 +44,6 @@ from .checkpoint import (
     warn_of_other_settings,
     write_model,
 )
-from .checks import check_rebalanced
 from .measures import RunningLosses, Throughput
 from .sharing import SharedRows, SharedStream, UncountedBatch, check_whole, share_rows
 
@@ -155,9 +154,6 @@ class ResumableTrainer(Trainer):
         self, dataset, description, batch_size, sampler_fn=None, is_training=False, dataloader_key=None
     ):
         is_shared = is_training and self.args.world_size > 1
-        is_rebalanced = is_training and self.args.train_sampling_strategy == "batch_rebalance"
-        if is_rebalanced and not isinstance(dataset, torch.utils.data.IterableDataset):
-            check_rebalanced(len(dataset), self.args)
         if self.grouping.applies_to(dataset):
             in_training = partial(self.grouping.train_sampler, batch_size=batch_size)
             sampler_fn = in_training if is_training else self.grouping.eval_sampler
@@ -167,7 +163,7 @@ class ResumableTrainer(Trainer):
             is_hub_stream = isinstance(dataset, datasets.IterableDataset)
             read_rows = datasets.Dataset.from_list if is_hub_stream else list
             dataset = SharedStream(dataset) if is_training else read_rows(list(dataset))
-        elif is_shared and not is_rebalanced:
+        elif is_shared:
             order = sampler_fn
             dataset, sampler_fn = SharedRows(dataset), lambda shared: order(shared.rows)
         drops = self.args.dataloader_drop_last
@@ -355,21 +351,16 @@ class ResumableTrainer(Trainer):
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         output_dir = self.args.output_dir if output_dir is None else output_dir
-        by_all = getattr(self, "is_distributed_loading_by_transformers", False)
-        if not self.args.should_save and not by_all:
+        if not self.args.should_save:
             return
         if self._is_staging:
             write_model(self, Path(output_dir), state_dict)
             return
         staging = Path(output_dir, INCOMPLETE_DIR, "model")
-        if self.args.should_save:
-            remove_staging(staging)  # left by a process that was killed here
-        if by_all:
-            self.accelerator.wait_for_everyone()  # all of them make the folder that one of them removes
+        remove_staging(staging)  # left by a process that was killed here
         with explained(self, "The model", output_dir, staging):
             write_model(self, staging, state_dict)
-            if self.args.should_save:
-                publish_model(staging, Path(output_dir))
+            publish_model(staging, Path(output_dir))
 
 
 class _BeginRun(TrainerCallback):

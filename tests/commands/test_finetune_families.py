@@ -22,18 +22,16 @@ from transformers import (
     GPT2ForSequenceClassification,
     IBertConfig,
     IBertModel,
-    PerceiverConfig,
-    PerceiverForSequenceClassification,
     ViTConfig,
     ViTModel,
     dynamic_module_utils,
     pipeline,
 )
 
-from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1Trainer, prepare_finetuning
+from modeling_gpt1 import GPT1DoubleHeadsModel, prepare_finetuning
 from modeling_gpt1.commands import finetune, predict
 from modeling_gpt1.inference.lengths import longest_sequence
-from tokenization import Task, TraversalCollator, load_files
+from tokenization import Task, load_files
 
 PAIRS = [("ann sees the fish", "she is old"), ("the cat is new", "fish"), ("ben goes home", "a lazy dog eats")]
 ROWS = {
@@ -232,19 +230,16 @@ def test_scores_do_not_depend_on_padding_whatever_the_configuration_calls_paddin
     )
 
 
-def test_a_model_whose_positions_begin_after_padding_is_saved_as_it_was_trained(folders, tmp_path):
-    """RoBERTa's begin after `pad_token_id`, here that of `[UNK]`. With another id at the next load all would move."""
+def test_another_padding_would_move_the_positions(folders, tmp_path):
+    """RoBERTa's begin after `pad_token_id`, here that of `[UNK]`."""
     tokenizer = make_family_tokenizer("bert")  # [PAD] is 0 and [UNK] is 1
     make_family_model("roberta", tokenizer, "Model", type_vocab_size=2).save_pretrained(tmp_path / "roberta")
     tokenizer.save_pretrained(tmp_path / "roberta")
+    prepare_finetuning(tmp_path / "roberta", entailment_task(folders))
     path = tmp_path / "roberta" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {"pad_token_id": 1}), encoding="utf-8")
-    evaluates_as_saved("entailment", folders, tmp_path / "roberta", tmp_path)
-    moved = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out", pad_token_id=0)  # negative control
-    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
-    row = AutoTokenizer.from_pretrained(tmp_path / "out")("ann sees", "fish", return_tensors="pt")
-    with torch.no_grad():
-        assert (model(**row).logits - moved(**row).logits).abs().max() > 1e-3
+    with pytest.raises(ValueError, match="begin after its padding, 1, but the tokenizer pads with 0: .* Open the tok"):
+        prepare_finetuning(tmp_path / "roberta", entailment_task(folders))
 
 
 def test_a_model_without_a_table_of_tokens(folders, tmp_path):
@@ -255,14 +250,6 @@ def test_a_model_without_a_table_of_tokens(folders, tmp_path):
     with pytest.raises(NotImplementedError):
         CanineModel(CanineConfig(**sizes)).get_input_embeddings()
     evaluates_as_saved("entailment", folders, tmp_path / "canine", tmp_path)
-
-
-def test_a_model_that_reads_no_tokens(folders, tmp_path):
-    sizes = {"num_latents": 4, "d_latents": 8, "d_model": 8, "num_self_attends_per_block": 1, "num_blocks": 1}
-    config = PerceiverConfig(**sizes, num_self_attention_heads=1, num_cross_attention_heads=1, num_labels=2)
-    collator = TraversalCollator(make_family_tokenizer("bert"), "entailment", {"premise": "one", "hypothesis": "two"})
-    with pytest.raises(ValueError, match="reads `inputs`, but the tasks are texts, which become `input_ids`"):
-        GPT1Trainer(PerceiverForSequenceClassification(config), data_collator=collator)
 
 
 def test_predictions_longer_than_the_positions(folders):

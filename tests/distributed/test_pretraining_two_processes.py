@@ -22,9 +22,8 @@ from helpers_pretraining import (
     make_trainer,
     train,
 )
-from transformers.distributed import DistributedConfig
 
-from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1PretrainingArguments, GPT1PretrainingTrainer
+from modeling_gpt1 import GPT1ForCausalLM
 from modeling_gpt1.training.sharing import SharedStream
 
 SCRIPT = helpers_pretraining.__file__
@@ -32,14 +31,13 @@ SCRIPT = helpers_pretraining.__file__
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The runs of two processes, `one`, that of a single process, and `start`, the model that all of them train."""
+    """The runs of two processes, and `one`, that of a single process."""
     folder = tmp_path_factory.mktemp("pretraining")
-    make_model().save_pretrained(folder / "start")
     trainer = make_trainer(folder / "one", 1, save_strategy="steps", save_steps=SAVED_UPDATE)
     record = train(trainer)
     trainer.save_model()
     (folder / "one-0.json").write_text(json.dumps(record), encoding="utf-8")
-    newer = ["sharded", "resumed"] if IS_AFTER_5_17 else []
+    newer = ["resumed"] if IS_AFTER_5_17 else []
     run_together(2, SCRIPT, folder, *newer, "map", "stream")
     return folder
 
@@ -123,16 +121,6 @@ def test_a_checkpoint_of_two_processes_goes_on_in_one(folder, tmp_path):
     assert_same_weights(trainer.model.state_dict(), weights_in(folder / "one"))
 
 
-@pytest.mark.skipif(not IS_AFTER_5_17, reason="this transformers cannot train sharded models")
-def test_a_model_that_is_cut_over_two_processes(folder):
-    """Opened in two processes from what one saved, and in one from what the two saved."""
-    expected, together = records(folder, "one", 1)[0], records(folder, "sharded")
-    for record in together:
-        assert_same_run(record, expected)
-    assert_each_row_once_per_pass([record["seen"] for record in together])
-    assert_same_weights(weights_in(folder / "sharded"), weights_in(folder / "one"))
-
-
 def test_accelerate_launch_refuses_lone_processes_and_ends_when_one_is_killed(folder, tmp_path):
     """The training in between is that of torchrun."""
     code, output = launch(ACCELERATE, SCRIPT, tmp_path, "alone", "map", "killed")
@@ -183,21 +171,6 @@ def test_a_launch_that_starts_one_process_of_two_is_refused(num_processes, tmp_p
         "--nproc_per_node N` with --use_cpu (`use_cpu=True`) after the script, or --num_processes 1."
     )
     assert not (tmp_path / "output").exists()
-
-
-def test_an_odd_vocabulary_cannot_be_cut_over_two_processes(tmp_path):
-    config = GPT1Config(vocab_size=41, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)
-    model, arguments = GPT1ForCausalLM(config), GPT1PretrainingArguments(str(tmp_path / "output"), use_cpu=True)
-    model.config.distributed_config = DistributedConfig(fsdp_size=2)
-    with pytest.raises(ValueError) as error:
-        GPT1PretrainingTrainer(model, arguments)
-    assert str(error.value) == (
-        "The vocabulary has 41 tokens, which 2 processes cannot share evenly: the model would go on reading old "
-        "embeddings. Open it in one process, call `model.resize_token_embeddings(41, pad_to_multiple_of=8)`, save it "
-        "and start from there."
-    )
-    model.config.tie_word_embeddings = False
-    GPT1PretrainingTrainer(model, arguments)
 
 
 def test_a_shared_stream_takes_its_epoch_to_the_rows():

@@ -3,19 +3,14 @@
 import helpers_training
 import pytest
 import torch
-from helpers_launch import IS_AFTER_5_17, run_together
-from helpers_training import CASES, LM_COEFS, SHARDED_CASE, make_model, make_tokenizer, make_trainer, training_log
-
-from modeling_gpt1 import GPT1DoubleHeadsModel
+from helpers_launch import run_together
+from helpers_training import CASES, LM_COEFS, make_trainer, training_log
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """What two processes recorded, and `start`, the model that they cut over each other; with an even vocabulary."""
-    folder, tokenizer = tmp_path_factory.mktemp("finetuning"), make_tokenizer()
-    model = make_model(SHARDED_CASE, tokenizer)
-    model.resize_token_embeddings(len(tokenizer), pad_to_multiple_of=8)
-    model.save_pretrained(folder / "start")
+    """What two processes recorded."""
+    folder = tmp_path_factory.mktemp("finetuning")
     run_together(2, helpers_training.__file__, folder)
     return folder
 
@@ -43,11 +38,4 @@ def test_two_processes_train_as_one(case, lm_coef, folder, tmp_path):
 @pytest.mark.parametrize("name", ["evaluated first", "uneven batches"])
 def test_neither_an_evaluation_before_nor_uneven_batches_change_the_training(name, folder, tmp_path):
     record = torch.load(folder / "records.pt")[name]
-    assert_trained_as(make_trainer(SHARDED_CASE, tmp_path, batch_size=8, accumulation=1), record)
-
-
-@pytest.mark.skipif(not IS_AFTER_5_17, reason="this transformers cannot train sharded models")
-def test_a_model_that_is_cut_over_two_processes_trains_as_one(folder, tmp_path):
-    record = torch.load(folder / "records.pt")["sharded"]
-    model = GPT1DoubleHeadsModel.from_pretrained(folder / "start")
-    assert_trained_as(make_trainer(SHARDED_CASE, tmp_path, batch_size=8, accumulation=1, model=model), record)
+    assert_trained_as(make_trainer("multiple_choice", tmp_path, batch_size=8, accumulation=1), record)

@@ -1,6 +1,7 @@
 """Rows of like length share a batch; predictions and metrics stay in the order of the data set."""
 
 import random
+from types import SimpleNamespace
 
 import datasets
 import numpy as np
@@ -11,7 +12,7 @@ from transformers import Trainer
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from modeling_gpt1 import GPT1Trainer, GPT1TrainingArguments
-from modeling_gpt1.training.batching import LazyLengthGroupedSampler, LongestFirstSampler, read_lengths
+from modeling_gpt1.training.batching import LongestFirstSampler, SeededLengthGroupedSampler, read_lengths
 from tokenization import TraversalCollator
 
 BY_LENGTH = {"train_sampling_strategy": "group_by_length"}
@@ -109,14 +110,11 @@ class TestTraining:
         collator = TraversalCollator(make_tokenizer(), "classification", COLUMNS["classification"], max_length=20)
         lengths = collator.lengths(rows)
         for epoch in range(3):
-            orders = []
-            for sampler in (
-                LengthGroupedSampler(batch_size, lengths=lengths),
-                LazyLengthGroupedSampler(batch_size, lengths),
-            ):
-                sampler.generator = torch.Generator().manual_seed(epoch)
-                orders.append(list(sampler))
-            assert orders[0] == orders[1]
+            generator = torch.Generator().manual_seed(7 + epoch)
+            expected = list(LengthGroupedSampler(batch_size, lengths=lengths, generator=generator))
+            sampler = SeededLengthGroupedSampler(batch_size, np.array(lengths), seed=7)
+            sampler.set_epoch(epoch)
+            assert list(sampler) == expected
 
     def test_lengths_are_read_once_per_data_set(self, tmp_path, monkeypatch):
         trainer, calls = make_grouping_trainer(tmp_path), []
@@ -171,14 +169,18 @@ class TestFallingBack:
     def test_sources_of_lengths(self):
         rows = [{"input_ids": [1, 2, 3], "length": 7}, {"input_ids": [1], "length": 8}]
         dataset = datasets.Dataset.from_list(rows)
-        assert read_lengths(rows, None, "length", "input_ids") == [3, 1]
-        assert read_lengths(dataset, None, "words", "input_ids") == [3, 1]
-        assert read_lengths(dataset, None, "length", "input_ids") == [7, 8]
         worded = dataset.remove_columns("length").add_column("length", ["short", "long"])
-        assert read_lengths(worded, None, "length", "input_ids") == [3, 1]
-        assert read_lengths(rows, None, "length", "pixel_values") is None
-        assert read_lengths([[1, 2]], None, "length", "input_ids") is None
-        assert read_lengths([], None, "length", "input_ids") is None
+
+        def lengths_of(rows, column="length", name="input_ids"):
+            tokenizer = SimpleNamespace(model_input_names=[name])
+            args = SimpleNamespace(length_column_name=column)
+            trainer = SimpleNamespace(args=args, data_collator=None, processing_class=tokenizer)
+            lengths = read_lengths(rows, trainer)
+            return lengths if lengths is None else lengths.tolist()
+
+        assert lengths_of(rows) == lengths_of(dataset, "words") == lengths_of(worded) == [3, 1]
+        assert lengths_of(dataset) == [7, 8]
+        assert lengths_of(rows, name="pixel_values") is lengths_of([[1, 2]]) is lengths_of([]) is None
 
 
 def predict(trainer, **arguments):
@@ -261,7 +263,7 @@ class TestEvaluation:
             assert labels == pytest.approx([0.3 * index for index in range(11)])
 
     def test_what_is_made_of_whole_batches_is_left_as_it_is(self):
-        sampler = LongestFirstSampler([2, 5, 3])
+        sampler = LongestFirstSampler(np.array([2, 5, 3]))
         assert list(sampler) == [1, 2, 0]
         results = {"rows": (np.array([10, 20, 30]), [np.array([[1, 1], [2, 2], [3, 3]])]), "batches": np.array([1, 2])}
         restored = sampler.restore({**results, "none": None, "number": np.array(3.0)})

@@ -6,7 +6,6 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from modeling_gpt1 import GPT1ForCausalLM
 from modeling_gpt1.modeling_gpt1 import dropout_noise
-from modeling_gpt1.packing_gpt1 import MASKED_ROWS, way_of_packing
 from modeling_gpt1.training import cpu_attention
 from modeling_gpt1.training.cpu_attention import CPU_ATTENTION, _BlockwiseAttention, choose_cpu_attention
 
@@ -89,14 +88,6 @@ def test_blocks_take_short_rows_together_and_long_ones_in_parts():
     rows = [(block.start, block.stop, keys.stop) for _, block, keys in cpu_attention._blocks(1, 300, True)]
     assert rows == [(0, 128, 128), (128, 256, 256), (256, 300, 300)]
     assert [rows.stop for rows, *_ in cpu_attention._blocks(100, 20, True)] == [81, 100]
-
-
-def test_the_layout_of_output_and_gradients_is_the_projections():
-    *inputs, grad_output = heads(5)
-    results = outputs_and_gradients(
-        _BlockwiseAttention.apply, *inputs, None, (SCALING, DROPOUT, True, SEED), grad_output
-    )
-    assert all(result.transpose(1, 2).is_contiguous() for result in results)
 
 
 @pytest.mark.parametrize("mask", [None, causal_mask(5)])
@@ -204,15 +195,6 @@ def test_evaluation_generation_and_saved_folders_are_those_of_sdpa(tiny_model, t
     config = (tmp_path / "after" / "config.json").read_text(encoding="utf-8")
     assert config == (tmp_path / "before" / "config.json").read_text(encoding="utf-8")
     assert GPT1ForCausalLM.from_pretrained(tmp_path / "after").config._attn_implementation == "sdpa"
-
-
-def test_packed_sequences_know_it(tiny_model):
-    model = tiny_model(GPT1ForCausalLM, attn_pdrop=0.1)
-    choose_cpu_attention(model, "cpu")
-    assert way_of_packing(model.config) == MASKED_ROWS
-    for other in ("eager", "flex_attention"):
-        model.set_attn_implementation(other)
-        assert way_of_packing(model.config) != MASKED_ROWS
 
 
 def test_an_attention_that_is_not_causal_is_left_to_torch(tiny_model, monkeypatch):

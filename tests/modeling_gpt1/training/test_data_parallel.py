@@ -1,16 +1,15 @@
-"""torch's DataParallel, which Trainer takes where one process sees several GPUs: a batch cut over replicas of a model.
+"""torch's DataParallel: a batch cut over replicas of a model, in a plain Trainer or a loop of one's own.
 
 Here the replicas lie on the CPU. `scatter` and `gather` are torch's own, but for the copies between devices.
 """
 
 import pytest
 import torch
-from helpers_training import CASES, Rows, make_collator, make_model, make_tokenizer, make_trainer
+from helpers_training import CASES, Rows, make_collator, make_model, make_tokenizer
 from torch import nn
 from torch.nn.parallel import scatter_gather
-from transformers import TrainingArguments
 
-from modeling_gpt1 import GPT1ForCausalLM, GPT1PretrainingArguments, GPT1PretrainingTrainer
+from modeling_gpt1 import GPT1ForCausalLM, GPT1Trainer, GPT1TrainingArguments
 from tokenization import BlockCollator
 
 
@@ -21,11 +20,10 @@ class DataParallelOnCPU(nn.Module):
 
     def __init__(self, module):
         super().__init__()
-        self.module, self.num_parts = module, []
+        self.module = module
 
     def forward(self, **inputs):
         _, parts = scatter_gather.scatter_kwargs((), inputs, range(self.num_replicas))
-        self.num_parts.append(len(parts))
         return scatter_gather.gather([replicate(self.module)(**part) for part in parts], "cpu")
 
 
@@ -52,49 +50,15 @@ def on_the_cpu(monkeypatch):
     monkeypatch.setattr(scatter_gather.Scatter, "apply", scatter)
 
 
-def make_pretraining(folder, batch_size):
-    tokenizer = make_tokenizer()
-    torch.manual_seed(0)
-    model = GPT1ForCausalLM(make_model("classification", tokenizer).config)
-    settings = {"max_steps": 4, "optim": "sgd", "learning_rate": 0.05, "warmup_steps": 0, "logging_steps": 1}
-    settings |= {"save_strategy": "no", "report_to": "none", "disable_tqdm": True, "use_cpu": True}
-    rows = [{"input_ids": list(range(1, 9 + index % 5))} for index in range(24)]
-    args = GPT1PretrainingArguments(str(folder), per_device_train_batch_size=batch_size, **settings)
-    return GPT1PretrainingTrainer(
-        model, args, data_collator=BlockCollator(tokenizer), train_dataset=rows, eval_dataset=rows[:11]
-    )
-
-
-def record_of(trainer):
-    trainer.train()
-    keys = ("loss", "task_loss", "lm_loss", "grad_norm")
-    log = [[record[key] for key in keys if key in record] for record in trainer.state.log_history if "loss" in record]
-    losses = {name: value for name, value in trainer.evaluate().items() if name.endswith("loss")}
-    return log, losses, trainer.model.state_dict()
+def test_our_trainers_use_one_device(tmp_path, caplog):
+    arguments = GPT1TrainingArguments(str(tmp_path), use_cpu=True)
+    arguments._n_gpu = 5
+    model = make_model("classification", make_tokenizer())
+    assert GPT1Trainer(model, arguments).args.n_gpu == 1
+    assert "Only the first of 5 devices is used. Start the script with `accelerate launch`" in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["multiple_choice", "regression", "pre-training"])
-def test_the_replicas_of_a_trainer_train_together(kind, tmp_path, monkeypatch):
-    """The last batch of a pass has four rows for five replicas."""
-
-    def make(batch_size):
-        return (
-            make_pretraining(tmp_path, batch_size)
-            if kind == "pre-training"
-            else make_trainer(kind, tmp_path, batch_size, 1, max_steps=4)
-        )
-
-    expected = record_of(make(10))
-    monkeypatch.setattr(TrainingArguments, "n_gpu", property(lambda args: DataParallelOnCPU.num_replicas))
-    monkeypatch.setattr(nn, "DataParallel", DataParallelOnCPU)
-    trainer = make(2)
-    found = record_of(trainer)
-    assert trainer.model_wrapped.num_parts[:4] == [5, 5, 4, 5]
-    torch.testing.assert_close(found[0], expected[0], atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(found[1:], expected[1:], atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("kind", [*CASES, "pre-training"])
 def test_no_part_of_a_batch_follows_the_plan_of_the_whole(kind):
     """In a loop of one's own, where the plan was made before the batch is cut."""
     tokenizer = make_tokenizer()

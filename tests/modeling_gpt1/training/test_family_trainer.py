@@ -3,7 +3,7 @@
 import pytest
 import torch
 from datasets import Dataset
-from helpers_training import resumes_after
+from helpers_training import QUIET, resumes_after
 
 from modeling_gpt1 import GPT1PretrainingArguments
 from modeling_gpt1.training.families import FAMILIES, FamilyPretrainingTrainer
@@ -42,9 +42,7 @@ def plain():
 
 
 @pytest.fixture
-def make_trainer(plain, tmp_path, monkeypatch):
-    monkeypatch.setattr("modeling_gpt1.training.measures.measure_peak_flops", lambda *arguments: 1e9)  # takes time
-
+def make_trainer(plain, tmp_path):
     def make(family, folder="out", dropout=0.0, rows=None, collator=None, func=None, **arguments):
         family = FAMILIES[family]
         tokenizer, rows = family.tokenizer_of(plain), make_rows() if rows is None else rows
@@ -56,18 +54,7 @@ def make_trainer(plain, tmp_path, monkeypatch):
             **dict.fromkeys(DROPOUTS[family.name], dropout),
         )
         torch.manual_seed(3)
-        arguments = {
-            "per_device_train_batch_size": 4,
-            "max_steps": 6,
-            "learning_rate": 0.01,
-            "warmup_steps": 0,
-            "logging_steps": 1,
-            "save_strategy": "no",
-            "use_cpu": True,
-            "disable_tqdm": True,
-            "report_to": "none",
-            **arguments,
-        }
+        arguments = {**QUIET, "per_device_train_batch_size": 4, "max_steps": 6, "learning_rate": 0.01, **arguments}
         return FamilyPretrainingTrainer(
             family.model_class(config),
             GPT1PretrainingArguments(str(tmp_path / folder), **arguments),

@@ -1,10 +1,10 @@
-"""The collators' plans under our trainers: the same training as without, and no plan where a batch is cut."""
+"""The collators' plans under our trainers: the same training as without."""
 
 import logging
 
 import pytest
 import torch
-from helpers_training import Rows, make_collator, make_model, make_tokenizer, make_trainer
+from helpers_training import QUIET, Rows, make_collator, make_model, make_tokenizer, make_trainer
 from transformers import BatchEncoding
 
 from modeling_gpt1 import GPT1ForCausalLM, GPT1PretrainingArguments, GPT1PretrainingTrainer
@@ -15,8 +15,7 @@ def pretraining(tmp_path, **arguments):
     tokenizer = make_tokenizer()
     torch.manual_seed(0)
     model = GPT1ForCausalLM(make_model("classification", tokenizer).config)
-    settings = {"max_steps": 3, "per_device_train_batch_size": 4, "warmup_steps": 0, "logging_steps": 1}
-    settings |= {"save_strategy": "no", "report_to": "none", "disable_tqdm": True, "use_cpu": True, **arguments}
+    settings = {**QUIET, "max_steps": 3, "per_device_train_batch_size": 4, **arguments}
     rows = [{"input_ids": list(range(1, 9 + index % 5))} for index in range(12)]
     args = GPT1PretrainingArguments(output_dir=str(tmp_path), **settings)
     return GPT1PretrainingTrainer(model, args, data_collator=BlockCollator(tokenizer), train_dataset=rows)
@@ -70,11 +69,6 @@ def test_every_loader_plans(tmp_path):
     for loader in loaders:
         batch = next(iter(loader))
         assert batch["plan"].shape == batch["input_ids"].shape and batch["plan"].token_index is not None
-
-
-def test_batches_that_are_cut_have_no_plan(tmp_path):
-    trainer = make_trainer("multiple_choice", tmp_path, 4, 1, accelerator_config={"dispatch_batches": True})
-    assert "plan" not in next(iter(trainer.get_train_dataloader()))
 
 
 def test_a_collator_of_the_users_own_trains(tmp_path):

@@ -3,14 +3,15 @@
 import pickle
 from itertools import chain
 
+import numpy as np
 import pytest
 import torch
 from accelerate.data_loader import prepare_data_loader, skip_first_batches
 from helpers_training import CASES, Rows, make_collator, make_model, make_tokenizer
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
-from modeling_gpt1 import GPT1Config, GPT1ForCausalLM, GPT1ForMultipleChoice, GPT1ForSequenceClassification
-from modeling_gpt1.training.batching import EpochSeededSampler, LazyLengthGroupedSampler
+from modeling_gpt1 import GPT1ForMultipleChoice, GPT1ForSequenceClassification
+from modeling_gpt1.training.batching import SeededLengthGroupedSampler
 from modeling_gpt1.training.sharing import (
     CollatorOfRows,
     NoRow,
@@ -44,11 +45,11 @@ def make_loader(kind, num_rows, batch_size, num_processes, rank, is_split=False)
         rows = SharedStream(Numbers(num_rows))
     else:
         rows = SharedRows(range(num_rows))
-        lengths = [7 * index % 5 + 1 for index in range(num_rows)]
+        lengths = np.array([7 * index % 5 + 1 for index in range(num_rows)])
         order["sampler"] = {
             "sequential": SequentialSampler(rows),
             "random": RandomSampler(rows),
-            "group_by_length": EpochSeededSampler(LazyLengthGroupedSampler(batch_size * num_processes, lengths), 3),
+            "group_by_length": SeededLengthGroupedSampler(batch_size * num_processes, lengths, seed=3),
         }[kind]
     batch_size *= num_processes if is_split else 1
     loader = prepare_data_loader(
@@ -118,14 +119,6 @@ def test_a_loader_that_skips_and_workers_go_on_with_the_same_batches():
     assert collate_shared([rows[4], rows[5]])["labels"].tolist() == [4, 5]
 
 
-def test_rows_that_the_first_process_would_give_out_are_refused():
-    loader = DataLoader(SharedRows(range(9)), 2, collate_fn=collate)
-    dispatched = {"dispatch_batches": True, "put_on_device": True}
-    loader = prepare_data_loader(loader, torch.device("cpu"), num_processes=3, process_index=2, **dispatched)
-    with pytest.raises(ValueError, match="`dispatch_batches` is True.*Leave it out"):
-        share_rows(loader)
-
-
 def losses_of(model, batch, **kwargs):
     model.zero_grad()
     outputs = model(**batch, **kwargs)
@@ -154,21 +147,6 @@ def test_an_example_whose_label_is_minus_100_counts_for_nothing(case):
         for num_items in (None, 0, torch.tensor(0), torch.tensor(5)):
             loss, gradients = losses_of(each, uncounted, num_items_in_batch=num_items)
             assert loss == 0 and all((gradient == 0).all() for gradient in gradients)
-
-
-def test_multi_label_rows_and_targets_that_count_for_nothing():
-    config = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
-    ids = torch.arange(1, 9).view(2, 4)
-    model = GPT1ForCausalLM(GPT1Config(**config))
-    for num_items in (None, 0, torch.tensor(0)):
-        loss, gradients = losses_of(
-            model, {"input_ids": ids, "labels": torch.full_like(ids, -100)}, num_items_in_batch=num_items
-        )
-        assert loss == 0 and all((gradient == 0).all() for gradient in gradients)
-    problem = {"traversal": "classification", "num_labels": 3, "problem_type": "multi_label_classification"}
-    model = GPT1ForSequenceClassification(GPT1Config(**config, **problem)).eval()
-    labels = torch.tensor([[0.0, 1.0, 1.0], [-100.0] * 3])
-    assert model(ids, labels=labels).loss == model(ids[:1], labels=labels[:1]).loss
 
 
 def test_no_label_of_an_empty_place_counts():
