@@ -15,24 +15,22 @@ and the largest resident memory of any.
 """
 
 import argparse
-import json
 import math
 import os
 import shlex
 import statistics
-import subprocess
 import sys
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 
 import torch
-from harness import machine, save_result
+from harness import machine, read_json, run_counted, save_result, write_json
 from torch import nn
 from transformers import MODEL_FOR_MULTIPLE_CHOICE_MAPPING
 
-from modeling_gpt1.storage.writing import write_atomically
 from modeling_gpt1.training.families import FAMILIES
 from modeling_gpt1.training.preparation import OPENED_TYPES, OWN_TYPES
 from tokenization import GPT1Tokenizer, get_task, load_task, training_texts
@@ -153,7 +151,7 @@ def best_rate(arguments: argparse.Namespace, family: str) -> float | None:
     steps = sweep(arguments, family)
     if not all(step.is_done for step in steps):
         return None
-    losses = [read(step.folder / "out" / step.result)["eval_loss"] for step in steps]
+    losses = [read_json(step.folder / "out" / step.result)["eval_loss"] for step in steps]
     return LEARNING_RATES[losses.index(min(losses))]
 
 
@@ -179,59 +177,35 @@ def stages_of(arguments: argparse.Namespace, family: str) -> list[list[Step]]:
     return [sweep(arguments, family), [model], [asking(arguments, model), *tuned]]
 
 
-def steps_to_begin(arguments: argparse.Namespace) -> list[Step]:
-    """The steps that no unfinished step holds up: early stages first, and in a stage the same step of all families."""
-    found = []
-    for family in arguments.families:
-        stages = enumerate(stages_of(arguments, family))
-        left = ((number, place, step) for number, stage in stages for place, step in enumerate(stage))
-        left = [entry for entry in left if not entry[2].is_done]
-        found += [entry for entry in left if entry[0] == left[0][0]]
-    return [step for *_, step in sorted(found, key=lambda entry: entry[:2])]
-
-
 def run_all(arguments: argparse.Namespace) -> None:
-    """Runs all steps, `jobs` at once. After a failure the running ones end, and no further one begins."""
+    """Runs stage after stage of all families, `jobs` steps at once, of the families in turns.
+
+    After a failure the running steps end, and no further one begins.
+    """
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // arguments.jobs)))
-    running: dict[Future, Step] = {}
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        while True:
-            ready = [step for step in steps_to_begin(arguments) if step not in running.values()]
-            for step in ready[: arguments.jobs - len(running)]:
-                print(step.folder, flush=True)
-                running[pool.submit(run, step)] = step
-            if not running:
-                return
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                del running[future]
+        for number in range(3):
+            in_turns = zip_longest(*(stages_of(arguments, family)[number] for family in arguments.families))
+            steps = [step for of_families in in_turns for step in of_families if step and not step.is_done]
+            ended, left = wait([pool.submit(run, step) for step in steps], return_when=FIRST_EXCEPTION)
+            for future in left:
+                future.cancel()
+            for future in ended:
                 future.result()
 
 
 def run(step: Step) -> None:
     """Runs a step to its end, and counts the processor time of all its attempts."""
+    print(step.folder, flush=True)
     step.folder.mkdir(parents=True, exist_ok=True)
-    before = read(step.folder / "attempts.json") if (step.folder / "attempts.json").is_file() else {}
     command = [sys.executable, "-m", "modeling_gpt1.commands", *step.words, step.output, str(step.folder / "out")]
-    with (step.folder / "output.txt").open("a", encoding="utf-8") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output)
-        _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    attempts = {
-        "processor_seconds": round(before.get("processor_seconds", 0) + usage.ru_utime + usage.ru_stime, 1),
-        "peak_bytes": max(before.get("peak_bytes", 0), usage.ru_maxrss * 1024),
-    }
-    write(step.folder / "attempts.json", attempts)
-    if process.returncode != 0:
-        raise SystemExit(f"{step.folder}: status {process.returncode}. Its output.txt ends with the reason.")
-    write(step.folder / "done.json", attempts)
-
-
-def read(path: Path) -> dict:
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def write(path: Path, content: dict) -> None:
-    write_atomically(path, json.dumps(content, indent=2) + "\n")
+    if status := run_counted(command, step.folder):
+        raise SystemExit(f"{step.folder}: status {status}. Its output.txt ends with the reason.")
+    counted = read_json(step.folder / "processor_seconds.json")
+    write_json(
+        step.folder / "done.json",
+        {"processor_seconds": counted["seconds"], "peak_bytes": counted["peak_bytes"]},
+    )
 
 
 # ---- What was measured
@@ -261,9 +235,12 @@ def read_row(arguments: argparse.Namespace, family: str) -> Row | None:
     if model is None or not model.is_done:
         return None
     opened = FAMILIES[family].model_class.from_pretrained(model.folder / "out")
-    results, records = read(model.folder / "out" / model.result), read(model.folder / "out" / "trainer_state.json")
+    results, records = (
+        read_json(model.folder / "out" / model.result),
+        read_json(model.folder / "out" / "trainer_state.json"),
+    )
     speeds = [record["tokens_per_second"] for record in records["log_history"] if "tokens_per_second" in record]
-    cost = {**read(model.folder / "done.json"), "tokens": results["num_input_tokens_seen"]}
+    cost = {**read_json(model.folder / "done.json"), "tokens": results["num_input_tokens_seen"]}
     cost["tokens_per_second"] = statistics.median(speeds)
     losses = {name.removeprefix("eval_"): value for name, value in results.items() if name.endswith("_loss")}
     losses = {name: value for name, value in losses.items() if name != "train_loss"}
@@ -272,11 +249,13 @@ def read_row(arguments: argparse.Namespace, family: str) -> Row | None:
     row.curve = curve_of(records["log_history"])
     asked = asking(arguments, model)
     if asked.is_done:
-        (answers,) = read(asked.folder / "out")["results"]
+        (answers,) = read_json(asked.folder / "out")["results"]
         row.zero_shot, row.method = answers["tasks"], answers["method"]
     for task in tasks_of(family):
         steps = [fine_tuning(arguments, model, task, seed) for seed in range(arguments.seeds)]
-        row.scores[task] = [score_of(task, read(step.folder / "out" / step.result)) for step in steps if step.is_done]
+        row.scores[task] = [
+            score_of(task, read_json(step.folder / "out" / step.result)) for step in steps if step.is_done
+        ]
     return row
 
 

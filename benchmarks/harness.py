@@ -15,6 +15,7 @@ import platform
 import re
 import resource
 import statistics
+import subprocess
 import sys
 import threading
 import time
@@ -58,6 +59,17 @@ def save_result(name: str, about: dict, content: dict | list, folder: Path = RES
     path.write_text(text + "\n", encoding="utf-8")
     print(f"written: {path}")
     return path
+
+
+def read_json(path: Path, default: dict | None = None) -> dict | None:
+    """The content of a JSON file, or the default without the file."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else default
+
+
+def write_json(path: Path, content: dict) -> None:
+    from modeling_gpt1.storage.writing import write_atomically
+
+    write_atomically(path, json.dumps(content, indent=2) + "\n")
 
 
 # ---- What is read
@@ -139,6 +151,35 @@ def running_workers(worker_class: type, arguments: dict[str, tuple]) -> Iterator
     """A worker for each name, made with its arguments."""
     with ExitStack() as stack:
         yield {name: stack.enter_context(running_worker(worker_class, *of)) for name, of in arguments.items()}
+
+
+def run_counted(command: Sequence[str], folder: Path, environment: dict[str, str] | None = None) -> int:
+    """
+    Runs a command to its end, with its output at the end of `folder/output.txt`, and returns its exit status.
+
+    `folder/processor_seconds.json` has the processor time of all attempts, and the largest resident memory of any.
+    """
+    path = folder / "processor_seconds.json"
+    before = read_json(path, {"attempts": 0, "seconds": 0, "peak_bytes": 0})
+    with (folder / "output.txt").open("a", encoding="utf-8") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
+    try:
+        _, status, usage = os.wait4(process.pid, 0)
+    except BaseException:  # this script is being ended
+        process.terminate()
+        _, status, usage = os.wait4(process.pid, 0)
+        raise
+    finally:
+        process.returncode = os.waitstatus_to_exitcode(status)
+        write_json(
+            path,
+            {
+                "attempts": before["attempts"] + 1,
+                "seconds": round(before["seconds"] + usage.ru_utime + usage.ru_stime, 1),
+                "peak_bytes": max(before["peak_bytes"], usage.ru_maxrss * 1024),
+            },
+        )
+    return process.returncode
 
 
 def in_turns(names: Sequence[str], rounds: int) -> Iterator[str]:

@@ -19,7 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from harness import SMALL, default_data, machine, released_tokenizer, save_result
+from harness import SMALL, default_data, machine, read_json, released_tokenizer, run_counted, save_result
 from tokenizers import BertWordPieceTokenizer
 from transformers import BertConfig, BertModel, BertTokenizer, OpenAIGPTConfig, OpenAIGPTLMHeadModel
 
@@ -48,25 +48,18 @@ def write_folders(folder: Path, data: Path, quick: bool) -> None:
 
 def run(words: list[str], folder: Path, data: Path, num_updates: int) -> tuple[float, float]:
     """CPU seconds and peak memory in GiB of one command."""
-    output, log = folder / "output", str(folder / "log.txt")
+    output, attempt = folder / "output", Path(tempfile.mkdtemp(dir=folder))
     command = [
         *(sys.executable, "-m", "modeling_gpt1.commands", "finetune", "--task", "rte", "--data_dir", str(data)),
         *(*words, "--do_train", "--use_cpu", "--output_dir", str(output), "--max_steps", str(num_updates)),
         *("--max_train_samples", "512", "--per_device_train_batch_size", "8", "--save_strategy", "no"),
         *("--train_sampling_strategy", "sequential", "--disable_tqdm", "true", "--seed", "0"),
     ]
-    opened = (os.POSIX_SPAWN_OPEN, 1, log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644)
-    process = os.posix_spawn(
-        sys.executable,
-        command,
-        {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-        file_actions=[opened, (os.POSIX_SPAWN_DUP2, 1, 2)],
-    )
-    _, status, usage = os.wait4(process, 0)
-    if status != 0:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{Path(log).read_text(encoding='utf-8')[-3000:]}")
+    if run_counted(command, attempt, {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}):
+        raise RuntimeError(f"{' '.join(command)} failed:\n{(attempt / 'output.txt').read_text()[-3000:]}")
     shutil.rmtree(output)
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 2**20
+    counted = read_json(attempt / "processor_seconds.json")
+    return counted["seconds"], counted["peak_bytes"] / 2**30
 
 
 def main() -> None:

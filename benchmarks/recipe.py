@@ -9,10 +9,9 @@
 units; both a BPE of 8,000 merges and blocks of 512 tokens. Source: sections 4.1 and 5 of the paper,
 https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf
 
-A round of the sweep changes one setting of a base recipe at a time. The next round's base takes the best value of each
-setting, and values that were clearly worse are not tried again. Every run has one seed, bf16 and a cosine to 0. Its
-score is the perplexity of the same 256 held-out blocks, evenly spaced in the validation novels. `--winners` trains the
-best finished recipe of each family on more tokens: over more than one pass, without dropout and with it.
+The sweep changes one setting of a base recipe at a time. Every run has one seed, bf16 and a cosine to 0. Its score is
+the perplexity of the same 256 held-out blocks, evenly spaced in the validation novels. `--winners` trains the best
+finished recipe of each family on more tokens, without dropout and with it.
 
 A run is one call of the pre-training command in a folder named by a digest of its settings. A finished run is never
 repeated. After a kill the same command goes on from the last checkpoint.
@@ -25,27 +24,20 @@ import math
 import os
 import shutil
 import signal
-import subprocess
 import sys
-from collections.abc import Callable
-from functools import partial
-from itertools import chain, zip_longest
 from pathlib import Path
 
-import numpy as np
 import torch
-from datasets import disable_progress_bars
-from harness import machine, save_result
+from harness import machine, read_json, run_counted, save_result, write_json
 
-from modeling_gpt1.storage.writing import write_atomically
-from tokenization import GPT1Tokenizer, load_blocks, training_texts
+from tokenization import GPT1Tokenizer, training_texts
 
 # Warm-up is in updates, batch in blocks per update. One dropout value applies to all dropouts of the family.
 BASES = {
     "transformer": dict(learning_rate=2e-3, batch=8, warmup=200, dropout=0.0, beta2=0.999, initializer_range=0.035),
     "lstm": dict(learning_rate=2e-3, batch=8, warmup=40, dropout=0.1, beta2=0.999, initializer_range=0.02),
 }
-# The values tried for each setting. Settings and values stand in the order of their expected information.
+# The values tried for each setting.
 VALUES = {
     "learning_rate": (4e-3, 1e-3, 3e-3, 1.5e-3, 2e-3, 6e-3),
     "batch": (4, 16, 8),
@@ -62,44 +54,14 @@ DROPOUTS = {"transformer": ("embd_pdrop", "resid_pdrop", "attn_pdrop"), "lstm": 
 NUM_MERGES, BLOCK_LENGTH, HELD_OUT_BLOCKS, SEED = 8000, 512, 256, 42
 SWEEP_TOKENS = 740 * 8 * BLOCK_LENGTH
 PART_TOKENS = 750_000  # between evaluations and checkpoints, about 5 minutes on one core
-CLEARLY_WORSE = 1.05  # × the best perplexity of the round
-PLATEAU = 0.9  # × the unigram perplexity: a model no better than this has learnt only word frequencies
-
-
-# ---- What all runs share
-
-
-def digest(content: dict) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def write_json(path: Path, content: dict) -> None:
-    write_atomically(path, json.dumps(content, indent=2) + "\n")
-
-
-def read_json(path: Path) -> dict | None:
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-
-
-def prepare(arguments: argparse.Namespace) -> None:
-    """Makes the tokenizer, the blocks and the facts about the text once. The blocks are in the cache of `datasets`."""
-    if read_json(arguments.text_folder / "facts.json") is not None:
-        return
-    tokenizer = GPT1Tokenizer.train(training_texts(arguments.train_files), NUM_MERGES)
-    tokenizer.save_pretrained(arguments.text_folder)
-    blocks = load_blocks(arguments.train_files, tokenizer, BLOCK_LENGTH)
-    load_blocks(arguments.validation_files, tokenizer, BLOCK_LENGTH)
-    counts = sum(np.bincount(block, minlength=len(tokenizer)) for block in blocks.with_format("numpy")["input_ids"])
-    shares = counts[counts > 0] / counts.sum()
-    facts = {"tokens": int(counts.sum()), "unigram_entropy": float(-(shares * np.log(shares)).sum())}
-    write_json(arguments.text_folder / "facts.json", facts)
 
 
 # ---- One run
 
 
 def run_folder(arguments: argparse.Namespace, settings: dict) -> Path:
-    return arguments.work_dir / "runs" / f"{settings['family']}-{digest({**settings, 'text': arguments.text})}"
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
+    return arguments.work_dir / "runs" / f"{settings['family']}-{digest}"
 
 
 def updates_of(settings: dict) -> tuple[int, int]:
@@ -114,9 +76,9 @@ def pretraining_flags(arguments: argparse.Namespace, settings: dict, output_dir:
     dropouts = [f"{name}={settings['dropout']}" for name in DROPOUTS[settings["family"]]]
     updates, part = updates_of(settings)
     flags = {
-        "train_files": arguments.train_files,
-        "validation_files": arguments.validation_files,
-        "tokenizer_name": arguments.text_folder,
+        "train_files": arguments.books / "train" / "*.txt",
+        "validation_files": arguments.books / "validation" / "*.txt",
+        "tokenizer_name": arguments.work_dir / "tokenizer",
         "family": model_type,
         "config_overrides": ",".join([sizes, f"initializer_range={settings['initializer_range']}", *dropouts]),
         "max_eval_blocks": HELD_OUT_BLOCKS,
@@ -148,11 +110,11 @@ def is_of_sweep(arguments: argparse.Namespace, settings: dict) -> bool:
 
 
 def read_result(arguments: argparse.Namespace, settings: dict) -> dict | None:
-    return read_json(run_folder(arguments, settings) / "result.json")
+    return read_json(run_folder(arguments, settings) / "result.json", None)
 
 
-def finish(arguments: argparse.Namespace, settings: dict) -> dict | None:
-    """Runs the command unless it is finished. Returns the result, or None if the command failed."""
+def finish(arguments: argparse.Namespace, settings: dict) -> dict:
+    """Runs the command unless it is finished. Returns the result."""
     folder, result = run_folder(arguments, settings), read_result(arguments, settings)
     if result is not None:
         return result
@@ -160,38 +122,17 @@ def finish(arguments: argparse.Namespace, settings: dict) -> dict | None:
     print(f"{folder.name}: {json.dumps(settings)}", flush=True)
     write_json(folder / "settings.json", settings)
     flags = pretraining_flags(arguments, settings, folder / "model")
-    status = run_command(
-        [sys.executable, "-m", "modeling_gpt1.commands", "pretrain", *flags], arguments.threads, folder
-    )
-    if status != 0:
-        print(f"{folder.name}: FAILED with status {status}. {folder / 'output.txt'} ends with the reason.")
-        return None
-    result = {**settings, "text": arguments.text, **read_output(folder)}
+    threads = {"OMP_NUM_THREADS": str(arguments.threads), "RAYON_NUM_THREADS": str(arguments.threads)}
+    command = [sys.executable, "-m", "modeling_gpt1.commands", "pretrain", *flags]
+    if status := run_counted(command, folder, {**os.environ, **threads}):
+        raise SystemExit(f"{folder}: status {status}. Its output.txt ends with the reason.")
+    result = {**settings, **read_output(folder)}
     write_json(folder / "result.json", result)
     if is_of_sweep(arguments, settings):
         for checkpoint in (folder / "model").glob("checkpoint-*"):
             shutil.rmtree(checkpoint)
     print(f"{folder.name}: perplexity {score(result):.1f}", flush=True)
     return result
-
-
-def run_command(command: list[str], threads: int, folder: Path) -> int:
-    """Runs the command to its end, counts the CPU time of all attempts and returns the exit status."""
-    path = folder / "processor_seconds.json"
-    before = read_json(path) or {"attempts": 0, "seconds": 0}
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "RAYON_NUM_THREADS": str(threads)}
-    with (folder / "output.txt").open("a", encoding="utf-8") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
-    try:
-        _, status, usage = os.wait4(process.pid, 0)
-    except BaseException:  # this script is being terminated
-        process.terminate()
-        _, status, usage = os.wait4(process.pid, 0)
-        raise
-    finally:
-        seconds = round(before["seconds"] + usage.ru_utime + usage.ru_stime, 1)
-        write_json(path, {"attempts": before["attempts"] + 1, "seconds": seconds})
-    return os.waitstatus_to_exitcode(status)
 
 
 def read_output(folder: Path) -> dict:
@@ -221,80 +162,36 @@ def score(result: dict) -> float:
     return math.inf if result["perplexity"] is None else result["perplexity"]
 
 
-def sweep(arguments: argparse.Namespace, act: Callable[[dict], dict | None]) -> list[dict]:
-    """The rows of the table, each with its settings and with the result that `act` gives for them."""
-    rows, recipes = [], {family: (BASES[family], VALUES) for family in arguments.families}
-    for number in range(1, arguments.rounds + 1):
-        plans = {family: single_changes(arguments, number, family, *recipe) for family, recipe in recipes.items()}
-        for row in in_turns(plans.values()):
-            rows.append({**row, "result": act(row["settings"])})
-        if any(row["result"] is None for row in rows):
-            return rows  # the next round's base is not known yet
-        last = rows[-sum(map(len, plans.values())) :]
-        following = {family: next_recipe(last, family) for family in recipes}
-        # A family is done when no change was better than its base.
-        recipes = {family: recipe for family, recipe in following.items() if recipe[0] != recipes[family][0]}
+def sweep(arguments: argparse.Namespace) -> list[dict]:
+    """A row for each run: the base recipe, then the base with one setting changed, for each value of each setting."""
+    rows = []
+    for family in arguments.families:
+        base = {"family": family, "text": arguments.text, "tokens": arguments.tokens, "seed": SEED, **BASES[family]}
+        changes = [(name, value) for name in VALUES for value in VALUES[name] if value != base[name]]
+        rows.append({"stage": "round 1", "changed": None, "settings": base})
+        rows += [{"stage": "round 1", "changed": name, "settings": {**base, name: value}} for name, value in changes]
     return rows
 
 
-def single_changes(arguments: argparse.Namespace, number: int, family: str, base: dict, values: dict) -> list[dict]:
-    """The base recipe, then the base with one setting changed, for each value of each setting."""
-    common = {"family": family, "tokens": arguments.tokens, "seed": SEED}
-    rows = [{"stage": f"round {number}", "changed": None, "settings": {**common, **base}}]
-    for name in VALUES:
-        changes = [{**common, **base, name: value} for value in values[name] if value != base[name]]
-        rows += [{"stage": f"round {number}", "changed": name, "settings": change} for change in changes]
-    return rows
-
-
-def next_recipe(rows: list[dict], family: str) -> tuple[dict, dict]:
-    """The next base from a finished round, with the best value of each setting, and the values worth trying again."""
-    own = [row for row in rows if row["settings"]["family"] == family]
-    limit = CLEARLY_WORSE * min(score(row["result"]) for row in own)
-    base, values = {}, {}
-    for name in VALUES:
-        ranked = sorted((row for row in own if row["changed"] in (None, name)), key=lambda row: score(row["result"]))
-        base[name] = ranked[0]["settings"][name]
-        values[name] = [row["settings"][name] for row in ranked if score(row["result"]) <= limit]
-    return base, values
-
-
-def in_turns(lists) -> list:
-    """The first item of each list, then the second of each, and so on."""
-    return [item for item in chain.from_iterable(zip_longest(*lists)) if item is not None]
-
-
-def winners(arguments: argparse.Namespace, act: Callable[[dict], dict | None]) -> list[dict]:
-    """The rows that train the best recipe of each family on more tokens."""
-    paths = sorted((arguments.work_dir / "runs").glob("*/result.json"))
-    found = [
-        result
-        for result in map(read_json, paths)
-        if is_of_sweep(arguments, result) and result["batch"] >= arguments.least_batch
-    ]
+def winners(arguments: argparse.Namespace) -> list[dict]:
+    """The rows that train the best finished recipe of each family on more tokens, without dropout and with it."""
+    found = filter(None, (read_result(arguments, row["settings"]) for row in sweep(arguments)))
+    found = sorted((result for result in found if result["batch"] >= arguments.least_batch), key=score)
     rows = []
     for tokens in arguments.winners:
-        plans = []
         for family in arguments.families:
-            own = [result for result in found if (result["family"], result["text"]) == (family, arguments.text)]
-            for best in sorted(own, key=score)[:1]:
-                settings = {name: best[name] for name in ("family", "seed", *VALUES)} | {"tokens": tokens}
-                other = {**settings, "dropout": 0.0 if settings["dropout"] else 0.1}
-                plans.append([settings, other] if tokens > arguments.facts["tokens"] else [settings])
-        for settings in in_turns(plans):
-            rows.append({"stage": "winners", "changed": "dropout", "settings": settings, "result": act(settings)})
+            for best in [result for result in found if result["family"] == family][:1]:
+                settings = {name: best[name] for name in ("family", "text", "seed", *VALUES)} | {"tokens": tokens}
+                of_dropout = [{**settings, "dropout": dropout} for dropout in VALUES["dropout"]]
+                rows += [{"stage": "winners", "changed": "dropout", "settings": each} for each in of_dropout]
     return rows
 
 
 # ---- The report
 
 
-def table(arguments: argparse.Namespace, rows: list[dict]) -> str:
-    lines, unigram = [f"A base is given as {', '.join(VALUES)}."], math.inf
-    if arguments.facts is not None:
-        tokens, entropy = arguments.facts["tokens"], arguments.facts["unigram_entropy"]
-        unigram = math.exp(entropy)
-        lines.append(f"{tokens:,} tokens to train on; unigram entropy {entropy:.3f} nats, perplexity {unigram:.0f}.")
+def table(rows: list[dict]) -> str:
+    lines = [f"A base is given as {', '.join(VALUES)}."]
     lines.append(f"{'stage':8} {'family':12} {'change':34} Mtokens updates perplexity  (all) train loss CPU min")
     for row in rows:
         settings, result = row["settings"], row["result"]
@@ -305,8 +202,7 @@ def table(arguments: argparse.Namespace, rows: list[dict]) -> str:
         figures = [result[name] for name in ("perplexity", "perplexity_of_all_blocks", "training_loss")]
         figures = [math.nan if figure is None else figure for figure in figures]  # None is a run that diverged
         start += " {:7} {:10.1f} {:6.1f} {:10.3f}".format(result["updates"], *figures)
-        mark = "  plateau" if score(result) >= PLATEAU * unigram else ""
-        lines.append(f"{start} {result['processor_seconds'] / 60:7.1f}{mark}")
+        lines.append(f"{start} {result['processor_seconds'] / 60:7.1f}")
     return "\n".join(lines)
 
 
@@ -316,13 +212,12 @@ def change_text(row: dict) -> str:
     return "base " + " ".join(f"{row['settings'][name]:g}" for name in VALUES)
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--books", type=Path, required=True, help="folder with train/*.txt and validation/*.txt")
     parser.add_argument("--work_dir", type=Path, required=True, help="runs and results; what is finished is kept")
-    parser.add_argument("--only", choices=list(BASES), help="one family; default: both in turns")
+    parser.add_argument("--only", choices=list(BASES), help="one family; default: both")
     parser.add_argument("--tokens", type=float, default=SWEEP_TOKENS, help="of each run of the sweep; default: 3.03 M")
-    parser.add_argument("--rounds", type=int, default=2, help="rounds of single changes; default: 2")
     parser.add_argument("--winners", type=float, nargs="+", default=[], help="tokens of the best recipes' longer runs")
     parser.add_argument("--least_batch", type=int, default=1, help="fewest blocks per update of a winner; default: 1")
     parser.add_argument("--threads", type=int, default=1, help="of each run; default: 1")
@@ -332,24 +227,19 @@ def main() -> int:
     arguments.families = [arguments.only] if arguments.only else list(BASES)
     arguments.books, arguments.work_dir = arguments.books.resolve(), arguments.work_dir.resolve()
     arguments.tokens, arguments.winners = round(arguments.tokens), list(map(round, arguments.winners))
-    arguments.train_files, arguments.validation_files = (
-        str(arguments.books / split / "*.txt") for split in ("train", "validation")
-    )
-    sizes = {f"{path.parent.name}/{path.name}": path.stat().st_size for path in arguments.books.glob("*/*.txt")}
-    arguments.text = digest(sizes)  # runs on other books are other runs
-    arguments.text_folder = arguments.work_dir / f"text-{arguments.text}"
+    sizes = [path.stat().st_size for path in arguments.books.glob("*/*.txt")]
+    arguments.text = f"{len(sizes)} books of {sum(sizes):,} bytes"  # runs on other books are other runs
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # ends the running command too
-    if not arguments.list:
-        prepare(arguments)
-    arguments.facts = read_json(arguments.text_folder / "facts.json")
-    act = partial(read_result if arguments.list else finish, arguments)
-    rows = sweep(arguments, act) + winners(arguments, act)
-    print(table(arguments, rows))
+    if not (arguments.list or (arguments.work_dir / "tokenizer").is_dir()):
+        tokenizer = GPT1Tokenizer.train(training_texts(str(arguments.books / "train" / "*.txt")), NUM_MERGES)
+        tokenizer.save_pretrained(arguments.work_dir / "tokenizer")
+    act, rows = read_result if arguments.list else finish, []
+    for stage in (sweep, winners):  # the winners of what is finished
+        rows += [{**row, "result": act(arguments, row["settings"])} for row in stage(arguments)]
+    print(table(rows))
     if arguments.save:
-        save_result("recipe", machine(arguments.threads), {"text": arguments.facts, "rows": rows})
-    return 0 if arguments.list else int(any(row["result"] is None for row in rows))
+        save_result("recipe", machine(arguments.threads), {"rows": rows})
 
 
 if __name__ == "__main__":
-    disable_progress_bars()
-    sys.exit(main())
+    main()

@@ -30,64 +30,40 @@ def finish_sweep(families, arguments, family="roberta"):
         finish(step, eval_loss=loss)
 
 
-def names_to_begin(families, arguments):
-    return [step.folder.name for step in families.steps_to_begin(arguments)]
-
-
-def test_each_stage_waits_for_the_one_before(families, arguments):
-    assert names_to_begin(families, arguments) == [f"pretrain-4096-{rate}" for rate in (0.00025, 0.0005, 0.001, 0.002)]
-    finish_sweep(families, arguments)
-    assert names_to_begin(families, arguments) == ["pretrain-8192-0.001"]
-    model = families.long_run(arguments, "roberta")
-    finish(model)
-    tasks = "sst2 cola stsb rte story_cloze snli mnli qqp".split()
-    tuned = [f"{task}-0.0005-{seed}" for seed in (0, 1) for task in tasks]
-    assert names_to_begin(families, arguments) == ["zero-shot", *tuned]
-    finish(families.asking(arguments, model))
-    finish(families.fine_tuning(arguments, model, "cola", 0))
-    assert names_to_begin(families, arguments) == [name for name in tuned if name != "cola-0.0005-0"]
-
-
 def test_no_job_is_refused(families, capsys):
     with pytest.raises(SystemExit):
         families.parse(["--books", "books", "--data_dir", "data", "--work_dir", "runs", "--jobs", "0"])
     assert capsys.readouterr().err.endswith("error: --jobs is 0, but at least 1 step must run.\n")
 
 
-def test_families_take_turns(families, arguments):
-    """The long run of one family waits for the sweep of another, and both pre-train before either is fine-tuned."""
-    arguments.families = ["roberta", "bart"]
-    finish_sweep(families, arguments)
-    begin = [step.folder for step in families.steps_to_begin(arguments)]
-    sweep = [step.folder for step in families.sweep(arguments, "bart")]
-    assert begin == [*sweep, arguments.work_dir / "roberta" / "pretrain-8192-0.001"]
-    finish_sweep(families, arguments, "bart")
-    for family in arguments.families:
-        finish(families.long_run(arguments, family))
-    assert [step.folder.parent.name for step in families.steps_to_begin(arguments)[:4]] == ["roberta", "bart"] * 2
-
-
-def test_jobs_run_at_once_and_each_step_once(families, arguments, monkeypatch):
-    """Steps meet at a barrier, which two at once pass and one alone would not."""
-    arguments.jobs = 2
-    ran, at_once, barrier = [], [], threading.Barrier(2)
+def test_each_stage_waits_for_the_one_before_and_each_step_runs_once(families, arguments, monkeypatch):
+    """Families take turns. Steps of the sweep meet at a barrier, which two at once pass and one alone would not."""
+    arguments.jobs, arguments.families = 2, ["roberta", "bart"]
+    ran, barrier = [], threading.Barrier(2)
+    sweeps = [step for family in arguments.families for step in families.sweep(arguments, family)]
+    losses = dict(zip((step.folder for step in sweeps), (4.0, 3.0, 2.0, 2.5) * 2, strict=True))
 
     def run(step):
-        at_once.append(step)
-        if step in families.sweep(arguments, "roberta"):
+        if step in sweeps:
             barrier.wait(timeout=30)
-        assert len(at_once) <= 2
-        ran.append(step.folder.name)
-        finish(step, eval_loss=1.0)
-        at_once.remove(step)
+        ran.append(step.folder)
+        finish(step, eval_loss=losses.get(step.folder))
 
     monkeypatch.setattr(families, "run", run)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(families.os, "cpu_count", lambda: 8)
     families.run_all(arguments)
-    assert len(ran) == len(set(ran)) == 4 + 1 + 1 + 2 * 8
     assert families.os.environ["OMP_NUM_THREADS"] == "4"
-    assert families.steps_to_begin(arguments) == []
+    assert len(ran) == len(set(ran)) == 2 * (4 + 1 + 1) + 2 * (8 + 7)
+    names = [f"{folder.parent.name} {folder.name}" for folder in ran]
+    assert {name.partition("-")[0] for name in names[:2]} == {"roberta pretrain", "bart pretrain"}
+    assert sorted(names[8:10]) == ["bart pretrain-8192-0.001", "roberta pretrain-8192-0.001"]
+    assert sorted(names[10:12]) == ["bart zero-shot", "roberta zero-shot"]
+    tuned = [name.removeprefix("roberta ") for name in names[12:] if name.startswith("roberta")]
+    tasks = "sst2 cola stsb rte story_cloze snli mnli qqp".split()
+    assert sorted(tuned) == sorted(f"{task}-0.0005-{seed}" for seed in (0, 1) for task in tasks)
+    families.run_all(arguments)
+    assert len(ran) == len(set(ran))
 
 
 def test_a_failure_lets_the_running_steps_end_and_starts_none(families, arguments, monkeypatch):
@@ -95,7 +71,7 @@ def test_a_failure_lets_the_running_steps_end_and_starts_none(families, argument
     failed, ended = threading.Event(), []
 
     def run(step):
-        if step == families.sweep(arguments, "roberta")[0]:
+        if step == families.sweep(arguments, "roberta")[1]:
             failed.set()
             raise SystemExit("status 1")
         assert failed.wait(timeout=30)
@@ -106,8 +82,8 @@ def test_a_failure_lets_the_running_steps_end_and_starts_none(families, argument
     monkeypatch.setattr(families, "run", run)
     with pytest.raises(SystemExit, match="^status 1$"):
         families.run_all(arguments)
-    # The second may end first, and then the third begins before the failure is seen.
-    assert ended[0] == "pretrain-4096-0.0005" and len(ended) <= 2
+    # The third may begin before the failure is seen.
+    assert ended[0] == "pretrain-4096-0.00025" and len(ended) <= 2
 
 
 def write_task(folder, task, rows, splits=("train", "validation", "test")):
@@ -158,7 +134,9 @@ def test_a_step_counts_the_time_of_all_attempts(families, tmp_path, monkeypatch)
         families.run(step)
     assert str(stopped.value) == f"{step.folder}: status 1. Its output.txt ends with the reason."
     assert not step.is_done
-    (step.folder / "attempts.json").write_text(json.dumps({"processor_seconds": 70.0, "peak_bytes": 2**40}))
+    (step.folder / "processor_seconds.json").write_text(
+        '{"attempts": 1, "seconds": 70.0, "peak_bytes": 1099511627776}'
+    )
     monkeypatch.setattr(families.sys, "executable", "/bin/echo")
     families.run(step)
     done = json.loads((step.folder / "done.json").read_text())
