@@ -26,6 +26,7 @@ from modeling_gpt1 import (
     GPT1LSTMModel,
     ScoringRequest,
 )
+from modeling_gpt1.training.measures import training_flops_per_token
 
 FIELDS = {
     "vocab_size": 101,
@@ -103,6 +104,7 @@ def test_the_paper_s_size():
         model = GPT1LSTMForCausalLM(GPT1LSTMConfig())
     embeddings, lstm, projection, norms = 40478 * 768, 4 * 2048 * (768 + 2048 + 2), 2048 * 768 + 768, 4 * 768
     assert model.num_parameters() == embeddings + lstm + projection + norms == 55_748_864
+    assert training_flops_per_token(model) == 6 * (40478 * 768 + 4 * 2048 * (768 + 2048) + 2048 * 768)
 
 
 def test_a_fresh_model_keeps_what_it_has_read():

@@ -35,6 +35,7 @@ from modeling_gpt1 import (
 from modeling_gpt1.packing_gpt1 import row_masks
 from modeling_gpt1.training import cpu_attention
 from modeling_gpt1.training.cpu_attention import choose_cpu_attention
+from modeling_gpt1.training.measures import training_flops_per_token
 from tokenization.planning import plan_batch
 
 GPT2 = {"do_layer_norm_before": True, "rescale_prenorm_residual": True}
@@ -436,3 +437,13 @@ def test_the_heads_read_the_last_norm(tiny_model):
     close(outputs.task_logits, model.task_head.score(last[:, -1]))
     model.transformer.ln_f.weight.data *= 2
     assert (model(ids).task_logits - outputs.task_logits).abs().max() > 0.1
+
+
+# ---- What counts or converts
+
+
+def test_flops_of_banded_layers():
+    with torch.device("meta"):
+        model = GPT1ForCausalLM(GPT1Config(**SMALL, max_position_embeddings=2048, sliding_window=256))
+    matrices = 12 * 12 * 768**2 + 768 * 50257
+    assert training_flops_per_token(model) == 6 * matrices + 12 * 768 * (6 * 2048 + 6 * 256)

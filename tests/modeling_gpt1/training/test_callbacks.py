@@ -32,10 +32,11 @@ from modeling_gpt1 import (
 from modeling_gpt1.training import callbacks, measures
 from modeling_gpt1.training.callbacks import ReadableLog, SampleCallback, readable
 from modeling_gpt1.training.launch import end_processes
+from modeling_gpt1.training.measures import training_flops_per_token
 
 PROMPTS = ["ann goes home", "the cat"]
 ROOT = Path(helpers_training.__file__).parent.parent
-TIMES = ("runtime", "per_second")
+TIMES = ("runtime", "per_second", "mfu")
 # No dropout, whose masks differ, and an optimizer that does not blow up rounding errors of gradients that are zero.
 TWO_PROCESSES = {
     "dropout": 0.0,
@@ -150,7 +151,7 @@ class TestLog:
         trainer.train()
         trainer.save_state()
         training, _, evaluation, samples, _ = strict_records(tmp_path)
-        assert training.keys() >= {"loss", "perplexity", "grad_norm", "learning_rate", "tokens_per_second"}
+        assert training.keys() >= {"loss", "perplexity", "grad_norm", "learning_rate", "tokens_per_second", "mfu"}
         assert training["perplexity"] == pytest.approx(math.exp(training["loss"]), rel=1e-9)
         assert evaluation["eval_perplexity"] == pytest.approx(math.exp(evaluation["eval_loss"]), rel=1e-9)
         assert len(samples["samples"]) == len(PROMPTS)
@@ -242,6 +243,7 @@ class TestThroughput:
 
         monkeypatch.setattr(GPT1ForCausalLM, "save_pretrained", slow_save)
         monkeypatch.setattr(measures.time, "perf_counter", lambda: now[0])
+        monkeypatch.setattr(measures, "measure_peak_flops", lambda *args: 1e9)
         saves = {"save_strategy": "steps", "save_steps": 1, "eval_steps": 1, "logging_steps": 3, "max_steps": 6}
         trainer = make_trainer(tmp_path, [Clock()], **saves)
         trainer.eval_dataset = dict.fromkeys(("one", "two"), trainer.eval_dataset)  # evaluations within one
@@ -252,6 +254,8 @@ class TestThroughput:
         seen = [0, *(record["num_input_tokens_seen"] for record in records)]
         for start, end, record in zip(seen[:-1], seen[1:], records, strict=True):
             assert record["tokens_per_second"] == pytest.approx((end - start) / 6, rel=1e-9)
+            flops_per_second = record["tokens_per_second"] * training_flops_per_token(trainer.model)
+            assert record["mfu"] == pytest.approx(flops_per_second / 1e9, rel=1e-9)
 
 
 def test_two_processes_log_and_sample_once(tmp_path):
