@@ -83,8 +83,8 @@ def read_file(path: Path, *, infer_types: bool = False, delimiter: str | None = 
     level = readers.level
     try:
         readers.setLevel(logging.CRITICAL)
-        if builder == "json":
-            _check_lines(path)
+        if builder != "parquet":
+            _check_lines(path, is_row=builder == "json" and path.suffix != ".json")
         options = csv_options(path, delimiter) if builder == "csv" else {}
         if delimiter is None and options.get("sep", ",") != "," and path.suffix != ".tsv":
             logger.warning(f"{path}: cells are separated by {options['sep']!r}.")
@@ -99,7 +99,7 @@ def read_file(path: Path, *, infer_types: bool = False, delimiter: str | None = 
             reason = reason.__cause__
         separated = " or pass what separates its cells as `delimiter`" if builder == "csv" else ""
         raise ValueError(
-            f"{path} cannot be read as {builder} in UTF-8: {reason}. Correct the file{separated}."
+            f"{path} cannot be read as {builder}: {str(reason).strip().rstrip('.')}. Correct the file{separated}."
         ) from error
     finally:
         readers.setLevel(level)
@@ -108,18 +108,24 @@ def read_file(path: Path, *, infer_types: bool = False, delimiter: str | None = 
     return rows
 
 
-def _check_lines(path: Path) -> None:
-    """Raises ValueError for the first line that is not UTF-8, or no JSON where each line is a row.
+def _check_lines(path: Path, is_row: bool) -> None:
+    """Raises ValueError for the first line that is not UTF-8, or no JSON object where each line is a row.
 
-    The reader takes other bytes without a word, and does not count the lines.
+    The readers take other bytes without a word, or do not count the lines.
     """
-    is_row = path.suffix != ".json"
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
                 text = line.decode("utf-8-sig").strip()
                 if is_row and text and not isinstance(json.loads(text), dict):
                     raise ValueError(f"{text!r} is no JSON object")
+            except UnicodeDecodeError as error:
+                charset = "UTF-16" if number == 1 and line[:2] in (b"\xff\xfe", b"\xfe\xff") else "LATIN1"
+                byte = f"{error.object[error.start]:#04x}"
+                raise ValueError(
+                    f"line {number}: the byte {byte} is not UTF-8; if the file is in {charset}, `iconv -f {charset} "
+                    "-t UTF-8` changes it"
+                ) from None
             except ValueError as error:
                 raise ValueError(f"line {number}: {error}") from None
 
