@@ -3,6 +3,7 @@
 Source: section 4.1 of "Improving Language Understanding by Generative Pre-Training" (Radford et al., 2018).
 """
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -41,6 +42,13 @@ class _SharedArguments(TrainingArguments):
     def __post_init__(self):
         meet_on_the_cpu(self)
         super().__post_init__()
+        batches = ["per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"]
+        batches += ["eval_accumulation_steps"] if self.eval_accumulation_steps is not None else []
+        for name, least in {"learning_rate": 0, **dict.fromkeys(batches, 1)}.items():
+            if not least <= getattr(self, name) < math.inf:
+                raise ValueError(f"`{name}` is {getattr(self, name)}, but must be at least {least} and finite.")
+        if not 0 <= self.seed < 2**32:  # NumPy's range
+            raise ValueError(f"`seed` is {self.seed}, but must be from 0 to {2**32 - 1}.")
         if default_device().type == "cpu":
             # Otherwise PyTorch pins nothing and warns at every loader; transformers does the same with `use_cpu`.
             self.dataloader_pin_memory = False

@@ -432,7 +432,7 @@ class TestAtomicCheckpoints:
             assert leftover.read_text() == "half"
 
         train(make_pretraining(tmp_path, callbacks=[CutAt(4, start_another)]))
-        assert f"(process {os.getpid()} on {socket.gethostname()}, since " in said[0] and "Wait until it" in said[0]
+        assert f"(process {os.getpid()} on {socket.gethostname()})" in said[0] and "Wait until it" in said[0]
         train(make_pretraining(tmp_path), "auto")
         assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-3", "checkpoint-6", "checkpoint-9"}
 
