@@ -476,7 +476,9 @@ def test_a_reading_as_a_page_shows_it():
 
 def test_what_the_buttons_do(opened, tmp_path):
     sources = short_names([save(opened("multiple_choice"), tmp_path / "endings")])
-    status, first, second, question, answers, result, continuation = page_module.on_open(sources, dict, "endings")
+    listed, shown, status, *rest = page_module.on_open(sources, dict, "endings")
+    first, second, question, answers, result, continuation = rest
+    assert (listed, shown) == ({}, "endings")
     assert words(status) == (
         "endings is open. GPT1DoubleHeadsModel: task head for multiple choice, with language-model head; 2 layers, "
         "32 wide, 24 positions, vocabulary 83."
@@ -493,8 +495,10 @@ def test_what_the_buttons_do(opened, tmp_path):
         *page_module.on_write(sources, "endings", 5, 0, "", "", "", "he"),
     ):
         assert words(refused) == "The context is empty. Write at least one word."
-    told, *boxes, result, _ = page_module.on_open(sources, dict, "me/two")
-    assert "Choose one from the list" in told and boxes == [{"visible": False}] * 4 and result == page_module.EMPTY
+    *named, told, first, _, _, _, result, _ = page_module.on_open(sources, dict, "me/two", "endings")
+    assert named == [{"value": "endings"}, "endings"] and "Choose one from the list" in told
+    assert first == result == {}  # the model that is open stays
+    assert page_module.on_open(sources, dict, "me/two")[3] == {"visible": False}
 
 
 def test_whatever_fails_becomes_a_sentence(opened, tmp_path, monkeypatch, caplog):
@@ -508,7 +512,7 @@ def test_whatever_fails_becomes_a_sentence(opened, tmp_path, monkeypatch, caplog
         for shown in (
             page_module.on_read(sources, "tiny", "a", "", "", "")[0],
             *page_module.on_write(sources, "tiny", 5, 0, "a", "", "", ""),
-            page_module.on_open(sources, dict, "tiny")[0],
+            page_module.on_open(sources, dict, "tiny")[2],
         ):
             failure = "The model failed (KeyError). Try another text or model. The server's log has the details."
             assert words(shown) == failure or name != "find_model" and "failed" not in words(shown)
