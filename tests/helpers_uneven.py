@@ -20,20 +20,17 @@ from modeling_gpt1.training.launch import end_processes
 RUNS = {
     "classification": (11, 2, 3, "sequential"),
     "entailment": (1, 4, 2, "random"),
-    "similarity": (7, 1, 2, "group_by_length"),
-    "regression": (13, 4, 1, "random"),
     "multiple_choice": (9, 2, 2, "group_by_length"),
     "few choices": (2, 1, 3, "sequential"),
     "blocks": (11, 2, 3, "random"),
     "few blocks": (4, 1, 1, "sequential"),
-    "stream": (11, 2, 2, None),
     "few of a stream": (7, 3, 1, None),
     "three files": (helpers_pretraining.NUM_ROWS, 1, 1, None),  # over two workers of each process
 }
 # The runs of each number of processes. Those of `RESUMED` are in both: sums of three numbers depend on their order.
 RUNS_OF = {
     2: ("classification", "multiple_choice", "few choices", "blocks", "few of a stream"),
-    3: tuple(name for name in RUNS if name not in ("classification", "few choices", "blocks")),
+    3: ("entailment", "multiple_choice", "few blocks", "few of a stream", "three files"),
 }
 TRAVERSALS = {"few choices": "multiple_choice"}
 LOGGED = ("loss", "task_loss", "lm_loss", "grad_norm", "perplexity", "epoch", "learning_rate")
