@@ -10,6 +10,7 @@ same weights, whose losses without dropout must agree to 1e-4, and read the same
 first updates, in which it compiles, are not timed.
 """
 
+import copy
 import math
 import tempfile
 import time
@@ -34,60 +35,51 @@ LEARNING_RATE, TARGET = 2.5e-4, 0.95
 class Block(nn.Module):
     def __init__(self, width: int, heads: int, dropout: float):
         super().__init__()
-        self.heads, self.p = heads, dropout
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        self.ln_1, self.ln_2, self.drop = nn.LayerNorm(width), nn.LayerNorm(width), nn.Dropout(dropout)
+        self.heads, self.p, self.drop = heads, dropout, nn.Dropout(dropout)
+        self.attn = nn.ModuleDict({"qkv": nn.Linear(width, 3 * width), "o_proj": nn.Linear(width, width)})
+        self.mlp = nn.ModuleDict({"up_proj": nn.Linear(width, 4 * width), "down_proj": nn.Linear(4 * width, width)})
+        self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
 
     def forward(self, x):  # [B, T, D]
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k, v = self.attn["qkv"](x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         p = self.p if self.training else 0.0
         seen = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=p).transpose(1, 2).flatten(2)
-        x = self.ln_1(x + self.drop(self.out(seen)))
-        return self.ln_2(x + self.drop(self.down(F.gelu(self.up(x), approximate="tanh"))))
+        x = self.ln_1(x + self.drop(self.attn["o_proj"](seen)))
+        return self.ln_2(x + self.drop(self.mlp["down_proj"](F.gelu(self.mlp["up_proj"](x), approximate="tanh"))))
 
 
 class PlainGPT1(nn.Module):
-    """The paper's language model and its loss."""
+    """The paper's language model and its loss, with the weights of ours."""
 
-    def __init__(self, vocab: int, width: int, layers: int, heads: int, length: int, dropout: float = 0.1):
+    def __init__(self, model: GPT1ForCausalLM, dropout: float = 0.1):
         super().__init__()
-        self.tokens, self.positions = nn.Embedding(vocab, width), nn.Embedding(length, width)
-        self.blocks = nn.ModuleList(Block(width, heads, dropout) for _ in range(layers))
+        config, width = model.config, model.config.hidden_size
+        self.tokens_embed = nn.Embedding(config.vocab_size, width)
+        self.positions_embed = nn.Embedding(config.max_position_embeddings, width)
+        self.h = nn.ModuleList(
+            Block(width, config.num_attention_heads, dropout) for _ in range(config.num_hidden_layers)
+        )
         self.drop = nn.Dropout(dropout)
+        weights = model.transformer.state_dict()
+        for name in [name for name in weights if ".q_proj." in name]:  # the three as one product
+            parts = [weights.pop(name.replace("q_proj", f"{part}_proj")) for part in "qkv"]
+            weights[name.replace("q_proj", "qkv")] = torch.cat(parts)
+        self.load_state_dict(weights)
 
     def forward(self, ids):  # [B, T]
-        x = self.drop(self.tokens(ids) + self.positions.weight[: ids.shape[1]])
-        for block in self.blocks:
+        x = self.drop(self.tokens_embed(ids) + self.positions_embed.weight[: ids.shape[1]])
+        for block in self.h:
             x = block(x)
-        logits = x[:, :-1] @ self.tokens.weight.T
+        logits = x[:, :-1] @ self.tokens_embed.weight.T
         return F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
-
-    @classmethod
-    def like(cls, model: GPT1ForCausalLM) -> "PlainGPT1":
-        """With the weights of ours."""
-        config, weights = model.config, model.state_dict()
-        sizes = config.hidden_size, config.num_hidden_layers, config.num_attention_heads
-        plain = cls(config.vocab_size, *sizes, config.max_position_embeddings)
-        own = {name: weights[f"transformer.{name}_embed.weight"] for name in ("tokens", "positions")}
-        own = {f"{name}.weight": weight for name, weight in own.items()}
-        names = {"out": "attn.o_proj", "up": "mlp.up_proj", "down": "mlp.down_proj", "ln_1": "ln_1", "ln_2": "ln_2"}
-        for layer in range(config.num_hidden_layers):
-            for kind in ("weight", "bias"):
-                ours = f"transformer.h.{layer}."
-                parts = [weights[f"{ours}attn.{part}_proj.{kind}"] for part in "qkv"]
-                own[f"blocks.{layer}.qkv.{kind}"] = torch.cat(parts)
-                own |= {f"blocks.{layer}.{to}.{kind}": weights[f"{ours}{of}.{kind}"] for to, of in names.items()}
-        plain.load_state_dict(own)
-        return plain
 
 
 def run_loop(model: PlainGPT1, blocks: np.ndarray, batch: int, marks: tuple[int, int], device: torch.device) -> float:
     """Seconds from the first of the two updates to the last."""
-    matrices, others = (
-        [weight for weight in model.parameters() if (weight.dim() > 1) is is_matrix] for is_matrix in (True, False)
-    )
-    groups = [{"params": matrices, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
+    groups = [
+        {"params": [weight for weight in model.parameters() if (weight.dim() > 1) is is_matrix], "weight_decay": decay}
+        for is_matrix, decay in ((True, 0.01), (False, 0.0))
+    ]
     optimizer = torch.optim.AdamW(groups, lr=LEARNING_RATE, fused=True)
     model.to(device).train()
     compiled, ids = torch.compile(model), torch.from_numpy(blocks)
@@ -128,7 +120,6 @@ def run_trainer(model: GPT1ForCausalLM, blocks, batch: int, marks: tuple[int, in
             bf16=True,
             torch_compile=True,
             save_strategy="no",
-            report_to="none",
             disable_tqdm=True,
             use_cpu=device.type == "cpu",
         )
@@ -153,24 +144,19 @@ def compare(rounds: int, quick: bool) -> list[dict]:
     batch, marks = (QUICK_BATCH, (QUICK_WARM_UP, QUICK_UPDATES)) if quick else (BATCH, (WARM_UP, UPDATES))
     config = GPT1Config(**SMALL, n_positions=32) if quick else GPT1Config()
     set_seed(0)
-    start = GPT1ForCausalLM(config).state_dict()
+    start = GPT1ForCausalLM(config)
     shape = (marks[1] * batch, config.max_position_embeddings)
     blocks = np.random.default_rng(0).integers(1, config.vocab_size, shape)
 
-    def made() -> GPT1ForCausalLM:
-        model = GPT1ForCausalLM(config)
-        model.load_state_dict(start)
-        return model
-
     with torch.no_grad():
-        ours, ids = made().eval(), torch.from_numpy(blocks[:2])
-        losses = {PEER: PlainGPT1.like(ours).eval()(ids), OURS: ours(input_ids=ids, labels=ids).loss}
+        ours, ids = copy.deepcopy(start).eval(), torch.from_numpy(blocks[:2])
+        losses = {PEER: PlainGPT1(ours).eval()(ids), OURS: ours(input_ids=ids, labels=ids).loss}
     check_agreement({name: {"loss": loss.item()} for name, loss in losses.items()}, PEER)
 
     def measure(name: str) -> dict[str, float]:
-        model = made()
+        model = copy.deepcopy(start)
         run = run_trainer if name == OURS else run_loop
-        seconds = run(model if name == OURS else PlainGPT1.like(model), blocks, batch, marks, device)
+        seconds = run(model if name == OURS else PlainGPT1(model), blocks, batch, marks, device)
         return {"tokens/s": (marks[1] - marks[0]) * batch * shape[1] / seconds}
 
     work = f"pre-training {batch} × {shape[1]}, bfloat16, compiled"
