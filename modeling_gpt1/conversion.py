@@ -6,36 +6,26 @@ convolutions have a leading dimension of 1. How weights become each other is def
 `layouts_gpt1.py`: `from_pretrained` applies it, and this module reverses it.
 """
 
-import hashlib
 import json
 import math
 import os
-import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
 from transformers import (
-    GenerationConfig,
     OpenAIGPTConfig,
     OpenAIGPTDoubleHeadsModel,
     OpenAIGPTForSequenceClassification,
     OpenAIGPTLMHeadModel,
     OpenAIGPTModel,
+    PreTrainedConfig,
     PreTrainedModel,
 )
 from transformers.core_model_loading import revert_weight_conversion
-from transformers.utils import (
-    CONFIG_NAME,
-    GENERATION_CONFIG_NAME,
-    SAFE_WEIGHTS_INDEX_NAME,
-    SAFE_WEIGHTS_NAME,
-    WEIGHTS_INDEX_NAME,
-    WEIGHTS_NAME,
-)
+from transformers.utils import CONFIG_NAME
 
 from tokenization import GPT1Tokenizer, control_tokens
 from tokenization.tokenization_gpt1 import END_OF_WORD
@@ -57,17 +47,6 @@ SHAPES_NAME = "params_shapes.json"
 ENCODER_NAME = "encoder_bpe_40000.json"
 MERGES_NAME = "vocab_40000.bpe"
 RELEASE_NAMES = (*PARAMS_NAMES, SHAPES_NAME, ENCODER_NAME, MERGES_NAME)
-TOKENIZER_NAMES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt")
-MANIFEST_NAME = "conversion_manifest.json"
-MASK_BUFFER = re.compile(r"\.attn\.bias$")  # in openai-gpt files of old releases
-# What a saved model's folder may have, so that a new model may replace it.
-SAVED = re.compile(
-    r"(config|generation_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|conversion_manifest)"
-    r"\.json|merges\.txt|chat_template\.jinja|README\.md|\.gitattributes"
-    r"|(attention|batch|checks|configuration|decoding|layouts|loss|modeling|packing|plan|unpadding|versions)_gpt1"
-    r"(_lstm)?\.py"
-    r"|(model|pytorch_model)(-\d{5}-of-\d{5})?\.(safetensors|bin)(\.index\.json)?"
-)
 # By format and architecture: the class of ours that holds the same weights.
 CLASSES: dict[str, dict[str, type[GPT1PreTrainedModel]]] = {
     "gpt1": {
@@ -107,25 +86,23 @@ def convert_checkpoint(
     output_dir: str | os.PathLike,
     target: Literal["gpt1", "openai-gpt"] | None = None,
     num_attention_heads: int = 12,
-    overwrite: bool = False,
-) -> Path:
+) -> PreTrainedModel:
     """Converts a model folder; its files tell the format.
 
     Args:
         source (path): OpenAI's release, or a folder of transformers' openai-gpt or of gpt1.
         output_dir (path): the new folder. It appears whole, by one rename, or not at all. If it is a link, the link
-            stays and its target is replaced.
+            stays and its target is made.
         target (`str`, *optional*): `"gpt1"` or `"openai-gpt"`. Default: gpt1, and openai-gpt for a folder of gpt1.
         num_attention_heads (`int`, defaults to 12): heads of OpenAI's release, whose files do not tell the number.
-        overwrite (`bool`): replace the model in `output_dir`, if the folder has nothing else in it.
 
     Returns:
-        `Path` of the manifest in `output_dir`, which has name, shape, dtype and SHA-256 of every tensor (see
-        [`describe_tensors`]) and the SHA-256 of the source's files.
+        the model that was written.
 
     Raises:
-        ValueError: a file of the source is missing, damaged or does not belong to the others; the target's classes
-            have no place for a weight; `output_dir` is not empty, or cannot be replaced.
+        ValueError: a file of the source does not belong to the others; the target's classes have no place for a
+            weight; `output_dir` is not empty.
+        OSError: a file of the source is missing or damaged.
     """
     source, output_dir = Path(source), Path(output_dir)
     given = find_format(source)
@@ -135,28 +112,19 @@ def convert_checkpoint(
         raise ValueError(
             f"{source} is in the format {given!r} and cannot be converted to {target!r}. Choose {choices}."
         )
-    check_output(source, output_dir, overwrite)
+    if output_dir.exists() and (not output_dir.is_dir() or any(output_dir.iterdir())):
+        raise ValueError(f"{output_dir} is not an empty folder. Pass another output folder.")
     if given == "openai":
         model, tokenizer = read_release(source, num_attention_heads)
-        files = [source / name for name in RELEASE_NAMES]
     else:
         model, tokenizer = read_folder(source, given)
-        names = (CONFIG_NAME, *TOKENIZER_NAMES, SAFE_WEIGHTS_INDEX_NAME)
-        files = [*(source / name for name in names if (source / name).is_file()), *find_weights(source)]
     if target == "openai-gpt":
         model = to_openai_gpt(model)
     with whole_or_absent(output_dir.resolve()) as staging:
         model.save_pretrained(staging)
         if tokenizer is not None:
             tokenizer.save_pretrained(staging)
-        manifest = {
-            "format": target,
-            "architecture": type(model).__name__,
-            "source": {"format": given, "files": {path.name: sha256(path.read_bytes()) for path in files}},
-            "tensors": describe_tensors(staging),
-        }
-        (staging / MANIFEST_NAME).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-    return output_dir / MANIFEST_NAME
+    return model
 
 
 def find_format(source: Path) -> Format:
@@ -177,7 +145,7 @@ def find_format(source: Path) -> Format:
             f"{source} has neither {CONFIG_NAME} nor {SHAPES_NAME}. Give OpenAI's release (the folder `model` of "
             "finetune-transformer-lm) or a folder that `save_pretrained` wrote."
         )
-    model_type = read_json(source / CONFIG_NAME).get("model_type")
+    model_type = PreTrainedConfig.get_config_dict(source)[0].get("model_type")
     if model_type not in CLASSES:
         raise ValueError(
             f"{source / CONFIG_NAME}: the `model_type` is {model_type!r}, but only {' and '.join(map(repr, CLASSES))} "
@@ -186,76 +154,14 @@ def find_format(source: Path) -> Format:
     return model_type
 
 
-def check_output(source: Path, output_dir: Path, overwrite: bool) -> None:
-    """Checks before any work is done that the new folder can be made.
+def load(model_class: type[PreTrainedModel], folder: Path | None, **options) -> PreTrainedModel:
+    """A model by `from_pretrained`, which must find a place for each weight and a weight for each place.
 
     Raises:
-        ValueError: `output_dir` cannot be moved, is a file, or has something in it that may not be replaced.
+        ValueError: the weights are not those that the configuration asks for.
     """
-    place = output_dir.resolve()
-    if place in (source.resolve(), Path.cwd()) or os.path.ismount(place) or (place.exists() and not place.is_dir()):
-        raise ValueError(
-            f"{output_dir} is the source, the current folder, the root of a disk or a file, and cannot be replaced. "
-            f"Pass another folder, such as {output_dir.parent / 'converted'}."
-        )
-    names = {entry.name for entry in place.iterdir()} if place.is_dir() else set()
-    if names and not overwrite:
-        raise ValueError(f"{output_dir} is not empty. Pass another output folder, or `overwrite=True` to replace it.")
-    others = sorted(name for name in names if not SAVED.fullmatch(name))
-    if others or (names and CONFIG_NAME not in names):
-        raise ValueError(
-            f"{output_dir} is not the folder of a model alone ({', '.join(others) or f'it has no {CONFIG_NAME}'}), so "
-            "it was not replaced. Pass another output folder."
-        )
-
-
-def sha256(content) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def describe_tensors(folder: Path) -> list[dict[str, Any]]:
-    """Name, shape, dtype and SHA-256 of every tensor in the safetensors files of `folder`, by name.
-
-    The hash is that of the tensor's bytes in the file: row-major, little-endian.
-    """
-    described = []
-    for path in folder.glob("*.safetensors"):
-        for name, tensor in load_file(path).items():
-            facts = {"name": name, "shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
-            described.append({**facts, "sha256": sha256(tensor.reshape(-1).view(torch.uint8).numpy())})
-    return sorted(described, key=lambda tensor: tensor["name"])
-
-
-def read_json(path: Path, kind: type = dict) -> Any:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON ({error}). Fetch it again.") from error
-    if not isinstance(content, kind):
-        raise ValueError(f"{path} must hold a JSON {'object' if kind is dict else 'list'}. Fetch it again.")
-    return content
-
-
-def load_tensors(model_class: type[PreTrainedModel], config, tensors: dict[str, torch.Tensor]) -> PreTrainedModel:
-    """A model of exactly these tensors, converted as `from_pretrained` converts those of a file.
-
-    Raises:
-        ValueError: the tensors have several dtypes, or are not those that the configuration asks for.
-    """
-    tensors = {name: tensor for name, tensor in tensors.items() if not MASK_BUFFER.search(name)}
-    dtypes = {tensor.dtype for tensor in tensors.values()}
-    if len(dtypes) != 1:
-        raise ValueError(
-            f"The weights have {len(dtypes)} dtypes ({', '.join(sorted(map(str, dtypes)))}), but all must have the "
-            "same. Save the model again with one `dtype`."
-        )
     model, report = model_class.from_pretrained(
-        None,
-        config=config,
-        state_dict=tensors,
-        dtype=dtypes.pop(),
-        output_loading_info=True,
-        ignore_mismatched_sizes=True,
+        folder, output_loading_info=True, ignore_mismatched_sizes=True, **options
     )
     wrong = {kind.removesuffix("_keys"): sorted(keys) for kind, keys in report.items() if keys}
     if wrong:
@@ -274,68 +180,27 @@ def read_folder(folder: Path, given: Format) -> tuple[GPT1PreTrainedModel, GPT1T
     Raises:
         ValueError: see [`convert_checkpoint`].
     """
-    architecture = (read_json(folder / CONFIG_NAME).get("architectures") or [None])[0]
+    config = GPT1Config.from_pretrained(folder)
+    architecture = (config.architectures or [None])[0]
     if architecture not in CLASSES[given]:
         raise ValueError(
             f"{folder / CONFIG_NAME}: `architectures` names {architecture}, but one of {', '.join(CLASSES[given])} is "
             "needed."
         )
-    tensors = {}
-    for path in find_weights(folder):
-        tensors |= read_tensors(path)
-    # In the dtype of the weights, whatever the configuration says: no number changes.
-    model = load_tensors(CLASSES[given][architecture], GPT1Config.from_pretrained(folder), tensors)
-    if model.can_generate() and (folder / GENERATION_CONFIG_NAME).is_file():
-        model.generation_config = GenerationConfig.from_pretrained(folder)
-    return model, read_tokenizer(folder, model.config)
-
-
-def find_weights(folder: Path) -> list[Path]:
-    """The files that hold the weights, as `from_pretrained` chooses them."""
-    for name, index in ((SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME), (WEIGHTS_NAME, WEIGHTS_INDEX_NAME)):
-        if (folder / name).is_file():
-            return [folder / name]
-        if (folder / index).is_file():
-            weight_map = read_json(folder / index).get("weight_map")
-            shards = sorted(set(map(str, weight_map.values()))) if isinstance(weight_map, dict) else []
-            if not shards or any(Path(shard).name != shard for shard in shards):
-                raise ValueError(
-                    f"{folder / index}: `weight_map` must name a file of this folder for each weight. Fetch it again."
-                )
-            missing = [shard for shard in shards if not (folder / shard).is_file()]
-            if missing:
-                raise ValueError(f"{folder} lacks {', '.join(missing)}, which {index} lists. Fetch them again.")
-            return [folder / shard for shard in shards]
-    raise ValueError(f"{folder} has no weights: {SAFE_WEIGHTS_NAME} is needed. Fetch it again.")
-
-
-def read_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """The tensors of a safetensors file, or of one of `torch.save`, from which no code is run."""
-    try:
-        if path.suffix == ".safetensors":
-            return load_file(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged pickle can raise any error
-        raise ValueError(
-            f"{path} is not a complete file of weights, or contains more than weights ({type(error).__name__}). Fetch "
-            "it again."
-        ) from error
-
-
-def read_tokenizer(folder: Path, config: GPT1Config) -> GPT1Tokenizer | None:
-    whole, _, *parts = (folder / name for name in TOKENIZER_NAMES)
-    if not whole.is_file() and not all(part.is_file() for part in parts):
-        if not any(part.is_file() for part in parts):
-            return None
-        raise ValueError(f"{folder} has only one of {parts[0].name} and {parts[1].name}. Fetch both.")
-    if whole.is_file():
-        read_json(whole)
+    for index in folder.glob("*.index.json"):
+        shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+        if outside := [shard for shard in shards if Path(shard).name != shard]:
+            raise ValueError(f"{index} names {outside[0]!r}, which is no file of its folder. Fetch it again.")
+    config.dtype = None  # "auto" then means that of the weights: no number changes
+    model = load(CLASSES[given][architecture], folder, config=config, dtype="auto")
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.json", "merges.txt")):
+        return model, None
     tokenizer = GPT1Tokenizer.from_pretrained(folder)
     try:
-        control_tokens.check_vocabulary(config, tokenizer)
+        control_tokens.check_vocabulary(model.config, tokenizer)
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from error
-    return tokenizer
+    return model, tokenizer
 
 
 # ---- OpenAI's release
@@ -369,7 +234,7 @@ def read_release(folder: Path, num_attention_heads: int = 12) -> tuple[GPT1ForCa
         )
     parts = torch.from_numpy(numbers).split(sizes)
     tensors = {name: part.view(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
-    return load_tensors(GPT1ForCausalLM, config, tensors), tokenizer
+    return load(GPT1ForCausalLM, None, config=config, state_dict=tensors), tokenizer
 
 
 def read_release_tokenizer(folder: Path) -> GPT1Tokenizer:
@@ -391,7 +256,10 @@ def read_shapes(path: Path, num_attention_heads: int) -> tuple[GPT1Config, dict[
     Raises:
         ValueError: these are not the shapes of a GPT-1.
     """
-    shapes = read_json(path, list)
+    try:
+        shapes = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON ({error}). Fetch it again.") from error
     num_layers, rest = divmod(len(shapes) - 2, 12)
     if num_layers < 1 or rest:
         raise ValueError(
@@ -452,7 +320,8 @@ def to_openai_gpt(model: GPT1PreTrainedModel) -> PreTrainedModel:
     """
     openai_class = find_openai_gpt_class(model)
     config = openai_gpt_config(model.config)
-    converted = load_tensors(openai_class, config, openai_gpt_tensors(model, openai_class))
+    tensors = openai_gpt_tensors(model, openai_class)
+    converted = load(openai_class, None, config=config, state_dict=tensors, dtype=model.dtype)
     if converted.can_generate() and model.can_generate():
         converted.generation_config = model.generation_config
     return converted

@@ -5,10 +5,9 @@ r"""Converts whole model folders between OpenAI's release, transformers' openai-
     gpt1 convert --source gpt1 --output_dir openai-gpt
 
 The release is the folder `model` of https://github.com/openai/finetune-transformer-lm. The output folder appears whole
-or not at all. Its `conversion_manifest.json` has name, shape, dtype and SHA-256 of every tensor.
+or not at all.
 """
 
-import json
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,7 +25,6 @@ class ConversionArguments:
     output_dir: str = HfArg(help="The new folder.")
     target: Literal["gpt1", "openai-gpt"] | None = HfArg(default=None, help="Default: the one that source is not.")
     num_attention_heads: int = HfArg(default=12, help="Of OpenAI's release, whose files do not record it.")
-    overwrite: bool = HfArg(default=False, help="Overwrite a model in the output folder.")
 
 
 ARGUMENTS = (ConversionArguments,)
@@ -34,6 +32,6 @@ ARGUMENTS = (ConversionArguments,)
 
 def main(arguments: list[str]) -> None:
     (args,) = parser_of("convert").read(arguments)
-    path = convert_checkpoint(args.source, args.output_dir, args.target, args.num_attention_heads, args.overwrite)
-    manifest = json.loads(path.read_text(encoding="utf-8"))
-    print(f"{len(manifest['tensors'])} tensors of a {manifest['architecture']} written to {args.output_dir}")
+    model = convert_checkpoint(args.source, args.output_dir, args.target, args.num_attention_heads)
+    parameters = f"{model.num_parameters():,} parameters"
+    print(f"{type(model).__name__}, {parameters}, written to {args.output_dir}")

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from huggingface_hub.errors import HTTPError
 from transformers import Trainer
 from transformers.integrations import integration_utils
@@ -150,6 +151,10 @@ def test_weights_that_were_cut_short(capsys, tmp_path):
     path.write_bytes(b"\x08")
     code, text = end_of(None, capsys, lambda: safe_open(path, "pt"))
     assert code == 2 and "header too small. The file is damaged. Copy or download the folder again." in text
+    path = tmp_path / "pytorch_model.bin"
+    torch.save({"a": Path}, path)
+    code, text = end_of(None, capsys, lambda: torch.load(path, weights_only=True))
+    assert code == 2 and "more than weights. The file is damaged. Copy or download the folder again." in text
 
 
 def test_a_tokenizer_that_was_cut_short(capsys, tmp_path, tiny_tokenizer):

@@ -126,9 +126,11 @@ def sentence_of(error: Exception) -> str | None:
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
         extra = EXTRAS[error.name]
         return f"{error.name} is not installed. Install it, or install this package with the extra {extra!r}."
-    if type(error).__name__ == "SafetensorError":
-        return f"The weights cannot be read: {error}. The file is damaged. Copy or download the folder again."
-    if type(error).__name__ == "JSONDecodeError":
+    kind = type(error).__name__
+    if kind in ("SafetensorError", "UnpicklingError"):  # torch's advice to the second is to run what the file holds
+        reason = error if kind == "SafetensorError" else "a .bin file holds more than weights"
+        return f"The weights cannot be read: {reason}. The file is damaged. Copy or download the folder again."
+    if kind == "JSONDecodeError":
         return f"A JSON file cannot be read: {error}. The file is damaged. Copy or download the folder again."
     last = traceback.extract_tb(error.__traceback__)[-1]
     # What no `raise` statement raised, such as the ValueError of int("x"), the calling code did not expect.
