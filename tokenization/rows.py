@@ -84,7 +84,7 @@ def read_file(path: Path, *, infer_types: bool = False, delimiter: str | None = 
     try:
         readers.setLevel(logging.CRITICAL)
         if builder != "parquet":
-            _check_lines(path, is_row=builder == "json" and path.suffix != ".json")
+            num_lines = _check_lines(path, is_row=builder == "json" and path.suffix != ".json")
         options = csv_options(path, delimiter) if builder == "csv" else {}
         if delimiter is None and options.get("sep", ",") != "," and path.suffix != ".tsv":
             logger.warning(f"{path}: cells are separated by {options['sep']!r}.")
@@ -97,7 +97,8 @@ def read_file(path: Path, *, infer_types: bool = False, delimiter: str | None = 
         reason = error
         while reason.__cause__ is not None:
             reason = reason.__cause__
-        separated = " or pass what separates its cells as `delimiter`" if builder == "csv" else ""
+        is_table = builder == "csv" and not isinstance(error, LineError)
+        separated = ": quote cells that hold its separator, or pass that as `delimiter`" if is_table else ""
         raise ValueError(
             f"{path} cannot be read as {builder}: {str(reason).strip().rstrip('.')}. Correct the file{separated}."
         ) from error
@@ -105,29 +106,44 @@ def read_file(path: Path, *, infer_types: bool = False, delimiter: str | None = 
         readers.setLevel(level)
     if len(rows) == 0:
         raise ValueError(f"{path} has no rows. Give a file with at least one, or leave it out.")
+    if builder == "csv" and len(rows) != num_lines - 1:
+        logger.warning(
+            f"{path}: {num_lines - 1:,} lines make {len(rows):,} rows, as some cells hold line ends. If none should, "
+            "a quotation mark is missing."
+        )
     return rows
 
 
-def _check_lines(path: Path, is_row: bool) -> None:
-    """Raises ValueError for the first line that is not UTF-8, or no JSON object where each line is a row.
+class LineError(ValueError):
+    """A line of a file is not what its kind asks for."""
 
-    The readers take other bytes without a word, or do not count the lines.
+
+def _check_lines(path: Path, is_row: bool) -> int:
+    """The number of lines that are not blank.
+
+    The readers take bytes of another encoding without a word, or do not count the lines.
+
+    Raises:
+        LineError: a line is not UTF-8, or no JSON object where each line is a row.
     """
+    num_lines = 0
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
                 text = line.decode("utf-8-sig").strip()
+                num_lines += bool(text)
                 if is_row and text and not isinstance(json.loads(text), dict):
                     raise ValueError(f"{text!r} is no JSON object")
             except UnicodeDecodeError as error:
                 charset = "UTF-16" if number == 1 and line[:2] in (b"\xff\xfe", b"\xfe\xff") else "LATIN1"
                 byte = f"{error.object[error.start]:#04x}"
-                raise ValueError(
+                raise LineError(
                     f"line {number}: the byte {byte} is not UTF-8; if the file is in {charset}, `iconv -f {charset} "
                     "-t UTF-8` changes it"
                 ) from None
             except ValueError as error:
-                raise ValueError(f"line {number}: {error}") from None
+                raise LineError(f"line {number}: {error}") from None
+    return num_lines
 
 
 def csv_options(path: str | Path, delimiter: str | None = None) -> dict[str, Any]:

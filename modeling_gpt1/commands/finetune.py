@@ -205,7 +205,7 @@ def check_evaluation(training_args: GPT1TrainingArguments, writes_evaluated: boo
         )
 
 
-def check_run(training_args: GPT1TrainingArguments, task: str | None) -> str | None:
+def check_run(training_args: GPT1TrainingArguments, data_args: DataArguments) -> str | None:
     """Checks what the run is asked to do and its output folder; returns the checkpoint that it resumes from."""
     if not (training_args.do_train or training_args.do_eval or training_args.do_predict):
         raise ValueError("There is nothing to do. Pass --do_train, --do_eval or --do_predict.")
@@ -217,13 +217,27 @@ def check_run(training_args: GPT1TrainingArguments, task: str | None) -> str | N
     # Own files have no name: their rows are compared in training.
     checkpoint = runs.check_output_folder(training_args)
     settings = checkpoint and Path(checkpoint).parent / runs.SETTINGS
-    before = read_settings(settings).get("task") if settings and settings.is_file() else None
-    if task is not None and before not in (None, task):
-        raise ValueError(
-            f"{checkpoint} is of the task {before}, and a run cannot go on with another. Pass --task {before}, or "
-            f"another --output_dir to train on {task}."
-        )
+    before = read_settings(settings) if settings and settings.is_file() else {}
+    for name in ("task", "train_file", "dataset_name") if before else ():
+        was, now = before.get(name), getattr(data_args, name)
+        if Path(str(was)).name != Path(str(now)).name:
+            raise ValueError(
+                f"{checkpoint} was trained with --{name} {was}, and a run cannot go on with {now}. Pass the data of "
+                "that run, or another --output_dir."
+            )
     return checkpoint
+
+
+def check_same_classes(checkpoint: str, before: PreTrainedConfig, config: PreTrainedConfig) -> None:
+    """Checks that a run goes on with its own traversal and classes."""
+    was, now = (
+        f"{getattr(of, 'traversal', None)} with {', '.join(map(str, of.id2label.values()))}" for of in (before, config)
+    )
+    if was != now:
+        raise ValueError(
+            f"{checkpoint} was trained for {was}, but the rows are for {now}. Pass the rows of that run, or another "
+            "--output_dir."
+        )
 
 
 def has_task_head(config: PreTrainedConfig) -> bool:
@@ -330,7 +344,10 @@ def check_rows(
                 labels = Counter(place for row in given for place, holds in enumerate(row) if holds)
                 labels.update(() if task.multi_label else rows[label])
             classes = [f"{class_name} {labels[place]:,}" for place, class_name in enumerate(task.label_names)]
-            of_classes = f" ({', '.join(classes)})" if sum(labels.values()) and len(classes) <= MOST_CLASSES else ""
+            of_classes = f" ({', '.join(classes)})" if sum(labels.values()) else ""
+            if of_classes and len(classes) > MOST_CLASSES:
+                fewest = min(labels[place] for place in range(len(classes)))
+                of_classes = f" ({len(classes):,} classes, the rarest with {fewest:,} rows)"
             cut = f", {num_cut:,} cut to {collator.max_length} tokens" if num_cut else ""
             unknown = f", {share:.1%} of the tokens unknown" if share else ""
             lines.append(f"{use}: {num_rows:,} rows of {name}{of_classes}{cut}{unknown}")
@@ -405,7 +422,7 @@ BASICS = {
 def main(arguments: list[str]) -> None:
     parser = parser_of("finetune")
     model_args, data_args, training_args = parser.read(arguments)
-    checkpoint = check_run(training_args, data_args.task)
+    checkpoint = check_run(training_args, data_args)
     check_evaluation(training_args, data_args.eval_predictions)
     runs.set_up_logging(training_args, logger)
     set_seed(training_args.seed)
@@ -439,6 +456,8 @@ def main(arguments: list[str]) -> None:
         **opening,
     )
     tokenizer, collator = parts["processing_class"], parts["data_collator"]
+    if checkpoint is not None:
+        check_same_classes(checkpoint, open_task_config(checkpoint, **opening), parts["model"].config)
     if training_args.do_train:
         tokenizer.model_max_length = collator.max_length  # kept with the model, so that predictions read as much
     elif data_args.max_length is None:
@@ -458,11 +477,12 @@ def main(arguments: list[str]) -> None:
         **parts,
     )
     runs.use_readable_log(trainer)
-    # The output folder may already hold a trained model, whose run.yaml must stay.
-    parser.write_settings(Path(training_args.output_dir, runs.SETTINGS if training_args.do_train else "eval_run.yaml"))
+    was_trained, settings = False, Path(training_args.output_dir, runs.SETTINGS)
     if training_args.do_train:
-        runs.train(trainer, start, lines, checkpoint)
+        was_trained = runs.train(trainer, start, lines, checkpoint, lambda: parser.write_settings(settings))
     else:
+        # The output folder may already hold a trained model, whose run.yaml must stay.
+        parser.write_settings(settings.with_name("eval_run.yaml"))
         runs.say(*lines)
     if training_args.do_eval:
         if data_args.eval_predictions:
@@ -471,7 +491,7 @@ def main(arguments: list[str]) -> None:
             runs.keep_metrics(trainer, "eval", trainer.evaluate())
     if training_args.do_predict:
         predict(trainer, task, chosen["predict"], places["predict"])
-    if training_args.do_train:
+    if was_trained:
         runs.publish(
             trainer,
             None if model_args.n_transfer == -1 else start,  # -1 keeps no weights of the checkpoint

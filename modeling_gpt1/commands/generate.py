@@ -56,6 +56,11 @@ class GenerationArguments(DeviceArguments):
     def __post_init__(self):
         if self.prompts and self.prompt_file:
             raise ValueError("Both --prompts and --prompt_file were given, but only one can be used. Leave one out.")
+        if self.output_file is not None and not self.output_file.endswith(".jsonl"):
+            raise ValueError(
+                f"--output_file {self.output_file} has an unknown file type. Pass a name that ends in .jsonl: it gets "
+                "a JSON object a line."
+            )
         if self.temperature < 0:
             raise ValueError(f"--temperature is {self.temperature}, but must be at least 0.")
         self.stop = [string.replace(r"\n", "\n") for string in self.stop]

@@ -43,7 +43,7 @@ from .arguments import check_unknown, parser_of
 logger = logging.getLogger(__name__)
 # Held-out perplexity by tokens read, from docs/pretrain.md: small models, with up to so many passes over their text.
 MEASURED = {0.75e6: 246, 3.0e6: 132, 15.0e6: 66, 59.9e6: 49}
-MOST_PASSES = 3.25
+MOST_PASSES, LEAST_VOCABULARY = 3.25, 4_000  # perplexities of smaller vocabularies do not compare
 BABYLM, BABYLM_PASSES = "babylm", 10  # the challenge's save points, and the passes that it allows
 UNKNOWN_TEXTS, UNKNOWN_CHARACTERS = 200, 5_000  # that are looked at for unknown tokens
 
@@ -226,6 +226,8 @@ def plan_words(
     if corpus_args.save_at_words == [BABYLM] and passes > BABYLM_PASSES:
         logger.warning(f"The run makes {passes:.1f} passes of the text; the BabyLM challenge allows {BABYLM_PASSES}.")
     saved = {name: max(1, round(words / words_per_update)) for name, words in corpus_args.save_points().items()}
+    if late := [name for name, update in saved.items() if update > updates]:
+        logger.warning(f"The run ends before the words of {', '.join(late)}, which will not be saved.")
     saved = {name: update for name, update in saved.items() if update <= updates}
     line = f"words: {num_words:,} in the text, {updates * words_per_update:,.0f} to read in {passes:.3g} passes"
     return saved, words_per_update, f"{line}; saved after {', '.join(saved)}" if saved else line
@@ -242,7 +244,7 @@ def prospect(num_tokens: int | None, num_read: float) -> str:
     logs = np.log(enough), np.log(list(MEASURED)), np.log(list(MEASURED.values()))
     expected, most = np.exp(np.interp(*logs)), max(MEASURED)
     about = "above" if enough < min(MEASURED) else "about" if enough <= most else "below"
-    more = f"; text that reads well needs {most / enough:,.0f} times as many" if enough < most / 2 else ""
+    more = f"; text that reads well needs {most / enough:,.0f} times the tokens" if enough < most / 2 else ""
     return f"prospect: perplexity {about} {expected:.0f} from {enough / 1e6:,.2f} M tokens (docs/pretrain.md){more}"
 
 
@@ -323,7 +325,7 @@ def main(arguments: list[str]) -> None:
         processing_class=tokenizer,
         callbacks=[make_samples(model_args.prompts, tokenizer, model)] if family.is_causal else None,
     )
-    if family.is_causal:
+    if family.is_causal and len(tokenizer) >= LEAST_VOCABULARY:
         rows = training_args.train_batch_size * training_args.gradient_accumulation_steps * training_args.world_size
         passes = training_args.num_train_epochs * (num_tokens or 0)
         read = training_args.max_steps * rows * block_length if training_args.max_steps > 0 else passes
@@ -331,9 +333,11 @@ def main(arguments: list[str]) -> None:
     if words_per_update is not None:
         trainer.add_callback(SavePoints(trainer, saved, words_per_update))
     runs.use_readable_log(trainer)
-    parser.write_settings(Path(training_args.output_dir, runs.SETTINGS))
-    was_trained = runs.train(trainer, model_args.model, lines, checkpoint)
-    if was_trained and validation_blocks is not None:
+    settings = Path(training_args.output_dir, runs.SETTINGS)
+    if not runs.train(trainer, model_args.model, lines, checkpoint, lambda: parser.write_settings(settings)):
+        end_processes(trainer)
+        return
+    if validation_blocks is not None:
         note_blocks(trainer, len(trainer.eval_dataset))
         metrics = trainer.evaluate(validation_blocks)
         note_blocks(trainer, len(validation_blocks))

@@ -6,7 +6,7 @@ import difflib
 import logging
 import math
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -159,13 +159,13 @@ def say(*lines: str) -> None:
 
 
 class RunCallback(TrainerCallback):
-    """Says at its start what a run will do, and logs a run about ten times if it would end before its first log.
+    """Says at its start what a run will do and keeps its settings, and logs a short run about ten times.
 
     Another value of `logging_steps` would do the same, but evaluations follow it too.
     """
 
-    def __init__(self, lines: list[str], checkpoint: str | None) -> None:
-        self.lines, self.checkpoint, self.is_finished = lines, checkpoint, False
+    def __init__(self, lines: list[str], checkpoint: str | None, keep_settings: Callable[[], None]) -> None:
+        self.lines, self.checkpoint, self.keep_settings, self.is_finished = lines, checkpoint, keep_settings, False
 
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
         self.is_finished = state.global_step >= state.max_steps
@@ -177,10 +177,18 @@ class RunCallback(TrainerCallback):
         how = "" if self.checkpoint is None else f"; goes on from {self.checkpoint}"
         last = f"finished: {self.checkpoint} is the last of {state.max_steps:,} updates; nothing is left to train"
         say(*self.lines, last if self.is_finished else f"{plan}, into {args.output_dir}{how}")
+        if self.is_finished:
+            return
+        self.keep_settings()
+        if (warm_up := args.get_warmup_steps(state.max_steps)) >= state.max_steps:
+            logger.warning(
+                f"The warm-up of {warm_up:,} updates does not end within the {state.max_steps:,} of the run, whose "
+                "learning rate stays small. Pass --warmup_steps, such as 0.05 for a twentieth."
+            )
 
     def on_step_end(self, args, state, control, **kwargs):
         is_default = (args.logging_strategy, args.logging_steps) == ("steps", TrainingArguments.logging_steps)
-        if is_default and state.max_steps < args.logging_steps:
+        if is_default and state.max_steps < 10 * args.logging_steps:
             control.should_log |= state.global_step % max(1, state.max_steps // 10) == 0
 
 
@@ -204,7 +212,9 @@ def describe_start(trainer: Trainer, start: str | None) -> str:
     )
 
 
-def train(trainer: Trainer, start: str | None, data: list[str], checkpoint: str | None) -> bool:
+def train(
+    trainer: Trainer, start: str | None, data: list[str], checkpoint: str | None, keep_settings: Callable[[], None]
+) -> bool:
     """Trains or resumes, and writes the model, the log and the metrics to the output folder.
 
     Args:
@@ -212,6 +222,7 @@ def train(trainer: Trainer, start: str | None, data: list[str], checkpoint: str 
         start: the checkpoint that the model was opened from, if any.
         data: lines about the data, for the screen.
         checkpoint: where the run goes on from, if it does.
+        keep_settings: writes the run's settings, once there is something to train.
 
     Returns:
         whether there was anything to train: a run that was finished before keeps its files.
@@ -219,7 +230,7 @@ def train(trainer: Trainer, start: str | None, data: list[str], checkpoint: str 
     args, output = trainer.args, Path(trainer.args.output_dir)
     # Asked before processes can differ in what they see.
     has_results = all((output / name).is_file() for name in ("train_results.json", "trainer_state.json"))
-    callback = RunCallback([describe_start(trainer, start), *data], checkpoint)
+    callback = RunCallback([describe_start(trainer, start), *data], checkpoint, keep_settings)
     trainer.add_callback(callback)
     try:
         result = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)

@@ -47,6 +47,8 @@ class _SharedArguments(TrainingArguments):
         for name, least in {"learning_rate": 0, **dict.fromkeys(batches, 1)}.items():
             if not least <= getattr(self, name) < math.inf:
                 raise ValueError(f"`{name}` is {getattr(self, name)}, but must be at least {least} and finite.")
+        if self.max_steps == 0:
+            raise ValueError("`max_steps` is 0, which trains nothing. Give a number of updates, or leave it out.")
         if not 0 <= self.seed < 2**32:  # NumPy's range
             raise ValueError(f"`seed` is {self.seed}, but must be from 0 to {2**32 - 1}.")
         if default_device().type == "cpu":

@@ -174,6 +174,6 @@ class SavePoints(TrainerCallback):
                 self._trainer.save_model(os.path.join(args.output_dir, name), _internal_call=True)
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        if "loss" in logs:
+        if "loss" in logs or "train_loss" in logs:  # the second is the record of the whole run
             words = round(state.global_step * self.words_per_update)
             logs["words_seen"] = state.log_history[-1]["words_seen"] = words

@@ -355,12 +355,13 @@ def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
     assert steps[-1].startswith("step 2/2 · evaluation · loss ") and " · accuracy " in steps[-1]
     assert "{" not in capsys.readouterr().out
 
-    results = {name: (output / f"{name}_results.json").read_bytes() for name in ("train", "eval")}
+    results = {name: (output / name).read_bytes() for name in ("train_results.json", "eval_results.json")}
+    results |= {name: (output / name).read_bytes() for name in ("README.md", "run.yaml")}
     state = read_json(output / "trainer_state.json")
     caplog.clear()
-    finetune.main([word for word in command if word != "--do_eval"])  # nothing is left to do
+    finetune.main([*(word for word in command if word != "--do_eval"), "--seed", "7"])  # nothing is left to do
     assert f"finished: {output / 'checkpoint-2'} is the last of 2 updates; nothing is left to train" in caplog.messages
-    assert results == {name: (output / f"{name}_results.json").read_bytes() for name in results}
+    assert results == {name: (output / name).read_bytes() for name in results}
     assert read_json(output / "trainer_state.json") == state
 
     shutil.rmtree(output / "checkpoint-2")
@@ -433,9 +434,38 @@ def test_another_task_is_not_resumed(tokenizer_folder, tmp_path):
     (checkpoint,) = output.glob("checkpoint-*")
     with pytest.raises(ValueError) as error:
         finetune.main(["snli" if word == "mnli" else word for word in mnli])
-    assert f"{checkpoint} is of the task mnli" in str(error.value) and "Pass --task mnli" in str(error.value)
+    assert f"{checkpoint} was trained with --task mnli, and a run cannot go on with snli. Pass" in str(error.value)
     assert [(output / name).read_bytes() for name in ("model.safetensors", "run.yaml")] == [weights, settings]
     finetune.main(mnli)  # the same task goes on
+
+
+@pytest.mark.parametrize("labels", [("sad", "glad"), ("sad", "happy", "glad")])
+def test_other_classes_are_not_resumed(labels, tokenizer_folder, tmp_path):
+    """As many, whose weights would fit, or more; also another file of the same classes."""
+    output, data = tmp_path / "run", own_data("classification", tmp_path)
+    saving = training(output, "--save_strategy", "steps", "--save_steps", "1", "--resume_from_checkpoint", "auto")
+    command = [*data, *fresh_model(tokenizer_folder), *saving]
+    finetune.main(command)
+    before = {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()}
+    other = {word: write_rows(tmp_path / "other.jsonl", ROWS["classification"]) for word in [data[1]]}
+    with pytest.raises(ValueError, match="--train_file .*train.jsonl, and a run cannot go on with .*other.jsonl"):
+        finetune.main([other.get(word, word) for word in command])
+    rows = [{**ROWS["classification"][0], "mood": label} for label in labels]
+    for name in ("train", "validation", "test"):
+        write_rows(tmp_path / f"{name}.jsonl", rows * 4)
+    with pytest.raises(ValueError) as error:
+        finetune.main([*command, "--max_steps", "9"])
+    was, now = "classification with happy, sad", f"classification with {', '.join(sorted(labels))}"
+    assert f"was trained for {was}, but the rows are for {now}. Pass the rows" in str(error.value)
+    assert {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()} == before
+
+
+def test_many_classes_are_counted(tokenizer_folder, tmp_path, caplog):
+    rows = [{**ROWS["classification"][0], "mood": f"mood {place % 9}"} for place in range(17)]
+    data = own_data("classification", tmp_path)
+    write_rows(tmp_path / "train.jsonl", rows)
+    finetune.main([*data[:2], *data[6:], *fresh_model(tokenizer_folder), *training(tmp_path / "run")])
+    assert "train: 17 rows of train (9 classes, the rarest with 1 rows)" in caplog.text
 
 
 def test_absent_choices_have_no_score():

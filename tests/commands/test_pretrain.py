@@ -107,6 +107,7 @@ def test_the_model_is_saved_after_words_that_were_read(books, caplog, capsys):
     per_update = seen[6] / 6
     assert num_words / per_update == pytest.approx(round(num_words / per_update), abs=0.05)  # updates of a pass
     assert {path.name for path in out.glob("chck_*")} == {"chck_200", "chck_0.4K"}
+    assert "The run ends before the words of chck_1M, which will not be saved." in caplog.text
     assert f"words: {num_words} in the text" in caplog.text
     assert f"| words read in training | {seen[6]} |" in (out / "README.md").read_text(encoding="utf-8")
     weights, steps = {}, {name: round(words / per_update) for name, words in (("200", 200), ("0.4K", 400))}
@@ -163,7 +164,7 @@ def test_another_folders_checkpoint_brings_its_tokenizer(books):
 @pytest.mark.parametrize(
     ("num_tokens", "num_read", "parts"),
     [
-        (3e6, 3e6, ["3.00 M tokens", "perplexity about 132 from", "20 times as many"]),
+        (3e6, 3e6, ["3.00 M tokens", "perplexity about 132 from", "20 times the tokens"]),
         (1e5, 1e8, ["0.33 M tokens", "perplexity above 246 from", "184 times"]),
         (
             None,
@@ -192,7 +193,7 @@ def test_the_screen_of_a_run(books, caplog, capfd):
     pretrain.main(arguments(books, output, "--num_merges", "60", "--config_overrides", SIZES, *evaluating))
     said = caplog.messages
     assert [line.split(":")[0] for line in said if not line.startswith("step ")] == [
-        *("learning 60 merges from the text …", "model", "train", "validation", "prospect", "training"),
+        *("learning 60 merges from the text …", "model", "train", "validation", "training"),
         f"written to {output}",
     ]
     assert said[-1].endswith(f"gpt1 generate --model {output}")
@@ -217,6 +218,29 @@ def test_the_last_evaluation_takes_all_blocks(books):
     assert [row[-1] for row in table[2:]] == ["1", str(all_blocks["eval_blocks"])] and all_blocks["eval_blocks"] > 1
     assert f" for training, {all_blocks['eval_blocks']} for evaluation |" in card
     assert card.count("eval_blocks") == 1 and "| blocks |" not in card.partition("# ")[2].partition("| metric |")[2]
+
+
+def test_the_card_tells_the_words_of_the_whole_run_and_a_finished_one_stays(books, caplog):
+    out = books / "out"
+    more = ("--num_merges", "60", "--config_overrides", SIZES, "--save_at_words", "200", "--logging_steps", "4")
+    command = arguments(books, out, *more, "--resume_from_checkpoint", "auto")
+    command[command.index("--save_strategy") + 1] = "steps"
+    pretrain.main([*command, "--save_steps", "3"])
+    seen = {record["step"]: record["words_seen"] for record in figures(out) if "words_seen" in record}
+    assert list(seen) == [4, 6] and seen[6] == pytest.approx(1.5 * seen[4], abs=1)
+    assert f"| words read in training | {seen[6]} |" in (out / "README.md").read_text(encoding="utf-8")
+    before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    caplog.clear()
+    pretrain.main([*command, "--save_steps", "3", "--learning_rate", "0.5"])
+    assert "nothing is left to train" in caplog.text
+    assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
+
+
+def test_a_warm_up_that_does_not_end_is_told(books, caplog):
+    command = arguments(books, books / "out", "--num_merges", "60", "--config_overrides", SIZES)
+    pretrain.main([*command, "--warmup_steps", "6"])
+    assert "The warm-up of 6 updates does not end within the 6 of the run" in caplog.text
+    assert "Pass --warmup_steps, such as 0.05" in caplog.text
 
 
 def test_a_stream_trains_and_stores_no_blocks(books, monkeypatch):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sklearn.model_selection import train_test_split
 
 from tokenization import TASKS, Task, TraversalCollator, load_files, load_task
-from tokenization.rows import are_all_labelled
+from tokenization.rows import are_all_labelled, read_file
 
 
 @pytest.fixture(autouse=True)
@@ -483,6 +483,17 @@ def test_files_that_cannot_be_read(tmp_path, name, content, parts):
     path = tmp_path / name
     path.write_bytes(content)
     check_refused(lambda: load_files({"train": path}, "classification", {"text": "body"}), path, *parts)
+
+
+def test_lines_that_a_quotation_mark_joins_are_told(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    path = tmp_path / "quote.csv"
+    for content, num_rows in (('body,label\n"a,x\nb,y\nc",x\n\nd,y\n', 2), ("body,label\na,x\n\nb,y\n", 2)):
+        path.write_text(content)
+        assert len(read_file(path)) == num_rows
+        told = "4 lines make 2 rows, as some cells hold line ends. If none should, a quotation mark is missing."
+        assert (f"{path}: {told}" in caplog.text) == ('"' in content)
+        caplog.clear()
 
 
 def test_the_reader_of_a_file_logs_nothing_of_its_own(tmp_path, caplog, monkeypatch):
