@@ -119,7 +119,7 @@ def test_prompts_and_texts_in_files(run, tmp_path):
     objects = "\n".join(json.dumps({"prompt": prompt, "id": 1}) for prompt in PROMPTS)
     (tmp_path / "prompts.jsonl").write_text(objects + "\n", encoding="utf-8")
     for name in ("prompts.txt", "prompts.jsonl"):
-        output_file = tmp_path / f"texts of {name}"
+        output_file = tmp_path / f"texts of {name}.jsonl"
         options = ["--prompt_file", str(tmp_path / name), "--output_file", str(output_file), "--temperature", "0"]
         assert run(*options) == ""
         assert lines(output_file.read_text(encoding="utf-8")) == GREEDY
