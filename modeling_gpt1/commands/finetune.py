@@ -214,7 +214,7 @@ def check_run(training_args: GPT1TrainingArguments, data_args: DataArguments) ->
         if training_args.push_to_hub:
             raise ValueError("--push_to_hub uploads a model after training. Pass --do_train, or leave it out.")
         return None
-    # Own files have no name: their rows are compared in training.
+    # A file may have moved, but not changed its name; the number of its rows is compared in training.
     checkpoint = runs.check_output_folder(training_args)
     settings = checkpoint and Path(checkpoint).parent / runs.SETTINGS
     before = read_settings(settings) if settings and settings.is_file() else {}

@@ -4,6 +4,7 @@ A checkpoint is written to a temporary folder, flushed to the disk and moved to 
 `checkpoint.json` lists the files with their sizes and checksums, the run's progress and its settings.
 """
 
+import errno
 import json
 import math
 import os
@@ -228,6 +229,8 @@ def publish_checkpoint(staging: Path, folder: Path, content: dict[str, Any]) -> 
     }
     content[CHECKSUM] = _checksum_of_content(content)
     (staging / CHECKPOINT_NAME).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    if folder.exists() and not is_ours(folder):
+        raise FileExistsError(errno.EEXIST, "Something that this trainer did not write is there", str(folder))
     publish_folder(staging, folder)
     remove_staging(staging)
 

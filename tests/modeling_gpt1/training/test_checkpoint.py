@@ -746,3 +746,13 @@ def test_two_processes(tmp_path):
 
 if __name__ == "__main__":
     globals()[sys.argv[1]](sys.argv[2])
+
+
+def test_a_folder_that_is_not_the_trainers_is_not_replaced(tmp_path):
+    """Made by somebody during the run, where a checkpoint goes."""
+    staging, folder = tmp_path / "_incomplete" / "checkpoint-2", tmp_path / "checkpoint-2"
+    staging.mkdir(parents=True), folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match="did not write is there"):
+        checkpoints.publish_checkpoint(staging, folder, {})
+    assert (folder / "notes.txt").read_text() == "mine"
