@@ -20,11 +20,8 @@ section 2.1 of "Language Models are Few-Shot Learners" (Brown et al., 2020).
 """
 
 import copy
-import os
-import re
 import shutil
 import sys
-from functools import wraps
 from pathlib import Path
 
 import torch
@@ -40,7 +37,6 @@ if tuple(map(int, transformers.__version__.split(".")[:2])) < OLDEST:  # before 
     )
 
 from huggingface_hub.dataclasses import strict, validated_field
-from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 from transformers.dynamic_module_utils import (
@@ -112,7 +108,7 @@ def warn_of_untested_release(installed: str):
 def check_fraction(value: float | int):
     # transformers' own `interval(min=0)` lets numbers below 0 through in 5.17.
     if not 0 <= value <= 1:
-        raise ValueError("it must be a number from 0 to 1")
+        raise ValueError(f"{value} is not a number from 0 to 1")
 
 
 def without_cpu_index(device: torch.device) -> torch.device:
@@ -121,37 +117,6 @@ def without_cpu_index(device: torch.device) -> torch.device:
 
 
 warn_of_untested_release(transformers.__version__)
-
-
-class GPT1ConfigError(StrictDataclassError, ValueError):
-    """A configuration field has the wrong type or an impossible value; the message is one sentence about it."""
-
-
-def in_a_sentence(config_class: type) -> type:
-    """Decorator above `@strict`: it turns errors into [`GPT1ConfigError`], whose text omits the names of checks."""
-
-    def tell(method):
-        @wraps(method)
-        def told(self, *args, **kwargs):
-            try:
-                return method(self, *args, **kwargs)
-            except GPT1ConfigError:
-                raise
-            except StrictDataclassError as error:
-                cause, text = error.__cause__, str(error.__cause__)
-                if method.__name__ == "__strict_setattr__":
-                    name, value = args
-                    kind = getattr(self.__dataclass_fields__[name].type, "__name__", None)
-                    kind = kind or self.__dataclass_fields__[name].type
-                    needed = f"it must be of type {kind}" if isinstance(cause, TypeError) else text
-                    text = f"`{name}` is {value!r}, but {needed}."
-                raise GPT1ConfigError(text) from cause
-
-        return told
-
-    for name in ("__init__", "__setattr__", "validate"):
-        setattr(config_class, name, tell(getattr(config_class, name)))
-    return config_class
 
 
 def check_num_labels(num_labels: int):
@@ -167,20 +132,6 @@ def check_problem_type(problem_type: str | None):
         raise ValueError(
             f"`problem_type` is {problem_type!r}, but it must be one of {', '.join(PROBLEM_TYPES)}, or None: "
             "regression where `num_labels` is 1, else one class for each example."
-        )
-
-
-def check_place(name: str | os.PathLike):
-    """Checks that a name is an existing file or folder, or could be a model on the hub.
-
-    Raises:
-        OSError: the name is neither.
-    """
-    name = os.fspath(name)
-    if not os.path.exists(name) and re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*", name) is None:
-        raise OSError(
-            f"{name!r} is neither an existing folder nor a model name on the hub (`owner/name`). Give a folder that "
-            "`save_pretrained` wrote, with `config.json` in it."
         )
 
 
@@ -210,16 +161,6 @@ class GPT1ConfigMixin:
                 file = Path(HF_MODULES_CACHE, get_cached_module_file(self.name_or_path, name))
             for path in (file, *get_relative_import_files(file)):
                 shutil.copy(path, save_directory)
-
-    @classmethod
-    def get_config_dict(cls, pretrained_model_name_or_path, **kwargs):
-        """As in transformers.
-
-        Raises:
-            OSError: there is no such folder.
-        """
-        check_place(pretrained_model_name_or_path)
-        return super().get_config_dict(pretrained_model_name_or_path, **kwargs)
 
     def __post_init__(self, **kwargs):
         if "num_labels" in kwargs:
@@ -259,7 +200,6 @@ class GPT1ConfigMixin:
         return is_regression(self)
 
 
-@in_a_sentence
 @strict
 class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
     r"""Configuration of every GPT-1 model. The defaults are the paper's 117 M parameters.
@@ -306,8 +246,7 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
         pad_token_id, bos_token_id, eos_token_id (`int`, *optional*): as in transformers; the paper's model has none.
 
     Raises:
-        ValueError: a field of the wrong type or an impossible value; also a `StrictDataclassError` of
-            huggingface_hub.
+        StrictDataclassError: a field of the wrong type or an impossible value; it is huggingface_hub's.
     """
 
     model_type = "gpt1"
@@ -435,22 +374,15 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
             )
 
     def validate_layer_type(self):
-        """Part of `@strict`: refuses unknown `layer_types`, and those that do not fit the other fields."""
-        layer_types = self.attention_of_layers
-        if not isinstance(layer_types, list | tuple):
-            raise ValueError(f"`layer_types` is {layer_types!r}, but it must be a list with a name for each layer.")
-        unknown = [name for name in layer_types if name not in (FULL_ATTENTION, SLIDING_ATTENTION)]
+        """Part of `@strict`, as in transformers; a banded layer needs a window."""
+        super().validate_layer_type()
+        unknown = {*self.attention_of_layers} - {FULL_ATTENTION, SLIDING_ATTENTION}
         if unknown:
             raise ValueError(
-                f"`layer_types` has {unknown[0]!r}, but each layer must be {FULL_ATTENTION!r} (dense) or "
+                f"`layer_types` has {unknown.pop()!r}, but each layer must be {FULL_ATTENTION!r} (dense) or "
                 f"{SLIDING_ATTENTION!r} (locally banded)."
             )
-        if len(layer_types) != self.num_hidden_layers:
-            raise ValueError(
-                f"`layer_types` has {len(layer_types)} entries, but `num_hidden_layers` is {self.num_hidden_layers}. "
-                "Give one for each layer, or leave `layer_types` out to alternate dense and banded layers."
-            )
-        if SLIDING_ATTENTION in layer_types and self.sliding_window is None:
+        if SLIDING_ATTENTION in self.attention_of_layers and self.sliding_window is None:
             raise ValueError(
                 f"`layer_types` has {SLIDING_ATTENTION!r}, but `sliding_window` is None. Pass the number of tokens "
                 "that a query in such a layer attends to."

@@ -20,10 +20,9 @@ Source: section 5 and table 5 of "Improving Language Understanding by Generative
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
-from .configuration_gpt1 import GPT1Config, GPT1ConfigMixin, fraction, in_a_sentence
+from .configuration_gpt1 import GPT1Config, GPT1ConfigMixin, fraction
 
 
-@in_a_sentence
 @strict
 class GPT1LSTMConfig(GPT1ConfigMixin, PreTrainedConfig):
     r"""Configuration of every GPT-1 model with an LSTM decoder; token embeddings, heads and objective are GPT-1's.
@@ -46,7 +45,7 @@ class GPT1LSTMConfig(GPT1ConfigMixin, PreTrainedConfig):
         pad_token_id, bos_token_id, eos_token_id: as in [`GPT1Config`].
 
     Raises:
-        ValueError: as in [`GPT1Config`].
+        StrictDataclassError: as in [`GPT1Config`].
     """
 
     model_type = "gpt1-lstm"

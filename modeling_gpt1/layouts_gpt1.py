@@ -22,8 +22,6 @@ from transformers.core_model_loading import Chunk, ConversionOps, Transpose, Wei
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, find_adapter_config_file, logging
 
-from .configuration_gpt1 import check_place
-
 logger = logging.get_logger(__name__)
 
 # Classes without a language-model head. They may find the tied embeddings only under the head's name.
@@ -169,13 +167,11 @@ class FolderMixin:
         """As in transformers. A folder with an adapter of PEFT opens as its base with the adapter merged into it.
 
         Raises:
-            OSError: the folder does not exist, and the name cannot be one of the hub.
             ImportError: the folder holds an adapter, and PEFT is not installed.
         """
         name = pretrained_model_name_or_path
         if name is None:
             return super().from_pretrained(name, *args, **kwargs)
-        check_place(name)
         # An Auto class names the base in place of an adapter on the hub.
         adapter = (kwargs.get("adapter_kwargs") or {}).get("_adapter_model_path") or name
         base = base_of_adapter(adapter, **kwargs)

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
-from .configuration_gpt1 import TRAVERSALS, GPT1Config
+from .configuration_gpt1 import GPT1Config
 from .packing_gpt1 import can_read, first_place, is_whole
 
 # Bytes of logits: 414 targets in float32 and 828 in half precision at V = 40 478. That is large enough for full
@@ -254,9 +254,13 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
         return losses.masked_fill(is_ignored, 0.0).sum(-1) / count_labels(labels).clamp(min=1)
     if config.problem_type == "regression":  # a model with a task head sets it, see `config_for_task`
         losses = nn.functional.mse_loss(task_logits.squeeze(-1).float(), labels.float(), reduction="none")
+    elif is_whole(labels):  # the loss of the label -100 is 0
+        return nn.functional.cross_entropy(task_logits.float(), labels.long(), reduction="none")
     else:
-        labels = checked_classes(labels, task_logits, TRAVERSALS.get(config.traversal, 1) is None)
-        return nn.functional.cross_entropy(task_logits.float(), labels, reduction="none")  # 0 for the label -100
+        raise ValueError(
+            f"`labels` must be indices of classes or choices (torch.int64), but got {labels.dtype}. Pass "
+            "`labels.long()` if they are whole numbers, or open the model with `num_labels=1` for regression."
+        )
     return losses.masked_fill(labels == -100, 0.0)
 
 
@@ -281,52 +285,6 @@ def count_items(counts: torch.Tensor, num_items: torch.Tensor | int | None) -> t
     """N, at least 1, so that the loss is 0 if nothing counts."""
     num_items = counts.sum() if num_items is None else num_items
     return num_items.clamp(min=1) if isinstance(num_items, torch.Tensor) else max(num_items, 1)
-
-
-def checked_classes(labels: torch.Tensor, task_logits: torch.Tensor, has_choices: bool) -> torch.LongTensor:
-    """The class or choice of each example, `[B]`, as int64; −100 means no label.
-
-    Args:
-        labels (`[B]`): whole numbers.
-        task_logits (`[B, K]`): scores, −∞ at choices that an example lacks.
-        has_choices: whether these are scores of choices.
-
-    Raises:
-        ValueError: the type is wrong; there is no such class or choice.
-    """
-    if not is_whole(labels):
-        example = ""
-        if labels.is_floating_point() and can_read(labels):
-            (first,) = first_place(labels != labels.round()) if (labels != labels.round()).any() else (0,)
-            example = f", {labels[first].item()} for example {first}"
-        raise ValueError(
-            f"`labels` must be indices of {'choices' if has_choices else 'classes'} (torch.int64), but got "
-            f"{labels.dtype}{example}. Pass `labels.long()` if they are whole numbers, or open the model with "
-            "`num_labels=1` for regression."
-        )
-    labels = labels.long()
-    if not can_read(labels):
-        return labels
-    num_labels = task_logits.shape[1]
-    is_counted = labels != -100
-    is_wrong = ((labels < 0) | (labels >= num_labels)) & is_counted
-    if is_wrong.any():
-        (example,) = first_place(is_wrong)
-        raise ValueError(
-            f"The label of example {example} is {labels[example].item()}, but there are {num_labels} "
-            f"{'choices' if has_choices else 'classes (`num_labels`)'}: a label must be from 0 to {num_labels - 1}, "
-            "or -100 for none."
-        )
-    if has_choices and can_read(task_logits):
-        scores = task_logits.detach().gather(1, labels.clamp(min=0)[:, None])[:, 0]
-        is_absent = scores.isneginf() & is_counted
-        if is_absent.any():
-            (example,) = first_place(is_absent)
-            raise ValueError(
-                f"The label of example {example} is {labels[example].item()}, but `choice_mask` marks that choice as "
-                "absent. Correct the label or the mask."
-            )
-    return labels
 
 
 def check_several_labels(labels: torch.Tensor) -> None:

@@ -31,7 +31,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import PreTrainedConfig, PreTrainedModel, initialization
+from transformers import GenerationMixin, PreTrainedConfig, PreTrainedModel, initialization
 from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
@@ -51,7 +51,6 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_gpt1 import FULL_ATTENTION, SLIDING_ATTENTION, TRAVERSALS, GPT1Config, config_for_task
-from .decoding_gpt1 import GPT1GenerationMixin
 from .layouts_gpt1 import FolderMixin, register_foreign_layouts
 from .loss_gpt1 import (
     count_items,
@@ -509,14 +508,6 @@ def check_exactly_one(input_ids: torch.Tensor | None, inputs_embeds: torch.Tenso
         raise ValueError("Exactly one of `input_ids` and `inputs_embeds` is needed.")
 
 
-def check_not_empty(name: str, shape: torch.Size) -> None:
-    if 0 in shape:
-        raise ValueError(
-            f"`{name}` has the shape {list(shape)}, but a batch needs at least one row and one token. Skip empty "
-            "batches, and give every text at least one token."
-        )
-
-
 def check_ids(name: str, ids: torch.Tensor, vocab_size: int, ignored: int | None = None) -> None:
     """Checks that all ids are in the vocabulary or equal `ignored`.
 
@@ -557,7 +548,11 @@ def check_tokens(
         raise ValueError(
             f"`{name}` needs the shape [{', '.join(map(str, needed))}], rows of tokens, but got {list(given.shape)}."
         )
-    check_not_empty(name, given.shape)
+    if not given.numel():
+        raise ValueError(
+            f"`{name}` has the shape {list(given.shape)}, but a batch needs at least one row and one token. Skip "
+            "empty batches, and give every text at least one token."
+        )
     if inputs_embeds is None:
         check_ids("input_ids", input_ids, config.vocab_size)
     if token_type_ids is not None:
@@ -677,14 +672,6 @@ class GPT1LMHead(GPT1Linear):
             return super().forward(hidden_states)
         return linear_cross_entropy(hidden_states, self.weight, target_ids, target_weights, expected_grad)
 
-    @classmethod
-    def with_weight_of(cls, linear: nn.Linear) -> "GPT1LMHead":
-        """A head with the weight of a plain linear layer, which transformers makes when it resizes a head."""
-        head = cls(linear.in_features, linear.out_features, bias=False, device="meta")
-        head.weight = linear.weight
-        head._is_hf_initialized = True  # tells transformers not to initialize the head again
-        return head
-
 
 class LMHeadMixin:
     """Shared part of the models with a language-model head: the head's tied weight, its resizing and its losses."""
@@ -695,7 +682,8 @@ class LMHeadMixin:
 
     def _get_resized_lm_head(self, *args, **kwargs) -> GPT1LMHead:
         head = super()._get_resized_lm_head(*args, **kwargs)
-        return head if isinstance(head, GPT1LMHead) else GPT1LMHead.with_weight_of(head)
+        head.__class__ = GPT1LMHead  # transformers makes a plain linear layer
+        return head
 
     @property
     def _has_fused_lm_loss(self) -> bool:
@@ -777,7 +765,7 @@ class GPT1DoubleHeadsModelOutput(ModelOutput):
     attentions: tuple[torch.FloatTensor, ...] | None = None
 
 
-class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GPT1GenerationMixin):
+class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
     """GPT-1 with the language-model head of pre-training: equations 1 and 2 of the paper."""
 
     decoder_class = GPT1Model
@@ -868,6 +856,28 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GPT1GenerationMixin):
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
+
+    def generate(self, inputs: torch.LongTensor | None = None, *args, **kwargs):
+        """As in transformers; warns once if a prompt ends in the extract token, after which nothing was trained."""
+        ids, extract_token_id = kwargs.get("input_ids") if inputs is None else inputs, self.config.extract_token_id
+        if extract_token_id is not None and isinstance(ids, torch.Tensor) and ids.numel() and can_read(ids):
+            if (ids[..., -1] == extract_token_id).any():
+                logger.warning_once(
+                    "A prompt ends with the extract token [e], and the model was not trained on any token after it. "
+                    "Pass `add_special_tokens=False`, or open the tokenizer with `add_bos_token=True`."
+                )
+        return super().generate(inputs, *args, **kwargs)
+
+    def _validate_generated_length(self, generation_config, input_ids_length, has_default_max_length):
+        super()._validate_generated_length(generation_config, input_ids_length, has_default_max_length)
+        length, limit = generation_config.max_length, self.config.max_position_embeddings
+        if length > limit:
+            raise ValueError(
+                f"Generation of up to {length} tokens (`max_length`, or the prompt and `max_new_tokens`) was "
+                f"requested, but the model has only {limit} positions (`max_position_embeddings`). The prompt has "
+                f"{input_ids_length} tokens: pass `max_new_tokens` of at most {max(limit - input_ids_length, 0)} or "
+                "shorten the prompt."
+            )
 
 
 class GPT1TaskModel(GPT1PreTrainedModel):

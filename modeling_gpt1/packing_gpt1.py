@@ -19,14 +19,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.attention.flex_attention import BlockMask
 from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.masking_utils import (
-    ALL_MASK_ATTENTION_FUNCTIONS,
-    flash_attention_mask,
-    flex_attention_mask,
-    sdpa_mask,
-)
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, flash_attention_mask, sdpa_mask
 from transformers.utils import logging
 
 from .configuration_gpt1 import FULL_ATTENTION, SLIDING_ATTENTION, TRAVERSALS, GPT1Config
@@ -34,8 +28,8 @@ from .configuration_gpt1 import FULL_ATTENTION, SLIDING_ATTENTION, TRAVERSALS, G
 logger = logging.get_logger(__name__)
 
 # How attention keeps packed sequences apart, by the function of transformers that makes its masks.
-MASKED_ROWS, BLOCK_MASK, VARIABLE_LENGTH = "masked rows", "block mask", "variable length"
-WAYS_OF_PACKING = {sdpa_mask: MASKED_ROWS, flex_attention_mask: BLOCK_MASK, flash_attention_mask: VARIABLE_LENGTH}
+MASKED_ROWS, VARIABLE_LENGTH = "masked rows", "variable length"
+WAYS_OF_PACKING = {sdpa_mask: MASKED_ROWS, flash_attention_mask: VARIABLE_LENGTH}
 
 Targets = tuple[torch.Tensor, torch.LongTensor, torch.Tensor, torch.LongTensor]  # [M, D], and ids, weights, rows [M]
 
@@ -113,27 +107,6 @@ def without_packing(plan: Any) -> Any:
     )
 
 
-def without_sharing(plan: Any, config: PreTrainedConfig) -> Any:
-    """The plan for attention that takes no mask, so that the sequences of an example cannot share a beginning."""
-    if plan.row_is_shared is None:
-        return plan
-    if TRAVERSALS[config.traversal] is None:
-        logger.warning_once(
-            f"The attention {config._attn_implementation!r} computes the context of an example once for each choice, "
-            "as it takes no mask by which the choices could share it. Pass attn_implementation='flex_attention' or "
-            "'sdpa' to compute it once."
-        )
-    is_real, alone = plan.is_real, without_packing(plan)
-    ranks = is_real.cumsum(1) - 1
-    alone.token_index = is_real.flatten().nonzero_static(size=plan.num_tokens)[:, 0]
-    alone.position_ids = ranks.take(alone.token_index)[None]
-    alone.packed_index = (is_real.flatten().cumsum(0) - 1).view_as(ranks) * is_real
-    alone.row_index = nn.functional.pad(is_real.sum(1).cumsum(0)[:-1], (1, 0))[:, None]
-    alone.target_tokens = alone.packed_index.take(alone.target_tokens)
-    alone.target_sources = alone.packed_index.take(alone.target_sources)
-    return alone
-
-
 def row_masks(plan: Any, sliding_window: int | None) -> dict[str, torch.BoolTensor | None]:
     """The mask for each layer type, `[R, 1, L, L]`: True where a query sees a key, its own sequence's or a shared one.
 
@@ -148,29 +121,6 @@ def row_masks(plan: Any, sliding_window: int | None) -> dict[str, torch.BoolTens
     positions = plan.position_ids[0, plan.row_index]  # [R, L]
     band = (positions[:, :, None] - positions[:, None, :] < sliding_window)[:, None]
     return {FULL_ATTENTION: mask, SLIDING_ATTENTION: band.tril() if mask is None else band & mask}
-
-
-def block_masks(plan: Any, sliding_window: int | None) -> dict[str, BlockMask]:
-    """As `row_masks`, among the N tokens as they lie, for flex attention."""
-    rows = plan.row_place // plan.row_index.shape[1]  # [N]
-    if plan.row_sequence is not None:
-        sequences, is_shared = (row.take(plan.row_place) for row in (plan.row_sequence, plan.row_is_shared))
-    positions = plan.position_ids[0]
-
-    def is_seen(batch, head, query, key):
-        is_of_row = (key <= query) & (rows[query] == rows[key])
-        if plan.row_sequence is None:
-            return is_of_row
-        return is_of_row & (is_shared[key] | (sequences[query] == sequences[key]))
-
-    def is_near(batch, head, query, key):
-        return is_seen(batch, head, query, key) & (positions[query] - positions[key] < sliding_window)
-
-    functions = {FULL_ATTENTION: is_seen, **({} if sliding_window is None else {SLIDING_ATTENTION: is_near})}
-    return {
-        layer_type: flex_attention_mask(1, len(rows), len(rows), mask_function=function, device=rows.device)
-        for layer_type, function in functions.items()
-    }
 
 
 def lengths_for_flash_attention(starts: torch.IntTensor, longest: int) -> dict:
@@ -286,12 +236,14 @@ def read_sequences(
         raise ValueError(
             f"`choice_mask` was given, but the traversal {config.traversal!r} has no choices. Leave it out."
         )
+    if token_type_ids is not None and token_type_ids.shape[-1] == 1:  # a type for all tokens
+        token_type_ids = token_type_ids.expand(*token_type_ids.shape[:-1], length)
     mask, is_present = flat("attention_mask", mask, length), flat("choice_mask", choice_mask)
     is_present = None if is_present is None else is_present.view(shape).bool()
     inputs = {
         "input_ids": flat("input_ids", input_ids, length),
         "attention_mask": mask,
-        "token_type_ids": flat("token_type_ids", along_tokens(token_type_ids, length), length),
+        "token_type_ids": flat("token_type_ids", token_type_ids, length),
         "position_ids": flat("position_ids", position_ids, length),
         "inputs_embeds": flat("inputs_embeds", inputs_embeds, length, config.hidden_size),
     }
@@ -303,10 +255,9 @@ def read_sequences(
         way = None  # the decoder reads these with their padding, or refuses the length
     plan = plan_to_follow(model, plan, given.shape, inputs["input_ids"], mask, **kwargs)
     if plan is not None and plan.token_index is not None:
-        if way is None:
-            plan = without_packing(plan)
+        if way is None or (way == VARIABLE_LENGTH and plan.row_is_shared is not None):
+            plan = without_packing(plan)  # without masks, sequences cannot share a beginning
         else:
-            plan = without_sharing(plan, config) if way == VARIABLE_LENGTH else plan
             packed = packed_inputs(config, way, plan, inputs["input_ids"])
             if mc_token_ids is not None and not can_read(given):  # padding has no hidden states of its own
                 is_read = plan.is_real.gather(1, positions[:, None]).view(shape)
@@ -322,20 +273,11 @@ def read_sequences(
     return Sequences(inputs["input_ids"], mask, lm_mask, is_present, positions, shape, packed, plan)
 
 
-def along_tokens(token_type_ids: torch.Tensor | None, length: int) -> torch.Tensor | None:
-    """A type for all tokens of a sequence, `[…, 1]`, as one for each, `[…, T]`."""
-    if token_type_ids is None or token_type_ids.shape[-1] != 1:
-        return token_type_ids
-    return token_type_ids.expand(*token_type_ids.shape[:-1], length)
-
-
 def packed_inputs(config: GPT1Config, way: str, plan: Any, input_ids: torch.LongTensor) -> dict[str, Any]:
     """Arguments for the decoder that follows a plan, with all that its attention needs; `input_ids [S, T]`."""
     inputs = {"input_ids": input_ids.take(plan.token_index)[None], "position_ids": plan.position_ids}
     if way == MASKED_ROWS:
         return {**inputs, "attention_mask": row_masks(plan, config.sliding_window), "rows": plan}
-    if way == BLOCK_MASK:
-        return {**inputs, "attention_mask": block_masks(plan, config.sliding_window)}
     starts = nn.functional.pad(plan.row_index[:, 0], (0, 1), value=plan.num_tokens).int()
     no_masks = dict.fromkeys((FULL_ATTENTION, SLIDING_ATTENTION))
     longest = input_ids.shape[1] if plan.row_index.shape[1] == 1 else plan.row_index.shape[1]
@@ -547,26 +489,18 @@ def check_extracted(
         )
     if isinstance(positions, int):
         return
-    length = shape[-1]
-    places = positions.clamp(0, length - 1)
+    places = positions.clamp(0, shape[-1] - 1)
     is_wrong = places != positions
     if attention_mask is not None:
         is_wrong = is_wrong | ~attention_mask.gather(1, places[:, None])[:, 0]
     is_wrong = is_wrong.view(shape[:2])
     if is_present is not None:
         is_wrong = is_wrong & is_present
-    if not is_wrong.any():
-        return
-    example, choice = first_place(is_wrong)
-    position = positions.view(shape[:2])[example, choice].item()
-    named = f"sequence {choice} of example {example}"
-    if attention_mask is not None and not attention_mask.view(shape)[example, choice].any():
+    if is_wrong.any():
+        example, choice = first_place(is_wrong)
+        position = positions.view(shape[:2])[example, choice].item()
         raise ValueError(
-            f"The `attention_mask` of {named} has no real token, so there is nothing to score. Remove the example, or "
-            "set `choice_mask` to False for a choice that it does not have."
+            f"Sequence {choice} of example {example} has no real token at {position}, where its extract token was "
+            "expected. Correct `attention_mask`, leave `mc_token_ids` out to read the last real token, or set "
+            "`choice_mask` to False for a choice that the example does not have."
         )
-    place = f"from 0 to {length - 1}" if not 0 <= position < length else "that of a real token, not of padding"
-    raise ValueError(
-        f"`mc_token_ids` is {position} for {named}, but the position of the extract token must be {place}. Leave "
-        "`mc_token_ids` out to read the last real token of each sequence."
-    )

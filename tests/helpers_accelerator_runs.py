@@ -8,7 +8,6 @@ import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
-from types import SimpleNamespace
 
 import torch
 import transformers
@@ -16,9 +15,7 @@ from accelerate.utils import send_to_device
 from conftest import SENTENCES
 from helpers_accelerator import DeviceTensor, Waits, choose, device, to_device, use_stand_in
 from helpers_training import resumes_after
-from torch.nn.attention.flex_attention import create_block_mask, create_mask
-from transformers import Trainer, TrainerCallback, TrainingArguments, masking_utils, modeling_flash_attention_utils
-from transformers.integrations import flex_attention
+from transformers import Trainer, TrainerCallback, TrainingArguments, modeling_flash_attention_utils
 
 from modeling_gpt1 import (
     CausalLMScorer,
@@ -132,13 +129,6 @@ def flash_attn_varlen_func(
     return torch.nn.functional.scaled_dot_product_attention(*states, attn_mask=is_seen, scale=softmax_scale).transpose(
         0, 1
     )
-
-
-def attend_to_blocks(query, key, value, block_mask, scale, **kwargs):
-    """Stands in for flex attention's kernel, with the block mask's function."""
-    is_seen = create_mask(block_mask.mask_mod, 1, 1, query.shape[2], key.shape[2], query.device)
-    output = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=is_seen, scale=scale)
-    return output if query.device.type == "cpu" else (output, SimpleNamespace(lse=output.sum(-1)))
 
 
 def training_step(make: Callable[[], torch.nn.Module], batch: dict, planned: bool = False) -> dict:
@@ -370,8 +360,8 @@ def run() -> dict[str, dict]:
     batch = task("multiple_choice")[1](ROWS)
     results["fine-tuning, padded"] = training_step(partial(unpacked, make), batch, planned=True)
     results["fine-tuning, eager"] = training_step(partial(eager, make), batch, planned=True)
-    for name, implementation in {"flash": "flash_attention_2", "flex": "flex_attention"}.items():
-        results[f"fine-tuning, {name}"] = training_step(partial(attending, implementation, make), batch, planned=True)
+    flash = partial(attending, "flash_attention_2", partial(task_model, "similarity"))
+    results["fine-tuning, flash"] = training_step(flash, task("similarity")[1](ROWS), planned=True)
     results["fine-tuning, LSTM"] = training_step(partial(task_model, "multiple_choice", LSTM), batch, planned=True)
     make, peer, lstm = (partial(model, vocab_size) for model in (language_model, gpt2, language_lstm))
     for name, settings in {"dynamic": ("dynamic",), "static": ("static",), "beams": ("dynamic", 3)}.items():
@@ -387,8 +377,6 @@ def run() -> dict[str, dict]:
 if __name__ == "__main__":
     measures.measure_peak_flops = partial(measures.measure_peak_flops, seconds=0.0)
     modeling_flash_attention_utils._lazy_imports = lambda *args, **kwargs: (flash_attn_varlen_func,) * 5
-    masking_utils.create_block_mask = lambda **kwargs: create_block_mask(**{**kwargs, "_compile": False})
-    flex_attention.compile_friendly_flex_attention = attend_to_blocks
     use_stand_in()
     results = run()
     with open(sys.argv[1], "w") as file:

@@ -1,12 +1,10 @@
-"""Stand-ins on the CPU for the kernels of flash and flex attention, behind transformers' own integrations."""
+"""Stand-ins on the CPU for the kernels of flash attention, behind transformers' own integrations."""
 
 from itertools import pairwise
 
 import torch
-from torch.nn.attention.flex_attention import create_block_mask, create_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import masking_utils, modeling_flash_attention_utils
-from transformers.integrations import flex_attention as flex_integration
+from transformers import modeling_flash_attention_utils
 
 GLOBALS = ("_loaded_implementation", "_flash_fn", "_flash_varlen_fn", "_flash_with_kvcache_fn", "_pad_fn", "_unpad_fn")
 
@@ -70,26 +68,3 @@ def use_flash(monkeypatch) -> FlashKernels:
         monkeypatch.setattr(utils, name, None)
     monkeypatch.setattr(utils, "_lazy_imports", lambda *args, **kwargs: functions)
     return kernels
-
-
-def use_flex(monkeypatch, has_backward: bool) -> list[int]:
-    """Lets flex attention run without a compiled kernel; returns the number of tokens of each call.
-
-    torch's own has no backward pass on the CPU. With `has_backward`, scaled-dot-product attention under the block
-    mask's function stands in for it.
-    """
-    lengths = []
-
-    def attend(query, key, value, block_mask, scale, score_mod=None, training=None, **kwargs):
-        lengths.append(query.shape[2])
-        if not has_backward:
-            return flex_attention(query, key, value, block_mask=block_mask, scale=scale, score_mod=score_mod)
-        is_seen = create_mask(block_mask.mask_mod, len(query), 1, query.shape[2], key.shape[2], "cpu")
-        return scaled_dot_product_attention(query, key, value, attn_mask=is_seen, scale=scale)
-
-    def make_block_mask(**kwargs):
-        return create_block_mask(**{**kwargs, "_compile": False})
-
-    monkeypatch.setattr(flex_integration, "compile_friendly_flex_attention", attend)
-    monkeypatch.setattr(masking_utils, "create_block_mask", make_block_mask)
-    return lengths

@@ -69,7 +69,7 @@ def share(runs, kind):
 
 def test_a_training_step_on_a_planned_batch_never_waits(runs):
     steps = {**share(runs, "pre-training"), **share(runs, "fine-tuning")}
-    ways = ["padded", "eager", "flash", "flex", "LSTM"]
+    ways = ["padded", "eager", "flash", "LSTM"]
     assert list(steps) == ["full", "ragged", "classification", "similarity", "multiple_choice", *ways]
     if not IS_AFTER_5_17:  # which copies a number to the device for the mask of eager attention
         del steps["eager"]

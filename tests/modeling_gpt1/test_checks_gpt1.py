@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 
 import pytest
 import torch
@@ -18,7 +17,6 @@ from modeling_gpt1 import (
     GPT1ForSequenceClassification,
     GPT1LSTMConfig,
     GPT1LSTMForCausalLM,
-    GPT1LSTMForSequenceClassification,
     GPT1Model,
 )
 
@@ -40,29 +38,17 @@ def make(tiny_model):
 # ---- Labels
 
 
-@pytest.mark.parametrize(
-    "model_class", [GPT1ForSequenceClassification, GPT1DoubleHeadsModel, GPT1LSTMForSequenceClassification]
-)
 @pytest.mark.parametrize("label", [3, -1])
-def test_a_class_out_of_range(make, model_class, label):
-    model = make(model_class, num_labels=3)
-    message = refusal(model, IDS, labels=torch.tensor([2, label]))
-    assert f"example 1 is {label}, but there are 3 classes (`num_labels`): a label must be from 0 to 2" in message
+def test_a_class_out_of_range(make, label):
+    with pytest.raises(IndexError, match=f"Target {label} is out of bounds"):
+        make(GPT1ForSequenceClassification, num_labels=3)(IDS, labels=torch.tensor([2, label]))
 
 
-@pytest.mark.parametrize(
-    ("labels", "example"),
-    [
-        (torch.tensor([0.0, 1.0]), ", 0.0 for example 0"),
-        (torch.tensor([0.0, 1.5]), ", 1.5 for example 1"),
-        (torch.tensor([0.0, math.nan]), ", nan for example 1"),
-        (torch.tensor([True, False]), ""),
-    ],
-)
-def test_classes_of_another_type(make, labels, example):
+@pytest.mark.parametrize("labels", [torch.tensor([0.0, 1.0]), torch.tensor([True, False])])
+def test_classes_of_another_type(make, labels):
     model = make(GPT1ForSequenceClassification, num_labels=3)
     message = refusal(model, IDS, labels=labels)
-    assert f"but got {labels.dtype}{example}. Pass `labels.long()`" in message and "`num_labels=1`" in message
+    assert f"but got {labels.dtype}. Pass `labels.long()`" in message and "`num_labels=1`" in message
     assert "`labels` is a list, but a tensor is needed" in refusal(model, IDS, labels=[0, 1])
 
 
@@ -74,13 +60,11 @@ def test_whole_numbers_of_every_size_are_classes(make, dtype):
     )
 
 
-def test_a_label_at_an_absent_choice(tiny_model):
+def test_an_example_without_a_choice(tiny_model):
     model = tiny_model(GPT1ForMultipleChoice)
     choice_mask = torch.tensor([[True, True, True], [True, True, False]])
     assert model(CHOICES, choice_mask=choice_mask, labels=torch.tensor([2, 1])).loss.isfinite()
-    message = refusal(model, CHOICES, choice_mask=choice_mask, labels=torch.tensor([2, 2]))
-    assert "example 1 is 2, but `choice_mask` marks that choice as absent" in message
-    assert "example 1 is 3, but there are 3 choices" in refusal(model, CHOICES, labels=torch.tensor([2, 3]))
+    assert model(CHOICES, choice_mask=choice_mask, labels=torch.tensor([2, 2])).loss.isinf()  # of an absent choice
     choice_mask[0] = False
     assert "`choice_mask` marks every choice of example 0" in refusal(model, CHOICES, choice_mask=choice_mask)
 
@@ -187,13 +171,6 @@ def test_values_that_make_no_model(config_class, name, value, needed):
 def test_no_labels_given_to_from_pretrained(tiny_model, tmp_path):
     tiny_model(GPT1Model).save_pretrained(tmp_path)
     assert "`num_labels` is 0, but" in refusal(GPT1ForSequenceClassification.from_pretrained, tmp_path, num_labels=0)
-
-
-@pytest.mark.parametrize("opener", [GPT1Config, GPT1ForCausalLM, GPT1LSTMForCausalLM])
-@pytest.mark.parametrize("path", ["/no/such/folder", "./nothing", "~/nothing", "runs/race/final", "a::b", ""])
-def test_a_wrong_path(opener, path):
-    with pytest.raises(OSError, match=re.escape(f"{path!r} is neither an existing folder nor a model name")):
-        opener.from_pretrained(path)
 
 
 # ---- Code from the hub

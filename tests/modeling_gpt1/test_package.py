@@ -17,7 +17,6 @@ from tokenization import traversal
 ROOT = Path(modeling_gpt1.__file__).parents[1]
 TRAVELLERS = {
     "configuration_gpt1.py",
-    "decoding_gpt1.py",
     "layouts_gpt1.py",
     "loss_gpt1.py",
     "modeling_gpt1.py",

@@ -86,8 +86,7 @@ def test_a_band_alone_means_dense_and_banded_layers_in_turn(tmp_path):
     ("fields", "given", "needed"),
     [
         ({"sliding_window": 0}, "`sliding_window` is 0", "at least 1"),
-        ({"num_hidden_layers": 3}, "`layer_types` has 2 entries, but `num_hidden_layers` is 3", "one for each layer"),
-        ({"num_hidden_layers": 1}, "`layer_types` has 2 entries, but `num_hidden_layers` is 1", "one for each layer"),
+        ({"num_hidden_layers": 3}, "`num_hidden_layers` (3)", "the number of `layer_types` (2)"),
         ({"sliding_window": None}, "'sliding_attention', but `sliding_window` is None", "Pass the number of tokens"),
         ({"layer_types": ["full_attention", "chunked_attention"]}, "'chunked_attention'", "'full_attention' (dense)"),
     ],

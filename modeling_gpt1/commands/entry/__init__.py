@@ -137,7 +137,7 @@ def sentence_of(error: Exception) -> str | None:
     kinds = (*OF_USERS, OF_TRANSFORMERS.get(Path(last.filename).name, OSError))
     is_meant = isinstance(error, kinds) and ((last.line or "").startswith("raise") or isinstance(error, OSError))
     hub = sys.modules.get("huggingface_hub.errors")  # imported wherever the hub is asked
-    if not is_meant and not (hub is not None and isinstance(error, hub.HTTPError)):
+    if not is_meant and not (hub is not None and isinstance(error, (hub.HTTPError, hub.StrictDataclassError))):
         return None
     if {"modeling_gpt1", "tokenization"} & set(Path(last.filename).parts[:-1]):
         return str(error)
