@@ -69,7 +69,7 @@ class GPT1LSTMConfig(GPT1ConfigMixin, PreTrainedConfig):
     embd_pdrop: float | int = fraction(0.1)
     resid_pdrop: float | int = fraction(0.1)
     classifier_dropout: float | int = fraction(0.1)
-    layer_norm_epsilon: float = 1e-5
+    layer_norm_epsilon: float = fraction(1e-5)
     initializer_range: float = fraction(0.02)
     use_cache: bool = True
     tie_word_embeddings: bool = True

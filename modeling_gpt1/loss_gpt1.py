@@ -239,8 +239,6 @@ def task_losses(task_logits: torch.Tensor, labels: torch.Tensor, config: GPT1Con
     """
     is_multi_label = config.problem_type == "multi_label_classification"
     needed = task_logits.shape[: 2 if is_multi_label else 1]
-    if not isinstance(labels, torch.Tensor):
-        raise ValueError(f"`labels` is a {type(labels).__name__}, but a tensor is needed: `torch.tensor(labels)`.")
     if labels.shape != needed:
         raise ValueError(
             f"`labels` are the task's labels, one {'row ' if is_multi_label else ''}per example: shape "

@@ -694,35 +694,26 @@ def check_extract_token(model: "GPT1TaskModel", inputs: dict[str, torch.Tensor |
     """Warns once if texts lack the control tokens that the task head reads.
 
     A caller that passes `mc_token_ids` has chosen the extract positions. The first batch alone is checked, as that
-    waits for the device; a compiled graph checks the configuration alone.
+    waits for the device.
     """
     input_ids, token_id = inputs["input_ids"], model.config.extract_token_id
-    if input_ids is None or inputs["mc_token_ids"] is not None or model.has_checked_texts:
+    is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    if input_ids is None or input_ids.is_meta or inputs["mc_token_ids"] is not None or is_traced:
         return
-    if token_id is None:
-        warn_of_missing_control_tokens("`config.extract_token_id` is None")
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or input_ids.is_meta:
+    if model.has_checked_texts:
         return
     model.has_checked_texts = True
-    if token_id is not None:
-        is_lacking = (input_ids != token_id).all(-1)
-        if inputs["attention_mask"] is not None:
-            is_lacking = is_lacking & inputs["attention_mask"].bool().any(-1).view_as(is_lacking)
-        if count := int(is_lacking.sum()):
-            warn_of_missing_control_tokens(
-                f"{count} sequences of the first batch lack token {token_id} (`config.extract_token_id`)"
-            )
-
-
-@torch.compiler.assume_constant_result
-def warn_of_missing_control_tokens(reason: str) -> None:
-    """Warns with the reason, and names the call that adds the control tokens."""
-    logger.warning(
-        f"The task head reads each sequence at its extract token [e], but {reason}. The texts were encoded without "
-        "[s], [$] and [e], so nothing separates the texts of a pair and the head reads the last token. Call "
-        "`add_control_tokens(tokenizer, model)` (`from modeling_gpt1 import add_control_tokens`) after loading both "
-        "and before encoding texts; for a pipeline, call `add_control_tokens(pipe.tokenizer, pipe.model)`."
-    )
+    is_lacking = (input_ids != (-1 if token_id is None else token_id)).all(-1)
+    if inputs["attention_mask"] is not None:
+        is_lacking = is_lacking & inputs["attention_mask"].bool().any(-1).view_as(is_lacking)
+    if is_lacking.any():
+        logger.warning(
+            f"{int(is_lacking.sum())} sequences of the first batch lack the extract token [e] "
+            f"(`config.extract_token_id` is {token_id}), at which the task head reads them: their texts were encoded "
+            "without [s], [$] and [e], and the head reads the last token. Call `add_control_tokens(tokenizer, model)` "
+            "(`from modeling_gpt1 import add_control_tokens`) after loading both and before encoding texts; for a "
+            "pipeline, call `add_control_tokens(pipe.tokenizer, pipe.model)`."
+        )
 
 
 # ---- Models
@@ -937,8 +928,8 @@ class GPT1TaskModel(GPT1PreTrainedModel):
     ) -> tuple[Sequences, BaseModelOutputWithPast, torch.Tensor]:
         """The examples of a call's `inputs`, the decoder's output for all their sequences, and the task logits."""
         check_exactly_one(inputs["input_ids"], inputs["inputs_embeds"])
-        check_extract_token(self, inputs)
         sequences = read_sequences(self, **inputs, plan=plan, **kwargs)
+        check_extract_token(self, inputs)
         if sequences.input_ids is not None and can_read(sequences.input_ids):
             self.warn_if_padding_and_no_attention_mask(sequences.input_ids, inputs["attention_mask"])
         outputs = self.transformer(**{**kwargs, **sequences.decoder_inputs, "use_cache": False, "return_dict": True})

@@ -210,8 +210,7 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
 
         Raises:
             ValueError: neither or both of `input_ids` and `inputs_embeds`; a mask of the wrong shape; positions that
-                restart within a row, which without a mask mark several sequences there; a cache of keys and
-                values.
+                restart within a row, which without a mask mark several sequences there.
         """
         check_tokens(self.config, input_ids, inputs_embeds, token_type_ids)
         if inputs_embeds is None:
@@ -225,7 +224,7 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
             )
         if use_cache and past_key_values is None and not self.training:
             past_key_values = self.new_state()
-        state_layers = self._state_layers(past_key_values)
+        state_layers = [None] * len(self.h) if past_key_values is None else past_key_values.layers
         num_past = 0 if past_key_values is None else past_key_values.get_seq_length()
         real_tokens = self._real_tokens(inputs_embeds, num_past, attention_mask, position_ids)
 
@@ -242,17 +241,6 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
     def new_state(self) -> Cache:
         """The state before the first token."""
         return Cache(layers=[GPT1LSTMStateLayer() for _ in self.h])
-
-    def _state_layers(self, past_key_values: Cache | None) -> list[GPT1LSTMStateLayer | None]:
-        if past_key_values is None:
-            return [None] * len(self.h)
-        is_state = all(isinstance(layer, GPT1LSTMStateLayer) for layer in past_key_values.layers)
-        if not is_state or len(past_key_values.layers) != len(self.h):
-            raise ValueError(
-                f"`past_key_values` is a {type(past_key_values).__name__}, but an LSTM of {len(self.h)} layers needs "
-                "one state for each. Pass what an earlier call of the model returned, or nothing."
-            )
-        return past_key_values.layers
 
     @staticmethod
     def _real_tokens(

@@ -12,7 +12,6 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForMultipleChoice,
     AutoModelForSequenceClassification,
-    DynamicCache,
     set_seed,
 )
 
@@ -316,8 +315,6 @@ def test_refusals(make):
     ):
         message = refusal(model, ids, attention_mask=torch.ones(shape), past_key_values=past)
         assert f"the shape {shape}, but an LSTM needs the shape {needed}" in message
-    foreign = DynamicCache(config=model.config)
-    assert "is a DynamicCache, but an LSTM of 2 layers needs" in refusal(model, ids, past_key_values=foreign)
     for packed in ([0, 1, 2, 0, 1], [0, 0, 1, 2, 3]):  # also behind a sequence of one token
         message = refusal(model, ids, position_ids=torch.tensor([packed] * 2))
         assert "Put each sequence into its own row" in message
