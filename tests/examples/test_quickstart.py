@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import multiprocessing
 import sys
 from pathlib import Path
 
@@ -146,7 +147,9 @@ def test_variants_start_from_what_they_say(quickstart, tmp_path):
         assert (model.config.traversal, model.config.num_labels) == ("entailment", 3)
 
 
-def test_run_at_the_smallest_sizes(quickstart, tmp_path, capsys):
+def test_run_at_the_smallest_sizes(quickstart, tmp_path, capsys, monkeypatch):
+    context = multiprocessing.get_context("fork")  # new interpreters import longer than all of this takes
+    monkeypatch.setattr(quickstart.multiprocessing, "get_context", lambda _: context)
     sizes = {
         "num_stories": 60,
         "num_merges": 60,
