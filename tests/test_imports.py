@@ -145,13 +145,13 @@ def test_a_trainer_is_found_under_every_name(write):
 STRANGERS = ("file/tokenization.py", "package/tokenization/__init__.py")
 RENAME = "Rename that file, or start Python in another folder."
 NEED_TOKENIZATION = {
-    "import modeling_gpt1.conversion": "cannot import name 'GPT1Tokenizer' from 'tokenization' ({file})",
-    "import modeling_gpt1.inference.heuristics": "cannot import name 'Task' from 'tokenization' ({file})",
-    "from modeling_gpt1 import evaluate_zero_shot": "cannot import name 'Task' from 'tokenization' ({file})",
     "from modeling_gpt1 import TraversalCollator": (
         "TraversalCollator comes from the package `tokenization` that is installed with this one, but Python finds a "
         f"module of that name here first: {{file}}. {RENAME}"
     ),
+    "import modeling_gpt1.conversion": "it ran\ncannot import name 'GPT1Tokenizer' from 'tokenization' ({file})",
+    "import modeling_gpt1.inference.heuristics": "cannot import name 'Task' from 'tokenization' ({file})",
+    "from modeling_gpt1 import evaluate_zero_shot": "cannot import name 'Task' from 'tokenization' ({file})",
 }
 
 
@@ -160,7 +160,7 @@ def test_a_module_called_tokenization_in_the_way_is_named(tmp_path):
     files = [tmp_path / stranger for stranger in STRANGERS]
     for file in files:
         file.parent.mkdir(parents=True)
-        file.touch()
+        file.write_text("print('it ran')", encoding="utf-8")
     code = ["import os", "from transformers import GenerationMixin, PreTrainedModel, TokenizersBackend"]
     code += ["os.chdir('file' if os.fork() and os.wait() else 'package')"]
     code += ["import modeling_gpt1", "modeling_gpt1.GPT1ForCausalLM, modeling_gpt1.continue_prompts"]
@@ -174,4 +174,4 @@ def test_a_module_called_tokenization_in_the_way_is_named(tmp_path):
         text=True,
     )
     expected = [text.format(file=file) for file in reversed(files) for text in NEED_TOKENIZATION.values()]
-    assert run.stdout.splitlines() == expected, run.stderr
+    assert run.stdout == "\n".join(expected) + "\n", run.stderr

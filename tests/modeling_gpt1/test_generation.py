@@ -77,14 +77,6 @@ def test_the_loops_give_various_tokens(model):
     assert beam_loop(model, PROMPTS[0], 10, 3) != loops[0][:10]
 
 
-@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-@pytest.mark.parametrize("cache", CACHES)
-def test_greedy_of_unequal_prompts_is_the_loop(model, cache, implementation):
-    model.set_attn_implementation(implementation)
-    generated = continuations(model, PROMPTS, max_new_tokens=12, **CACHES[cache])
-    assert generated == [greedy_loop(model, prompt, 12) for prompt in PROMPTS]
-
-
 def test_unequal_prompts_without_a_mask_are_not_the_loop(model):
     """The control: padding that is read as text gives other tokens."""
     batch = left_padded(PROMPTS)
@@ -348,34 +340,6 @@ def make_cache(kind, model):
     if kind == "static":
         return StaticCache(config=model.config, max_cache_len=LIMIT)
     return DynamicCache(config=model.config)
-
-
-@pytest.mark.parametrize("kind", ["dynamic", "static"])
-@pytest.mark.parametrize("chunks", [[9], [4, 5], [1] * 9, [7, 1, 1]])
-def test_logits_of_cached_chunks_are_those_of_the_whole(model, kind, chunks):
-    ids = random_prompt(9)[None]
-    expected = model(ids, use_cache=False).logits
-    cache, parts = make_cache(kind, model), []
-    with torch.no_grad():
-        for chunk in ids.split(chunks, dim=1):
-            parts.append(model(chunk, past_key_values=cache).logits)
-    assert int(cache.get_seq_length()) == 9
-    torch.testing.assert_close(torch.cat(parts, dim=1), expected, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("kind", ["dynamic", "static"])
-def test_left_padded_rows_in_chunks(model, kind):
-    """Positions follow from the mask of past and present tokens."""
-    batch = left_padded(PROMPTS)
-    more = torch.stack([random_prompt(3, seed) for seed in range(3)])
-    cache = make_cache(kind, model)
-    with torch.no_grad():
-        model(**batch, past_key_values=cache)
-        mask = torch.cat([batch["attention_mask"], torch.ones_like(more)], dim=1)
-        logits = model(more, attention_mask=mask, past_key_values=cache).logits
-    for prompt, new, row in zip(PROMPTS, more, logits, strict=True):
-        expected = model(torch.cat([prompt, new])[None]).logits[0, -3:]
-        torch.testing.assert_close(row, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_a_cache_is_made_where_it_is_asked_for(model):

@@ -1,4 +1,4 @@
-"""The LSTM under GPT-1's heads: a formula in float64, padding, states, generation, the objective, saving, refusals."""
+"""The LSTM under GPT-1's heads: states, generation, training, saving, refusals; test_properties.py has its formula."""
 
 import json
 
@@ -58,47 +58,6 @@ def close(actual, expected, tolerance=1e-5):
 # ---- The decoder.
 
 
-def layer_norm(x, weight, bias, epsilon):
-    centred = x - x.mean(-1, keepdim=True)
-    return centred / (centred.square().mean(-1, keepdim=True) + epsilon).sqrt() * weight + bias
-
-
-def naive_logits(model, ids, gates=("i", "f", "g", "o")):
-    """One sequence `[T]`, token by token, in float64: Hochreiter and Schmidhuber's cell with forget gates."""
-    weights = {name: weight.detach().double() for name, weight in model.named_parameters()}
-    epsilon, outputs = model.config.layer_norm_epsilon, []
-    zeros = torch.zeros(model.config.lstm_hidden_size, dtype=torch.float64)
-    states = [(zeros, zeros)] * model.config.num_hidden_layers
-    embedded = weights["transformer.tokens_embed.weight"]
-    for token in ids.tolist():
-        x = embedded[token]
-        for index, (h, c) in enumerate(states):
-            own = {name.partition(f".h.{index}.")[2]: weight for name, weight in weights.items()}
-            x = layer_norm(x, own["ln_1.weight"], own["ln_1.bias"], epsilon)
-            sums = own["lstm.weight_ih_l0"] @ x + own["lstm.weight_hh_l0"] @ h
-            sums = sums + own["lstm.bias_ih_l0"] + own["lstm.bias_hh_l0"]
-            gate = dict(zip(gates, sums.chunk(4), strict=True))
-            c = gate["f"].sigmoid() * c + gate["i"].sigmoid() * gate["g"].tanh()
-            h = gate["o"].sigmoid() * c.tanh()
-            states[index] = (h, c)
-            x = own["c_proj.weight"] @ h + own["c_proj.bias"]
-            x = layer_norm(x, own["ln_2.weight"], own["ln_2.bias"], epsilon)
-        outputs.append(embedded @ x)
-    return torch.stack(outputs).float()
-
-
-def test_logits_are_those_of_the_formula(make):
-    model, ids = make(GPT1LSTMForCausalLM), random_ids(3, 9)
-    logits = model(ids).logits
-    for row in range(3):
-        close(logits[row], naive_logits(model, ids[row]))
-
-
-def test_the_comparison_sees_gates_that_are_mixed_up(make):
-    model, ids = make(GPT1LSTMForCausalLM), random_ids(9)
-    assert (model(ids[None]).logits[0] - naive_logits(model, ids, ("f", "i", "g", "o"))).abs().max() > 0.1
-
-
 def test_the_paper_s_size():
     with torch.device("meta"):
         model = GPT1LSTMForCausalLM(GPT1LSTMConfig())
@@ -115,28 +74,6 @@ def test_a_fresh_model_keeps_what_it_has_read():
 
 
 # ---- Padding and states.
-
-
-def test_padding_is_left_out_wherever_it_is(make):
-    model, ids = make(GPT1LSTMForCausalLM), random_ids(5, 10)
-    logits = model(ids, attention_mask=MASK).logits
-    for row in range(4):
-        real = MASK[row].bool()
-        close(logits[row, real], model(ids[row : row + 1, real]).logits[0])
-    assert logits.isfinite().all()
-
-
-@pytest.mark.parametrize("cut", [1, 4, 6, 9])
-def test_a_state_goes_on_where_it_stopped(make, cut):
-    model, ids = make(GPT1LSTMForCausalLM), random_ids(5, 10)
-    whole = model(ids, attention_mask=MASK).logits
-    first = model(ids[:, :cut], attention_mask=MASK[:, :cut])
-    second = model(ids[:, cut:], attention_mask=MASK, past_key_values=first.past_key_values)
-    logits = torch.cat([first.logits, second.logits], dim=1)
-    assert second.past_key_values.get_seq_length() == 10
-    close(logits[MASK.bool()], whole[MASK.bool()])
-    fresh = model(ids[:, cut:], attention_mask=MASK[:, cut:]).logits  # negative control: without the state
-    assert (fresh[0] - whole[0, cut:]).abs().max() > 0.1
 
 
 @pytest.mark.parametrize("settings", [{}, {"num_beams": 3}, {"do_sample": True}, {"num_return_sequences": 2}])
@@ -182,10 +119,10 @@ def test_the_scorer_is_exact(make, share_contexts):
     assert scorer.shares_contexts == share_contexts
     for request, scores in zip(requests, scorer.score_ids(requests), strict=True):
         for continuation, score in zip(request.continuations, scores, strict=True):
-            ids = torch.tensor([*request.context, *continuation])
-            log_probs = naive_logits(model, ids).double().log_softmax(-1)[len(request.context) - 1 : -1]
+            ids = torch.tensor([[*request.context, *continuation]])
+            log_probs = model(ids).logits[0].log_softmax(-1)[len(request.context) - 1 : -1]
             expected = log_probs[range(len(continuation)), continuation]
-            close(torch.tensor(score.token_log_probs), expected.float())
+            close(torch.tensor(score.token_log_probs), expected)
 
 
 def test_gradients_with_checkpointing_are_the_same(make):
@@ -210,43 +147,6 @@ def test_hidden_states_are_those_of_the_layers(make):
 
 
 # ---- The heads.
-
-
-def l3(model, sequences, label, choices):
-    """L3 of one example by the naive formula: sequences without padding, equal weights, λ of the configuration."""
-    lm_losses, extracted = [], []
-    for ids in sequences:
-        log_probs = naive_logits(model, ids).double().log_softmax(-1)
-        lm_losses.append(-log_probs[range(len(ids) - 1), ids[1:]].mean())
-        extracted.append(model.transformer(ids[None]).last_hidden_state[0, -1])
-    score = model.task_head.score
-    scores = torch.stack(extracted) @ score.weight.T + score.bias
-    scores = scores[:, 0] if choices else scores.sum(0)
-    task_loss = -scores.double().log_softmax(-1)[label]
-    return task_loss + model.config.lm_coef * torch.stack(lm_losses).mean()
-
-
-def test_the_objective_is_that_of_the_transformer(make):
-    model = make(GPT1LSTMDoubleHeadsModel, traversal="multiple_choice", lm_coef=0.7)
-    ids = random_ids(2, 3, 8)
-    mask = torch.ones_like(ids)
-    mask[0, 1, 5:] = 0
-    mask[1, 2, :3] = 0
-    outputs = model(ids, attention_mask=mask, labels=torch.tensor([1, 2]))
-    expected = [
-        l3(model, [ids[b, c, mask[b, c].bool()] for c in range(3)], label, choices=True)
-        for b, label in enumerate((1, 2))
-    ]
-    close(outputs.loss, (sum(expected) / 2).float())
-    model.config.lm_coef = 0.0
-    assert model(ids, attention_mask=mask, labels=torch.tensor([1, 2])).loss == outputs.task_loss
-
-
-def test_the_objective_of_a_classification(make):
-    model = make(GPT1LSTMDoubleHeadsModel, traversal="entailment", num_labels=3)
-    ids = random_ids(2, 8)
-    expected = [l3(model, [ids[b]], label, choices=False) for b, label in enumerate((0, 2))]
-    close(model(ids, labels=torch.tensor([0, 2])).loss, (sum(expected) / 2).float())
 
 
 @pytest.mark.parametrize("case", ["similarity", "multiple_choice"])
