@@ -28,23 +28,7 @@ from modeling_gpt1 import (
 )
 from modeling_gpt1.training.measures import training_flops_per_token
 
-FIELDS = {
-    "vocab_size": 101,
-    "hidden_size": 16,
-    "lstm_hidden_size": 24,
-    "num_hidden_layers": 2,
-    "max_position_embeddings": 24,
-    **dict.fromkeys(("embd_pdrop", "resid_pdrop", "classifier_dropout"), 0.0),
-}
 MASK = torch.tensor([[1] * 10, [0] * 4 + [1] * 6, [1] * 5 + [0] * 5, [1, 1, 1, 0, 0, 1, 1, 1, 1, 1], [0] * 10])
-
-
-@pytest.fixture
-def make(randomise):
-    def make_model(model_class, seed=0, **fields):
-        return randomise(model_class(GPT1LSTMConfig(**{**FIELDS, **fields})), seed).eval()
-
-    return make_model
 
 
 def random_ids(*shape, seed=0):
@@ -68,7 +52,7 @@ def test_the_paper_s_size():
 
 def test_a_fresh_model_keeps_what_it_has_read():
     set_seed(0)
-    lstm = GPT1LSTMModel(GPT1LSTMConfig(**FIELDS)).h[0].lstm
+    lstm = GPT1LSTMModel(GPT1LSTMConfig(vocab_size=101, hidden_size=16, lstm_hidden_size=24)).h[0].lstm
     assert lstm.bias_ih_l0.reshape(4, 24).tolist() == [[0.0] * 24, [1.0] * 24, [0.0] * 24, [0.0] * 24]
     assert lstm.bias_hh_l0.abs().max() == 0
 
@@ -77,8 +61,8 @@ def test_a_fresh_model_keeps_what_it_has_read():
 
 
 @pytest.mark.parametrize("settings", [{}, {"num_beams": 3}, {"do_sample": True}, {"num_return_sequences": 2}])
-def test_generation_is_the_same_with_and_without_the_state(make, settings):
-    model, ids = make(GPT1LSTMForCausalLM), random_ids(3, 6)
+def test_generation_is_the_same_with_and_without_the_state(tiny_model, settings):
+    model, ids = tiny_model(GPT1LSTMForCausalLM), random_ids(3, 6)
     settings = {"num_beams": 2, **settings} if "num_return_sequences" in settings else settings
     mask, generated = MASK[[0, 1, 0], :6], []
     for use_cache in (True, False):
@@ -91,8 +75,8 @@ def test_generation_is_the_same_with_and_without_the_state(make, settings):
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_generation_while_training(make, checkpointing):
-    model, ids = make(GPT1LSTMForCausalLM), random_ids(3, 6)
+def test_generation_while_training(tiny_model, checkpointing):
+    model, ids = tiny_model(GPT1LSTMForCausalLM), random_ids(3, 6)
     settings = {"attention_mask": MASK[[0, 1, 0], :6], "max_new_tokens": 5}
     expected = model.generate(ids, **settings)
     model.train()
@@ -101,16 +85,16 @@ def test_generation_while_training(make, checkpointing):
     assert torch.equal(model.generate(ids, **settings), expected)
 
 
-def test_generation_reads_each_token_once(make):
-    model, lengths = make(GPT1LSTMForCausalLM), []
+def test_generation_reads_each_token_once(tiny_model):
+    model, lengths = tiny_model(GPT1LSTMForCausalLM), []
     model.transformer.tokens_embed.register_forward_hook(lambda module, args, output: lengths.append(args[0].shape[1]))
     model.generate(random_ids(2, 6), max_new_tokens=5)
     assert lengths == [6, 1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("share_contexts", [True, False])
-def test_the_scorer_is_exact(make, share_contexts):
-    model = make(GPT1LSTMForCausalLM)
+def test_the_scorer_is_exact(tiny_model, share_contexts):
+    model = tiny_model(GPT1LSTMForCausalLM)
     requests = [
         ScoringRequest(random_ids(length, seed=length).tolist(), [random_ids(n, seed=n).tolist() for n in (1, 3, 5)])
         for length in (9, 2, 5)
@@ -125,10 +109,10 @@ def test_the_scorer_is_exact(make, share_contexts):
             close(torch.tensor(score.token_log_probs), expected)
 
 
-def test_gradients_with_checkpointing_are_the_same(make):
+def test_gradients_with_checkpointing_are_the_same(tiny_model):
     gradients = []
     for checkpointing in (False, True):
-        model = make(GPT1LSTMForCausalLM, resid_pdrop=0.2).train()
+        model = tiny_model(GPT1LSTMForCausalLM, resid_pdrop=0.2).train()
         if checkpointing:
             model.gradient_checkpointing_enable()
         set_seed(0)
@@ -138,10 +122,10 @@ def test_gradients_with_checkpointing_are_the_same(make):
         close(checkpointed, plain)
 
 
-def test_hidden_states_are_those_of_the_layers(make):
-    model = make(GPT1LSTMModel)
+def test_hidden_states_are_those_of_the_layers(tiny_model):
+    model = tiny_model(GPT1LSTMModel)
     outputs = model(random_ids(2, 5), output_hidden_states=True)
-    assert [tuple(state.shape) for state in outputs.hidden_states] == [(2, 5, 16)] * 3
+    assert [tuple(state.shape) for state in outputs.hidden_states] == [(2, 5, 32)] * 3
     assert torch.equal(outputs.hidden_states[0], model.tokens_embed(random_ids(2, 5)))
     assert torch.equal(outputs.hidden_states[-1], outputs.last_hidden_state)
 
@@ -149,13 +133,13 @@ def test_hidden_states_are_those_of_the_layers(make):
 # ---- The heads.
 
 
-@pytest.mark.parametrize("case", ["similarity", "multiple_choice"])
-def test_training_does_not_depend_on_micro_batches(case, tmp_path):
-    records = []
+def test_training_does_not_depend_on_micro_batches(tmp_path):
+    records, case = [], "multiple_choice"
     for batch_size, accumulation in ((8, 1), (4, 2)):
         tokenizer = make_tokenizer()
         set_seed(0)
-        fields = {**FIELDS, "vocab_size": len(tokenizer), "max_position_embeddings": 96, **CASES[case]}
+        dropouts = dict.fromkeys(("embd_pdrop", "resid_pdrop", "classifier_dropout"), 0.0)
+        fields = {"vocab_size": len(tokenizer), "hidden_size": 16, "lstm_hidden_size": 24, **dropouts, **CASES[case]}
         model = GPT1LSTMDoubleHeadsModel(GPT1LSTMConfig(**fields))
         trainer = make_trainer(case, tmp_path, batch_size, accumulation, model=model)
         records.append([[log["task_loss"], log["lm_loss"], log["grad_norm"]] for log in training_log(trainer)])
@@ -168,8 +152,8 @@ def test_training_does_not_depend_on_micro_batches(case, tmp_path):
 # ---- Saving and opening.
 
 
-def test_every_class_opens_what_was_saved(make, tmp_path):
-    language_model = make(GPT1LSTMForCausalLM)
+def test_every_class_opens_what_was_saved(tiny_model, tmp_path):
+    language_model = tiny_model(GPT1LSTMForCausalLM)
     language_model.save_pretrained(tmp_path / "lm")
     for auto_class, own_class in ((AutoModel, GPT1LSTMModel), (AutoModelForCausalLM, GPT1LSTMForCausalLM)):
         assert type(auto_class.from_pretrained(tmp_path / "lm")) is own_class
@@ -180,15 +164,15 @@ def test_every_class_opens_what_was_saved(make, tmp_path):
         ("multiple_choice", AutoModelForMultipleChoice, GPT1LSTMForMultipleChoice, ids),
         ("entailment", AutoModelForSequenceClassification, GPT1LSTMForSequenceClassification, ids[0]),
     ):
-        model = make(GPT1LSTMDoubleHeadsModel, traversal=traversal)
+        model = tiny_model(GPT1LSTMDoubleHeadsModel, traversal=traversal)
         model.save_pretrained(tmp_path / traversal)
         opened = auto_class.from_pretrained(tmp_path / traversal).eval()
         assert type(opened) is own_class
         close(opened(given_ids).logits, model(given_ids).task_logits)
 
 
-def test_what_the_configuration_says_to_the_hub(make, tmp_path):
-    make(GPT1LSTMDoubleHeadsModel, traversal="multiple_choice").save_pretrained(tmp_path)
+def test_what_the_configuration_says_to_the_hub(tiny_model, tmp_path):
+    tiny_model(GPT1LSTMDoubleHeadsModel, traversal="multiple_choice").save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     assert config["model_type"] == "gpt1-lstm" and config["lstm_hidden_size"] == 24
     assert config["auto_map"] == {
@@ -204,8 +188,8 @@ def test_what_the_configuration_says_to_the_hub(make, tmp_path):
 # ---- Refusals.
 
 
-def test_refusals(make):
-    model, ids = make(GPT1LSTMForCausalLM), random_ids(2, 5)
+def test_refusals(tiny_model):
+    model, ids = tiny_model(GPT1LSTMForCausalLM), random_ids(2, 5)
     state = model(ids).past_key_values
     for shape, past, needed in (
         ([2, 1, 5, 5], None, [2, 5]),
@@ -222,11 +206,11 @@ def test_refusals(make):
         message = refusal(model, ids, position_ids=torch.tensor([packed] * 2))
         assert "Put each sequence into its own row" in message
     assert "Generate without an assistant model" in refusal(state.crop, 2)
-    assistant = make(GPT1LSTMForCausalLM)
+    assistant = tiny_model(GPT1LSTMForCausalLM)
     assert "assisted generation" in refusal(model.generate, ids, assistant_model=assistant, max_new_tokens=2)
     assert refusal(model) == "Exactly one of `input_ids` and `inputs_embeds` is needed."
     assert "Open it with GPT1LSTMForSequenceClassification or GPT1LSTMDoubleHeadsModel" in refusal(
-        make, GPT1LSTMForMultipleChoice, traversal="similarity"
+        tiny_model, GPT1LSTMForMultipleChoice, traversal="similarity"
     )
 
 

@@ -61,6 +61,11 @@ def test_targets_chosen_by_the_caller_are_exact(tiny_model, side):
     assert f"`lm_mask` needs shape {size} here, but got" in refusal(model, **batch, lm_mask=lm_mask[..., 1:])
 
 
+def test_a_band_is_exact(tiny_model):
+    model = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice", sliding_window=3)
+    assert_packed_equals_padded(model, pad(ragged_choices()))
+
+
 @pytest.mark.parametrize("pack_sequences", [True, False])
 def test_a_sequence_that_is_read_in_its_padding_is_refused(tiny_model, pack_sequences):
     """Packed, padding has no place of its own: another example's first token was read there."""
