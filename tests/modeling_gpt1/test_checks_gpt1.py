@@ -16,7 +16,6 @@ from modeling_gpt1 import (
     GPT1ForCausalLM,
     GPT1ForMultipleChoice,
     GPT1ForSequenceClassification,
-    GPT1LSTMConfig,
     GPT1LSTMForCausalLM,
     GPT1LSTMForSequenceClassification,
     GPT1Model,
@@ -169,19 +168,6 @@ def test_a_mask_that_leaves_out_the_cache(tiny_model):
 
 
 # ---- Configurations
-
-
-@pytest.mark.parametrize("config_class", [GPT1Config, GPT1LSTMConfig])
-@pytest.mark.parametrize(
-    ("name", "value", "needed"),
-    [
-        *(("num_labels", value, "a whole number of at least 1") for value in (0, -1, 2.5, "3")),
-        *(("layer_norm_epsilon", value, "finite number of at least 0") for value in (-1e-5, math.nan, math.inf)),
-    ],
-)
-def test_values_that_make_no_model(config_class, name, value, needed):
-    message = refusal(config_class, **{name: value})
-    assert f"`{name}` is {value!r}, but it must be a" in message and needed in message
 
 
 def test_no_labels_given_to_from_pretrained(tiny_model, tmp_path):

@@ -82,16 +82,6 @@ def test_inner_width_follows_the_hidden_width():
     assert GPT1Config(n_embd=48, n_head=6, intermediate_size=100).intermediate_size == 100
 
 
-def test_outputs_that_predictions_leave_out():
-    assert GPT1Config.keys_to_ignore_at_inference == [
-        "past_key_values",
-        "task_loss",
-        "lm_loss",
-        "lm_logits",
-        "example_losses",
-    ]
-
-
 def test_saved_and_loaded_configuration_is_the_same(tmp_path):
     config = GPT1Config(
         n_embd=48,
@@ -149,7 +139,7 @@ def test_regression_is_said_by_the_problem_type_or_the_single_label(fields, regr
         ({"do_layer_norm_before": "true"}, "`do_layer_norm_before` is 'true',", "of type bool"),
         ({"layer_types": 2}, "`layer_types` is 2,", "a list with a name for each layer"),
         ({"id2label": ["no", "yes"]}, "`id2label` is ['no', 'yes'],", "a dictionary"),
-        ({"num_labels": None}, "`num_labels` is None,", "a whole number of at least 1"),
+        *(({"num_labels": n}, f"`num_labels` is {n},", "a whole number of at least 1") for n in (None, 0, 2.5)),
     ],
 )
 def test_impossible_values(fields, given, needed):
