@@ -42,6 +42,7 @@ from harness import (
     print_comparisons,
     rounds_of,
     save_result,
+    without_dropout,
     write_peers,
 )
 from transformers import GPT2LMHeadModel, OpenAIGPTDoubleHeadsModel, OpenAIGPTLMHeadModel
@@ -117,18 +118,10 @@ def opened(model_class: type, folder: str, device: torch.device, dtype: torch.dt
     return model_class.from_pretrained(folder, dtype=dtype).to(device)
 
 
-def check_models(losses: dict[str, Callable], models: dict, peer: str) -> None:
+def check_models(loss: Callable, models: dict, peer: str) -> None:
     """Raises RuntimeError unless all models have the peer's loss and gradient norm in float32 without dropout."""
-    values = {}
-    for name, model in models.items():
-        model.eval()
-        loss = losses[name](model)
-        loss.backward()
-        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-        values[name] = {"loss": loss.item(), "gradient norm": torch.nn.utils.get_total_norm(gradients).item()}
-        model.zero_grad()
-        model.train()
-    check_agreement(values, peer)
+    losses = {name: functools.partial(lambda name: {"loss": loss(name, models[name])}, name) for name in models}
+    check_agreement({name: without_dropout(models[name], of_model) for name, of_model in losses.items()}, peer)
 
 
 def pretraining(accelerator: Accelerator, folders: dict, blocks: tuple[int, int], rounds: int) -> list[dict]:
@@ -140,8 +133,7 @@ def pretraining(accelerator: Accelerator, folders: dict, blocks: tuple[int, int]
         cache = {} if name == PEER else {"use_cache": False}
         return model(input_ids=input_ids, labels=input_ids, **cache).loss
 
-    alike = {name: models[name] for name in (OURS, PEER)}
-    check_models({name: functools.partial(loss, name) for name in alike}, alike, PEER)
+    check_models(loss, {name: models[name] for name in (OURS, PEER)}, PEER)
     optimizers = {name: torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True) for name, model in models.items()}
 
     compiled = accelerator.callers(models, OURS)
@@ -169,7 +161,7 @@ def fine_tuning(accelerator: Accelerator, folder: str, shapes: dict, rounds: int
         def loss(name: str, model, batch=batch) -> torch.Tensor:
             return DOUBLE_HEADS[name][1](model, batch)["loss"]
 
-        check_models({name: functools.partial(loss, name) for name in models}, models, BUILT_IN_HEADS)
+        check_models(loss, models, BUILT_IN_HEADS)
 
         compiled = accelerator.callers(models, OUR_HEADS, dynamic=True)
 

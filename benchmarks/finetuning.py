@@ -45,6 +45,7 @@ from harness import (
     rounds_of,
     running_workers,
     timed,
+    without_dropout,
 )
 from torch import nn
 from torch.utils.data import RandomSampler
@@ -141,15 +142,7 @@ class StepWorker(Worker):
 
     def compare(self) -> dict[str, float]:
         """Losses and gradient norm in float32 without dropout."""
-        self.model.eval()
-        losses = self.losses(self.model, self.batch)
-        losses["loss"].backward()
-        gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
-        values = {name: loss.item() for name, loss in losses.items()}
-        values["gradient_norm"] = torch.nn.utils.get_total_norm(gradients).item()
-        self.model.zero_grad()
-        self.model.train()
-        return values
+        return without_dropout(self.model, lambda: self.losses(self.model, self.batch))
 
     def resident_before(self) -> float:
         """Resident MiB of interpreter, libraries and weights."""

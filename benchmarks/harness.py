@@ -209,6 +209,20 @@ def timed(work: Callable, *arguments) -> dict[str, float]:
     return {"peak MiB": peak_resident_bytes() / MIB, "seconds": seconds, "CPU seconds": cpu_seconds}
 
 
+def without_dropout(model, losses: Callable[[], dict]) -> dict[str, float]:
+    """The `losses` of a model in float32 without dropout, and the gradient norm of the first."""
+    import torch
+
+    model.eval()
+    found = losses()
+    next(iter(found.values())).backward()
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    norm = torch.nn.utils.get_total_norm(gradients).item()
+    model.zero_grad()
+    model.train()
+    return {**{name: loss.item() for name, loss in found.items()}, "gradient norm": norm}
+
+
 def check_agreement(values: dict[str, dict[str, float]], peer: str) -> None:
     """Raises RuntimeError unless all models have the peer's values, such as loss and gradient norm."""
     for name, of_name in values.items():

@@ -216,14 +216,6 @@ def staged(folder: Path) -> set[str]:
         return set()
 
 
-def describe(folder: Path) -> str:
-    """Describes what a kill left: the last complete checkpoint, and what was being written."""
-    whole = newest_whole_checkpoint(folder)
-    left = [f"{name} with {len(list((folder / INCOMPLETE_DIR / name).iterdir()))} files" for name in staged(folder)]
-    writing = f", while writing {', '.join(left)}" if left else ""
-    return f"{'no checkpoint' if whole is None else Path(whole).name} is whole{writing}"
-
-
 # ---- Comparing
 
 
@@ -281,13 +273,13 @@ def measure(name: str, num_kills: int, folder: Path, generator: random.Random) -
                 was_killed = life.kill_at(generator.randint(1, num_updates), generator.uniform(0, 0.1))
             if not was_killed:
                 break
-            kills.append({"update": life.update(), "left": describe(run)})
-            print(f"  kill {len(kills)}: in update {kills[-1]['update']}, {kills[-1]['left']}", flush=True)
+            kills.append({"update": life.update(), "while_writing": bool(staged(run))})
+            print(f"  kill {len(kills)}: {kills[-1]}", flush=True)
         else:
             Life(name, run).finish()
         different += differences(run, whole)
         print(f"  run {number}: {', '.join(differences(run, whole)) or 'equal to the bit'}", flush=True)
-    writing = sum("while writing" in kill["left"] for kill in kills)
+    writing = sum(kill["while_writing"] for kill in kills)
     return {"run": name, "updates": num_updates, "kills": kills, "while_writing": writing, "differences": different}
 
 

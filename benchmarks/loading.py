@@ -38,6 +38,7 @@ BASELINE = (
     "from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMultipleChoice, "
     "AutoModelForSequenceClassification, GenerationMixin, PreTrainedModel"
 )
+COMMANDS = str(Path(__file__).parents[1] / "modeling_gpt1" / "commands")
 # The import that comes first, and the import that is measured after it.
 IMPORTS = {
     "what modeling_gpt1 adds": (BASELINE, "import modeling_gpt1"),
@@ -46,8 +47,10 @@ IMPORTS = {
     "GPT2LMHeadModel": ("", "from transformers import GPT2LMHeadModel"),
     "tokenization": ("", "import tokenization"),
     "OpenAIGPTTokenizer": ("", "from transformers import OpenAIGPTTokenizer"),
+    # Installed without modeling_gpt1 above it.
+    "gpt1 --help": (f"import sys; sys.path.insert(0, {COMMANDS!r})", "from entry import main; main(['--help'])"),
 }
-IMPORT_LIMIT, MEMORY_LIMIT = 0.3, 1.15  # in CPU seconds; as a multiple of the file's size
+IMPORT_LIMIT, HELP_LIMIT, MEMORY_LIMIT = 0.3, 0.1, 1.15  # in CPU seconds; as a multiple of the file's size
 OPENINGS = {  # class, folder, dtype
     "GPT1ForCausalLM float32": ("GPT1ForCausalLM", "gpt1", "float32"),
     "GPT1DoubleHeadsModel float32": ("GPT1DoubleHeadsModel", "double-heads", "float32"),
@@ -146,6 +149,8 @@ def compare(rounds: int, quick: bool) -> list[dict]:
     work, added = "import modeling_gpt1", seconds["what modeling_gpt1 adds"]
     limit = f"limit {IMPORT_LIMIT} s"
     rows = [comparison(f"{work}: added", unit, limit, added, [IMPORT_LIMIT] * rounds, 1.0)]
+    of_help, limit = seconds["gpt1 --help"], f"limit {HELP_LIMIT} s"
+    rows.append(comparison("gpt1 --help", unit, limit, of_help, [HELP_LIMIT] * rounds, 1.0))
     rows += [comparison(work, unit, peer, seconds["modeling_gpt1"], seconds[peer]) for peer in PEERS]
     peer = "OpenAIGPTTokenizer"
     rows.append(comparison("import tokenization", unit, peer, seconds["tokenization"], seconds[peer]))

@@ -4,14 +4,12 @@
     python benchmarks/plain_loop.py --quick --rounds 1   # a tiny model, also on a CPU: a check of the script
     python benchmarks/plain_loop.py --save               # also benchmarks/results/<date>-plain-loop.json
 
-The loop has the paper's model as one compiled module, autocast, fused AdamW, clipping and a cosine. It logs a loss
-every ten updates, and saves nothing. The trainer runs with its defaults: logs, throughput, checks. Both begin with the
-same weights, whose losses without dropout must agree to 1e-4, and read the same blocks. A round trains each anew; the
-first updates, in which it compiles, are not timed.
+The loop has the paper's model as one compiled module, autocast, fused AdamW, clipping, a cosine and a logged loss. The
+trainer runs with its defaults: logs, throughput, checks. Both begin with the same weights, whose losses must agree to
+1e-4, and read the same blocks. A round trains each anew; the first updates, in which it compiles, are not timed.
 """
 
 import copy
-import math
 import tempfile
 import time
 
@@ -27,8 +25,7 @@ from modeling_gpt1.inference.devices import default_device
 from tokenization.planning import plan_blocks
 
 OURS, PEER = "GPT1PretrainingTrainer", "plain loop"
-BATCH, WARM_UP, UPDATES = 32, 10, 60
-QUICK_BATCH, QUICK_WARM_UP, QUICK_UPDATES = 2, 1, 3
+BATCH, WARM_UP, UPDATES = 32, 10, 60  # the timed updates follow the warm-up
 LEARNING_RATE, TARGET = 2.5e-4, 0.95
 
 
@@ -56,9 +53,7 @@ class PlainGPT1(nn.Module):
         config, width = model.config, model.config.hidden_size
         self.tokens_embed = nn.Embedding(config.vocab_size, width)
         self.positions_embed = nn.Embedding(config.max_position_embeddings, width)
-        self.h = nn.ModuleList(
-            Block(width, config.num_attention_heads, dropout) for _ in range(config.num_hidden_layers)
-        )
+        self.h = nn.Sequential(*(Block(width, config.num_attention_heads, dropout) for _ in model.transformer.h))
         self.drop = nn.Dropout(dropout)
         weights = model.transformer.state_dict()
         for name in [name for name in weights if ".q_proj." in name]:  # the three as one product
@@ -67,33 +62,30 @@ class PlainGPT1(nn.Module):
         self.load_state_dict(weights)
 
     def forward(self, ids):  # [B, T]
-        x = self.drop(self.tokens_embed(ids) + self.positions_embed.weight[: ids.shape[1]])
-        for block in self.h:
-            x = block(x)
+        x = self.h(self.drop(self.tokens_embed(ids) + self.positions_embed.weight[: ids.shape[1]]))
         logits = x[:, :-1] @ self.tokens_embed.weight.T
         return F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
 
 
 def run_loop(model: PlainGPT1, blocks: np.ndarray, batch: int, marks: tuple[int, int], device: torch.device) -> float:
     """Seconds from the first of the two updates to the last."""
-    groups = [
-        {"params": [weight for weight in model.parameters() if (weight.dim() > 1) is is_matrix], "weight_decay": decay}
-        for is_matrix, decay in ((True, 0.01), (False, 0.0))
-    ]
-    optimizer = torch.optim.AdamW(groups, lr=LEARNING_RATE, fused=True)
     model.to(device).train()
+    matrices = [weight for weight in model.parameters() if weight.dim() > 1]
+    vectors = [weight for weight in model.parameters() if weight.dim() == 1]
+    groups = [{"params": matrices, "weight_decay": 0.01}, {"params": vectors, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=LEARNING_RATE, fused=True)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=marks[1])
     compiled, ids = torch.compile(model), torch.from_numpy(blocks)
     for update in range(marks[1]):
         if update == marks[0]:
             start = now(device)
         rows = ids[update * batch : (update + 1) * batch].to(device, non_blocking=True)
-        for group in optimizer.param_groups:
-            group["lr"] = LEARNING_RATE * 0.5 * (1 + math.cos(math.pi * update / marks[1]))
         with torch.autocast(device.type, torch.bfloat16):
             loss = compiled(rows)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
+        schedule.step()
         optimizer.zero_grad()
         if update % 10 == 0:
             print(f"{PEER}: update {update}, loss {loss.item():.3f}", flush=True)
@@ -109,24 +101,18 @@ def collate(blocks: list[np.ndarray]) -> dict:
 
 def run_trainer(model: GPT1ForCausalLM, blocks, batch: int, marks: tuple[int, int], device: torch.device) -> float:
     """The same with our trainer."""
+    updates = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": 1, "max_steps": marks[1]}
+    settings = {"warmup_steps": 0, "logging_steps": 10, "bf16": True, "torch_compile": True}
+    settings |= {"save_strategy": "no", "disable_tqdm": True, "use_cpu": device.type == "cpu"}
+    times, clock = {}, TrainerCallback()
+
+    def note(args, state, control, **kwargs):
+        if state.global_step in marks:
+            times[state.global_step] = now(device)
+
+    clock.on_step_end = note
     with tempfile.TemporaryDirectory() as folder:
-        arguments = GPT1PretrainingArguments(
-            folder,
-            per_device_train_batch_size=batch,
-            gradient_accumulation_steps=1,
-            max_steps=marks[1],
-            warmup_steps=0,
-            logging_steps=10,
-            bf16=True,
-            torch_compile=True,
-            save_strategy="no",
-            disable_tqdm=True,
-            use_cpu=device.type == "cpu",
-        )
-        times, clock = {}, TrainerCallback()
-        clock.on_step_end = lambda args, state, control, **kwargs: (
-            times.update({state.global_step: now(device)}) if state.global_step in marks else None
-        )
+        arguments = GPT1PretrainingArguments(folder, **updates, **settings)
         GPT1PretrainingTrainer(model, arguments, collate, list(blocks), callbacks=[clock]).train()
     return times[marks[1]] - times[marks[0]]
 
@@ -141,23 +127,19 @@ def compare(rounds: int, quick: bool) -> list[dict]:
     device = default_device()
     if device.type == "cpu" and not quick:
         raise RuntimeError("torch finds no accelerator. --quick checks the script on a CPU.")
-    batch, marks = (QUICK_BATCH, (QUICK_WARM_UP, QUICK_UPDATES)) if quick else (BATCH, (WARM_UP, UPDATES))
-    config = GPT1Config(**SMALL, n_positions=32) if quick else GPT1Config()
+    batch, marks = (2, (1, 3)) if quick else (BATCH, (WARM_UP, UPDATES))
     set_seed(0)
-    start = GPT1ForCausalLM(config)
-    shape = (marks[1] * batch, config.max_position_embeddings)
-    blocks = np.random.default_rng(0).integers(1, config.vocab_size, shape)
-
-    with torch.no_grad():
-        ours, ids = copy.deepcopy(start).eval(), torch.from_numpy(blocks[:2])
-        losses = {PEER: PlainGPT1(ours).eval()(ids), OURS: ours(input_ids=ids, labels=ids).loss}
+    start = GPT1ForCausalLM(GPT1Config(**SMALL, n_positions=32) if quick else GPT1Config())
+    shape = (marks[1] * batch, start.config.max_position_embeddings)
+    blocks = np.random.default_rng(0).integers(1, start.config.vocab_size, shape)
+    ids = torch.from_numpy(blocks[:2])
+    losses = {PEER: PlainGPT1(start).eval()(ids), OURS: start.eval()(input_ids=ids, labels=ids).loss}
     check_agreement({name: {"loss": loss.item()} for name, loss in losses.items()}, PEER)
+    num_tokens = (marks[1] - marks[0]) * batch * shape[1]
 
     def measure(name: str) -> dict[str, float]:
-        model = copy.deepcopy(start)
-        run = run_trainer if name == OURS else run_loop
-        seconds = run(model if name == OURS else PlainGPT1(model), blocks, batch, marks, device)
-        return {"tokens/s": (marks[1] - marks[0]) * batch * shape[1] / seconds}
+        run, model = (run_trainer, copy.deepcopy(start)) if name == OURS else (run_loop, PlainGPT1(start))
+        return {"tokens/s": num_tokens / run(model, blocks, batch, marks, device)}
 
     work = f"pre-training {batch} × {shape[1]}, bfloat16, compiled"
     return comparisons(work, rounds_of([OURS, PEER], rounds, measure), OURS, {(PEER, "tokens/s"): TARGET})

@@ -40,6 +40,7 @@ from harness import (
     running_worker,
     running_workers,
     timed,
+    without_dropout,
     write_peers,
 )
 from transformers import GPT2LMHeadModel, OpenAIGPTLMHeadModel
@@ -86,14 +87,8 @@ class Worker:
 
     def compare(self) -> dict[str, float]:
         """Loss and gradient norm in float32 without dropout."""
-        self.model.eval()
-        loss = self.model(input_ids=self.input_ids, labels=self.input_ids).loss
-        loss.backward()
-        gradients = [parameter.grad for parameter in self.model.parameters()]
-        values = {"loss": loss.item(), "gradient_norm": torch.nn.utils.get_total_norm(gradients).item()}
-        self.optimizer.zero_grad()
-        self.model.train()
-        return values
+        ids = self.input_ids
+        return without_dropout(self.model, lambda: {"loss": self.model(input_ids=ids, labels=ids).loss})
 
     def resident_before(self) -> float:
         """Resident MiB of interpreter, libraries, weights and optimizer state, which the first step creates."""
@@ -195,17 +190,11 @@ def compare(rounds: int, threads: int, quick: bool, compiled: bool = False) -> l
 def length_comparisons(columns: dict[int, list[float]], batch: int) -> list[dict]:
     """The cost of a FLOP in a step of longer rows, relative to a step of the shortest rows."""
     shortest, *others = columns
-    peer = f"ours, {batch} × {shortest}"
+    unit, peer = "GFLOP/CPU s", f"ours, {batch} × {shortest}"
+    works = {length: f"pre-training step {batch} × {length}, float32" for length in others}
     return [
-        comparison(
-            f"pre-training step {batch} × {length}, float32",
-            "GFLOP/CPU s",
-            peer,
-            columns[length],
-            columns[shortest],
-            LENGTH_TARGET,
-        )
-        for length in others
+        comparison(work, unit, peer, columns[length], columns[shortest], LENGTH_TARGET)
+        for length, work in works.items()
     ]
 
 

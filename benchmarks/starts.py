@@ -1,7 +1,7 @@
-"""From the start of a program to its first update: fine-tuning on many short rows, imports, opening a tokenizer.
+"""From the start of a program to its first update: fine-tuning on many short rows.
 
     python benchmarks/starts.py                     # 400,000 pairs and 67,349 sentences; some fifteen minutes
-    python benchmarks/starts.py --only sentences imports
+    python benchmarks/starts.py --only sentences
     python benchmarks/starts.py --quick --rounds 1  # few rows: a check of the script
     python benchmarks/starts.py --save              # also benchmarks/results/<date>-starts.json
 
@@ -20,22 +20,13 @@ import tempfile
 from pathlib import Path
 
 from harness import MIB, PrivatePeak, comparison, main, rounds_of
-from loading import BASELINE
 
 NUM_ROWS = {"pairs": 400_000, "sentences": 67_349}
 COLUMNS = {"pairs": ["text_a=one", "text_b=two"], "sentences": ["text=one"]}
 TRAVERSALS = {"pairs": "similarity", "sentences": "classification"}
-LIMITS = {"pairs": 10.0, "sentences": 5.0, "imports": 0.1, "help": 0.1}  # CPU seconds
+LIMITS = {"pairs": 10.0, "sentences": 5.0}  # CPU seconds
 TINY = {"n_embd": 64, "n_layer": 2, "n_head": 2}
 TRAINING = {"per_device_train_batch_size": 32, "use_cpu": True, "report_to": "none", "disable_tqdm": True}
-IMPORTS = {
-    "gpt1 --help": "import sys; sys.path.insert(0, {commands!r}); from entry import main; main(['--help'])",
-    "import modeling_gpt1": "import modeling_gpt1",
-    "transformers": BASELINE,
-    "GPT1Tokenizer": "from tokenization import GPT1Tokenizer as opened",
-    "OpenAIGPTTokenizer": f"{BASELINE}, OpenAIGPTTokenizer as opened",
-}
-COMMANDS = str(Path(__file__).parents[1] / "modeling_gpt1" / "commands")  # installed without modeling_gpt1 above it
 
 
 def write_rows(path: Path, number: int, seed: int = 0) -> None:
@@ -136,34 +127,10 @@ def compare_case(case: str, number: int, rounds: int, folder: str) -> list[dict]
     return table
 
 
-# ---- Imports
-
-
-def compare_imports(rounds: int, folder: str) -> list[dict]:
-    unit = "CPU seconds"
-
-    def measure(name: str) -> dict[str, float]:
-        """CPU seconds of a program of one line."""
-        code = IMPORTS[name].format(commands=COMMANDS)
-        code += f"; opened.from_pretrained({folder + '/tokenizer'!r})" if "Tok" in name else ""
-        code = f"import time\n{code}\nprint(time.process_time())"
-        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        return {unit: float(run.stdout.split()[-1])}
-
-    seconds = {name: of_name[unit] for name, of_name in rounds_of(list(IMPORTS), rounds, measure).items()}
-    limit, more = LIMITS["help"], LIMITS["imports"]
-    rows = [comparison("gpt1 --help", unit, f"limit {limit} s", seconds["gpt1 --help"], [limit] * rounds, 1.0)]
-    pairs = (("import modeling_gpt1", "import modeling_gpt1", "transformers"),)
-    for work, ours, peer in (*pairs, ("open the tokenizer", "GPT1Tokenizer", "OpenAIGPTTokenizer")):
-        limits = [second + more for second in seconds[peer]]
-        rows.append(comparison(work, unit, f"{peer} + {more} s", seconds[ours], limits, 1.0))
-    return rows
-
-
 # ---- Result
 
 
-def compare(rounds: int, quick: bool, only: tuple[str, ...] = (*NUM_ROWS, "imports")) -> list[dict]:
+def compare(rounds: int, quick: bool, only: tuple[str, ...] = tuple(NUM_ROWS)) -> list[dict]:
     """The rows for `run.py`. `quick` takes few rows."""
     from tokenization import GPT1Tokenizer
 
@@ -172,15 +139,12 @@ def compare(rounds: int, quick: bool, only: tuple[str, ...] = (*NUM_ROWS, "impor
         merges = 500 if quick else 20_000
         tokenizer = GPT1Tokenizer.train(Path(folder, "texts.jsonl"), num_merges=merges, show_progress=False)
         tokenizer.save_pretrained(f"{folder}/tokenizer")
-        table = []
-        for case, number in NUM_ROWS.items():
-            if case in only:
-                table += compare_case(case, 2000 if quick else number, rounds, folder)
-        return table + (compare_imports(rounds, folder) if "imports" in only else [])
+        numbers = {case: 2000 if quick else NUM_ROWS[case] for case in only}
+        return [row for case, number in numbers.items() for row in compare_case(case, number, rounds, folder)]
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--alone"]:
         run_alone(*sys.argv[2:])
     else:
-        main(compare, only={"nargs": "+", "choices": (*NUM_ROWS, "imports"), "default": (*NUM_ROWS, "imports")})
+        main(compare, only={"nargs": "+", "choices": tuple(NUM_ROWS), "default": tuple(NUM_ROWS)})

@@ -27,17 +27,14 @@ RUNS = {
     "few of a stream": (7, 3, 1, None),
     "three files": (helpers_pretraining.NUM_ROWS, 1, 1, None),  # over two workers of each process
 }
-# The runs of each number of processes. Those of `RESUMED` are in both: sums of three numbers depend on their order.
-RUNS_OF = {
-    2: ("classification", "multiple_choice", "few choices", "blocks", "few of a stream"),
-    3: ("entailment", "multiple_choice", "few blocks", "few of a stream", "three files"),
+RUNS_OF = {  # by the number of processes
+    2: ("classification", "multiple_choice", "few choices", "blocks"),
+    3: ("entailment", "few blocks", "few of a stream", "three files"),
 }
 TRAVERSALS = {"few choices": "multiple_choice"}
 LOGGED = ("loss", "task_loss", "lm_loss", "grad_norm", "perplexity", "epoch", "learning_rate")
-
-
-# Whose second update is in the same epoch or pass, and uneven.
-RESUMED = ("multiple_choice", "few of a stream") if IS_AFTER_5_17 else ()
+# Whose second update is in the same epoch or pass, and uneven. Sums of three numbers depend on their order.
+RESUMED = {2: ("multiple_choice",), 3: ("few of a stream",)} if IS_AFTER_5_17 else {2: (), 3: ()}
 
 
 def make_trainer(name: str, folder: str | os.PathLike, num_processes: int, **others):
@@ -45,7 +42,7 @@ def make_trainer(name: str, folder: str | os.PathLike, num_processes: int, **oth
     num_rows, batch_size, accumulation, order = RUNS[name]
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     batch_size *= num_processes // world_size
-    if name in RESUMED:
+    if name in RESUMED[num_processes]:
         # Else DistributedDataParallel puts the gradients in another order after the first update of each start, and
         # a sum of more than two numbers depends on it.
         others["ddp_find_unused_parameters"] = world_size > 2
@@ -80,12 +77,12 @@ def main(folder: str) -> None:
     show_where_it_hangs()
     num_processes = int(os.environ["WORLD_SIZE"])
     for name in RUNS_OF[num_processes]:
-        saving = {"save_strategy": "steps", "save_steps": 1} if name in RESUMED else {}
+        saving = {"save_strategy": "steps", "save_steps": 1} if name in RESUMED[num_processes] else {}
         trainer = make_trainer(name, Path(folder, name), num_processes, **saving)
         record = record_of(trainer)
         if trainer.is_world_process_zero():
             torch.save(record, Path(folder, f"{name}.pt"))
-    for name in RESUMED:
+    for name in RESUMED[num_processes]:
         trainer = make_trainer(name, Path(folder, f"{name}-resumed"), num_processes)
         record = record_of(trainer, str(Path(folder, name, "checkpoint-1")))
         if trainer.is_world_process_zero():

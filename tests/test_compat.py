@@ -1,37 +1,13 @@
 """The sets of versions that `make compat` tests with, and its table; tests/test_publication.py compares setup.py."""
 
-import platform
 import re
-import sys
 from pathlib import Path
 
-import compat
-from compat import CORE, SETS, SHOWN, VersionSet, run, table
+from compat import CORE, SETS, SHOWN, table
 
 from modeling_gpt1 import configuration_gpt1
 
 ROOT = Path(__file__).resolve().parents[1]
-SMALL = """
-import pytest
-
-@pytest.mark.parametrize("number", [1, 2, 3])
-def test_good(number):
-    pass
-
-def test_bad():
-    assert False
-
-def test_skipped():
-    pytest.skip("no reason")
-
-@pytest.fixture
-def broken():
-    yield
-    assert False
-
-def test_end(broken):
-    pass
-"""
 
 
 def test_the_sets_reach_from_end_to_end_of_the_supported_versions():
@@ -48,26 +24,6 @@ def test_the_sets_reach_from_end_to_end_of_the_supported_versions():
 
 def test_the_core_is_there():
     assert [path for path in CORE if not (ROOT / path.partition("::")[0]).exists()] == []
-
-
-def test_an_interpreter_that_is_not_there_is_said():
-    assert run("python2.1", VersionSet((), python="python2.1"), workers=1) == {
-        "set": "python2.1",
-        "tests": "all",
-        "not run": "python2.1 makes no environment on this machine",
-    }
-
-
-def test_a_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(compat, "ROOT", tmp_path)
-    monkeypatch.setattr(compat, "ENVIRONMENTS", tmp_path)
-    monkeypatch.setattr(compat, "make_environment", lambda name, versions: Path(sys.executable))
-    (tmp_path / "test_small.py").write_text(SMALL, encoding="utf-8")
-    line = run("small", VersionSet((), tests=("test_small.py",)), workers=1)
-    assert (line["passed"], line["failed"], line["skipped"]) == (3, 2, 1)  # what fails as it ends has failed
-    assert line["python"] == platform.python_version() and set(SHOWN) < line.keys()
-    line = run("none", VersionSet((), tests=("test_nowhere.py",)), workers=1)
-    assert (line["passed"], line["failed"]) == (0, 0)
 
 
 def test_the_table():

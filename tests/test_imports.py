@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from transformers.dynamic_module_utils import get_imports
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("modeling_gpt1", "tokenization")
 TRAVELLERS = sorted((ROOT / "modeling_gpt1").glob("*_gpt1*.py"))
-EXAMPLES = {"examples", *(path.stem for path in (ROOT / "examples").glob("*.py"))}
 # File, line that is added to it, and what the report of import-linter then has.
 PLANTED = [
     ("modeling_gpt1/loss_gpt1.py", "from .hub import card", "modeling_gpt1.loss_gpt1 -> modeling_gpt1.hub.card"),
@@ -54,9 +52,6 @@ def test_each_contract_of_imports_holds_and_can_fail(tmp_path):
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     for package in PACKAGES:
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    commands = tmp_path / "modeling_gpt1" / "commands" / "__init__.py"
-    commands.parent.mkdir(exist_ok=True)
-    commands.touch()
     code, report = lint_imports(tmp_path)
     assert [f"{contract} KEPT" in report for contract in CONTRACTS] == [True] * 4, report
     assert code == 0
@@ -85,21 +80,12 @@ def not_for_travellers(path: Path) -> list[str]:
     return sorted(module for module in modules - siblings if module.partition(".")[0] not in allowed)
 
 
-def trainer_names(path: Path) -> list[str]:
+def trainer_names(path: Path) -> set[str]:
     """What a file takes of Trainer: its module, or a class whose name ends so, also as an attribute of a module."""
-    of_imports = (f"{module}.{name}" for module, name in imported(path))
+    names = {f"{module}.{name}" for module, name in imported(path)}
     nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-    attributes = (f"{node.value.id}.{node.attr}" for node in nodes if is_attribute_of_module(node))
-    names = {*of_imports, *attributes}
-    return sorted(name for name in names if name.endswith("Trainer") or name.startswith("transformers.trainer."))
-
-
-def is_attribute_of_module(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Attribute)
-        and isinstance(node.value, ast.Name)
-        and node.value.id in ("transformers", "modeling_gpt1")
-    )
+    names |= {ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute)}
+    return {name for name in names if name.endswith("Trainer") or name.startswith("transformers.trainer.")}
 
 
 @pytest.fixture
@@ -116,13 +102,6 @@ def test_travellers_import_torch_transformers_and_each_other():
     assert {path.name: not_for_travellers(path) for path in TRAVELLERS} == {path.name: [] for path in TRAVELLERS}
     # What transformers asks for before it opens a folder: PEFT is asked for by adapters alone.
     assert not any("peft" in get_imports(path) for path in TRAVELLERS)
-
-
-def test_no_travellers_import_each_other_in_a_circle():
-    """Releases of transformers before 5 follow a circle forever."""
-    siblings = {f".{path.stem}": path for path in TRAVELLERS}
-    graph = {path: {siblings[name] for name, _ in imported(path) if name in siblings} for path in TRAVELLERS}
-    assert len(list(TopologicalSorter(graph).static_order())) == len(TRAVELLERS)  # a circle raises CycleError
 
 
 def test_an_import_that_could_not_travel_is_found(write):
@@ -153,26 +132,26 @@ def test_a_trainer_is_found_under_every_name(write):
         "from ..training.trainer import GPT1Trainer",
         "def late(trainer: transformers.Trainer, other: modeling_gpt1.GPT1Trainer): ...",
     )
-    assert trainer_names(path) == [
+    assert trainer_names(path) == {
         "..training.trainer.GPT1Trainer",
         "modeling_gpt1.GPT1Trainer",
         "transformers.Seq2SeqTrainer",
         "transformers.Trainer",
         "transformers.trainer.",
         "transformers.trainer.seed_worker",
-    ]
+    }
 
 
 STRANGERS = ("file/tokenization.py", "package/tokenization/__init__.py")
 RENAME = "Rename that file, or start Python in another folder."
 NEED_TOKENIZATION = {
-    "import modeling_gpt1.conversion": "cannot import name 'GPT1Tokenizer' from 'tokenization' ({file})",
-    "import modeling_gpt1.inference.heuristics": "cannot import name 'Task' from 'tokenization' ({file})",
-    "from modeling_gpt1 import evaluate_zero_shot": "cannot import name 'Task' from 'tokenization' ({file})",
     "from modeling_gpt1 import TraversalCollator": (
         "TraversalCollator comes from the package `tokenization` that is installed with this one, but Python finds a "
         f"module of that name here first: {{file}}. {RENAME}"
     ),
+    "import modeling_gpt1.conversion": "it ran\ncannot import name 'GPT1Tokenizer' from 'tokenization' ({file})",
+    "import modeling_gpt1.inference.heuristics": "cannot import name 'Task' from 'tokenization' ({file})",
+    "from modeling_gpt1 import evaluate_zero_shot": "cannot import name 'Task' from 'tokenization' ({file})",
 }
 
 
@@ -181,7 +160,7 @@ def test_a_module_called_tokenization_in_the_way_is_named(tmp_path):
     files = [tmp_path / stranger for stranger in STRANGERS]
     for file in files:
         file.parent.mkdir(parents=True)
-        file.touch()
+        file.write_text("print('it ran')", encoding="utf-8")
     code = ["import os", "from transformers import GenerationMixin, PreTrainedModel, TokenizersBackend"]
     code += ["os.chdir('file' if os.fork() and os.wait() else 'package')"]
     code += ["import modeling_gpt1", "modeling_gpt1.GPT1ForCausalLM, modeling_gpt1.continue_prompts"]
@@ -195,12 +174,4 @@ def test_a_module_called_tokenization_in_the_way_is_named(tmp_path):
         text=True,
     )
     expected = [text.format(file=file) for file in reversed(files) for text in NEED_TOKENIZATION.values()]
-    assert run.stdout.splitlines() == expected, run.stderr
-
-
-def test_the_packages_import_no_script_of_the_examples():
-    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
-    found = {
-        str(path): sorted(EXAMPLES & {module.partition(".")[0] for module, _ in imported(path)}) for path in files
-    }
-    assert {path: names for path, names in found.items() if names} == {}
+    assert run.stdout == "\n".join(expected) + "\n", run.stderr

@@ -25,30 +25,13 @@ def imported(script: str) -> Iterator[ModuleType]:
                 del sys.modules[name]
 
 
-@pytest.fixture(scope="session", name="imported")
-def importer():
-    return imported
+def module_of(script: str):
+    @pytest.fixture(scope="module", name=script)
+    def module():
+        with imported(script) as made:
+            yield made
+
+    return module
 
 
-@pytest.fixture(scope="module")
-def run():
-    with imported("run") as module:
-        yield module
-
-
-@pytest.fixture(scope="module")
-def scale():
-    with imported("scale") as module:
-        yield module
-
-
-@pytest.fixture(scope="module")
-def families():
-    with imported("families") as module:
-        yield module
-
-
-@pytest.fixture(scope="module")
-def accelerator():
-    with imported("accelerator") as module:
-        yield module
+accelerator, families, gpu, run, scale = map(module_of, ("accelerator", "families", "gpu", "run", "scale"))

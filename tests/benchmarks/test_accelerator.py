@@ -30,10 +30,13 @@ def test_models_that_disagree_are_not_measured(accelerator):
     for model, weight in zip(weights, (1.0, 1.001), strict=True):
         torch.nn.init.constant_(model.weight, weight)
     models = dict(zip(("ours", "theirs"), weights, strict=True))
-    losses = dict.fromkeys(models, lambda model: model(torch.ones(1, 1)).sum())
+
+    def loss(name, model):
+        return model(torch.ones(1, 1)).sum()
+
     with pytest.raises(RuntimeError, match=r"^The models disagree: loss of ours .* Nothing was measured;"):
-        accelerator.check_models(losses, models, "theirs")
-    accelerator.check_models(losses, {"ours": weights[0], "theirs": weights[0]}, "theirs")
+        accelerator.check_models(loss, models, "theirs")
+    accelerator.check_models(loss, {"ours": weights[0], "theirs": weights[0]}, "theirs")
 
 
 def test_says_what_is_missing(accelerator, on_the_cpu, capsys):

@@ -5,8 +5,6 @@ import time
 from datetime import date
 from pathlib import Path
 
-import pytest
-
 SLOW = """
 import subprocess, sys, pathlib, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
@@ -14,12 +12,6 @@ pathlib.Path({path!r}).write_text(str(child.pid))
 time.sleep(60)
 """
 WRITE = "import os, pathlib; pathlib.Path(os.environ['GPT1_RESULTS'], {name!r}).write_text('x')"
-
-
-@pytest.fixture(scope="module")
-def gpu(imported):
-    with imported("gpu") as module:
-        yield module
 
 
 def test_a_finished_step_is_not_repeated_and_a_failed_one_stops_no_other(gpu, monkeypatch, tmp_path, capsys):

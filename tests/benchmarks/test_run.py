@@ -163,3 +163,13 @@ def test_the_documentation_has_the_newest_figures(run):
     page = run.PAGE.read_text(encoding="utf-8")
     for name, (day, rows) in found.items():
         assert run.markdown(name, day, rows) in page
+
+
+def test_the_documentation_has_the_figures_of_the_gpu(run):
+    path = max(run.RESULTS.glob("????-??-??-accelerator.json"))
+    page, lines = run.PAGE.read_text(encoding="utf-8"), []
+    for row in json.loads(path.read_text(encoding="utf-8"))["results"]:
+        *cells, ratio, _, _ = run.table_cells(row)
+        lines.append(f"| {' | '.join(cells)} | {ratio.removeprefix('× ')} |\n")
+    assert f"`accelerator.py`, {path.name[:10]}, " in page
+    assert sum(line in page for line in lines) == 24

@@ -9,13 +9,17 @@ import json
 import helpers_fsdp
 import pytest
 import torch
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from accelerate.utils.launch import prepare_multi_gpu_env
 from helpers_fsdp import MAKERS, record_of
-from helpers_launch import ACCELERATE, launch_well
+from helpers_launch import ROOT, run_together
 from safetensors.torch import load_file
 from transformers import BertForSequenceClassification
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM
 
+CONFIGURATION = str(ROOT / "modeling_gpt1" / "commands" / "accelerate" / "fsdp2.yaml")
+PREFIXES = ("ACCELERATE_", "FSDP_")  # of what `accelerate launch` puts into the environment for it
 CLASSES = {
     "pretraining": GPT1ForCausalLM,
     "fine-tuning": GPT1DoubleHeadsModel,
@@ -27,8 +31,10 @@ CLASSES = {
 def folder(tmp_path_factory):
     """What the processes wrote; in float32, for which the file's `mixed_precision` is overridden."""
     folder = tmp_path_factory.mktemp("fsdp")
-    launcher = (*ACCELERATE[:-1], ACCELERATE[-1].replace("ddp.yaml", "fsdp2.yaml"), "--mixed_precision", "no")
-    launch_well(launcher, helpers_fsdp.__file__, folder)
+    words = ["--config_file", CONFIGURATION, "--mixed_precision", "no", helpers_fsdp.__file__]
+    arguments, *_ = _validate_launch_command(launch_command_parser().parse_args(words))
+    settings = {name: value for name, value in prepare_multi_gpu_env(arguments).items() if name.startswith(PREFIXES)}
+    run_together(2, helpers_fsdp.__file__, folder, **settings)
     return folder
 
 

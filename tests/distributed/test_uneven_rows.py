@@ -35,8 +35,9 @@ def test_several_processes_train_as_one(num_processes, name, folder_of, tmp_path
     assert record["tokens"] == expected["tokens"]
 
 
-@pytest.mark.parametrize("name", RESUMED)
-@pytest.mark.parametrize("num_processes", RUNS_OF)
+@pytest.mark.parametrize(
+    "num_processes, name", [(number, name) for number, names in RESUMED.items() for name in names]
+)
 def test_a_run_that_goes_on_before_an_uneven_update_is_the_same_to_the_bit(num_processes, name, folder_of):
     record, expected = (torch.load(folder_of(num_processes) / f"{name}{suffix}.pt") for suffix in ("-resumed", ""))
     assert record["logs"] == expected["logs"] and record["tokens"] == expected["tokens"]

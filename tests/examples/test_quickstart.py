@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import multiprocessing
 import sys
 from pathlib import Path
 
@@ -66,35 +67,19 @@ def test_no_name_is_used_twice(world):
     assert len(names) == len(set(names))
 
 
-def test_stories_and_labelled_rows_never_share_a_person_with_a_thing(world):
-    assert {place for story in world.stories(2000) for place in meetings(world, story)} == {"stories"}
-    for traversal in TRAVERSALS:
-        for split in ("train", "test"):
-            rows = world.labelled(traversal, split, 300)
-            assert all(split in meetings(world, texts_of(row)) for row in rows)
-
-
 @pytest.mark.parametrize("traversal", TRAVERSALS)
-def test_no_test_row_is_a_training_row_and_no_row_comes_twice(world, traversal):
-    rows = [str(row) for split in ("train", "test") for row in world.labelled(traversal, split, 600)]
-    assert len(rows) == len(set(rows)) == 1200
-
-
-@pytest.mark.parametrize("traversal", TRAVERSALS)
-def test_training_rows_show_a_quarter_of_the_things(world, traversal):
-    def shown(split):
-        words = {word for row in world.labelled(traversal, split, 600) for word in words_of(texts_of(row))}
-        return {thing for _, thing in world.THINGS if thing in words}
-
-    assert shown("train") == {thing for kind in world.KINDS for thing in kind.things[:2]}
-    assert shown("test") == {thing for _, thing in world.THINGS}
-
-
-@pytest.mark.parametrize("traversal", TRAVERSALS)
-def test_stories_know_every_word_of_the_labelled_rows(world, traversal):
-    known = {word.lower() for story in world.stories(3000) for word in words_of(story)}
-    rows = [row for split in ("train", "test") for row in world.labelled(traversal, split, 300)]
-    assert {word.lower() for row in rows for word in words_of(texts_of(row))} - known == set()
+def test_labelled_rows_are_new_and_say_what_stories_know(world, traversal):
+    """No row comes twice, no person meets a thing in two places, and training rows show a quarter of the things."""
+    stories, things = world.stories(3000), {thing for _, thing in world.THINGS}
+    rows = {split: world.labelled(traversal, split, 600) for split in ("train", "test")}
+    words = {split: {word for row in of for word in words_of(texts_of(row))} for split, of in rows.items()}
+    assert len({str(row) for of_split in rows.values() for row in of_split}) == 1200
+    assert {place for story in stories for place in meetings(world, story)} == {"stories"}
+    assert all(split in meetings(world, texts_of(row)) for split, of_split in rows.items() for row in of_split)
+    assert words["train"] & things == {thing for kind in world.KINDS for thing in kind.things[:2]}
+    assert words["test"] >= things
+    known = {word.lower() for story in stories for word in words_of(story)}
+    assert {word.lower() for word in words["train"] | words["test"]} <= known
 
 
 def test_reviews_are_labelled_by_their_last_word(world):
@@ -142,11 +127,9 @@ def test_table(quickstart):
     table = quickstart.format_table(
         [{"task": "entailment", "metric": "accuracy", "chance": 100 / 3, "scores": scores}]
     )
-    assert table.split("\n") == [
-        "task        metric    chance  from scratch  pre-trained, no auxiliary loss  pre-trained, auxiliary loss",
-        "----------  --------  ------  ------------  ------------------------------  ---------------------------",
-        "entailment  accuracy  33.3    50.0          7.0                             100.0                      ",
-    ]
+    head, _, line = table.splitlines()
+    assert line.split() == ["entailment", "accuracy", "33.3", "50.0", "7.0", "100.0"]
+    assert [head.index(name) for name in quickstart.VARIANTS] == sorted(map(head.index, quickstart.VARIANTS))
 
 
 def test_variants_start_from_what_they_say(quickstart, tmp_path):
@@ -164,7 +147,9 @@ def test_variants_start_from_what_they_say(quickstart, tmp_path):
         assert (model.config.traversal, model.config.num_labels) == ("entailment", 3)
 
 
-def test_run_at_the_smallest_sizes(quickstart, tmp_path, capsys):
+def test_run_at_the_smallest_sizes(quickstart, tmp_path, capsys, monkeypatch):
+    context = multiprocessing.get_context("fork")  # new interpreters import longer than all of this takes
+    monkeypatch.setattr(quickstart.multiprocessing, "get_context", lambda _: context)
     sizes = {
         "num_stories": 60,
         "num_merges": 60,

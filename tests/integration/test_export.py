@@ -58,8 +58,9 @@ class TestTorchExport:
             close(actual[output], expected[output])
 
     @pytest.mark.parametrize("with_mask", [True, False])
-    @pytest.mark.parametrize("num_layers", [1, 2])
-    @pytest.mark.parametrize("model_class", [GPT1LSTMForCausalLM, GPT1LSTMForSequenceClassification])
+    @pytest.mark.parametrize(
+        ("model_class", "num_layers"), [(GPT1LSTMForCausalLM, 2), (GPT1LSTMForSequenceClassification, 1)]
+    )
     def test_lstm(self, tiny_model, model_class, num_layers, with_mask):
         """Batches of every size, with padding in other places; torch unrolls an LSTM, so the length is fixed."""
         model = tiny_model(model_class, num_hidden_layers=num_layers, use_cache=False)

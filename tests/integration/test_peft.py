@@ -61,13 +61,11 @@ def adapter_files(folder) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("targets", [PROJECTIONS, "all-linear"])
-def test_double_heads(targets, tiny_model, tmp_path):
+def test_double_heads(tiny_model, tmp_path):
     """Both losses train the adapters of every projection and the whole task head; the shared embeddings stay."""
-    fields = {"traversal": "multiple_choice"}
-    base = tiny_model(GPT1DoubleHeadsModel, **fields)
+    base = tiny_model(GPT1DoubleHeadsModel, traversal="multiple_choice")
     base.save_pretrained(tmp_path / "base")
-    model = get_peft_model(base, LoraConfig(r=2, target_modules=targets, modules_to_save=["task_head"]))
+    model = get_peft_model(base, LoraConfig(r=2, target_modules="all-linear", modules_to_save=["task_head"]))
     batch = batch_of((3, 2, 9), labels=[0, 1, 1])
     before = model(**batch)
     close(before.loss, GPT1DoubleHeadsModel.from_pretrained(tmp_path / "base")(**batch).loss)
@@ -102,11 +100,10 @@ def test_double_heads(targets, tiny_model, tmp_path):
         close(GPT1ForMultipleChoice.from_pretrained(tmp_path / "base")(**batch).logits, after.task_logits)
 
 
-@pytest.mark.parametrize("model_class", [GPT1ForSequenceClassification, GPT1DoubleHeadsModel])
-def test_the_task_type_of_classification_trains_the_task_head(model_class, tiny_model, tmp_path):
+def test_the_task_type_of_classification_trains_the_task_head(tiny_model, tmp_path):
     """`TaskType.SEQ_CLS` keeps what is called "score" or "classifier", which `task_head.score` is."""
-    fields = {"traversal": "classification", "num_labels": 3}
-    base = tiny_model(model_class, **fields)
+    model_class = GPT1ForSequenceClassification
+    base = tiny_model(model_class, num_labels=3)
     base.save_pretrained(tmp_path / "base")
     model = get_peft_model(base, LoraConfig(r=2, target_modules=PROJECTIONS, task_type=TaskType.SEQ_CLS))
     batch = batch_of((3, 9), labels=[0, 1, 2])
@@ -117,9 +114,8 @@ def test_the_task_type_of_classification_trains_the_task_head(model_class, tiny_
     model.save_pretrained(tmp_path / "adapter")
     reloaded = PeftModel.from_pretrained(model_class.from_pretrained(tmp_path / "base"), tmp_path / "adapter").eval()
     after, merged = model(**batch), model.merge_and_unload()
-    scores = "task_logits" if model_class is GPT1DoubleHeadsModel else "logits"
     for other in (reloaded, merged):
-        close(other(**batch)[scores], after[scores])
+        close(other(**batch).logits, after.logits)
         close(other(**batch).loss, after.loss)
 
 
@@ -143,26 +139,6 @@ def test_language_model(tiny_model, tmp_path):
         close(other(**batch).logits, after.logits)
         close(other(**batch).loss, after.loss)
         assert other.generate(input_ids=batch["input_ids"], **options).tolist() == generated.tolist()
-
-
-def test_new_control_tokens_train_alone(tiny_model):
-    """The rows of the control tokens are new, so fine-tuning with an adapter must move them and no others."""
-    model = tiny_model(GPT1DoubleHeadsModel, traversal="classification", num_labels=3)
-    config = LoraConfig(
-        r=2, target_modules="all-linear", modules_to_save=["task_head"], trainable_token_indices=[98, 99, 100]
-    )
-    model = get_peft_model(model, config)
-    batch = batch_of((3, 9), labels=[0, 1, 2])
-    batch["input_ids"][:, 0], batch["input_ids"][:, -1] = 98, 100
-    rows = model.get_input_embeddings().weight.detach().clone()
-    train(model, batch)
-    after, merged = model(**batch, output_lm_logits=True), model.merge_and_unload()
-    changed = (merged.transformer.tokens_embed.weight != rows).any(1).nonzero()[:, 0]
-    assert changed.tolist() == [98, 99, 100]
-    assert merged.lm_head.weight is merged.transformer.tokens_embed.weight
-    output = merged(**batch, output_lm_logits=True)
-    for name in ("loss", "lm_loss", "task_logits", "lm_logits"):
-        close(output[name], after[name])
 
 
 WORDS = ["the farmer walked .", "she read the letter .", "the river turned green .", "he smiled ."]

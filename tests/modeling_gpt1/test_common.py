@@ -5,7 +5,6 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 from transformers import DynamicCache, GenerationConfig, StaticCache
-from transformers.integrations.executorch import export_with_dynamic_cache
 from transformers.utils import logging
 
 from modeling_gpt1 import (
@@ -126,22 +125,6 @@ def test_hidden_states_and_attentions_have_gradients(tiny_model, model_class):
     assert all(tensor.grad.abs().max() > 1e-6 for tensor in inner)
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_of_both_attentions_lies_beside_float32(tiny_model, dtype, side):
-    rows = torch.arange(9) < torch.tensor([[9], [4], [1]])
-    real = rows.flip(1) if side == "left" else rows
-    ids = random_ids(3, 9)
-    expected = tiny_model(GPT1Model)(ids, attention_mask=real.long()).last_hidden_state[real]
-    bound = {torch.bfloat16: 0.04, torch.float16: 0.006}[dtype]
-    for implementation in ("eager", "sdpa"):
-        model = tiny_model(GPT1Model).to(dtype)
-        model.set_attn_implementation(implementation)
-        states = model(ids, attention_mask=real.long()).last_hidden_state[real]
-        assert states.dtype == dtype
-        assert (states.float() - expected).norm() < bound * expected.norm(), implementation
-
-
 # ---- Masks of four dimensions.
 
 # Three tokens that two continuations share: 3 and 4 go on after token 2, and do not see each other.
@@ -188,34 +171,6 @@ def test_a_mask_of_four_dimensions_decides_what_is_seen(tiny_model, implementati
 # ---- Caches and export.
 
 
-def test_format_of_the_cache(tiny_model):
-    """A layer's keys and values `[B, H, T, D/H]`, projected from what the layer reads."""
-    model = tiny_model(GPT1ForCausalLM)
-    ids = random_ids(3, 7)
-    outputs = model(ids, use_cache=True, output_hidden_states=True)
-    assert type(outputs.past_key_values) is DynamicCache
-    assert len(outputs.past_key_values) == 2
-    for layer, block, states in zip(
-        outputs.past_key_values.layers, model.transformer.h, outputs.hidden_states, strict=False
-    ):
-        assert layer.keys.shape == layer.values.shape == (3, 4, 7, 8)
-        close(layer.keys, block.attn.k_proj(states).view(3, 7, 4, 8).transpose(1, 2))
-        close(layer.values, block.attn.v_proj(states).view(3, 7, 4, 8).transpose(1, 2))
-
-
-@pytest.mark.filterwarnings("ignore")  # torch's own deprecations, and what its tracer says
-def test_export_with_a_dynamic_cache(tiny_model):
-    model = tiny_model(GPT1ForCausalLM, num_hidden_layers=1, tie_word_embeddings=False)
-    ids, more = random_ids(1, 5), random_ids(1, 5, seed=1)
-    program = export_with_dynamic_cache(model, ids, torch.ones_like(ids)).module()
-    cache = DynamicCache(config=model.config)
-    with torch.no_grad():
-        outputs = program(input_ids=more, attention_mask=torch.ones_like(more), past_key_values=cache, use_cache=True)
-        expected = model(more)
-    close(outputs.logits, expected.logits)
-    close(outputs.past_key_values.layers[0].keys, expected.past_key_values.layers[0].keys)
-
-
 # ---- Learning.
 
 
@@ -238,13 +193,3 @@ def test_the_language_model_learns_a_batch_by_heart(tiny_config):
     assert train(model, 1, input_ids=ids, labels=ids) > 4
     assert train(model, 100, input_ids=ids, labels=ids) < 0.05
     assert model.generate(ids[:, :2], max_new_tokens=14, do_sample=False).tolist() == ids.tolist()
-
-
-def test_both_heads_learn_a_batch_by_heart(tiny_config):
-    torch.manual_seed(0)
-    model = GPT1DoubleHeadsModel(tiny_config(traversal="classification", num_labels=4))
-    ids, labels = random_ids(4, 10), torch.tensor([2, 0, 3, 1])
-    train(model, 100, input_ids=ids, labels=labels)
-    outputs = model(ids, labels=labels)
-    assert outputs.task_logits.argmax(-1).tolist() == [2, 0, 3, 1]
-    assert outputs.task_loss < 0.05 and outputs.lm_loss < 0.2

@@ -81,16 +81,6 @@ def test_inner_width_follows_the_hidden_width():
     assert GPT1Config(n_embd=48, n_head=6, intermediate_size=100).intermediate_size == 100
 
 
-def test_outputs_that_predictions_leave_out():
-    assert GPT1Config.keys_to_ignore_at_inference == [
-        "past_key_values",
-        "task_loss",
-        "lm_loss",
-        "lm_logits",
-        "example_losses",
-    ]
-
-
 def test_saved_and_loaded_configuration_is_the_same(tmp_path):
     config = GPT1Config(
         n_embd=48,

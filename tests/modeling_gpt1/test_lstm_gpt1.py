@@ -1,4 +1,4 @@
-"""The LSTM under GPT-1's heads: a formula in float64, padding, states, generation, the objective, saving, refusals."""
+"""The LSTM under GPT-1's heads: states, generation, training, saving, refusals; test_properties.py has its formula."""
 
 import json
 
@@ -27,23 +27,7 @@ from modeling_gpt1 import (
 )
 from modeling_gpt1.training.measures import training_flops_per_token
 
-FIELDS = {
-    "vocab_size": 101,
-    "hidden_size": 16,
-    "lstm_hidden_size": 24,
-    "num_hidden_layers": 2,
-    "max_position_embeddings": 24,
-    **dict.fromkeys(("embd_pdrop", "resid_pdrop", "classifier_dropout"), 0.0),
-}
 MASK = torch.tensor([[1] * 10, [0] * 4 + [1] * 6, [1] * 5 + [0] * 5, [1, 1, 1, 0, 0, 1, 1, 1, 1, 1], [0] * 10])
-
-
-@pytest.fixture
-def make(randomise):
-    def make_model(model_class, seed=0, **fields):
-        return randomise(model_class(GPT1LSTMConfig(**{**FIELDS, **fields})), seed).eval()
-
-    return make_model
 
 
 def random_ids(*shape, seed=0):
@@ -57,47 +41,6 @@ def close(actual, expected, tolerance=1e-5):
 # ---- The decoder.
 
 
-def layer_norm(x, weight, bias, epsilon):
-    centred = x - x.mean(-1, keepdim=True)
-    return centred / (centred.square().mean(-1, keepdim=True) + epsilon).sqrt() * weight + bias
-
-
-def naive_logits(model, ids, gates=("i", "f", "g", "o")):
-    """One sequence `[T]`, token by token, in float64: Hochreiter and Schmidhuber's cell with forget gates."""
-    weights = {name: weight.detach().double() for name, weight in model.named_parameters()}
-    epsilon, outputs = model.config.layer_norm_epsilon, []
-    zeros = torch.zeros(model.config.lstm_hidden_size, dtype=torch.float64)
-    states = [(zeros, zeros)] * model.config.num_hidden_layers
-    embedded = weights["transformer.tokens_embed.weight"]
-    for token in ids.tolist():
-        x = embedded[token]
-        for index, (h, c) in enumerate(states):
-            own = {name.partition(f".h.{index}.")[2]: weight for name, weight in weights.items()}
-            x = layer_norm(x, own["ln_1.weight"], own["ln_1.bias"], epsilon)
-            sums = own["lstm.weight_ih_l0"] @ x + own["lstm.weight_hh_l0"] @ h
-            sums = sums + own["lstm.bias_ih_l0"] + own["lstm.bias_hh_l0"]
-            gate = dict(zip(gates, sums.chunk(4), strict=True))
-            c = gate["f"].sigmoid() * c + gate["i"].sigmoid() * gate["g"].tanh()
-            h = gate["o"].sigmoid() * c.tanh()
-            states[index] = (h, c)
-            x = own["c_proj.weight"] @ h + own["c_proj.bias"]
-            x = layer_norm(x, own["ln_2.weight"], own["ln_2.bias"], epsilon)
-        outputs.append(embedded @ x)
-    return torch.stack(outputs).float()
-
-
-def test_logits_are_those_of_the_formula(make):
-    model, ids = make(GPT1LSTMForCausalLM), random_ids(3, 9)
-    logits = model(ids).logits
-    for row in range(3):
-        close(logits[row], naive_logits(model, ids[row]))
-
-
-def test_the_comparison_sees_gates_that_are_mixed_up(make):
-    model, ids = make(GPT1LSTMForCausalLM), random_ids(9)
-    assert (model(ids[None]).logits[0] - naive_logits(model, ids, ("f", "i", "g", "o"))).abs().max() > 0.1
-
-
 def test_the_paper_s_size():
     with torch.device("meta"):
         model = GPT1LSTMForCausalLM(GPT1LSTMConfig())
@@ -108,7 +51,7 @@ def test_the_paper_s_size():
 
 def test_a_fresh_model_keeps_what_it_has_read():
     set_seed(0)
-    lstm = GPT1LSTMModel(GPT1LSTMConfig(**FIELDS)).h[0].lstm
+    lstm = GPT1LSTMModel(GPT1LSTMConfig(vocab_size=101, hidden_size=16, lstm_hidden_size=24)).h[0].lstm
     assert lstm.bias_ih_l0.reshape(4, 24).tolist() == [[0.0] * 24, [1.0] * 24, [0.0] * 24, [0.0] * 24]
     assert lstm.bias_hh_l0.abs().max() == 0
 
@@ -116,31 +59,9 @@ def test_a_fresh_model_keeps_what_it_has_read():
 # ---- Padding and states.
 
 
-def test_padding_is_left_out_wherever_it_is(make):
-    model, ids = make(GPT1LSTMForCausalLM), random_ids(5, 10)
-    logits = model(ids, attention_mask=MASK).logits
-    for row in range(4):
-        real = MASK[row].bool()
-        close(logits[row, real], model(ids[row : row + 1, real]).logits[0])
-    assert logits.isfinite().all()
-
-
-@pytest.mark.parametrize("cut", [1, 4, 6, 9])
-def test_a_state_goes_on_where_it_stopped(make, cut):
-    model, ids = make(GPT1LSTMForCausalLM), random_ids(5, 10)
-    whole = model(ids, attention_mask=MASK).logits
-    first = model(ids[:, :cut], attention_mask=MASK[:, :cut])
-    second = model(ids[:, cut:], attention_mask=MASK, past_key_values=first.past_key_values)
-    logits = torch.cat([first.logits, second.logits], dim=1)
-    assert second.past_key_values.get_seq_length() == 10
-    close(logits[MASK.bool()], whole[MASK.bool()])
-    fresh = model(ids[:, cut:], attention_mask=MASK[:, cut:]).logits  # negative control: without the state
-    assert (fresh[0] - whole[0, cut:]).abs().max() > 0.1
-
-
 @pytest.mark.parametrize("settings", [{}, {"num_beams": 3}, {"do_sample": True}, {"num_return_sequences": 2}])
-def test_generation_is_the_same_with_and_without_the_state(make, settings):
-    model, ids = make(GPT1LSTMForCausalLM), random_ids(3, 6)
+def test_generation_is_the_same_with_and_without_the_state(tiny_model, settings):
+    model, ids = tiny_model(GPT1LSTMForCausalLM), random_ids(3, 6)
     settings = {"num_beams": 2, **settings} if "num_return_sequences" in settings else settings
     mask, generated = MASK[[0, 1, 0], :6], []
     for use_cache in (True, False):
@@ -153,8 +74,8 @@ def test_generation_is_the_same_with_and_without_the_state(make, settings):
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_generation_while_training(make, checkpointing):
-    model, ids = make(GPT1LSTMForCausalLM), random_ids(3, 6)
+def test_generation_while_training(tiny_model, checkpointing):
+    model, ids = tiny_model(GPT1LSTMForCausalLM), random_ids(3, 6)
     settings = {"attention_mask": MASK[[0, 1, 0], :6], "max_new_tokens": 5}
     expected = model.generate(ids, **settings)
     model.train()
@@ -163,16 +84,16 @@ def test_generation_while_training(make, checkpointing):
     assert torch.equal(model.generate(ids, **settings), expected)
 
 
-def test_generation_reads_each_token_once(make):
-    model, lengths = make(GPT1LSTMForCausalLM), []
+def test_generation_reads_each_token_once(tiny_model):
+    model, lengths = tiny_model(GPT1LSTMForCausalLM), []
     model.transformer.tokens_embed.register_forward_hook(lambda module, args, output: lengths.append(args[0].shape[1]))
     model.generate(random_ids(2, 6), max_new_tokens=5)
     assert lengths == [6, 1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("share_contexts", [True, False])
-def test_the_scorer_is_exact(make, share_contexts):
-    model = make(GPT1LSTMForCausalLM)
+def test_the_scorer_is_exact(tiny_model, share_contexts):
+    model = tiny_model(GPT1LSTMForCausalLM)
     requests = [
         ScoringRequest(random_ids(length, seed=length).tolist(), [random_ids(n, seed=n).tolist() for n in (1, 3, 5)])
         for length in (9, 2, 5)
@@ -181,16 +102,16 @@ def test_the_scorer_is_exact(make, share_contexts):
     assert scorer.shares_contexts == share_contexts
     for request, scores in zip(requests, scorer.score_ids(requests), strict=True):
         for continuation, score in zip(request.continuations, scores, strict=True):
-            ids = torch.tensor([*request.context, *continuation])
-            log_probs = naive_logits(model, ids).double().log_softmax(-1)[len(request.context) - 1 : -1]
+            ids = torch.tensor([[*request.context, *continuation]])
+            log_probs = model(ids).logits[0].log_softmax(-1)[len(request.context) - 1 : -1]
             expected = log_probs[range(len(continuation)), continuation]
-            close(torch.tensor(score.token_log_probs), expected.float())
+            close(torch.tensor(score.token_log_probs), expected)
 
 
-def test_gradients_with_checkpointing_are_the_same(make):
+def test_gradients_with_checkpointing_are_the_same(tiny_model):
     gradients = []
     for checkpointing in (False, True):
-        model = make(GPT1LSTMForCausalLM, resid_pdrop=0.2).train()
+        model = tiny_model(GPT1LSTMForCausalLM, resid_pdrop=0.2).train()
         if checkpointing:
             model.gradient_checkpointing_enable()
         set_seed(0)
@@ -200,10 +121,10 @@ def test_gradients_with_checkpointing_are_the_same(make):
         close(checkpointed, plain)
 
 
-def test_hidden_states_are_those_of_the_layers(make):
-    model = make(GPT1LSTMModel)
+def test_hidden_states_are_those_of_the_layers(tiny_model):
+    model = tiny_model(GPT1LSTMModel)
     outputs = model(random_ids(2, 5), output_hidden_states=True)
-    assert [tuple(state.shape) for state in outputs.hidden_states] == [(2, 5, 16)] * 3
+    assert [tuple(state.shape) for state in outputs.hidden_states] == [(2, 5, 32)] * 3
     assert torch.equal(outputs.hidden_states[0], model.tokens_embed(random_ids(2, 5)))
     assert torch.equal(outputs.hidden_states[-1], outputs.last_hidden_state)
 
@@ -211,50 +132,13 @@ def test_hidden_states_are_those_of_the_layers(make):
 # ---- The heads.
 
 
-def l3(model, sequences, label, choices):
-    """L3 of one example by the naive formula: sequences without padding, equal weights, λ of the configuration."""
-    lm_losses, extracted = [], []
-    for ids in sequences:
-        log_probs = naive_logits(model, ids).double().log_softmax(-1)
-        lm_losses.append(-log_probs[range(len(ids) - 1), ids[1:]].mean())
-        extracted.append(model.transformer(ids[None]).last_hidden_state[0, -1])
-    score = model.task_head.score
-    scores = torch.stack(extracted) @ score.weight.T + score.bias
-    scores = scores[:, 0] if choices else scores.sum(0)
-    task_loss = -scores.double().log_softmax(-1)[label]
-    return task_loss + model.config.lm_coef * torch.stack(lm_losses).mean()
-
-
-def test_the_objective_is_that_of_the_transformer(make):
-    model = make(GPT1LSTMDoubleHeadsModel, traversal="multiple_choice", lm_coef=0.7)
-    ids = random_ids(2, 3, 8)
-    mask = torch.ones_like(ids)
-    mask[0, 1, 5:] = 0
-    mask[1, 2, :3] = 0
-    outputs = model(ids, attention_mask=mask, labels=torch.tensor([1, 2]))
-    expected = [
-        l3(model, [ids[b, c, mask[b, c].bool()] for c in range(3)], label, choices=True)
-        for b, label in enumerate((1, 2))
-    ]
-    close(outputs.loss, (sum(expected) / 2).float())
-    model.config.lm_coef = 0.0
-    assert model(ids, attention_mask=mask, labels=torch.tensor([1, 2])).loss == outputs.task_loss
-
-
-def test_the_objective_of_a_classification(make):
-    model = make(GPT1LSTMDoubleHeadsModel, traversal="entailment", num_labels=3)
-    ids = random_ids(2, 8)
-    expected = [l3(model, [ids[b]], label, choices=False) for b, label in enumerate((0, 2))]
-    close(model(ids, labels=torch.tensor([0, 2])).loss, (sum(expected) / 2).float())
-
-
-@pytest.mark.parametrize("case", ["similarity", "multiple_choice"])
-def test_training_does_not_depend_on_micro_batches(case, tmp_path):
-    records = []
+def test_training_does_not_depend_on_micro_batches(tmp_path):
+    records, case = [], "multiple_choice"
     for batch_size, accumulation in ((8, 1), (4, 2)):
         tokenizer = make_tokenizer()
         set_seed(0)
-        fields = {**FIELDS, "vocab_size": len(tokenizer), "max_position_embeddings": 96, **CASES[case]}
+        dropouts = dict.fromkeys(("embd_pdrop", "resid_pdrop", "classifier_dropout"), 0.0)
+        fields = {"vocab_size": len(tokenizer), "hidden_size": 16, "lstm_hidden_size": 24, **dropouts, **CASES[case]}
         model = GPT1LSTMDoubleHeadsModel(GPT1LSTMConfig(**fields))
         trainer = make_trainer(case, tmp_path, batch_size, accumulation, model=model)
         records.append([[log["task_loss"], log["lm_loss"], log["grad_norm"]] for log in training_log(trainer)])
@@ -267,8 +151,8 @@ def test_training_does_not_depend_on_micro_batches(case, tmp_path):
 # ---- Saving and opening.
 
 
-def test_every_class_opens_what_was_saved(make, tmp_path):
-    language_model = make(GPT1LSTMForCausalLM)
+def test_every_class_opens_what_was_saved(tiny_model, tmp_path):
+    language_model = tiny_model(GPT1LSTMForCausalLM)
     language_model.save_pretrained(tmp_path / "lm")
     for auto_class, own_class in ((AutoModel, GPT1LSTMModel), (AutoModelForCausalLM, GPT1LSTMForCausalLM)):
         assert type(auto_class.from_pretrained(tmp_path / "lm")) is own_class
@@ -279,15 +163,15 @@ def test_every_class_opens_what_was_saved(make, tmp_path):
         ("multiple_choice", AutoModelForMultipleChoice, GPT1LSTMForMultipleChoice, ids),
         ("entailment", AutoModelForSequenceClassification, GPT1LSTMForSequenceClassification, ids[0]),
     ):
-        model = make(GPT1LSTMDoubleHeadsModel, traversal=traversal)
+        model = tiny_model(GPT1LSTMDoubleHeadsModel, traversal=traversal)
         model.save_pretrained(tmp_path / traversal)
         opened = auto_class.from_pretrained(tmp_path / traversal).eval()
         assert type(opened) is own_class
         close(opened(given_ids).logits, model(given_ids).task_logits)
 
 
-def test_what_the_configuration_says_to_the_hub(make, tmp_path):
-    make(GPT1LSTMDoubleHeadsModel, traversal="multiple_choice").save_pretrained(tmp_path)
+def test_what_the_configuration_says_to_the_hub(tiny_model, tmp_path):
+    tiny_model(GPT1LSTMDoubleHeadsModel, traversal="multiple_choice").save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     assert config["model_type"] == "gpt1-lstm" and config["lstm_hidden_size"] == 24
     assert config["auto_map"] == {
@@ -303,8 +187,8 @@ def test_what_the_configuration_says_to_the_hub(make, tmp_path):
 # ---- Refusals.
 
 
-def test_refusals(make):
-    model, ids = make(GPT1LSTMForCausalLM), random_ids(2, 5)
+def test_refusals(tiny_model):
+    model, ids = tiny_model(GPT1LSTMForCausalLM), random_ids(2, 5)
     state = model(ids).past_key_values
     for shape, past, needed in (
         ([2, 1, 5, 5], None, [2, 5]),
@@ -319,11 +203,11 @@ def test_refusals(make):
         message = refusal(model, ids, position_ids=torch.tensor([packed] * 2))
         assert "Put each sequence into its own row" in message
     assert "Generate without an assistant model" in refusal(state.crop, 2)
-    assistant = make(GPT1LSTMForCausalLM)
+    assistant = tiny_model(GPT1LSTMForCausalLM)
     assert "assisted generation" in refusal(model.generate, ids, assistant_model=assistant, max_new_tokens=2)
     assert refusal(model) == "Exactly one of `input_ids` and `inputs_embeds` is needed."
     assert "Open it with GPT1LSTMForSequenceClassification or GPT1LSTMDoubleHeadsModel" in refusal(
-        make, GPT1LSTMForMultipleChoice, traversal="similarity"
+        tiny_model, GPT1LSTMForMultipleChoice, traversal="similarity"
     )
 
 

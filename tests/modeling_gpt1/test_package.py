@@ -1,8 +1,6 @@
 """The package as a whole: files that travel, names that are said twice, a stranger's module called tokenization."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 from helpers_hub_code import HUB_CODE, HUB_CODE_OF_LSTM
@@ -66,34 +64,6 @@ def test_a_push_is_the_packages_and_of_a_copy_transformers(tiny_model, monkeypat
     monkeypatch.setattr(modeling_gpt1.GPT1PreTrainedModel, "push_model", None)
     model.push_to_hub("me/model", private=True)
     assert pushed == [(whose, model, "me/model", {"private": True}) for whose in ("ours", "theirs")]
-
-
-STRANGERS_VIEW = """
-import torch, modeling_gpt1
-model = modeling_gpt1.GPT1ForCausalLM(modeling_gpt1.GPT1Config(
-    vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, max_position_embeddings=8))
-assert model(torch.tensor([[1, 2, 3]])).logits.shape == (1, 3, 9)
-for name in ("GPT1Tokenizer", "TraversalCollator", "add_control_tokens"):
-    try:
-        getattr(modeling_gpt1, name)
-    except ImportError as error:
-        print(error)
-print(hasattr(modeling_gpt1, "no_such_name"))
-"""
-
-
-def test_a_strangers_module_is_named_and_not_run(tmp_path):
-    stranger = tmp_path / "tokenization.py"
-    stranger.write_text("raise SystemExit('a stranger ran')", encoding="utf-8")
-    path = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(ROOT)!r}]\n"
-    command = [sys.executable, "-c", path + STRANGERS_VIEW]
-    run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.splitlines() == [
-        f"{name} comes from the package `tokenization` that is installed with this one, but Python finds a module of "
-        f"that name here first: {stranger}. Rename that file, or start Python in another folder."
-        for name in ("GPT1Tokenizer", "TraversalCollator", "add_control_tokens")
-    ] + ["False"]
 
 
 def test_a_new_traversal_is_a_function_and_two_lines(monkeypatch, tiny_model, tiny_tokenizer):

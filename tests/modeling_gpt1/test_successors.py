@@ -279,14 +279,6 @@ def test_training_compiles_to_one_graph_and_with_checkpointing_is_the_same(tiny_
     close(gradients["checkpointed"], gradients["plain"])
 
 
-def test_packed_documents_stay_apart(tiny_model):
-    model = tiny_model(GPT1Model, **GPT3).train()
-    ids, positions = random_ids(1, 9), torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]])
-    together = model(ids, position_ids=positions).last_hidden_state
-    apart = [model(part).last_hidden_state for part in ids.split([4, 5], dim=1)]
-    close(together, torch.cat(apart, dim=1))
-
-
 # ---- Caches and generation
 
 
@@ -299,46 +291,6 @@ def banded_model(tiny_model):
 
 def make_cache(kind, model):
     return StaticCache(model.config, max_cache_len=24) if kind == "static" else DynamicCache(config=model.config)
-
-
-@pytest.mark.parametrize("kind", ["dynamic", "static"])
-@pytest.mark.parametrize(
-    ("side", "implementation", "fields"),
-    [
-        ("left", "sdpa", {"sliding_window": 3}),
-        ("right", "eager", {"sliding_window": 3}),
-        ("left", "eager", {"sliding_window": 1}),
-        ("left", "sdpa", {"sliding_window": 1}),
-        ("left", "sdpa", {"sliding_window": 1, "layer_types": ["sliding_attention"] * 2}),
-    ],
-    ids=str,
-)
-def test_logits_with_a_cache_are_those_without(tiny_model, kind, side, implementation, fields):
-    model = tiny_model(GPT1ForCausalLM, **{**GPT3, **fields})
-    model.set_attn_implementation(implementation)
-    ids, mask = random_ids(2, 15), torch.cat([torch.tensor(PADDED[side]), torch.ones(2, 6).long()], dim=1)
-    with torch.no_grad():
-        expected = model(ids, attention_mask=mask, use_cache=False).logits
-        cache, parts, start = make_cache(kind, model), [], 0
-        assert [layer.is_sliding for layer in cache.layers] == ["layer_types" in fields, True]
-        for chunk in ids.split([9, 1, 1, 4], dim=1):
-            start += chunk.shape[1]
-            parts.append(model(chunk, attention_mask=mask[:, :start], past_key_values=cache).logits)
-    assert int(cache.get_seq_length()) == 15
-    close(torch.cat(parts, dim=1)[mask.bool()], expected[mask.bool()])
-
-
-@pytest.mark.parametrize("options", [{}, {"cache_implementation": "static"}, {"num_beams": 2}], ids=str)
-def test_generation_of_unequal_prompts_is_as_without_a_cache(banded_model, options):
-    batch = {"input_ids": random_ids(2, 9), "attention_mask": torch.tensor(PADDED["left"])}
-    settings = {"max_new_tokens": 8, "do_sample": False}
-    beams = {name: value for name, value in options.items() if name == "num_beams"}
-    expected = banded_model.generate(**batch, **settings, **beams, use_cache=False)
-    generated = banded_model.generate(**batch, **settings, **options, disable_compile=True)
-    assert generated.tolist() == expected.tolist()
-    assert len(set(generated[0, 9:].tolist())) > 3
-    alone = banded_model.generate(batch["input_ids"][1:, 4:], **settings, **beams, use_cache=False)
-    assert generated[1, 9:].tolist() == alone[0, 5:].tolist()
 
 
 def test_a_decoding_step_with_a_static_cache_compiles_to_one_graph(banded_model):
