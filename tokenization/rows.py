@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pandas
@@ -168,49 +168,6 @@ def csv_options(path: str | Path, delimiter: str | None = None) -> dict[str, Any
         "keep_default_na": False,
         "features": Features({name: Value("string") for name in names}),
     }
-
-
-def _open(path: Path) -> IO[bytes]:
-    return gzip.open(path) if path.name.endswith(".gz") else path.open("rb")
-
-
-def _fault(path: Path, builder: str, error: BaseException) -> str:
-    """What is wrong with a file that cannot be read: its first line to blame, or the reader's own reason."""
-    number, is_blank = 0, builder != "parquet"
-    try:
-        with _open(path) as lines:
-            if path.suffix == ".json" and path.read_bytes().lstrip().startswith(b"["):  # one list of rows
-                lines = [path.read_bytes()]
-            for number, line in enumerate(lines if builder != "parquet" else (), start=1):
-                text = line.decode("utf-8").rstrip("\r\n")
-                row = json.loads(text) if builder == "json" and text.strip() else {}
-                is_blank = is_blank and (not text.strip() or row == [])
-                json.dumps(row, ensure_ascii=False).encode("utf-8")
-                rows = row if path.suffix == ".json" and isinstance(row, list) else [row]
-                if other := [row for row in rows if not isinstance(row, dict)]:
-                    return f"{path}, line {number}: {other[0]!r} is no JSON object. Correct or remove it."
-    except UnicodeDecodeError as fault:
-        charset = "UTF-16" if number == 1 and fault.object[:2] in (b"\xff\xfe", b"\xfe\xff") else "LATIN1"
-        number += fault.object.count(b"\n", 0, fault.start)
-        return (
-            f"{path}, line {number}: byte {fault.object[fault.start]:#04x} is not UTF-8. Save the file as UTF-8, "
-            f"for example with `iconv -f {charset} -t UTF-8` if that is what it is."
-        )
-    except UnicodeEncodeError as fault:
-        half = fault.object[fault.start]
-        return f"{path}, line {number}: the unpaired surrogate {half!a} is not a character. Correct or remove it."
-    except json.JSONDecodeError as fault:
-        number += fault.lineno - 1
-        return f"{path}, line {number}: not JSON ({fault.msg} at character {fault.colno - 1}). Correct or remove it."
-    except (EOFError, OSError, zlib.error) as fault:
-        return f"{path} cannot be unpacked ({fault}). Compress it again."
-    while error.__cause__ is not None:
-        error = error.__cause__
-    reason = str(error).strip().rstrip(".") or type(error).__name__
-    if is_blank or "corresponds to no data" in reason:
-        return f"{path} has no rows. Give a file with at least one, or leave it out."
-    separated = " or pass what separates its cells as `delimiter`" if builder == "csv" else ""
-    return f"{path} cannot be read as {builder}: {reason}. Correct the file{separated}."
 
 
 # ---- Labels of a column
