@@ -5,20 +5,15 @@ sequences of 512 tokens from books. The token ids are those of each whole docume
 """
 
 import os
-import re
-import traceback
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
 import multiprocess
-import numpy as np
 import pyarrow.compute
 from datasets import Dataset, Features, IterableDataset, List, Value
 from datasets.exceptions import DatasetGenerationError
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
-from transformers.utils import logging
 
 from .blocks import check_block_length, cut_blocks
 from .documents import MOST_CHARACTERS, Source, check_corpus, generate_pieces
@@ -28,26 +23,7 @@ BATCH_CHARACTERS = 1 << 20  # tokenised in one call, by all threads of the token
 # space between two letters.
 CONTEXT_CHARACTERS = 1024
 # Part of the cache's name. Raise it when the same corpus and options give different rows.
-BLOCKS_VERSION = "1.0.1"
-
-logger = logging.get_logger(__name__)
-
-
-@dataclass(frozen=True)
-class BlockCounts:
-    """What a prepared corpus holds.
-
-    Attributes:
-        rows: blocks.
-        tokens: tokens of all blocks.
-        short_rows: blocks that are shorter than `block_length`: the ends of documents.
-        left_out_tokens: tokens in no block; each is a document of a single token, which has no target.
-    """
-
-    rows: int
-    tokens: int
-    short_rows: int
-    left_out_tokens: int
+BLOCKS_VERSION = "1.0.2"
 
 
 def load_blocks(
@@ -69,7 +45,7 @@ def load_blocks(
 
     Every token of the corpus is in exactly one block. The last block of a document may be shorter, but has at least 2
     tokens (the block before it gives one up if necessary). Only documents of a single token, which have no target, are
-    left out; `count_blocks` counts them.
+    left out.
 
     Args:
         source, name, split, text_column, fix_text, document_per: as in `load_documents`.
@@ -112,27 +88,9 @@ def load_blocks(
     }
     features = Features({"input_ids": List(Value("uint16" if len(tokenizer) <= 1 << 16 else "uint32"))})
     if streaming:
-        return IterableDataset.from_generator(_generate_trainable_blocks, features=features, gen_kwargs=gen_kwargs)
-    gen_kwargs["shards"] = [shard.digested() for shard in gen_kwargs["shards"]]
-    return _prepared(features, gen_kwargs, num_proc, cache_dir, source)
-
-
-def count_blocks(blocks: Dataset, block_length: int = 512) -> BlockCounts:
-    """Counts the blocks that `load_blocks` prepared, from Arrow's row lengths, without reading any token."""
-    prepared = _row_lengths(blocks)
-    lengths = prepared if blocks._indices is None else prepared[blocks._indices.column(0).to_numpy()]
-    left_out = int((prepared == 1).sum() - (lengths == 1).sum())
-    return BlockCounts(len(lengths), int(lengths.sum()), int((lengths < block_length).sum()), left_out)
-
-
-def _row_lengths(blocks: Dataset) -> np.ndarray:
-    """Tokens of each row on disk, including rows that a selection left out."""
-    return pyarrow.compute.list_value_length(blocks.data.column("input_ids")).to_numpy()
-
-
-def _prepared(features: Features, gen_kwargs: dict, num_proc, cache_dir, source: Source) -> Dataset:
+        return IterableDataset.from_generator(_generate_blocks, features=features, gen_kwargs=gen_kwargs)
     try:
-        blocks = Dataset.from_generator(
+        return Dataset.from_generator(
             _generate_blocks,
             features=features,
             gen_kwargs=gen_kwargs,
@@ -141,19 +99,13 @@ def _prepared(features: Features, gen_kwargs: dict, num_proc, cache_dir, source:
             version=BLOCKS_VERSION,
         )
     except DatasetGenerationError as error:
-        # From another process, the cause comes back only as a printed traceback.
-        causes = re.findall("^ValueError: (.*)", "".join(traceback.format_exception(error)), re.MULTILINE)
-        if not causes:
-            raise
-        raise ValueError(causes[-1]) from error
-    lengths = _row_lengths(blocks)
-    single = int((lengths == 1).sum())
-    if single:
-        logger.warning(f"{single} documents of one token are left out of the blocks: they have no target.")
-        blocks = blocks.select(np.flatnonzero(lengths > 1))
-    if len(blocks) == 0:
-        raise ValueError(f"{source} has no document of two tokens or more. Give a corpus with text in it.")
-    return blocks
+        raise (error.__cause__ or error) from None  # the file that cannot be read
+
+
+def count_tokens(blocks: Dataset) -> int:
+    """Tokens of the blocks that `load_blocks` prepared, from Arrow's row lengths, without reading any token."""
+    lengths = pyarrow.compute.list_value_length(blocks.data.column("input_ids")).to_numpy()
+    return int((lengths if blocks._indices is None else lengths[blocks._indices.column(0).to_numpy()]).sum())
 
 
 def _generate_blocks(
@@ -169,20 +121,7 @@ def _generate_blocks(
     for shard in shards:
         ids = _tokenise(_parts(generate_pieces([shard], text_column, ftfy_version)), _backend(tokenizer))
         ids = ((starts_document and not mix_documents, part) for starts_document, part in ids)
-        for block in cut_blocks(ids, block_length):
-            yield {"input_ids": block}
-
-
-def _generate_trainable_blocks(**kwargs) -> Iterator[dict]:
-    """Blocks without documents of one token; on disk these are kept, so that they can be counted."""
-    left_out = 0
-    for row in _generate_blocks(**kwargs):
-        if len(row["input_ids"]) > 1:
-            yield row
-        else:
-            left_out += 1
-    if left_out:
-        logger.warning(f"{left_out} documents of one token were left out of the stream: they have no target.")
+        yield from ({"input_ids": block} for block in cut_blocks(ids, block_length) if len(block) > 1)
 
 
 @lru_cache(maxsize=1)
@@ -242,4 +181,4 @@ def _batches(parts: Iterable[tuple[bool, str]]) -> Iterator[list[tuple[bool, str
         yield batch
 
 
-__all__ = ["BlockCounts", "count_blocks", "load_blocks"]
+__all__ = ["count_tokens", "load_blocks"]
