@@ -731,10 +731,10 @@ def test_a_csv_file_has_a_line_for_each_row_whatever_it_holds(folders, tmp_path,
         lines = list(csv.DictReader(file))
     assert list(lines[0]) == ["index", "label", "score_happy", "score_sad", "truncated", "error"]
     assert [line["index"] for line in lines] == ["0", "1", "2", "3", "4"]
-    needed = "it needs at least one word. Remove or correct the row."
+    needed = "it needs a text of at least one word. Remove or correct the row."
     assert [line["error"] for line in lines] == [
-        *("", f"text (column 'text') holds the empty text ''; {needed}"),
-        *("", f"text (column 'text') holds the empty text '  '; {needed}", ""),
+        *("", f"text (column 'text') holds '' of type str; {needed}"),
+        *("", f"text (column 'text') holds '  ' of type str; {needed}", ""),
     ]
     assert lines[1]["label"] == lines[1]["score_sad"] == ""
     assert {**lines[0], "index": "4"} == lines[4] != {**lines[2], "index": "4"}
