@@ -29,7 +29,7 @@ _DATA = {
 
 
 def __getattr__(name: str):
-    # Imported on first use: a tokenizer needs neither datasets nor evaluate, whose imports take a second.
+    # Imported on first use: a tokenizer does not need datasets, whose import takes a second.
     for module, names in _DATA.items():
         if name in names:
             return getattr(import_module(module, __name__), name)

@@ -17,12 +17,12 @@ from tokenizers.trainers import BpeTrainer
 from transformers import (
     AutoTokenizer,
     BatchEncoding,
+    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     TokenizersBackend,
 )
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
-from transformers.utils import CONFIG_NAME, cached_file
 
 from .control_tokens import CONTROL_TOKENS, add_control_tokens, control_templates, keep_text_as_text, set_padding
 from .encodings_on_demand import encode_ids_first
@@ -218,14 +218,10 @@ def open_tokenizer(name_or_path: str | os.PathLike) -> PreTrainedTokenizerBase:
 
 
 def _model_type(name_or_path: str | os.PathLike) -> str | None:
-    path = cached_file(
-        name_or_path,
-        CONFIG_NAME,
-        _raise_exceptions_for_gated_repo=False,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-    )
-    return json.loads(Path(path).read_text(encoding="utf-8")).get("model_type") if path else None
+    try:
+        return PreTrainedConfig.get_config_dict(name_or_path)[0].get("model_type")
+    except OSError:  # a folder of a tokenizer alone
+        return None
 
 
 def _prepare(backend: Tokenizer) -> None:
