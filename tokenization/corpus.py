@@ -16,12 +16,9 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
 from .blocks import check_block_length, cut_blocks
-from .documents import MOST_CHARACTERS, Source, check_corpus, generate_pieces
+from .documents import Source, check_corpus, generate_pieces
 
 BATCH_CHARACTERS = 1 << 20  # tokenised in one call, by all threads of the tokenizer
-# How far word_rules.py looks for a "<" around an HTML entity, with room for the entity. No other rule looks beyond a
-# space between two letters.
-CONTEXT_CHARACTERS = 1024
 # Part of the cache's name. Raise it when the same corpus and options give different rows.
 BLOCKS_VERSION = "1.0.2"
 
@@ -119,7 +116,7 @@ def _generate_blocks(
     if multiprocess.parent_process() is not None:  # processes that tokenise beside each other need no threads
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
     for shard in shards:
-        ids = _tokenise(_parts(generate_pieces([shard], text_column, ftfy_version)), _backend(tokenizer))
+        ids = _tokenise(generate_pieces([shard], text_column, ftfy_version), _backend(tokenizer))
         ids = ((starts_document and not mix_documents, part) for starts_document, part in ids)
         yield from ({"input_ids": block} for block in cut_blocks(ids, block_length) if len(block) > 1)
 
@@ -131,49 +128,19 @@ def _backend(serialised: str) -> Tokenizer:
     return backend
 
 
-def _tokenise(parts: Iterable[tuple[bool, str]], backend: Tokenizer) -> Iterator[tuple[bool, list[int]]]:
-    """For each part, whether a document begins with it, and its ids."""
-    for batch in _batches(parts):
-        starts, texts = zip(*batch, strict=True)
-        encodings = backend.encode_batch_fast(list(texts), add_special_tokens=False)
-        yield from zip(starts, (encoding.ids for encoding in encodings), strict=True)
+def _tokenise(pieces: Iterable[dict], backend: Tokenizer) -> Iterator[tuple[bool, list[int]]]:
+    """For each piece, whether a document begins with it, and its ids."""
+    for batch in _batches(pieces):
+        encodings = backend.encode_batch_fast([piece["text"] for piece in batch], add_special_tokens=False)
+        for piece, encoding in zip(batch, encodings, strict=True):
+            yield piece["starts_document"], encoding.ids
 
 
-def _parts(pieces: Iterable[dict]) -> Iterator[tuple[bool, str]]:
-    """The same text cut before words, and whether a document begins with a part.
-
-    A line end is no such place: its tokens may reach into the text on both sides.
-    """
-    text, starts_document = "", True
-    for piece in pieces:
-        if piece["starts_document"]:
-            if text:
-                yield starts_document, text
-            text, starts_document = "", True
-        searched = max(0, len(text) - CONTEXT_CHARACTERS)
-        text += piece["text"]
-        if end := _place_to_cut(text, searched):
-            yield starts_document, text[:end]
-            text, starts_document = text[end:], False
-    if text:
-        yield starts_document, text
-
-
-def _place_to_cut(text: str, searched: int) -> int:
-    """Where a cut leaves the tokens as they are; 0 if nowhere yet, nor in the first `searched` characters."""
-    place = max(0, len(text) - CONTEXT_CHARACTERS)
-    while (place := text.rfind(" ", searched, place)) > 0:
-        near = text[max(0, place - CONTEXT_CHARACTERS) : place + CONTEXT_CHARACTERS]
-        if text[place - 1].isalpha() and text[place + 1].isalpha() and not ("<" in near and "&" in near):
-            return place
-    return 0 if len(text) < MOST_CHARACTERS else max(0, text.rfind(" ")) or len(text)
-
-
-def _batches(parts: Iterable[tuple[bool, str]]) -> Iterator[list[tuple[bool, str]]]:
+def _batches(pieces: Iterable[dict]) -> Iterator[list[dict]]:
     batch, characters = [], 0
-    for part in parts:
-        batch.append(part)
-        characters += len(part[1])
+    for piece in pieces:
+        batch.append(piece)
+        characters += len(piece["text"])
         if characters >= BATCH_CHARACTERS:
             yield batch
             batch, characters = [], 0

@@ -27,6 +27,9 @@ UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
 HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
 PIECE_CHARACTERS = 1 << 16
+# How far word_rules.py looks for a "<" around an HTML entity, with room for the entity. No other rule looks beyond a
+# space between two letters.
+CONTEXT_CHARACTERS = 1024
 MOST_CHARACTERS = 1 << 20  # the most of a text that is held while it has no place to be cut
 SHARD_BYTES = 1 << 20
 
@@ -93,9 +96,10 @@ def load_documents(
             "blank_line".
 
     Returns:
-        Rows of `text`, a piece of at most about 64 K characters that ends at a line end, and `starts_document`. A
-        longer line is cut at a space; over a million characters without one are cut within a word. The pieces of a
-        document follow each other; joined, they are its text.
+        Rows of `text`, a piece of about 64 K characters that ends before a word, so that its tokens are those it has
+        in the whole document, and `starts_document`. Over a million characters without two neighbouring words are cut
+        at another space or, without any, within a word. The pieces of a document follow each other; joined, they are
+        its text.
 
     Raises:
         ValueError: a file that is missing or not UTF-8 text, a missing column, or no text at all; a fault after the
@@ -298,20 +302,29 @@ def _chunks(text: str) -> Iterator[str]:
 
 
 def _pieces(chunks: Iterable[str]) -> Iterator[str]:
-    """Cuts a document at line ends, and a line that is longer than a piece at a space."""
+    """Cuts a document before words.
+
+    A line end is no such place: its tokens may reach into the text on both sides.
+    """
     pending = ""
     for chunk in chunks:
+        searched = max(0, len(pending) - CONTEXT_CHARACTERS)
         pending += chunk
-        end = 0
-        if len(pending) >= PIECE_CHARACTERS:
-            end = pending.rfind("\n") + 1 or pending.rfind(" ") + 1
-        if end == 0 and len(pending) >= MOST_CHARACTERS:
-            end = len(pending)
-        if end:
+        if len(pending) >= PIECE_CHARACTERS and (end := _place_to_cut(pending, searched)):
             yield pending[:end]
             pending = pending[end:]
     if pending:
         yield pending
+
+
+def _place_to_cut(text: str, searched: int) -> int:
+    """Where a cut leaves the tokens as they are; 0 if nowhere yet, nor in the first `searched` characters."""
+    place = max(0, len(text) - CONTEXT_CHARACTERS)
+    while (place := text.rfind(" ", searched, place)) > 0:
+        near = text[max(0, place - CONTEXT_CHARACTERS) : place + CONTEXT_CHARACTERS]
+        if text[place - 1].isalpha() and text[place + 1].isalpha() and not ("<" in near and "&" in near):
+            return place
+    return 0 if len(text) < MOST_CHARACTERS else max(0, text.rfind(" ")) or len(text)
 
 
 __all__ = ["load_documents", "training_texts"]

@@ -28,7 +28,6 @@ from tokenization import (
     GPT1Tokenizer,
     TraversalCollator,
     add_control_tokens,
-    corpus,
     documents,
     load_blocks,
     load_documents,
@@ -221,12 +220,11 @@ OTHERS = {
 def test_a_text_of_another_alphabet_is_cut_too(tmp_path, monkeypatch, name):
     tokenizer = train_tokenizer([*OTHERS.values()])
     monkeypatch.setattr(documents, "PIECE_CHARACTERS", 16)
-    monkeypatch.setattr(corpus, "CONTEXT_CHARACTERS", 16)
-    for module in (documents, corpus):
-        monkeypatch.setattr(module, "MOST_CHARACTERS", 100)
+    monkeypatch.setattr(documents, "CONTEXT_CHARACTERS", 16)
+    monkeypatch.setattr(documents, "MOST_CHARACTERS", 100)
     text, path = OTHERS[name], tmp_path / "page.txt"
     path.write_text(text, encoding="utf-8")
-    parts = [part for _, part in corpus._parts(load_documents(path))]
+    parts = [piece["text"] for piece in load_documents(path)]
     assert len(parts) > 1 and "".join(parts) == text and max(map(len, parts)) <= 120
     if name != "no white space":
         rows = [row["input_ids"] for row in load_blocks(path, tokenizer, block_length=512, cache_dir=tmp_path)]

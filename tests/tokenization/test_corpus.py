@@ -317,13 +317,13 @@ nasty_texts = st.lists(st.sampled_from(SIGNS), max_size=60).map("".join)
 far_entities = st.integers(980, 1030).map(lambda number: f"<{'a' * number}&quot;")
 
 
-def parts_of(*texts: str) -> list[tuple[bool, str]]:
-    """The parts of each text, read as pieces of one stream of documents."""
-    pieces = []
-    for text in texts:
-        for number, piece in enumerate(documents._pieces(documents._chunks(text))):
-            pieces.append({"text": piece, "starts_document": number == 0})
-    return list(corpus._parts(pieces))
+def parts_of(*texts: str) -> list[dict]:
+    """The pieces of each text, as rows of one stream of documents."""
+    return [
+        {"text": piece, "starts_document": number == 0}
+        for text in texts
+        for number, piece in enumerate(documents._pieces(documents._chunks(text)))
+    ]
 
 
 def tokens_in_parts(tokenizer, *texts: str) -> list[list[int]]:
@@ -361,7 +361,7 @@ def test_an_entity_far_from_an_angle_bracket(distance, gap, looks_around, tiny_t
     """Behind it or before it; where a cut does not look for it, they part."""
     monkeypatch.setattr(documents, "PIECE_CHARACTERS", 20)
     if not looks_around:
-        monkeypatch.setattr(corpus, "CONTEXT_CHARACTERS", 2)
+        monkeypatch.setattr(documents, "CONTEXT_CHARACTERS", 2)
     filler = "the old farmer" + gap
     text = "a girl\n<\n" + (filler * 100)[: distance - 2] + "&quot;the end&quot;" + filler * 200
     assert (tokens_in_parts(tiny_tokenizer, text) == [ids_of(tiny_tokenizer, text)]) == (
@@ -375,7 +375,7 @@ def test_a_text_is_cut_between_words(gap, tiny_tokenizer, monkeypatch):
     rare = ["Mr. X", "° F.", "can't", "a  b", "(no)", "- -", "&quot;", "<", "5 % ."]
     draw = random.Random(0)
     text = "".join(draw.choice([" ", gap]) + word for word in draw.choices(WORDS * 9 + rare, k=9000))
-    parts = [part for _, part in parts_of(text)]
+    parts = [part["text"] for part in parts_of(text)]
     assert len(parts) > 3 and max(map(len, parts)) < 20_000 and "".join(parts) == text
     assert tokens_in_parts(tiny_tokenizer, text) == [ids_of(tiny_tokenizer, text)]
 
@@ -383,17 +383,16 @@ def test_a_text_is_cut_between_words(gap, tiny_tokenizer, monkeypatch):
 def test_a_text_of_words_is_cut_soon(monkeypatch):
     monkeypatch.setattr(documents, "PIECE_CHARACTERS", 100)
     text = "the old farmer " * 500
-    parts = [part for _, part in parts_of(text)]
-    assert "".join(parts) == text and max(map(len, parts)) <= corpus.CONTEXT_CHARACTERS + 200
+    parts = [part["text"] for part in parts_of(text)]
+    assert "".join(parts) == text and max(map(len, parts)) <= documents.CONTEXT_CHARACTERS + 200
 
 
 @pytest.mark.parametrize("sign", ["\u732b", "\u732b ", " ", "\u0410", "5 \n", "a\n"])
 def test_a_text_without_words_is_not_held_whole(sign, monkeypatch):
     monkeypatch.setattr(documents, "PIECE_CHARACTERS", 1000)
-    for module in (documents, corpus):
-        monkeypatch.setattr(module, "MOST_CHARACTERS", 5000)
+    monkeypatch.setattr(documents, "MOST_CHARACTERS", 5000)
     text = sign * (40_000 // len(sign))
-    parts = [part for _, part in parts_of(text)]
+    parts = [part["text"] for part in parts_of(text)]
     assert "".join(parts) == text and max(map(len, parts)) <= 5000 + 6000
 
 
