@@ -201,14 +201,10 @@ def test_text_never_becomes_a_special_token(made, tmp_path):
     ]
 
 
-def test_a_tokenizer_with_all_special_tokens_is_taken_as_it_is(made):
-    family, tokenizer = made
-    assert family_tokenizer(tokenizer, family) is tokenizer and tokenizer.split_special_tokens
-
-
 def test_a_tokenizer_of_another_family_keeps_its_form(made):
     """Without segments for a family that has none."""
     family, tokenizer = made
+    assert family_tokenizer(tokenizer, family) is tokenizer and tokenizer.split_special_tokens
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.add_tokens(["<person>"])
     before = tokenizer("a", "b")["input_ids"]

@@ -14,10 +14,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import AddedToken
 from transformers import AutoTokenizer, TokenizersBackend, pipeline
 
-from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1ForSequenceClassification
+from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM
 from tokenization import GPT1Tokenizer, TraversalCollator, join_continuation, tokenization_gpt1
 
 PIECES = ["<unk>", *"abcdehilnorstuwy.,'![]$<>-", "\n"]
@@ -263,13 +263,6 @@ def test_a_tokenizer_without_control_tokens_scores_without_a_flag(tokenizer, tmp
     assert scored(opened, "hello", " hello,") == ([VOCAB["hello</w>"]], [VOCAB["hello</w>"], VOCAB[",</w>"]])
 
 
-def test_the_end_of_text_becomes_the_extract_token(tokenizer, tmp_path):
-    tokenizer.save_pretrained(tmp_path)
-    opened = GPT1Tokenizer.from_pretrained(tmp_path)
-    opened.add_control_tokens()
-    assert (opened.bos_token, opened.eos_token) == ("[s]", "[e]")
-
-
 @pytest.mark.parametrize("opened_by", [AutoTokenizer, TokenizersBackend, GPT1Tokenizer])
 def test_text_stays_text_where_special_tokens_are_not_to_be_split(with_control, tmp_path, opened_by):
     with_control.save_pretrained(tmp_path)
@@ -332,24 +325,6 @@ def test_saved_folder_has_one_file_and_no_code(with_control, tmp_path):
     assert reloaded("Hello, don't!", "hello")["input_ids"] == with_control("Hello, don't!", "hello")["input_ids"]
 
 
-def test_loading_without_this_package(with_control, tmp_path):
-    """In a process that never imports the package, from a folder that has none of its code."""
-    with_control.save_pretrained(tmp_path)
-    text = "“Hello”—don't say [s] or $!\nHello"
-    code = (
-        "import json, sys; from transformers import AutoTokenizer; t = AutoTokenizer.from_pretrained(sys.argv[1]); "
-        "print(json.dumps([type(t).__name__, t(sys.argv[2])['input_ids'], t.extract_token_id]))"
-    )
-    output = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path), text], capture_output=True, text=True, check=True, cwd=tmp_path
-    ).stdout
-    expected = ["TokenizersBackend", with_control(text)["input_ids"], with_control.extract_token_id]
-    assert json.loads(output.splitlines()[-1]) == expected
-    bare = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    bare.encode_special_tokens = True
-    assert bare.encode(text).ids == expected[1]
-
-
 def test_a_folder_in_the_layout_of_openai_gpt(tokenizer, tmp_path):
     (tmp_path / "vocab.json").write_text(json.dumps(VOCAB), encoding="utf-8")
     (tmp_path / "merges.txt").write_text(
@@ -358,17 +333,6 @@ def test_a_folder_in_the_layout_of_openai_gpt(tokenizer, tmp_path):
     loaded = GPT1Tokenizer.from_pretrained(tmp_path)
     text = "Hello, don't!\nhello"
     assert loaded(text)["input_ids"] == tokenizer(text)["input_ids"]
-
-
-def test_pipeline(with_control, tmp_path, tiny_config):
-    config = tiny_config(vocab_size=len(with_control), num_labels=2, extract_token_id=with_control.extract_token_id)
-    GPT1ForSequenceClassification(config).save_pretrained(tmp_path)
-    with_control.save_pretrained(tmp_path)
-    model = GPT1ForSequenceClassification.from_pretrained(tmp_path)
-    classify = pipeline("text-classification", model=model, tokenizer=AutoTokenizer.from_pretrained(tmp_path))
-    (answer,) = classify("Hello [s]!")
-    logits = model(**with_control("Hello [s]!", return_tensors="pt")).logits
-    assert answer["score"] == pytest.approx(logits.softmax(-1).max().item(), abs=1e-6)
 
 
 @pytest.mark.parametrize("has_control", [False, True])
