@@ -11,7 +11,7 @@ from .planning import BatchPlan
 from .tokenization_gpt1 import GPT1Tokenizer, open_tokenizer
 
 if TYPE_CHECKING:
-    from .corpus import BlockCounts, count_blocks, load_blocks
+    from .corpus import count_tokens, load_blocks
     from .documents import load_documents, training_texts
     from .family import family_tokenizer
     from .noise import InfillingCollator, MaskedCollator, NextSentenceCollator, SentenceOrderCollator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .tasks import TASKS, Task, compute_metrics_for, get_task
 
 _DATA = {
-    ".corpus": ("BlockCounts", "count_blocks", "load_blocks"),
+    ".corpus": ("count_tokens", "load_blocks"),
     ".documents": ("load_documents", "training_texts"),
     ".family": ("family_tokenizer",),
     ".noise": ("InfillingCollator", "MaskedCollator", "NextSentenceCollator", "SentenceOrderCollator"),
@@ -29,7 +29,7 @@ _DATA = {
 
 
 def __getattr__(name: str):
-    # Imported on first use: a tokenizer needs neither datasets nor evaluate, whose imports take a second.
+    # Imported on first use: a tokenizer does not need datasets, whose import takes a second.
     for module, names in _DATA.items():
         if name in names:
             return getattr(import_module(module, __name__), name)
@@ -40,7 +40,6 @@ __all__ = [
     "TASKS",
     "BatchPlan",
     "BlockCollator",
-    "BlockCounts",
     "GPT1Tokenizer",
     "InfillingCollator",
     "MaskedCollator",
@@ -51,7 +50,7 @@ __all__ = [
     "add_control_tokens",
     "capitalise",
     "compute_metrics_for",
-    "count_blocks",
+    "count_tokens",
     "family_tokenizer",
     "get_task",
     "join_continuation",

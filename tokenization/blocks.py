@@ -6,11 +6,7 @@ pre-trains on contiguous sequences of 512 tokens.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from transformers.utils import logging
-
 IdList = Sequence[int]
-
-logger = logging.get_logger(__name__)
 
 
 def pack_documents(
@@ -20,7 +16,7 @@ def pack_documents(
 
     The last block of a document may be shorter. A block of one token would have no target: where one would be left
     over, the last two blocks of the document have `block_length - 1` and 2 tokens instead. Documents of a single token
-    are left out, and a warning says how many. For a data set of token ids:
+    are left out. For a data set of token ids:
 
         dataset.map(lambda rows: {"input_ids": pack_documents(rows["input_ids"])}, batched=True,
                     remove_columns=dataset.column_names)
@@ -36,11 +32,7 @@ def pack_documents(
     check_block_length(block_length)
     id_lists = (document["input_ids"] if isinstance(document, Mapping) else document for document in documents)
     pieces = ((not mix_documents, ids) for ids in id_lists)
-    blocks = list(cut_blocks(pieces, block_length))
-    trainable = [block for block in blocks if len(block) > 1]
-    if len(trainable) < len(blocks):
-        logger.warning(f"{len(blocks) - len(trainable)} documents of one token were left out: they have no target.")
-    return trainable
+    return [block for block in cut_blocks(pieces, block_length) if len(block) > 1]
 
 
 def check_block_length(block_length: int) -> None:

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from .control_tokens import CONTROL_TOKENS
 from .family import FamilyForm
-from .labels import RowLabels
+from .labels import label_of, read_labels
 from .planning import BatchPlan, plan_batch, plan_blocks
 from .tokenization_gpt1 import GPT1Tokenizer
 from .traversal import TRAVERSALS, ControlIds, Traversal, Traversed, check_max_length
@@ -57,7 +57,7 @@ class TraversalCollator:
 
     With the tokenizer of another family, such as BERT's or Llama's, the sequences have the form that this tokenizer
     gives to one text or a pair, with its special tokens and segments: a text; premise and hypothesis; text_a and
-    text_b; the context and each choice, which begins with the question if there is one.
+    text_b; the context and each choice, which begins with the question if there is one. It also cuts and pads them.
 
     Args:
         tokenizer: a fast tokenizer with control tokens (`add_control_tokens(tokenizer, model)`) for GPT-1; without
@@ -101,20 +101,18 @@ class TraversalCollator:
             raise ValueError(
                 "multiple_choice does not support regression: its label is the index of the right choice."
             )
-        if self.padding_side not in ("right", "left", None):
-            raise ValueError(f'padding_side is "{self.padding_side}"; it must be "right" or "left".')
-        self._check_roles()
         if self.both_orders and self.traversal != "similarity":
             raise ValueError(
                 f"both_orders is for the pairs of similarity, but the traversal is {self.traversal}. Leave it out."
             )
+        self._check_roles()
         self._control = self._family = None
         if reads_control_tokens(self.tokenizer):
             check_max_length(self.traversal, self.max_length, with_question="question" in self.columns)
             self._control = ControlIds.from_tokenizer(self.tokenizer)
         else:
-            self._family = FamilyForm(self.tokenizer)
-            self._family.check_max_length(self.traversal, self.max_length)
+            self._family = FamilyForm(self.tokenizer, self._kind)
+            self._family.check_max_length(self.max_length)
         self.padding_side = self.padding_side or (self.tokenizer.padding_side if self._family else "right")
 
     @property
@@ -146,8 +144,19 @@ class TraversalCollator:
         if not rows:
             raise ValueError("The batch has no rows; it needs at least one.")
         names = [_name_row(position, row, "the batch") for position, row in enumerate(rows)]
-        examples, labels = self._read(rows, names)
-        batch = self._pad(examples)
+        texts = [self._texts(row, name) for row, name in zip(rows, names, strict=True)]
+        if self._family is None:
+            encoded = iter(self._encode(list(chain.from_iterable(texts))))
+            examples = [self._traverse(row, name, encoded) for row, name in zip(texts, names, strict=True)]
+            batch = self._pad_control_tokens([example.sequences for example in examples])
+        else:
+            padding = {"padding_side": self.padding_side, "pad_to_multiple_of": self.pad_to_multiple_of}
+            batch = self._family.batch(texts, self.max_length, self.both_orders, **padding)
+        reads_pair_twice = self.traversal == "similarity" and (self._family is None or self.both_orders)
+        if not self._kind.has_choices and not reads_pair_twice:
+            batch = {name: tensor.squeeze(1) for name, tensor in batch.items()}  # [B, 1, T] -> [B, T]
+        num_choices = [len(row) - self._num_shared for row in texts]
+        labels = self._read_labels([row.get(self._label_column) for row in rows], names, num_choices)
         if labels is not None:
             batch["labels"] = labels
         if self.plan and self.is_of_gpt1:  # last: some libraries take a batch's size from its first value
@@ -155,7 +164,7 @@ class TraversalCollator:
         return batch
 
     def check(
-        self, rows: Sequence[Mapping], source: str = "the data", needs_labels: bool | None = None
+        self, rows: Iterable[Mapping], source: str = "the data", needs_labels: bool | None = None
     ) -> tuple[int, int]:
         """Reads a whole data set, so that a bad row stops a run before training and not half-way.
 
@@ -171,32 +180,19 @@ class TraversalCollator:
         Raises:
             ValueError: the first row that cannot be used, as a batch would raise it.
         """
-        counts = self._counts(rows, source)
-        if not counts:
+        counted = list(self._counted(rows, source))
+        if not counted:
             raise ValueError(f"There are no rows in {source}; at least one is needed. Add rows, or leave it out.")
-        lengths, num_sequences = zip(*counts, strict=True)
-        if self._label_column in getattr(rows, "column_names", ()) and rows.format["type"] is None:
-            needed = [name for name in (*ROW_NAMES, self._label_column) if name in rows.column_names]
-            rows = _rows_of(rows.select_columns(needed)[:])  # without the texts, which are slow to read
-        names, labels = [], []
-        for place, row in enumerate(rows):
-            names.append(_name_row(place, row, source))
-            labels.append(row.get(self._label_column))
-        self._labels.read(labels, names, num_sequences, needs_labels)
+        names, labels, num_choices, lengths = zip(*counted, strict=True)
+        self._read_labels(labels, names, num_choices, needs_labels)
         return len(lengths), sum(length > self.max_length for length in lengths)
 
     def is_labelled(self, row: Mapping) -> bool:
         """Whether the row has a label that is not hidden."""
-        return self._labels.of(row.get(self._label_column)) is not None
-
-    def describe(self) -> str:
-        """The sequences of an example in another family's form, for a reader: "`[CLS] text [SEP]`"."""
-        return self._family.describe(self.traversal, self.both_orders)
+        return label_of(row.get(self._label_column), self.hidden_label) is not None
 
     def lengths(self, rows: Iterable[Mapping], *, uncut: bool = False) -> list[int]:
         """Tokens of each row's longest sequence, so that rows of similar length can be batched together.
-
-        Those of a `datasets.Dataset` are counted by its `map`, which keeps them beside its files.
 
         Args:
             rows: the rows, for example a `datasets.Dataset`; or any object with `__len__` and `__getitem__`.
@@ -205,58 +201,50 @@ class TraversalCollator:
         Raises:
             ValueError: the first row that cannot be used, as a batch would raise it.
         """
-        lengths = [length for length, _ in self._counts(rows)]
+        lengths = [length for *_, length in self._counted(rows, "the data")]
         return lengths if uncut else [min(length, self.max_length) for length in lengths]
 
-    def _counts(self, rows: Iterable[Mapping], source: str = "the data") -> list[tuple[int, int]]:
-        """Tokens of each row's longest sequence, before it is cut, and the number of its sequences."""
-        from datasets import Dataset  # here because it takes a second
-        from datasets.fingerprint import Hasher
+    def _counted(self, rows: Iterable[Mapping], source: str) -> Iterator[tuple[str, Any, int, int]]:
+        """Of each row its name, what it holds as label, its number of choices, and the tokens of its longest sequence.
 
-        if isinstance(rows, Dataset) and len(rows):
-
-            def count(columns: Mapping[str, Sequence], places: list[int]) -> dict[str, list]:
-                return {"counts": self._count(_rows_of(columns), places, source)}
-
-            # All that the counts depend on; the hash of a tokenizer would change with its last use.
-            backend = self.tokenizer.backend_tokenizer.to_str() if self.tokenizer.is_fast else self.tokenizer
-            parts = (sorted(self.columns.items()), self.tokenizer.all_special_ids, backend)
-            counted = rows.map(
-                count,
-                with_indices=True,
-                batched=True,
-                remove_columns=rows.column_names,
-                new_fingerprint=Hasher.hash((rows._fingerprint, "counts", self.is_of_gpt1, *parts)),
-                desc="Counting tokens",
-            )
-            return counted.with_format(None)["counts"][:]
+        The tokens are those before a sequence is cut. Every text is encoded once.
+        """
         if not isinstance(rows, Iterable):
             rows = map(rows.__getitem__, range(len(rows)))
-        counts: list[tuple[int, int]] = []
-        for chunk in _chunks(rows, 1024):
-            counts += self._count(chunk, range(len(counts), len(counts) + len(chunk)), source)
-        return counts
+        named = ((_name_row(place, row, source), row) for place, row in enumerate(rows))
+        while chunk := list(islice(named, 1024)):
+            texts = [self._texts(row, name) for name, row in chunk]
+            different = list(dict.fromkeys(chain.from_iterable(texts)))
+            counts = dict(zip(different, map(len, self._encode(different)), strict=True))
+            for (name, row), of_row in zip(chunk, texts, strict=True):
+                for text in of_row:
+                    _check_has_tokens(text, counts[text], name)
+                lengths = [counts[text] for text in of_row]
+                num_shared = self._num_shared if self._kind.has_choices else len(lengths)
+                longest = sum(lengths[:num_shared]) + max(lengths[num_shared:], default=0) + self._num_special
+                yield name, row.get(self._label_column), len(lengths) - self._num_shared, longest
 
-    def _count(self, rows: Sequence[Mapping], places: Sequence[int], source: str) -> list[tuple[int, int]]:
-        """The counts of some rows that stand at these places. Every text is encoded once."""
-        names = [_name_row(place, row, source) for place, row in zip(places, rows, strict=True)]
-        texts = [self._texts(row, name) for row, name in zip(rows, names, strict=True)]
-        different = list(dict.fromkeys(chain.from_iterable(texts)))
-        counts = dict(zip(different, map(len, self._encode(different)), strict=True))
-        for row, name in zip(texts, names, strict=True):
-            for text in row:
-                _check_has_tokens(text, counts[text], name)
-        return [(self._longest([counts[text] for text in row]), len(row) - self._num_shared) for row in texts]
-
-    def _longest(self, counts: list[int]) -> int:
-        """Length of the longest sequence of a row whose segments have these numbers of tokens."""
-        num_shared = self._num_shared if self._kind.has_choices else len(counts)
-        return sum(counts[:num_shared]) + max(counts[num_shared:], default=0) + self._num_special
-
-    @property
-    def _labels(self) -> RowLabels:
-        settings = (self.num_labels, self.regression, self.hidden_label, self.multi_label)
-        return RowLabels(self._label_column, self.traversal, *settings)
+    def _read_labels(
+        self, given: Sequence, names: Sequence[str], num_choices: Sequence[int], needed: bool | None = None
+    ) -> torch.Tensor | None:
+        """The labels of some rows; None where no row has one. For `needed` see `check`."""
+        labels = [label_of(label, self.hidden_label) for label in given]
+        hidden = [label is None for label in labels]
+        if all(hidden) and not needed:
+            return None
+        if any(hidden) and needed is not False:
+            row = hidden.index(True)
+            others = "every row needs one for training and evaluation"
+            if not needed:
+                others = f"{names[hidden.index(False)]} has one, and a batch needs a label in every row or in none"
+            real = f" If {given[row]!r} is a real label, set hidden_label=None." if given[row] is not None else ""
+            raise ValueError(
+                f"{names[row]} has no label (column {self._label_column!r} holds {given[row]!r}); {others}. Label or "
+                f"remove such rows.{real}"
+            )
+        num_classes = num_choices if self._kind.has_choices else [self.num_labels] * len(labels)
+        labelled = [three for three in zip(labels, names, num_classes, strict=True) if three[0] is not None]
+        return read_labels(*zip(*labelled, strict=True), self.regression, self.multi_label)
 
     @property
     def _label_column(self) -> str | None:
@@ -264,7 +252,7 @@ class TraversalCollator:
 
     @property
     def _num_special(self) -> int:
-        return self._kind.num_control if self._family is None else self._family.num_special(self.traversal)
+        return self._kind.num_control if self._family is None else self._family.num_special
 
     @property
     def _num_shared(self) -> int:
@@ -274,7 +262,6 @@ class TraversalCollator:
     def _check_roles(self) -> None:
         needed = self._kind.roles
         known = (*needed, *self._kind.optional_roles, "label")
-        given = ", ".join(self.columns) or "none"
         for role in self.columns:
             if role not in known:
                 raise ValueError(
@@ -283,31 +270,21 @@ class TraversalCollator:
         for role in needed:
             if role not in self.columns:
                 raise ValueError(
-                    f'columns has no column for the role "{role}", which {self.traversal} needs; it maps: {given}. '
-                    f'Add "{role}": "<column name>".'
+                    f'columns has no column for the role "{role}", which {self.traversal} needs; it maps: '
+                    f'{", ".join(self.columns) or "none"}. Add "{role}": "<column name>".'
                 )
         if not isinstance(self.columns.get("label", ""), str):
             raise ValueError(f"The role label needs the name of one column; it was given {self.columns['label']!r}.")
 
-    def _read(self, rows: Sequence[Mapping], names: list[str]) -> tuple[list[Traversed], torch.Tensor | None]:
-        texts = [self._texts(row, name) for row, name in zip(rows, names, strict=True)]
-        encoded = iter(self._encode(list(chain.from_iterable(texts))))
-        examples = [self._traverse(row, name, encoded) for row, name in zip(texts, names, strict=True)]
-        num_sequences = [len(example.sequences) for example in examples]
-        return examples, self._labels.read([row.get(self._label_column) for row in rows], names, num_sequences)
-
     def _encode(self, texts: list[str]) -> list[list[int]]:
-        encoded = self.tokenizer(
+        return self.tokenizer(
             texts, add_special_tokens=False, split_special_tokens=True, return_attention_mask=False, verbose=False
         )["input_ids"]
-        return encoded if self._family is None else list(map(self._family.as_text, encoded))
 
     def _traverse(self, texts: list[str], name: str, encoded: Iterator[list[int]]) -> Traversed:
         segments = list(islice(encoded, len(texts)))
         for text, ids in zip(texts, segments, strict=True):
             _check_has_tokens(text, len(ids), name)
-        if self._family is not None:
-            return self._family.traverse(self.traversal, segments, self.max_length, self.both_orders)
         if not self._kind.has_choices:
             return self._kind.write(*segments, self._control, self.max_length)
         context, *choices = segments
@@ -315,22 +292,22 @@ class TraversalCollator:
         return self._kind.write(context, choices, self._control, self.max_length, question)
 
     def _texts(self, row: Mapping, name: str) -> list[str]:
-        if not self._kind.has_choices:
-            return [self._text(row, role, name) for role in self._kind.roles]
-        roles = ("context", "question") if "question" in self.columns else ("context",)
-        texts, choices = [self._text(row, role, name) for role in roles], self._choices(row, name)
+        """The row's texts in the order of their roles; of other families the question begins each choice."""
+        roles = self._kind.roles
+        if self._kind.has_choices:
+            roles = ("context", "question") if "question" in self.columns else ("context",)
+        texts = []
+        for role in roles:
+            values = self._values(row, role, name)
+            others = [value for value in values if not isinstance(value, str)]
+            texts.append(self._checked(others[0] if others else " ".join(values), role, name))
+        choices = self._choices(row, name) if self._kind.has_choices else []
         if self._family is None:
             return texts + choices
-        context, *question = texts
-        return [context, *(" ".join([*question, choice]) for choice in choices)]
-
-    def _text(self, row: Mapping, role: str, name: str) -> str:
-        values = self._values(row, role, name)
-        for value in values:
-            self._check_text(value, role, name)
-        text = " ".join(values)
-        self._check_not_blank(text, role, name)
-        return text
+        if choices:
+            context, *question = texts
+            texts = [context, *(" ".join([*question, choice]) for choice in choices)]
+        return list(map(self._family.as_text, texts))
 
     def _choices(self, row: Mapping, name: str) -> list[str]:
         column = self.columns["choices"]
@@ -343,15 +320,7 @@ class TraversalCollator:
         # A file without lists leaves the column of an absent choice blank.
         while values and (values[-1] is None or (not isinstance(column, str) and not str(values[-1]).strip())):
             values.pop()
-        if not values:
-            raise ValueError(
-                f"{name}: choices (column {column!r}) holds no choice; it needs at least one. Remove or correct "
-                "the row."
-            )
-        for value in values:
-            self._check_text(value, "choices", name)
-            self._check_not_blank(value, "choices", name)
-        return values
+        return [self._checked(value, "choices", name) for value in values or [None]]
 
     def _values(self, row: Mapping, role: str, name: str) -> list[Any]:
         columns = self.columns[role]
@@ -366,29 +335,13 @@ class TraversalCollator:
             values.extend(value if isinstance(value, (list, tuple)) else [value])
         return values
 
-    def _check_text(self, value: Any, role: str, name: str) -> None:
-        if not isinstance(value, str):
+    def _checked(self, text: Any, role: str, name: str) -> str:
+        if not isinstance(text, str) or not text.strip():
             raise ValueError(
-                f"{name}: {role} (column {self.columns[role]!r}) holds {value!r} of type {type(value).__name__}; it "
-                "needs a text. Remove or correct the row."
+                f"{name}: {role} (column {self.columns[role]!r}) holds {text!r} of type {type(text).__name__}; it "
+                "needs a text of at least one word. Remove or correct the row."
             )
-
-    def _check_not_blank(self, text: str, role: str, name: str) -> None:
-        if not text.strip():
-            raise ValueError(
-                f"{name}: {role} (column {self.columns[role]!r}) holds the empty text {text!r}; it needs at least one "
-                "word. Remove or correct the row."
-            )
-
-    def _pad(self, examples: list[Traversed]) -> dict[str, torch.Tensor]:
-        if self._family is None:
-            batch = self._pad_control_tokens([example.sequences for example in examples])
-        else:
-            batch = self._family.pad(examples, self.padding_side, self.pad_to_multiple_of)
-        reads_pair_twice = self.traversal == "similarity" and (self._family is None or self.both_orders)
-        if self._kind.has_choices or reads_pair_twice:
-            return batch
-        return {name: tensor.squeeze(1) for name, tensor in batch.items()}  # [B, 1, T] -> [B, T]
+        return text
 
     def _pad_control_tokens(self, examples: list[list[list[int]]]) -> dict[str, torch.Tensor]:
         # numpy needs a fraction of torch's time for short arrays and lists.
@@ -431,16 +384,6 @@ def _check_has_tokens(text: str, num_tokens: int, name: str) -> None:
 def _name_row(position: int, row: Mapping, source: str) -> str:
     key = next((key for key in ROW_NAMES if key in row), None)
     return f"Row {position} of {source}" + ("" if key is None else f" ({key}={row[key]!r})")
-
-
-def _rows_of(columns: Mapping[str, Sequence]) -> list[dict]:
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
-
-def _chunks(rows: Iterable[Mapping], size: int) -> Iterator[list[Mapping]]:
-    iterator = iter(rows)
-    while chunk := list(islice(iterator, size)):
-        yield chunk
 
 
 __all__ = ["BlockCollator", "TraversalCollator"]

@@ -5,49 +5,22 @@ sequences of 512 tokens from books. The token ids are those of each whole docume
 """
 
 import os
-import re
-import traceback
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
 import multiprocess
-import numpy as np
 import pyarrow.compute
 from datasets import Dataset, Features, IterableDataset, List, Value
 from datasets.exceptions import DatasetGenerationError
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
-from transformers.utils import logging
 
 from .blocks import check_block_length, cut_blocks
-from .documents import MOST_CHARACTERS, Source, check_corpus, generate_pieces
+from .documents import Source, check_corpus, generate_pieces
 
 BATCH_CHARACTERS = 1 << 20  # tokenised in one call, by all threads of the tokenizer
-# How far word_rules.py looks for a "<" around an HTML entity, with room for the entity. No other rule looks beyond a
-# space between two letters.
-CONTEXT_CHARACTERS = 1024
 # Part of the cache's name. Raise it when the same corpus and options give different rows.
-BLOCKS_VERSION = "1.0.1"
-
-logger = logging.get_logger(__name__)
-
-
-@dataclass(frozen=True)
-class BlockCounts:
-    """What a prepared corpus holds.
-
-    Attributes:
-        rows: blocks.
-        tokens: tokens of all blocks.
-        short_rows: blocks that are shorter than `block_length`: the ends of documents.
-        left_out_tokens: tokens in no block; each is a document of a single token, which has no target.
-    """
-
-    rows: int
-    tokens: int
-    short_rows: int
-    left_out_tokens: int
+BLOCKS_VERSION = "1.0.2"
 
 
 def load_blocks(
@@ -69,7 +42,7 @@ def load_blocks(
 
     Every token of the corpus is in exactly one block. The last block of a document may be shorter, but has at least 2
     tokens (the block before it gives one up if necessary). Only documents of a single token, which have no target, are
-    left out; `count_blocks` counts them.
+    left out.
 
     Args:
         source, name, split, text_column, fix_text, document_per: as in `load_documents`.
@@ -112,27 +85,9 @@ def load_blocks(
     }
     features = Features({"input_ids": List(Value("uint16" if len(tokenizer) <= 1 << 16 else "uint32"))})
     if streaming:
-        return IterableDataset.from_generator(_generate_trainable_blocks, features=features, gen_kwargs=gen_kwargs)
-    gen_kwargs["shards"] = [shard.digested() for shard in gen_kwargs["shards"]]
-    return _prepared(features, gen_kwargs, num_proc, cache_dir, source)
-
-
-def count_blocks(blocks: Dataset, block_length: int = 512) -> BlockCounts:
-    """Counts the blocks that `load_blocks` prepared, from Arrow's row lengths, without reading any token."""
-    prepared = _row_lengths(blocks)
-    lengths = prepared if blocks._indices is None else prepared[blocks._indices.column(0).to_numpy()]
-    left_out = int((prepared == 1).sum() - (lengths == 1).sum())
-    return BlockCounts(len(lengths), int(lengths.sum()), int((lengths < block_length).sum()), left_out)
-
-
-def _row_lengths(blocks: Dataset) -> np.ndarray:
-    """Tokens of each row on disk, including rows that a selection left out."""
-    return pyarrow.compute.list_value_length(blocks.data.column("input_ids")).to_numpy()
-
-
-def _prepared(features: Features, gen_kwargs: dict, num_proc, cache_dir, source: Source) -> Dataset:
+        return IterableDataset.from_generator(_generate_blocks, features=features, gen_kwargs=gen_kwargs)
     try:
-        blocks = Dataset.from_generator(
+        return Dataset.from_generator(
             _generate_blocks,
             features=features,
             gen_kwargs=gen_kwargs,
@@ -141,19 +96,13 @@ def _prepared(features: Features, gen_kwargs: dict, num_proc, cache_dir, source:
             version=BLOCKS_VERSION,
         )
     except DatasetGenerationError as error:
-        # From another process, the cause comes back only as a printed traceback.
-        causes = re.findall("^ValueError: (.*)", "".join(traceback.format_exception(error)), re.MULTILINE)
-        if not causes:
-            raise
-        raise ValueError(causes[-1]) from error
-    lengths = _row_lengths(blocks)
-    single = int((lengths == 1).sum())
-    if single:
-        logger.warning(f"{single} documents of one token are left out of the blocks: they have no target.")
-        blocks = blocks.select(np.flatnonzero(lengths > 1))
-    if len(blocks) == 0:
-        raise ValueError(f"{source} has no document of two tokens or more. Give a corpus with text in it.")
-    return blocks
+        raise (error.__cause__ or error) from None  # the file that cannot be read
+
+
+def count_tokens(blocks: Dataset) -> int:
+    """Tokens of the blocks that `load_blocks` prepared, from Arrow's row lengths, without reading any token."""
+    lengths = pyarrow.compute.list_value_length(blocks.data.column("input_ids")).to_numpy()
+    return int((lengths if blocks._indices is None else lengths[blocks._indices.column(0).to_numpy()]).sum())
 
 
 def _generate_blocks(
@@ -167,22 +116,9 @@ def _generate_blocks(
     if multiprocess.parent_process() is not None:  # processes that tokenise beside each other need no threads
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
     for shard in shards:
-        ids = _tokenise(_parts(generate_pieces([shard], text_column, ftfy_version)), _backend(tokenizer))
+        ids = _tokenise(generate_pieces([shard], text_column, ftfy_version), _backend(tokenizer))
         ids = ((starts_document and not mix_documents, part) for starts_document, part in ids)
-        for block in cut_blocks(ids, block_length):
-            yield {"input_ids": block}
-
-
-def _generate_trainable_blocks(**kwargs) -> Iterator[dict]:
-    """Blocks without documents of one token; on disk these are kept, so that they can be counted."""
-    left_out = 0
-    for row in _generate_blocks(**kwargs):
-        if len(row["input_ids"]) > 1:
-            yield row
-        else:
-            left_out += 1
-    if left_out:
-        logger.warning(f"{left_out} documents of one token were left out of the stream: they have no target.")
+        yield from ({"input_ids": block} for block in cut_blocks(ids, block_length) if len(block) > 1)
 
 
 @lru_cache(maxsize=1)
@@ -192,49 +128,19 @@ def _backend(serialised: str) -> Tokenizer:
     return backend
 
 
-def _tokenise(parts: Iterable[tuple[bool, str]], backend: Tokenizer) -> Iterator[tuple[bool, list[int]]]:
-    """For each part, whether a document begins with it, and its ids."""
-    for batch in _batches(parts):
-        starts, texts = zip(*batch, strict=True)
-        encodings = backend.encode_batch_fast(list(texts), add_special_tokens=False)
-        yield from zip(starts, (encoding.ids for encoding in encodings), strict=True)
+def _tokenise(pieces: Iterable[dict], backend: Tokenizer) -> Iterator[tuple[bool, list[int]]]:
+    """For each piece, whether a document begins with it, and its ids."""
+    for batch in _batches(pieces):
+        encodings = backend.encode_batch_fast([piece["text"] for piece in batch], add_special_tokens=False)
+        for piece, encoding in zip(batch, encodings, strict=True):
+            yield piece["starts_document"], encoding.ids
 
 
-def _parts(pieces: Iterable[dict]) -> Iterator[tuple[bool, str]]:
-    """The same text cut before words, and whether a document begins with a part.
-
-    A line end is no such place: its tokens may reach into the text on both sides.
-    """
-    text, starts_document = "", True
-    for piece in pieces:
-        if piece["starts_document"]:
-            if text:
-                yield starts_document, text
-            text, starts_document = "", True
-        searched = max(0, len(text) - CONTEXT_CHARACTERS)
-        text += piece["text"]
-        if end := _place_to_cut(text, searched):
-            yield starts_document, text[:end]
-            text, starts_document = text[end:], False
-    if text:
-        yield starts_document, text
-
-
-def _place_to_cut(text: str, searched: int) -> int:
-    """Where a cut leaves the tokens as they are; 0 if nowhere yet, nor in the first `searched` characters."""
-    place = max(0, len(text) - CONTEXT_CHARACTERS)
-    while (place := text.rfind(" ", searched, place)) > 0:
-        near = text[max(0, place - CONTEXT_CHARACTERS) : place + CONTEXT_CHARACTERS]
-        if text[place - 1].isalpha() and text[place + 1].isalpha() and not ("<" in near and "&" in near):
-            return place
-    return 0 if len(text) < MOST_CHARACTERS else max(0, text.rfind(" ")) or len(text)
-
-
-def _batches(parts: Iterable[tuple[bool, str]]) -> Iterator[list[tuple[bool, str]]]:
+def _batches(pieces: Iterable[dict]) -> Iterator[list[dict]]:
     batch, characters = [], 0
-    for part in parts:
-        batch.append(part)
-        characters += len(part[1])
+    for piece in pieces:
+        batch.append(piece)
+        characters += len(piece["text"])
         if characters >= BATCH_CHARACTERS:
             yield batch
             batch, characters = [], 0
@@ -242,4 +148,4 @@ def _batches(parts: Iterable[tuple[bool, str]]) -> Iterator[list[tuple[bool, str
         yield batch
 
 
-__all__ = ["BlockCounts", "count_blocks", "load_blocks"]
+__all__ = ["count_tokens", "load_blocks"]

@@ -3,7 +3,6 @@
 Memory grows neither with the corpus nor with a document.
 """
 
-import codecs
 import glob
 import itertools
 import lzma
@@ -11,21 +10,16 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 
 import fsspec
-import xxhash
 from datasets import Features, IterableDataset, Value, load_dataset, load_dataset_builder
 from datasets.exceptions import DatasetNotFoundError
-from transformers.utils import logging
 
 from .rows import csv_options
-
-logger = logging.get_logger(__name__)
 
 KINDS = {".txt": "text", ".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
@@ -33,6 +27,9 @@ UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
 HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
 PIECE_CHARACTERS = 1 << 16
+# How far word_rules.py looks for a "<" around an HTML entity, with room for the entity. No other rule looks beyond a
+# space between two letters.
+CONTEXT_CHARACTERS = 1024
 MOST_CHARACTERS = 1 << 20  # the most of a text that is held while it has no place to be cut
 SHARD_BYTES = 1 << 20
 
@@ -41,16 +38,12 @@ Source = str | os.PathLike | Sequence[str | os.PathLike]
 
 @dataclass(frozen=True)
 class FileShard:
-    """Files of one kind that are read one after another; digests of their bytes become part of the cache's name."""
+    """Files of one kind that are read one after another; their sizes and times become part of the cache's name."""
 
     kind: str
     files: tuple[str, ...]
-    digests: tuple[str, ...] = ()
-    document_per: str = "file"
-
-    def digested(self) -> "FileShard":
-        """The same shard with digests: different content can have the same size and modification time."""
-        return replace(self, digests=tuple(map(_digest, self.files)))
+    stamps: tuple[tuple[int, int], ...]
+    document_per: str
 
     def documents(self, text_column: str) -> Iterator[Iterable[str]]:
         """The chunks of text of each document."""
@@ -72,10 +65,6 @@ class HubShard:
     revision: str
     index: int
     num_shards: int
-
-    def digested(self) -> "HubShard":
-        """The shard itself: its revision identifies its content."""
-        return self
 
     def documents(self, text_column: str) -> Iterator[Iterable[str]]:
         """The chunks of text of each document."""
@@ -102,18 +91,19 @@ def load_documents(
         name: configuration of a data set of the hub.
         split: split of a data set of the hub.
         text_column: column of the text, where a row is a document.
-        fix_text: clean the text with ftfy, as the paper does; a line longer than a piece is cleaned in parts.
+        fix_text: clean the text with ftfy, as the paper does, piece by piece.
         document_per: what of a text file is a document: the "file", a "line" that is not blank, or what ends with a
             "blank_line".
 
     Returns:
-        Rows of `text`, a piece of at most about 64 K characters that ends at a line end, and `starts_document`. A
-        longer line is cut at a space; over a million characters without one are cut within a word. The pieces of a
-        document follow each other; joined, they are its text.
+        Rows of `text`, a piece of about 64 K characters that ends before a word, so that its tokens are those it has
+        in the whole document, and `starts_document`. Over a million characters without two neighbouring words are cut
+        at another space or, without any, within a word. The pieces of a document follow each other; joined, they are
+        its text.
 
     Raises:
-        ValueError: a file that is missing, of an unknown kind or not UTF-8 text, a missing column, or no text at all;
-            a fault after the first text is raised while the corpus is read.
+        ValueError: a file that is missing or not UTF-8 text, a missing column, or no text at all; a fault after the
+            first text is raised while the corpus is read.
         ImportError: `fix_text` without ftfy.
     """
     features = Features({"text": Value("string"), "starts_document": Value("bool")})
@@ -130,7 +120,7 @@ def training_texts(
     document_per: str = "file",
 ) -> Iterator[str]:
     """The pieces of `load_documents` as strings, for `GPT1Tokenizer.train`; same arguments and errors."""
-    pieces = generate_pieces(**check_corpus(source, name, split, text_column, fix_text, document_per))
+    pieces = load_documents(source, name, split, text_column, fix_text, document_per)
     return (piece["text"] for piece in pieces)
 
 
@@ -140,8 +130,6 @@ def check_corpus(
     """The arguments of `generate_pieces`, checked by reading the first piece."""
     if document_per not in DOCUMENTS:
         raise ValueError(f"document_per is {document_per!r}; it must be one of {', '.join(DOCUMENTS)}.")
-    if fix_text and find_spec("ftfy") is None:
-        raise ImportError("fix_text cleans the corpus with ftfy, which is not installed: pip install ftfy")
     reading = {
         "shards": _shards([source] if isinstance(source, (str, os.PathLike)) else source, name, split, document_per),
         "text_column": text_column,
@@ -166,13 +154,13 @@ def _shards(sources: Sequence[str | os.PathLike], name: str | None, split: str, 
             )
         else:
             files += _find_files(os.path.abspath(source))
-    return [*(replace(shard, document_per=document_per) for shard in _file_shards(_once(files))), *hub_shards]
+    return [*_file_shards(dict.fromkeys(files), document_per), *hub_shards]
 
 
 def _is_hub_name(source: str | os.PathLike) -> bool:
-    if isinstance(source, os.PathLike) or os.path.exists(source) or glob.has_magic(source):
+    if isinstance(source, os.PathLike) or os.path.exists(source) or source.endswith((*KINDS, *COMPRESSIONS)):
         return False
-    return HUB_NAME.fullmatch(source) is not None and _kind(source) is None
+    return HUB_NAME.fullmatch(source) is not None
 
 
 def _hub_shards(source: str, name: str | None, split: str) -> list[HubShard]:
@@ -191,35 +179,21 @@ def _hub_rows(source: str, name: str | None, split: str, revision: str) -> Itera
     return load_dataset(source, name, split=split, revision=revision, streaming=True)
 
 
-def _file_shards(paths: Iterable[str]) -> list[FileShard]:
+def _file_shards(paths: Iterable[str], document_per: str) -> list[FileShard]:
     """Groups consecutive files of one kind into shards; a shard is complete once it has `SHARD_BYTES` or more."""
     shards = []
-    for kind, group in itertools.groupby(paths, _checked_kind):
-        files, total = [], 0
+    for kind, group in itertools.groupby(paths, _kind):
+        files, stamps, total = [], [], 0
         for path in group:
+            stat = os.stat(path)
             files.append(path)
-            total += os.path.getsize(path)
+            stamps.append((stat.st_size, stat.st_mtime_ns))
+            total += stat.st_size
             if total >= SHARD_BYTES:
-                shards.append(FileShard(kind, tuple(files)))
-                files, total = [], 0
-        shards += [FileShard(kind, tuple(files))] if files else []
+                shards.append(FileShard(kind, tuple(files), tuple(stamps), document_per))
+                files, stamps, total = [], [], 0
+        shards += [FileShard(kind, tuple(files), tuple(stamps), document_per)] if files else []
     return shards
-
-
-def _once(paths: Iterable[str]) -> list[str]:
-    """Each file once, under the first of its names."""
-    names: dict[str, str] = {}
-    for path in paths:
-        names.setdefault(os.path.realpath(path), path)
-    return list(names.values())
-
-
-def _digest(path: str) -> str:
-    digest = xxhash.xxh3_128()
-    with open(path, "rb") as file:
-        while block := file.read(SHARD_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _find_files(source: str) -> list[str]:
@@ -231,12 +205,12 @@ def _find_files(source: str) -> list[str]:
     if is_folder:  # links to other folders are not followed: they may lead back
         below = (path.relative_to(source) for path in Path(source).rglob("*"))
         found = [Path(source, path) for path in below if not any(part.startswith(".") for part in path.parts)]
-    files = _once(sorted(path for path in map(str, found) if os.path.isfile(path)))
+    files = sorted(path for path in map(str, found) if os.path.isfile(path))
     if not files:
         raise ValueError(
             f"{source} matches no file. Give the path of a file or folder, or a pattern such as books/*.txt."
         )
-    kinds = {_checked_kind(path): path for path in files}
+    kinds = {_kind(path): path for path in files}
     if is_folder and len(kinds) > 1:
         first, second, *_ = kinds.values()
         raise ValueError(
@@ -245,47 +219,22 @@ def _find_files(source: str) -> list[str]:
     return files
 
 
-def _kind(path: str) -> str | None:
+def _kind(path: str) -> str:
+    """The kind of a file by its ending; any other ending is that of a text."""
     stem, ending = os.path.splitext(path)
-    if ending not in COMPRESSIONS:
-        return KINDS.get(ending)
-    kind = KINDS.get(os.path.splitext(stem)[1])
-    return None if kind == "parquet" else kind  # parquet is compressed inside
-
-
-def _checked_kind(path: str) -> str:
-    kind, ending = _kind(path), os.path.splitext(path)[1]
-    if kind is None and _holds_text(path):
-        kind = "text"
-        logger.warning_once(f"Files that end in {ending!r} are read as text.")
-    if kind is None:
-        raise ValueError(
-            f"{path} has an unknown file type, and holds no UTF-8 text. The files of a corpus end in "
-            f"{', '.join(KINDS)}, or hold text; all but .parquet may be compressed ({', '.join(COMPRESSIONS)})."
-        )
-    return kind
-
-
-def _holds_text(path: str) -> bool:
-    """Whether a file begins with UTF-8 text, decided by its first 64 KiB."""
-    try:
-        with fsspec.open(path, "rb", compression="infer") as file:
-            start = file.read(PIECE_CHARACTERS)
-        codecs.getincrementaldecoder("utf-8")().decode(start)  # the last character may be cut
-    except (ValueError, *UNREADABLE):
-        return False
-    return bool(start) and b"\0" not in start
+    return KINDS.get(os.path.splitext(stem)[1] if ending in COMPRESSIONS else ending, "text")
 
 
 # ---- From shards to pieces of text.
 
 
 def generate_pieces(shards: list, text_column: str, ftfy_version: str | None) -> Iterator[dict]:
+    if ftfy_version:
+        from ftfy import fix_text
     for shard in shards:
         for chunks in shard.documents(text_column):
-            clean = _cleaner() if ftfy_version else None
             for number, piece in enumerate(_pieces(chunks)):
-                yield {"text": clean(piece) if clean else piece, "starts_document": number == 0}
+                yield {"text": fix_text(piece) if ftfy_version else piece, "starts_document": number == 0}
 
 
 def _lines(chunks: Iterable[str]) -> Iterator[str]:
@@ -321,7 +270,7 @@ def _read_text(path: str) -> Iterator[str]:
             while chunk := file.read(PIECE_CHARACTERS):
                 yield chunk
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text ({error.reason}). Convert it to UTF-8.") from error
+        raise ValueError(f"{path} is not UTF-8 text ({error.reason}). Convert it, or leave it out.") from error
     except UNREADABLE as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
 
@@ -353,36 +302,29 @@ def _chunks(text: str) -> Iterator[str]:
 
 
 def _pieces(chunks: Iterable[str]) -> Iterator[str]:
-    """Cuts a document at line ends, and a line that is longer than a piece at a space."""
+    """Cuts a document before words.
+
+    A line end is no such place: its tokens may reach into the text on both sides.
+    """
     pending = ""
     for chunk in chunks:
+        searched = max(0, len(pending) - CONTEXT_CHARACTERS)
         pending += chunk
-        end = 0
-        if len(pending) >= PIECE_CHARACTERS:
-            end = pending.rfind("\n") + 1 or pending.rfind(" ") + 1
-        if end == 0 and len(pending) >= MOST_CHARACTERS:
-            end = len(pending)
-        if end:
+        if len(pending) >= PIECE_CHARACTERS and (end := _place_to_cut(pending, searched)):
             yield pending[:end]
             pending = pending[end:]
     if pending:
         yield pending
 
 
-def _cleaner() -> Callable[[str], str]:
-    """Makes ftfy for the pieces of one document: as in a whole text, it leaves HTML entities from the first "<" on."""
-    import ftfy
-
-    config = ftfy.TextFixerConfig(explain=False)
-
-    def clean(piece: str) -> str:
-        nonlocal config
-        fixed = ftfy.fix_text(piece, config)
-        if "<" in piece:
-            config = config._replace(unescape_html=False)
-        return fixed
-
-    return clean
+def _place_to_cut(text: str, searched: int) -> int:
+    """Where a cut leaves the tokens as they are; 0 if nowhere yet, nor in the first `searched` characters."""
+    place = max(0, len(text) - CONTEXT_CHARACTERS)
+    while (place := text.rfind(" ", searched, place)) > 0:
+        near = text[max(0, place - CONTEXT_CHARACTERS) : place + CONTEXT_CHARACTERS]
+        if text[place - 1].isalpha() and text[place + 1].isalpha() and not ("<" in near and "&" in near):
+            return place
+    return 0 if len(text) < MOST_CHARACTERS else max(0, text.rfind(" ")) or len(text)
 
 
 __all__ = ["load_documents", "training_texts"]

@@ -1,16 +1,15 @@
 """Other families: GPT-1's BPE with the special tokens of BERT, RoBERTa, ALBERT or BART, and the form of any tokenizer.
 
 GPT-1 reads the sequences of `traversal.py`. Models of other families read what their tokenizer writes around one text
-or a pair, such as BERT's `[CLS] a [SEP] b [SEP]`, with its segments (`token_type_ids`). Texts that are too long are
-cut as GPT-1's are. Sources of the forms: section 3.1 of "BERT" (Devlin et al. 2019, https://arxiv.org/abs/1810.04805),
-which ALBERT shares; `RobertaTokenizer` and `BartTokenizer` of transformers.
+or a pair, such as BERT's `[CLS] a [SEP] b [SEP]`, with its segments (`token_type_ids`), cut and padded by it. Sources
+of the forms: section 3.1 of "BERT" (Devlin et al. 2019, https://arxiv.org/abs/1810.04805), which ALBERT shares;
+`RobertaTokenizer` and `BartTokenizer` of transformers.
 
 Shape legend: B examples, C sequences per example, T tokens.
 """
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 import torch
@@ -19,152 +18,84 @@ from transformers import PreTrainedTokenizerBase, TokenizersBackend
 
 from .control_tokens import keep_text_as_text
 from .tokenization_gpt1 import GPT1Tokenizer
-from .traversal import TRAVERSALS, Traversed, cut_choices, cut_pair, is_cut
+from .traversal import Traversal
 
 FAMILY_TOKENS = {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
 # One text, a pair, and the inputs of the model. ":1" marks the second segment.
 _BERT = ("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", ["input_ids", "token_type_ids", "attention_mask"])
 _ROBERTA = ("[CLS] $A [SEP]", "[CLS] $A [SEP] [SEP] $B [SEP]", ["input_ids", "attention_mask"])
+AS_TEXT = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
 FORMS = {"bert": _BERT, "albert": _BERT, "roberta": _ROBERTA, "bart": _ROBERTA}
 
 
-@dataclass(frozen=True)
-class Template:
-    """What a tokenizer writes: at each place a special token's id, or None for the next text; and its segment."""
-
-    places: tuple[tuple[int | None, int], ...]
-
-    @classmethod
-    def from_tokenizer(cls, tokenizer: PreTrainedTokenizerBase, num_texts: int) -> "Template":
-        """Finds out what a tokenizer writes around one text or two, by means of a word of its vocabulary."""
-        word, word_ids = any_word(tokenizer)
-        encoding = tokenizer(*[word] * num_texts, verbose=False)
-        ids, segments = encoding["input_ids"], encoding.get("token_type_ids")
-        places, position, found = [], 0, 0
-        while position < len(ids):
-            is_text = found < num_texts and ids[position : position + len(word_ids)] == word_ids
-            places.append((None if is_text else ids[position], segments[position] if segments else 0))
-            found, position = found + is_text, position + (len(word_ids) if is_text else 1)
-        if found < num_texts:
-            raise ValueError(
-                f"{type(tokenizer).__name__} changes the tokens of a text that stands in a pair, so the texts of a "
-                "row cannot be put together from their ids. Use a model with another tokenizer."
-            )
-        return cls(tuple(places))
-
-    @property
-    def num_special(self) -> int:
-        """Number of special tokens."""
-        return sum(token_id is not None for token_id, _ in self.places)
-
-    def fill(self, *texts: Sequence[int]) -> tuple[list[int], list[int]]:
-        """The ids of the texts with the special tokens, and the segment of each token."""
-        remaining = iter(texts)
-        runs = [(next(remaining) if token_id is None else [token_id], segment) for token_id, segment in self.places]
-        ids = list(chain.from_iterable(run for run, _ in runs))
-        return ids, list(chain.from_iterable([segment] * len(run) for run, segment in runs))
-
-    def describe(self, tokenizer: PreTrainedTokenizerBase, names: Sequence[str]) -> str:
-        """The special tokens, with names in place of the texts."""
-        remaining = iter(names)
-        ids = [token_id for token_id, _ in self.places]
-        return " ".join(next(remaining) if i is None else tokenizer.convert_ids_to_tokens(i) for i in ids)
-
-
 class FamilyForm:
-    """Makes the sequences of examples, and batches of them, in the form of a tokenizer.
+    """Makes batches of examples in the form of a tokenizer.
 
     Args:
         tokenizer: any tokenizer that can pad.
+        kind: what is made of the texts of an example: one text, a pair, or pairs of the first with each other text.
 
     Raises:
-        ValueError: the tokenizer has no padding token.
+        ValueError: the tokenizer has no padding token, or no tokens for text.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, kind: Traversal):
         if tokenizer.pad_token_id is None:
             raise ValueError(
                 f"{type(tokenizer).__name__} has no padding token, but batches are padded. Set its `pad_token`, for "
                 "example to its end-of-text token: `tokenizer.pad_token = tokenizer.eos_token`."
             )
-        self.tokenizer = tokenizer
-        self.has_segments = "token_type_ids" in tokenizer.model_input_names
-        self._not_text = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
-        self.templates = {num_texts: Template.from_tokenizer(tokenizer, num_texts) for num_texts in (1, 2)}
+        any_word(tokenizer)
+        self.tokenizer, self.kind = tokenizer, kind
+        self.num_texts = min(len(kind.names), 2)
+        self.num_special = tokenizer.num_special_tokens_to_add(pair=self.num_texts == 2)
+        special = zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True)
+        self._not_text = {token: token_id for token, token_id in special if token_id != tokenizer.unk_token_id}
 
-    def as_text(self, ids: list[int]) -> list[int]:
-        """The ids of a text without special tokens: T5's vocabulary has `</s>` as a piece of text, too."""
-        return ids if self._not_text.isdisjoint(ids) else [i for i in ids if i not in self._not_text]
+    def as_text(self, text: str) -> str:
+        """A text that has no special tokens: T5's vocabulary has `</s>` as a piece of text, too."""
+        for token, token_id in self._not_text.items():
+            if token in text and token_id in self.tokenizer(token, **AS_TEXT)["input_ids"]:
+                text = text.replace(token, " ")
+        return text
 
-    def num_special(self, traversal: str) -> int:
-        """Number of special tokens in each sequence."""
-        return self._template(traversal).num_special
-
-    def _template(self, traversal: str) -> Template:
-        return self.templates[min(len(TRAVERSALS[traversal].names), 2)]
-
-    def check_max_length(self, traversal: str, max_length: int) -> None:
+    def check_max_length(self, max_length: int) -> None:
         """Raises ValueError where `max_length` has no room for the special tokens and one token of each text."""
-        needed = self.num_special(traversal) + min(len(TRAVERSALS[traversal].names), 2)
+        needed = self.num_special + self.num_texts
         if max_length < needed:
             raise ValueError(
-                f"max_length is {max_length}, but {traversal} needs at least {needed} with "
-                f"{type(self.tokenizer).__name__}: its special tokens and one token of each text. Raise max_length."
+                f"max_length is {max_length}, but at least {needed} is needed with "
+                f"{type(self.tokenizer).__name__}: its special tokens and one token of each text. Raise it."
             )
 
-    def traverse(
-        self, traversal: str, texts: Sequence[Sequence[int]], max_length: int, both_orders: bool = False
-    ) -> Traversed:
-        """One text, a pair, a pair in both orders, or the pairs of the first text with each of the others."""
-        budget = max_length - self.num_special(traversal)
-        if len(TRAVERSALS[traversal].names) == 1:
-            kept = [list(texts[0][:budget])]
-            return self._write([kept], is_cut(kept, texts))
-        if TRAVERSALS[traversal].has_choices:
-            context, choices, truncated = cut_choices(texts[0], (), texts[1:], budget)
-            return self._write([(context, choice) for choice in choices], truncated)
-        pair = cut_pair(*texts, budget)
-        return self._write([pair, pair[::-1]] if both_orders else [pair], is_cut(pair, texts))
-
-    def describe(self, traversal: str, both_orders: bool = False) -> str:
-        """The sequences of an example, with names in place of the texts."""
-        kind = TRAVERSALS[traversal]
-        names = ("context", "question answer") if kind.has_choices else kind.names  # the question begins each answer
-        orders = [names, names[::-1]] if both_orders else [names]
-        written = " and ".join(f"`{self.templates[len(names)].describe(self.tokenizer, order)}`" for order in orders)
-        return f"{written}, one per answer" if kind.has_choices else written
-
-    def _write(self, examples: Sequence[Sequence[list[int]]], truncated: bool) -> Traversed:
-        written = [self.templates[len(texts)].fill(*texts) for texts in examples]
-        return Traversed([ids for ids, _ in written], truncated, [segments for _, segments in written])
-
-    def pad(
-        self, examples: Sequence[Traversed], padding_side: str, pad_to_multiple_of: int | None
+    def batch(
+        self, examples: Sequence[list[str]], max_length: int, both_orders: bool, **padding
     ) -> dict[str, torch.Tensor]:
-        """Pads the examples: `input_ids`, `attention_mask` and, if the tokenizer has segments, `token_type_ids`.
+        """`input_ids`, `attention_mask` and, if the tokenizer has segments, `token_type_ids`, each `[B, C, T]`.
 
-        All are `[B, C, T]`. Where the numbers of choices differ, `choice_mask`, bool `[B, C]`, is False at an absent
-        choice. Its place holds the example's first choice: models need some token to attend to.
+        Where the numbers of choices differ, `choice_mask`, bool `[B, C]`, is False at an absent choice. Its place
+        holds the example's first choice: models need some token to attend to.
         """
-        num_sequences = max(len(example.sequences) for example in examples)
-        absent = [num_sequences - len(example.sequences) for example in examples]
-        columns = {"input_ids": [example.sequences for example in examples]}
-        if self.has_segments:
-            columns["token_type_ids"] = [example.segment_ids for example in examples]
-        flat = {
-            name: [ids for lists, number in zip(values, absent, strict=True) for ids in lists + lists[:1] * number]
-            for name, values in columns.items()
-        }
-        batch = self.tokenizer.pad(
-            flat,
-            padding_side=padding_side,
-            pad_to_multiple_of=pad_to_multiple_of,
+        rows = [[texts] for texts in examples]
+        if self.kind.has_choices:
+            rows = [[[context, choice] for choice in choices] for context, *choices in examples]
+        elif both_orders:
+            rows = [[texts, texts[::-1]] for texts in examples]
+        num_sequences = max(map(len, rows))
+        flat = [texts for row in rows for texts in row + row[:1] * (num_sequences - len(row))]
+        batch = self.tokenizer(
+            *map(list, zip(*flat, strict=True)),
+            split_special_tokens=True,
+            truncation=True,
+            max_length=max_length,
+            padding=True,
             return_attention_mask=True,
             return_tensors="pt",
+            **padding,
         )
-        batch = {name: tensor.unflatten(0, (len(examples), num_sequences)) for name, tensor in batch.items()}
-        if any(absent):
-            num_present = num_sequences - torch.tensor(absent)
+        batch = {name: tensor.unflatten(0, (len(rows), num_sequences)) for name, tensor in batch.items()}
+        num_present = torch.tensor(list(map(len, rows)))
+        if (num_present < num_sequences).any():
             batch["choice_mask"] = torch.arange(num_sequences) < num_present[:, None]
         return batch
 
@@ -250,4 +181,4 @@ def _with_special_tokens(tokenizer: GPT1Tokenizer) -> Tokenizer:
     return Tokenizer.from_str(json.dumps(content))
 
 
-__all__ = ["FamilyForm", "Template", "family_tokenizer"]
+__all__ = ["FamilyForm", "family_tokenizer"]

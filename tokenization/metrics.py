@@ -5,7 +5,6 @@ shares between 0 and 1; the Matthews, Pearson and Spearman coefficients lie betw
 side is constant. NaN there would win or lose every comparison in Trainer's choice of the best checkpoint.
 """
 
-import difflib
 from collections.abc import Callable
 
 import numpy as np
@@ -60,40 +59,30 @@ def find_metric(name: str) -> Callable[[np.ndarray, np.ndarray], dict[str, float
     """What computes a score of predictions and references, `[N]` or `[N, K]`, under its name.
 
     Args:
-        name: one of the scores above, a scorer of scikit-learn that needs no probabilities, such as f1_macro, or a
-            metric of `evaluate`, whose code is then downloaded and run.
+        name: one of the scores above, or a scorer of scikit-learn that needs no probabilities, such as f1_macro.
 
     Raises:
         ValueError: none of them has it.
+        ImportError: it is none of the scores above, and scikit-learn is not installed.
     """
     if name in SCORES:
         return lambda predictions, references: {name: float(SCORES[name](predictions, references))}
+    from sklearn.base import BaseEstimator
+    from sklearn.metrics import get_scorer
+
+    class Answers(BaseEstimator):
+        def predict(self, rows):
+            return rows
+
+    answers = Answers()
     try:
-        from sklearn.metrics import get_scorer, get_scorer_names
-    except ImportError:
-        known, get_scorer = {*SCORES}, None
-    else:
-        known = {*get_scorer_names(), *SCORES}
-    try:
-        if get_scorer is None or name not in known:
-            from evaluate import load
-
-            other = load(name)
-            return lambda predictions, references: other.compute(predictions=predictions, references=references)
-        from sklearn.base import BaseEstimator
-
-        class Answers(BaseEstimator):
-            def predict(self, rows):
-                return rows
-
-        answers, scorer = Answers(), get_scorer(name)
+        scorer = get_scorer(name)
         trial = np.eye(2, dtype=int)[0 if not name.endswith("_samples") else slice(None)]
         scorer(answers, trial, trial)  # refuses what needs probabilities
-    except (OSError, ValueError, AttributeError) as error:
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0)
+    except (ValueError, AttributeError) as error:
         raise ValueError(
-            f"The metric {name!r} cannot be computed of predicted classes or numbers, or is unknown to scikit-learn "
-            f"and `evaluate`. Pass another name, such as {', '.join(near)}."
+            f"The metric {name!r} is unknown to scikit-learn, or cannot be computed of predicted classes or numbers. "
+            f"Pass another name, such as f1_macro, or one of {', '.join(SCORES)}."
         ) from error
     return lambda predictions, references: {name: float(scorer(answers, predictions, references))}
 

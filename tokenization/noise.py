@@ -29,9 +29,6 @@ from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerBas
 
 IGNORED = -100
 EVALUATION = -1  # the pass whose noise an evaluation has
-# BERT's released code masks its text ten times before training (`dupe_factor` of create_pretraining_data.py), so masks
-# repeat after ten passes.
-BERT_PASSES = 10
 MASKED_SHARE = 0.3  # of BART's tokens
 MEAN_SPAN = 3.0  # tokens, λ of BART's Poisson distribution
 CONTINUES, IS_RANDOM = 0, 1  # BERT's next-sentence labels in transformers
@@ -48,8 +45,6 @@ class NoiseCollator:
 
     num_added = 2
     """Special tokens that are added to a block."""
-    num_passes: int | None = None
-    """Passes after which the noise repeats."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, seed: int = 0):
         self.tokenizer, self.seed = tokenizer, seed
@@ -59,7 +54,7 @@ class NoiseCollator:
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the noise of a pass through the data."""
-        self._pass.fill_(epoch if self.num_passes is None else epoch % self.num_passes)
+        self._pass.fill_(epoch)
 
     def for_evaluation(self, blocks: Sequence[Mapping]) -> "NoiseCollator":
         """A copy for other blocks, with the same noise at each evaluation."""
@@ -137,7 +132,6 @@ class NextSentenceCollator(NoiseCollator):
     """
 
     num_added = 3
-    num_passes = BERT_PASSES
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, seed: int = 0, blocks: Sequence[Mapping] | None = None):
         super().__init__(tokenizer, seed)

@@ -5,17 +5,15 @@ is split as in the released `datasets.py` (https://github.com/openai/finetune-tr
 """
 
 import glob
-import gzip
-import json
-import logging
 import math
 import re
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+import fsspec
 import numpy as np
 import pandas
 from datasets import (
@@ -30,12 +28,12 @@ from datasets import (
     load_dataset,
 )
 from datasets.exceptions import DatasetGenerationError
-from transformers.utils import logging as transformers_logging
+from transformers.utils import logging
 
 from .tasks import Task, get_task
 from .traversal import TRAVERSALS
 
-logger = transformers_logging.get_logger(__name__)
+logger = logging.get_logger(__name__)
 # Builder of `datasets` by the ending of a file's name.
 FILE_BUILDERS = {".jsonl": "json", ".jsonl.gz": "json", ".csv": "csv", ".parquet": "parquet"}
 # Those of one's own; the .tsv and .json files of a task's release often follow other rules.
@@ -53,41 +51,30 @@ HELD_OUT_SEED = 3535999445
 # ---- Files
 
 
-def check_file(what: str, path: Path) -> None:
-    """Raises ValueError where there is no file of a known kind."""
-    if not path.is_file():
-        raise ValueError(
-            f"{what} {path} {'is a folder' if path.is_dir() else 'does not exist'}. Pass the path of a file."
-        )
-    if not path.name.endswith(tuple(OWN_BUILDERS)):
-        raise ValueError(
-            f"{what} {path} has an unknown file type. Pass a file that ends in {', '.join(OWN_BUILDERS)}; save a "
-            "spreadsheet as CSV (UTF-8)."
-        )
-
-
-def read_file(path: Path, *, infer_types: bool = False, delimiter: str | None = None) -> Dataset:
+def read_file(path: str | Path, *, infer_types: bool = False, delimiter: str | None = None) -> Dataset:
     """The rows of a .jsonl, .jsonl.gz, .json, .csv, .tsv or .parquet file; a .json file may hold one list of objects.
 
     Args:
         path: the file.
+        infer_types: whether columns of a .csv file become numbers where all cells are. Default: all cells are texts.
         delimiter: what separates the cells of a .csv or .tsv file. Default: of comma, semicolon and tab the one that
             gives its first line the most cells.
-        infer_types: whether columns of a .csv file become numbers where all cells are. Default: all cells are texts.
 
     Raises:
-        ValueError: the file has no rows, or is not what its name says.
+        ValueError: there is no such file, it has no rows, or it is not what its name says.
     """
-    builder = next(builder for ending, builder in OWN_BUILDERS.items() if path.name.endswith(ending))
-    readers = logging.getLogger("datasets.packaged_modules")  # they log a failure that is raised as well
-    level = readers.level
+    path = Path(path)
+    builder = next((builder for ending, builder in OWN_BUILDERS.items() if path.name.endswith(ending)), None)
+    if builder is None or not path.is_file():
+        raise ValueError(
+            f"{path} is no file, or has an unknown file type. Pass the path of a file that ends in "
+            f"{', '.join(OWN_BUILDERS)}; save a spreadsheet as CSV (UTF-8)."
+        )
     try:
-        readers.setLevel(logging.CRITICAL)
-        if builder != "parquet":
-            num_lines = _check_lines(path, is_row=builder == "json" and path.suffix != ".json")
+        if builder != "parquet":  # the reader of JSON takes bytes of another encoding without a word
+            with fsspec.open(path, "rt", encoding="utf-8", compression="infer") as lines:
+                num_lines = sum(not line.isspace() for line in lines)
         options = csv_options(path, delimiter) if builder == "csv" else {}
-        if delimiter is None and options.get("sep", ",") != "," and path.suffix != ".tsv":
-            logger.warning(f"{path}: cells are separated by {options['sep']!r}.")
         if infer_types:
             options.pop("features", None)
         rows = load_dataset(builder, data_files=glob.escape(str(path)), split="train", **options)
@@ -97,13 +84,11 @@ def read_file(path: Path, *, infer_types: bool = False, delimiter: str | None = 
         reason = error
         while reason.__cause__ is not None:
             reason = reason.__cause__
-        is_table = builder == "csv" and not isinstance(error, LineError)
-        separated = ": quote cells that hold its separator, or pass that as `delimiter`" if is_table else ""
+        separated = " Quote cells that hold its separator, or pass that as `delimiter`." if builder == "csv" else ""
         raise ValueError(
-            f"{path} cannot be read as {builder}: {str(reason).strip().rstrip('.')}. Correct the file{separated}."
+            f"{path} cannot be read as {builder}: {str(reason).strip().rstrip('.')}. Correct the file, and save it in "
+            f"UTF-8.{separated}"
         ) from error
-    finally:
-        readers.setLevel(level)
     if len(rows) == 0:
         raise ValueError(f"{path} has no rows. Give a file with at least one, or leave it out.")
     if builder == "csv" and len(rows) != num_lines - 1:
@@ -114,38 +99,6 @@ def read_file(path: Path, *, infer_types: bool = False, delimiter: str | None = 
     return rows
 
 
-class LineError(ValueError):
-    """A line of a file is not what its kind asks for."""
-
-
-def _check_lines(path: Path, is_row: bool) -> int:
-    """The number of lines that are not blank.
-
-    The readers take bytes of another encoding without a word, or do not count the lines.
-
-    Raises:
-        LineError: a line is not UTF-8, or no JSON object where each line is a row.
-    """
-    num_lines = 0
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                text = line.decode("utf-8-sig").strip()
-                num_lines += bool(text)
-                if is_row and text and not isinstance(json.loads(text), dict):
-                    raise ValueError(f"{text!r} is no JSON object")
-            except UnicodeDecodeError as error:
-                charset = "UTF-16" if number == 1 and line[:2] in (b"\xff\xfe", b"\xfe\xff") else "LATIN1"
-                byte = f"{error.object[error.start]:#04x}"
-                raise LineError(
-                    f"line {number}: the byte {byte} is not UTF-8; if the file is in {charset}, `iconv -f {charset} "
-                    "-t UTF-8` changes it"
-                ) from None
-            except ValueError as error:
-                raise LineError(f"line {number}: {error}") from None
-    return num_lines
-
-
 def csv_options(path: str | Path, delimiter: str | None = None) -> dict[str, Any]:
     """What makes `datasets` read each cell of a .csv file as the text that it is.
 
@@ -153,64 +106,13 @@ def csv_options(path: str | Path, delimiter: str | None = None) -> dict[str, Any
     """
     marks = "\t" if str(path).endswith(".tsv") else DELIMITERS
     marks = [delimiter.replace("\\t", "\t")] if delimiter else marks
-    found = {mark: pandas.read_csv(path, nrows=0, sep=mark).columns for mark in marks}
-    delimiter, names = max(found.items(), key=lambda item: len(item[1]))  # the comma, where several give as many
-    if any("\0" in name for name in names):
-        raise ValueError("a name in its first line holds a zero byte")
-    if not isinstance(pandas.read_csv(path, nrows=1, sep=delimiter).index, pandas.RangeIndex):
+    starts = {mark: pandas.read_csv(path, nrows=1, sep=mark) for mark in marks}
+    mark, start = max(starts.items(), key=lambda item: len(item[1].columns))  # the comma, where several give as many
+    if not isinstance(start.index, pandas.RangeIndex):
         # pandas would take the first cell of each row for its name, and shift all others.
-        raise ValueError(
-            f"its first row has more cells than the {len(names)} names of its first line. Quote cells that hold "
-            f"{delimiter!r}"
-        )
-    return {
-        "sep": delimiter,
-        "keep_default_na": False,
-        "features": Features({name: Value("string") for name in names}),
-    }
-
-
-def _open(path: Path) -> IO[bytes]:
-    return gzip.open(path) if path.name.endswith(".gz") else path.open("rb")
-
-
-def _fault(path: Path, builder: str, error: BaseException) -> str:
-    """What is wrong with a file that cannot be read: its first line to blame, or the reader's own reason."""
-    number, is_blank = 0, builder != "parquet"
-    try:
-        with _open(path) as lines:
-            if path.suffix == ".json" and path.read_bytes().lstrip().startswith(b"["):  # one list of rows
-                lines = [path.read_bytes()]
-            for number, line in enumerate(lines if builder != "parquet" else (), start=1):
-                text = line.decode("utf-8").rstrip("\r\n")
-                row = json.loads(text) if builder == "json" and text.strip() else {}
-                is_blank = is_blank and (not text.strip() or row == [])
-                json.dumps(row, ensure_ascii=False).encode("utf-8")
-                rows = row if path.suffix == ".json" and isinstance(row, list) else [row]
-                if other := [row for row in rows if not isinstance(row, dict)]:
-                    return f"{path}, line {number}: {other[0]!r} is no JSON object. Correct or remove it."
-    except UnicodeDecodeError as fault:
-        charset = "UTF-16" if number == 1 and fault.object[:2] in (b"\xff\xfe", b"\xfe\xff") else "LATIN1"
-        number += fault.object.count(b"\n", 0, fault.start)
-        return (
-            f"{path}, line {number}: byte {fault.object[fault.start]:#04x} is not UTF-8. Save the file as UTF-8, "
-            f"for example with `iconv -f {charset} -t UTF-8` if that is what it is."
-        )
-    except UnicodeEncodeError as fault:
-        half = fault.object[fault.start]
-        return f"{path}, line {number}: the unpaired surrogate {half!a} is not a character. Correct or remove it."
-    except json.JSONDecodeError as fault:
-        number += fault.lineno - 1
-        return f"{path}, line {number}: not JSON ({fault.msg} at character {fault.colno - 1}). Correct or remove it."
-    except (EOFError, OSError, zlib.error) as fault:
-        return f"{path} cannot be unpacked ({fault}). Compress it again."
-    while error.__cause__ is not None:
-        error = error.__cause__
-    reason = str(error).strip().rstrip(".") or type(error).__name__
-    if is_blank or "corresponds to no data" in reason:
-        return f"{path} has no rows. Give a file with at least one, or leave it out."
-    separated = " or pass what separates its cells as `delimiter`" if builder == "csv" else ""
-    return f"{path} cannot be read as {builder}: {reason}. Correct the file{separated}."
+        raise ValueError(f"its first row has more cells than the {len(start.columns)} names of its first line")
+    features = Features({name: Value("string") for name in start.columns})
+    return {"sep": mark, "keep_default_na": False, "features": features}
 
 
 # ---- Labels of a column
@@ -226,88 +128,71 @@ def are_all_labelled(rows: Dataset, column: str) -> bool:
     return column in rows.column_names and all(label is not None and label >= 0 for label in rows.unique(column))
 
 
-def _read_labels(rows: Dataset, column: str, source: str, *, optional: bool, by_name: bool = False) -> list:
+def _read_labels(rows: Dataset, column: str, source: str, *, by_name: bool = False) -> list:
     """The labels of a column, None for a missing one; of .csv and .tsv files as numbers where all are such texts.
 
-    Args:
-        source: where the rows come from, for errors.
-        optional: whether a row may lack a label, as a row to predict may.
-        by_name: whether a `ClassLabel` column gives names, with None for −1, and not ids.
+    With `by_name` a `ClassLabel` column, or one of lists of them, gives names, with None for −1, and not ids.
     """
-    feature, given = rows.features[column], rows[column][:]
-    if not isinstance(feature, Value | ClassLabel):
-        raise ValueError(
-            f"Column {column!r} of {source} holds lists, objects or values of several types, such as {given[0]!r} in "
-            "row 0; a label is a single text or number. Name another column, or write one value per row."
-        )
-    labels = [None if is_missing(label) else label for label in given]
+    feature = rows.features[column]
+    labels = [None if is_missing(label) else label for label in rows[column][:]]
     if by_name and isinstance(feature, ClassLabel):
-        labels = [None if label is None or label < 0 else feature.names[label] for label in labels]
-    if None in labels and not optional:
-        row = labels.index(None)
-        raise ValueError(
-            f"Row {row} of {source} (the first is 0) has no label: its column {column!r} holds {given[row]!r}. Every "
-            f"row needs one for training and evaluation; {labels.count(None)} of {len(labels)} have none. Label or "
-            "remove them."
-        )
-    found = (
-        [NUMBER.fullmatch(label) for label in labels if label is not None]
-        if source.endswith((".csv", ".tsv"))
-        else [None]
-    )
-    if all(found):
-        number = float if any(match[1] for match in found) else int
-        labels = [None if label is None else number(label) for label in labels]
+        return [None if label is None or label < 0 else feature.names[label] for label in labels]
+    if by_name and isinstance(getattr(feature, "feature", None), ClassLabel):
+        return [given and [feature.feature.names[label] for label in given] for given in labels]
+    if source.endswith((".csv", ".tsv")):
+        found = [isinstance(label, str) and NUMBER.fullmatch(label) for label in labels if label is not None]
+        if all(found):
+            number = float if any(match[1] for match in found) else int
+            return [None if label is None else number(label) for label in labels]
     return labels
 
 
-def _write_labels(rows: Dataset, column: str, labels: list, dtype: str) -> Dataset:
-    """The rows with these labels."""
-    if rows.features[column] == Value(dtype) and labels == rows[column][:]:
-        return rows
-    without = rows.remove_columns(column)
-    return without.add_column(column, labels, feature=Value(dtype)).select_columns(rows.column_names)
+def _write_labels(
+    rows: Dataset,
+    labels: list,
+    task: Task,
+    names: Sequence[str | int],
+    source: str,
+    *,
+    optional: bool,
+    takes_ids: bool,
+) -> Dataset:
+    """The rows with the places of their labels among the names; without names with numbers.
 
+    Args:
+        optional: whether a row may lack a label, as a row to predict may.
+        takes_ids: whether a whole number that is no name is an id itself.
+    """
+    column, ids = task.columns["label"], {str(name): place for place, name in enumerate(names)}
+    dtype = Value("float32" if task.regression else "int64")
+    needed = f"one of {', '.join(ids)}" if ids else "a number" if task.regression else "a whole number"
 
-def _as_numbers(labels: list, column: str, source: str, whole: bool) -> list:
-    needed = "a whole number, the id of a class or the index of a choice," if whole else "a number"
-    return _changed(labels, lambda label: _number(label, whole), column, source, needed)
+    def number_of(label: Any) -> float | int | None:
+        try:
+            number = float(label)
+        except (TypeError, ValueError):
+            return None
+        if task.regression:
+            return number if math.isfinite(number) else None
+        return int(number) if number.is_integer() and abs(number) < MOST else None
 
+    def convert(label: Any) -> Any:
+        if task.multi_label:
+            given = set(map(str, label))
+            return [float(name in given) for name in ids] if given <= ids.keys() else None
+        return ids.get(str(label), number_of(label) if takes_ids or not ids else None)
 
-def _as_ids(labels: list, names: Sequence[str | int], column: str, source: str, takes_ids: bool) -> list:
-    """The place of each label among the names; if `takes_ids`, a whole number that is no name is an id itself."""
-    ids = {str(name): place for place, name in enumerate(names)}
-
-    def id_of(label: Any) -> int | None:
-        return ids.get(str(label), _number(label, whole=True) if takes_ids else None)
-
-    others = {merged(label) for label in labels if isinstance(label, str)}
-    merge = " (`merge_labels` reads them without capitals and outer blanks)" if others <= ids.keys() else ""
-    return _changed(labels, id_of, column, source, f"one of {', '.join(ids)}{merge}")
-
-
-def _changed(labels: list, change: Callable[[Any], Any], column: str, source: str, needed: str) -> list:
-    found = [None if label is None else change(label) for label in labels]
-    bad = [row for row, new in enumerate(found) if new is None and labels[row] is not None]
+    if task.multi_label:
+        dtype, needed = List(Value("float32")), f"a list of some of {', '.join(ids)}, or [] for none,"
+    found = [None if label is None else convert(label) for label in labels]
+    bad = [row for row, new in enumerate(found) if new is None and not (optional and labels[row] is None)]
     if bad:
-        label = labels[bad[0]]
-        rows = ", ".join(map(str, bad[:5])) + (" …" if bad[5:] else "")
-        others = f" {len(bad)} of {len(labels)} rows have such a label: {rows}." if bad[1:] else ""
         raise ValueError(
-            f"Row {bad[0]} of {source} (the first is 0): the label in column {column!r} is {label!r} of type "
-            f"{type(label).__name__}; {needed} is needed. Correct or remove the row.{others}"
+            f"Row {bad[0]} of {source} (the first is 0): the label in column {column!r} is {labels[bad[0]]!r}; "
+            f"{needed} is needed. {len(bad)} of {len(labels)} rows have no such label. Correct or remove them."
         )
-    return found
-
-
-def _number(label: Any, whole: bool) -> float | int | None:
-    try:
-        number = float(label)
-    except (TypeError, ValueError):
-        return None
-    if not whole:
-        return number
-    return int(number) if number.is_integer() and abs(number) < MOST else None
+    without = rows.remove_columns(column)
+    return without.add_column(column, found, feature=dtype).select_columns(rows.column_names)
 
 
 # ---- The tasks of the paper
@@ -334,22 +219,19 @@ def load_task(task: str | Task, data_dir: str | Path | None = None) -> DatasetDi
         split: concatenate_datasets([_normalise(rows, task, split, source) for source, rows in parts])
         for split, parts in split_parts.items()
     }
-    if task.held_out and task.train_split not in splits and task.validation_splits[0] in splits:
-        splits |= _split_validation(task, splits[task.validation_splits[0]])
+    whole = task.validation_splits[0]
+    if task.held_out and task.train_split not in splits and whole in splits:
+        # The same rows in the same order as scikit-learn's train_test_split in the released code.
+        order = np.random.RandomState(HELD_OUT_SEED).permutation(len(splits[whole]))
+        splits[task.train_split] = splits[whole].select(order[task.held_out :])
+        splits[whole] = splits[whole].select(order[: task.held_out])
     return DatasetDict({split: splits[split] for split in task.splits if split in splits})
 
 
 def _from_hub(task: Task) -> dict[str, list[tuple[str, Dataset]]]:
     if task.hub_path is None:
         raise ValueError(f"Task {task.name!r} names no data set on the hub. Pass data_dir, a folder with its files.")
-    try:
-        loaded = load_dataset(task.hub_path, task.hub_config)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise OSError(
-            f"Could not load task {task.name!r} from the hub (data set {task.hub_path!r}, configuration "
-            f"{task.hub_config!r}): {type(error).__name__}: {error}. "
-            f"To load it from files, pass data_dir: a folder with {_wanted_files(task)}."
-        ) from error
+    loaded = load_dataset(task.hub_path, task.hub_config)
     found = [split for split in task.splits if split in loaded]
     return {split: [(f"split {split!r} of {task.hub_path}", loaded[split])] for split in found}
 
@@ -357,40 +239,21 @@ def _from_hub(task: Task) -> dict[str, list[tuple[str, Dataset]]]:
 def _from_folder(task: Task, data_dir: Path) -> dict[str, list[tuple[str, Dataset]]]:
     # The task's own folder comes first: a parent of many data sets may hold a train file of its own.
     folders = [data_dir / name for name in dict.fromkeys((task.name, task.folder or task.name))] + [data_dir]
+    parts = {split: [f"{part}_{split}" for part in task.file_parts] or [split] for split in task.splits}
     for folder in folders:
-        files = {split: paths for split in task.splits if (paths := _split_files(task, folder, split))}
-        if files:
-            return {split: [(str(path), read_file(path)) for path in paths] for split, paths in files.items()}
+        files = {split: _find_files(folder, stems) or _find_files(folder, [split]) for split, stems in parts.items()}
+        if any(files.values()):
+            return {split: [(str(path), read_file(path)) for path in paths] for split, paths in files.items() if paths}
     raise ValueError(
-        f"No file of task {task.name!r} found in {', '.join(map(str, folders))}. Needed: {_wanted_files(task)}."
+        f"No file of task {task.name!r} found in {', '.join(map(str, folders))}. Needed: files named "
+        f"{', '.join(chain(*parts.values()))} (at least one split), each ending in {', '.join(FILE_BUILDERS)}."
     )
 
 
-def _wanted_files(task: Task) -> str:
-    stems = [stem for split in task.splits for stem in _part_stems(task, split)]
-    return f"files named {', '.join(stems)} (at least one), each ending in {', '.join(FILE_BUILDERS)}"
-
-
-def _part_stems(task: Task, split: str) -> list[str]:
-    return [f"{part}_{split}" for part in task.file_parts] or [split]
-
-
-def _split_files(task: Task, folder: Path, split: str) -> list[Path]:
-    stems = _part_stems(task, split)
-    paths = {stem: path for stem in stems if (path := _find_file(folder, stem))}
-    if not paths and len(stems) > 1 and (whole := _find_file(folder, split)):
-        return [whole]
-    if paths and len(paths) < len(stems):
-        missing = ", ".join(stem for stem in stems if stem not in paths)
-        raise ValueError(
-            f"Task {task.name!r} joins {' and '.join(stems)}, but {folder} has no file {missing}. Add it, or load the "
-            "part alone by its own task name."
-        )
-    return list(paths.values())
-
-
-def _find_file(folder: Path, stem: str) -> Path | None:
-    return next((path for ending in FILE_BUILDERS if (path := folder / f"{stem}{ending}").is_file()), None)
+def _find_files(folder: Path, stems: list[str]) -> list[Path]:
+    """A file for each stem; none if one of them is missing."""
+    found = [[path for ending in FILE_BUILDERS if (path := folder / f"{stem}{ending}").is_file()] for stem in stems]
+    return [paths[0] for paths in found] if all(found) else []
 
 
 def _normalise(rows: Dataset, task: Task, split: str, source: str) -> Dataset:
@@ -399,24 +262,22 @@ def _normalise(rows: Dataset, task: Task, split: str, source: str) -> Dataset:
     sources = _column_sources(rows, task, split)
     for name, columns in sources.items():
         if len(columns) > 1:
-            rows = rows.map(_join_texts, fn_kwargs={"name": name}, input_columns=list(columns), batched=True)
+            texts = [" ".join(parts) for parts in zip(*(rows[part][:] for part in columns), strict=True)]
+            rows = rows.add_column(name, texts)
         elif columns != (name,):
             rows = rows.rename_column(columns[0], name)
     rows = rows.select_columns(list(sources))
     if column not in sources:
         return rows
-    labels = _read_labels(rows, column, source, optional=split in task.test_splits)
+    labels = _read_labels(rows, column, source)
+    if task.drop_unlabelled and split not in task.test_splits and -1 in labels:
+        kept = [row for row, label in enumerate(labels) if label != -1]
+        rows, labels = rows.select(kept), [labels[row] for row in kept]
     # An integer column under the task's own name has ids already.
     as_released = sources[column] != (column,) or any(isinstance(label, str) for label in labels)
     names = (task.label_values or task.label_names) if as_released and not task.regression else ()
-    if names:
-        labels = _as_ids(labels, names, column, source, takes_ids=not task.label_values)
-    else:
-        labels = _as_numbers(labels, column, source, whole=not task.regression)
-    rows = _write_labels(rows, column, labels, "float32" if task.regression else "int64")
-    if task.drop_unlabelled and split not in task.test_splits and -1 in labels:
-        rows = rows.select([row for row, label in enumerate(labels) if label != -1])
-    return rows
+    optional = split in task.test_splits
+    return _write_labels(rows, labels, task, names, source, optional=optional, takes_ids=not task.label_values)
 
 
 def _column_sources(rows: Dataset, task: Task, split: str) -> dict[str, tuple[str, ...]]:
@@ -437,22 +298,6 @@ def _column_sources(rows: Dataset, task: Task, split: str) -> dict[str, tuple[st
     return sources
 
 
-def _join_texts(*columns: list[str], name: str) -> dict[str, list[str]]:
-    return {name: [" ".join(texts) for texts in zip(*columns, strict=True)]}
-
-
-def _split_validation(task: Task, rows: Dataset) -> dict[str, Dataset]:
-    name = task.validation_splits[0]
-    if len(rows) <= task.held_out:
-        raise ValueError(
-            f"Task {task.name!r} has no {task.train_split} file, so it is trained on the rows of its {name} split "
-            f"beyond the {task.held_out} held out, but the split has only {len(rows)}. Add a {task.train_split} file."
-        )
-    # The same rows in the same order as scikit-learn's train_test_split in the released code.
-    order = np.random.RandomState(HELD_OUT_SEED).permutation(len(rows))
-    return {task.train_split: rows.select(order[task.held_out :]), name: rows.select(order[: task.held_out])}
-
-
 # ---- Files of one's own
 
 
@@ -465,7 +310,6 @@ def load_files(
     num_labels: int | None = None,
     label_names: Sequence[str] | None = None,
     delimiter: str | None = None,
-    merge_labels: bool = False,
     skip_bad_rows: bool = False,
 ) -> tuple[Task, DatasetDict]:
     """Reads your own files into a task that describes them, and their rows by split with class ids as labels.
@@ -483,7 +327,6 @@ def load_files(
             train split: the names of a `ClassLabel` column in its order; of others, texts are sorted, and integers are
             the ids themselves if 0 is among them, else names.
         delimiter: what separates the cells of .csv and .tsv files. Default: found in their first line.
-        merge_labels: whether labels lose their capitals and the blanks around them, so that `Good` is `good`.
         skip_bad_rows: whether rows of train and validation without a text or a label are left out. Default: they are
             refused, all at once.
 
@@ -498,51 +341,39 @@ def load_files(
             "the index of the right choice. Leave them out."
         )
     columns = {"label": "label", **columns}
-    paths: dict[str, Path] = {}
     splits: dict[str, Dataset] = {}
-    labels: dict[str, list] = {}
+    sources: dict[str, str] = {}
     for split, file in files.items():
         is_read = isinstance(file, Dataset)
-        paths[split] = Path(file.info.dataset_name or "data", split) if is_read else Path(file)
-        if not is_read:
-            check_file(f"The {split} file", paths[split])
-        splits[split] = file if is_read else read_file(paths[split], delimiter=delimiter)
-    label = columns["label"]
-    if isinstance(label, str) and not any(label in rows.column_names for rows in splits.values()):
-        label = label.split(",") if "," in label else label
-    parts = None if isinstance(label, str) else label
-    columns["label"] = label = label if parts is None else ",".join(label)
+        splits[split] = file if is_read else read_file(file, delimiter=delimiter)
+        sources[split] = f"{file.info.dataset_name or 'data'}/{split}" if is_read else str(file)
+    parts = columns["label"]
+    if isinstance(parts, str):  # perhaps the joined name of several columns, as a model's folder holds it
+        is_joined = "," in parts and not any(parts in rows.column_names for rows in splits.values())
+        parts = parts.split(",") if is_joined else None
     if parts is not None and not has_classes:
         raise ValueError(f"The label of {traversal} needs the name of one column; it was given {parts!r}.")
+    columns["label"] = label = ",".join(parts or [columns["label"]])
+    labels: dict[str, list] = {}
     for split, rows in splits.items():
-        if parts is not None and (split != "test" or not set(parts).isdisjoint(rows.column_names)):
-            check_columns(paths[split], rows.column_names, "label", parts)
-            rows = splits[split] = _joined_labels(rows, parts, paths[split])
-        for role in columns:
-            if role != "label" or split != "test":
-                check_columns(paths[split], rows.column_names, role, columns[role])
-        if split != "test":
-            rows = splits[split] = _usable_rows(rows, columns, paths[split], not has_classes, skip_bad_rows)
+        is_test = split == "test"
+        if parts and not (is_test and set(parts).isdisjoint(rows.column_names)):
+            rows = _joined_labels(rows, parts, sources[split])
+        for role, names in columns.items():
+            if role != "label" or not is_test:
+                check_columns(sources[split], rows.column_names, role, names)
+        splits[split] = rows = rows if is_test else _usable_rows(rows, columns, sources[split], skip_bad_rows)
         if label in rows.column_names:
-            optional = split == "test"
-            if has_classes and isinstance(rows.features[label], List | LargeList):
-                labels[split] = _read_lists(rows, label, paths[split], optional, merge_labels)
-                continue
-            labels[split] = _read_labels(rows, label, str(paths[split]), optional=optional, by_name=has_classes)
-            if merge_labels and isinstance(rows.features[label], Value):
-                labels[split] = [merged(value) if isinstance(value, str) else value for value in labels[split]]
-    multi_label = any(isinstance(given, list) for values in labels.values() for given in values)
-    if has_classes:
-        if label_names is None:
-            found = labels
-            if multi_label:
-                found = {split: [*chain.from_iterable(filter(None, lists))] for split, lists in labels.items()}
-            label_names = parts or _class_names(splits, found, label, paths, num_labels)
-        elif num_labels not in (None, len(label_names)):
-            raise ValueError(f"`label_names` has {len(label_names)} classes, but `num_labels` is {num_labels}.")
-    first = next(iter(paths.values()))
+            labels[split] = _read_labels(rows, label, sources[split], by_name=has_classes)
+    multi_label = has_classes and any(
+        isinstance(rows.features.get(label), List | LargeList) for rows in splits.values()
+    )
+    if has_classes and label_names is None:
+        label_names = parts or _class_names(splits, labels, label, sources, num_labels)
+    first = next(iter(files))
+    of_rows = isinstance(files[first], Dataset)
     task = Task(
-        name=first.parent.name if isinstance(next(iter(files.values())), Dataset) else first.name.partition(".")[0],
+        name=Path(sources[first]).parent.name if of_rows else Path(sources[first]).name.partition(".")[0],
         traversal=traversal,
         columns=columns,
         label_names=tuple(label_names) if has_classes else (),
@@ -550,29 +381,18 @@ def load_files(
         multi_label=multi_label,
         metrics=("pearson", "spearmanr") if regression else ("f1_micro", "accuracy") if multi_label else ("accuracy",),
     )
+    if num_labels not in (None, task.num_labels):
+        raise ValueError(f"There are {task.num_labels} classes, but `num_labels` is {num_labels}.")
     for split, values in labels.items():
-        source = str(paths[split])
-        if multi_label:
-            splits[split] = _write_several(splits[split], label, values, task.label_names, source)
-            continue
-        given = set(values) - {None}
-        are_ids = all(type(value) is int and str(value) not in task.label_names for value in given)
-        if skip_bad_rows and has_classes and not are_ids and split != "test":
-            kept = [row for row, value in enumerate(values) if str(value) in task.label_names]
-            if 0 < len(kept) < len(values):
-                logger.warning(f"{len(values) - len(kept)} rows of {source} have other labels, and are left out.")
-                splits[split], values = splits[split].select(kept).flatten_indices(), [values[row] for row in kept]
-        if has_classes and not are_ids:
-            values = _as_ids(values, task.label_names, label, source, takes_ids=False)
-        elif not has_classes:
-            values = _as_numbers(values, label, source, whole=not regression)
-        splits[split] = _write_labels(splits[split], label, values, "float32" if regression else "int64")
+        names, optional = task.label_names, split == "test"
+        are_ids = all(type(value) is int and str(value) not in names for value in values if value is not None)
+        splits[split] = _write_labels(
+            splits[split], values, task, names, sources[split], optional=optional, takes_ids=are_ids
+        )
     return task, DatasetDict(splits)
 
 
-def _usable_rows(
-    rows: Dataset, columns: dict[str, str | list[str]], path: Path, is_number: bool, skip: bool
-) -> Dataset:
+def _usable_rows(rows: Dataset, columns: dict[str, str | list[str]], source: str, skip: bool) -> Dataset:
     """The rows that have their texts and a label; raises ValueError for all others at once, or skips them."""
     bad: dict[int, str] = {}
     for role, names in columns.items():
@@ -581,70 +401,32 @@ def _usable_rows(
             continue  # the collator reads lists and tells absent choices
         is_class = role == "label" and isinstance(rows.features[names[0]], ClassLabel)
         for place, values in enumerate(zip(*(rows[name][:] for name in names), strict=True)):
-            is_bad = None in values or all(map(is_missing, values)) or (is_class and values[0] < 0)
-            number = _number(values[0], whole=False) if role == "label" and is_number and not is_bad else 0
-            if is_bad or number is None or not math.isfinite(number):
+            if None in values or all(map(is_missing, values)) or (is_class and values[0] < 0):
                 bad.setdefault(place, f"row {place}: column {names[0]!r} has {values[0]!r}")
     if not bad:
         return rows
     first = "; ".join(bad[place] for place in sorted(bad)[:3])
-    what = (
-        f"{len(bad)} of {len(rows)} rows of {path} lack a text or a label that can be used (the first is 0): {first}."
-    )
+    what = f"{len(bad)} of {len(rows)} rows of {source} lack a text or a label (the first is 0): {first}."
     if not skip or len(bad) == len(rows):
         raise ValueError(f"{what} Correct or remove them, or pass `skip_bad_rows` to leave them out.")
     logger.warning(f"{what} They are left out.")
     return rows.select([place for place in range(len(rows)) if place not in bad]).flatten_indices()
 
 
-def _joined_labels(rows: Dataset, parts: list[str], path: Path) -> Dataset:
+def _joined_labels(rows: Dataset, parts: list[str], source: str) -> Dataset:
     """The rows with one column of lists, the names of those columns among `parts` that hold 1."""
-    columns = {name: [str(cell).strip().lower() for cell in rows[name][:]] for name in parts}
-    for name, cells in columns.items():
-        for row, cell in enumerate(cells):
-            if cell not in HOLDS:
+    check_columns(source, rows.column_names, "label", parts)
+    lists: list[list[str]] = [[] for _ in range(len(rows))]
+    for name in parts:
+        for row, cell in enumerate(rows[name][:]):
+            holds = HOLDS.get(str(cell).strip().lower())
+            if holds is None:
                 raise ValueError(
-                    f"Row {row} of {path} (the first is 0): column {name!r} holds {cell!r}, but each of several label "
-                    "columns needs 0 or 1. Correct the row, or name one column for the label."
+                    f"Row {row} of {source} (the first is 0): column {name!r} holds {cell!r}, but each of several "
+                    "label columns needs 0 or 1. Correct the row, or name one column for the label."
                 )
-    lists = [
-        [name for name, cell in zip(parts, cells, strict=True) if HOLDS[cell]]
-        for cells in zip(*columns.values(), strict=True)
-    ]
+            lists[row] += [name] * holds
     return rows.remove_columns(parts).add_column(",".join(parts), lists, feature=List(Value("string")))
-
-
-def _read_lists(rows: Dataset, column: str, path: Path, optional: bool, merge_labels: bool) -> list[list | None]:
-    """The labels of rows that may have several, None for a missing list."""
-    inner, lists = rows.features[column].feature, rows[column][:]
-    if None in lists and not optional:
-        raise ValueError(
-            f"Row {lists.index(None)} of {path} (the first is 0): column {column!r} holds no list. A row without "
-            "labels needs an empty one, []."
-        )
-    if isinstance(inner, ClassLabel):
-        return [given and [inner.names[label] for label in given] for given in lists]
-    if merge_labels:
-        return [given and [merged(label) if isinstance(label, str) else label for label in given] for given in lists]
-    return lists
-
-
-def _write_several(rows: Dataset, column: str, lists: list[list | None], names: Sequence[str], source: str) -> Dataset:
-    """The rows with 0 or 1 for each class as their labels."""
-    for row, given in enumerate(lists):
-        if unknown := [label for label in given or () if str(label) not in names]:
-            raise ValueError(
-                f"Row {row} of {source} (the first is 0): the labels in column {column!r} hold {unknown[0]!r}; of "
-                f"{', '.join(names)} are needed. Correct or remove the row."
-            )
-    values = [None if given is None else [float(name in set(map(str, given))) for name in names] for given in lists]
-    without = rows.remove_columns(column)
-    return without.add_column(column, values, feature=List(Value("float32"))).select_columns(rows.column_names)
-
-
-def merged(name: str) -> str:
-    """A class name without its capitals and the blanks around it."""
-    return name.strip().lower()
 
 
 def check_columns(file: str | Path, names: list[str], role: str, columns: str | list[str]) -> None:
@@ -660,7 +442,7 @@ def check_columns(file: str | Path, names: list[str], role: str, columns: str | 
 
 
 def _class_names(
-    splits: dict[str, Dataset], labels: dict[str, list], column: str, paths: dict[str, Path], num_labels: int | None
+    splits: dict[str, Dataset], labels: dict[str, list], column: str, sources: dict[str, str], num_labels: int | None
 ) -> tuple[str, ...]:
     """Names of the classes of the train split: see `load_files`."""
     if "train" not in splits:
@@ -668,35 +450,38 @@ def _class_names(
             "The classes are unknown without the labels of a train file. Pass one, or `label_names`, such as those of "
             "the model's `config.id2label`."
         )
-    feature, path, found = splits["train"].features[column], paths["train"], dict.fromkeys(labels["train"])
-    feature = getattr(feature, "feature", feature)  # of lists
-    for label in found:
-        if not isinstance(label, str | int):
-            raise ValueError(
-                f"Row {labels['train'].index(label)} of {path} (the first is 0): the label in column {column!r} is "
-                f"{label!r} of type {type(label).__name__}; a class is needed: a text, or an integer from 0. Correct "
-                "or remove the row, or pass `regression` to predict numbers."
-            )
-    names = feature.names if isinstance(feature, ClassLabel) else None
-    if names is None and all(type(label) is int for label in found):
-        names = range(num_labels or len(found)) if 0 in found else sorted(found)
-    names = sorted(map(str, found)) if names is None else list(map(str, names))
-    if missing := [label for label in found if str(label) not in names]:
+    feature, where = splits["train"].features[column], f"Column {column!r} of {sources['train']}"
+    given = labels["train"]
+    if isinstance(feature, List | LargeList):
+        feature, given = feature.feature, list(chain.from_iterable(filter(None, given)))
+    if other := [label for label in given if not isinstance(label, str | int)]:
         raise ValueError(
-            f"Column {column!r} of {path} has the class {missing[0]}; class ids are needed, integers from 0 to "
-            f"{len(names) - 1}. Correct the data, or pass the number of classes as `num_labels`."
+            f"{where} has the label {other[0]!r} of type {type(other[0]).__name__}; a class is needed: a text, or an "
+            "integer from 0. Correct the data, or pass `regression` to predict numbers."
+        )
+    found = set(given)
+    if isinstance(feature, ClassLabel):
+        names = feature.names
+    elif all(type(label) is int for label in found):
+        names = list(map(str, range(num_labels or len(found)) if 0 in found else sorted(found)))
+    else:
+        names = sorted(map(str, found))
+    if missing := sorted(set(map(str, found)) - set(names)):
+        raise ValueError(
+            f"{where} has the class {missing[0]}; class ids are needed, integers from 0 to {len(names) - 1}. Correct "
+            "the data, or pass the number of classes as `num_labels`."
         )
     first = {}
     for name in names if num_labels is None else ():
-        if (other := first.setdefault(merged(name), name)) != name:
+        if (other := first.setdefault(name.strip().lower(), name)) != name:
             raise ValueError(
-                f"Column {column!r} of {path} has the classes {other!r} and {name!r}. Correct its labels, pass "
-                f"`merge_labels` to make them one, or `num_labels` ({len(names)}) if they are two."
+                f"{where} has the classes {other!r} and {name!r}. Make them one in the file, or pass `num_labels` "
+                f"({len(names)}) if they are two."
             )
     if num_labels not in (None, len(names)) or len(names) < 2:
         raise ValueError(
-            f"Column {column!r} of {path} has {len(names)} classes ({', '.join(names)}); "
-            f"{num_labels or 'at least two'} are needed. Correct the data or `num_labels`."
+            f"{where} has {len(names)} classes ({', '.join(names)}); {num_labels or 'at least two'} are needed. "
+            "Correct the data or `num_labels`."
         )
     return tuple(names)
 

@@ -7,7 +7,6 @@ for words are in `word_rules.py`; the saved `tokenizer.json` contains all of it.
 
 import json
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import repeat
 from pathlib import Path
@@ -18,35 +17,26 @@ from tokenizers.trainers import BpeTrainer
 from transformers import (
     AutoTokenizer,
     BatchEncoding,
+    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     TokenizersBackend,
 )
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
-from transformers.utils import CONFIG_NAME, cached_file, logging
 
 from .control_tokens import CONTROL_TOKENS, add_control_tokens, control_templates, keep_text_as_text, set_padding
 from .encodings_on_demand import encode_ids_first
 from .joining import join_continuation, join_words
-from .word_rules import SURROGATE, is_plain, plain_preparation, preparation
-
-logger = logging.get_logger(__name__)
+from .word_rules import preparation
 
 END_OF_WORD = "</w>"
 NEWLINE = "\n" + END_OF_WORD
 # transformers' own tokenizer prepares text differently from the released code: GPT1Tokenizer replaces it.
 GPT1_CLASSES = ("GPT1Tokenizer", "OpenAIGPTTokenizer", "OpenAIGPTTokenizerFast")
 GPT1_TYPES = (None, "gpt1", "gpt1-lstm", "openai-gpt")  # None: a folder of a tokenizer alone
-CUT_TEXTS = (
-    "This tokenizer ends every text with [e], so the ids of a context are not a prefix of the ids of the context with "
-    "its continuation: a continuation sliced off at the context's length loses its first token and gains [e]. To "
-    "score continuations, open the tokenizer with `add_bos_token=True`, which puts [s] before a text and nothing "
-    "after it (lm-evaluation-harness: `--model_args add_bos_token=True,…`)."
-)
 ANY_WORD = "word"
 BLOCK_CHARACTERS = 1 << 13
 CACHED_WORDS = 1 << 15  # five novels have half as many words; the library keeps 10,000
-PART_CHARACTERS = 1 << 25  # of the training text, held at a time
 REPEATED_WORDS = 1 << 10
 
 
@@ -87,12 +77,6 @@ class GPT1Tokenizer(TokenizersBackend):
         **kwargs,
     ):
         vocab = {str(unk_token): 0} if vocab is None else vocab
-        is_own = isinstance(vocab, dict) and any(token.endswith(END_OF_WORD) for token in vocab)
-        if is_own and str(unk_token) not in vocab:
-            raise ValueError(
-                f"unk_token is {str(unk_token)!r}, which is not in the vocabulary. Name the token that stands for "
-                "unknown characters, in tokenizer_config.json if it comes from there."
-            )
         self._tokenizer = Tokenizer(
             BPE(
                 vocab=vocab,
@@ -103,14 +87,12 @@ class GPT1Tokenizer(TokenizersBackend):
             )
         )
         _prepare(self._tokenizer)
-        _warn_unless_split(kwargs.get("split_special_tokens"))
         kwargs["split_special_tokens"] = True
         self._ends_given = "add_bos_token" in kwargs or "add_eos_token" in kwargs
         # GPT-1 has none, but lm-evaluation-harness neither scores nor generates without one.
         kwargs.setdefault("eos_token", kwargs.get("extract_token", unk_token))
         self.goes_on = False
         super().__init__(unk_token=unk_token, pad_token=pad_token, **kwargs)
-        self._last_text = ""
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | os.PathLike, *args, **kwargs) -> "GPT1Tokenizer":
@@ -121,15 +103,10 @@ class GPT1Tokenizer(TokenizersBackend):
             ValueError: none of these files is there, or they belong to another kind of tokenizer.
         """
         tokenizer = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
-        if tokenizer.vocab_size <= 1:
-            raise ValueError(
-                f"{pretrained_model_name_or_path} has no tokenizer. It needs tokenizer.json, or vocab.json and "
-                "merges.txt: save the tokenizer beside the model with `tokenizer.save_pretrained`."
-            )
         if not any(token.endswith(END_OF_WORD) for token in tokenizer.get_vocab()):
             raise ValueError(
-                f"{pretrained_model_name_or_path} has a tokenizer of another kind: no token ends in {END_OF_WORD}, as "
-                "the words of GPT-1's do. Name its `tokenizer_class` in tokenizer_config.json, and open it with "
+                f"{pretrained_model_name_or_path} has no tokenizer of GPT-1's kind: no token ends in {END_OF_WORD}. "
+                "It needs tokenizer.json, or vocab.json and merges.txt. Open a tokenizer of another kind with "
                 "`tokenization.open_tokenizer`."
             )
         if kwargs.get("_from_pipeline") == "text-generation":
@@ -145,30 +122,10 @@ class GPT1Tokenizer(TokenizersBackend):
             encoder_json (path): `encoder_bpe_40000.json`, token to id.
             merges (path): `vocab_40000.bpe`, one merge a line after a `#version` line.
             kwargs: arguments of the constructor.
-
-        Raises:
-            ValueError: a file is missing or is not what its name says, or the two do not belong together.
         """
-        for path in map(Path, (encoder_json, merges)):
-            if not path.is_file():
-                raise ValueError(f"{path} does not exist. Give the two files of the release.")
-        try:
-            vocab = json.loads(Path(encoder_json).read_text(encoding="utf-8"))
-            lines = Path(merges).read_text(encoding="utf-8").rstrip("\n").split("\n")
-            pairs = [tuple(line.split(" ")) for line in lines if not line.startswith("#version")]
-            is_whole = sorted(vocab.values()) == list(range(len(vocab))) and "<unk>" in vocab
-            lost = [pair for pair in pairs if len(pair) != 2 or not {*pair, "".join(pair)} <= vocab.keys()]
-        except (ValueError, AttributeError, TypeError) as error:
-            raise ValueError(
-                f"{encoder_json} is not JSON of token to id ({error}). Give the release's file."
-            ) from error
-        if not is_whole:
-            raise ValueError(f'{encoder_json} must have "<unk>" and the ids 0 to {len(vocab) - 1}, each once.')
-        if lost:
-            raise ValueError(
-                f"{merges}: the merge {' '.join(lost[0])!r} is not of two tokens of {encoder_json} that make a third. "
-                "Give the two files of one release."
-            )
+        vocab = json.loads(Path(encoder_json).read_text(encoding="utf-8"))
+        lines = Path(merges).read_text(encoding="utf-8").rstrip("\n").split("\n")
+        pairs = [tuple(line.split(" ")) for line in lines if not line.startswith("#version")]
         return cls(vocab=vocab, merges=pairs, **kwargs)
 
     @classmethod
@@ -181,9 +138,8 @@ class GPT1Tokenizer(TokenizersBackend):
         **kwargs,
     ) -> "GPT1Tokenizer":
         """
-        Learns a BPE from text, which is read once, 32 million characters at a time. The same text gives the same
-        tokenizer. No character of the text is ever unknown: the alphabet has each of them, both inside and at the end
-        of a word.
+        Learns a BPE from text, which is read once, as a stream. The same text gives the same tokenizer. No character
+        of the text is ever unknown: the alphabet has each of them, both inside and at the end of a word.
 
         Args:
             files_or_iterator (path, list of paths, or iterator of `str`): UTF-8 text files, or the texts themselves; a
@@ -194,7 +150,7 @@ class GPT1Tokenizer(TokenizersBackend):
             kwargs: arguments of the constructor.
 
         Raises:
-            ValueError: a file is missing, or the text has no words.
+            ValueError: the text has no words.
         """
         words = _count_words(_texts(files_or_iterator), show_progress)
         if not words.keys() - {"\n"}:
@@ -220,52 +176,16 @@ class GPT1Tokenizer(TokenizersBackend):
         With control tokens, one text becomes `[s] text [e]` and a pair `[s] a [$] b [e]`. If `add_bos_token` or
         `add_eos_token` is given, these two settings alone decide which tokens surround a text.
         """
-        if not self.has_control_tokens or self._ends_are_set:
+        if not self.has_control_tokens or self._ends_given or self.add_bos_token or self.add_eos_token:
             return super().update_post_processor()
-        self._set_control_templates()
-
-    @property
-    def _ends_are_set(self) -> bool:
-        return self._ends_given or self.add_bos_token or self.add_eos_token
-
-    def _set_control_templates(self) -> None:
         tokens = [str(self._special_tokens_map[name]) for name in CONTROL_TOKENS]
         self._tokenizer.post_processor = control_templates(self._tokenizer, tokens)
 
-    def _save_pretrained(self, *args, **kwargs) -> tuple[str, ...]:
-        # transformers saves neither setting; the template that they made would outlive them.
-        in_use = self._tokenizer.post_processor
-        if self.has_control_tokens and self._ends_are_set:
-            self._set_control_templates()
-        try:
-            return super()._save_pretrained(*args, **kwargs)
-        finally:
-            self._tokenizer.post_processor = in_use
-
-    def encode(self, text, text_pair=None, **kwargs) -> list[int]:
-        """As in transformers; warns once if a text's beginning is encoded after it: `[e]` ends the ids of both."""
-        ids = super().encode(text, text_pair, **kwargs)
-        if isinstance(text, str) and self.has_control_tokens and ids[-1:] == [self.extract_token_id]:
-            if text and text != self._last_text and self._last_text.startswith(text):
-                logger.warning_once(CUT_TEXTS)
-            self._last_text = text
-        return ids
-
-    def tokenize(self, text: str, pair: str | None = None, add_special_tokens: bool = False, **kwargs) -> list[str]:
-        """As in transformers: the pieces of a text or pair."""
-        # Asking for this mask gives the full encoding at once, which has the pieces.
-        return super().tokenize(text, pair, add_special_tokens, **{**kwargs, "return_special_tokens_mask": True})
-
     def _encode_plus(self, text, text_pair=None, **kwargs) -> BatchEncoding:
-        _warn_unless_split(kwargs.get("split_special_tokens"))
         kwargs["split_special_tokens"] = True
         if self.goes_on:
             kwargs["add_special_tokens"] = False
-        try:
-            return encode_ids_first(self, super()._encode_plus, text, text_pair, **kwargs)
-        except TypeError:
-            _check_surrogates(text, text_pair)
-            raise
+        return encode_ids_first(self, super()._encode_plus, text, text_pair, **kwargs)
 
     def clean_up_tokenization(self, text: str) -> str:
         """Decoded text with its words and punctuation joined."""
@@ -298,14 +218,10 @@ def open_tokenizer(name_or_path: str | os.PathLike) -> PreTrainedTokenizerBase:
 
 
 def _model_type(name_or_path: str | os.PathLike) -> str | None:
-    path = cached_file(
-        name_or_path,
-        CONFIG_NAME,
-        _raise_exceptions_for_gated_repo=False,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-    )
-    return json.loads(Path(path).read_text(encoding="utf-8")).get("model_type") if path else None
+    try:
+        return PreTrainedConfig.get_config_dict(name_or_path)[0].get("model_type")
+    except OSError:  # a folder of a tokenizer alone
+        return None
 
 
 def _prepare(backend: Tokenizer) -> None:
@@ -316,68 +232,26 @@ def _prepare(backend: Tokenizer) -> None:
     )
 
 
-def _warn_unless_split(split_special_tokens: bool | None) -> None:
-    if split_special_tokens is False:
-        logger.warning_once(
-            "`split_special_tokens=False` is ignored: text that spells a control token, such as [e], is tokenised as "
-            "plain text. Put control tokens into sequences by their ids, as TraversalCollator does."
-        )
-
-
-def _check_surrogates(*columns: str | list | None) -> None:
-    """Raises ValueError for the first surrogate found: half of a pair is no character."""
-    for column in columns:
-        for number, text in enumerate([column] if isinstance(column, str) else column or []):
-            half = SURROGATE.search(text) if isinstance(text, str) else None
-            if half:
-                name = "The text" if isinstance(column, str) else f"Text {number} of the batch"
-                raise ValueError(
-                    f"{name} holds the unpaired surrogate {half[0]!a} at index {half.start()}, which is not a "
-                    "character. Remove it, or read the data as UTF-8."
-                )
-
-
 def _texts(files_or_iterator) -> Iterable[str]:
     if isinstance(files_or_iterator, (str, os.PathLike)):
         files_or_iterator = [files_or_iterator]
     if not isinstance(files_or_iterator, (list, tuple)):
         return files_or_iterator
-    paths = [Path(name) for name in files_or_iterator]
-    for path in paths:
-        if not path.is_file():
-            raise ValueError(
-                f"{path} does not exist. Give the paths of text files, or an iterator of strings: iter(texts)."
-            )
-    return (block for path in paths for block in _blocks(path))
+    return (block for path in files_or_iterator for block in _blocks(path))
 
 
-def _blocks(path: Path) -> Iterator[str]:
-    with path.open(encoding="utf-8") as lines:
+def _blocks(path: str | os.PathLike) -> Iterator[str]:
+    with open(path, encoding="utf-8") as lines:
         while block := lines.readlines(BLOCK_CHARACTERS):
             yield "".join(block)
 
 
 def _count_words(texts: Iterable[str], show_progress: bool) -> dict[str, int]:
     """How often each word occurs in the prepared texts."""
-    backend, words, texts = Tokenizer(BPE()), Counter(), iter(texts)
+    backend, trainer = Tokenizer(BPE()), BpeTrainer(vocab_size=0, show_progress=show_progress)
     _prepare(backend)
-    while part := _next_part(texts):
-        for are_plain, normalizer in ((True, plain_preparation()), (False, preparation())):
-            if chosen := [text for text in part if is_plain(text) is are_plain]:
-                trainer = BpeTrainer(vocab_size=0, show_progress=show_progress)
-                backend.normalizer = normalizer
-                backend.train_from_iterator(chosen, trainer=trainer)
-                words.update(json.loads(trainer.__getstate__())["BpeTrainer"]["words"])
-    return words
-
-
-def _next_part(texts: Iterator[str]) -> list[str]:
-    """The next texts, up to `PART_CHARACTERS` of them together or a single longer one."""
-    part, length = [], 0
-    while length < PART_CHARACTERS and (text := next(texts, None)) is not None:
-        part.append(text)
-        length += len(text)
-    return part
+    backend.train_from_iterator(texts, trainer=trainer)
+    return json.loads(trainer.__getstate__())["BpeTrainer"]["words"]
 
 
 def _learn_merges(

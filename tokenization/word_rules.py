@@ -72,7 +72,6 @@ MARK = r"[\p{M}\u200c\u200d\uff9e\uff9f\x{1f3fb}-\x{1f3ff}\x{e0020}-\x{e007f}]"
 SYMBOLS = [(0x00A6, 0x00B0), (0x2100, 0x2BFF), (0xFFFD, 0xFFFD), (0x1F000, 0x1FAFF)]  # where those in use are
 
 NOT_PLAIN = re.compile("[^\n -%'-~]")  # "&" may begin an entity
-SURROGATE = re.compile("[\ud800-\udfff]")  # half of a pair is no character, and the pipeline cannot read it
 
 # spaCy's affixes: single characters that are split off both ends of a word, and those split off its start only.
 ENDS = "'#&:<>`¡«·»¿،؛؟٪۔।⟦⟧、。〈〉《》「」『』【】〔〕"

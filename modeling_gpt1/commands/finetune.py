@@ -107,11 +107,10 @@ class DataArguments:
     columns: list[str] = HfArg(default_factory=list, help="role=column pairs of your own files.")
     num_labels: int | None = HfArg(default=None, help="Classes of your own files. Default: those of the labels.")
     delimiter: str | None = HfArg(default=None, help="What separates the cells of .csv files. Default: found in them.")
-    merge_labels: bool = HfArg(default=False, help="Read labels without capitals and outer blanks: `Good` is `good`.")
     skip_bad_rows: bool = HfArg(default=False, help="Train and evaluate without the rows that lack a text or a label.")
     regression: bool = HfArg(default=False, help="Your labels are numbers to predict.")
     metric_name: str | None = HfArg(
-        default=None, help="Score, such as f1_macro: of scikit-learn's scorers or of evaluate. Default: the task's."
+        default=None, help="Score, such as f1_macro: of scikit-learn's scorers. Default: the task's."
     )
     max_length: int | None = HfArg(default=None, help="Tokens per sequence. Default: the model's number of positions.")
     both_orders: bool = HfArg(default=False, help="Read similarity pairs in both orders, as GPT-1 always does.")
@@ -134,16 +133,7 @@ class DataArguments:
             parse_columns(self.columns)
             return
         own = [f"{split}_file" for split in self.files]
-        options = (
-            "dataset_name",
-            "traversal",
-            "columns",
-            "num_labels",
-            "delimiter",
-            "merge_labels",
-            "skip_bad_rows",
-            "regression",
-        )
+        options = ("dataset_name", "traversal", "columns", "num_labels", "delimiter", "skip_bad_rows", "regression")
         own += [name for name in options if getattr(self, name)]
         if own:
             raise ValueError(
@@ -289,7 +279,6 @@ def load_data(
             # A model that this run does not train keeps its own classes.
             label_names=None if training_args.do_train else list(config.id2label.values()),
             delimiter=data_args.delimiter,
-            merge_labels=data_args.merge_labels,
             skip_bad_rows=data_args.skip_bad_rows,
         )
 

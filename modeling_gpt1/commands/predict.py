@@ -29,7 +29,7 @@ from transformers.hf_argparser import HfArg
 
 from tokenization import Task
 from tokenization.metrics import compute, find_metric
-from tokenization.rows import HOLDS, check_columns, check_file, is_missing, merged, read_file
+from tokenization.rows import HOLDS, check_columns, is_missing, read_file
 
 from .. import prepare_finetuning
 from ..configuration_gpt1 import has_choices
@@ -69,7 +69,6 @@ class PredictionArguments(DeviceArguments):
 
     def __post_init__(self):
         super().__post_init__()
-        check_file("--file", Path(self.file))
         own = [name for name in self.keep if name in FIELDS or name.startswith("score_")]
         if own:
             raise ValueError(
@@ -173,9 +172,8 @@ class Predictor:
         if self.has_several_labels:
             is_known = isinstance(given, list) and set(map(str, given)) <= set(self.class_names)
             return [float(name in map(str, given)) for name in self.class_names] if is_known else None
-        for name in (str(given), merged(str(given))):
-            if name in self.class_names:
-                return self.class_names.index(name)
+        if str(given) in self.class_names:
+            return self.class_names.index(str(given))
         try:
             number = float(given)
         except (TypeError, ValueError):
@@ -241,7 +239,7 @@ def main(arguments: list[str]) -> None:
     check_model("--tokenizer_name", args.tokenizer_name, TOKENIZER)
     if args.metric_name is not None:
         find_metric(args.metric_name)
-    rows = read_file(Path(args.file), delimiter=args.delimiter)
+    rows = read_file(args.file, delimiter=args.delimiter)
     with one_save(args.model):
         predictor = Predictor(args)
     for role, columns in {**predictor.columns, "--keep": args.keep}.items():

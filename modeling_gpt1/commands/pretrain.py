@@ -25,7 +25,7 @@ from datasets import Dataset, IterableDataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.hf_argparser import HfArg
 
-from tokenization import GPT1Tokenizer, count_blocks, load_blocks, open_tokenizer, training_texts
+from tokenization import GPT1Tokenizer, count_tokens, load_blocks, open_tokenizer, training_texts
 from tokenization.control_tokens import check_vocabulary
 
 from .. import GPT1PretrainingArguments, GPT1PretrainingTrainer, SampleCallback
@@ -201,10 +201,8 @@ def describe_blocks(use: str, blocks: Dataset | IterableDataset, length: int) ->
     """A line about a split, and its number of tokens, which a stream does not tell."""
     if isinstance(blocks, IterableDataset):
         return f"{use}: a stream of blocks of {length} tokens", None
-    counts = count_blocks(blocks, length)
-    left_out = f"; {counts.left_out_tokens:,} tokens left out, each alone in its document"
-    blocks_of = f"{use}: {counts.tokens:,} tokens in {counts.rows:,} blocks of up to {length}"
-    return blocks_of + left_out * bool(counts.left_out_tokens), counts.tokens
+    num_tokens = count_tokens(blocks)
+    return f"{use}: {num_tokens:,} tokens in {len(blocks):,} blocks of up to {length}", num_tokens
 
 
 def plan_words(

@@ -128,8 +128,7 @@ def run_card(
     facts["versions"] = ", ".join(f"{package} {version}" for package, version in versions().items())
     if not is_of_gpt1(model):
         facts["mask"] = getattr(trainer.processing_class, "mask_token", None)
-        if hasattr(trainer.data_collator, "describe"):
-            facts |= {"sequences": trainer.data_collator.describe(), "longest": trainer.data_collator.max_length}
+        facts["longest"] = getattr(trainer.data_collator, "max_length", None)
     return _render(
         model, name, repo_id or name, [*as_list(tags), *as_list(getattr(model, "model_tags", None))], data, facts
     )

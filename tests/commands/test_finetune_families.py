@@ -186,7 +186,6 @@ def test_the_card_speaks_of_the_family(folders):
     card = (folders / "similarity-tuned" / "README.md").read_text(encoding="utf-8")
     for line in (
         "A model of transformers' type `bert` (BertForSequenceClassification, 23,106 parameters), fine-tuned with",
-        "| sequences (traversal `similarity`) | `[CLS] a [SEP] b [SEP]` and `[CLS] b [SEP] a [SEP]` |",
         "| examples | 12 for training, 3 for evaluation |",
         "- Texts longer than 96 tokens were cut.",
         "the model read each pair in both orders",

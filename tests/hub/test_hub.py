@@ -197,7 +197,6 @@ def test_cards_of_the_repositories(visit):
     assert "| classes | happy, sad |" in fine_tuned.text
     of_bert = ModelCard(visit.hub.files("me/bert-moods")["README.md"].decode())
     assert (of_bert.data.tags, of_bert.data.base_model) == (["bert"], None)
-    assert "| sequences (traversal `classification`) | `[CLS] text [SEP]` |" in of_bert.text
     pre_trained = ModelCard(visit.hub.files("me/books")["README.md"].decode())
     (result,) = pre_trained.data.eval_results
     place = f"{visit.folder.name}/train.txt"

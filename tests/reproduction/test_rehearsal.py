@@ -86,8 +86,8 @@ def test_every_cell_is_rehearsed(rehearse, data_dir, tmp_path, capsys):
     absent = f"ValueError: No file of task 'snli' found in {data_dir / 'snli'}"
     assert cells["snli-full-seed1"]["reason"].startswith(absent)
     assert cells["story_cloze-full-seed1"]["reason"].splitlines()[-1] == (
-        "    gpt1 finetune: Row 0 of split 'train': choices (column ['ending1', 'ending2']) holds the empty text ''; "
-        "it needs at least one word. Remove or correct the row."
+        "    gpt1 finetune: Row 0 of split 'train': choices (column ['ending1', 'ending2']) holds '' of type str; "
+        "it needs a text of at least one word. Remove or correct the row."
     )
 
     lines = capsys.readouterr().out.splitlines()

@@ -22,13 +22,11 @@ from transformers import (
 
 from modeling_gpt1 import CausalLMScorer, GPT1DoubleHeadsModel, GPT1ForCausalLM, continue_prompts
 from modeling_gpt1.commands import finetune, pretrain, zero_shot
-from modeling_gpt1.inference.generation import StopAtStrings
 from modeling_gpt1.playground.reading import PlaygroundError, open_model, read, write_on
 from tokenization import (
     GPT1Tokenizer,
     TraversalCollator,
     add_control_tokens,
-    corpus,
     documents,
     load_blocks,
     load_documents,
@@ -107,7 +105,7 @@ def refusal(function, *arguments) -> str:
 def test_refusals(gpt2_folder, tokenizer, tiny_model, tmp_path):
     """GPT-1's class would lower the case of a byte-level BPE, strip the spaces and find no word."""
     (folder := tmp_path / "new").mkdir()
-    assert f"{folder} has no tokenizer. It needs tokenizer.json" in refusal(open_tokenizer, folder)
+    assert f"{folder} has no tokenizer of GPT-1's kind" in refusal(open_tokenizer, folder)
     TokenizersBackend(tokenizer_object=tokenizer.backend_tokenizer).save_pretrained(folder)
     assert "Set its `pad_token`" in refusal(open_tokenizer, folder)
     assert "ByT5Tokenizer is a Python-based tokenizer" in refusal(add_control_tokens, ByT5Tokenizer())
@@ -221,12 +219,13 @@ OTHERS = {
 def test_a_text_of_another_alphabet_is_cut_too(tmp_path, monkeypatch, name):
     tokenizer = train_tokenizer([*OTHERS.values()])
     monkeypatch.setattr(documents, "PIECE_CHARACTERS", 16)
-    monkeypatch.setattr(corpus, "CONTEXT_CHARACTERS", 16)
-    for module in (documents, corpus):
-        monkeypatch.setattr(module, "MOST_CHARACTERS", 100)
+    monkeypatch.setattr(documents, "CONTEXT_CHARACTERS", 16)
+    monkeypatch.setattr(documents, "MOST_CHARACTERS", 100)
     text, path = OTHERS[name], tmp_path / "page.txt"
     path.write_text(text, encoding="utf-8")
-    parts = [part for _, part in corpus._parts(load_documents(path))]
+    pieces = list(load_documents(path))
+    parts = [piece["text"] for piece in pieces]
+    assert [piece["starts_document"] for piece in pieces] == [True, *[False] * (len(pieces) - 1)]
     assert len(parts) > 1 and "".join(parts) == text and max(map(len, parts)) <= 120
     if name != "no white space":
         rows = [row["input_ids"] for row in load_blocks(path, tokenizer, block_length=512, cache_dir=tmp_path)]
@@ -240,19 +239,6 @@ def test_pieces_cut_elsewhere_would_give_other_ids(tokenizer):
     assert sum(lines, []) != whole
 
 
-def test_continuations_end_at_a_newline(tokenizer, tiny_model):
-    model = tiny_model(GPT1ForCausalLM, vocab_size=400, max_position_embeddings=64, **GPT2)
-    tokenizer.pad_token = END_OF_TEXT
-    newline = tokenizer.convert_tokens_to_ids("Ċ")
-    model.lm_head.weight.data[newline] = model.lm_head.weight.data.mean(0)
-    options = {"do_sample": True, "max_new_tokens": 30, "num_return_sequences": 4}
-    torch.manual_seed(0)
-    (whole,) = continue_prompts(model, tokenizer, ["the old"], **options)
-    torch.manual_seed(0)
-    (ended,) = continue_prompts(model, tokenizer, ["the old"], stop=["\n"], **options)
-    assert ended == [text.partition("\n")[0].rstrip(" ") if "\n" in text else text for text in whole]
-
-
 def test_continuations_end_at_the_models_end_of_text(tokenizer, tiny_model):
     """And not with what follows it, whose mark the decoded text would not show."""
     model = tiny_model(GPT1ForCausalLM, vocab_size=400, max_position_embeddings=64, **GPT2)
@@ -264,13 +250,6 @@ def test_continuations_end_at_the_models_end_of_text(tokenizer, tiny_model):
     for end in (ids[2], [ids[2]]):
         model.generation_config.eos_token_id = end
         assert continue_prompts(model, tokenizer, ["the old"], **options) == [[tokenizer.decode(ids[:2])]]
-
-
-def test_a_stop_string_of_more_tokens_than_characters(tokenizer):
-    ids = tokenizer("the ☃☃☃")["input_ids"]
-    assert len(tokenizer("☃☃☃")["input_ids"]) > len("☃☃☃") + 1
-    stop = StopAtStrings(tokenizer, ["☃☃☃"], prompt_length=0)
-    assert stop(torch.tensor([ids, ids[:1] * len(ids)]), None).tolist() == [True, False]
 
 
 # ---- Examples

@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader
 from tokenization import (
     GPT1Tokenizer,
     corpus,
-    count_blocks,
+    count_tokens,
     documents,
     load_blocks,
     load_documents,
@@ -203,18 +203,17 @@ def test_documents_of_a_text_file(document_per, size, tmp_path, monkeypatch, pla
     assert "must be one of file, line, blank_line" in message_of(load_documents, path, document_per="word")
 
 
-def test_text_is_known_by_its_content(tmp_path):
-    (tmp_path / "spoken.dev").write_text("é" * 40_000, encoding="utf-8")  # the first 64 KiB end within a character
+def test_a_file_of_any_other_ending_is_text(tmp_path):
+    (tmp_path / "spoken.dev").write_text("é" * 40_000, encoding="utf-8")
     (tmp_path / "plain").write_text("words")
     assert len(texts_of(load_documents(tmp_path))) == 2
     (tmp_path / "picture.png").write_bytes(b"\x89PNG\0")
-    assert "picture.png has an unknown file type" in message_of(load_documents, tmp_path)
+    message = message_of(lambda: list(load_documents(tmp_path)))
+    assert "picture.png is not UTF-8 text" in message and "leave it out" in message
 
 
 ERRORS = {
-    "book.docx": (b"", "unknown file type, and holds no UTF-8 text. The files of a corpus end in .txt, .jsonl"),
-    "rows.parquet.gz": (b"", "all but .parquet may be compressed (.gz, .bz2, .xz, .zst)"),
-    "latin.txt": (b"caf\xe9 au lait", "not UTF-8 text (invalid continuation byte). Convert it to UTF-8"),
+    "latin.txt": (b"caf\xe9 au lait", "not UTF-8 text (invalid continuation byte). Convert it"),
     "wide.txt.gz": (gzip.compress("wide".encode("utf-16")), "not UTF-8 text"),
     "cut.txt.gz": (gzip.compress(b"words " * 100)[:-9], "ended before the end-of-stream marker"),
     "no.txt.xz": (b"plain", "cannot be read: Input format not supported"),
@@ -224,7 +223,6 @@ ERRORS = {
     "blank.txt": (b" \n\n ", "has no text. Give a corpus with text in it"),
     "empty.txt": (b"", "has no text"),
     "empty.jsonl": (b"", "has no text"),
-    "zero.csv": (b"\x00\x00", "cannot be read as csv: a name in its first line holds a zero byte"),
     "empty.csv": (b"", "cannot be read as csv: No columns to parse"),
 }
 
@@ -282,26 +280,18 @@ def test_any_file_is_read_or_refused_with_a_sentence(tmp_path_factory, ending, t
 
 # ---- Cleaning.
 
-BROKEN = (
-    "The Mona Lisa doesnâ€™t\nhave &quot;eyebrows&quot;\r\n" * 3 + "a <b> &quot;tag&quot;\n&quot;and after&quot;\n" * 4
-)
+BROKEN = "The Mona Lisa doesnâ€™t\nhave &quot;eyebrows&quot;\r\n" * 3
 
 
-@pytest.mark.parametrize("piece", [1, 40, 1 << 16])
+@pytest.mark.parametrize("piece", [40, 1 << 16])
 def test_ftfy_cleans_pieces_as_it_cleans_the_whole(piece, tmp_path, monkeypatch):
     monkeypatch.setattr(documents, "PIECE_CHARACTERS", piece)
+    monkeypatch.setattr(documents, "CONTEXT_CHARACTERS", 4)
     path = write_rows(tmp_path / "rows.jsonl", [{"text": BROKEN}, {"text": "&quot;another&quot; â€™"}])
     expected = [ftfy.fix_text(BROKEN), '"another" \'']
-    assert texts_of(load_documents(path, fix_text=True)) == expected
+    assert texts_of(load_documents(path, fix_text=True)) == expected and '"eyebrows"' in expected[0]
     assert texts_of(load_documents(path)) == [BROKEN, "&quot;another&quot; â€™"]
-    assert '"eyebrows"' in expected[0] and "&quot;and after&quot;" in expected[0]
-
-
-def test_cleaning_without_ftfy(tmp_path, monkeypatch):
-    monkeypatch.setattr(documents, "find_spec", lambda name: None)
-    with pytest.raises(ImportError) as error:
-        load_documents(write_books(tmp_path, [10]), fix_text=True)
-    assert str(error.value) == "fix_text cleans the corpus with ftfy, which is not installed: pip install ftfy"
+    assert (len(list(load_documents(path))) > 3) == (piece == 40)
 
 
 # ---- Token ids of pieces and of whole documents.
@@ -329,13 +319,13 @@ nasty_texts = st.lists(st.sampled_from(SIGNS), max_size=60).map("".join)
 far_entities = st.integers(980, 1030).map(lambda number: f"<{'a' * number}&quot;")
 
 
-def parts_of(*texts: str) -> list[tuple[bool, str]]:
-    """The parts of each text, read as pieces of one stream of documents."""
-    pieces = []
-    for text in texts:
-        for number, piece in enumerate(documents._pieces(documents._chunks(text))):
-            pieces.append({"text": piece, "starts_document": number == 0})
-    return list(corpus._parts(pieces))
+def parts_of(*texts: str) -> list[dict]:
+    """The pieces of each text, as rows of one stream of documents."""
+    return [
+        {"text": piece, "starts_document": number == 0}
+        for text in texts
+        for number, piece in enumerate(documents._pieces(documents._chunks(text)))
+    ]
 
 
 def tokens_in_parts(tokenizer, *texts: str) -> list[list[int]]:
@@ -373,7 +363,7 @@ def test_an_entity_far_from_an_angle_bracket(distance, gap, looks_around, tiny_t
     """Behind it or before it; where a cut does not look for it, they part."""
     monkeypatch.setattr(documents, "PIECE_CHARACTERS", 20)
     if not looks_around:
-        monkeypatch.setattr(corpus, "CONTEXT_CHARACTERS", 2)
+        monkeypatch.setattr(documents, "CONTEXT_CHARACTERS", 2)
     filler = "the old farmer" + gap
     text = "a girl\n<\n" + (filler * 100)[: distance - 2] + "&quot;the end&quot;" + filler * 200
     assert (tokens_in_parts(tiny_tokenizer, text) == [ids_of(tiny_tokenizer, text)]) == (
@@ -387,25 +377,17 @@ def test_a_text_is_cut_between_words(gap, tiny_tokenizer, monkeypatch):
     rare = ["Mr. X", "° F.", "can't", "a  b", "(no)", "- -", "&quot;", "<", "5 % ."]
     draw = random.Random(0)
     text = "".join(draw.choice([" ", gap]) + word for word in draw.choices(WORDS * 9 + rare, k=9000))
-    parts = [part for _, part in parts_of(text)]
+    parts = [part["text"] for part in parts_of(text)]
     assert len(parts) > 3 and max(map(len, parts)) < 20_000 and "".join(parts) == text
     assert tokens_in_parts(tiny_tokenizer, text) == [ids_of(tiny_tokenizer, text)]
-
-
-def test_a_text_of_words_is_cut_soon(monkeypatch):
-    monkeypatch.setattr(documents, "PIECE_CHARACTERS", 100)
-    text = "the old farmer " * 500
-    parts = [part for _, part in parts_of(text)]
-    assert "".join(parts) == text and max(map(len, parts)) <= corpus.CONTEXT_CHARACTERS + 200
 
 
 @pytest.mark.parametrize("sign", ["\u732b", "\u732b ", " ", "\u0410", "5 \n", "a\n"])
 def test_a_text_without_words_is_not_held_whole(sign, monkeypatch):
     monkeypatch.setattr(documents, "PIECE_CHARACTERS", 1000)
-    for module in (documents, corpus):
-        monkeypatch.setattr(module, "MOST_CHARACTERS", 5000)
+    monkeypatch.setattr(documents, "MOST_CHARACTERS", 5000)
     text = sign * (40_000 // len(sign))
-    parts = [part for _, part in parts_of(text)]
+    parts = [part["text"] for part in parts_of(text)]
     assert "".join(parts) == text and max(map(len, parts)) <= 5000 + 6000
 
 
@@ -435,8 +417,7 @@ def test_blocks_hold_every_token_once(plain_tokenizer, tmp_path):
     blocks = load_blocks(path, plain_tokenizer, block_length=9, cache_dir=tmp_path / "cache")
     assert rows_of(blocks) == [ids[0][:9], ids[0][9:], ids[3], ids[4][:8], ids[4][8:]]
     assert blocks.features == {"input_ids": datasets.List(datasets.Value("uint16"))}
-    assert count_blocks(blocks, 9) == corpus.BlockCounts(rows=5, tokens=36, short_rows=3, left_out_tokens=1)
-    assert count_blocks(blocks.select([0, 3]), 9) == corpus.BlockCounts(2, 17, 1, 1)
+    assert (count_tokens(blocks), count_tokens(blocks.select([0, 3]))) == (36, 17)
 
 
 def test_blocks_of_mixed_documents(plain_tokenizer, tmp_path):
@@ -453,24 +434,18 @@ def test_a_large_vocabulary_has_wider_ids(plain_tokenizer, tmp_path, monkeypatch
     assert blocks.features == {"input_ids": datasets.List(datasets.Value("uint32"))}
 
 
-def test_single_tokens_are_reported(plain_tokenizer, tmp_path, caplog):
+def test_a_document_of_a_single_token_has_no_block(plain_tokenizer, tmp_path):
     path = write_rows(tmp_path / "rows.jsonl", [{"text": "the"}, {"text": "the old farmer"}, {"text": "the"}])
-    (tmp_path / "one.txt").write_text("the\n")
-    message = message_of(load_blocks, tmp_path / "one.txt", plain_tokenizer, cache_dir=tmp_path / "cache")
-    assert "one.txt has no document of two tokens or more" in message
-    load_blocks(path, plain_tokenizer, cache_dir=tmp_path / "cache")
-    assert "2 documents of one token are left out of the blocks: they have no target." in caplog.messages
-    caplog.clear()
-    assert len(rows_of(load_blocks(path, plain_tokenizer, streaming=True))) == 1
-    assert "2 documents of one token were left out of the stream: they have no target." in caplog.messages
+    for options in ({"streaming": True}, {"cache_dir": tmp_path / "cache"}):
+        assert rows_of(load_blocks(path, plain_tokenizer, **options)) == [ids_of(plain_tokenizer, "the old farmer")]
 
 
 @pytest.mark.parametrize("num_proc", [None, 2])
 def test_a_fault_in_a_later_file(num_proc, plain_tokenizer, tmp_path, one_file_shards):
     files = [*write_books(tmp_path, [20]), tmp_path / "late.txt"]
     files[-1].write_bytes(b"caf\xe9 au lait")
-    message = message_of(load_blocks, files, plain_tokenizer, num_proc=num_proc, cache_dir=tmp_path / "cache")
-    assert message.startswith(f"{tmp_path}/late.txt is not UTF-8 text")
+    with pytest.raises(Exception, match=f"{tmp_path}/late.txt is not UTF-8 text"):
+        load_blocks(files, plain_tokenizer, num_proc=num_proc, cache_dir=tmp_path / "cache")
 
 
 def test_arguments_that_do_not_fit(plain_tokenizer, tmp_path):
@@ -518,7 +493,7 @@ def test_the_cache_follows_files_tokenizer_and_options(plain_tokenizer, tmp_path
         truncating = copy.deepcopy(plain_tokenizer)
         truncating(["the old farmer", "the"], truncation=True, max_length=2, padding=True)
         assert place(truncating) == first
-        with pytest.raises(datasets.exceptions.DatasetGenerationError):
+        with pytest.raises(TypeError):
             place(block_length=16)
     other = GPT1Tokenizer.train(iter(["the new plough"]), num_merges=5, show_progress=False)
     places = [first, place(other), *(place(**option) for option in ({"block_length": 16}, {"mix_documents": True}))]
@@ -527,28 +502,13 @@ def test_the_cache_follows_files_tokenizer_and_options(plain_tokenizer, tmp_path
     assert len(set(map(str, [*places, place()]))) == 7
 
 
-def test_the_cache_follows_the_content_of_a_file_of_the_same_size_and_time(plain_tokenizer, tmp_path):
-    (book,) = write_books(tmp_path, [100])
-
-    def rows() -> list[list[int]]:
-        return load_blocks(book, plain_tokenizer, cache_dir=tmp_path / "cache")["input_ids"][:]
-
-    before, times = rows(), os.stat(book)
-    book.write_text(book.read_text().replace("the", "teh"))
-    os.utime(book, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert os.stat(book).st_size == times.st_size and os.stat(book).st_mtime_ns == times.st_mtime_ns
-    assert rows() != before
-
-
 def test_a_link_that_loops_shows_a_file_once(tmp_path):
     folder = tmp_path / "books"
-    folder.mkdir()
+    (folder / "sub").mkdir(parents=True)
     (folder / "one.txt").write_text("the old farmer")
     (folder / "two.txt").write_text("a girl")
-    (folder / "again").symlink_to(folder)
-    (folder / "sub").mkdir()
     (folder / "sub" / "up").symlink_to(folder)
-    for source in (folder, [f"{folder}/*/*.txt", f"{folder}/*.txt"]):
+    for source in (folder, [folder, f"{folder}/*.txt"]):
         assert [row["text"] for row in load_documents(source)] == ["the old farmer", "a girl"]
 
 
@@ -567,17 +527,13 @@ def make_stream(plain_tokenizer, tmp_path, one_file_shards):
     return make
 
 
-def test_a_stream_has_the_rows_that_are_on_disk(make_stream):
-    stream, rows = make_stream([100, 40, 70])
-    assert (stream.num_shards, rows_of(stream)) == (3, rows)
-
-
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize(("files", "processes"), [(4, 2), (3, 2), (1, 3), (2, 3)])
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_processes_and_workers_share_every_row(files, processes, num_workers, shuffled, make_stream):
     stream, rows = make_stream([60, 90, 50, 70][:files])
+    assert (stream.num_shards, rows_of(stream)) == (files, rows)
     stream = stream.shuffle(seed=0, buffer_size=16) if shuffled else stream
     shares = []
     for rank in range(processes):

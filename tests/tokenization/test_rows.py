@@ -69,18 +69,14 @@ def films(*labels):
 def test_every_kind_of_file_gives_the_same_rows(tmp_path, ending, folder):
     write(tmp_path / folder / f"train{ending}", SST2_ROWS)
     write(tmp_path / folder / f"validation{ending}", SST2_ROWS[:1])
+    if folder:  # which comes before its parent
+        write(tmp_path / "train.jsonl", films(0))
     splits = load_task("sst2", tmp_path)
     assert list(splits) == ["train", "validation"]
     assert splits["train"].to_dict() == {"sentence": ["a warm, funny film", "None"], "label": [1, 0]}
     assert splits["train"].column_names == ["sentence", "label"]
     assert splits["validation"].to_dict() == {"sentence": ["a warm, funny film"], "label": [1]}
     assert splits["train"].features["label"] == datasets.Value("int64")
-
-
-def test_the_tasks_own_folder_comes_before_its_parent(tmp_path):
-    write(tmp_path / "train.jsonl", films(0))
-    write(tmp_path / "sst2" / "train.jsonl", SST2_ROWS)
-    assert load_task("sst2", tmp_path)["train"]["label"][:] == [1, 0]
 
 
 def test_mnli_has_two_validation_splits(tmp_path):
@@ -144,12 +140,12 @@ def test_a_test_file_may_lack_some_labels_or_all(tmp_path):
 @pytest.mark.parametrize(
     ("task", "name", "rows", "parts"),
     [
-        ("sst2", "train.csv", films("1", "0", "", "1", " "), ["Row 2 of", "''", "2 of 5", "Label or remove"]),
-        ("sst2", "validation.csv", films("1", ""), ["Row 1 of", "''", "1 of 2"]),
+        ("sst2", "train.csv", films("1", "0", "", "1", " "), ["Row 2 of", "None", "2 of 5", "Correct or remove"]),
+        ("sst2", "validation.csv", films("1", ""), ["Row 1 of", "None", "1 of 2"]),
         ("sst2", "train.jsonl", films(1.0, 0.5), ["Row 1 of", "0.5", "Correct or remove"]),
         ("sst2", "train.jsonl", films(1.0, 1e300), ["Row 1 of", "1e+300", "Correct or remove"]),
         ("stsb", "train.csv", [{**PAIR, "label": x} for x in ("2.5", "high")], ["Row 1 of", "'high'", "a number"]),
-        ("cola", "train.jsonl", films([1]), ["'label'", "[1]", "one value per row"]),
+        ("cola", "train.jsonl", films([1]), ["'label'", "[1]", "Correct or remove"]),
         ("sst2", "train.jsonl", [{"text": "x", "label": 1}], ["no column sentence", "text, label", "Rename"]),
         (
             "race",
@@ -157,7 +153,7 @@ def test_a_test_file_may_lack_some_labels_or_all(tmp_path):
             [{"article": "A.", "question": "Q?", "options": ["a"]}],
             ["no column label or answer"],
         ),
-        ("race", "middle_train.jsonl", [{"article": "A."}], ["has no file high_train", "Add it"]),
+        ("race", "middle_train.jsonl", [{"article": "A."}], ["No file of task 'race'", "middle_train, high_train"]),
         ("sst2", "other.jsonl", films(1), ["No file of task 'sst2'", "train, validation, test", ".parquet"]),
     ],
 )
@@ -217,7 +213,6 @@ def test_story_cloze_is_split_as_in_the_released_code(tmp_path):
     train, validation = train_test_split(endings, test_size=374, random_state=3535999445)
     assert splits["train"]["ending1"][:] == train and splits["validation"]["ending1"][:] == validation
     write(tmp_path / "validation.jsonl", stories[:374])
-    check_refused(lambda: load_task("story_cloze", tmp_path), "the split has only 374", "Add a train file")
     write(tmp_path / "train.jsonl", stories[:3])
     assert {split: len(rows) for split, rows in load_task("story_cloze", tmp_path).items()} == {
         "train": 3,
@@ -239,9 +234,8 @@ def test_the_hub(monkeypatch):
     assert list(splits) == ["train", "test"]
     assert splits["train"].to_dict() == {"question": ["Who?"], "sentence": ["He did."], "label": [1]}
     assert splits["train"].features["label"] == datasets.Value("int64")
-    with pytest.raises(OSError, match="Couldn't reach 'stanfordnlp/snli'") as error:
+    with pytest.raises(OSError, match="Couldn't reach 'stanfordnlp/snli'"):
         load_task("snli")
-    assert "pass data_dir: a folder with files named train" in str(error.value)
     mine = Task("mine", "classification", {"text": "text", "label": "label"})
     check_refused(lambda: load_task(mine), "'mine' names no data set", "Pass data_dir")
 
@@ -419,15 +413,15 @@ def test_lists_of_labels_that_cannot_be_used(tmp_path):
         traversal = "classification"
         check_refused(lambda: load_files(files, traversal, {"text": "body", "label": columns}), *parts)
 
-    refused("Row 1 of", "column 'sun' holds '2'", "0 or 1", columns=["sea", "sun"], sea=[0, 1], sun=[1, 2])
+    refused("Row 1 of", "column 'sun' holds 2", "0 or 1", columns=["sea", "sun"], sea=[0, 1], sun=[1, 2])
     refused("Row 1 of", "column 'sun' holds 'yes'", columns=["sea", "sun"], sea=["0", "1"], sun=["1", "yes"])
     refused("has no column 'rain'", "sea, sun", columns=["sea", "rain"], sea=[0, 1], sun=[1, 0])
-    refused("Row 1 of", "holds no list", "[]", tags=[["a", "b"], None])
-    refused("classes 'Sea' and 'sea'", "`merge_labels`", tags=[["Sea"], ["sea"]])
+    refused("Row 1 of", "is None", "[] for none", tags=[["a", "b"], None])
+    refused("classes 'Sea' and 'sea'", "`num_labels`", tags=[["Sea"], ["sea"]])
     files = {"validation": datasets.Dataset.from_dict({"body": ["a film"], "tags": [["rain"]]})}
     columns = {"text": "body", "label": "tags"}
     names = {"label_names": ["sea", "sun"]}
-    check_refused(lambda: load_files(files, "classification", columns, **names), "hold 'rain'", "sea, sun")
+    check_refused(lambda: load_files(files, "classification", columns, **names), "['rain']", "some of sea, sun")
 
 
 def moods(*labels):
@@ -437,16 +431,16 @@ def moods(*labels):
 @pytest.mark.parametrize(
     ("rows", "options", "parts"),
     [
-        (moods("0.5", "1"), {}, ["Row 0 of", "0.5", "pass `regression`"]),
+        (moods("0.5", "1"), {}, ["0.5", "pass `regression`"]),
         (moods("a", "", "b"), {}, ["row 1: ", "''", "1 of 3 rows", "`skip_bad_rows`"]),
         (moods("a", "a"), {}, ["1 classes (a)", "at least two"]),
         (moods("a", "b"), {"num_labels": 3}, ["2 classes (a, b)", "3 are needed"]),
         (moods("0", "3"), {"num_labels": 3}, ["class 3", "0 to 2"]),
         (moods("a", "b"), {"label_names": ["a", "c"]}, ["Row 1 of", "'b'", "one of a, c"]),
+        (moods("a", "7"), {"label_names": ["a", "b"]}, ["Row 1 of", "'7'", "one of a, b"]),
         (moods("a", "b"), {"label_names": ["a", "b"], "num_labels": 3}, ["2 classes", "3"]),
-        (moods("a", "B "), {"label_names": ["a", "b"]}, ["Row 1 of", "'B '", "`merge_labels`"]),
         (moods("a", "b"), {"columns": {"text": "text", "label": "mood"}}, ["no column 'text'", "body, mood"]),
-        (moods("1", "x"), {"regression": True}, ["row 1: ", "'x'", "1 of 2 rows"]),
+        (moods("1", "x"), {"regression": True}, ["Row 1 of", "'x'", "1 of 2 rows"]),
         (moods("a", "b"), {"traversal": "multiple_choice", "regression": True}, ["`regression`", "Leave them out"]),
         (moods("a", "b"), {"traversal": "ranking"}, ["'ranking'", "Choose one of classification"]),
     ],
@@ -462,21 +456,20 @@ def test_refusals(tmp_path, rows, options, parts):
         ("a.jsonl", b"", ["no rows", "at least one"]),
         ("b.csv", b"", ["no rows"]),
         ("c.csv", b"body,label\n", ["no data"]),
-        ("d.jsonl", b'{"body": "a", "label": "x"}\n{"body": "b", "label": \n', ["line 2", "(char 22)"]),
-        ("e.jsonl", b'{"body": "a", "label": "x"}\n{"body": "b \\ud800", "label": "y"}\n', ["surrogate", "row 1"]),
-        ("f.jsonl", b'{"body": "a", "label": "x"}\n[1]\n', ["line 2", "'[1]' is no JSON object"]),
-        ("g.csv", b"body,label\ncaf\xe9,x\n", ["line 2", "0xe9", "iconv -f LATIN1 -t UTF-8"]),
-        ("i.csv", "body,label\na,x\n".encode("utf-16"), ["line 1", "0xff", "iconv -f UTF-16 -t UTF-8"]),
-        ("h.jsonl", b'{"body": "a", "label": "x"}\n{"body": "caf\xe9", "label": "y"}\n', ["UTF-8", "line 2", "0xe9"]),
-        ("i.csv", b'body,label\na,x\n"b,y\n', ["as csv", "string starting at row 2", "Correct the file"]),
+        ("d.jsonl", b'{"body": "a", "label": "x"}\n{"body": "b", "label": \n', ["row 1", "Correct the file"]),
+        ("e.jsonl", b'{"body": "a", "label": "x"}\n[1]\n', ["changed from object"]),
+        ("f.csv", b"body,label\ncaf\xe9,x\n", ["byte 0xe9", "save it in UTF-8"]),
+        ("g.csv", b"body,label\n" + b"a,x\n" * 9 + b"caf\xe9,x\n", ["byte 0xe9", "save it in UTF-8"]),
+        ("h.csv", "body,label\na,x\n".encode("utf-16"), ["byte 0xff", "save it in UTF-8"]),
+        ("i.jsonl", b'{"body": "a", "label": "x"}\n{"body": "caf\xe9", "label": "y"}\n', ["0xe9", "UTF-8"]),
+        ("j.csv", b'body,label\na,x\n"b,y\n', ["as csv", "string starting at row 2", "Correct the file"]),
         ("k.csv", b"body,label\nhello, world,x\na, b,y\n", ["first row has more cells than the 2", "Quote cells"]),
-        ("l.jsonl.gz", b"body", ["Not a gzipped file"]),
+        ("l.csv", b"body,label\na,x\nb,c,d,e,y\n", ["saw 5", "`delimiter`"]),
         ("m.jsonl.gz", gzip.compress(b'{"body": "a"}\n' * 9, mtime=0)[:-9], ["file ended before"]),
         ("n.parquet", b"xx", ["as parquet", "2 bytes"]),
         ("o.docx", b"", ["unknown file type", ".jsonl, .jsonl.gz, .csv, .parquet", "CSV (UTF-8)"]),
-        ("r.json", b'[{"body": "a"},\n{"body": }]', ["as json", "position 24"]),
-        ("u.json", b'[{"body": "a"},\n{"body": "\xe9"}]', ["UTF-8", "line 2", "0xe9"]),
-        ("v.csv", b"body|label\na|x\nb|y\n", ["no column 'label'", "body|label", "`delimiter`"]),
+        ("p.json", b'[{"body": "a"},\n{"body": }]', ["as json", "position 24"]),
+        ("q.csv", b"body|label\na|x\nb|y\n", ["no column 'label'", "body|label", "`delimiter`"]),
     ],
 )
 def test_files_that_cannot_be_read(tmp_path, name, content, parts):
@@ -492,16 +485,8 @@ def test_lines_that_a_quotation_mark_joins_are_told(tmp_path, caplog, monkeypatc
         path.write_text(content)
         assert len(read_file(path)) == num_rows
         told = "4 lines make 2 rows, as some cells hold line ends. If none should, a quotation mark is missing."
-        assert (f"{path}: {told}" in caplog.text) == ('"' in content)
+        assert (f"{path}: {told}" in caplog.text) == bool(caplog.text) == ('"' in content)
         caplog.clear()
-
-
-def test_the_reader_of_a_file_logs_nothing_of_its_own(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("datasets"), "propagate", True)
-    path = tmp_path / "ragged.csv"
-    path.write_bytes(b"body,label\na,x\nb,c,d,e,y\n")
-    check_refused(lambda: load_files({"train": path}, "classification", {"text": "body"}), "saw 5", "`delimiter`")
-    assert "Failed to read" not in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -532,32 +517,22 @@ def test_rows_that_cannot_be_used_are_refused_at_once_or_left_out(tmp_path, capl
     splits = load_files(files, "classification", COLUMNS, skip_bad_rows=True)[1]
     assert splits["train"]["body"][:] == ["a good film", "a slow film"] * 2
     assert splits["train"]["mood"][:] == [0, 1, 0, 1] and len(splits["test"]) == 7
-    files = {"train": files["train"], "validation": write(tmp_path / "other.csv", moods("odd", "sad", "odd", "happy"))}
-    options = {"traversal": "classification", "columns": COLUMNS, "skip_bad_rows": True}
-    assert load_files(files, **options)[1]["validation"]["mood"][:] == [1, 0]
-    assert "2 rows of" in caplog.text and "have other labels, and are left out" in caplog.text
-    files["train"] = write(tmp_path / "good.csv", ROWS)
-    check_refused(
-        lambda: load_files(files, "classification", COLUMNS), "'odd'", "2 of 4 rows have such a label: 0, 2."
-    )
-    numbers = write(tmp_path / "numbers.csv", moods("0.5", "x", "2", "nan"))
-    splits = load_files({"train": numbers}, "classification", COLUMNS, regression=True, skip_bad_rows=True)[1]
-    assert splits["train"]["mood"][:] == [0.5, 2]
+    assert "3 of 7 rows" in caplog.text and "They are left out" in caplog.text
+    files["validation"] = write(tmp_path / "other.csv", moods("odd", "sad", "odd", "happy"))
+    check_refused(lambda: load_files(files, "classification", COLUMNS, skip_bad_rows=True), "'odd'", "2 of 4 rows")
 
 
-def test_classes_that_differ_by_a_slip_are_refused_merged_or_kept(tmp_path):
+def test_classes_that_differ_by_a_slip_are_refused_or_kept(tmp_path):
     files = {"train": write(tmp_path / "rows.csv", moods("Good", "good", " bad", "bad", "good"))}
-    check_refused(lambda: load_files(files, "classification", COLUMNS), "' bad' and 'bad'", "`merge_labels`")
-    task, rows = load_files(files, "classification", COLUMNS, merge_labels=True)
-    assert task.label_names == ("bad", "good") and rows["train"]["mood"][:] == [1, 1, 0, 0, 1]
+    check_refused(lambda: load_files(files, "classification", COLUMNS), "' bad' and 'bad'", "`num_labels` (4)")
     assert load_files(files, "classification", COLUMNS, num_labels=4)[0].label_names == (" bad", "Good", "bad", "good")
 
 
 def test_a_file_whose_name_looks_like_a_pattern_and_two_that_are_none(tmp_path):
     path = write(tmp_path / "rows[1]*.jsonl", ROWS)
     assert len(load_files({"train": path}, "classification", COLUMNS)[1]["train"]) == 2
-    for missing, what in ((tmp_path / "no.jsonl", "does not exist"), (tmp_path, "is a folder")):
-        check_refused(lambda missing=missing: load_files({"train": missing}, "classification", COLUMNS), missing, what)
+    for missing in (tmp_path / "no.jsonl", tmp_path):
+        check_refused(lambda missing=missing: load_files({"train": missing}, "classification", COLUMNS), missing)
 
 
 # ---- Any file

@@ -134,7 +134,7 @@ def test_scores_of_several_labels_equal_scikit_learn(sides):
 
 def test_metrics_that_nobody_has_or_that_need_probabilities():
     for name in ("f1_makro", "roc_auc"):
-        with pytest.raises(ValueError, match=rf"'{name}'.*such as .*{name[:2]}"):
+        with pytest.raises(ValueError, match=f"'{name}'.*such as f1_macro"):
             compute_metrics_for(replace(TASKS["sst2"], metrics=(name,)))
 
 
