@@ -45,7 +45,7 @@ from .checkpoint import (
     write_model,
 )
 from .measures import RunningLosses, Throughput
-from .sharing import SharedRows, SharedStream, UncountedBatch, check_whole, share_rows
+from .sharing import EndlessStream, SharedRows, UncountedBatch, share_rows
 
 logger = logging.get_logger(__name__)
 
@@ -88,12 +88,7 @@ class ResumableTrainer(Trainer):
         self._is_staging = False  # a checkpoint is being written
         self._may_save = False  # whether an update is complete
         self._last_step = 0  # the last update that Trainer finished
-        self._num_batches = 0  # in the current pass
-        self._losses_of_updates: tuple | None = None  # in the current pass, without an incomplete update
         self._last_finite_log = 0  # step of that log
-        self._last_update: tuple[float | None, float | None] = (None, None)  # gradient norm and learning rate
-        self._stream_position = (0, 0)  # pass through a stream, and batches in that pass
-        self._first_pass: tuple[int, int] | None = None  # where a resumed stream begins
         self._settings: dict[str, Any] = {}  # settings of the run
         super().__init__(model, args, *others, **kwargs)
         self.add_callback(_BeginRun(self))
@@ -131,18 +126,16 @@ class ResumableTrainer(Trainer):
         """Resets this class's counters, and restores from the checkpoint what Trainer has just set to zero."""
         self.throughput.stop()
         self.running_losses.restart(self.state.global_step)
-        self._last_step, self._last_update, self._may_save = self.state.global_step, (None, None), False
+        self._last_step, self._may_save = self.state.global_step, False
         self._settings = settings_of(self)
         self._last_finite_log = self.state.global_step
-        self._first_pass, self.skips_evaluation = None, self.args.eval_on_start and self._checkpoint is not None
+        self.skips_evaluation = self.args.eval_on_start and self._checkpoint is not None
         if self._checkpoint is None:
             return
         content = read_content(self._checkpoint)
         warn_of_other_settings(self._checkpoint, content["settings"], self._settings)
         progress = content["progress"]
-        self._total_loss_scalar, self._last_update = progress["total_loss"], tuple(progress["last_update"])
-        if not (has_length(self.train_dataset) or self.args.ignore_data_skip):
-            self._first_pass = tuple(progress["stream_position"])
+        self._total_loss_scalar = progress["total_loss"]
         losses = progress["running_losses"]
         if len(losses["loss"]) == self.args.world_size:
             own = {name: torch.tensor(every[self.args.process_index]) for name, every in losses.items()}
@@ -157,13 +150,15 @@ class ResumableTrainer(Trainer):
         if self.grouping.applies_to(dataset):
             in_training = partial(self.grouping.train_sampler, batch_size=batch_size)
             sampler_fn = in_training if is_training else self.grouping.eval_sampler
-        if self.args.world_size > 1 and isinstance(dataset, torch.utils.data.IterableDataset):
-            check_whole(dataset)
-            # The rows that fill an evaluation's last batch can be left out only if the data set's length is known.
-            is_hub_stream = isinstance(dataset, datasets.IterableDataset)
-            read_rows = datasets.Dataset.from_list if is_hub_stream else list
-            dataset = SharedStream(dataset) if is_training else read_rows(list(dataset))
-        elif is_shared:
+        if isinstance(dataset, torch.utils.data.IterableDataset):
+            is_shared = False
+            if is_training and not has_length(dataset):
+                dataset = EndlessStream(dataset)
+            elif not is_training and self.args.world_size > 1:
+                # The rows that fill the last batch can be left out only if the data set's length is known.
+                is_hub_stream = isinstance(dataset, datasets.IterableDataset)
+                dataset = (datasets.Dataset.from_list if is_hub_stream else list)(list(dataset))
+        if is_shared:
             order = sampler_fn
             dataset, sampler_fn = SharedRows(dataset), lambda shared: order(shared.rows)
         drops = self.args.dataloader_drop_last
@@ -176,14 +171,9 @@ class ResumableTrainer(Trainer):
             share_rows(loader)
         return loader
 
-    def training_step(self, model, inputs, num_items_in_batch=None):
-        self._num_batches += 1
-        loss = super().training_step(model, inputs, num_items_in_batch)
-        if isinstance(inputs, UncountedBatch) and "attention_mask" in inputs:
-            inputs["attention_mask"] = torch.zeros_like(inputs["attention_mask"])  # Trainer counts the tokens next
-        return loss
-
     def _track_num_input_tokens(self, inputs):
+        if isinstance(inputs, UncountedBatch) and "attention_mask" in inputs:
+            inputs = {**inputs, "attention_mask": torch.zeros_like(inputs["attention_mask"])}
         # Trainer waits for the device after every batch. Several processes gather their numbers from it.
         num_tokens = getattr(inputs.get("plan"), "num_tokens", None) if self.args.world_size == 1 else None
         if num_tokens is not None and self.args.include_num_input_tokens_seen == "non_padding":
@@ -191,31 +181,16 @@ class ResumableTrainer(Trainer):
         else:
             super()._track_num_input_tokens(inputs)
 
-    def _run_epoch(self, *, epoch, train_dataloader, epochs_trained, steps_trained_in_current_epoch, **others):
+    def _run_epoch(self, *, epoch, train_dataloader, **others):
         if self.state.global_step >= self.state.max_steps:  # resumed, but nothing is left to train
             self.control.should_training_stop = True
             return
-        if self._first_pass is not None:
-            # Trainer treats a stream as one endless epoch and would search for the position in its first pass.
-            num_passes, steps_trained_in_current_epoch = self._first_pass
-            epoch, epochs_trained = epoch + num_passes, epochs_trained + num_passes
         if hasattr(train_dataloader, "set_epoch"):
             # With several processes, the loader that skips batches knows only accelerate's own sampler.
             train_dataloader.set_epoch(epoch)
         if hasattr(self.data_collator, "set_epoch"):  # its noise depends on the pass
             self.data_collator.set_epoch(epoch)
-        self._keep_losses()
-        num_updates, self._num_batches = self.state.global_step, 0
-        super()._run_epoch(
-            epoch=epoch,
-            train_dataloader=train_dataloader,
-            epochs_trained=epochs_trained,
-            steps_trained_in_current_epoch=steps_trained_in_current_epoch,
-            **others,
-        )
-        is_whole = epoch > epochs_trained or steps_trained_in_current_epoch == 0
-        if is_whole and self.state.global_step == num_updates and not self.control.should_training_stop:
-            self._check_pass(self._num_batches)
+        super()._run_epoch(epoch=epoch, train_dataloader=train_dataloader, **others)
 
     def _maybe_log_save_evaluate(
         self, tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate=None
@@ -229,16 +204,6 @@ class ResumableTrainer(Trainer):
         stops = self.control.should_training_stop or self.control.should_epoch_stop
         if not is_epoch_over and (stops or self.state.epoch == epoch + 1):
             return
-        if is_epoch_over and not self.accelerator.sync_gradients:
-            # The last batches of a stream fill no update. Trainer would add their gradients to the next pass.
-            model.zero_grad()
-            self._leave_out_last_batches(tr_loss)
-        if learning_rate is None:  # resumed at the very end of a stream
-            grad_norm, learning_rate = self._last_update
-        self._last_update = grad_norm, learning_rate
-        num_batches = (self.state.epoch - epoch) * self.state.max_steps * self.args.gradient_accumulation_steps
-        goes_on = is_epoch_over and not self.control.should_training_stop
-        self._stream_position = (epoch + 1, 0) if goes_on else (epoch, round(num_batches))
         self._may_save = True
         super()._maybe_log_save_evaluate(
             tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate=learning_rate
@@ -246,32 +211,6 @@ class ResumableTrainer(Trainer):
         self._may_save = False
         if self._globalstep_last_logged == self.state.global_step:
             tr_loss.zero_()  # Trainer subtracts it from itself, which gives NaN if it is not finite
-        self._keep_losses()
-
-    # ---- Passes through a stream
-
-    def _keep_losses(self) -> None:
-        """Stores the losses of all complete updates: the end of a pass through a stream can cut an update short."""
-        if not has_length(self.train_dataset):
-            self._losses_of_updates = self._tr_loss.clone(), self.running_losses.sums
-
-    def _leave_out_last_batches(self, tr_loss: torch.Tensor) -> None:
-        loss, self.running_losses.sums = self._losses_of_updates
-        tr_loss.copy_(loss)
-        logger.warning_once(
-            "The last batches of each pass through the training stream do not fill an update "
-            f"(`gradient_accumulation_steps` is {self.args.gradient_accumulation_steps}) and are left out."
-        )
-
-    def _check_pass(self, num_batches: int) -> None:
-        """Refuses a stream of which a pass fills no update: the run would never end."""
-        needed = self.args.gradient_accumulation_steps
-        if 0 < num_batches < needed and not has_length(self.train_dataset):
-            raise ValueError(
-                f"A whole pass through the training stream has {num_batches} batches for each process, but an update "
-                f"needs {needed} (`gradient_accumulation_steps`), so no update would ever be made. Lower "
-                "`gradient_accumulation_steps` or `per_device_train_batch_size`, or add rows."
-            )
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "train_loss" in logs:  # the run is over
@@ -314,8 +253,6 @@ class ResumableTrainer(Trainer):
             "running_losses": {name: self.accelerator.gather(loss[None]).tolist() for name, loss in losses.items()},
             "total_loss": self._total_loss_scalar,
             "last_logged_step": self._globalstep_last_logged,
-            "last_update": [value if value is None else float(value) for value in self._last_update],
-            "stream_position": self._stream_position,
         }
 
     # ---- Writing

@@ -24,7 +24,6 @@ from helpers_pretraining import (
 )
 
 from modeling_gpt1 import GPT1ForCausalLM
-from modeling_gpt1.training.sharing import SharedStream
 
 SCRIPT = helpers_pretraining.__file__
 
@@ -171,12 +170,3 @@ def test_a_launch_that_starts_one_process_of_two_is_refused(num_processes, tmp_p
         "--nproc_per_node N` with --use_cpu (`use_cpu=True`) after the script, or --num_processes 1."
     )
     assert not (tmp_path / "output").exists()
-
-
-def test_a_shared_stream_takes_its_epoch_to_the_rows():
-    rows = helpers_pretraining.make_dataset(is_stream=True).shuffle(seed=0, buffer_size=NUM_ROWS)
-    stream, orders = SharedStream(rows), []
-    for epoch in (0, 1, 0):
-        stream.set_epoch(epoch)
-        orders.append([row["input_ids"][0] for row in stream])
-    assert orders[0] == orders[2] != orders[1] and sorted(orders[0]) == sorted(orders[1]) == list(range(NUM_ROWS))

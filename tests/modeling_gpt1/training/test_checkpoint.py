@@ -73,15 +73,7 @@ CASES = {
         "save_strategy": "best",
         "metric_for_best_model": "loss",
     },
-    # A pass of 4 batches fills one update of 3, and one batch is left over.
     "stream": {**ACCUMULATED, **STEPS},
-    "stream by epochs": {
-        **ACCUMULATED,
-        "logging_strategy": "epoch",
-        "eval_strategy": "epoch",
-        "save_strategy": "epoch",
-        "max_steps": 5,
-    },
     "by length": {"max_steps": 9, "save_strategy": "steps", "train_sampling_strategy": "group_by_length", **STEPS},
 }
 ROWS = [{"input_ids": [1 + (3 * row + 7 * place) % 39 for place in range(4 + row)]} for row in range(10)]

@@ -99,19 +99,6 @@ def test_a_resumed_run_is_the_whole_run_to_the_bit(make_trainer, tmp_path, famil
     assert noise_of is None or noise_of.item() == 1
 
 
-def test_a_resumed_stream_has_the_noise_of_its_pass(make_trainer, tmp_path):
-    settings = {"save_strategy": "steps", "save_steps": 4, "max_steps": 8, "rows": make_rows().to_iterable_dataset()}
-    whole = make_trainer("roberta", **settings)
-    whole.train()
-    resumed = make_trainer("roberta", "resumed", **settings)
-    with resumes_after(4):
-        resumed.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-4"))
-    assert [int(trainer.data_collator._pass) for trainer in (whole, resumed)] == [2, 2]
-    for name, weight in weights_of(whole).items():
-        assert torch.equal(weight, resumed.model.get_parameter(name)), name
-    assert log_of(resumed) == log_of(whole)
-
-
 @pytest.mark.parametrize("family", OTHERS)
 def test_an_update_is_the_same_however_it_is_cut(make_trainer, family):
     records, weights = [], []
