@@ -92,7 +92,7 @@ class GPT1TrainingArguments(_SharedArguments):
     train_sampling_strategy: str = field(
         default="group_by_length",
         metadata={
-            "help": "Order of the training rows; by default rows of similar length share a batch, in evaluation too.",
+            "help": "Order of the training rows; by default rows of similar length share a batch.",
             "choices": ["random", "sequential", "group_by_length"],
         },
     )

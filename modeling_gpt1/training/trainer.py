@@ -17,7 +17,7 @@ import torch
 from huggingface_hub import CommitInfo
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, TrainingArguments
-from transformers.trainer_utils import BestRun, EvalLoopOutput, PredictionOutput
+from transformers.trainer_utils import BestRun, EvalLoopOutput
 from transformers.utils import logging
 
 from tokenization import TraversalCollator
@@ -49,7 +49,7 @@ logger = logging.get_logger(__name__)
 
 
 class _GPT1BaseTrainer(ResumableTrainer):
-    """Shared base of both trainers: exact evaluation of losses in the data set's order, checks, model card, pushes.
+    """Shared base of both trainers: exact evaluation of losses, checks, model card, pushes.
 
     Raises:
         PushError: the hub refused or did not answer. The model has been saved; the message says where.
@@ -139,23 +139,18 @@ class _GPT1BaseTrainer(ResumableTrainer):
         if self.skips_evaluation:
             self.skips_evaluation = False
             return {}
-        with self.throughput.paused(), self.grouping.restoring_order():
+        with self.throughput.paused():
             return super().evaluate(*args, **kwargs)
-
-    def predict(self, *args, **kwargs) -> PredictionOutput:
-        with self.grouping.restoring_order():
-            return super().predict(*args, **kwargs)
 
     def evaluation_loop(
         self, dataloader: DataLoader, *args, metric_key_prefix: str = "eval", **kwargs
     ) -> EvalLoopOutput:
         self._example_losses = []
-        with self.grouping.results_in_order(dataloader) as in_order:
-            output = super().evaluation_loop(dataloader, *args, metric_key_prefix=metric_key_prefix, **kwargs)
+        output = super().evaluation_loop(dataloader, *args, metric_key_prefix=metric_key_prefix, **kwargs)
         if self._example_losses:
             losses = self._evaluated_losses(torch.cat(self._example_losses).cpu().double())
             output.metrics.update({f"{metric_key_prefix}_{name}": loss for name, loss in losses.items()})
-        return in_order(output)
+        return output
 
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
         """Losses of a data set, computed from the model's `example_losses`, a row per example."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import datasets
 import torch
+from torch.utils.data import SequentialSampler
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy, has_length
 from transformers.utils import logging
@@ -21,7 +22,7 @@ from transformers.utils import logging
 from ..hub.model_kinds import without_adapter
 from ..storage.locking import one_writer
 from ..storage.writing import check_folder
-from .batching import LengthGrouping
+from .batching import length_sampler
 from .checkpoint import (
     INCOMPLETE_DIR,
     DivergenceError,
@@ -81,7 +82,7 @@ class ResumableTrainer(Trainer):
     def __init__(self, model=None, args: TrainingArguments | None = None, *others, **kwargs):
         if args is not None and args.should_save:
             check_folder(args.output_dir)
-        self.grouping, self.throughput, self.running_losses = LengthGrouping(self), Throughput(), RunningLosses()
+        self.throughput, self.running_losses = Throughput(), RunningLosses()
         self.skips_evaluation = False  # that of `eval_on_start`, in a resumed run
         self._run_dir: str | None = None  # where the run writes its checkpoints
         self._checkpoint: str | None = None  # where it resumes from
@@ -147,9 +148,9 @@ class ResumableTrainer(Trainer):
         self, dataset, description, batch_size, sampler_fn=None, is_training=False, dataloader_key=None
     ):
         is_shared = is_training and self.args.world_size > 1
-        if self.grouping.applies_to(dataset):
-            in_training = partial(self.grouping.train_sampler, batch_size=batch_size)
-            sampler_fn = in_training if is_training else self.grouping.eval_sampler
+        if self.args.train_sampling_strategy == "group_by_length":
+            # Trainer would group the rows of an evaluation too, and give its results in that order.
+            sampler_fn = partial(length_sampler, self) if is_training else SequentialSampler
         if isinstance(dataset, torch.utils.data.IterableDataset):
             is_shared = False
             if is_training and not has_length(dataset):

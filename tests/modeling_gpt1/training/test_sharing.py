@@ -3,7 +3,6 @@
 import pickle
 from itertools import chain
 
-import numpy as np
 import pytest
 import torch
 from accelerate.data_loader import prepare_data_loader, skip_first_batches
@@ -26,7 +25,7 @@ def collate(numbers):
 
 def make_loader(kind, num_rows, batch_size, num_processes, rank, is_split=False):
     rows = SharedRows(range(num_rows))
-    lengths = np.array([7 * index % 5 + 1 for index in range(num_rows)])
+    lengths = [7 * index % 5 + 1 for index in range(num_rows)]
     sampler = {
         "sequential": SequentialSampler(rows),
         "random": RandomSampler(rows),
