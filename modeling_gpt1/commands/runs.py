@@ -258,7 +258,7 @@ def keep_metrics(trainer: Trainer, split: str, metrics: dict[str, float]) -> Non
     """Writes the metrics to the output folder."""
     losses = {name: value for name, value in metrics.items() if name.endswith("_loss")}
     found = [f"`{name}` is {value}" for name, value in losses.items() if not math.isfinite(value)]
-    if found and trainer.args.stop_at_divergence:
+    if found:
         raise DivergenceError(f"{' and '.join(found)}. {advice(trainer.args.output_dir)}")
     trainer.save_metrics(split, metrics)
 

@@ -32,9 +32,6 @@ class _SharedArguments(TrainingArguments):
     logging_nan_inf_filter: bool = field(
         default=False, metadata={"help": "Log other losses in place of those that are not finite."}
     )
-    stop_at_divergence: bool = field(
-        default=True, metadata={"help": "Stop when a loss, gradient norm or weight is no longer finite."}
-    )
     hub_strategy: str = field(
         default="end", metadata={"help": "Push when training ends; pushes of checkpoints would hold pickles."}
     )
@@ -71,8 +68,6 @@ class GPT1TrainingArguments(_SharedArguments):
         pack_sequences (`bool`, defaults to `True`): skip padding, and compute a context that the choices of an example
             share once, if the attention allows it. The results stay the same. With dropout, the choices share the
             mask of the context.
-        stop_at_divergence (`bool`, defaults to `True`): stop with a `DivergenceError` when a logged loss or gradient
-            norm, or a weight that is to be saved, is not finite. Weights that are not finite are never saved.
     """
 
     lm_coef: float | None = field(
@@ -110,9 +105,6 @@ class GPT1TrainingArguments(_SharedArguments):
 class GPT1PretrainingArguments(_SharedArguments):
     r"""Arguments of [`GPT1PretrainingTrainer`]: those of [`transformers.TrainingArguments`] with the paper's
     pre-training defaults; a batch is 64 blocks of 512 tokens.
-
-    Args:
-        stop_at_divergence (`bool`, defaults to `True`): as in [`GPT1TrainingArguments`].
     """
 
     learning_rate: float = field(default=2.5e-4, metadata={"help": "Peak learning rate."})

@@ -327,8 +327,8 @@ def publish_model(staging: Path, folder: Path) -> None:
 
 
 @contextmanager
-def explained(trainer, what: str, folder: str | os.PathLike, staging: Path) -> Iterator[None]:
-    """Turns a failed write of `what` into a [`CheckpointError`] that says what to do and from where to resume."""
+def explained(trainer, folder: str | os.PathLike, staging: Path) -> Iterator[None]:
+    """Clears `staging` after an error, and turns a failed write into a [`CheckpointError`] that says what to do."""
     try:
         yield
     except Exception as error:
@@ -336,42 +336,28 @@ def explained(trainer, what: str, folder: str | os.PathLike, staging: Path) -> I
             remove_staging(staging)
         if not is_write_failure(error):
             raise
-        cause = str(error).strip().partition("\n")[0]
-        checkpoint = newest_whole_checkpoint(folder)
-        last = f"The last complete checkpoint is {checkpoint}" if checkpoint else "There is no complete checkpoint yet"
-        go_on = "start again" if checkpoint is None else "resume with `resume_from_checkpoint=True`"
         raise CheckpointError(
-            f"{what} could not be written to {folder}: {cause}. {last}. Make sure that it can be written and that "
-            f"there is room (`save_total_limit` keeps fewer checkpoints), then {go_on}."
+            f"{staging.name} could not be written to {folder}: {str(error).strip()}. {last_checkpoint(folder)}. Make "
+            "sure that it can be written and that there is room (`save_total_limit` keeps fewer checkpoints), then "
+            "start or resume the run."
         ) from error
 
 
 # ---- Divergence: losses and gradient norms are checked when they are logged, weights when they are written
 
 
-def check_logs(trainer, logs: dict[str, float], last_step: int, run_dir: str) -> None:
-    """Raises [`DivergenceError`] if a logged loss or gradient norm is not finite; that of `last_step` was."""
+def check_logs(trainer, logs: dict[str, float], run_dir: str) -> None:
+    """Raises [`DivergenceError`] if a logged loss or gradient norm is not finite."""
     names = ["loss", "train_loss"]
     if not trainer.accelerator.optimizer_step_was_skipped:  # as when the fp16 scaler searches for its scale
         names.append("grad_norm")
     found = [f"`{name}` is {logs[name]}" for name in names if not math.isfinite(logs.get(name, 0.0))]
     if found:
-        where = f"after update {trainer.state.global_step} (the log before, of update {last_step}, was finite)"
-        raise DivergenceError(f"{' and '.join(found)} {where}. {advice(run_dir)}")
+        raise DivergenceError(f"{' and '.join(found)} after update {trainer.state.global_step}. {advice(run_dir)}")
 
 
-def advice(run_dir: str) -> str:
-    checkpoint = newest_whole_checkpoint(run_dir)
-    last = f"The last complete checkpoint is {checkpoint}" if checkpoint else "There is no checkpoint to resume from"
-    return (
-        f"The run has diverged. {last}. Check the weights and the rows for errors, use a lower `learning_rate`, a "
-        "longer warm-up or `bf16` instead of `fp16`, and start again. With `stop_at_divergence=False` a run "
-        "continues, but writes no checkpoint whose weights are not finite."
-    )
-
-
-def has_finite_weights(trainer) -> bool:
-    """Whether all weights are finite, in all processes. Each process checks the weights that it holds."""
+def check_weights(trainer, run_dir: str) -> None:
+    """Raises [`DivergenceError`] if a weight is not finite in any process, each of which checks those it holds."""
     is_finite = torch.ones((), dtype=torch.bool, device=trainer.args.device)
     for weight in trainer.model.parameters():
         weight = weight.detach()
@@ -379,4 +365,17 @@ def has_finite_weights(trainer) -> bool:
         if weight.is_floating_point() and weight.numel() > 0 and not weight.is_meta:
             extremes = torch.stack(weight.aminmax())  # on a CPU in 1/20 of the time of `weight.isfinite()`
             is_finite &= extremes.isfinite().all().to(is_finite.device)
-    return bool(trainer.accelerator.gather(is_finite.int()[None]).all())
+    if not trainer.accelerator.gather(is_finite.int()[None]).all():
+        raise DivergenceError(f"Weights are not finite after update {trainer.state.global_step}. {advice(run_dir)}")
+
+
+def advice(run_dir: str) -> str:
+    return (
+        f"The run has diverged. {last_checkpoint(run_dir)}. Check the weights and the rows for errors, use a lower "
+        "`learning_rate`, a longer warm-up or `bf16` instead of `fp16`, and start again."
+    )
+
+
+def last_checkpoint(run_dir: str | os.PathLike) -> str:
+    checkpoint = newest_whole_checkpoint(run_dir)
+    return "There is no checkpoint to resume from" if checkpoint is None else f"The last checkpoint is {checkpoint}"

@@ -25,17 +25,15 @@ from ..storage.writing import check_folder
 from .batching import length_sampler
 from .checkpoint import (
     INCOMPLETE_DIR,
-    DivergenceError,
-    advice,
     check_architecture,
     check_kind,
     check_logs,
     check_run_dir,
+    check_weights,
     checkpoint_to_resume,
     clear_leftovers,
     delete_old_checkpoints,
     explained,
-    has_finite_weights,
     publish_checkpoint,
     publish_model,
     read_content,
@@ -75,8 +73,7 @@ class ResumableTrainer(Trainer):
             beside those of an earlier one; `resume_from_checkpoint` names an incomplete checkpoint, or one that was
             written with FSDP by a run without it, or the reverse.
         CheckpointError: the disk is full, or the folder cannot be written any more.
-        DivergenceError: the loss, the gradient norm or the weights to be written are not finite, and the argument
-            `stop_at_divergence` does not let the run go on.
+        DivergenceError: the loss, the gradient norm or the weights to be written are not finite.
     """
 
     def __init__(self, model=None, args: TrainingArguments | None = None, *others, **kwargs):
@@ -89,7 +86,6 @@ class ResumableTrainer(Trainer):
         self._is_staging = False  # a checkpoint is being written
         self._may_save = False  # whether an update is complete
         self._last_step = 0  # the last update that Trainer finished
-        self._last_finite_log = 0  # step of that log
         self._settings: dict[str, Any] = {}  # settings of the run
         super().__init__(model, args, *others, **kwargs)
         self.add_callback(_BeginRun(self))
@@ -120,7 +116,7 @@ class ResumableTrainer(Trainer):
                     output = super().train(self._checkpoint, trial, *args, **kwargs)
             finally:
                 self.args.save_total_limit = limit
-            self._check_weights()  # the last updates may have no log and no checkpoint
+            check_weights(self, self._run_dir)  # the last updates may have no log and no checkpoint
         return output._replace(training_loss=output.metrics["train_loss"])
 
     def begin_run(self) -> None:
@@ -129,7 +125,6 @@ class ResumableTrainer(Trainer):
         self.running_losses.restart(self.state.global_step)
         self._last_step, self._may_save = self.state.global_step, False
         self._settings = settings_of(self)
-        self._last_finite_log = self.state.global_step
         self.skips_evaluation = self.args.eval_on_start and self._checkpoint is not None
         if self._checkpoint is None:
             return
@@ -210,8 +205,6 @@ class ResumableTrainer(Trainer):
             tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate=learning_rate
         )
         self._may_save = False
-        if self._globalstep_last_logged == self.state.global_step:
-            tr_loss.zero_()  # Trainer subtracts it from itself, which gives NaN if it is not finite
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "train_loss" in logs:  # the run is over
@@ -222,26 +215,7 @@ class ResumableTrainer(Trainer):
                 delete_old_checkpoints(self._run_dir, 1, {os.path.basename(best)})
             self.args.save_total_limit = None  # else Trainer deletes all but the best one now, whoever wrote them
         super().log(logs, start_time)
-        if self._stops_at_divergence:
-            check_logs(self, logs, self._last_finite_log, self._run_dir)
-        if "loss" in logs:
-            self._last_finite_log = self.state.global_step
-
-    # ---- Divergence
-
-    @property
-    def _stops_at_divergence(self) -> bool:
-        return getattr(self.args, "stop_at_divergence", True) and self._run_dir is not None
-
-    def _check_weights(self) -> bool:
-        """Whether the weights are finite; an error with `stop_at_divergence`. All processes must call this."""
-        if has_finite_weights(self):
-            return True
-        problem = f"Weights are not finite after update {self.state.global_step}"
-        if self._stops_at_divergence:
-            raise DivergenceError(f"{problem}. {advice(self._run_dir)}")
-        logger.warning(f"{problem}, so they are not written as a checkpoint.")
-        return False
+        check_logs(self, logs, self._run_dir)
 
     # ---- What a checkpoint adds to Trainer's
 
@@ -262,11 +236,10 @@ class ResumableTrainer(Trainer):
         if self.is_in_train and not self._may_save:
             self.control.should_save = True  # a callback asks during an update: save at its end
             return
-        if not self._check_weights():
-            return
         run_dir, name = self._get_output_dir(trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        check_weights(self, run_dir)
         staging = Path(run_dir, INCOMPLETE_DIR, name)
-        with self.throughput.paused(), explained(self, name, run_dir, staging):
+        with self.throughput.paused(), explained(self, run_dir, staging):
             output_dir, self.args.output_dir, self._is_staging = self.args.output_dir, str(staging.parent), True
             try:
                 super()._save_checkpoint(model, trial=None)  # a trial would have a folder of its own in the staging
@@ -296,7 +269,7 @@ class ResumableTrainer(Trainer):
             return
         staging = Path(output_dir, INCOMPLETE_DIR, "model")
         remove_staging(staging)  # left by a process that was killed here
-        with explained(self, "The model", output_dir, staging):
+        with explained(self, output_dir, staging):
             write_model(self, staging, state_dict)
             publish_model(staging, Path(output_dir))
 

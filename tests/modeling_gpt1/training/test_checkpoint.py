@@ -709,12 +709,12 @@ def test_a_file_that_the_system_refuses(tmp_path):
     output = run_together(1, __file__, "write_too_much", tmp_path)
     checkpoint, model = [line for line in output.splitlines() if "could not be written" in line]
     last = (
-        f"The last complete checkpoint is {tmp_path}/checkpoint-3. Make sure that it can be written and that there is "
-        "room (`save_total_limit` keeps fewer checkpoints), then resume with `resume_from_checkpoint=True`."
+        f"The last checkpoint is {tmp_path}/checkpoint-3. Make sure that it can be written and that there is room "
+        "(`save_total_limit` keeps fewer checkpoints), then start or resume the run."
     )
     assert checkpoint.startswith(f"checkpoint-6 could not be written to {tmp_path}: ")
     assert "inline_container.cc" in checkpoint and checkpoint.endswith(last)
-    assert model.startswith(f"The model could not be written to {tmp_path}: ")
+    assert model.startswith(f"model could not be written to {tmp_path}: ")
     assert "(os error 27)" in model and model.endswith(last)
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"checkpoint-3", "config.json", "generation_config.json", "model.safetensors"}
