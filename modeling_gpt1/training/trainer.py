@@ -169,23 +169,12 @@ class _GPT1BaseTrainer(ResumableTrainer):
         """As in transformers, but the default objective is `args.metric_for_best_model`, or the loss without one.
 
         transformers would add the losses to the metrics, and minimise the sum.
-
-        Raises:
-            ValueError: `direction` is not that of `metric_for_best_model`, and `compute_objective` is not given.
         """
         if compute_objective is None:
-            name = f"eval_{(self.args.metric_for_best_model or 'loss').removeprefix('eval_')}"
-            best = "maximize" if self.args.greater_is_better else "minimize"
-            if direction not in (None, best):
-                raise ValueError(
-                    f"`direction` is {direction!r}, but the search goes by `{name}` and would {best} it. Name another "
-                    "figure as `metric_for_best_model`, or pass `compute_objective`."
-                )
-            compute_objective, direction = itemgetter(name), best
-            logger.warning(f"The hyperparameter search will {direction} `{name}`.")
-        return super().hyperparameter_search(
-            hp_space, compute_objective, n_trials, direction or "minimize", *args, **kwargs
-        )
+            compute_objective = itemgetter(f"eval_{(self.args.metric_for_best_model or 'loss').removeprefix('eval_')}")
+            direction = direction or ("maximize" if self.args.greater_is_better else "minimize")
+        direction = direction or "minimize"
+        return super().hyperparameter_search(hp_space, compute_objective, n_trials, direction, *args, **kwargs)
 
     # ---- Hub
 
