@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-from datetime import timedelta
 
 import torch
 from accelerate import Accelerator
@@ -31,14 +30,6 @@ def check_launch(args: TrainingArguments) -> None:
             "`accelerate launch` was given several processes, but started only one, as it does with --cpu. Use "
             "`torchrun --nproc_per_node N` with --use_cpu (`use_cpu=True`) after the script, or --num_processes 1."
         )
-
-
-def meet_on_the_cpu(args: TrainingArguments) -> None:
-    """Begins the process group of processes on the CPU, with `ddp_timeout`, which transformers ignores there."""
-    launched = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
-    is_gloo = args.ddp_backend == "gloo" or (args.ddp_backend is None and not torch.distributed.is_mpi_available())
-    if args.use_cpu and launched and is_gloo and not torch.distributed.is_initialized():
-        torch.distributed.init_process_group("gloo", timeout=timedelta(seconds=args.ddp_timeout))
 
 
 def set_up_fsdp(accelerator: Accelerator, model: PreTrainedModel) -> None:

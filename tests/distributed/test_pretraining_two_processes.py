@@ -139,7 +139,7 @@ def test_accelerate_launch_refuses_lone_processes_and_ends_when_one_is_killed(fo
 
 
 def test_torchrun_restarts_processes_of_which_one_hangs(folder, tmp_path):
-    """The other waits for `ddp_timeout`. The second start goes on from the checkpoint, to the bit."""
+    """The other waits for the timeout of their group. The second start goes on from the checkpoint, to the bit."""
     launcher = (*TORCHRUN, "--max-restarts", "1")
     output = launch_well(launcher, SCRIPT, tmp_path, "restarted", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
     assert f"Timed out waiting {STALL}000ms" in output, output[-10000:]

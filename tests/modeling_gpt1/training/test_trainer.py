@@ -220,7 +220,6 @@ class TestFit:
             ),
             ({"collator": {"num_labels": 5}}, "`num_labels` is 5, but the model's is 3. Give both"),
             ({"train_sampling_strategy": "batch_rebalance"}, "trains rows twice .* Use 'group_by_length'"),
-            ({"accelerator_config": {"dispatch_batches": True}}, "`dispatch_batches` is True.*Leave it out"),
             ({"label_smoothing_factor": 0.1}, "`label_smoothing_factor` is 0.1.*auxiliary objective. Leave it at 0"),
         ],
     )
