@@ -98,23 +98,6 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
 
     # ---- Data
 
-    def get_eval_dataloader(self, eval_dataset=None):
-        return self._with_fixed_noise(super().get_eval_dataloader, eval_dataset)
-
-    def get_test_dataloader(self, test_dataset):
-        return self._with_fixed_noise(super().get_test_dataloader, test_dataset)
-
-    def _with_fixed_noise(self, get_loader, dataset):
-        """A loader whose collator does not follow the passes of the training."""
-        collator, rows = self.data_collator, self.eval_dataset if dataset is None else dataset
-        rows = self.eval_dataset[rows] if isinstance(rows, str) else rows
-        if hasattr(collator, "for_evaluation"):
-            self.data_collator = collator.for_evaluation(rows)
-        try:
-            return get_loader(dataset)
-        finally:
-            self.data_collator = collator
-
     def get_batch_samples(self, *args, **kwargs):
         batches, num_items = super().get_batch_samples(*args, **kwargs)
         counts = torch.zeros(2, device=self.args.device)

@@ -157,12 +157,14 @@ class ResumableTrainer(Trainer):
         if is_shared:
             order = sampler_fn
             dataset, sampler_fn = SharedRows(dataset), lambda shared: order(shared.rows)
-        drops = self.args.dataloader_drop_last
+        drops, collator = self.args.dataloader_drop_last, self.data_collator
         self.args.dataloader_drop_last = drops and is_training  # an evaluation reads every row
+        if not is_training and hasattr(collator, "for_evaluation"):  # with the same noise each time
+            self.data_collator = collator.for_evaluation(dataset)
         try:
             loader = super()._get_dataloader(dataset, description, batch_size, sampler_fn, is_training, dataloader_key)
         finally:
-            self.args.dataloader_drop_last = drops
+            self.args.dataloader_drop_last, self.data_collator = drops, collator
         if is_shared:
             share_rows(loader)
         return loader

@@ -9,7 +9,6 @@ import math
 import random
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import helpers_training
 import pytest
@@ -18,8 +17,6 @@ from helpers_launch import run_together
 from helpers_training import QUIET, WORDS, make_config, make_tokenizer, resumes_after
 from transformers import (
     DataCollatorForLanguageModeling,
-    PrinterCallback,
-    ProgressCallback,
     TrainerCallback,
     TrainerState,
 )
@@ -29,8 +26,9 @@ from modeling_gpt1 import (
     GPT1PretrainingArguments,
     GPT1PretrainingTrainer,
 )
+from modeling_gpt1.commands.runs import use_readable_log
 from modeling_gpt1.training import callbacks, measures
-from modeling_gpt1.training.callbacks import ReadableLog, SampleCallback, readable
+from modeling_gpt1.training.callbacks import SampleCallback, readable
 from modeling_gpt1.training.launch import end_processes
 from modeling_gpt1.training.measures import training_flops_per_token
 
@@ -73,41 +71,18 @@ def make_trainer(folder, callbacks=(), batch_size=4, dropout=0.1, **arguments) -
     )
 
 
-class Bars(list):
-    """Progress bars that were made, each with its total; two are never open together."""
-
-    def __call__(self, *args, total=None, desc="", **kwargs):
-        assert not [bar for bar in self if bar.is_open]
-        bar = SimpleNamespace(total=total, desc=desc, n=0, is_open=True, postfixes=[])
-        bar.update = lambda count=1: setattr(bar, "n", bar.n + count)
-        bar.set_postfix_str = bar.postfixes.append
-        bar.close = lambda: setattr(bar, "is_open", False)
-        self.append(bar)
-        return bar
-
-
-def test_one_bar_at_a_time_and_a_line_for_each_log(tmp_path, monkeypatch, caplog, capsys):
-    monkeypatch.setattr(callbacks, "tqdm", bars := Bars())
+def test_a_line_for_each_log(tmp_path, caplog, capsys):
     trainer = make_trainer(tmp_path, max_steps=2, eval_strategy="steps", eval_steps=1, logging_steps=1)
-    for default in (ProgressCallback, PrinterCallback):
-        trainer.remove_callback(default)
-    trainer.add_callback(ReadableLog())
+    use_readable_log(trainer)
     with caplog.at_level(logging.INFO, callbacks.__name__):
         trainer.train()
         trainer.evaluate()
-        trainer.predict(trainer.eval_dataset)
-    training, *others = bars
-    num_batches = len(trainer.get_eval_dataloader())
-    assert (training.desc, training.total, training.n) == ("training", 2, 2)
-    assert training.postfixes[num_batches - 1 : num_batches + 1] == [f"evaluating {num_batches} of {num_batches}", ""]
-    assert [(bar.desc, bar.total, bar.n) for bar in others] == [("evaluating", num_batches, num_batches)] * 2
-    assert not [bar for bar in bars if bar.is_open]
     record = trainer.state.log_history[0]
     figures = f"loss {record['loss']:#.3g} · perplexity {record['perplexity']:#.3g}"
     lines = [message for message in caplog.messages if message.startswith("step")]
     assert lines[0].startswith(f"step 1/2 · {figures} · ") and lines[0].endswith(" tokens/s · lr 1.0e-2")
     assert [line.split(" · ")[:2] for line in lines[1::2]] == [["step 1/2", "evaluation"], ["step 2/2", "evaluation"]]
-    assert capsys.readouterr().out == ""
+    assert len(lines) == 4 and capsys.readouterr().out == ""
 
 
 def test_figures_in_words():
