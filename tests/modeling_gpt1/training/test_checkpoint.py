@@ -20,8 +20,6 @@ import transformers
 from helpers_hub_code import HUB_CODE
 from helpers_launch import fork_together, run_together
 from helpers_training import make_trainer, resumes_after
-from hypothesis import given
-from hypothesis import strategies as st
 from safetensors import safe_open
 from torch import nn
 from transformers import TrainerCallback
@@ -546,21 +544,6 @@ class TestRefusals:
             trainer.train(resume_from_checkpoint=True)
         assert trainer.state.global_step == 0
 
-    @pytest.mark.parametrize(
-        "change, fault",
-        [
-            ({"files": {}}, "its checkpoint.json lists no trainer_state.json"),
-            ({"files": {"trainer_state.json": 7}}, UNREADABLE),
-            ({"files": [["trainer_state.json", 7]]}, UNREADABLE),
-            ({"progress": {}}, "checkpoint.json is damaged: its content is not what was written (xxh3_128)"),
-        ],
-    )
-    def test_a_list_of_files_that_was_changed(self, change, fault, tmp_path):
-        train(make_pretraining(tmp_path, max_steps=3))
-        path = tmp_path / "checkpoint-3" / "checkpoint.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-        assert checkpoints.find_fault(path.parent) == fault
-
     def test_a_checkpoint_of_the_model_alone(self, tmp_path):
         train(make_pretraining(tmp_path, max_steps=3, save_only_model=True))
         with pytest.raises(ValueError) as error:
@@ -583,55 +566,6 @@ class TestRefusals:
         with pytest.raises(RuntimeError, match="^not of the disk$"):
             make_pretraining(tmp_path).train()
         assert list(tmp_path.iterdir()) == []
-
-
-# ---- Any damage to any file: the checkpoint is never loaded, and the run goes on from the one before it
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """The folder of a run with two checkpoints."""
-    folder = tmp_path_factory.mktemp("run")
-    train(make_pretraining(folder, max_steps=6))
-    return folder
-
-
-def damage(folder, path, kind: str, place: int, other) -> None:
-    content = path.read_bytes()
-    if kind == "flip":
-        index = place % len(content)
-        path.write_bytes(content[:index] + bytes([content[index] ^ (1 << place % 8)]) + content[index + 1 :])
-    elif kind == "cut":
-        path.write_bytes(content[: place % len(content)])
-    elif kind == "grow":
-        path.write_bytes(content + b"\0")
-    elif kind == "delete":
-        path.unlink()
-    elif kind == "swap":
-        path.write_bytes(other.read_bytes())
-        other.write_bytes(content)
-    else:
-        path.write_bytes((folder / "checkpoint-3" / path.name).read_bytes())
-
-
-@given(
-    file=st.integers(0, 99),
-    other=st.integers(0, 99),
-    kind=st.sampled_from(["flip", "flip", "cut", "grow", "delete", "swap", "older"]),
-    place=st.integers(0, 10**6),
-)
-def test_a_damaged_checkpoint_is_never_the_newest_whole_one(run, tmp_path_factory, file, other, kind, place):
-    folder = tmp_path_factory.mktemp("damaged") / "run"
-    shutil.copytree(run, folder)
-    newest = folder / "checkpoint-6"
-    files = sorted(path for path in newest.rglob("*") if path.is_file())
-    before = {path: path.read_bytes() for path in files}
-    path = files[file % len(files)]
-    damage(folder, path, kind, place, files[other % len(files)])
-    changed = [path for path in files if not path.is_file() or path.read_bytes() != before[path]]
-    # Blanks in the list of files mean nothing.
-    if changed and not (kind == "flip" and path.name == "checkpoint.json"):
-        assert newest_whole_checkpoint(folder) == str(folder / "checkpoint-3"), changed
 
 
 # ---- Processes of their own
