@@ -1,7 +1,7 @@
 """Atomic checkpoints: a checkpoint folder is complete or absent, and saves what [`transformers.Trainer`] does not.
 
 A checkpoint is written to a temporary folder, flushed to the disk and moved to its place by one rename. Its
-`checkpoint.json` lists the files with their sizes, the run's progress and its settings.
+`checkpoint.json` lists the files with their sizes, and the run's progress.
 """
 
 import errno
@@ -19,7 +19,7 @@ import torch
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.trainer import FSDP_MODEL_NAME
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import CONFIG_NAME, logging
 
 from ..hub.card import model_card
@@ -33,14 +33,6 @@ CHECKPOINT_NAME = "checkpoint.json"
 INCOMPLETE_DIR = "_incomplete"
 CARD_NAME = "README.md"
 _WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
-
-
-# Arguments that decide the result of a run, beside those that decide which rows an update reads.
-_SETTINGS = (
-    *("optim", "learning_rate", "weight_decay", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon"),
-    *("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "max_grad_norm"),
-    *("seed", "data_seed", "gradient_accumulation_steps", "train_sampling_strategy", "dataloader_drop_last"),
-)
 
 
 class CheckpointError(OSError):
@@ -158,27 +150,6 @@ def find_fault(folder: str | os.PathLike) -> str | None:
     return "it holds only the model (`save_only_model`)" if is_model_alone else None
 
 
-# ---- Settings that decide the result of a run
-
-
-def settings_of(trainer) -> dict[str, Any]:
-    """Settings that decide the result of a run, in the form that JSON reads back."""
-    args, is_sized = trainer.args, has_length(trainer.train_dataset)
-    config = trainer.accelerator.unwrap_model(trainer.model).config.to_dict()
-    settings = {
-        **{name: getattr(args, name) for name in _SETTINGS},
-        "max_steps": trainer.state.max_steps,
-        "mixed_precision": trainer.accelerator.mixed_precision,
-        "processes": args.world_size,
-        "per_device_train_batch_size": args.train_batch_size,
-        # A stream is split over the workers; indexed rows come in the same order for any number of workers.
-        "dataloader_num_workers": None if is_sized else args.dataloader_num_workers,
-        "training examples": len(trainer.train_dataset) if is_sized else None,
-        **{name: value for name, value in config.items() if name == "lm_coef" or "dropout" in name or "pdrop" in name},
-    }
-    return json.loads(json.dumps(settings, default=str))
-
-
 def check_architecture(checkpoint: str, config: PreTrainedConfig) -> None:
     """Refuses a model of other sizes: heads are no shape of a weight, and ALBERT's layers share their weights."""
     path = Path(checkpoint, CONFIG_NAME)
@@ -189,19 +160,6 @@ def check_architecture(checkpoint: str, config: PreTrainedConfig) -> None:
                 f"`resume_from_checkpoint` is {checkpoint!r}, whose model has the {name} {before[name]}, but this "
                 f"run's has {size}. Give the model the old one, or start a new run in another folder."
             )
-
-
-def warn_of_other_settings(checkpoint: str, before: dict[str, Any], now: dict[str, Any]) -> None:
-    """Tells all differences; settings that are unknown on one side are skipped."""
-    changes = [
-        f"{name} was {before[name]} and is {now[name]}" for name in now if now[name] != before.get(name, now[name])
-    ]
-    if changes:
-        logger.warning(
-            f"This run resumes from {checkpoint}, but not as that run would have continued: {', '.join(changes)}. "
-            "Pass the old values to get the same result. What is saved with the optimizer and the scheduler, such as "
-            "the learning rate, keeps its old value."
-        )
 
 
 # ---- Writing

@@ -45,7 +45,6 @@ from ..hub.card import write_model_card
 from ..modeling_gpt1 import GPT1ForCausalLM
 from ..modeling_gpt1_lstm import GPT1LSTMForCausalLM
 from .checks import check_embeddings
-from .launch import check_sharding
 from .measures import perplexity
 from .preparation import OPENED_TYPES
 from .trainer import GPT1PretrainingTrainer
@@ -86,7 +85,6 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
         self.model_accepts_loss_kwargs = True  # Trainer leaves the loss as it is: an update's targets divide it
 
     def _check_model(self, model: PreTrainedModel) -> None:
-        check_sharding(model)
         tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
         if tokenizer is not None:
             check_embeddings(model, tokenizer)

@@ -49,15 +49,6 @@ def set_up_fsdp(accelerator: Accelerator, model: PreTrainedModel) -> None:
         plugin.mixed_precision_policy = dataclasses.replace(policy, reduce_dtype=torch.float32, output_dtype=None)
 
 
-def check_sharding(model: PreTrainedModel) -> None:
-    """Refuses a model opened in parts: with an uneven vocabulary, one copy would be trained and another used."""
-    if getattr(model.config, "distributed_config", None) is not None:
-        raise ValueError(
-            "The model was opened in parts (`distributed_config`). Open it whole, and start the run with "
-            "`accelerate launch` and FSDP2."
-        )
-
-
 def end_processes(trainer: Trainer) -> None:
     """Waits for all processes and closes their process group. Call it last in a script that a launcher may start.
 

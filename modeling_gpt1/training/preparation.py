@@ -30,7 +30,7 @@ from ..layouts_gpt1 import base_of_adapter, open_adapter
 from ..modeling_gpt1 import GPT1DoubleHeadsModel
 from ..modeling_gpt1_lstm import GPT1LSTMDoubleHeadsModel
 from .checks import check_collator_of_family, check_length, match_vocabulary
-from .transfer import check_n_transfer, keep_first_layers
+from .transfer import keep_first_layers
 
 logger = logging.get_logger(__name__)
 
@@ -95,8 +95,6 @@ def prepare_finetuning(
             f"`n_transfer` is {n_transfer}, but only layers of GPT-1 can be reset, and {checkpoint} is a model of "
             f"type {config.model_type!r}. Leave it out."
         )
-    if n_transfer is not None:
-        check_n_transfer(config, n_transfer)
     has_other_classes = checkpoint is not None and _has_other_classes(
         checkpoint, config, task, ignore_mismatched_sizes
     )

@@ -40,7 +40,7 @@ from .checks import (
 )
 from .compilation import compiled_blocks, take_compilation
 from .cpu_attention import choose_cpu_attention
-from .launch import check_launch, check_sharding, set_up_fsdp
+from .launch import check_launch, set_up_fsdp
 from .measures import perplexity, training_flops_per_token, weighted_means
 from .padding_probe import check_padding
 from .trainer_internals import ResumableTrainer
@@ -105,7 +105,6 @@ class _GPT1BaseTrainer(ResumableTrainer):
         return own_model
 
     def _check_model(self, model: PreTrainedModel) -> None:
-        check_sharding(model)
         choose_cpu_attention(model, self.args.device)
         tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
         if tokenizer is None:

@@ -38,9 +38,7 @@ from .checkpoint import (
     publish_model,
     read_content,
     remove_staging,
-    settings_of,
     tied_weights_left_out,
-    warn_of_other_settings,
     write_model,
 )
 from .measures import RunningLosses, Throughput
@@ -86,7 +84,6 @@ class ResumableTrainer(Trainer):
         self._is_staging = False  # a checkpoint is being written
         self._may_save = False  # whether an update is complete
         self._last_step = 0  # the last update that Trainer finished
-        self._settings: dict[str, Any] = {}  # settings of the run
         super().__init__(model, args, *others, **kwargs)
         self.add_callback(_BeginRun(self))
 
@@ -124,13 +121,10 @@ class ResumableTrainer(Trainer):
         self.throughput.stop()
         self.running_losses.restart(self.state.global_step)
         self._last_step, self._may_save = self.state.global_step, False
-        self._settings = settings_of(self)
         self.skips_evaluation = self.args.eval_on_start and self._checkpoint is not None
         if self._checkpoint is None:
             return
-        content = read_content(self._checkpoint)
-        warn_of_other_settings(self._checkpoint, content["settings"], self._settings)
-        progress = content["progress"]
+        progress = read_content(self._checkpoint)["progress"]
         self._total_loss_scalar = progress["total_loss"]
         losses = progress["running_losses"]
         if len(losses["loss"]) == self.args.world_size:
@@ -254,8 +248,7 @@ class ResumableTrainer(Trainer):
             self.accelerator.wait_for_everyone()  # all processes have written their random states
             if self.args.should_save:
                 self.state.save_to_json(str(staging / "trainer_state.json"))
-                content = {"progress": progress, "settings": self._settings}
-                content["save_only_model"] = self.args.save_only_model
+                content = {"progress": progress, "save_only_model": self.args.save_only_model}
                 publish_checkpoint(staging, Path(run_dir, name), content)
         if self.args.should_save:
             kept = {name, os.path.basename(self.state.best_model_checkpoint or name)}

@@ -1,19 +1,13 @@
-"""Log and samples of a run: the log of a resumed run, and training that notices no samples.
-
-As a script, `torchrun --nproc_per_node 2 … OUTPUT_DIR` trains with samples in two processes.
-"""
+"""Log and samples of a run: the log of a resumed run, and training that notices no samples."""
 
 import json
 import logging
 import math
 import random
-import sys
 from pathlib import Path
 
-import helpers_training
 import pytest
 import torch
-from helpers_launch import run_together
 from helpers_training import QUIET, WORDS, make_config, make_tokenizer, resumes_after
 from transformers import (
     DataCollatorForLanguageModeling,
@@ -29,22 +23,10 @@ from modeling_gpt1 import (
 from modeling_gpt1.commands.runs import use_readable_log
 from modeling_gpt1.training import callbacks, measures
 from modeling_gpt1.training.callbacks import SampleCallback, readable
-from modeling_gpt1.training.launch import end_processes
 from modeling_gpt1.training.measures import training_flops_per_token
 
 PROMPTS = ["ann goes home", "the cat"]
-ROOT = Path(helpers_training.__file__).parent.parent
 TIMES = ("runtime", "per_second", "mfu")
-# No dropout, whose masks differ, and an optimizer that does not blow up rounding errors of gradients that are zero.
-TWO_PROCESSES = {
-    "dropout": 0.0,
-    "optim": "sgd",
-    "learning_rate": 0.05,
-    "train_sampling_strategy": "sequential",
-    "max_steps": 4,
-    "save_strategy": "steps",
-    "save_steps": 4,
-}
 
 
 def make_rows(tokenizer, num_rows=24):
@@ -187,14 +169,6 @@ class TestSamples:
         SampleCallback(tokenizer, PROMPTS, 6, seed=1).on_evaluate(None, other, None, model=trainer.model)
         assert other.log_history[0]["samples"] != record["samples"]
 
-    def test_the_tokenizer_stays_as_it_was(self, tmp_path):
-        model, tokenizer = make_trainer(tmp_path).model, make_tokenizer()
-        before = tokenizer.backend_tokenizer.to_str()
-        SampleCallback(tokenizer, PROMPTS, 6).on_evaluate(None, TrainerState(), None, model=model)
-        assert tokenizer.backend_tokenizer.to_str() == before
-        tokenizer(PROMPTS, padding=True)  # what would be saved with a checkpoint
-        assert tokenizer.backend_tokenizer.to_str() != before
-
     def test_prompts_that_leave_no_room(self, tmp_path):
         trainer = make_trainer(tmp_path, [SampleCallback(make_tokenizer(), ["cat", "the cat"], max_new_tokens=43)])
         with pytest.raises(ValueError, match="has 6 tokens and `max_new_tokens` is 43, .* only 48 "):
@@ -231,25 +205,3 @@ class TestThroughput:
             assert record["tokens_per_second"] == pytest.approx((end - start) / 6, rel=1e-9)
             flops_per_second = record["tokens_per_second"] * training_flops_per_token(trainer.model)
             assert record["mfu"] == pytest.approx(flops_per_second / 1e9, rel=1e-9)
-
-
-def test_two_processes_log_and_sample_once(tmp_path):
-    run_together(2, __file__, tmp_path / "two")
-    make_trainer(tmp_path / "one", [make_samples()], batch_size=4, **TWO_PROCESSES).train()
-    together, alone = (strict_records(tmp_path / name / "checkpoint-4") for name in ("two", "one"))
-    assert [record.keys() for record in together] == [record.keys() for record in alone]
-    same = ("step", "loss", "perplexity", "eval_loss", "eval_perplexity", "num_input_tokens_seen")
-    for record, expected in zip(together, alone, strict=True):
-        expected = {key: expected[key] for key in same if key in expected}
-        assert {key: record[key] for key in expected} == pytest.approx(expected, rel=1e-5)
-    assert [record["samples"] for record in together if "samples" in record] == [
-        record["samples"] for record in alone if "samples" in record
-    ]
-
-
-if __name__ == "__main__":
-    trainer = make_trainer(sys.argv[1], [make_samples()], batch_size=2, **TWO_PROCESSES)
-    if trainer.args.world_size != 2:
-        raise RuntimeError(f"2 processes were launched, but {trainer.args.world_size} train together.")
-    trainer.train()
-    end_processes(trainer)

@@ -254,20 +254,6 @@ class TestExactResume:
         with resumes_after(5):
             assert differing(train(make_pretraining(tmp_path / "cut"), True), expected) == []
 
-    def test_what_the_order_of_the_data_depends_on(self, tmp_path, monkeypatch):
-        train_until_cut(make_pretraining(tmp_path, callbacks=[CutAt(4)]))
-        said = []
-        monkeypatch.setattr(checkpoints.logger, "warning", said.append)
-        with resumes_after(3):
-            train(make_pretraining(tmp_path), True)
-        assert said == []
-        other = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "seed": 1}
-        trainer = make_pretraining(tmp_path, **other)
-        trainer.train_dataset = datasets.Dataset.from_list(ROWS[:9])
-        trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
-        for name in ("per_device_train_batch_size was 3 and is 2", "seed was 42 and is 1", "examples was 10 and is 9"):
-            assert name in said[-1]
-
 
 @pytest.mark.parametrize("make", [make_pretraining, make_fine_tuning])
 @pytest.mark.parametrize("is_tied", [True, False])
@@ -292,33 +278,15 @@ def test_a_resume_says_nothing_of_tied_weights(make, is_tied, tmp_path, monkeypa
         assert ("lm_head.weight" in file.keys()) != is_tied  # noqa: SIM118
 
 
-class TestWhatACheckpointWasMadeWith:
-    def test_other_settings_are_told(self, tmp_path, monkeypatch):
-        train_until_cut(make_fine_tuning(tmp_path, [CutAt(4)]))
-        said = []
-        monkeypatch.setattr(checkpoints.logger, "warning", said.append)
-        with resumes_after(3):
-            train(make_fine_tuning(tmp_path), str(tmp_path / "checkpoint-3"))
-        assert said == []
-        trainer = make_fine_tuning(tmp_path, optim="adamw_torch_fused", weight_decay=0.5, lm_coef=0.25, dropout=0.2)
-        train(trainer, str(tmp_path / "checkpoint-3"))
-        for change in (
-            "optim was adamw_torch and is adamw_torch_fused, weight_decay was 0.01 and is 0.5",
-            "lm_coef was 0.5 and is 0.25",
-            "classifier_dropout was 0.1 and is 0.2",
-        ):
-            assert change in said[0]
-        assert trainer.optimizer.param_groups[0]["weight_decay"] == 0.01
-
-    def test_a_checkpoint_of_fsdp_and_a_run_without_it_are_refused(self, tmp_path):
-        train(make_pretraining(tmp_path, max_steps=3))
-        checkpoint = f"{tmp_path}/checkpoint-3"
-        for before, now in (("without", "with"), ("with", "without")):
-            trainer = make_pretraining(tmp_path)
-            trainer.is_fsdp_enabled = now == "with"
-            with pytest.raises(ValueError, match=f"written {before} FSDP, but this run is {now} it.*Start it as"):
-                trainer.train(resume_from_checkpoint=checkpoint)
-            Path(checkpoint, "pytorch_model_fsdp.bin").touch()
+def test_a_checkpoint_of_fsdp_and_a_run_without_it_are_refused(tmp_path):
+    train(make_pretraining(tmp_path, max_steps=3))
+    checkpoint = f"{tmp_path}/checkpoint-3"
+    for before, now in (("without", "with"), ("with", "without")):
+        trainer = make_pretraining(tmp_path)
+        trainer.is_fsdp_enabled = now == "with"
+        with pytest.raises(ValueError, match=f"written {before} FSDP, but this run is {now} it.*Start it as"):
+            trainer.train(resume_from_checkpoint=checkpoint)
+        Path(checkpoint, "pytorch_model_fsdp.bin").touch()
 
 
 def add(trainer, callback):
