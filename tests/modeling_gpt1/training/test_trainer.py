@@ -433,3 +433,11 @@ def test_memory_is_pinned_for_an_accelerator_alone(arguments, has_accelerator, t
     device = torch.device("mps" if has_accelerator else "cpu")
     monkeypatch.setattr("modeling_gpt1.training.arguments.default_device", lambda: device)
     assert arguments(str(tmp_path)).dataloader_pin_memory is has_accelerator
+
+
+def test_one_device_is_used(tmp_path, caplog):
+    """torch's DataParallel would cut a batch, but not its plan."""
+    arguments = GPT1TrainingArguments(str(tmp_path), use_cpu=True)
+    arguments._n_gpu = 5
+    assert GPT1Trainer(make_model("classification", make_tokenizer()), arguments).args.n_gpu == 1
+    assert "Only the first of 5 devices is used. Start the script with `accelerate launch`" in caplog.text
