@@ -167,14 +167,6 @@ def test_the_evaluation_is_exact_and_the_same_each_time(make_trainer, family):
     assert found[0] == pytest.approx(found[1], rel=1e-6) and found[0] == pytest.approx(found[2], rel=1e-6)
 
 
-def test_the_last_rows_are_evaluated_whatever_the_training_drops(make_trainer):
-    whole, dropping = (
-        make_trainer("bert", dataloader_drop_last=drops, per_device_eval_batch_size=5) for drops in (False, True)
-    )
-    assert dropping.evaluate()["eval_loss"] == whole.evaluate()["eval_loss"]
-    assert len(dropping.predict(dropping.eval_dataset).label_ids[0]) == 12 and dropping.args.dataloader_drop_last
-
-
 def test_predictions_of_labelled_rows(make_trainer):
     trainer = make_trainer("gpt2")
     size = trainer.model.config.vocab_size

@@ -235,18 +235,6 @@ class TestFit:
             GPT1Trainer(model, GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True, lm_coef=2.0))
         GPT1Trainer(model, GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True, lm_coef=0.0))
 
-    def test_rows_that_were_tokenized_by_hand_need_no_traversal_collator(self, tmp_path):
-        tokenizer = make_tokenizer()
-        rows = [{"input_ids": [50, 3, 4, 52], "labels": 1}, {"input_ids": [50, 3, 52], "labels": 0}]
-        trainer = GPT1Trainer(
-            make_model("classification", tokenizer),
-            GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True, max_steps=1, save_strategy="no"),
-            train_dataset=rows,
-            processing_class=tokenizer,
-        )
-        trainer.train()
-        assert trainer.state.global_step == 1
-
 
 class TestPretraining:
     BLOCKS = [{"input_ids": list(range(1, length + 1))} for length in (16, 16, 16, 5, 16, 9)]
@@ -396,12 +384,6 @@ class TestRunsAsUsersMakeThem:
         with pytest.raises(ValueError, match="`hub_strategy` is 'every_save'.*Use `hub_strategy=\"end\"`"):
             GPT1Trainer(make_model("classification", make_tokenizer()), arguments)
         assert GPT1TrainingArguments(output_dir=str(tmp_path), use_cpu=True).hub_strategy == "end"
-
-    def test_pretraining_checks_the_vocabulary(self, tmp_path):
-        tokenizer = make_tokenizer()
-        arguments = GPT1PretrainingArguments(output_dir=str(tmp_path), use_cpu=True)
-        with pytest.raises(ValueError, match="vocabulary has 9. Call `tokenization.add_control_tokens"):
-            GPT1PretrainingTrainer(GPT1ForCausalLM(GPT1Config(**SMALL)), arguments, processing_class=tokenizer)
 
     def test_a_fine_tuned_model_generates_with_a_cache(self, tmp_path):
         trainer = make_trainer("classification", tmp_path, 8, 1, max_steps=1)
