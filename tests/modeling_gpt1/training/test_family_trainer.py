@@ -6,7 +6,7 @@ from datasets import Dataset
 from helpers_training import QUIET, resumes_after
 
 from modeling_gpt1 import GPT1PretrainingArguments
-from modeling_gpt1.training.families import FAMILIES, FamilyPretrainingTrainer
+from modeling_gpt1.training.families import FAMILIES, SENTENCE_LOGITS, FamilyPretrainingTrainer
 from tokenization import GPT1Tokenizer
 
 OTHERS = ("gpt2", "bert", "roberta", "albert", "bart")
@@ -165,6 +165,13 @@ def test_the_evaluation_is_exact_and_the_same_each_time(make_trainer, family):
     expected = {f"eval_{name}" for name in ("loss", *NAMES[family])}
     assert found[0].keys() == expected | ({"eval_sentence_accuracy"} if "sentence_loss" in NAMES[family] else set())
     assert found[0] == pytest.approx(found[1], rel=1e-6) and found[0] == pytest.approx(found[2], rel=1e-6)
+    for name, logits in SENTENCE_LOGITS.items():
+        rows = list(trainer.eval_dataset)
+        batch = trainer.data_collator.for_evaluation(rows)(rows) if "sentence_loss" in NAMES[family] else {}
+        if name in batch:
+            is_right = trainer.model.eval()(**batch)[logits].argmax(-1) == batch[name]
+            expected = is_right.sum() / (batch[name] != -100).sum()
+            assert found[0]["eval_sentence_accuracy"] == pytest.approx(expected.item()) and expected < 1
 
 
 def test_predictions_of_labelled_rows(make_trainer):
