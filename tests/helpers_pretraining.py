@@ -12,6 +12,7 @@ import sys
 import time
 import weakref
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import datasets
@@ -161,8 +162,9 @@ def run_case(case: str, folder: Path, num_processes: int) -> tuple[GPT1Pretraini
         return trainer, train(trainer)
     if case == "restarted":
         meet(folder, num_processes)
+        torch.distributed.init_process_group("gloo", timeout=timedelta(seconds=STALL))  # as --ddp_timeout of a GPU
         saving = {"save_strategy": "steps", "save_steps": SAVED_UPDATE, "resume_from_checkpoint": "auto"}
-        trainer = make_trainer(output, num_processes, ddp_timeout=STALL, **saving)
+        trainer = make_trainer(output, num_processes, **saving)
         trainer.add_callback(HangInFirstStart())
         check_output_folder(trainer.args)  # as the commands do
         trainer.accelerator.wait_for_everyone()  # before one process writes

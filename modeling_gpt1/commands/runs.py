@@ -30,7 +30,7 @@ from transformers.trainer_utils import has_length
 from .. import GPT1Config
 from ..hub.model_kinds import without_adapter
 from ..inference.devices import accelerator_name
-from ..training.callbacks import ReadableLog
+from ..training.callbacks import ProgressBar, ReadableLog
 from ..training.checkpoint import DivergenceError, advice, checkpoint_to_resume, newest_whole_checkpoint
 from ..training.families import FAMILIES
 from .arguments import TOKENIZER, check_model
@@ -196,6 +196,8 @@ def use_readable_log(trainer: Trainer) -> None:
     for callback in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(callback)
     trainer.add_callback(ReadableLog())
+    if sys.stderr.isatty() and not trainer.args.disable_tqdm:
+        trainer.add_callback(ProgressBar())
 
 
 def describe_start(trainer: Trainer, start: str | None) -> str:
@@ -258,7 +260,7 @@ def keep_metrics(trainer: Trainer, split: str, metrics: dict[str, float]) -> Non
     """Writes the metrics to the output folder."""
     losses = {name: value for name, value in metrics.items() if name.endswith("_loss")}
     found = [f"`{name}` is {value}" for name, value in losses.items() if not math.isfinite(value)]
-    if found and trainer.args.stop_at_divergence:
+    if found:
         raise DivergenceError(f"{' and '.join(found)}. {advice(trainer.args.output_dir)}")
     trainer.save_metrics(split, metrics)
 

@@ -3,7 +3,6 @@
 Source: section 4.1 of "Improving Language Understanding by Generative Pre-Training" (Radford et al., 2018).
 """
 
-import math
 from dataclasses import dataclass, field
 
 import torch
@@ -11,7 +10,6 @@ from transformers import TrainingArguments
 
 from ..configuration_gpt1 import without_cpu_index
 from ..inference.devices import default_device
-from .launch import meet_on_the_cpu
 
 
 @dataclass
@@ -32,25 +30,14 @@ class _SharedArguments(TrainingArguments):
     logging_nan_inf_filter: bool = field(
         default=False, metadata={"help": "Log other losses in place of those that are not finite."}
     )
-    stop_at_divergence: bool = field(
-        default=True, metadata={"help": "Stop when a loss, gradient norm or weight is no longer finite."}
-    )
     hub_strategy: str = field(
         default="end", metadata={"help": "Push when training ends; pushes of checkpoints would hold pickles."}
     )
 
     def __post_init__(self):
-        meet_on_the_cpu(self)
         super().__post_init__()
-        batches = ["per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"]
-        batches += ["eval_accumulation_steps"] if self.eval_accumulation_steps is not None else []
-        for name, least in {"learning_rate": 0, **dict.fromkeys(batches, 1)}.items():
-            if not least <= getattr(self, name) < math.inf:
-                raise ValueError(f"`{name}` is {getattr(self, name)}, but must be at least {least} and finite.")
         if self.max_steps == 0:
             raise ValueError("`max_steps` is 0, which trains nothing. Give a number of updates, or leave it out.")
-        if not 0 <= self.seed < 2**32:  # NumPy's range
-            raise ValueError(f"`seed` is {self.seed}, but must be from 0 to {2**32 - 1}.")
         if default_device().type == "cpu":
             # Otherwise PyTorch pins nothing and warns at every loader; transformers does the same with `use_cpu`.
             self.dataloader_pin_memory = False
@@ -71,8 +58,6 @@ class GPT1TrainingArguments(_SharedArguments):
         pack_sequences (`bool`, defaults to `True`): skip padding, and compute a context that the choices of an example
             share once, if the attention allows it. The results stay the same. With dropout, the choices share the
             mask of the context.
-        stop_at_divergence (`bool`, defaults to `True`): stop with a `DivergenceError` when a logged loss or gradient
-            norm, or a weight that is to be saved, is not finite. Weights that are not finite are never saved.
     """
 
     lm_coef: float | None = field(
@@ -92,7 +77,7 @@ class GPT1TrainingArguments(_SharedArguments):
     train_sampling_strategy: str = field(
         default="group_by_length",
         metadata={
-            "help": "Order of the training rows; by default rows of similar length share a batch, in evaluation too.",
+            "help": "Order of the training rows; by default rows of similar length share a batch.",
             "choices": ["random", "sequential", "group_by_length"],
         },
     )
@@ -110,9 +95,6 @@ class GPT1TrainingArguments(_SharedArguments):
 class GPT1PretrainingArguments(_SharedArguments):
     r"""Arguments of [`GPT1PretrainingTrainer`]: those of [`transformers.TrainingArguments`] with the paper's
     pre-training defaults; a batch is 64 blocks of 512 tokens.
-
-    Args:
-        stop_at_divergence (`bool`, defaults to `True`): as in [`GPT1TrainingArguments`].
     """
 
     learning_rate: float = field(default=2.5e-4, metadata={"help": "Peak learning rate."})
@@ -128,7 +110,7 @@ class GPT1PretrainingArguments(_SharedArguments):
 
 
 def check_arguments(args: TrainingArguments) -> None:
-    """Refuses arguments that would falsify the loss, leave an evaluation without labels or publish a pickle."""
+    """Refuses arguments that would falsify the loss or publish a pickle."""
     if args.train_sampling_strategy == "batch_rebalance":
         raise ValueError(
             "`train_sampling_strategy` is 'batch_rebalance', which trains rows twice where they do not fill an update "
@@ -138,16 +120,6 @@ def check_arguments(args: TrainingArguments) -> None:
         raise ValueError(
             f"`label_smoothing_factor` is {args.label_smoothing_factor}, but label smoothing would replace the "
             "model's loss and with it the auxiliary objective. Leave it at 0."
-        )
-    if args.accelerator_config.dispatch_batches:
-        raise ValueError(
-            "`dispatch_batches` is True (`accelerator_config`), but then the first process gives some rows to two "
-            "processes if they do not divide evenly. Leave it out: each process reads its own rows."
-        )
-    if args.label_names is not None and "labels" not in args.label_names:
-        raise ValueError(
-            f"`label_names` is {args.label_names}, but the labels of a batch are called `labels`: an evaluation would "
-            "find none. Leave it out."
         )
     if args.push_to_hub and args.hub_strategy != "end":
         raise ValueError(

@@ -5,9 +5,7 @@ import weakref
 from collections.abc import Sequence
 
 import torch
-from tqdm.auto import tqdm
-from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback
-from transformers.trainer_utils import has_length
+from transformers import PreTrainedTokenizerBase, ProgressCallback, Trainer, TrainerCallback
 from transformers.utils import logging
 
 from ..inference.generation import continue_prompts, encode_prompts
@@ -94,55 +92,10 @@ def readable(figures: dict[str, float]) -> str:
 
 
 class ReadableLog(TrainerCallback):
-    """Writes each log as a line and shows one progress bar at a time, in place of transformers' own callbacks.
-
-    The lines go to this module's logger at level INFO. There is a bar only at a terminal.
-    """
+    """Writes each log as a line to this module's logger at level INFO, in place of transformers' dictionaries."""
 
     def __init__(self) -> None:
-        self.bar: tqdm | None = None
-        self.is_training = False
-        self.num_evaluated = 0  # batches
         self.last_line = ""
-
-    def _show_bar(self, args, state, total: int | None, what: str) -> None:
-        is_off = args.disable_tqdm or not state.is_world_process_zero
-        self.bar = tqdm(total=total, desc=what, leave=False, dynamic_ncols=True, disable=is_off or None)
-
-    def _close_bar(self) -> None:
-        if self.bar is not None:
-            self.bar.close()
-        self.bar, self.is_training = None, False
-
-    def on_train_begin(self, args, state, control, **kwargs):
-        self._show_bar(args, state, state.max_steps, "training")
-        self.bar.initial = self.bar.n = state.global_step
-        self.is_training = True
-
-    def on_step_end(self, args, state, control, **kwargs):
-        self.bar.update(state.global_step - self.bar.n)
-
-    def on_train_end(self, args, state, control, **kwargs):
-        self._close_bar()
-
-    def on_prediction_step(self, args, state, control, eval_dataloader=None, **kwargs):
-        total = len(eval_dataloader) if has_length(eval_dataloader) else None
-        self.num_evaluated += 1
-        if self.is_training:
-            self.bar.set_postfix_str(f"evaluating {self.num_evaluated} of {total or 'unknown'}")
-            return
-        if self.bar is None:
-            self._show_bar(args, state, total, "evaluating")
-        self.bar.update()
-
-    def on_evaluate(self, args, state, control, **kwargs):
-        self.num_evaluated = 0
-        if self.is_training:
-            self.bar.set_postfix_str("")
-        else:
-            self._close_bar()
-
-    on_predict = on_evaluate
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if not state.is_world_process_zero or "train_loss" in logs:  # the end of a training
@@ -153,6 +106,13 @@ class ReadableLog(TrainerCallback):
         if line != self.last_line:  # the last evaluation may repeat that of the last update
             logger.info(line)
         self.last_line = line
+
+
+class ProgressBar(ProgressCallback):
+    """transformers' bars without its own lines of the log."""
+
+    def on_log(self, *args, **kwargs):
+        pass
 
 
 class SavePoints(TrainerCallback):

@@ -1,7 +1,7 @@
 """Atomic checkpoints: a checkpoint folder is complete or absent, and saves what [`transformers.Trainer`] does not.
 
 A checkpoint is written to a temporary folder, flushed to the disk and moved to its place by one rename. Its
-`checkpoint.json` lists the files with their sizes and checksums, the run's progress and its settings.
+`checkpoint.json` lists the files with their sizes, and the run's progress.
 """
 
 import errno
@@ -16,16 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import xxhash
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.trainer import FSDP_MODEL_NAME, TRAINER_STATE_NAME
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
+from transformers.trainer import FSDP_MODEL_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import CONFIG_NAME, logging
 
 from ..hub.card import model_card
 from ..hub.model_kinds import without_adapter
-from ..storage.checksums import CHECKSUM, checksum_of_file
 from ..storage.writing import REPLACED, is_write_failure, publish_files, publish_folder
 
 logger = logging.get_logger(__name__)
@@ -35,14 +33,6 @@ CHECKPOINT_NAME = "checkpoint.json"
 INCOMPLETE_DIR = "_incomplete"
 CARD_NAME = "README.md"
 _WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
-
-
-# Arguments that decide the result of a run, beside those that decide which rows an update reads.
-_SETTINGS = (
-    *("optim", "learning_rate", "weight_decay", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon"),
-    *("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "max_grad_norm"),
-    *("seed", "data_seed", "gradient_accumulation_steps", "train_sampling_strategy", "dataloader_drop_last"),
-)
 
 
 class CheckpointError(OSError):
@@ -142,54 +132,22 @@ def check_run_dir(run_dir: str | os.PathLike, is_new: bool) -> None:
 
 
 def find_fault(folder: str | os.PathLike) -> str | None:
-    """What is wrong with a checkpoint, in words; `None` if every file that was written is intact."""
+    """What is wrong with a checkpoint, in words; `None` if every file that was written is there in its size."""
     folder = Path(folder)
     if not folder.is_dir():
         return "it is not a folder"
     try:
         content = read_content(folder)
-        files = {name: (entry["bytes"], entry[CHECKSUM]) for name, entry in content["files"].items()}
-        is_model_alone, checksum = content["save_only_model"], content.pop(CHECKSUM)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        sizes = {folder / name: entry["bytes"] for name, entry in content["files"].items()}
+        is_model_alone = content["save_only_model"]
+    except (OSError, ValueError, LookupError):
         return f"it has no readable {CHECKPOINT_NAME}, which this trainer writes last"
-    if TRAINER_STATE_NAME not in files:
-        return f"its {CHECKPOINT_NAME} lists no {TRAINER_STATE_NAME}"
-    damaged = f"is damaged: its content is not what was written ({CHECKSUM})"
-    if _checksum_of_content(content) != checksum:
-        return f"{CHECKPOINT_NAME} {damaged}"
-    for name, (size, checksum) in files.items():
-        if not (folder / name).is_file():
-            return f"{name} is missing"
-        if (folder / name).stat().st_size != size:
-            return f"{name} has {(folder / name).stat().st_size} bytes instead of {size}"
-        if checksum_of_file(folder / name) != checksum:
-            return f"{name} {damaged}"
+    for path, size in sizes.items():
+        if not path.is_file():
+            return f"{path.name} is missing"
+        if path.stat().st_size != size:
+            return f"{path.name} has {path.stat().st_size} bytes instead of {size}"
     return "it holds only the model (`save_only_model`)" if is_model_alone else None
-
-
-def _checksum_of_content(content: dict[str, Any]) -> str:
-    return xxhash.xxh3_128_hexdigest(json.dumps(content, sort_keys=True).encode())
-
-
-# ---- Settings that decide the result of a run
-
-
-def settings_of(trainer) -> dict[str, Any]:
-    """Settings that decide the result of a run, in the form that JSON reads back."""
-    args, is_sized = trainer.args, has_length(trainer.train_dataset)
-    config = trainer.accelerator.unwrap_model(trainer.model).config.to_dict()
-    settings = {
-        **{name: getattr(args, name) for name in _SETTINGS},
-        "max_steps": trainer.state.max_steps,
-        "mixed_precision": trainer.accelerator.mixed_precision,
-        "processes": args.world_size,
-        "per_device_train_batch_size": args.train_batch_size,
-        # A stream is split over the workers; indexed rows come in the same order for any number of workers.
-        "dataloader_num_workers": None if is_sized else args.dataloader_num_workers,
-        "training examples": len(trainer.train_dataset) if is_sized else None,
-        **{name: value for name, value in config.items() if name == "lm_coef" or "dropout" in name or "pdrop" in name},
-    }
-    return json.loads(json.dumps(settings, default=str))
 
 
 def check_architecture(checkpoint: str, config: PreTrainedConfig) -> None:
@@ -204,30 +162,16 @@ def check_architecture(checkpoint: str, config: PreTrainedConfig) -> None:
             )
 
 
-def warn_of_other_settings(checkpoint: str, before: dict[str, Any], now: dict[str, Any]) -> None:
-    """Tells all differences; settings that are unknown on one side are skipped."""
-    changes = [
-        f"{name} was {before[name]} and is {now[name]}" for name in now if now[name] != before.get(name, now[name])
-    ]
-    if changes:
-        logger.warning(
-            f"This run resumes from {checkpoint}, but not as that run would have continued: {', '.join(changes)}. "
-            "Pass the old values to get the same result. What is saved with the optimizer and the scheduler, such as "
-            "the learning rate, keeps its old value."
-        )
-
-
 # ---- Writing
 
 
 def publish_checkpoint(staging: Path, folder: Path, content: dict[str, Any]) -> None:
     """Turns `staging` into the checkpoint `folder` by one rename; `content` is added to its list of files."""
     content["files"] = {
-        path.relative_to(staging).as_posix(): {"bytes": path.stat().st_size, CHECKSUM: checksum_of_file(path)}
+        path.relative_to(staging).as_posix(): {"bytes": path.stat().st_size}
         for path in sorted(staging.rglob("*"))
         if path.is_file()
     }
-    content[CHECKSUM] = _checksum_of_content(content)
     (staging / CHECKPOINT_NAME).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     if folder.exists() and not is_ours(folder):
         raise FileExistsError(errno.EEXIST, "Something that this trainer did not write is there", str(folder))
@@ -327,8 +271,8 @@ def publish_model(staging: Path, folder: Path) -> None:
 
 
 @contextmanager
-def explained(trainer, what: str, folder: str | os.PathLike, staging: Path) -> Iterator[None]:
-    """Turns a failed write of `what` into a [`CheckpointError`] that says what to do and from where to resume."""
+def explained(trainer, folder: str | os.PathLike, staging: Path) -> Iterator[None]:
+    """Clears `staging` after an error, and turns a failed write into a [`CheckpointError`] that says what to do."""
     try:
         yield
     except Exception as error:
@@ -336,42 +280,28 @@ def explained(trainer, what: str, folder: str | os.PathLike, staging: Path) -> I
             remove_staging(staging)
         if not is_write_failure(error):
             raise
-        cause = str(error).strip().partition("\n")[0]
-        checkpoint = newest_whole_checkpoint(folder)
-        last = f"The last complete checkpoint is {checkpoint}" if checkpoint else "There is no complete checkpoint yet"
-        go_on = "start again" if checkpoint is None else "resume with `resume_from_checkpoint=True`"
         raise CheckpointError(
-            f"{what} could not be written to {folder}: {cause}. {last}. Make sure that it can be written and that "
-            f"there is room (`save_total_limit` keeps fewer checkpoints), then {go_on}."
+            f"{staging.name} could not be written to {folder}: {str(error).strip()}. {last_checkpoint(folder)}. Make "
+            "sure that it can be written and that there is room (`save_total_limit` keeps fewer checkpoints), then "
+            "start or resume the run."
         ) from error
 
 
 # ---- Divergence: losses and gradient norms are checked when they are logged, weights when they are written
 
 
-def check_logs(trainer, logs: dict[str, float], last_step: int, run_dir: str) -> None:
-    """Raises [`DivergenceError`] if a logged loss or gradient norm is not finite; that of `last_step` was."""
+def check_logs(trainer, logs: dict[str, float], run_dir: str) -> None:
+    """Raises [`DivergenceError`] if a logged loss or gradient norm is not finite."""
     names = ["loss", "train_loss"]
     if not trainer.accelerator.optimizer_step_was_skipped:  # as when the fp16 scaler searches for its scale
         names.append("grad_norm")
     found = [f"`{name}` is {logs[name]}" for name in names if not math.isfinite(logs.get(name, 0.0))]
     if found:
-        where = f"after update {trainer.state.global_step} (the log before, of update {last_step}, was finite)"
-        raise DivergenceError(f"{' and '.join(found)} {where}. {advice(run_dir)}")
+        raise DivergenceError(f"{' and '.join(found)} after update {trainer.state.global_step}. {advice(run_dir)}")
 
 
-def advice(run_dir: str) -> str:
-    checkpoint = newest_whole_checkpoint(run_dir)
-    last = f"The last complete checkpoint is {checkpoint}" if checkpoint else "There is no checkpoint to resume from"
-    return (
-        f"The run has diverged. {last}. Check the weights and the rows for errors, use a lower `learning_rate`, a "
-        "longer warm-up or `bf16` instead of `fp16`, and start again. With `stop_at_divergence=False` a run "
-        "continues, but writes no checkpoint whose weights are not finite."
-    )
-
-
-def has_finite_weights(trainer) -> bool:
-    """Whether all weights are finite, in all processes. Each process checks the weights that it holds."""
+def check_weights(trainer, run_dir: str) -> None:
+    """Raises [`DivergenceError`] if a weight is not finite in any process, each of which checks those it holds."""
     is_finite = torch.ones((), dtype=torch.bool, device=trainer.args.device)
     for weight in trainer.model.parameters():
         weight = weight.detach()
@@ -379,4 +309,17 @@ def has_finite_weights(trainer) -> bool:
         if weight.is_floating_point() and weight.numel() > 0 and not weight.is_meta:
             extremes = torch.stack(weight.aminmax())  # on a CPU in 1/20 of the time of `weight.isfinite()`
             is_finite &= extremes.isfinite().all().to(is_finite.device)
-    return bool(trainer.accelerator.gather(is_finite.int()[None]).all())
+    if not trainer.accelerator.gather(is_finite.int()[None]).all():
+        raise DivergenceError(f"Weights are not finite after update {trainer.state.global_step}. {advice(run_dir)}")
+
+
+def advice(run_dir: str) -> str:
+    return (
+        f"The run has diverged. {last_checkpoint(run_dir)}. Check the weights and the rows for errors, use a lower "
+        "`learning_rate`, a longer warm-up or `bf16` instead of `fp16`, and start again."
+    )
+
+
+def last_checkpoint(run_dir: str | os.PathLike) -> str:
+    checkpoint = newest_whole_checkpoint(run_dir)
+    return "There is no checkpoint to resume from" if checkpoint is None else f"The last checkpoint is {checkpoint}"

@@ -123,12 +123,13 @@ def match_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
     The configuration gets the id of padding; the tokenizer's maximum length is limited to the model's positions.
     """
     check_embeddings(model, tokenizer)
-    if model.config.is_encoder_decoder and tokenizer.pad_token_id == model.config.eos_token_id:
-        raise ValueError(
-            f"{type(model).__name__} scores at the last {tokenizer.pad_token}, which is also what the tokenizer pads "
-            "with. Give the tokenizer another `pad_token`, of its vocabulary, and save it."
+    config = model.config.get_text_config()
+    if config.pad_token_id not in (None, tokenizer.pad_token_id):
+        logger.warning(
+            f"The model's configuration called the token {config.pad_token_id} padding, but the tokenizer pads with "
+            f"{tokenizer.pad_token_id}. The configuration was corrected."
         )
-    _agree_on_padding(model, tokenizer)
+    config.pad_token_id = tokenizer.pad_token_id  # decoders score the last token before it
     longest = longest_sequence(model, tokenizer)
     if longest is not None:
         tokenizer.model_max_length = longest
@@ -146,24 +147,6 @@ def check_embeddings(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
             f"The tokenizer has {len(tokenizer)} tokens, but the model has embeddings for {num_embeddings}. Open the "
             "tokenizer saved with the model, or call `model.resize_token_embeddings(len(tokenizer))` and save it."
         )
-
-
-def _agree_on_padding(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Decoders score the last token that their configuration does not call padding."""
-    config = model.config.get_text_config()
-    before, config.pad_token_id = config.pad_token_id, tokenizer.pad_token_id
-    if before in (None, tokenizer.pad_token_id):
-        return
-    tables = (module for name, module in model.named_modules() if name.rpartition(".")[2] == "position_embeddings")
-    if any(getattr(table, "padding_idx", None) is not None for table in tables):
-        raise ValueError(
-            f"The positions of {type(model).__name__} begin after its padding, {before}, but the tokenizer pads with "
-            f"{tokenizer.pad_token_id}: at the next load all would move. Open the tokenizer saved with the model."
-        )
-    logger.warning(
-        f"The model's configuration called the token {before} padding, but the tokenizer pads with "
-        f"{tokenizer.pad_token_id}. The configuration was corrected."
-    )
 
 
 def check_collator_of_family(model: PreTrainedModel, data_collator) -> None:

@@ -45,7 +45,6 @@ from ..hub.card import write_model_card
 from ..modeling_gpt1 import GPT1ForCausalLM
 from ..modeling_gpt1_lstm import GPT1LSTMForCausalLM
 from .checks import check_embeddings
-from .launch import check_sharding
 from .measures import perplexity
 from .preparation import OPENED_TYPES
 from .trainer import GPT1PretrainingTrainer
@@ -86,7 +85,6 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
         self.model_accepts_loss_kwargs = True  # Trainer leaves the loss as it is: an update's targets divide it
 
     def _check_model(self, model: PreTrainedModel) -> None:
-        check_sharding(model)
         tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
         if tokenizer is not None:
             check_embeddings(model, tokenizer)
@@ -97,23 +95,6 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
         self._kind = "denoising" if model.config.is_encoder_decoder else "causal" if is_causal else "masked"
 
     # ---- Data
-
-    def get_eval_dataloader(self, eval_dataset=None):
-        return self._with_fixed_noise(super().get_eval_dataloader, eval_dataset)
-
-    def get_test_dataloader(self, test_dataset):
-        return self._with_fixed_noise(super().get_test_dataloader, test_dataset)
-
-    def _with_fixed_noise(self, get_loader, dataset):
-        """A loader whose collator does not follow the passes of the training."""
-        collator, rows = self.data_collator, self.eval_dataset if dataset is None else dataset
-        rows = self.eval_dataset[rows] if isinstance(rows, str) else rows
-        if hasattr(collator, "for_evaluation"):
-            self.data_collator = collator.for_evaluation(rows)
-        try:
-            return get_loader(dataset)
-        finally:
-            self.data_collator = collator
 
     def get_batch_samples(self, *args, **kwargs):
         batches, num_items = super().get_batch_samples(*args, **kwargs)

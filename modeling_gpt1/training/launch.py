@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-from datetime import timedelta
 
 import torch
 from accelerate import Accelerator
@@ -33,14 +32,6 @@ def check_launch(args: TrainingArguments) -> None:
         )
 
 
-def meet_on_the_cpu(args: TrainingArguments) -> None:
-    """Begins the process group of processes on the CPU, with `ddp_timeout`, which transformers ignores there."""
-    launched = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
-    is_gloo = args.ddp_backend == "gloo" or (args.ddp_backend is None and not torch.distributed.is_mpi_available())
-    if args.use_cpu and launched and is_gloo and not torch.distributed.is_initialized():
-        torch.distributed.init_process_group("gloo", timeout=timedelta(seconds=args.ddp_timeout))
-
-
 def set_up_fsdp(accelerator: Accelerator, model: PreTrainedModel) -> None:
     """Keeps losses and sums of gradients in float32 where accelerate's FSDP2 would round them to half precision."""
     if not accelerator.is_fsdp2:
@@ -56,15 +47,6 @@ def set_up_fsdp(accelerator: Accelerator, model: PreTrainedModel) -> None:
     policy = plugin.mixed_precision_policy
     if policy is not None:
         plugin.mixed_precision_policy = dataclasses.replace(policy, reduce_dtype=torch.float32, output_dtype=None)
-
-
-def check_sharding(model: PreTrainedModel) -> None:
-    """Refuses a model opened in parts: with an uneven vocabulary, one copy would be trained and another used."""
-    if getattr(model.config, "distributed_config", None) is not None:
-        raise ValueError(
-            "The model was opened in parts (`distributed_config`). Open it whole, and start the run with "
-            "`accelerate launch` and FSDP2."
-        )
 
 
 def end_processes(trainer: Trainer) -> None:

@@ -8,8 +8,6 @@ from typing import Any
 
 import torch
 from transformers import (
-    MODEL_FOR_MULTIPLE_CHOICE_MAPPING,
-    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
     AutoConfig,
     AutoModelForMultipleChoice,
     AutoModelForSequenceClassification,
@@ -32,7 +30,7 @@ from ..layouts_gpt1 import base_of_adapter, open_adapter
 from ..modeling_gpt1 import GPT1DoubleHeadsModel
 from ..modeling_gpt1_lstm import GPT1LSTMDoubleHeadsModel
 from .checks import check_collator_of_family, check_length, match_vocabulary
-from .transfer import check_n_transfer, keep_first_layers
+from .transfer import keep_first_layers
 
 logger = logging.get_logger(__name__)
 
@@ -92,14 +90,11 @@ def prepare_finetuning(
         raise ValueError("A fresh model has no tokenizer beside it. Pass one as `tokenizer`.")
     config = model if checkpoint is None else open_task_config(checkpoint, auto_model, trust_remote_code)
     is_own = isinstance(config, (GPT1Config, GPT1LSTMConfig))
-    auto_class = None if is_own else auto_class_of(config, task.traversal, checkpoint, trust_remote_code)
     if n_transfer is not None and not is_own:
         raise ValueError(
             f"`n_transfer` is {n_transfer}, but only layers of GPT-1 can be reset, and {checkpoint} is a model of "
             f"type {config.model_type!r}. Leave it out."
         )
-    if n_transfer is not None:
-        check_n_transfer(config, n_transfer)
     has_other_classes = checkpoint is not None and _has_other_classes(
         checkpoint, config, task, ignore_mismatched_sizes
     )
@@ -128,6 +123,8 @@ def prepare_finetuning(
         model = _open_model(checkpoint, tokenizer, n_transfer, opening)
     else:
         opening["trust_remote_code"] = trust_remote_code
+        is_choice = has_choices(task.traversal)
+        auto_class = AutoModelForMultipleChoice if is_choice else AutoModelForSequenceClassification
         base = base_of_adapter(checkpoint)
         if base is None:
             model = load_model(auto_class, checkpoint, **opening)
@@ -317,22 +314,3 @@ def pad_with_end(tokenizer: PreTrainedTokenizerBase) -> None:
     logger.warning(
         f"The tokenizer has no padding token, so it pads with its end-of-text token, {tokenizer.eos_token}."
     )
-
-
-def auto_class_of(config: PreTrainedConfig, traversal: str, name: str, trust_remote_code: bool = False):
-    """The Auto class that opens a model with the head of a traversal.
-
-    Raises:
-        ValueError: transformers has no such head for models of this type.
-    """
-    if has_choices(traversal):
-        auto_class, models = AutoModelForMultipleChoice, MODEL_FOR_MULTIPLE_CHOICE_MAPPING
-    else:
-        auto_class, models = AutoModelForSequenceClassification, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
-    brings_one = trust_remote_code and auto_class.__name__ in (getattr(config, "auto_map", None) or {})
-    if type(config) not in models and not brings_one:
-        raise ValueError(
-            f"{name} is a model of type {config.model_type!r}, for which transformers has no {auto_class.__name__}, "
-            f"the head of {traversal}. Pass a model of a type that has one, such as 'bert'."
-        )
-    return auto_class

@@ -17,7 +17,7 @@ import torch
 from huggingface_hub import CommitInfo
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, TrainingArguments
-from transformers.trainer_utils import BestRun, EvalLoopOutput, PredictionOutput
+from transformers.trainer_utils import BestRun, EvalLoopOutput
 from transformers.utils import logging
 
 from tokenization import TraversalCollator
@@ -40,7 +40,7 @@ from .checks import (
 )
 from .compilation import compiled_blocks, take_compilation
 from .cpu_attention import choose_cpu_attention
-from .launch import check_launch, check_sharding, set_up_fsdp
+from .launch import check_launch, set_up_fsdp
 from .measures import perplexity, training_flops_per_token, weighted_means
 from .padding_probe import check_padding
 from .trainer_internals import ResumableTrainer
@@ -49,7 +49,7 @@ logger = logging.get_logger(__name__)
 
 
 class _GPT1BaseTrainer(ResumableTrainer):
-    """Shared base of both trainers: exact evaluation of losses in the data set's order, checks, model card, pushes.
+    """Shared base of both trainers: exact evaluation of losses, checks, model card, pushes.
 
     Raises:
         PushError: the hub refused or did not answer. The model has been saved; the message says where.
@@ -105,7 +105,6 @@ class _GPT1BaseTrainer(ResumableTrainer):
         return own_model
 
     def _check_model(self, model: PreTrainedModel) -> None:
-        check_sharding(model)
         choose_cpu_attention(model, self.args.device)
         tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
         if tokenizer is None:
@@ -139,23 +138,18 @@ class _GPT1BaseTrainer(ResumableTrainer):
         if self.skips_evaluation:
             self.skips_evaluation = False
             return {}
-        with self.throughput.paused(), self.grouping.restoring_order():
+        with self.throughput.paused():
             return super().evaluate(*args, **kwargs)
-
-    def predict(self, *args, **kwargs) -> PredictionOutput:
-        with self.grouping.restoring_order():
-            return super().predict(*args, **kwargs)
 
     def evaluation_loop(
         self, dataloader: DataLoader, *args, metric_key_prefix: str = "eval", **kwargs
     ) -> EvalLoopOutput:
         self._example_losses = []
-        with self.grouping.results_in_order(dataloader) as in_order:
-            output = super().evaluation_loop(dataloader, *args, metric_key_prefix=metric_key_prefix, **kwargs)
+        output = super().evaluation_loop(dataloader, *args, metric_key_prefix=metric_key_prefix, **kwargs)
         if self._example_losses:
             losses = self._evaluated_losses(torch.cat(self._example_losses).cpu().double())
             output.metrics.update({f"{metric_key_prefix}_{name}": loss for name, loss in losses.items()})
-        return in_order(output)
+        return output
 
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
         """Losses of a data set, computed from the model's `example_losses`, a row per example."""
@@ -174,23 +168,12 @@ class _GPT1BaseTrainer(ResumableTrainer):
         """As in transformers, but the default objective is `args.metric_for_best_model`, or the loss without one.
 
         transformers would add the losses to the metrics, and minimise the sum.
-
-        Raises:
-            ValueError: `direction` is not that of `metric_for_best_model`, and `compute_objective` is not given.
         """
         if compute_objective is None:
-            name = f"eval_{(self.args.metric_for_best_model or 'loss').removeprefix('eval_')}"
-            best = "maximize" if self.args.greater_is_better else "minimize"
-            if direction not in (None, best):
-                raise ValueError(
-                    f"`direction` is {direction!r}, but the search goes by `{name}` and would {best} it. Name another "
-                    "figure as `metric_for_best_model`, or pass `compute_objective`."
-                )
-            compute_objective, direction = itemgetter(name), best
-            logger.warning(f"The hyperparameter search will {direction} `{name}`.")
-        return super().hyperparameter_search(
-            hp_space, compute_objective, n_trials, direction or "minimize", *args, **kwargs
-        )
+            compute_objective = itemgetter(f"eval_{(self.args.metric_for_best_model or 'loss').removeprefix('eval_')}")
+            direction = direction or ("maximize" if self.args.greater_is_better else "minimize")
+        direction = direction or "minimize"
+        return super().hyperparameter_search(hp_space, compute_objective, n_trials, direction, *args, **kwargs)
 
     # ---- Hub
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import datasets
 import torch
+from torch.utils.data import SequentialSampler
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy, has_length
 from transformers.utils import logging
@@ -21,31 +22,27 @@ from transformers.utils import logging
 from ..hub.model_kinds import without_adapter
 from ..storage.locking import one_writer
 from ..storage.writing import check_folder
-from .batching import LengthGrouping
+from .batching import length_sampler
 from .checkpoint import (
     INCOMPLETE_DIR,
-    DivergenceError,
-    advice,
     check_architecture,
     check_kind,
     check_logs,
     check_run_dir,
+    check_weights,
     checkpoint_to_resume,
     clear_leftovers,
     delete_old_checkpoints,
     explained,
-    has_finite_weights,
     publish_checkpoint,
     publish_model,
     read_content,
     remove_staging,
-    settings_of,
     tied_weights_left_out,
-    warn_of_other_settings,
     write_model,
 )
 from .measures import RunningLosses, Throughput
-from .sharing import SharedRows, SharedStream, UncountedBatch, check_whole, share_rows
+from .sharing import EndlessStream, SharedRows, UncountedBatch, share_rows
 
 logger = logging.get_logger(__name__)
 
@@ -74,27 +71,19 @@ class ResumableTrainer(Trainer):
             beside those of an earlier one; `resume_from_checkpoint` names an incomplete checkpoint, or one that was
             written with FSDP by a run without it, or the reverse.
         CheckpointError: the disk is full, or the folder cannot be written any more.
-        DivergenceError: the loss, the gradient norm or the weights to be written are not finite, and the argument
-            `stop_at_divergence` does not let the run go on.
+        DivergenceError: the loss, the gradient norm or the weights to be written are not finite.
     """
 
     def __init__(self, model=None, args: TrainingArguments | None = None, *others, **kwargs):
         if args is not None and args.should_save:
             check_folder(args.output_dir)
-        self.grouping, self.throughput, self.running_losses = LengthGrouping(self), Throughput(), RunningLosses()
+        self.throughput, self.running_losses = Throughput(), RunningLosses()
         self.skips_evaluation = False  # that of `eval_on_start`, in a resumed run
         self._run_dir: str | None = None  # where the run writes its checkpoints
         self._checkpoint: str | None = None  # where it resumes from
         self._is_staging = False  # a checkpoint is being written
         self._may_save = False  # whether an update is complete
         self._last_step = 0  # the last update that Trainer finished
-        self._num_batches = 0  # in the current pass
-        self._losses_of_updates: tuple | None = None  # in the current pass, without an incomplete update
-        self._last_finite_log = 0  # step of that log
-        self._last_update: tuple[float | None, float | None] = (None, None)  # gradient norm and learning rate
-        self._stream_position = (0, 0)  # pass through a stream, and batches in that pass
-        self._first_pass: tuple[int, int] | None = None  # where a resumed stream begins
-        self._settings: dict[str, Any] = {}  # settings of the run
         super().__init__(model, args, *others, **kwargs)
         self.add_callback(_BeginRun(self))
 
@@ -124,25 +113,19 @@ class ResumableTrainer(Trainer):
                     output = super().train(self._checkpoint, trial, *args, **kwargs)
             finally:
                 self.args.save_total_limit = limit
-            self._check_weights()  # the last updates may have no log and no checkpoint
+            check_weights(self, self._run_dir)  # the last updates may have no log and no checkpoint
         return output._replace(training_loss=output.metrics["train_loss"])
 
     def begin_run(self) -> None:
         """Resets this class's counters, and restores from the checkpoint what Trainer has just set to zero."""
         self.throughput.stop()
         self.running_losses.restart(self.state.global_step)
-        self._last_step, self._last_update, self._may_save = self.state.global_step, (None, None), False
-        self._settings = settings_of(self)
-        self._last_finite_log = self.state.global_step
-        self._first_pass, self.skips_evaluation = None, self.args.eval_on_start and self._checkpoint is not None
+        self._last_step, self._may_save = self.state.global_step, False
+        self.skips_evaluation = self.args.eval_on_start and self._checkpoint is not None
         if self._checkpoint is None:
             return
-        content = read_content(self._checkpoint)
-        warn_of_other_settings(self._checkpoint, content["settings"], self._settings)
-        progress = content["progress"]
-        self._total_loss_scalar, self._last_update = progress["total_loss"], tuple(progress["last_update"])
-        if not (has_length(self.train_dataset) or self.args.ignore_data_skip):
-            self._first_pass = tuple(progress["stream_position"])
+        progress = read_content(self._checkpoint)["progress"]
+        self._total_loss_scalar = progress["total_loss"]
         losses = progress["running_losses"]
         if len(losses["loss"]) == self.args.world_size:
             own = {name: torch.tensor(every[self.args.process_index]) for name, every in losses.items()}
@@ -154,36 +137,35 @@ class ResumableTrainer(Trainer):
         self, dataset, description, batch_size, sampler_fn=None, is_training=False, dataloader_key=None
     ):
         is_shared = is_training and self.args.world_size > 1
-        if self.grouping.applies_to(dataset):
-            in_training = partial(self.grouping.train_sampler, batch_size=batch_size)
-            sampler_fn = in_training if is_training else self.grouping.eval_sampler
-        if self.args.world_size > 1 and isinstance(dataset, torch.utils.data.IterableDataset):
-            check_whole(dataset)
-            # The rows that fill an evaluation's last batch can be left out only if the data set's length is known.
-            is_hub_stream = isinstance(dataset, datasets.IterableDataset)
-            read_rows = datasets.Dataset.from_list if is_hub_stream else list
-            dataset = SharedStream(dataset) if is_training else read_rows(list(dataset))
-        elif is_shared:
+        if self.args.train_sampling_strategy == "group_by_length":
+            # Trainer would group the rows of an evaluation too, and give its results in that order.
+            sampler_fn = partial(length_sampler, self) if is_training else SequentialSampler
+        if isinstance(dataset, torch.utils.data.IterableDataset):
+            is_shared = False
+            if is_training and not has_length(dataset):
+                dataset = EndlessStream(dataset)
+            elif not is_training and self.args.world_size > 1:
+                # The rows that fill the last batch can be left out only if the data set's length is known.
+                is_hub_stream = isinstance(dataset, datasets.IterableDataset)
+                dataset = (datasets.Dataset.from_list if is_hub_stream else list)(list(dataset))
+        if is_shared:
             order = sampler_fn
             dataset, sampler_fn = SharedRows(dataset), lambda shared: order(shared.rows)
-        drops = self.args.dataloader_drop_last
+        drops, collator = self.args.dataloader_drop_last, self.data_collator
         self.args.dataloader_drop_last = drops and is_training  # an evaluation reads every row
+        if not is_training and hasattr(collator, "for_evaluation"):  # with the same noise each time
+            self.data_collator = collator.for_evaluation(dataset)
         try:
             loader = super()._get_dataloader(dataset, description, batch_size, sampler_fn, is_training, dataloader_key)
         finally:
-            self.args.dataloader_drop_last = drops
+            self.args.dataloader_drop_last, self.data_collator = drops, collator
         if is_shared:
             share_rows(loader)
         return loader
 
-    def training_step(self, model, inputs, num_items_in_batch=None):
-        self._num_batches += 1
-        loss = super().training_step(model, inputs, num_items_in_batch)
-        if isinstance(inputs, UncountedBatch) and "attention_mask" in inputs:
-            inputs["attention_mask"] = torch.zeros_like(inputs["attention_mask"])  # Trainer counts the tokens next
-        return loss
-
     def _track_num_input_tokens(self, inputs):
+        if isinstance(inputs, UncountedBatch) and "attention_mask" in inputs:
+            inputs = {**inputs, "attention_mask": torch.zeros_like(inputs["attention_mask"])}
         # Trainer waits for the device after every batch. Several processes gather their numbers from it.
         num_tokens = getattr(inputs.get("plan"), "num_tokens", None) if self.args.world_size == 1 else None
         if num_tokens is not None and self.args.include_num_input_tokens_seen == "non_padding":
@@ -191,31 +173,16 @@ class ResumableTrainer(Trainer):
         else:
             super()._track_num_input_tokens(inputs)
 
-    def _run_epoch(self, *, epoch, train_dataloader, epochs_trained, steps_trained_in_current_epoch, **others):
+    def _run_epoch(self, *, epoch, train_dataloader, **others):
         if self.state.global_step >= self.state.max_steps:  # resumed, but nothing is left to train
             self.control.should_training_stop = True
             return
-        if self._first_pass is not None:
-            # Trainer treats a stream as one endless epoch and would search for the position in its first pass.
-            num_passes, steps_trained_in_current_epoch = self._first_pass
-            epoch, epochs_trained = epoch + num_passes, epochs_trained + num_passes
         if hasattr(train_dataloader, "set_epoch"):
             # With several processes, the loader that skips batches knows only accelerate's own sampler.
             train_dataloader.set_epoch(epoch)
         if hasattr(self.data_collator, "set_epoch"):  # its noise depends on the pass
             self.data_collator.set_epoch(epoch)
-        self._keep_losses()
-        num_updates, self._num_batches = self.state.global_step, 0
-        super()._run_epoch(
-            epoch=epoch,
-            train_dataloader=train_dataloader,
-            epochs_trained=epochs_trained,
-            steps_trained_in_current_epoch=steps_trained_in_current_epoch,
-            **others,
-        )
-        is_whole = epoch > epochs_trained or steps_trained_in_current_epoch == 0
-        if is_whole and self.state.global_step == num_updates and not self.control.should_training_stop:
-            self._check_pass(self._num_batches)
+        super()._run_epoch(epoch=epoch, train_dataloader=train_dataloader, **others)
 
     def _maybe_log_save_evaluate(
         self, tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate=None
@@ -229,49 +196,11 @@ class ResumableTrainer(Trainer):
         stops = self.control.should_training_stop or self.control.should_epoch_stop
         if not is_epoch_over and (stops or self.state.epoch == epoch + 1):
             return
-        if is_epoch_over and not self.accelerator.sync_gradients:
-            # The last batches of a stream fill no update. Trainer would add their gradients to the next pass.
-            model.zero_grad()
-            self._leave_out_last_batches(tr_loss)
-        if learning_rate is None:  # resumed at the very end of a stream
-            grad_norm, learning_rate = self._last_update
-        self._last_update = grad_norm, learning_rate
-        num_batches = (self.state.epoch - epoch) * self.state.max_steps * self.args.gradient_accumulation_steps
-        goes_on = is_epoch_over and not self.control.should_training_stop
-        self._stream_position = (epoch + 1, 0) if goes_on else (epoch, round(num_batches))
         self._may_save = True
         super()._maybe_log_save_evaluate(
             tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate=learning_rate
         )
         self._may_save = False
-        if self._globalstep_last_logged == self.state.global_step:
-            tr_loss.zero_()  # Trainer subtracts it from itself, which gives NaN if it is not finite
-        self._keep_losses()
-
-    # ---- Passes through a stream
-
-    def _keep_losses(self) -> None:
-        """Stores the losses of all complete updates: the end of a pass through a stream can cut an update short."""
-        if not has_length(self.train_dataset):
-            self._losses_of_updates = self._tr_loss.clone(), self.running_losses.sums
-
-    def _leave_out_last_batches(self, tr_loss: torch.Tensor) -> None:
-        loss, self.running_losses.sums = self._losses_of_updates
-        tr_loss.copy_(loss)
-        logger.warning_once(
-            "The last batches of each pass through the training stream do not fill an update "
-            f"(`gradient_accumulation_steps` is {self.args.gradient_accumulation_steps}) and are left out."
-        )
-
-    def _check_pass(self, num_batches: int) -> None:
-        """Refuses a stream of which a pass fills no update: the run would never end."""
-        needed = self.args.gradient_accumulation_steps
-        if 0 < num_batches < needed and not has_length(self.train_dataset):
-            raise ValueError(
-                f"A whole pass through the training stream has {num_batches} batches for each process, but an update "
-                f"needs {needed} (`gradient_accumulation_steps`), so no update would ever be made. Lower "
-                "`gradient_accumulation_steps` or `per_device_train_batch_size`, or add rows."
-            )
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "train_loss" in logs:  # the run is over
@@ -282,26 +211,7 @@ class ResumableTrainer(Trainer):
                 delete_old_checkpoints(self._run_dir, 1, {os.path.basename(best)})
             self.args.save_total_limit = None  # else Trainer deletes all but the best one now, whoever wrote them
         super().log(logs, start_time)
-        if self._stops_at_divergence:
-            check_logs(self, logs, self._last_finite_log, self._run_dir)
-        if "loss" in logs:
-            self._last_finite_log = self.state.global_step
-
-    # ---- Divergence
-
-    @property
-    def _stops_at_divergence(self) -> bool:
-        return getattr(self.args, "stop_at_divergence", True) and self._run_dir is not None
-
-    def _check_weights(self) -> bool:
-        """Whether the weights are finite; an error with `stop_at_divergence`. All processes must call this."""
-        if has_finite_weights(self):
-            return True
-        problem = f"Weights are not finite after update {self.state.global_step}"
-        if self._stops_at_divergence:
-            raise DivergenceError(f"{problem}. {advice(self._run_dir)}")
-        logger.warning(f"{problem}, so they are not written as a checkpoint.")
-        return False
+        check_logs(self, logs, self._run_dir)
 
     # ---- What a checkpoint adds to Trainer's
 
@@ -314,8 +224,6 @@ class ResumableTrainer(Trainer):
             "running_losses": {name: self.accelerator.gather(loss[None]).tolist() for name, loss in losses.items()},
             "total_loss": self._total_loss_scalar,
             "last_logged_step": self._globalstep_last_logged,
-            "last_update": [value if value is None else float(value) for value in self._last_update],
-            "stream_position": self._stream_position,
         }
 
     # ---- Writing
@@ -324,11 +232,10 @@ class ResumableTrainer(Trainer):
         if self.is_in_train and not self._may_save:
             self.control.should_save = True  # a callback asks during an update: save at its end
             return
-        if not self._check_weights():
-            return
         run_dir, name = self._get_output_dir(trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        check_weights(self, run_dir)
         staging = Path(run_dir, INCOMPLETE_DIR, name)
-        with self.throughput.paused(), explained(self, name, run_dir, staging):
+        with self.throughput.paused(), explained(self, run_dir, staging):
             output_dir, self.args.output_dir, self._is_staging = self.args.output_dir, str(staging.parent), True
             try:
                 super()._save_checkpoint(model, trial=None)  # a trial would have a folder of its own in the staging
@@ -341,8 +248,7 @@ class ResumableTrainer(Trainer):
             self.accelerator.wait_for_everyone()  # all processes have written their random states
             if self.args.should_save:
                 self.state.save_to_json(str(staging / "trainer_state.json"))
-                content = {"progress": progress, "settings": self._settings}
-                content["save_only_model"] = self.args.save_only_model
+                content = {"progress": progress, "save_only_model": self.args.save_only_model}
                 publish_checkpoint(staging, Path(run_dir, name), content)
         if self.args.should_save:
             kept = {name, os.path.basename(self.state.best_model_checkpoint or name)}
@@ -358,7 +264,7 @@ class ResumableTrainer(Trainer):
             return
         staging = Path(output_dir, INCOMPLETE_DIR, "model")
         remove_staging(staging)  # left by a process that was killed here
-        with explained(self, "The model", output_dir, staging):
+        with explained(self, output_dir, staging):
             write_model(self, staging, state_dict)
             publish_model(staging, Path(output_dir))
 

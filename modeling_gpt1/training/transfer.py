@@ -8,21 +8,11 @@ by Generative Pre-Training" (Radford et al., 2018); `n_transfer` of the released
 import re
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 # Includes the language-model head, which shares the token embeddings' weights unless it is untied.
 _EMBEDDINGS = re.compile(r"^(tokens_embed|positions_embed|lm_head)\.")
 _LAYER = re.compile(r"^h\.(\d+)\.")
-
-
-def check_n_transfer(config: PreTrainedConfig, n_transfer: int) -> None:
-    """Raises ValueError if a model of this configuration cannot keep `n_transfer` layers."""
-    num_layers = config.num_hidden_layers
-    if not -1 <= n_transfer <= num_layers:
-        raise ValueError(
-            f"`n_transfer` is {n_transfer}, but the model has {num_layers} layers. Pass -1 to keep nothing, 0 to keep "
-            f"the embeddings, or the number of first layers to keep with them, of {num_layers} at most: everything."
-        )
 
 
 @torch.no_grad()
@@ -44,8 +34,13 @@ def keep_first_layers(model: PreTrainedModel, n_transfer: int) -> PreTrainedMode
     Raises:
         ValueError: `n_transfer` is below −1 or above the number of layers.
     """
-    check_n_transfer(model.config, n_transfer)
-    if n_transfer == model.config.num_hidden_layers:
+    num_layers = model.config.num_hidden_layers
+    if not -1 <= n_transfer <= num_layers:
+        raise ValueError(
+            f"`n_transfer` is {n_transfer}, but the model has {num_layers} layers. Pass -1 to keep nothing, 0 to keep "
+            f"the embeddings, or the number of first layers to keep with them, of {num_layers} at most: everything."
+        )
+    if n_transfer == num_layers:
         return model
     new_weights = type(model)(model.config).state_dict()
     for name, weight in model.state_dict().items():

@@ -1,25 +1,16 @@
-"""Log and samples of a run: the log of a resumed run, and training that notices no samples.
-
-As a script, `torchrun --nproc_per_node 2 … OUTPUT_DIR` trains with samples in two processes.
-"""
+"""Log and samples of a run: the log of a resumed run, and training that notices no samples."""
 
 import json
 import logging
 import math
 import random
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 
-import helpers_training
 import pytest
 import torch
-from helpers_launch import run_together
 from helpers_training import QUIET, WORDS, make_config, make_tokenizer, resumes_after
 from transformers import (
     DataCollatorForLanguageModeling,
-    PrinterCallback,
-    ProgressCallback,
     TrainerCallback,
     TrainerState,
 )
@@ -29,24 +20,13 @@ from modeling_gpt1 import (
     GPT1PretrainingArguments,
     GPT1PretrainingTrainer,
 )
+from modeling_gpt1.commands.runs import use_readable_log
 from modeling_gpt1.training import callbacks, measures
-from modeling_gpt1.training.callbacks import ReadableLog, SampleCallback, readable
-from modeling_gpt1.training.launch import end_processes
+from modeling_gpt1.training.callbacks import SampleCallback, readable
 from modeling_gpt1.training.measures import training_flops_per_token
 
 PROMPTS = ["ann goes home", "the cat"]
-ROOT = Path(helpers_training.__file__).parent.parent
 TIMES = ("runtime", "per_second", "mfu")
-# No dropout, whose masks differ, and an optimizer that does not blow up rounding errors of gradients that are zero.
-TWO_PROCESSES = {
-    "dropout": 0.0,
-    "optim": "sgd",
-    "learning_rate": 0.05,
-    "train_sampling_strategy": "sequential",
-    "max_steps": 4,
-    "save_strategy": "steps",
-    "save_steps": 4,
-}
 
 
 def make_rows(tokenizer, num_rows=24):
@@ -73,41 +53,18 @@ def make_trainer(folder, callbacks=(), batch_size=4, dropout=0.1, **arguments) -
     )
 
 
-class Bars(list):
-    """Progress bars that were made, each with its total; two are never open together."""
-
-    def __call__(self, *args, total=None, desc="", **kwargs):
-        assert not [bar for bar in self if bar.is_open]
-        bar = SimpleNamespace(total=total, desc=desc, n=0, is_open=True, postfixes=[])
-        bar.update = lambda count=1: setattr(bar, "n", bar.n + count)
-        bar.set_postfix_str = bar.postfixes.append
-        bar.close = lambda: setattr(bar, "is_open", False)
-        self.append(bar)
-        return bar
-
-
-def test_one_bar_at_a_time_and_a_line_for_each_log(tmp_path, monkeypatch, caplog, capsys):
-    monkeypatch.setattr(callbacks, "tqdm", bars := Bars())
+def test_a_line_for_each_log(tmp_path, caplog, capsys):
     trainer = make_trainer(tmp_path, max_steps=2, eval_strategy="steps", eval_steps=1, logging_steps=1)
-    for default in (ProgressCallback, PrinterCallback):
-        trainer.remove_callback(default)
-    trainer.add_callback(ReadableLog())
+    use_readable_log(trainer)
     with caplog.at_level(logging.INFO, callbacks.__name__):
         trainer.train()
         trainer.evaluate()
-        trainer.predict(trainer.eval_dataset)
-    training, *others = bars
-    num_batches = len(trainer.get_eval_dataloader())
-    assert (training.desc, training.total, training.n) == ("training", 2, 2)
-    assert training.postfixes[num_batches - 1 : num_batches + 1] == [f"evaluating {num_batches} of {num_batches}", ""]
-    assert [(bar.desc, bar.total, bar.n) for bar in others] == [("evaluating", num_batches, num_batches)] * 2
-    assert not [bar for bar in bars if bar.is_open]
     record = trainer.state.log_history[0]
     figures = f"loss {record['loss']:#.3g} · perplexity {record['perplexity']:#.3g}"
     lines = [message for message in caplog.messages if message.startswith("step")]
     assert lines[0].startswith(f"step 1/2 · {figures} · ") and lines[0].endswith(" tokens/s · lr 1.0e-2")
     assert [line.split(" · ")[:2] for line in lines[1::2]] == [["step 1/2", "evaluation"], ["step 2/2", "evaluation"]]
-    assert capsys.readouterr().out == ""
+    assert len(lines) == 4 and capsys.readouterr().out == ""
 
 
 def test_figures_in_words():
@@ -212,14 +169,6 @@ class TestSamples:
         SampleCallback(tokenizer, PROMPTS, 6, seed=1).on_evaluate(None, other, None, model=trainer.model)
         assert other.log_history[0]["samples"] != record["samples"]
 
-    def test_the_tokenizer_stays_as_it_was(self, tmp_path):
-        model, tokenizer = make_trainer(tmp_path).model, make_tokenizer()
-        before = tokenizer.backend_tokenizer.to_str()
-        SampleCallback(tokenizer, PROMPTS, 6).on_evaluate(None, TrainerState(), None, model=model)
-        assert tokenizer.backend_tokenizer.to_str() == before
-        tokenizer(PROMPTS, padding=True)  # what would be saved with a checkpoint
-        assert tokenizer.backend_tokenizer.to_str() != before
-
     def test_prompts_that_leave_no_room(self, tmp_path):
         trainer = make_trainer(tmp_path, [SampleCallback(make_tokenizer(), ["cat", "the cat"], max_new_tokens=43)])
         with pytest.raises(ValueError, match="has 6 tokens and `max_new_tokens` is 43, .* only 48 "):
@@ -256,25 +205,3 @@ class TestThroughput:
             assert record["tokens_per_second"] == pytest.approx((end - start) / 6, rel=1e-9)
             flops_per_second = record["tokens_per_second"] * training_flops_per_token(trainer.model)
             assert record["mfu"] == pytest.approx(flops_per_second / 1e9, rel=1e-9)
-
-
-def test_two_processes_log_and_sample_once(tmp_path):
-    run_together(2, __file__, tmp_path / "two")
-    make_trainer(tmp_path / "one", [make_samples()], batch_size=4, **TWO_PROCESSES).train()
-    together, alone = (strict_records(tmp_path / name / "checkpoint-4") for name in ("two", "one"))
-    assert [record.keys() for record in together] == [record.keys() for record in alone]
-    same = ("step", "loss", "perplexity", "eval_loss", "eval_perplexity", "num_input_tokens_seen")
-    for record, expected in zip(together, alone, strict=True):
-        expected = {key: expected[key] for key in same if key in expected}
-        assert {key: record[key] for key in expected} == pytest.approx(expected, rel=1e-5)
-    assert [record["samples"] for record in together if "samples" in record] == [
-        record["samples"] for record in alone if "samples" in record
-    ]
-
-
-if __name__ == "__main__":
-    trainer = make_trainer(sys.argv[1], [make_samples()], batch_size=2, **TWO_PROCESSES)
-    if trainer.args.world_size != 2:
-        raise RuntimeError(f"2 processes were launched, but {trainer.args.world_size} train together.")
-    trainer.train()
-    end_processes(trainer)

@@ -1,6 +1,5 @@
 """A run whose loss, gradient norm or weights are not finite says so, stops, and keeps its last finite checkpoint."""
 
-import json
 import math
 
 import helpers_pretraining
@@ -54,8 +53,8 @@ def test_a_loss_that_is_nan_is_logged_and_stops_the_run(kind, tmp_path):
     with pytest.raises(FloatingPointError) as error:
         trainer.train()
     assert str(error.value).startswith(
-        "`loss` is nan and `grad_norm` is nan after update 4 (the log before, of update 3, was finite). The run has "
-        f"diverged. The last complete checkpoint is {tmp_path}/checkpoint-3. {ADVICE}"
+        "`loss` is nan and `grad_norm` is nan after update 4. The run has diverged. The last checkpoint is "
+        f"{tmp_path}/checkpoint-3. {ADVICE}"
     )
     losses = [log["loss"] for log in logged(trainer)]
     assert len(losses) == 4 and all(map(math.isfinite, losses[:3])) and math.isnan(losses[3])
@@ -63,43 +62,19 @@ def test_a_loss_that_is_nan_is_logged_and_stops_the_run(kind, tmp_path):
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-3"]
 
 
-@pytest.mark.parametrize("kind", ["fine-tuning", "pre-training"])
-def test_a_run_that_goes_on_keeps_its_last_finite_checkpoint(kind, tmp_path):
-    trainer = make_trainer(kind, tmp_path, Spoil(3), stop_at_divergence=False)
-    trainer.train()
-    losses = [log["loss"] for log in logged(trainer)]
-    assert len(losses) == 6 and [math.isnan(loss) for loss in losses] == [False] * 3 + [True] * 3
-    assert math.isnan(trainer.state.log_history[-1]["train_loss"]) and math.isnan(trainer.evaluate()["eval_loss"])
-    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-3"]
-    assert json.loads((tmp_path / "checkpoint-3" / "trainer_state.json").read_text())["global_step"] == 3
-
-
-def test_a_loss_that_is_finite_again_is_logged_as_such(tmp_path):
-    trainer = make_trainer("fine-tuning", tmp_path, Spoil(-1), stop_at_divergence=False)
-    compute_loss = trainer.compute_loss
-
-    def spoilt_loss(*args, **kwargs):
-        loss = compute_loss(*args, **kwargs)
-        return loss + (loss.detach() * 0 + float("inf") if trainer.state.global_step == 2 else 0)
-
-    trainer.compute_loss = spoilt_loss
-    trainer.train()
-    assert [math.isinf(log["loss"]) for log in logged(trainer)] == [False, False, True, False, False, False]
-
-
 @pytest.mark.parametrize("save_strategy", ["steps", "no"])
 def test_weights_are_looked_at_where_nothing_is_logged(save_strategy, tmp_path):
     trainer = make_trainer("fine-tuning", tmp_path, SpoilGradient(5), logging_steps=100, save_strategy=save_strategy)
     with pytest.raises(FloatingPointError) as error:
         trainer.train()
-    last = f"The run has diverged. The last complete checkpoint is {tmp_path}/checkpoint-5."
+    last = f"The run has diverged. The last checkpoint is {tmp_path}/checkpoint-5."
     last = last if save_strategy == "steps" else NO_CHECKPOINT
     assert str(error.value).startswith(f"Weights are not finite after update 6. {last} {ADVICE}")
 
 
 def test_a_run_without_logs_says_so_at_its_end(tmp_path):
     trainer = make_trainer("pre-training", tmp_path, Spoil(2), logging_strategy="no", save_strategy="no")
-    with pytest.raises(FloatingPointError, match="^`train_loss` is nan after update 6 .* of update 0, was"):
+    with pytest.raises(FloatingPointError, match="^`train_loss` is nan after update 6. "):
         trainer.train()
 
 

@@ -6,10 +6,9 @@ import pytest
 import torch
 from accelerate.utils import FullyShardedDataParallelPlugin
 from torch.distributed.fsdp import MixedPrecisionPolicy
-from transformers.distributed import DistributedConfig
 
 from modeling_gpt1 import GPT1Config
-from modeling_gpt1.training.launch import check_sharding, set_up_fsdp
+from modeling_gpt1.training.launch import set_up_fsdp
 
 
 def set_up(plugin, **dropout):
@@ -33,10 +32,3 @@ def test_activations_that_are_computed_again_with_other_dropout_are_refused():
     set_up(plugin, resid_pdrop=0.0, attn_pdrop=0.0)
     with pytest.raises(ValueError, match="`fsdp_activation_checkpointing`.*Set it to false and pass --grad"):
         set_up(plugin, resid_pdrop=0.0)
-
-
-def test_a_model_that_was_opened_in_parts_is_refused():
-    config = GPT1Config()
-    config.distributed_config = DistributedConfig(fsdp_size=2)
-    with pytest.raises(ValueError, match="opened in parts .* start the run with `accelerate launch` and FSDP2"):
-        check_sharding(SimpleNamespace(config=config))

@@ -1,7 +1,5 @@
 """The collators' plans under our trainers: the same training as without."""
 
-import logging
-
 import pytest
 import torch
 from helpers_training import QUIET, Rows, make_collator, make_model, make_tokenizer, make_trainer
@@ -25,19 +23,6 @@ def trained(trainer):
     trainer.train()
     losses = [record["loss"] for record in trainer.state.log_history if "loss" in record]
     return losses, trainer.model.state_dict(), trainer.state.num_input_tokens_seen
-
-
-def test_tokens_of_batches_without_a_mask_are_counted_in_silence(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
-    trainer = pretraining(tmp_path)
-    trainer.train_dataset = [{"input_ids": list(range(1, 9))}] * 12
-    collate = trainer.data_collator
-    trainer.data_collator = lambda rows: {
-        name: tensor for name, tensor in collate(rows).items() if name != "attention_mask"
-    }
-    trainer.train()
-    assert trainer.state.num_input_tokens_seen == 3 * 4 * 8
-    assert [record.getMessage() for record in caplog.records if "count" in record.getMessage()] == []
 
 
 @pytest.mark.parametrize("kind", ["fine-tuning", "pre-training"])

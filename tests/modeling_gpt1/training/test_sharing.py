@@ -3,23 +3,15 @@
 import pickle
 from itertools import chain
 
-import numpy as np
 import pytest
 import torch
 from accelerate.data_loader import prepare_data_loader, skip_first_batches
 from helpers_training import CASES, Rows, make_collator, make_model, make_tokenizer
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
 from modeling_gpt1 import GPT1ForMultipleChoice, GPT1ForSequenceClassification
 from modeling_gpt1.training.batching import SeededLengthGroupedSampler
-from modeling_gpt1.training.sharing import (
-    CollatorOfRows,
-    NoRow,
-    SharedRows,
-    SharedStream,
-    UncountedBatch,
-    share_rows,
-)
+from modeling_gpt1.training.sharing import CollatorOfRows, SharedRows, UncountedBatch, share_rows
 
 
 def batched(items, size):
@@ -27,33 +19,21 @@ def batched(items, size):
     return [tuple(items[start : start + size]) for start in range(0, len(items), size)]
 
 
-class Numbers(IterableDataset):
-    def __init__(self, num_rows):
-        self.num_rows = num_rows
-
-    def __iter__(self):
-        return iter(range(self.num_rows))
-
-
 def collate(numbers):
     return {"rows": numbers, "labels": torch.tensor(numbers)}
 
 
 def make_loader(kind, num_rows, batch_size, num_processes, rank, is_split=False):
-    order = {}
-    if kind == "stream":
-        rows = SharedStream(Numbers(num_rows))
-    else:
-        rows = SharedRows(range(num_rows))
-        lengths = np.array([7 * index % 5 + 1 for index in range(num_rows)])
-        order["sampler"] = {
-            "sequential": SequentialSampler(rows),
-            "random": RandomSampler(rows),
-            "group_by_length": SeededLengthGroupedSampler(batch_size * num_processes, lengths, seed=3),
-        }[kind]
+    rows = SharedRows(range(num_rows))
+    lengths = [7 * index % 5 + 1 for index in range(num_rows)]
+    sampler = {
+        "sequential": SequentialSampler(rows),
+        "random": RandomSampler(rows),
+        "group_by_length": SeededLengthGroupedSampler(batch_size * num_processes, lengths, seed=3),
+    }[kind]
     batch_size *= num_processes if is_split else 1
     loader = prepare_data_loader(
-        DataLoader(rows, batch_size, collate_fn=collate, **order),
+        DataLoader(rows, batch_size, sampler=sampler, collate_fn=collate),
         num_processes=num_processes,
         process_index=rank,
         split_batches=is_split,
@@ -78,7 +58,7 @@ def updates_of(batches, accumulation):
     return [list(chain(*chain(*update))) for update in batched(list(zip(*batches, strict=True)), accumulation)]
 
 
-@pytest.mark.parametrize("kind", ["sequential", "random", "group_by_length", "stream"])
+@pytest.mark.parametrize("kind", ["sequential", "random", "group_by_length"])
 def test_an_update_has_the_rows_of_one_process(kind):
     """1 to 25 rows, batches of 1 to 4, accumulated 1 to 3 times, in 1 to 3 processes."""
     for num_rows in range(1, 26):
@@ -88,8 +68,7 @@ def test_an_update_has_the_rows_of_one_process(kind):
                     make_loader(kind, num_rows, batch_size, num_processes, rank) for rank in range(num_processes)
                 ]
                 batches = [rows_of(loader) for loader in loaders]
-                if kind != "stream":
-                    assert {len(loader) for loader in loaders} == {len(batches[0])}
+                assert {len(loader) for loader in loaders} == {len(batches[0])}
                 single = list(chain(*rows_of(make_loader(kind, num_rows, batch_size * num_processes, 1, 0))))
                 assert sorted(single) == list(range(num_rows))
                 for accumulation in (1, 2, 3):
@@ -97,16 +76,14 @@ def test_an_update_has_the_rows_of_one_process(kind):
                     assert updates_of(batches, accumulation) == [list(part) for part in batched(single, size)]
 
 
-@pytest.mark.parametrize("kind", ["sequential", "stream"])
-def test_batches_that_are_split_count_once(kind):
-    batches = [rows_of(make_loader(kind, 9, 2, 3, rank, is_split=True)) for rank in range(3)]
+def test_batches_that_are_split_count_once():
+    batches = [rows_of(make_loader("sequential", 9, 2, 3, rank, is_split=True)) for rank in range(3)]
     assert batches == [[[0, 1], [6, 7]], [[2, 3], [8]], [[4, 5], []]]
 
 
 def test_a_loader_that_skips_and_workers_go_on_with_the_same_batches():
     loader = make_loader("sequential", 11, 2, 3, 2)
     assert rows_of(loader) == [[4, 5], [10]] and rows_of(skip_first_batches(loader, 1)) == [[10]]
-    assert rows_of(skip_first_batches(make_loader("stream", 9, 2, 3, 2), 1)) == [[]]
     loader = prepare_data_loader(
         DataLoader(SharedRows(range(9)), 2, collate_fn=collate, num_workers=2, multiprocessing_context="fork"),
         num_processes=3,
@@ -152,6 +129,6 @@ def test_an_example_whose_label_is_minus_100_counts_for_nothing(case):
 def test_no_label_of_an_empty_place_counts():
     batch = {"input_ids": torch.tensor([[5, 6]]), "labels": torch.tensor([[5, -100]])}
     batch["next_sentence_label"] = torch.tensor([1])
-    made = CollatorOfRows(lambda rows: batch)([NoRow({})])
+    made = CollatorOfRows(lambda rows: batch, [{}])([])
     assert isinstance(made, UncountedBatch) and made["input_ids"].tolist() == [[5, 6]]
     assert (made["labels"].tolist(), made["next_sentence_label"].tolist()) == ([[-100, -100]], [-100])

@@ -106,10 +106,3 @@ def test_no_other_file_touches_the_private_side_of_trainer():
     others = {str(path.relative_to(ROOT)): names_used(path) & private for path in sources() if path != INTERNALS}
     assert {path: names for path, names in others.items() if names} == {}
     assert "hub" in {path.split("/")[1] for path in others}
-
-
-def test_negative_control_of_what_a_file_uses(tmp_path):
-    code = "class A(Trainer):\n    def _save(self):\n        super()._save_checkpoint()\n        self._tr_loss = 0\n"
-    (tmp_path / "x.py").write_text(code + "\n\ndef f(trainer):\n    trainer._run_epoch()\n")
-    names = names_used(tmp_path / "x.py") & private_names_of_trainer()
-    assert names == {"_run_epoch", "_save", "_save_checkpoint", "_tr_loss"}
