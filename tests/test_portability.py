@@ -35,7 +35,6 @@ KEYWORDS = {"pass_fds", "preexec_fn", "start_new_session"}
 PATHS = ("/dev/", "/proc/", "/tmp")
 # Where it is, for a reason: guarded by a look at the system, or about devices.
 ALLOWED = {
-    ("modeling_gpt1/storage/locking.py", "os.register_at_fork"),
     ("modeling_gpt1/reproduction/models.py", "/proc/cpuinfo"),
     ("modeling_gpt1/reproduction/measuring.py", "/proc/self/status"),
     ("modeling_gpt1/inference/devices.py", "torch.accelerator"),
