@@ -15,11 +15,10 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformers import AutoConfig
 from transformers.hf_argparser import HfArg
 
 from ..inference.heuristics import get_heuristic
-from ..inference.scoring import CausalLMScorer, MaskedLMScorer, Scorer, check_continues_text
+from ..inference.scoring import CausalLMScorer, MaskedLMScorer, Scorer
 from ..storage.writing import write_atomically
 from .arguments import at_revision, parser_of, tokenizer_of
 from .zero_shot import ScoringArguments, ZeroShotArguments, ask, load_questions, load_scorer
@@ -195,9 +194,6 @@ def main(arguments: list[str]) -> None:
     (args,) = parser.read(arguments)
     run, by_harness = args.model or args.checkpoints, [one for one in args.tasks if not one.startswith(BABYLM)]
     models = args.models()
-    if args.model is not None and by_harness:
-        config = AutoConfig.from_pretrained(args.model, trust_remote_code=args.trust_remote_code)
-        check_continues_text(args.model, config)
     import lm_eval  # noqa: F401  # a missing package is reported before anything is read
     import matplotlib  # noqa: F401
 

@@ -20,7 +20,7 @@ from transformers.utils import logging
 from tokenization import GPT1Tokenizer, join_words
 from tokenization.control_tokens import unknown_share
 
-from ..inference.scoring import CausalLMScorer, ScoringRequest, check_causality, check_continues_text
+from ..inference.scoring import CausalLMScorer, ScoringRequest
 
 logger = logging.get_logger(__name__)
 # The harness takes a model that it does not list for a decoder, and says so; that is checked here.
@@ -62,15 +62,13 @@ class SharedContextLM(HFLM):
         super().__init__(pretrained, batch_size=batch_size, add_bos_token=add_bos_token, **kwargs)
         if self.backend != "causal":
             raise ValueError(
-                f"{self._name()} has an encoder, whose model is not a causal language model. Evaluate it with the "
+                f"{pretrained} has an encoder, whose model is not a causal language model. Evaluate it with the "
                 "harness's model `hf`."
             )
         if add_bos_token is None and getattr(self.tokenizer, "has_control_tokens", False):
             self.add_bos_token = False
         # Where a request is too long, its beginning is cut, and said so.
         self.tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
-        check_continues_text(self._name(), self.model.config)
-        check_causality(self._name(), self.model)
         self.sentence_prefix, self.num_sentences = sentence_prefix, 0
         self.scorer = CausalLMScorer(
             self.model,
@@ -86,9 +84,6 @@ class SharedContextLM(HFLM):
             names = ("revision", "subfolder", "add_bos_token")
             options = {name: kwargs[name] for name in names if kwargs.get(name) is not None}
             self.tokenizer = GPT1Tokenizer.from_pretrained(self.tokenizer.name_or_path, **options)
-
-    def _name(self) -> str:
-        return self.pretrained if isinstance(self.pretrained, str) else self.pretrained.name_or_path
 
     def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         context_ids, continuation_ids = super()._encode_pair(context, continuation)
