@@ -152,22 +152,16 @@ def card_for_push(
     Raises:
         OSError: the hub did not say whether there is a card; it may have one that somebody wrote.
     """
-    text = download_card(repo_id, token, revision)
-    if text is None:
-        return model_card(model, repo_id, tags)
-    card = ModelCard(text)
-    card.data.tags = list(dict.fromkeys([*as_list(card.data.get("tags")), *as_list(tags)])) or None
-    return model_card(model, repo_id, card.data.tags) if EMPTY_CARD in card.text else card
-
-
-def download_card(repo_id: str, token: bool | str | None, revision: str | None = None) -> str | None:
-    """Text of the repository's card; `None` only where the hub answers that there is none."""
     for branch in dict.fromkeys((revision, None)):
         if hf_api().file_exists(repo_id, "README.md", revision=branch, token=token):
             # The user's cache may hold an older card, which would be returned if the hub does not answer.
             path = hf_hub_download(repo_id, "README.md", revision=branch, token=token, force_download=True)
-            return Path(path).read_text(encoding="utf-8")
-    return None
+            card = ModelCard(Path(path).read_text(encoding="utf-8"))
+            if EMPTY_CARD in card.text:
+                break
+            card.data.tags = list(dict.fromkeys([*as_list(card.data.get("tags")), *as_list(tags)])) or None
+            return card
+    return model_card(model, repo_id, tags)
 
 
 def _render(model, name: str, repo_id: str, tags: list[str], data: dict, facts: dict) -> ModelCard:

@@ -393,7 +393,7 @@ def test_a_card_is_not_taken_from_the_cache(tmp_path, monkeypatch):
     asked = {}
     monkeypatch.setattr(card, "hf_hub_download", lambda *_, **options: asked.update(options) or tmp_path / "README.md")
     monkeypatch.setattr(card, "hf_api", lambda: SimpleNamespace(file_exists=lambda *_, **__: True))
-    assert card.download_card("me/x", None) == "new" and asked["force_download"]
+    assert str(card.card_for_push(None, "me/x", None, None)) == "---\n{}\n---\nnew" and asked["force_download"]
 
 
 def test_no_licence_is_made_up_where_the_hub_is_out_of_reach(monkeypatch):
