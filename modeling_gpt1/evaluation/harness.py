@@ -7,17 +7,15 @@ openai-gpt, `hf` takes transformers' tokenizer, which splits text otherwise than
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from logging import getLogger
 
-from lm_eval.api.instance import Instance
 from lm_eval.api.registry import register_model
 from lm_eval.models.huggingface import HFLM
 from tqdm import tqdm
 from transformers import OpenAIGPTTokenizer
 from transformers.utils import logging
 
-from tokenization import GPT1Tokenizer, join_words
+from tokenization import GPT1Tokenizer
 from tokenization.control_tokens import unknown_share
 
 from ..inference.scoring import CausalLMScorer, ScoringRequest
@@ -140,25 +138,3 @@ class SharedContextLM(HFLM):
                             self.cache_hook.add_partial("loglikelihood", requests[place][0], answers[place])
                     bar.update(len(of_context))
         return answers
-
-    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        """
-        Continuations up to a stop string. GPT-1's tokenizer writes lower case and spaces around punctuation, so that a
-        stop string is compared as the tokenizer writes it, and the answer is joined to text.
-        """
-        if not isinstance(self.tokenizer, GPT1Tokenizer):
-            return super().generate_until(requests, disable_tqdm=disable_tqdm)
-        written = []
-        for request in requests:
-            context, options = request.args
-            until = options.get("until") or []
-            until = [self._as_written(text) for text in ([until] if isinstance(until, str) else until)]
-            written.append(
-                replace(request, arguments=(context, {**options, "until": [text for text in until if text]}))
-            )
-        return [join_words(text).strip() for text in super().generate_until(written, disable_tqdm=disable_tqdm)]
-
-    def _as_written(self, text: str) -> str:
-        ids = self.tok_encode(text, add_special_tokens=False)
-        # White space has no token, but for a newline among words.
-        return self.tokenizer.decode(ids, clean_up_tokenization_spaces=False) if ids else "\n" * ("\n" in text)

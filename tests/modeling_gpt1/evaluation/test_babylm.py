@@ -433,9 +433,6 @@ def test_a_row_ends_where_its_line_ends(tmp_path):
     items = babylm.read_items(babylm.SENTENCE_TASKS["blimp"], tmp_path)
     assert [item.sentences[0] for item in items] == ["a\u2028b\x85c"] * 2
     assert len(babylm.read_items(babylm.SENTENCE_TASKS["blimp"], tmp_path, 1)) == 1
-    (tmp_path / "x.jsonl").write_text(f"{json.dumps(row)}\n{{\n")
-    with pytest.raises(ValueError, match="x.jsonl, line 2, is not JSON .*. Unpack the challenge's data again."):
-        babylm.read_items(babylm.SENTENCE_TASKS["blimp"], tmp_path)
 
 
 def test_wrong_uses(causal, data_dir, tmp_path):
@@ -451,9 +448,6 @@ def test_wrong_uses(causal, data_dir, tmp_path):
     with pytest.raises(ValueError, match="--backend is masked. It must be causal, mlm or mntp"):
         run(model, data_dir, tmp_path, "--tasks", "babylm", "--backend", "masked")
     (tmp_path / "comps").mkdir()
-    (tmp_path / "comps" / "comps_base.jsonl").write_text('{"prefix_acceptable": "a"}\n')
-    with pytest.raises(ValueError, match="comps_base.jsonl, line 1, has no column 'property_phrase'"):
-        run(model, tmp_path, tmp_path, "--tasks", "babylm_comps")
     (tmp_path / "comps" / "comps_base.jsonl").write_text("")
     with pytest.raises(ValueError, match="comps has no row in a .jsonl file"):
         run(model, tmp_path, tmp_path, "--tasks", "babylm_comps")
