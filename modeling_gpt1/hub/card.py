@@ -35,12 +35,7 @@ HYPER_PARAMETERS = (
 # What Markdown reads as more than itself. An underline between letters or digits is itself.
 MARKDOWN = re.compile(r"[\\`*\[\]<>|&$~]|(?<![^\W_])_|_(?![^\W_])")
 MOST_CLASSES = 20
-MOST_RECORDS = 20
 TIMINGS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
-# Of an evaluation's record in the log: how many blocks were evaluated, if not every evaluation takes all. No metric.
-NUM_EVALUATED = "eval_blocks"
-# Names of `evaluate` where ours are shorter.
-METRIC_TYPES = {"pearson": "pearsonr"}
 
 
 def read_template() -> str:
@@ -120,7 +115,6 @@ def run_card(
     facts = {
         "results": results,
         "hyper_parameters": {**hyper_parameters_of(trainer, model), **adapter_of(whole)},
-        "history": history_table(trainer.state.log_history),
     }
     data_facts = data_of(trainer, model, names, hub_names, configurations)
     facts = {"data": data_facts, **cells(facts), "objective": objective, "has_sentences": has_sentences}
@@ -302,39 +296,29 @@ def last_evaluation(
     Returns:
         `list[dict]`: `name`, `value` and `split` of each.
     """
-    *_, last = [{}, *evaluations(log_history).values()]
+    evaluated = [record for record in log_history if metrics_of(record)]
+    last = [metrics_of(record) for record in evaluated if record["step"] == evaluated[-1]["step"]]
     results = []
-    for key, value in metrics_of(last).items():
+    for key, value in (pair for metrics in last for pair in metrics.items()):
         name = key.removeprefix("eval_")
         # The longest: a name is found before one that it begins with.
         of_split = max((known for known in split_names if name.startswith(f"{known}_")), key=len, default=None)
-        if key != NUM_EVALUATED:
-            results.append({"name": name.removeprefix(f"{of_split}_"), "value": value, "split": of_split or split})
+        results.append({"name": name.removeprefix(f"{of_split}_"), "value": value, "split": of_split or split})
     return results
-
-
-def evaluations(log_history: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
-    """By evaluated step: the epoch, the training's last losses, and the metrics on all data sets."""
-    steps: dict[int, dict[str, Any]] = {}
-    training: dict[str, Any] = {}
-    for record in log_history:
-        losses = {key: value for key, value in record.items() if key in ("loss", "task_loss", "lm_loss", "perplexity")}
-        training = losses or training
-        if metrics := metrics_of(record):
-            row = {"epoch": record.get("epoch"), **training, **steps.get(record["step"], {}), **metrics}
-            steps[record["step"]] = row
-    return steps
 
 
 def metrics_of(record: dict[str, Any]) -> dict[str, float]:
     """The metrics of an evaluation in a record of the log, without its timings."""
-    numbers = {key: value for key, value in record.items() if isinstance(value, (int, float))}
-    return {key: value for key, value in numbers.items() if key.startswith("eval_") and not key.endswith(TIMINGS)}
+    return {
+        key: value
+        for key, value in record.items()
+        if key.startswith("eval_") and isinstance(value, (int, float)) and not key.endswith(TIMINGS)
+    }
 
 
 def metric_types(results: list[dict[str, Any]]) -> list[str]:
     """The hub's names of the metrics, without losses."""
-    names = [METRIC_TYPES.get(result["name"], result["name"]) for result in results]
+    names = [{"pearson": "pearsonr"}.get(result["name"], result["name"]) for result in results]
     return list(dict.fromkeys(name for name in names if not name.endswith("loss")))
 
 
@@ -356,24 +340,6 @@ def evaluation_results(
         for result in results
         for metric_type in (metric_types([result]) if names else [])
     ]
-
-
-def history_table(log_history: list[dict[str, Any]]) -> list[list[str]]:
-    """Losses and metrics over the run: a row of names, then one per evaluated step (or the last logged one)."""
-    steps = evaluations(log_history)
-    if not steps:
-        logged = [record for record in log_history if "loss" in record][-1:]
-        names = ("epoch", "loss", "task_loss", "lm_loss", "perplexity")
-        steps = {record["step"]: {name: record[name] for name in names if name in record} for record in logged}
-    every = -(-len(steps) // MOST_RECORDS)
-    shown = list(steps)[::-1][:: every or 1][::-1]  # evenly spaced, with the last one
-    columns = list(dict.fromkeys(key for step in shown for key in steps[step]))
-    rows = [[str(step), *(_number(steps[step].get(key)) for key in columns)] for step in shown]
-    return [["step", *columns], *rows] if rows else []
-
-
-def _number(value: Any) -> str:
-    return "" if value is None else f"{value:.4f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
 def versions() -> dict[str, str]:

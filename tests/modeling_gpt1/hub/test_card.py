@@ -16,7 +16,6 @@ from modeling_gpt1.hub.card import (
     base_model_of,
     classes_of,
     evaluation_results,
-    history_table,
     last_evaluation,
     license_of,
     metric_types,
@@ -141,10 +140,6 @@ Minimised: L3 = L2 + λ · L1 with λ = 0.5, where L2 is the task's loss and L1 
 | updates | 3 |
 | epochs | 1.0 |
 
-| step | epoch | loss | task_loss | lm_loss | eval_loss | eval_accuracy | eval_task_loss | eval_lm_loss |
-|---|---|---|---|---|---|---|---|---|
-| 3 | 1 | {trained} | {short} |
-
 {versions}.
 
 ## Limits and bias
@@ -168,10 +163,6 @@ def joined_versions() -> str:
     return ", ".join(f"{name} {version}" for name, version in versions().items())
 
 
-def short(value: float) -> str:
-    return f"{value:.4f}".rstrip("0").rstrip(".")
-
-
 def test_the_whole_card_of_a_run(tmp_path):
     trainer = make_trainer("entailment", tmp_path, 4, 2)
     trainer.compute_metrics = accuracy
@@ -191,13 +182,10 @@ def test_the_whole_card_of_a_run(tmp_path):
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
     names = ("loss", "accuracy", "task_loss", "lm_loss")
     evaluated = {name: round(metrics[f"eval_{name}"], 4) for name in names}
-    logged = [record for record in trainer.state.log_history if "loss" in record][-1]
     assert card.strip() == OF_A_RUN.strip().format(
         **evaluated,
         about=ABOUT,
         vocab_size=trainer.model.config.vocab_size,
-        trained=" | ".join(short(logged[name]) for name in ("loss", "task_loss", "lm_loss")),
-        short=" | ".join(short(metrics[f"eval_{name}"]) for name in names),
         versions=joined_versions(),
         citation=CITATION,
     )
@@ -266,9 +254,6 @@ def test_the_card_of_a_pre_training(tmp_path):
     assert f"| metric | value |\n|---|---|\n| loss | {history[-1]['eval_loss']:.4f} |\n" in card
     assert f"| perplexity | {perplexity:.4f} |" in card
     assert "Minimised: L1, the mean −log P of each token given those before it." in card
-    assert (
-        "| step | epoch | loss | perplexity | eval_loss | eval_perplexity |\n|---|---|---|---|---|---|\n| 1 |" in card
-    )
     assert "- It writes plausible text, which may be false" in card and "classifier" not in card
     assert faults_of_card(card) == []
 
@@ -278,7 +263,7 @@ def test_without_data_and_evaluation(tmp_path):
     trainer.create_model_card()
     card = (tmp_path / "choices" / "README.md").read_text(encoding="utf-8")
     assert "This card has no evaluation results." in card
-    assert "model-index" not in card and "| data |" not in card and "| step |" not in card
+    assert "model-index" not in card and "| data |" not in card
     assert "# choices\n" in card and "| lm_coef (λ) | 0.0 |" in card
     assert "Minimised: L2, the task's loss, without the auxiliary language-modelling loss (λ = 0)." in card
 
@@ -336,18 +321,6 @@ def test_metrics_have_the_names_of_the_hub():
     assert evaluation_results(results, "t", [], [], []) == []
 
 
-def test_a_long_run_has_a_short_table():
-    log_history = [{"eval_loss": step / 8, "epoch": step / 10, "step": step} for step in range(1, 101)]
-    table = history_table(log_history)
-    assert table[0] == ["step", "epoch", "eval_loss"]
-    assert len(table) == 21 and table[1] == ["5", "0.5", "0.625"] and table[-1] == ["100", "10", "12.5"]
-    assert history_table([{"loss": 2.5, "grad_norm": 1.0, "epoch": 1.0, "step": 7}]) == [
-        ["step", "epoch", "loss"],
-        ["7", "1", "2.5"],
-    ]
-    assert history_table([]) == []
-
-
 def test_names_of_classes():
     model = make_model("classification", make_tokenizer())
     model.config.id2label = {index: f"class {index}" for index in range(23)}
@@ -370,9 +343,7 @@ def test_names_are_no_markdown(tmp_path):
     classes = "!\\[x\\](http://x.org/a.png), \\<img src=x\\> \\| \\`a\\` \\$b\\$ \\&lt; snake_case \\_c\\_"
     assert f"| classes | {classes} |" in card
     assert "| data | \\[my\\](http://x.org) data |" in card
-    assert (
-        "11 for \\*dev\\* |" in card and "| \\*dev\\* | task_loss |" in card and "| eval\\_\\*dev\\*\\_loss |" in card
-    )
+    assert "11 for \\*dev\\* |" in card and "| \\*dev\\* | task_loss |" in card
 
 
 def test_a_folder_is_no_base_model(tmp_path):
