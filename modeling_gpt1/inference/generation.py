@@ -82,14 +82,11 @@ def continue_prompts(
         Prompt and continuation together read as text: a continuation begins with a space where it needs one.
 
     Raises:
-        ValueError: `prompts` is no list of texts; a prompt has no token; prompt and continuation are longer than the
+        ValueError: `prompts` is a text; a prompt has no token; prompt and continuation are longer than the
             model's positions.
     """
-    if isinstance(prompts, str) or len(prompts) == 0:
-        given = f"the text {prompts!r}" if isinstance(prompts, str) else "an empty list"
-        raise ValueError(
-            f"`prompts` is {given}, but a list of at least one text is needed, such as [{prompts or 'the man'!r}]."
-        )
+    if isinstance(prompts, str):
+        raise ValueError(f"`prompts` is the text {prompts!r}, but a list of texts is needed, such as [{prompts!r}].")
     stop = [stop] if isinstance(stop, str) else stop
     newline_id = tokenizer.backend_tokenizer.token_to_id(NEWLINE)
     encoded = encode_prompts(model, tokenizer, prompts, max_new_tokens)

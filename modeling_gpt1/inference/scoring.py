@@ -235,7 +235,10 @@ class Scorer:
                 f"into {self.max_length} tokens."
             )
         return [
-            [_summarise(tokens[number, index], num_cut) for index in range(length)]
+            [
+                ContinuationScore(tuple(one for one, _ in of), all(is_best for _, is_best in of), num_cut)
+                for of in (tokens[number, index] for index in range(length))
+            ]
             for number, (length, num_cut) in enumerate(asked)
         ]
 
@@ -327,9 +330,7 @@ class CausalLMScorer(Scorer):
         start_ids = _usual_start(tokenizer) if start_ids is None else start_ids
         super().__init__(model, tokenizer, batch_tokens, max_length, start_ids)
         self._arguments = inspect.signature(model.forward).parameters
-        # A recurrent state cannot skip the padding before a context, except that of this package's LSTM.
-        is_exact = not getattr(model, "_is_stateful", False) or getattr(model, "state_skips_padding", False)
-        self.shares_contexts = share_contexts and "past_key_values" in self._arguments and is_exact
+        self.shares_contexts = share_contexts and "past_key_values" in self._arguments
 
     def _try(self) -> None:
         _check_causality(self.model)
@@ -396,9 +397,6 @@ class _WholeTextScorer(Scorer):
     Args:
         model, batch_tokens, max_length: as in [`CausalLMScorer`].
         tokenizer: has class, separator and mask tokens.
-
-    Raises:
-        ValueError: the tokenizer lacks one of them.
     """
 
     def __init__(
@@ -408,12 +406,6 @@ class _WholeTextScorer(Scorer):
         batch_tokens: int = 2048,
         max_length: int | None = None,
     ):
-        missing = [name for name in ("cls_token", "sep_token", "mask_token") if getattr(tokenizer, name) is None]
-        if missing:
-            raise ValueError(
-                f"{type(tokenizer).__name__} has no {', '.join(missing)}, which scoring by {self.method} needs. Give "
-                f"the tokenizer that {type(model).__name__} was trained with."
-            )
         super().__init__(model, tokenizer, batch_tokens, max_length, [tokenizer.cls_token_id])
         # Two tokens stay free: unlike a causal model, these read the last token, and a separator after it.
         self.max_length = min(self.max_length, tokenizer.model_max_length) - 2
@@ -537,11 +529,6 @@ def _score_alone(batch: list[_Group], logits: torch.Tensor, starts: list[int]) -
 def _positions(mask: torch.Tensor) -> torch.Tensor:
     """Of the tokens of rows that may have padding on the left, `[B, T]`."""
     return (mask.cumsum(1) - 1).clamp(min=0)
-
-
-def _summarise(tokens: list[tuple[float, float]], num_cut: int) -> ContinuationScore:
-    """The score of a continuation from each token's log-probability, and 1 if it is the most probable one."""
-    return ContinuationScore(tuple(log_prob for log_prob, _ in tokens), all(is_best for _, is_best in tokens), num_cut)
 
 
 def _select_rows(cache: Cache, rows: torch.Tensor) -> Cache:

@@ -226,13 +226,9 @@ def test_what_stands_before_a_row_stands_before_the_text_without_content():
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        (
-            "cola",
-            {"train_rows": COLA, "num_shots": 1},
-            "`num_shots` was .* task 'cola',.*Leave `num_shots` out",
-        ),
-        ("cola", {"train_rows": COLA, "calibrate": True}, "`calibrate` was .* task 'cola',.*Leave `calibrate` out"),
-        ("dpr", {"calibrate": True}, "`calibrate` was given for task 'dpr',.*Leave `calibrate` out"),
+        ("cola", {"train_rows": COLA, "num_shots": 1}, "`num_shots` was .* task 'cola',.* Leave it out"),
+        ("cola", {"train_rows": COLA, "calibrate": True}, "`calibrate` was .* task 'cola',.* Leave it out"),
+        ("dpr", {"calibrate": True}, "`calibrate` was given for task 'dpr',.* Leave it out"),
         ("sst2", {"train_rows": SST2, "num_shots": 3}, "'sst2' needs at least 4 .* but got 3. Pass `train_rows`"),
         ("cola", {}, "'cola' needs at least 1 training rows .* but got 0. Pass `train_rows`"),
     ],

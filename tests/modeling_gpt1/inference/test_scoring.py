@@ -402,11 +402,3 @@ def test_only_the_scorer_speaks_of_long_texts(tiny_tokenizer, tiny_model, warnin
     monkeypatch.setattr(tiny_tokenizer, "model_max_length", 24)
     scorer.score([("the film was slow . " * 10, [" he", " she"])])
     assert len(warnings) == 1 and "contexts were cut" in warnings[0]
-
-
-# ---- Refusals
-
-
-def test_a_tokenizer_without_a_mask_is_refused(plain_tokenizer, family_scorer):
-    with pytest.raises(ValueError, match="has no cls_token, sep_token, mask_token, .* RobertaForMaskedLM was trained"):
-        MaskedLMScorer(family_scorer("roberta").model, plain_tokenizer)
