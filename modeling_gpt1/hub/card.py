@@ -32,8 +32,6 @@ HYPER_PARAMETERS = (
     *("gradient_accumulation_steps", "weight_decay", "max_grad_norm", "adam_beta1", "adam_beta2", "adam_epsilon"),
     *("optim", "seed"),
 )
-# What Markdown reads as more than itself. An underline between letters or digits is itself.
-MARKDOWN = re.compile(r"[\\`*\[\]<>|&$~]|(?<![^\W_])_|_(?![^\W_])")
 MOST_CLASSES = 20
 TIMINGS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
 
@@ -113,13 +111,14 @@ def run_card(
         "library_name": "transformers" if model is whole else "peft",
     }
     facts = {
-        "results": results,
+        "results": [{**result, "split": result["split"] and cell(result["split"])} for result in results],
         "hyper_parameters": {**hyper_parameters_of(trainer, model), **adapter_of(whole)},
+        "data": data_of(trainer, model, names, hub_names, configurations),
+        "objective": objective,
+        "has_sentences": has_sentences,
+        "is_adapter": model is not whole,
+        "versions": ", ".join(f"{package} {version}" for package, version in versions().items()),
     }
-    data_facts = data_of(trainer, model, names, hub_names, configurations)
-    facts = {"data": data_facts, **cells(facts), "objective": objective, "has_sentences": has_sentences}
-    facts["is_adapter"] = model is not whole
-    facts["versions"] = ", ".join(f"{package} {version}" for package, version in versions().items())
     if not is_of_gpt1(model):
         facts["mask"] = getattr(trainer.processing_class, "mask_token", None)
         if hasattr(trainer.data_collator, "describe"):
@@ -162,7 +161,7 @@ def _render(model, name: str, repo_id: str, tags: list[str], data: dict, facts: 
     config, has_lm_loss = model.config, hasattr(model, "task_head") and hasattr(model, "lm_head")
     tags = list(dict.fromkeys(["gpt1" if is_of_gpt1(model) else config.model_type, *tags]))
     facts = {
-        "model_name": cells(name),
+        "model_name": name,
         # An Auto class would read the configuration of an adapter's base on the hub.
         "repo_id": f"snapshot_download({json.dumps(repo_id)})" if facts["is_adapter"] else json.dumps(repo_id),
         "class_name": type(model).__name__,
@@ -201,7 +200,7 @@ def classes_of(model) -> str | None:
     config = model.config
     if not is_task_model(model) or is_regression(config) or has_choices(config.traversal):
         return None
-    names = [cells(str(config.id2label[index])) for index in range(min(config.num_labels, MOST_CLASSES))]
+    names = [cell(str(config.id2label[index])) for index in range(min(config.num_labels, MOST_CLASSES))]
     more = config.num_labels - len(names)
     return ", ".join(names) + (f" and {more} more" if more else "")
 
@@ -235,14 +234,14 @@ def data_of(trainer, model, names: list[str], hub_names: list[str], configuratio
     facts = {}
     if names:
         links = [f"https://huggingface.co/datasets/{hub_name}" for hub_name in hub_names]
-        named = [f"[{name}]({link})" for name, link in zip(cells(names), links, strict=False)]
-        facts["data"] = ", ".join([*named, *cells(names[len(named) :])])
-        facts["data"] += f" ({', '.join(cells(configurations))})" if configurations else ""
+        named = [f"[{name}]({link})" for name, link in zip(names, links, strict=False)]
+        facts["data"] = cell(", ".join([*named, *names[len(named) :]]))
+        facts["data"] += f" ({', '.join(configurations)})" if configurations else ""
     rows = {
         "training": trainer.train_dataset,
         **(_named_datasets(trainer.eval_dataset) or {"evaluation": trainer.eval_dataset}),
     }
-    counts = [f"{len(dataset):,} for {cells(use)}" for use, dataset in rows.items() if hasattr(dataset, "__len__")]
+    counts = [f"{len(dataset):,} for {cell(use)}" for use, dataset in rows.items() if hasattr(dataset, "__len__")]
     if counts:
         facts["examples" if is_task_model(model) else "blocks"] = ", ".join(counts)
     if trainer.state.num_input_tokens_seen:
@@ -296,10 +295,13 @@ def last_evaluation(
     Returns:
         `list[dict]`: `name`, `value` and `split` of each.
     """
-    evaluated = [record for record in log_history if metrics_of(record)]
-    last = [metrics_of(record) for record in evaluated if record["step"] == evaluated[-1]["step"]]
+    last: dict[str, float] = {}
+    steps = [record["step"] for record in log_history if metrics_of(record)]
+    for record in log_history:
+        if record["step"] in steps[-1:]:
+            last |= metrics_of(record)
     results = []
-    for key, value in (pair for metrics in last for pair in metrics.items()):
+    for key, value in last.items():
         name = key.removeprefix("eval_")
         # The longest: a name is found before one that it begins with.
         of_split = max((known for known in split_names if name.startswith(f"{known}_")), key=len, default=None)
@@ -353,13 +355,9 @@ def versions() -> dict[str, str]:
     return {**packages, "Python": platform.python_version()}
 
 
-def cells(value: Any) -> Any:
-    """The value with texts that stand as they are in a table's cell: no link, image, HTML or formula."""
-    if isinstance(value, dict):
-        return {key: cells(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [cells(item) for item in value]
-    return MARKDOWN.sub(r"\\\g<0>", re.sub(r"\s+", " ", value)) if isinstance(value, str) else value
+def cell(text: str) -> str:
+    """The text as it stands in a table's cell."""
+    return " ".join(text.split()).replace("|", r"\|")
 
 
 def as_list(value: str | list[str] | None) -> list[str]:

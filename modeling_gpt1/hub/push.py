@@ -89,14 +89,12 @@ def push_model(
     model: PreTrainedModel,
     repo_id: str,
     *,
-    commit_message: str | None = None,
-    commit_description: str | None = None,
     private: bool | None = None,
     token: bool | str | None = None,
     revision: str | None = None,
-    create_pr: bool = False,
     max_shard_size: int | str | None = "50GB",
     tags: list[str] | None = None,
+    **commit: Any,
 ) -> CommitInfo:
     """Pushes a model, as `model.push_to_hub`; arguments as in [`transformers.utils.PushToHubMixin.push_to_hub`].
 
@@ -115,15 +113,7 @@ def push_model(
         card_for_push(model, repo_id, tags, token, revision).save(Path(folder, "README.md"))
         if revision is not None and not revision.startswith("refs/pr"):
             hf_api().create_branch(repo_id=repo_id, branch=revision, token=token, exist_ok=True)
-    result = upload_result(
-        folder,
-        repo_id,
-        commit_message=commit_message or "Upload model",
-        commit_description=commit_description,
-        token=token,
-        revision=revision,
-        create_pr=create_pr,
-    )
+    result = upload_result(folder, repo_id, revision, token=token, **{"commit_message": "Upload model", **commit})
     shutil.rmtree(folder, ignore_errors=True)
     return result
 
