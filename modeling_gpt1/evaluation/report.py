@@ -112,15 +112,10 @@ def figures(results: dict, task: str) -> dict[str, tuple[float, float | None]]:
 
 
 def shown_tasks(results: dict) -> list[str]:
-    """What was asked for, with the members of a group in its place if it has no metric of its own."""
-    return [name for task in results["asked"] for name in _with_metrics(results, task)]
-
-
-def _with_metrics(results: dict, task: str) -> list[str]:
-    members = results.get("group_subtasks", {}).get(task, [])
-    if not members or figures(results, task):
-        return [task]
-    return [name for member in members for name in _with_metrics(results, member)]
+    """What was asked for, with the tasks of a group in its place if it has no metric of its own."""
+    return [
+        name for task in results["asked"] for name in ([task] if figures(results, task) else _leaves(results, task))
+    ]
 
 
 def _leaves(results: dict, task: str) -> list[str]:

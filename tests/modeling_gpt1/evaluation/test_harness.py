@@ -348,8 +348,8 @@ def test_a_group_without_a_metric_shows_its_members():
     assert [(curve["task"], curve["metric"], curve["chance"]) for curve in found] == [
         (name, "acc", 0.5) for name in "abc"
     ]
-    results["results"]["inner"] = leaves["a"]
-    assert [line.split()[1] for line in table(results, {"model": "a"}).splitlines()[4:]] == ["inner", "c"]
+    results["results"]["outer"] = leaves["a"]
+    assert [line.split()[1] for line in table(results, {"model": "a"}).splitlines()[4:]] == ["outer"]
     assert chance_of(results, "outer") == 0.5
 
 
