@@ -239,13 +239,8 @@ def _ask_reading(scorer: Scorer, path: Path, num_rows: int | None) -> Answer:
     rows = pd.read_csv(path, dtype={"item": str}, nrows=num_rows)
     rows["item"] = rows["item"].fillna("None")
     if isinstance(scorer, MaskedLMScorer):
-        scorer = MaskedLMScorer(
-            scorer.model,
-            scorer.tokenizer,
-            scorer.batch_tokens,
-            is_shifted=scorer.is_shifted,
-            num_masks=READING_MASKS,
-        )
+        options = {"is_shifted": scorer.is_shifted, "num_masks": READING_MASKS}
+        scorer = MaskedLMScorer(scorer.model, scorer.tokenizer, scorer.batch_tokens, **options)
     has_previous = [isinstance(item, str) for item in rows["prev_item"]]
     rows["pred"] = _surprisals(scorer, rows["item"], rows["word"])
     rows["prev_pred"] = np.nan

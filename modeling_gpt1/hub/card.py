@@ -96,7 +96,8 @@ def run_card(
     names, hub_names, configurations = (
         as_list(given) for given in (dataset or dataset_tags, dataset_tags, dataset_args)
     )
-    results = last_evaluation(trainer.state.log_history, list(_named_datasets(trainer.eval_dataset)), dataset_split)
+    splits = list(trainer.eval_dataset) if isinstance(trainer.eval_dataset, Mapping) else []
+    results = last_evaluation(trainer.state.log_history, splits, dataset_split)
     tag = (as_list(tasks) or [pipeline_tag_of(model, objective)])[0]
     index = evaluation_results(results, tag, names, hub_names, configurations) if tag else []
     data = {
@@ -237,10 +238,9 @@ def data_of(trainer, model, names: list[str], hub_names: list[str], configuratio
         named = [f"[{name}]({link})" for name, link in zip(names, links, strict=False)]
         facts["data"] = cell(", ".join([*named, *names[len(named) :]]))
         facts["data"] += f" ({', '.join(configurations)})" if configurations else ""
-    rows = {
-        "training": trainer.train_dataset,
-        **(_named_datasets(trainer.eval_dataset) or {"evaluation": trainer.eval_dataset}),
-    }
+    evaluated = trainer.eval_dataset
+    evaluated = evaluated if isinstance(evaluated, Mapping) else {"evaluation": evaluated}
+    rows = {"training": trainer.train_dataset, **evaluated}
     counts = [f"{len(dataset):,} for {cell(use)}" for use, dataset in rows.items() if hasattr(dataset, "__len__")]
     if counts:
         facts["examples" if is_task_model(model) else "blocks"] = ", ".join(counts)
@@ -249,10 +249,6 @@ def data_of(trainer, model, names: list[str], hub_names: list[str], configuratio
     if words := [record["words_seen"] for record in trainer.state.log_history if "words_seen" in record]:
         facts["words read in training"] = f"{words[-1]:,}"
     return facts
-
-
-def _named_datasets(eval_dataset: Any) -> dict[str, Any]:
-    return dict(eval_dataset) if isinstance(eval_dataset, Mapping) else {}
 
 
 def hyper_parameters_of(trainer, model) -> dict[str, Any]:
@@ -285,15 +281,11 @@ def adapter_of(model) -> dict[str, Any]:
 def last_evaluation(
     log_history: list[dict[str, Any]], split_names: list[str] = (), split: str | None = None
 ) -> list[dict[str, Any]]:
-    """Metrics of the last evaluated step, on all its data sets, without prefix and timings.
+    """Name, value and split of each metric of the last evaluated step.
 
     Args:
-        log_history (`list[dict]`): of the trainer's state.
-        split_names (`list[str]`): names of the data sets, with which their metrics' names begin.
-        split (`str`, *optional*): name of the data set if there is only one.
-
-    Returns:
-        `list[dict]`: `name`, `value` and `split` of each.
+        split_names: of the data sets, with which their metrics' names begin.
+        split: the data set's name if there is only one.
     """
     last: dict[str, float] = {}
     steps = [record["step"] for record in log_history if metrics_of(record)]

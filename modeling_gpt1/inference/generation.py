@@ -37,13 +37,10 @@ class StopAtStrings(StoppingCriteria):
                     f"The stop string {string!r} contains no token. Give a word, or '\\n' alone for a newline."
                 )
             self.strings.append(tokenizer.decode(ids, clean_up_tokenization_spaces=False))
-        # A string that the last token completes lies within this many tokens, as each has at least one byte.
-        self.num_tokens = max((len(string.encode()) for string in self.strings), default=0) + 1
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.Tensor | None, **kwargs) -> torch.BoolTensor:
-        start = max(self.prompt_length, input_ids.shape[1] - self.num_tokens)
         texts = self.tokenizer.batch_decode(
-            input_ids[:, start:], skip_special_tokens=True, clean_up_tokenization_spaces=False
+            input_ids[:, self.prompt_length :], skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
         found = [any(string in text for string in self.strings) for text in texts]
         return torch.tensor(found, device=input_ids.device)

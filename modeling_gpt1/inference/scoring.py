@@ -428,16 +428,8 @@ class MaskedLMScorer(_WholeTextScorer):
 
     method = "pseudo-log-likelihood"
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        batch_tokens: int = 2048,
-        max_length: int | None = None,
-        is_shifted: bool = False,
-        num_masks: int | None = None,
-    ):
-        super().__init__(model, tokenizer, batch_tokens, max_length)
+    def __init__(self, *args, is_shifted: bool = False, num_masks: int | None = None, **kwargs):
+        super().__init__(*args, **kwargs)
         self.is_shifted, self.num_masks = is_shifted, num_masks
         self.max_length -= num_masks or 0
 

@@ -136,6 +136,8 @@ def test_acceptability_by_a_threshold_of_the_training_rows():
     scorer = ScorerByRule(lambda context, rest: cut[rest.split()[0]])
     result = evaluate_zero_shot(scorer, "cola", [*COLA, {**COLA[0], "label": 0}], train_rows=COLA)
     assert result.threshold == -2.0 and result.predictions == [1, 0, 1] and result.num_cut == 1
+    same = evaluate_zero_shot(ScorerByRule(lambda *_: cut["he"]), "cola", COLA, train_rows=COLA)
+    assert same.threshold == -1.0 and same.predictions == [0, 0]  # only what exceeds it is of class 1
     expected = matthews_corrcoef([1, 0, 0], [1, 0, 1])
     assert result.metrics == pytest.approx({"matthews_correlation": expected, "normalised": expected / 0.35})
 
