@@ -152,7 +152,6 @@ class GPT1LSTMPreTrainedModel(GPT1PreTrainedModel):
     _supports_attention_backend = False
     _can_compile_fullgraph = False
     _is_stateful = True
-    state_skips_padding = True
     _can_record_outputs = {"hidden_states": GPT1LSTMLayer}
 
     @torch.no_grad()

@@ -5,7 +5,6 @@ on 8 examples per update spread over the processes. It writes what the first pro
 """
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -171,19 +170,6 @@ def resumes_after(step: int | None) -> Iterator[None]:
     with mock.patch.object(CallbackHandler, "on_step_begin", note):
         yield
     assert begun[:1] == ([] if step is None else [step]), f"It begins after update {begun[:1]} and not {step}."
-
-
-def save_meanwhile(monkeypatch, module, name: str, folder: Path) -> None:
-    """Before `module.name` is called, the files of the folder's model are replaced, as by a training's save."""
-    function = getattr(module, name)
-
-    def call(*args, **kwargs):
-        for path in folder.glob("*.safetensors"):
-            shutil.copy(path, path.with_suffix(".new"))
-            path.with_suffix(".new").replace(path)
-        return function(*args, **kwargs)
-
-    monkeypatch.setattr(module, name, call)
 
 
 def record_of(trainer) -> dict:

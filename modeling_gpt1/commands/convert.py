@@ -9,7 +9,6 @@ or not at all.
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 from transformers.hf_argparser import HfArg
 
@@ -23,7 +22,6 @@ class ConversionArguments:
 
     source: str = HfArg(help="OpenAI's release, or an openai-gpt or gpt1 folder.")
     output_dir: str = HfArg(help="The new folder.")
-    target: Literal["gpt1", "openai-gpt"] | None = HfArg(default=None, help="Default: the one that source is not.")
     num_attention_heads: int = HfArg(default=12, help="Of OpenAI's release, whose files do not record it.")
 
 
@@ -32,6 +30,6 @@ ARGUMENTS = (ConversionArguments,)
 
 def main(arguments: list[str]) -> None:
     (args,) = parser_of("convert").read(arguments)
-    model = convert_checkpoint(args.source, args.output_dir, args.target, args.num_attention_heads)
+    model = convert_checkpoint(args.source, args.output_dir, args.num_attention_heads)
     parameters = f"{model.num_parameters():,} parameters"
     print(f"{type(model).__name__}, {parameters}, written to {args.output_dir}")

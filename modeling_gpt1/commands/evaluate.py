@@ -15,12 +15,10 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformers import AutoConfig
 from transformers.hf_argparser import HfArg
 
 from ..inference.heuristics import get_heuristic
-from ..inference.scoring import CausalLMScorer, MaskedLMScorer, Scorer, check_continues_text
-from ..storage.reading import one_save
+from ..inference.scoring import CausalLMScorer, MaskedLMScorer, Scorer
 from ..storage.writing import write_atomically
 from .arguments import at_revision, parser_of, tokenizer_of
 from .zero_shot import ScoringArguments, ZeroShotArguments, ask, load_questions, load_scorer
@@ -69,8 +67,7 @@ def evaluate(model: str, tokenizer: str, tasks: list, names: list[str], argument
     options = {name: getattr(arguments, name) for name in ("batch_tokens", "dtype", "device", "trust_remote_code")}
     # An answer without its question is scored from its first token on.
     options["sentence_prefix"] = arguments.sentence_prefix or arguments.calibrate
-    with one_save(model):
-        language_model = SharedContextLM(model, tokenizer=tokenizer, **options)
+    language_model = SharedContextLM(model, tokenizer=tokenizer, **options)
     results = {"results": {}, "n-shot": {}, "n-samples": {}}
     if names:
         try:
@@ -197,9 +194,6 @@ def main(arguments: list[str]) -> None:
     (args,) = parser.read(arguments)
     run, by_harness = args.model or args.checkpoints, [one for one in args.tasks if not one.startswith(BABYLM)]
     models = args.models()
-    if args.model is not None and by_harness:
-        config = AutoConfig.from_pretrained(args.model, trust_remote_code=args.trust_remote_code)
-        check_continues_text(args.model, config)
     import lm_eval  # noqa: F401  # a missing package is reported before anything is read
     import matplotlib  # noqa: F401
 

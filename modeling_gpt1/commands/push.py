@@ -28,6 +28,7 @@ class PushArguments:
     repo_id: str = HfArg(help="Repository of the hub, such as me/books. It is made if it does not exist.")
     folder: str | None = HfArg(default=None, help="Folder of the run. The flag itself may be left out.")
     branches: bool = HfArg(default=False, help="Upload the saved checkpoints, too, each to a branch of its name.")
+    revision: str | None = HfArg(default=None, help="Branch of the run itself. Default: main.")
     private: bool = HfArg(default=False, help="Make a repository that others do not see.")
     hub_token: str | None = HfArg(default=None, help="Token with write access. Default: that of `hf auth login`.")
 
@@ -59,7 +60,7 @@ def main(arguments: list[str]) -> None:
     with explained(args.repo_id, folder):
         repo_id = hf_api().create_repo(args.repo_id, private=args.private, token=args.hub_token, exist_ok=True).repo_id
     failures = 0
-    for path, branch in [*places, (Path(folder), None)]:
+    for path, branch in [*places, (Path(folder), args.revision)]:
         try:
             with explained(repo_id, str(path), branch):
                 if branch is not None:

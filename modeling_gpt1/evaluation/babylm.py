@@ -131,21 +131,13 @@ def read_items(task: SentenceTask, folder: Path, num_rows: int | None = None) ->
     """The rows of all .jsonl files of a folder, or the first of each file, in the order of the files' names.
 
     Raises:
-        ValueError: there is no such file; a row lacks a column.
+        ValueError: there is no such row.
     """
     items = []
     for path in sorted(folder.glob("*.jsonl")):
         # Not `splitlines`: other characters that end lines may stand in a text.
         lines = [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
-        for number, line in enumerate(lines[:num_rows], start=1):
-            try:
-                items.append(task.read(json.loads(line), path.stem))
-            except json.JSONDecodeError as error:
-                raise ValueError(
-                    f"{path}, line {number}, is not JSON ({error.msg}). Unpack the challenge's data again."
-                ) from error
-            except KeyError as error:
-                raise ValueError(f"{path}, line {number}, has no column {error}, which this task reads.") from error
+        items += [task.read(json.loads(line), path.stem) for line in lines[:num_rows]]
     if not items:
         raise ValueError(f"{folder} has no row in a .jsonl file. Unpack the challenge's data there.")
     return items
@@ -247,13 +239,8 @@ def _ask_reading(scorer: Scorer, path: Path, num_rows: int | None) -> Answer:
     rows = pd.read_csv(path, dtype={"item": str}, nrows=num_rows)
     rows["item"] = rows["item"].fillna("None")
     if isinstance(scorer, MaskedLMScorer):
-        scorer = MaskedLMScorer(
-            scorer.model,
-            scorer.tokenizer,
-            scorer.batch_tokens,
-            is_shifted=scorer.is_shifted,
-            num_masks=READING_MASKS,
-        )
+        options = {"is_shifted": scorer.is_shifted, "num_masks": READING_MASKS}
+        scorer = MaskedLMScorer(scorer.model, scorer.tokenizer, scorer.batch_tokens, **options)
     has_previous = [isinstance(item, str) for item in rows["prev_item"]]
     rows["pred"] = _surprisals(scorer, rows["item"], rows["word"])
     rows["prev_pred"] = np.nan

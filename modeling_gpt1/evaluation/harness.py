@@ -7,20 +7,18 @@ openai-gpt, `hf` takes transformers' tokenizer, which splits text otherwise than
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from logging import getLogger
 
-from lm_eval.api.instance import Instance
 from lm_eval.api.registry import register_model
 from lm_eval.models.huggingface import HFLM
 from tqdm import tqdm
 from transformers import OpenAIGPTTokenizer
 from transformers.utils import logging
 
-from tokenization import GPT1Tokenizer, join_words
+from tokenization import GPT1Tokenizer
 from tokenization.control_tokens import unknown_share
 
-from ..inference.scoring import CausalLMScorer, ScoringRequest, check_causality, check_continues_text
+from ..inference.scoring import CausalLMScorer, ScoringRequest
 
 logger = logging.get_logger(__name__)
 # The harness takes a model that it does not list for a decoder, and says so; that is checked here.
@@ -62,15 +60,13 @@ class SharedContextLM(HFLM):
         super().__init__(pretrained, batch_size=batch_size, add_bos_token=add_bos_token, **kwargs)
         if self.backend != "causal":
             raise ValueError(
-                f"{self._name()} has an encoder, whose model is not a causal language model. Evaluate it with the "
+                f"{pretrained} has an encoder, whose model is not a causal language model. Evaluate it with the "
                 "harness's model `hf`."
             )
         if add_bos_token is None and getattr(self.tokenizer, "has_control_tokens", False):
             self.add_bos_token = False
         # Where a request is too long, its beginning is cut, and said so.
         self.tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
-        check_continues_text(self._name(), self.model.config)
-        check_causality(self._name(), self.model)
         self.sentence_prefix, self.num_sentences = sentence_prefix, 0
         self.scorer = CausalLMScorer(
             self.model,
@@ -86,9 +82,6 @@ class SharedContextLM(HFLM):
             names = ("revision", "subfolder", "add_bos_token")
             options = {name: kwargs[name] for name in names if kwargs.get(name) is not None}
             self.tokenizer = GPT1Tokenizer.from_pretrained(self.tokenizer.name_or_path, **options)
-
-    def _name(self) -> str:
-        return self.pretrained if isinstance(self.pretrained, str) else self.pretrained.name_or_path
 
     def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         context_ids, continuation_ids = super()._encode_pair(context, continuation)
@@ -145,25 +138,3 @@ class SharedContextLM(HFLM):
                             self.cache_hook.add_partial("loglikelihood", requests[place][0], answers[place])
                     bar.update(len(of_context))
         return answers
-
-    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        """
-        Continuations up to a stop string. GPT-1's tokenizer writes lower case and spaces around punctuation, so that a
-        stop string is compared as the tokenizer writes it, and the answer is joined to text.
-        """
-        if not isinstance(self.tokenizer, GPT1Tokenizer):
-            return super().generate_until(requests, disable_tqdm=disable_tqdm)
-        written = []
-        for request in requests:
-            context, options = request.args
-            until = options.get("until") or []
-            until = [self._as_written(text) for text in ([until] if isinstance(until, str) else until)]
-            written.append(
-                replace(request, arguments=(context, {**options, "until": [text for text in until if text]}))
-            )
-        return [join_words(text).strip() for text in super().generate_until(written, disable_tqdm=disable_tqdm)]
-
-    def _as_written(self, text: str) -> str:
-        ids = self.tok_encode(text, add_special_tokens=False)
-        # White space has no token, but for a newline among words.
-        return self.tokenizer.decode(ids, clean_up_tokenization_spaces=False) if ids else "\n" * ("\n" in text)

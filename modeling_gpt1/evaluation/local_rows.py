@@ -7,6 +7,7 @@ folder with a folder per task, as everywhere in this package, holds the rows und
 import re
 from functools import cache, lru_cache
 from itertools import groupby
+from logging import getLogger
 from pathlib import Path
 from typing import Any
 
@@ -23,28 +24,9 @@ FOLDERS = {"storycloze_2016": "story_cloze", "lambada_standard": "lambada", "wik
 PREFIXES = {"race": "high_"}
 BLIMP = "blimp_"
 SPLITS = ("training_split", "validation_split", "test_split", "fewshot_split")
-# Of a definition: what is no setting of its task, and what belongs to a group.
-NO_SETTINGS = ("tag", "group", "task_list")
 GROUP_SETTINGS = ("group", "group_alias", "aggregate_metric_list", "metadata")
-
-
-class TaskOnRows(ConfigurableTask):
-    """A task of the harness.
-
-    Args:
-        config: its definition.
-        rows: what it reads, by split; `None` takes the rows of the hub.
-    """
-
-    def __init__(self, config: dict[str, Any], rows: DatasetDict | None):
-        self._rows = rows  # which the harness asks for while it makes the task
-        super().__init__(config=config)
-
-    def download(self, *args, **kwargs) -> None:
-        if self._rows is None:
-            super().download(*args, **kwargs)
-        else:
-            self.dataset = self._rows
+# The harness tells of every task with rows of its own how they could be asked for otherwise.
+getLogger("lm_eval.api.task").addFilter(lambda record: "Custom kwargs" not in record.getMessage())
 
 
 @cache
@@ -55,7 +37,7 @@ def all_tasks() -> TaskManager:
 
 def specify_tasks(
     tasks: list[str], data_dir: str | Path | None, calibrate: bool = False
-) -> tuple[list[str | TaskOnRows | Group], list[str]]:
+) -> tuple[list[str | ConfigurableTask | Group], list[str]]:
     """
     What `simple_evaluate` takes as tasks, with `all_tasks()` as its manager; and the names of tasks and groups.
 
@@ -76,7 +58,7 @@ def specify_tasks(
         return list(names), names
     specified = []
     for name in names:
-        made = [_make_task(leaf, data_dir, calibrate) for leaf in _leaves(name)]
+        made = [ConfigurableTask(config=_define(leaf, data_dir, calibrate)) for leaf in _leaves(name)]
         if index[name].kind.name == "GROUP":
             group = Group.from_config({key: index[name].cfg[key] for key in GROUP_SETTINGS if key in index[name].cfg})
             for task in made:
@@ -111,9 +93,10 @@ def _leaves(name: str) -> list[str]:
     return [leaf for child in names for leaf in _leaves(child)]
 
 
-def _make_task(name: str, data_dir: str | Path | None, calibrate: bool) -> TaskOnRows:
-    definition = load_yaml(all_tasks().task_index[name].yaml_path)
-    config = {key: value for key, value in definition.items() if key not in NO_SETTINGS} | {"task": name}
+def _define(name: str, data_dir: str | Path | None, calibrate: bool) -> dict[str, Any]:
+    """The harness's definition of a task, with the rows of the folder."""
+    config = {**load_yaml(all_tasks().task_index[name].yaml_path), "task": name}
+    config = {key: value for key, value in config.items() if key not in ("tag", "group", "task_list")}
     if calibrate and config.get("output_type") == "multiple_choice":
         metrics = [
             metric["metric"] for metric in config.get("metric_list") or () if metric["metric"] in ("acc", "acc_norm")
@@ -121,7 +104,7 @@ def _make_task(name: str, data_dir: str | Path | None, calibrate: bool) -> TaskO
         means = {"aggregation": "mean", "higher_is_better": True}
         config["metric_list"] = [{"metric": one, **means} for one in dict.fromkeys([*metrics, "acc_mutual_info"])]
     if data_dir is None:
-        return TaskOnRows(config, None)
+        return config
     folder = Path(data_dir, "blimp" if name.startswith(BLIMP) else FOLDERS.get(name, name))
     prefix = PREFIXES.get(name, "")
     files = _find_files(folder, prefix)
@@ -138,7 +121,7 @@ def _make_task(name: str, data_dir: str | Path | None, calibrate: bool) -> TaskO
         splits |= {"validation_split": other, "test_split": None}
     splits = {key: split if split in files else None for key, split in splits.items()}
     rows = DatasetDict({split: _read(name, files[split]) for split in splits.values() if split})
-    return TaskOnRows({**config, **splits}, rows)
+    return {**config, **splits, "custom_dataset": lambda **_: rows}
 
 
 def _find_files(folder: Path, prefix: str) -> dict[str, Path]:

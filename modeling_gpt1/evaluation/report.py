@@ -97,32 +97,25 @@ def add_facts(results: dict, language_model, calibrated: bool = False) -> dict:
 
 
 def figures(results: dict, task: str) -> dict[str, tuple[float, float | None]]:
-    """Value and standard error of a task's or group's metrics: `acc`, or `acc,FILTER` where there are several filters.
+    """Value and standard error of a task's or group's metrics: `acc`, or `acc,FILTER` of a filter that has a name.
 
     A filter of the harness finds the answer in a generated text; a task may have several.
     """
     of_task = results["results"].get(task) or results.get("groups", {}).get(task, {})
-    keys = [(name, kind) for name, comma, kind in (key.partition(",") for key in of_task) if comma]
-    has_several = len({kind for _, kind in keys}) > 1
     found = {}
-    for name, kind in keys:
-        if not name.endswith("_stderr"):
+    for key, value in of_task.items():
+        name, comma, kind = key.partition(",")
+        if comma and not name.endswith("_stderr"):
             error = of_task.get(f"{name}_stderr,{kind}")
-            value = float(of_task[f"{name},{kind}"])
-            found[f"{name},{kind}" if has_several else name] = (value, error if isinstance(error, float) else None)
+            found[key.removesuffix(",none")] = (float(value), error if isinstance(error, float) else None)
     return found
 
 
 def shown_tasks(results: dict) -> list[str]:
-    """What was asked for, with the members of a group in its place if it has no metric of its own."""
-    return [name for task in results["asked"] for name in _with_metrics(results, task)]
-
-
-def _with_metrics(results: dict, task: str) -> list[str]:
-    members = results.get("group_subtasks", {}).get(task, [])
-    if not members or figures(results, task):
-        return [task]
-    return [name for member in members for name in _with_metrics(results, member)]
+    """What was asked for, with the tasks of a group in its place if it has no metric of its own."""
+    return [
+        name for task in results["asked"] for name in ([task] if figures(results, task) else _leaves(results, task))
+    ]
 
 
 def _leaves(results: dict, task: str) -> list[str]:

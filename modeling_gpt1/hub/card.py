@@ -32,15 +32,8 @@ HYPER_PARAMETERS = (
     *("gradient_accumulation_steps", "weight_decay", "max_grad_norm", "adam_beta1", "adam_beta2", "adam_epsilon"),
     *("optim", "seed"),
 )
-# What Markdown reads as more than itself. An underline between letters or digits is itself.
-MARKDOWN = re.compile(r"[\\`*\[\]<>|&$~]|(?<![^\W_])_|_(?![^\W_])")
 MOST_CLASSES = 20
-MOST_RECORDS = 20
 TIMINGS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
-# Of an evaluation's record in the log: how many blocks were evaluated, if not every evaluation takes all. No metric.
-NUM_EVALUATED = "eval_blocks"
-# Names of `evaluate` where ours are shorter.
-METRIC_TYPES = {"pearson": "pearsonr"}
 
 
 def read_template() -> str:
@@ -103,7 +96,8 @@ def run_card(
     names, hub_names, configurations = (
         as_list(given) for given in (dataset or dataset_tags, dataset_tags, dataset_args)
     )
-    results = last_evaluation(trainer.state.log_history, list(_named_datasets(trainer.eval_dataset)), dataset_split)
+    splits = list(trainer.eval_dataset) if isinstance(trainer.eval_dataset, Mapping) else []
+    results = last_evaluation(trainer.state.log_history, splits, dataset_split)
     tag = (as_list(tasks) or [pipeline_tag_of(model, objective)])[0]
     index = evaluation_results(results, tag, names, hub_names, configurations) if tag else []
     data = {
@@ -118,14 +112,14 @@ def run_card(
         "library_name": "transformers" if model is whole else "peft",
     }
     facts = {
-        "results": results,
+        "results": [{**result, "split": result["split"] and cell(result["split"])} for result in results],
         "hyper_parameters": {**hyper_parameters_of(trainer, model), **adapter_of(whole)},
-        "history": history_table(trainer.state.log_history),
+        "data": data_of(trainer, model, names, hub_names, configurations),
+        "objective": objective,
+        "has_sentences": has_sentences,
+        "is_adapter": model is not whole,
+        "versions": ", ".join(f"{package} {version}" for package, version in versions().items()),
     }
-    data_facts = data_of(trainer, model, names, hub_names, configurations)
-    facts = {"data": data_facts, **cells(facts), "objective": objective, "has_sentences": has_sentences}
-    facts["is_adapter"] = model is not whole
-    facts["versions"] = ", ".join(f"{package} {version}" for package, version in versions().items())
     if not is_of_gpt1(model):
         facts["mask"] = getattr(trainer.processing_class, "mask_token", None)
         facts["longest"] = getattr(trainer.data_collator, "max_length", None)
@@ -151,29 +145,23 @@ def card_for_push(
     Raises:
         OSError: the hub did not say whether there is a card; it may have one that somebody wrote.
     """
-    text = download_card(repo_id, token, revision)
-    if text is None:
-        return model_card(model, repo_id, tags)
-    card = ModelCard(text)
-    card.data.tags = list(dict.fromkeys([*as_list(card.data.get("tags")), *as_list(tags)])) or None
-    return model_card(model, repo_id, card.data.tags) if EMPTY_CARD in card.text else card
-
-
-def download_card(repo_id: str, token: bool | str | None, revision: str | None = None) -> str | None:
-    """Text of the repository's card; `None` only where the hub answers that there is none."""
     for branch in dict.fromkeys((revision, None)):
         if hf_api().file_exists(repo_id, "README.md", revision=branch, token=token):
             # The user's cache may hold an older card, which would be returned if the hub does not answer.
             path = hf_hub_download(repo_id, "README.md", revision=branch, token=token, force_download=True)
-            return Path(path).read_text(encoding="utf-8")
-    return None
+            card = ModelCard(Path(path).read_text(encoding="utf-8"))
+            if EMPTY_CARD in card.text:
+                break
+            card.data.tags = list(dict.fromkeys([*as_list(card.data.get("tags")), *as_list(tags)])) or None
+            return card
+    return model_card(model, repo_id, tags)
 
 
 def _render(model, name: str, repo_id: str, tags: list[str], data: dict, facts: dict) -> ModelCard:
     config, has_lm_loss = model.config, hasattr(model, "task_head") and hasattr(model, "lm_head")
     tags = list(dict.fromkeys(["gpt1" if is_of_gpt1(model) else config.model_type, *tags]))
     facts = {
-        "model_name": cells(name),
+        "model_name": name,
         # An Auto class would read the configuration of an adapter's base on the hub.
         "repo_id": f"snapshot_download({json.dumps(repo_id)})" if facts["is_adapter"] else json.dumps(repo_id),
         "class_name": type(model).__name__,
@@ -212,7 +200,7 @@ def classes_of(model) -> str | None:
     config = model.config
     if not is_task_model(model) or is_regression(config) or has_choices(config.traversal):
         return None
-    names = [cells(str(config.id2label[index])) for index in range(min(config.num_labels, MOST_CLASSES))]
+    names = [cell(str(config.id2label[index])) for index in range(min(config.num_labels, MOST_CLASSES))]
     more = config.num_labels - len(names)
     return ", ".join(names) + (f" and {more} more" if more else "")
 
@@ -246,14 +234,13 @@ def data_of(trainer, model, names: list[str], hub_names: list[str], configuratio
     facts = {}
     if names:
         links = [f"https://huggingface.co/datasets/{hub_name}" for hub_name in hub_names]
-        named = [f"[{name}]({link})" for name, link in zip(cells(names), links, strict=False)]
-        facts["data"] = ", ".join([*named, *cells(names[len(named) :])])
-        facts["data"] += f" ({', '.join(cells(configurations))})" if configurations else ""
-    rows = {
-        "training": trainer.train_dataset,
-        **(_named_datasets(trainer.eval_dataset) or {"evaluation": trainer.eval_dataset}),
-    }
-    counts = [f"{len(dataset):,} for {cells(use)}" for use, dataset in rows.items() if hasattr(dataset, "__len__")]
+        named = [f"[{name}]({link})" for name, link in zip(names, links, strict=False)]
+        facts["data"] = cell(", ".join([*named, *names[len(named) :]]))
+        facts["data"] += f" ({', '.join(configurations)})" if configurations else ""
+    evaluated = trainer.eval_dataset
+    evaluated = evaluated if isinstance(evaluated, Mapping) else {"evaluation": evaluated}
+    rows = {"training": trainer.train_dataset, **evaluated}
+    counts = [f"{len(dataset):,} for {cell(use)}" for use, dataset in rows.items() if hasattr(dataset, "__len__")]
     if counts:
         facts["examples" if is_task_model(model) else "blocks"] = ", ".join(counts)
     if trainer.state.num_input_tokens_seen:
@@ -261,10 +248,6 @@ def data_of(trainer, model, names: list[str], hub_names: list[str], configuratio
     if words := [record["words_seen"] for record in trainer.state.log_history if "words_seen" in record]:
         facts["words read in training"] = f"{words[-1]:,}"
     return facts
-
-
-def _named_datasets(eval_dataset: Any) -> dict[str, Any]:
-    return dict(eval_dataset) if isinstance(eval_dataset, Mapping) else {}
 
 
 def hyper_parameters_of(trainer, model) -> dict[str, Any]:
@@ -297,49 +280,38 @@ def adapter_of(model) -> dict[str, Any]:
 def last_evaluation(
     log_history: list[dict[str, Any]], split_names: list[str] = (), split: str | None = None
 ) -> list[dict[str, Any]]:
-    """Metrics of the last evaluated step, on all its data sets, without prefix and timings.
+    """Name, value and split of each metric of the last evaluated step.
 
     Args:
-        log_history (`list[dict]`): of the trainer's state.
-        split_names (`list[str]`): names of the data sets, with which their metrics' names begin.
-        split (`str`, *optional*): name of the data set if there is only one.
-
-    Returns:
-        `list[dict]`: `name`, `value` and `split` of each.
+        split_names: of the data sets, with which their metrics' names begin.
+        split: the data set's name if there is only one.
     """
-    *_, last = [{}, *evaluations(log_history).values()]
+    last: dict[str, float] = {}
+    steps = [record["step"] for record in log_history if metrics_of(record)]
+    for record in log_history:
+        if record["step"] in steps[-1:]:
+            last |= metrics_of(record)
     results = []
-    for key, value in metrics_of(last).items():
+    for key, value in last.items():
         name = key.removeprefix("eval_")
         # The longest: a name is found before one that it begins with.
         of_split = max((known for known in split_names if name.startswith(f"{known}_")), key=len, default=None)
-        if key != NUM_EVALUATED:
-            results.append({"name": name.removeprefix(f"{of_split}_"), "value": value, "split": of_split or split})
+        results.append({"name": name.removeprefix(f"{of_split}_"), "value": value, "split": of_split or split})
     return results
-
-
-def evaluations(log_history: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
-    """By evaluated step: the epoch, the training's last losses, and the metrics on all data sets."""
-    steps: dict[int, dict[str, Any]] = {}
-    training: dict[str, Any] = {}
-    for record in log_history:
-        losses = {key: value for key, value in record.items() if key in ("loss", "task_loss", "lm_loss", "perplexity")}
-        training = losses or training
-        if metrics := metrics_of(record):
-            row = {"epoch": record.get("epoch"), **training, **steps.get(record["step"], {}), **metrics}
-            steps[record["step"]] = row
-    return steps
 
 
 def metrics_of(record: dict[str, Any]) -> dict[str, float]:
     """The metrics of an evaluation in a record of the log, without its timings."""
-    numbers = {key: value for key, value in record.items() if isinstance(value, (int, float))}
-    return {key: value for key, value in numbers.items() if key.startswith("eval_") and not key.endswith(TIMINGS)}
+    return {
+        key: value
+        for key, value in record.items()
+        if key.startswith("eval_") and isinstance(value, (int, float)) and not key.endswith(TIMINGS)
+    }
 
 
 def metric_types(results: list[dict[str, Any]]) -> list[str]:
     """The hub's names of the metrics, without losses."""
-    names = [METRIC_TYPES.get(result["name"], result["name"]) for result in results]
+    names = [{"pearson": "pearsonr"}.get(result["name"], result["name"]) for result in results]
     return list(dict.fromkeys(name for name in names if not name.endswith("loss")))
 
 
@@ -363,24 +335,6 @@ def evaluation_results(
     ]
 
 
-def history_table(log_history: list[dict[str, Any]]) -> list[list[str]]:
-    """Losses and metrics over the run: a row of names, then one per evaluated step (or the last logged one)."""
-    steps = evaluations(log_history)
-    if not steps:
-        logged = [record for record in log_history if "loss" in record][-1:]
-        names = ("epoch", "loss", "task_loss", "lm_loss", "perplexity")
-        steps = {record["step"]: {name: record[name] for name in names if name in record} for record in logged}
-    every = -(-len(steps) // MOST_RECORDS)
-    shown = list(steps)[::-1][:: every or 1][::-1]  # evenly spaced, with the last one
-    columns = list(dict.fromkeys(key for step in shown for key in steps[step]))
-    rows = [[str(step), *(_number(steps[step].get(key)) for key in columns)] for step in shown]
-    return [["step", *columns], *rows] if rows else []
-
-
-def _number(value: Any) -> str:
-    return "" if value is None else f"{value:.4f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
-
-
 def versions() -> dict[str, str]:
     """Versions of what the run used."""
     packages = {}
@@ -392,13 +346,9 @@ def versions() -> dict[str, str]:
     return {**packages, "Python": platform.python_version()}
 
 
-def cells(value: Any) -> Any:
-    """The value with texts that stand as they are in a table's cell: no link, image, HTML or formula."""
-    if isinstance(value, dict):
-        return {key: cells(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [cells(item) for item in value]
-    return MARKDOWN.sub(r"\\\g<0>", re.sub(r"\s+", " ", value)) if isinstance(value, str) else value
+def cell(text: str) -> str:
+    """The text as it stands in a table's cell."""
+    return " ".join(text.split()).replace("|", r"\|")
 
 
 def as_list(value: str | list[str] | None) -> list[str]:

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import CommitInfo
-from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
-from huggingface_hub.utils import filter_repo_objects
+from huggingface_hub.errors import HfHubHTTPError
 from transformers import PreTrainedModel
 from transformers.utils import logging
 from transformers.utils.hub import hf_api
@@ -41,6 +40,7 @@ NEVER_PUSHED = (
 # A token, with or without its HTTP header. The header matches to its end: a token may have blanks in it.
 SECRET = re.compile(r"Bearer\s.*|hf_[\w.-]+")
 REDACTED = "***"
+REMEDY = "Mend the cause (`hf auth login` or HF_TOKEN gives a token that may write)"
 
 
 class PushError(OSError):
@@ -89,14 +89,12 @@ def push_model(
     model: PreTrainedModel,
     repo_id: str,
     *,
-    commit_message: str | None = None,
-    commit_description: str | None = None,
     private: bool | None = None,
     token: bool | str | None = None,
     revision: str | None = None,
-    create_pr: bool = False,
     max_shard_size: int | str | None = "50GB",
     tags: list[str] | None = None,
+    **commit: Any,
 ) -> CommitInfo:
     """Pushes a model, as `model.push_to_hub`; arguments as in [`transformers.utils.PushToHubMixin.push_to_hub`].
 
@@ -115,15 +113,7 @@ def push_model(
         card_for_push(model, repo_id, tags, token, revision).save(Path(folder, "README.md"))
         if revision is not None and not revision.startswith("refs/pr"):
             hf_api().create_branch(repo_id=repo_id, branch=revision, token=token, exist_ok=True)
-    result = upload_result(
-        folder,
-        repo_id,
-        commit_message=commit_message or "Upload model",
-        commit_description=commit_description,
-        token=token,
-        revision=revision,
-        create_pr=create_pr,
-    )
+    result = upload_result(folder, repo_id, revision, token=token, **{"commit_message": "Upload model", **commit})
     shutil.rmtree(folder, ignore_errors=True)
     return result
 
@@ -167,49 +157,18 @@ def explained(repo_id: str, folder: str, revision: str | None = None, is_trained
     try:
         yield
     except Exception as error:  # from the hub, the network or the card's metadata: none may hide the result
-        message = explain_failure(error, repo_id, folder, revision, is_trained)
+        cause = SECRET.sub(REDACTED, " ".join(str(error).split())).rstrip(".") or type(error).__name__
+        command = ["gpt1", "push", str(folder), "--repo_id", repo_id]
+        command += [] if revision is None else ["--revision", revision]
         # A traceback shows the causes, too.
         has_secret = SECRET.search("".join(traceback.format_exception(error)))
-        raise PushError(message) from None if has_secret else error
-
-
-def explain_failure(
-    error: Exception, repo_id: str, folder: str, revision: str | None = None, is_trained: bool = True
-) -> str:
-    """The cause, where the result lies and what to do, without tokens; arguments as in [`explained`]."""
-    lines = str(error).split("\n") if isinstance(error, ValueError) else str(error).strip().split("\n")[:1]
-    cause = SECRET.sub(REDACTED, " ".join(" ".join(lines).split())).rstrip(".") or type(error).__name__
-    remedy = find_remedy(error, repo_id)
-    if not is_trained:
-        return (
-            f"{repo_id} cannot be pushed to: {cause}. Nothing is lost, because training has not started. {remedy} and "
-            "start again, or leave `push_to_hub` out and upload the result later."
-        )
-    return (
-        f"The push to {repo_id} failed: {cause}. Nothing is lost: the complete result is in {folder}. {remedy} and "
-        f"run:\n{upload_command(repo_id, folder, revision)}"
-    )
-
-
-def find_remedy(error: Exception, repo_id: str) -> str:
-    """What to do before the next attempt, as the beginning of a sentence."""
-    if isinstance(error, OfflineModeIsEnabled):
-        return "Unset HF_HUB_OFFLINE"
-    status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
-    # The header that cannot be sent is the token's: it has a line break in it.
-    if status in (401, 403) or isinstance(error, LocalTokenNotFoundError) or "Illegal header value" in str(error):
-        return f"Log in with `hf auth login`, or set HF_TOKEN, to a token with write access to {repo_id}"
-    if isinstance(error, ValueError):  # from the repository's name, or the card's metadata
-        return "Correct that (the model card is README.md)"
-    return "Wait until the hub answers"
-
-
-def upload_command(repo_id: str, folder: str, revision: str | None = None) -> str:
-    """The shell command that uploads the folder as a push would."""
-    files = [path.relative_to(folder).as_posix() for path in Path(folder).rglob("*") if path.is_file()]
-    matching = [pattern for pattern in NEVER_PUSHED if any(filter_repo_objects(files, allow_patterns=[pattern]))]
-    words = ["hf", "upload", repo_id, str(folder), *(word for pattern in matching for word in ("--exclude", pattern))]
-    return shlex.join(words if revision is None else [*words, "--revision", revision])
+        raise PushError(
+            f"The push to {repo_id} failed: {cause}. Nothing is lost: the complete result is in {folder}. {REMEDY} "
+            f"and run:\n{shlex.join(command)}"
+            if is_trained
+            else f"{repo_id} cannot be pushed to: {cause}. Nothing is lost, because training has not started. "
+            f"{REMEDY} and start again, or leave `push_to_hub` out and upload the result later."
+        ) from None if has_secret else error
 
 
 def _log_failure(future: Future) -> None:

@@ -37,13 +37,10 @@ class StopAtStrings(StoppingCriteria):
                     f"The stop string {string!r} contains no token. Give a word, or '\\n' alone for a newline."
                 )
             self.strings.append(tokenizer.decode(ids, clean_up_tokenization_spaces=False))
-        # A string that the last token completes lies within this many tokens, as each has at least one byte.
-        self.num_tokens = max((len(string.encode()) for string in self.strings), default=0) + 1
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.Tensor | None, **kwargs) -> torch.BoolTensor:
-        start = max(self.prompt_length, input_ids.shape[1] - self.num_tokens)
         texts = self.tokenizer.batch_decode(
-            input_ids[:, start:], skip_special_tokens=True, clean_up_tokenization_spaces=False
+            input_ids[:, self.prompt_length :], skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
         found = [any(string in text for string in self.strings) for text in texts]
         return torch.tensor(found, device=input_ids.device)
@@ -82,14 +79,11 @@ def continue_prompts(
         Prompt and continuation together read as text: a continuation begins with a space where it needs one.
 
     Raises:
-        ValueError: `prompts` is no list of texts; a prompt has no token; prompt and continuation are longer than the
+        ValueError: `prompts` is a text; a prompt has no token; prompt and continuation are longer than the
             model's positions.
     """
-    if isinstance(prompts, str) or len(prompts) == 0:
-        given = f"the text {prompts!r}" if isinstance(prompts, str) else "an empty list"
-        raise ValueError(
-            f"`prompts` is {given}, but a list of at least one text is needed, such as [{prompts or 'the man'!r}]."
-        )
+    if isinstance(prompts, str):
+        raise ValueError(f"`prompts` is the text {prompts!r}, but a list of texts is needed, such as [{prompts!r}].")
     stop = [stop] if isinstance(stop, str) else stop
     newline_id = tokenizer.backend_tokenizer.token_to_id(NEWLINE)
     encoded = encode_prompts(model, tokenizer, prompts, max_new_tokens)

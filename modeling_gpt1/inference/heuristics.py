@@ -230,19 +230,15 @@ def evaluate_zero_shot(
 
 
 def _check_options(heuristic: Heuristic, train_rows, num_shots: int, calibrate: bool) -> None:
-    name = heuristic.task.name
+    name, num_train = heuristic.task.name, len(train_rows or ())
     if heuristic.has_threshold and num_shots or calibrate and not heuristic.content:
         asked = "num_shots" if heuristic.has_threshold and num_shots else "calibrate"
-        raise ValueError(
-            f"`{asked}` was given for task {name!r}, whose rows are not answered by one of several words after the "
-            f"same context. Leave `{asked}` out."
-        )
+        raise ValueError(f"`{asked}` was given for task {name!r}, whose heuristic has no place for it. Leave it out.")
     needed = 1 if heuristic.has_threshold else num_shots + 1 if num_shots else 0
-    if needed > len(train_rows or ()):
+    if needed > num_train:
         raise ValueError(
-            f"Task {name!r} needs at least {needed} training rows here (to choose the threshold, or {num_shots} to "
-            f"show and one spare in case the row to answer is drawn), but got {len(train_rows or ())}. Pass "
-            "`train_rows`."
+            f"Task {name!r} needs at least {needed} training rows here (for the threshold, or to show and one spare), "
+            f"but got {num_train}. Pass `train_rows`."
         )
 
 
@@ -289,16 +285,14 @@ def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:
 
 
 def _metrics(heuristic: Heuristic, predictions: list[int], rows: Sequence[Mapping]) -> dict[str, float]:
-    def compute(name: str, pairs: list[tuple[int, int]]) -> dict[str, float]:
-        found, labels = map(list, zip(*pairs, strict=True))
-        return metrics.compute(name, found, labels)
-
-    scores, pairs = {}, [(found, heuristic.label_of(row)) for found, row in zip(predictions, rows, strict=True)]
+    labels, column = list(map(heuristic.label_of, rows)), heuristic.task.columns.get("group")
+    scores = {}
     for name in heuristic.task.metrics:
-        scores |= compute(name, pairs)
+        scores |= metrics.compute(name, predictions, labels)
     scores["normalised"] = heuristic.normalise(scores[heuristic.metric])
-    column = heuristic.task.columns.get("group")
     for group in sorted({row[column] for row in rows}) if column else ():
-        of_group = [pair for pair, row in zip(pairs, rows, strict=True) if row[column] == group]
-        scores[f"{heuristic.metric}_{group}"] = compute(heuristic.metric, of_group)[heuristic.metric]
+        pairs = zip(predictions, labels, rows, strict=True)
+        found, right = zip(*((one, label) for one, label, row in pairs if row[column] == group), strict=True)
+        of_group = metrics.compute(heuristic.metric, list(found), list(right))
+        scores[f"{heuristic.metric}_{group}"] = of_group[heuristic.metric]
     return scores

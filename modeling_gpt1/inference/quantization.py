@@ -87,9 +87,6 @@ class GPT1Int8Linear(nn.Module):
         product = product.mul_(row_scale) if self.bias is None else torch.addcmul(self.bias, product, row_scale)
         return product.to(hidden_states.dtype).view(*hidden_states.shape[:-1], self.out_features)
 
-    def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
-
 
 def quantize_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Quantises `rows [N, D]`: int8 values from -127 to 127, `[N, D]`, and each row's float32 scale, `[N, 1]`."""

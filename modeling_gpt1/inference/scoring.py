@@ -22,13 +22,14 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.cache_utils import Cache
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 from transformers.utils import logging
 
@@ -115,41 +116,29 @@ class Scorer:
         lengths = (max_length, longest_sequence(model), 1 << 31)
         self.max_length = self._most_read = min(length for length in lengths if length is not None)
         self.start_ids = list(start_ids)
-        # Whether rows of several lengths share a batch: None is not known before the first.
-        self._pads: bool | None = True if isinstance(model.config, GPT1Config | GPT1LSTMConfig) else None
+        # Whether rows share a batch, and continuations a context: None is not known before the first.
+        self.is_batched: bool | None = True if isinstance(model.config, GPT1Config | GPT1LSTMConfig) else None
 
     def _try(self) -> None:
-        """Tries a small batch beside its rows alone: some models read padding, or take no positions."""
-        self._pads = True
+        """Scores a small batch, and its rows alone: some models read padding, or keep a state in place of a cache."""
         size = self.model.config.get_text_config().vocab_size
         ids = [(size // 2 + number) % size for number in range(NUM_TRIED)]
         requests = [(ids[:2], [ids[2:5], ids[3:5]]), (ids[:5], [ids[5:7], ids[5:8]])]
-        if self.max_length < NUM_TRIED:
-            return
-        apart = [
-            _Group(context, [continuation], [(number, index)])
-            for number, (context, continuations) in enumerate(requests)
-            for index, continuation in enumerate(continuations)
-        ]
-        expected = _values(scores for group in apart for scores in self._scores([group]))
-        self._pads = self._is_close(self._scores(apart), expected)
-        if self.shares_contexts:
-            together = [_Group(*request, [(number, 0), (number, 1)]) for number, request in enumerate(requests)]
-            self.shares_contexts = self._pads and self._can_share(together, expected)
-            if not self.shares_contexts:
-                logger.warning(f"{type(self.model).__name__} reads each context once for each continuation.")
-        if not self._pads:
-            logger.warning(f"{type(self.model).__name__} reads padding, so its batches have rows of one length.")
-
-    def _can_share(self, groups: list[_Group], expected: torch.Tensor) -> bool:
+        self.is_batched = False
+        alone = self._answers(requests)
+        self.is_batched = True
         try:
-            return self._is_close(self._score_shared(groups), expected)
+            together = self._answers(requests)
         except (AttributeError, NotImplementedError, TypeError, ValueError):  # from a cache of states, as LFM2's
-            return False
-
-    def _is_close(self, scores: Iterator[_Scores], expected: torch.Tensor) -> bool:
-        rounding = _rounding(self.model) * expected.abs().clamp(min=1)
-        return bool(((_values(scores) - expected).abs() <= rounding).all())
+            together = {}
+        is_close = partial(math.isclose, rel_tol=_rounding(self.model), abs_tol=_rounding(self.model))
+        self.is_batched = all(
+            len(together.get(place, ())) == len(tokens)
+            and all(is_close(one, other) for (one, _), (other, _) in zip(tokens, together[place], strict=True))
+            for place, tokens in alone.items()
+        )
+        if not self.is_batched:
+            logger.warning(f"{type(self.model).__name__} scores rows in a batch otherwise than alone: they go alone.")
 
     # ---- Text
 
@@ -169,14 +158,8 @@ class Scorer:
             For each request the scores of its continuations, in order; see [`~CausalLMScorer.score_ids`].
 
         Raises:
-            ValueError: there is no tokenizer; the continuations of a request are no list; see also
-                [`~CausalLMScorer.score_ids`].
+            ValueError: the continuations of a request are no list; see also [`~CausalLMScorer.score_ids`].
         """
-        if self.tokenizer is None:
-            raise ValueError(
-                "Scoring texts needs a tokenizer, but none was given. Pass `tokenizer` to CausalLMScorer, or give "
-                "token ids to `score_ids`."
-            )
         return self.score_ids(self.encode(requests))
 
     def encode(self, requests: Iterable[ScoringRequest | tuple[str, Sequence[str]]]) -> list[ScoringRequest]:
@@ -228,44 +211,51 @@ class Scorer:
         Raises:
             ValueError: a continuation is too long to be read with at least one token before it.
         """
-        if self._pads is None:
-            with unchanged(self.model):
+        with unchanged(self.model):
+            if self.is_batched is None:
                 self._try()
-        groups, asked = [], []
-        for number, (context, continuations) in enumerate(requests):
-            context, continuations = list(context), list(map(list, continuations))
-            longest, limit = max(map(len, continuations), default=0), self.max_length - len(self.start_ids)
-            if longest > limit:
-                raise ValueError(
-                    f"Request {number} has a continuation of {longest} tokens, but at most {limit} fit after the "
-                    f"start tokens (`max_length` {self.max_length}, `start_ids` {len(self.start_ids)}). Shorten the "
-                    "continuation, or score it in parts."
-                )
-            fitting = context[max(longest, 1) - limit - 1 :]  # the last token of a continuation is never read
-            num_cut = len(context) - len(fitting)
-            asked.append((len(continuations), num_cut))
-            groups += self._groups(self.start_ids + fitting, continuations, number)
+            fitting, asked = [], []
+            for number, (context, continuations) in enumerate(requests):
+                context, continuations = list(context), list(map(list, continuations))
+                longest, limit = max(map(len, continuations), default=0), self.max_length - len(self.start_ids)
+                if longest > limit:
+                    raise ValueError(
+                        f"Request {number} has a continuation of {longest} tokens, but at most {limit} fit after the "
+                        f"start tokens (`max_length` {self.max_length}, `start_ids` {len(self.start_ids)}). Shorten "
+                        "the continuation, or score it in parts."
+                    )
+                rest = context[max(longest, 1) - limit - 1 :]  # the last token of a continuation is never read
+                fitting.append((self.start_ids + rest, continuations))
+                asked.append((len(continuations), len(context) - len(rest)))
+            tokens = self._answers(fitting)
         cuts = [num_cut for _, num_cut in asked if num_cut]
         if cuts:
             logger.warning(
                 f"{len(cuts)} of {len(asked)} contexts were cut at the beginning, by up to {max(cuts)} tokens, to fit "
                 f"into {self.max_length} tokens."
             )
-        tokens = defaultdict(list)
-        with unchanged(self.model):
-            for places, values in self._scores(groups):
-                for place, value in zip(places, values.tolist(), strict=True):
-                    tokens[place].append(value)
         return [
-            [_summarise(tokens[number, index], num_cut) for index in range(length)]
+            [
+                ContinuationScore(tuple(one for one, _ in of), all(is_best for _, is_best in of), num_cut)
+                for of in (tokens[number, index] for index in range(length))
+            ]
             for number, (length, num_cut) in enumerate(asked)
         ]
+
+    def _answers(self, requests: list[tuple[list[int], list[list[int]]]]) -> dict[tuple[int, int], list]:
+        """By place: of each predicted token its log-probability, and 1 if it is the most probable one."""
+        groups = [group for number, request in enumerate(requests) for group in self._groups(*request, number)]
+        tokens = defaultdict(list)
+        for places, values in self._scores(groups):
+            for place, value in zip(places, values.tolist(), strict=True):
+                tokens[place].append(value)
+        return tokens
 
     def _groups(self, context: list[int], continuations: list[list[int]], number: int) -> list[_Group]:
         pairs = [(ids, (number, index)) for index, ids in enumerate(continuations) if ids]
         if not context:  # the first token is not predicted, but stands before the others
             return [_Group(ids[:1], [ids[1:]], [place]) for ids, place in pairs if len(ids) > 1]
-        if pairs and self.shares_contexts:
+        if pairs and self.shares_contexts and self.is_batched:
             return [_Group(context, *map(list, zip(*pairs, strict=True)))]
         return [_Group(context, [ids], [place]) for ids, place in pairs]
 
@@ -294,7 +284,7 @@ class Scorer:
             rows += num_rows(item)
             longest = tuple(map(max, longest or of_item, of_item))
             is_full = sum(longest) > self._most_read or rows * sum(longest) > self.batch_tokens
-            if batch and (is_full or not self._pads and of_item != longest):
+            if batch and (is_full or not self.is_batched):
                 yield batch
                 batch, rows, longest = [], num_rows(item), of_item
             batch.append(item)
@@ -340,16 +330,10 @@ class CausalLMScorer(Scorer):
         start_ids = _usual_start(tokenizer) if start_ids is None else start_ids
         super().__init__(model, tokenizer, batch_tokens, max_length, start_ids)
         self._arguments = inspect.signature(model.forward).parameters
-        # A recurrent state cannot skip the padding before a context, except that of this package's LSTM.
-        is_exact = not getattr(model, "_is_stateful", False) or getattr(model, "state_skips_padding", False)
-        self.shares_contexts = share_contexts and "past_key_values" in self._arguments and is_exact
-        rope = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
-        if rope.get("rope_type") == "longrope":  # a long batch turns by other angles, in all of its rows
-            self._pads = self.shares_contexts = False
+        self.shares_contexts = share_contexts and "past_key_values" in self._arguments
 
     def _try(self) -> None:
-        if self.max_length >= NUM_TRIED:
-            check_causality(type(self.model).__name__, self.model)
+        _check_causality(self.model)
         super()._try()
 
     def _scores(self, groups: list[_Group]) -> Iterator[_Scores]:
@@ -413,9 +397,6 @@ class _WholeTextScorer(Scorer):
     Args:
         model, batch_tokens, max_length: as in [`CausalLMScorer`].
         tokenizer: has class, separator and mask tokens.
-
-    Raises:
-        ValueError: the tokenizer lacks one of them.
     """
 
     def __init__(
@@ -425,12 +406,6 @@ class _WholeTextScorer(Scorer):
         batch_tokens: int = 2048,
         max_length: int | None = None,
     ):
-        missing = [name for name in ("cls_token", "sep_token", "mask_token") if getattr(tokenizer, name) is None]
-        if missing:
-            raise ValueError(
-                f"{type(tokenizer).__name__} has no {', '.join(missing)}, which scoring by {self.method} needs. Give "
-                f"the tokenizer that {type(model).__name__} was trained with."
-            )
         super().__init__(model, tokenizer, batch_tokens, max_length, [tokenizer.cls_token_id])
         # Two tokens stay free: unlike a causal model, these read the last token, and a separator after it.
         self.max_length = min(self.max_length, tokenizer.model_max_length) - 2
@@ -453,16 +428,8 @@ class MaskedLMScorer(_WholeTextScorer):
 
     method = "pseudo-log-likelihood"
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        batch_tokens: int = 2048,
-        max_length: int | None = None,
-        is_shifted: bool = False,
-        num_masks: int | None = None,
-    ):
-        super().__init__(model, tokenizer, batch_tokens, max_length)
+    def __init__(self, *args, is_shifted: bool = False, num_masks: int | None = None, **kwargs):
+        super().__init__(*args, **kwargs)
         self.is_shifted, self.num_masks = is_shifted, num_masks
         self.max_length -= num_masks or 0
 
@@ -501,33 +468,22 @@ class DenoisingLMScorer(_WholeTextScorer):
             yield _score_alone(batch, logits, [len(group.context) for group in batch])
 
 
-def check_continues_text(name: str, config: PreTrainedConfig) -> None:
+def _check_causality(model: PreTrainedModel) -> None:
     """
     Raises:
-        ValueError: the model restores masked tokens, from the tokens on both sides.
-    """
-    if scorer_class_of(config) is MaskedLMScorer:
-        raise ValueError(
-            f"{name} is not a causal language model: it is a {config.model_type}, whose predictions depend on tokens "
-            "that come after them. Give a model that was trained to continue texts, or ask it with `gpt1 zero-shot`."
-        )
-
-
-@torch.no_grad()
-def check_causality(name: str, model: PreTrainedModel) -> None:
-    """
-    Raises:
-        ValueError: another last token changes what the model predicts before it.
+        ValueError: the model restores masked tokens, or another last token changes what it predicts before it.
     """
     size = model.config.get_text_config().vocab_size
     ids = torch.arange(1, 1 + NUM_TRIED, device=model.device).remainder(size).repeat(2, 1)
     ids[1, -1] = (1 + NUM_TRIED) % size
     options = {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
     first, other = model(input_ids=ids, **options).logits[:, :-1].float()
-    if (first - other).abs().max() > _rounding(model) * first.abs().max():
+    # By its type, too: a weakly trained BERT hardly depends on later tokens.
+    is_masked = scorer_class_of(model.config) is MaskedLMScorer
+    if is_masked or (first - other).abs().max() > _rounding(model) * first.abs().max():
         raise ValueError(
-            f"{name} is not a causal language model: its predictions depend on tokens that come after them, as in "
-            "BERT. Give a model that was trained to continue texts."
+            f"{type(model).__name__} is not a causal language model: its predictions depend on tokens that come after "
+            "them, as in BERT. Give a model that was trained to continue texts, or ask it with `gpt1 zero-shot`."
         )
 
 
@@ -554,12 +510,6 @@ def _usual_start(tokenizer: PreTrainedTokenizerBase | None) -> list[int]:
     return [] if is_traversal or around[:1] != [tokenizer.bos_token_id] else around[:1]
 
 
-def _values(scores: Iterable[_Scores]) -> torch.Tensor:
-    """The log-probabilities in the order of their places."""
-    pairs = [pair for places, values in scores for pair in zip(places, values[:, 0], strict=True)]
-    return torch.stack([value for _, value in sorted(pairs, key=lambda pair: pair[0])])
-
-
 def _score_alone(batch: list[_Group], logits: torch.Tensor, starts: list[int]) -> _Scores:
     """Of groups of one continuation, each of which is predicted from its start in `logits [B, T, V]` on."""
     targets = [group.continuations[0] for group in batch]
@@ -573,15 +523,8 @@ def _positions(mask: torch.Tensor) -> torch.Tensor:
     return (mask.cumsum(1) - 1).clamp(min=0)
 
 
-def _summarise(tokens: list[tuple[float, float]], num_cut: int) -> ContinuationScore:
-    """The score of a continuation from each token's log-probability, and 1 if it is the most probable one."""
-    return ContinuationScore(tuple(log_prob for log_prob, _ in tokens), all(is_best for _, is_best in tokens), num_cut)
-
-
 def _select_rows(cache: Cache, rows: torch.Tensor) -> Cache:
     """Keys and values of these rows of a cache, which is not changed."""
-    if isinstance(cache, EncoderDecoderCache):  # of MegatronBert and RemBERT as decoders, without an encoder
-        cache = cache.self_attention_cache
     selected = copy.copy(cache)
     selected.layers = [copy.copy(layer) for layer in cache.layers]
     selected.batch_select_indices(rows)

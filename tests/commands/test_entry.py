@@ -19,7 +19,7 @@ from transformers.integrations import integration_utils
 from modeling_gpt1 import commands
 from modeling_gpt1.commands import entry
 from modeling_gpt1.commands.entry import one_sentence
-from modeling_gpt1.hub.push import PushError, explain_failure, explained
+from modeling_gpt1.hub.push import PushError, explained
 from tokenization import open_tokenizer
 
 FOLDER = Path(commands.__file__).parent
@@ -140,8 +140,7 @@ def test_an_interruption_and_a_failed_push_are_one_line(capsys):
     assert end_of(KeyboardInterrupt(), capsys) == (130, "gpt1 finetune: interrupted.\n")
     with pytest.raises(PushError) as failure, explained("me/x", "out"):
         raise ValueError("No such thing")
-    message = explain_failure(ValueError("No such thing"), "me/x", "out")
-    assert end_of(failure.value, capsys) == (2, f"gpt1 finetune: {message}\n")
+    assert end_of(failure.value, capsys) == (2, f"gpt1 finetune: {failure.value}\n")
 
 
 def test_weights_that_were_cut_short(capsys, tmp_path):

@@ -1,18 +1,13 @@
 """`gpt1 evaluate` on tiny random models: its files, the curves over a run, the card, and what is refused."""
 
 import json
-import sys
 
 import pytest
 from helpers_evaluation import only_few_tasks, write_rows
-from helpers_training import save_meanwhile
 from huggingface_hub import ModelCard
-from transformers import AlbertConfig, BertConfig, RobertaConfig
 
 from modeling_gpt1 import GPT1ForCausalLM
 from modeling_gpt1.commands import evaluate
-from modeling_gpt1.evaluation import harness
-from modeling_gpt1.storage.reading import SavedMeanwhileError
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -66,14 +61,6 @@ def test_one_model(save_model, data_dir, tmp_path, capsys):
         ("paper_sst2", "acc, 1-shot"),
     }
     assert "num_fewshot: 1" in (output / "evaluate_run.yaml").read_text()
-
-
-def test_a_model_that_is_saved_while_it_is_read_is_refused(save_model, data_dir, tmp_path, monkeypatch):
-    model = save_model(tmp_path / "model")
-    save_meanwhile(monkeypatch, harness.HFLM, "_create_tokenizer", tmp_path / "model")
-    words = ["--data_dir", data_dir, "--output_dir", str(tmp_path / "out"), "--device", "cpu", "--tasks", "paper_sst2"]
-    with pytest.raises(SavedMeanwhileError, match="Run the command again"):
-        evaluate.main(["--model", model, *words])
 
 
 def test_a_folder_names_its_task_and_git_is_not_heard(save_model, data_dir, tmp_path, monkeypatch, capfd):
@@ -167,15 +154,3 @@ def test_more_shots_than_rows(save_model, data_dir, tmp_path):
     arguments = ["--model", save_model(tmp_path / "model"), "--data_dir", data_dir, "--tasks", "copa"]
     with pytest.raises(ValueError, match="--num_fewshot 2 needs as many rows and one more to draw from"):
         evaluate.main([*arguments, "--num_fewshot", "2", "--output_dir", str(tmp_path / "out"), "--device", "cpu"])
-
-
-def test_a_masked_model_is_refused_before_the_harness_is_read(tmp_path, monkeypatch):
-    """A weakly trained one hardly depends on later tokens, so no comparison of its predictions finds it."""
-    monkeypatch.setitem(sys.modules, "lm_eval", None)  # an import would fail
-    for config in (BertConfig(), RobertaConfig(), AlbertConfig()):
-        config.save_pretrained(tmp_path / config.model_type)
-        with pytest.raises(ValueError, match=f"it is a {config.model_type}, whose .* ask it with `gpt1 zero-shot`"):
-            evaluate.main(["--model", str(tmp_path / config.model_type), "--tasks", "copa"])
-    BertConfig(is_decoder=True).save_pretrained(tmp_path / "decoder")
-    with pytest.raises(ModuleNotFoundError):
-        evaluate.main(["--model", str(tmp_path / "decoder"), "--tasks", "copa"])

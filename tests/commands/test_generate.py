@@ -4,14 +4,12 @@ import json
 
 import pytest
 import torch
-from helpers_training import save_meanwhile
 from transformers import RobertaConfig, StaticCache
 from transformers.utils.logging import disable_progress_bar
 
 from modeling_gpt1 import GPT1ForCausalLM
 from modeling_gpt1.commands import generate
 from modeling_gpt1.inference.quantization import GPT1Int8Linear
-from modeling_gpt1.storage.reading import SavedMeanwhileError
 
 PROMPTS = ["the old farmer", "a", "he paid five dollars for the ticket"]
 
@@ -64,12 +62,6 @@ def test_prompts_that_the_tokenizer_does_not_know_are_told(run, capsys, folder):
     told = capsys.readouterr()
     assert "100% of the tokens of the prompts are unknown to the tokenizer, as in 'кошка'" in told.err
     assert told.out.startswith('{"prompt": "кошка"')
-
-
-def test_a_model_that_is_saved_while_it_is_read_is_refused(run, folder, monkeypatch):
-    save_meanwhile(monkeypatch, generate, "open_tokenizer", folder)
-    with pytest.raises(SavedMeanwhileError, match="Run the command again"):
-        run("--prompts", "a")
 
 
 @pytest.mark.parametrize("dtype", ["int8", "bfloat16"])

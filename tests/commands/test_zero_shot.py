@@ -5,12 +5,10 @@ from functools import partial
 
 import pytest
 from conftest import SPLIT_IN_TWO_WAYS
-from helpers_training import save_meanwhile
 from sklearn.metrics import accuracy_score, matthews_corrcoef
 
 from modeling_gpt1 import GPT1ForCausalLM
 from modeling_gpt1.commands import zero_shot
-from modeling_gpt1.storage.reading import SavedMeanwhileError
 from modeling_gpt1.training.families import FAMILIES
 from tokenization import GPT1Tokenizer
 
@@ -45,13 +43,6 @@ def data_dir(tmp_path):
     write(data / "sst2", "train", [{"sentence": f"the film was {word} ", "label": 1} for word in ("slow", "new")])
     write(data / "sst2", "validation", [{"sentence": "the last scene was green", "label": 0}])
     return str(data)
-
-
-def test_a_model_that_is_saved_while_it_is_read_is_refused(save_model, data_dir, tmp_path, monkeypatch):
-    model = save_model(tmp_path / "model")
-    save_meanwhile(monkeypatch, zero_shot, "scorer_class_of", tmp_path / "model")
-    with pytest.raises(SavedMeanwhileError, match="Run the command again"):
-        zero_shot.main(["--model", model, "--data_dir", data_dir, "--tasks", "sst2", "--device", "cpu"])
 
 
 def test_one_model(save_model, data_dir, tmp_path, capsys, asked):

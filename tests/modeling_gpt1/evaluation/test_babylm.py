@@ -334,6 +334,9 @@ def test_ages_of_acquisition(sign, tmp_path):
             )
     found = babylm.age_correlation(rows, tmp_path / "cdi_human.csv")
     assert found == {"curve_fitness": pytest.approx(sign, abs=0.02), "num_words": 5}
+    for word, place in zip(words, learnt, strict=True):
+        curve = np.array([row["surprisal"] for row in rows if row["target_word"] == word])
+        assert babylm._age_of_model(np.array(counts), curve) == pytest.approx(place, abs=0.05)
     some = [row for row in rows if row["target_word"] in words[:2]]
     assert babylm.age_correlation(some, tmp_path / "cdi_human.csv") == {"curve_fitness": 0.0, "num_words": 2}
 
@@ -433,9 +436,6 @@ def test_a_row_ends_where_its_line_ends(tmp_path):
     items = babylm.read_items(babylm.SENTENCE_TASKS["blimp"], tmp_path)
     assert [item.sentences[0] for item in items] == ["a\u2028b\x85c"] * 2
     assert len(babylm.read_items(babylm.SENTENCE_TASKS["blimp"], tmp_path, 1)) == 1
-    (tmp_path / "x.jsonl").write_text(f"{json.dumps(row)}\n{{\n")
-    with pytest.raises(ValueError, match="x.jsonl, line 2, is not JSON .*. Unpack the challenge's data again."):
-        babylm.read_items(babylm.SENTENCE_TASKS["blimp"], tmp_path)
 
 
 def test_wrong_uses(causal, data_dir, tmp_path):
@@ -451,9 +451,6 @@ def test_wrong_uses(causal, data_dir, tmp_path):
     with pytest.raises(ValueError, match="--backend is masked. It must be causal, mlm or mntp"):
         run(model, data_dir, tmp_path, "--tasks", "babylm", "--backend", "masked")
     (tmp_path / "comps").mkdir()
-    (tmp_path / "comps" / "comps_base.jsonl").write_text('{"prefix_acceptable": "a"}\n')
-    with pytest.raises(ValueError, match="comps_base.jsonl, line 1, has no column 'property_phrase'"):
-        run(model, tmp_path, tmp_path, "--tasks", "babylm_comps")
     (tmp_path / "comps" / "comps_base.jsonl").write_text("")
     with pytest.raises(ValueError, match="comps has no row in a .jsonl file"):
         run(model, tmp_path, tmp_path, "--tasks", "babylm_comps")

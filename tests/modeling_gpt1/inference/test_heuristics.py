@@ -136,6 +136,8 @@ def test_acceptability_by_a_threshold_of_the_training_rows():
     scorer = ScorerByRule(lambda context, rest: cut[rest.split()[0]])
     result = evaluate_zero_shot(scorer, "cola", [*COLA, {**COLA[0], "label": 0}], train_rows=COLA)
     assert result.threshold == -2.0 and result.predictions == [1, 0, 1] and result.num_cut == 1
+    same = evaluate_zero_shot(ScorerByRule(lambda *_: cut["he"]), "cola", COLA, train_rows=COLA)
+    assert same.threshold == -1.0 and same.predictions == [0, 0]  # only what exceeds it is of class 1
     expected = matthews_corrcoef([1, 0, 0], [1, 0, 1])
     assert result.metrics == pytest.approx({"matthews_correlation": expected, "normalised": expected / 0.35})
 
@@ -226,13 +228,9 @@ def test_what_stands_before_a_row_stands_before_the_text_without_content():
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        (
-            "cola",
-            {"train_rows": COLA, "num_shots": 1},
-            "`num_shots` was .* task 'cola',.*Leave `num_shots` out",
-        ),
-        ("cola", {"train_rows": COLA, "calibrate": True}, "`calibrate` was .* task 'cola',.*Leave `calibrate` out"),
-        ("dpr", {"calibrate": True}, "`calibrate` was given for task 'dpr',.*Leave `calibrate` out"),
+        ("cola", {"train_rows": COLA, "num_shots": 1}, "`num_shots` was .* task 'cola',.* Leave it out"),
+        ("cola", {"train_rows": COLA, "calibrate": True}, "`calibrate` was .* task 'cola',.* Leave it out"),
+        ("dpr", {"calibrate": True}, "`calibrate` was given for task 'dpr',.* Leave it out"),
         ("sst2", {"train_rows": SST2, "num_shots": 3}, "'sst2' needs at least 4 .* but got 3. Pass `train_rows`"),
         ("cola", {}, "'cola' needs at least 1 training rows .* but got 0. Pass `train_rows`"),
     ],

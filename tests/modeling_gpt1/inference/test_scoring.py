@@ -137,21 +137,11 @@ def test_batches_are_exact(model, share_contexts, batch_tokens):
 OF_BERT = {**LLAMA, "is_decoder": True, "pad_token_id": 1}
 OF_BART = {"vocab_size": 101, "d_model": 32, "max_position_embeddings": 24, "is_decoder": True}
 OF_BART |= {f"{side}_{name}": 2 for side in ("encoder", "decoder") for name in ("layers", "attention_heads")}
-LONG = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [4.0] * 4}
-LONG |= {"original_max_position_embeddings": 12, "rope_theta": 10000.0}
 DECODERS = {
     "MegatronBert": OF_BERT,  # a cache for an encoder, too
-    "RemBert": OF_BERT,
     "Roberta": {**OF_BERT, "max_position_embeddings": 26},  # positions begin after the id of padding
-    "Camembert": {**OF_BERT, "max_position_embeddings": 26},
     "Bart": OF_BART,  # takes no positions
-    "Lfm2": {
-        **LLAMA,
-        "num_key_value_heads": 2,
-        "layer_types": ["conv", "full_attention"],
-    },  # its cache selects no rows
-    "Marian": {**OF_BART, "pad_token_id": 1},
-    "Phi3": {**LLAMA, "pad_token_id": 1, "original_max_position_embeddings": 12, "rope_parameters": LONG},
+    "Lfm2": {**LLAMA, "num_key_value_heads": 2, "layer_types": ["conv", "full_attention"]},  # a state in the cache
 }
 
 
@@ -163,23 +153,22 @@ def test_batches_of_other_decoders_are_exact(name, randomise):
     assert largest_difference(scorer, requests) < 1e-4
 
 
-def test_a_decoder_that_reads_what_it_predicts_is_refused(randomise):
-    """XLNet reads all tokens: it scored each with that token before it."""
+def test_a_model_that_reads_what_it_predicts_is_refused(randomise):
+    """XLNet reads all tokens: it scored each with that token before it. A weakly trained BERT hardly shows that."""
     config = transformers.XLNetConfig(vocab_size=101, d_model=32, n_layer=2, n_head=4, d_inner=48)
-    scorer = CausalLMScorer(randomise(transformers.XLNetLMHeadModel(config)).eval())
-    with pytest.raises(ValueError, match="XLNetLMHeadModel is not a causal language model"):
-        scorer.score_ids(make_requests())
+    weak = transformers.BertLMHeadModel(BertConfig(**LLAMA, initializer_range=1e-5))
+    for model in (randomise(transformers.XLNetLMHeadModel(config)), weak):
+        with pytest.raises(ValueError, match=f"{type(model).__name__} is not a causal language model"):
+            CausalLMScorer(model.eval()).score_ids(make_requests())
 
 
-@pytest.mark.parametrize("name", ["FNet", "ConvBert"])
-def test_a_masked_model_that_reads_padding_gets_rows_of_one_length(name, plain_tokenizer, randomise, warnings):
+def test_a_masked_model_that_reads_padding_gets_each_row_alone(plain_tokenizer, randomise, warnings):
     tokenizer = FAMILIES["bert"].tokenizer_of(plain_tokenizer)
-    sizes = {**LLAMA, "vocab_size": len(tokenizer), "embedding_size": 32, "max_position_embeddings": 30}
-    config = getattr(transformers, f"{name}Config")(**sizes)
+    config = transformers.FNetConfig(**{**LLAMA, "vocab_size": len(tokenizer), "max_position_embeddings": 30})
     scorer = MaskedLMScorer(randomise(AutoModelForMaskedLM.from_config(config)).eval(), tokenizer)
     for _ in range(2):
         assert largest_difference(scorer, make_requests(8, top=80)) < 1e-4
-    assert warnings == [f"{name}ForMaskedLM reads padding, so its batches have rows of one length."]
+    assert warnings == ["FNetForMaskedLM scores rows in a batch otherwise than alone: they go alone."]
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "albert", "bart"])
@@ -387,8 +376,6 @@ def test_texts_are_scored_as_their_ids(tiny_tokenizer, tiny_model, family_scorer
     requests = [("the old farmer", [" walked to the market", " smiled", ""]), ("", ["he paid five dollars ."])]
     assert scorer.score(requests) == scorer.score_ids(scorer.encode(requests))
     assert scorer.score([]) == [] and scorer.score([("the", [])]) == [[]]
-    with pytest.raises(ValueError, match="needs a tokenizer, but none was given.*or give token ids to `score_ids`"):
-        CausalLMScorer(scorer.model).score(requests)
     with pytest.raises(ValueError, match=r"Request 1 has the text ' farmer' .*, such as \[' farmer'\]"):
         scorer.score([("the old", [" girl"]), ("the old", " farmer")])
     masked = family_scorer("roberta", batch_tokens=100)
@@ -415,11 +402,3 @@ def test_only_the_scorer_speaks_of_long_texts(tiny_tokenizer, tiny_model, warnin
     monkeypatch.setattr(tiny_tokenizer, "model_max_length", 24)
     scorer.score([("the film was slow . " * 10, [" he", " she"])])
     assert len(warnings) == 1 and "contexts were cut" in warnings[0]
-
-
-# ---- Refusals
-
-
-def test_a_tokenizer_without_a_mask_is_refused(plain_tokenizer, family_scorer):
-    with pytest.raises(ValueError, match="has no cls_token, sep_token, mask_token, .* RobertaForMaskedLM was trained"):
-        MaskedLMScorer(family_scorer("roberta").model, plain_tokenizer)
