@@ -19,7 +19,7 @@ from pathlib import Path
 
 from datasets import disable_progress_bars
 
-from ..reproduction.arguments import PASSED_ON, PRETRAIN, PRETRAIN_FLAG, ReproduceArguments, as_settings
+from ..reproduction.arguments import PASSED_ON, PRETRAIN, PRETRAIN_FLAG, REHEARSAL, ReproduceArguments, as_settings
 from .arguments import CommandParser, check_model, parser_of
 
 
@@ -51,7 +51,7 @@ ARGUMENTS = (ReproduceArguments,)
 
 def main(arguments: list[str]) -> None:
     """Exits with status 1 if a cell failed."""
-    from ..reproduction.grid import REHEARSAL, commands_end_on_termination, run_grid  # needs the extra `reproduce`
+    from ..reproduction.grid import commands_end_on_termination, run_grid  # needs the extra `reproduce`
 
     disable_progress_bars()
     args, parser = parse_arguments(arguments)

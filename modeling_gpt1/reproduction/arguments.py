@@ -1,6 +1,7 @@
 """Arguments of the experiments: which to run, with which models, tasks and seeds."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from transformers.hf_argparser import HfArg
 
@@ -19,6 +20,7 @@ VARIANTS: dict[str, list[str]] = {
 PAPER_TASKS = "cola sst2 mrpc stsb qqp mnli qnli rte snli scitail story_cloze race".split()
 FINETUNE_FLAG, LSTM_FLAG = "--finetune_arguments", "--lstm_finetune_arguments"
 PRETRAIN_FLAG, LSTM_PRETRAIN_FLAG = "--pretrain_arguments", "--lstm_pretrain_arguments"
+REHEARSAL, REHEARSED_ROWS = "rehearsal", 16  # its folder in the output folder, and the rows that it evaluates
 PRETRAIN = "pretrain"  # as a model: it is pre-trained here
 # Flags of `gpt1 finetune` that every cell sets itself.
 OWN_FLAGS = "task model tokenizer_name data_dir output_dir seed n_transfer resume_from_checkpoint".split()
@@ -75,9 +77,8 @@ class ReproduceArguments:
     title: str = HfArg(default="The paper's experiments", help="Heading of the report.")
     rehearse: int | None = HfArg(
         default=None,
-        help="Rehearse: run every cell for this many updates, tell its memory and time, and write no report.",
+        help="Rehearse: run each cell of one seed for this many updates, and tell its time and memory.",
     )
-    rehearse_rows: int = HfArg(default=16, help="Rows per split that a rehearsal evaluates.")
     only_report: bool = HfArg(default=False, help="Write the report of what is finished; run nothing.")
     finetune_arguments: list[str] = HfArg(default_factory=list, help="At the end: flags of `gpt1 finetune`.")
     lstm_finetune_arguments: list[str] = HfArg(default_factory=list, help="The same for the LSTM, behind them.")
@@ -103,6 +104,30 @@ class ReproduceArguments:
         for name in given:
             if name not in known:
                 raise ValueError(f"--{flag} has {name!r}. Known {flag}: {', '.join(known)}.")
+
+
+def rehearsal_of(arguments: ReproduceArguments) -> ReproduceArguments:
+    """The same cells for the first seed, cut to a few updates and rows, in a folder of their own."""
+    short = ["--max_steps", str(arguments.rehearse), "--skip_memory_metrics", "false"]
+    cut = {PRETRAIN_FLAG: [*short, "--max_words", ""]}
+    cut[FINETUNE_FLAG] = [
+        *short,
+        "--max_eval_samples",
+        str(REHEARSED_ROWS),
+        "--max_predict_samples",
+        str(REHEARSED_ROWS),
+    ]
+    cut |= {LSTM_FLAG: cut[FINETUNE_FLAG], LSTM_PRETRAIN_FLAG: cut[PRETRAIN_FLAG]}  # the last of two flags counts
+    names = {flag.removeprefix("--"): words for flag, words in cut.items()}
+    return replace(
+        arguments,
+        output_dir=str(Path(arguments.output_dir, REHEARSAL)),
+        title=f"Rehearsal: {arguments.title}",
+        seeds=arguments.seeds[:1],
+        zero_shot_max_eval_samples=REHEARSED_ROWS,
+        zero_shot_max_train_samples=REHEARSED_ROWS,
+        **{name: [*getattr(arguments, name), *words] for name, words in names.items()},
+    )
 
 
 def deciding_settings(command_line: list[str]) -> dict[str, str | bool | list[str]]:

@@ -29,11 +29,10 @@ from filelock import FileLock, Timeout
 
 from ..inference.devices import accelerator_name
 from ..storage.writing import write_atomically
-from .arguments import ReproduceArguments
+from .arguments import ReproduceArguments, rehearsal_of
 from .cells import Cell, check_families, plan
 from .models import describe_model, environment, processor_name
 from .pretraining import pretraining_cells, with_models
-from .rehearsal import REHEARSAL, check_memory, describe_rehearsal, plan_rehearsal, rehearsal_table
 from .report import build_report, page
 
 LOG_LINES = 15  # last lines of a failed cell's log that are shown
@@ -46,14 +45,13 @@ def run_grid(arguments: ReproduceArguments, command: list[str]) -> int:
         arguments: the requested experiments.
         command: the command as it was typed, for the report.
     """
-    is_rehearsal = arguments.rehearse is not None
-    store = CellStore(Path(arguments.output_dir, REHEARSAL if is_rehearsal else ""), arguments.jobs)
+    if arguments.rehearse is not None:
+        arguments = rehearsal_of(arguments)
+    store = CellStore(Path(arguments.output_dir), arguments.jobs)
     failures: dict[str, str] = {}
     folder = store.folder / "pretraining"
     first = pretraining_cells(arguments, folder)
     if not arguments.only_report:
-        if not is_rehearsal:
-            check_memory(arguments)
         run_cells(list(first.values()), store, failures, lambda: None, arguments.jobs)
         for cell in first.values():
             if store.read(cell) is None:
@@ -62,11 +60,10 @@ def run_grid(arguments: ReproduceArguments, command: list[str]) -> int:
                 return 1
     arguments = with_models(arguments, first, folder)
     check_families(arguments)
-    cells = list(plan_rehearsal(arguments)) if is_rehearsal else plan(arguments)
+    cells = plan(arguments)
 
     def write() -> str:
-        make = write_rehearsal if is_rehearsal else write_reports
-        return make(arguments, command, cells, store, failures)
+        return write_reports(arguments, command, cells, store, failures)
 
     def write_if_possible() -> None:
         try:
@@ -215,11 +212,25 @@ def run_cells(
 
 
 def describe_result(result: dict) -> str:
+    metrics = result.get("metrics", {})
     if result.get("kind") == "pretraining":
-        perplexity = result["metrics"].get("eval_perplexity")
-        return "trained" if perplexity is None else f"perplexity {perplexity:.1f}"
-    zero_shot = {name: of_task[of_task["metric"]] * 100 for name, of_task in result.get("tasks", {}).items()}
-    return ", ".join(f"{name} {score:.1f}" for name, score in (result.get("scores") or zero_shot).items())
+        perplexity = metrics.get("eval_perplexity")
+        told = ["trained" if perplexity is None else f"perplexity {perplexity:.1f}"]
+    else:
+        zero_shot = {name: of_task[of_task["metric"]] * 100 for name, of_task in result.get("tasks", {}).items()}
+        told = [f"{name} {score:.1f}" for name, score in (result.get("scores") or zero_shot).items()]
+    if "before_init_mem_cpu" in metrics:  # a rehearsal
+        told.append(f"updates in {metrics['train_runtime']:.1f} s")
+        for place in ("cpu", "gpu"):
+            parts = (
+                "before_init_mem_{}",
+                "init_mem_{}_alloc_delta",
+                "train_mem_{}_alloc_delta",
+                "train_mem_{}_peaked_delta",
+            )
+            peak = sum(metrics.get(part.format(place), 0) for part in parts)
+            told += [f"{peak / 2**30:.2f} GiB of the {place.upper()}"] if peak else []
+    return ", ".join(told)
 
 
 # ---- The report
@@ -273,13 +284,3 @@ def with_parts(finished: list[dict]) -> list[dict]:
         for task, metrics in cell.get("parts", {}).items()
     ]
     return [*parts, *finished]
-
-
-def write_rehearsal(
-    arguments: ReproduceArguments, command: list[str], cells: list[Cell], store: CellStore, failures: dict[str, str]
-) -> str:
-    """Writes rehearsal.json. Returns its table for a terminal."""
-    path = store.folder / "rehearsal.json"
-    found = describe_rehearsal(arguments, command, cells, [store.read(cell) for cell in cells], failures)
-    write_json(path, found)
-    return f"{rehearsal_table(found)}\n{path} has the figures."

@@ -28,8 +28,6 @@ def pretraining_cells(arguments: ReproduceArguments, folder: Path) -> dict[str, 
         given = [*arguments.pretrain_arguments]
         if argument == "lstm_model":
             given += [*arguments.lstm_pretrain_arguments, "--family", family]
-        if arguments.rehearse is not None:
-            given += ["--max_words", "", "--max_steps", str(arguments.rehearse)]
         settings = deciding_settings(given)
         files = settings.get("train_files", [])
         data = text_fingerprint(tuple([files] if isinstance(files, str) else files))

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from helpers_launch import TIMEOUT
@@ -24,7 +23,7 @@ from modeling_gpt1 import GPT1ForCausalLM, GPT1TrainingArguments
 from modeling_gpt1.commands import finetune
 from modeling_gpt1.commands import reproduce as reproduce_command
 from modeling_gpt1.reproduction import cells as cells_module
-from modeling_gpt1.reproduction import grid, rehearsal
+from modeling_gpt1.reproduction import grid
 from modeling_gpt1.reproduction.arguments import NEUTRAL_FLAGS, PAPER_TASKS
 from modeling_gpt1.reproduction.cells import Cell, plan
 from modeling_gpt1.reproduction.grid import CellStore, run_cells
@@ -606,8 +605,9 @@ def test_an_error_of_the_runner_itself_ends_it(cells_and_store, monkeypatch):
 # ---- In earnest
 
 
-def test_a_cell_in_earnest(command, tmp_path, monkeypatch):
-    """The command of a cell is taken by `gpt1 finetune`, here in this process."""
+@pytest.fixture
+def in_earnest(monkeypatch):
+    """The commands of cells are taken by `gpt1 finetune`, here in this process."""
     monkeypatch.setattr(finetune, "end_processes", lambda trainer: None)
 
     def run_here(_, line, log):
@@ -615,6 +615,9 @@ def test_a_cell_in_earnest(command, tmp_path, monkeypatch):
         finetune.main(line[4:])
 
     monkeypatch.setattr(CellStore, "run_command", run_here)
+
+
+def test_a_cell_in_earnest(in_earnest, command, tmp_path):
     arguments = command(
         *("--experiments", "ablations", "--tasks", "rte", "--seeds", "1", "--variants", "without_pretraining"),
         finetune=("--use_cpu", "--num_train_epochs", "1", "--max_train_samples", "4", "--report_to", "none"),
@@ -629,6 +632,21 @@ def test_a_cell_in_earnest(command, tmp_path, monkeypatch):
     right = sum(label == prediction for label, prediction in zip(labels, predictions, strict=True))
     assert right / 8 == cell["metrics"]["eval_accuracy"]
     assert not list((tmp_path / "out" / "work").iterdir())
+
+
+def test_a_rehearsal_in_earnest(in_earnest, command, tmp_path, capsys):
+    """One seed, a few updates, its time and memory; it goes on where it stopped and stays out of the report."""
+    words = command("--experiments", "fine_tuning", "--tasks", "rte", "snli", "--seeds", "2", "3", "--rehearse", "3")
+    assert reproduce([*words, "--report_to", "none"]) == 1  # there is no SNLI
+    shown = told(capsys)
+    line = r"\[1/2, TIME\] rte-full-seed2: rte \d+\.0, updates in \d+\.\d s, (\d+\.\d\d) GiB of the CPU, TIME\n"
+    assert 0.1 < float(re.match(line, shown)[1]) < 64
+    assert "1 of 2 cells failed: snli-full-seed2" in shown
+    (cell,) = finished(tmp_path / "out" / "rehearsal").values()
+    assert cell["metrics"]["epoch"] == 3.0 and cell["settings"]["max_eval_samples"] == "16"
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["rehearsal"]
+    reproduce([*words, "--report_to", "none"])
+    assert "rte-full-seed2: finished before" in told(capsys)
 
 
 def test_the_command_ends_with_a_status(stand_ins, command, tmp_path):
@@ -662,7 +680,6 @@ def test_the_command_ends_with_a_status(stand_ins, command, tmp_path):
         (["--lstm_model", "TRANSFORMER"], "has the model type gpt1.", "--family gpt1-lstm"),
         (["--model", "LSTM"], "has the model type gpt1-lstm", "--family gpt1."),
         (["--rehearse", "0"], "--rehearse is 0", "at least 1"),
-        (["--rehearse", "2", "--rehearse_rows", "0"], "--rehearse_rows is 0", "at least 1"),
         (["--jobs", "0"], "--jobs is 0", "at least 1"),
     ],
 )
@@ -738,10 +755,10 @@ def test_a_model_that_cannot_be_pre_trained_ends_the_command(from_text, stand_in
 
 
 def test_a_rehearsal_pre_trains_for_as_many_updates(from_text, stand_ins, tmp_path):
-    reproduce(from_text("--rehearse", "3"))
-    transformer, lstm, *_ = stand_ins()
-    for words in (transformer, lstm):
-        assert words[-10:-6] == ["--max_words", "", "--max_steps", "3"]
+    reproduce(from_text("--rehearse", "3", lstm=("--max_steps", "9", "--max_words", "5")))
+    for words in stand_ins()[:2]:
+        last = {name: value for name, value in zip(words, words[1:], strict=False) if name.startswith("--max_")}
+        assert last == {"--max_words": "", "--max_steps": "3"}
         assert Path(words[words.index("--output_dir") + 1]).parent == tmp_path / "out" / "rehearsal" / "pretraining"
 
 
@@ -762,15 +779,3 @@ def test_a_rehearsal_pre_trains_for_as_many_updates(from_text, stand_ins, tmp_pa
 def test_refuses_what_pre_trains_nothing(words, remedy, tmp_path):
     with pytest.raises(ValueError, match=re.escape(remedy)):
         reproduce_command.parse_arguments(["--output_dir", str(tmp_path), "--model", "pretrain", *words])
-
-
-def test_more_cells_than_fit_are_refused(command, stand_ins, tmp_path, monkeypatch):
-    folder = tmp_path / "out" / "rehearsal"
-    folder.mkdir(parents=True)
-    sizes = [{"host_memory_gib": size} for size in (2.0, 5.0, None, 4.0)]
-    (folder / "rehearsal.json").write_text(json.dumps({"cells": sizes}))
-    monkeypatch.setattr(rehearsal.psutil, "virtual_memory", lambda: SimpleNamespace(total=10 * rehearsal.GIB))
-    with pytest.raises(ValueError, match=r"--jobs 3: the largest 3 cells of .* need 11.0 GiB .* are 10.0. Pass fewer"):
-        reproduce(command("--jobs", "3"))
-    assert stand_ins() == []
-    rehearsal.check_memory(reproduce_command.parse_arguments(command("--jobs", "2"))[0])
