@@ -3,6 +3,7 @@
 import glob
 import hashlib
 import json
+import math
 import os
 import platform
 from functools import cache
@@ -108,10 +109,11 @@ def describe_pretraining(run_folder: Path) -> dict:
     last = max(states, key=lambda state: state["global_step"], default={})
     evaluated = [record["eval_perplexity"] for record in last.get("log_history", ()) if "eval_perplexity" in record]
     results = read_json(run_folder / "all_results.json")
+    perplexity = results.get("eval_perplexity", evaluated[-1] if evaluated else math.nan)
     return {
         "tokens": results.get("num_input_tokens_seen", last.get("num_input_tokens_seen")),
         "updates": last.get("global_step"),
-        "perplexity": results.get("eval_perplexity", evaluated[-1] if evaluated else None),
+        "perplexity": perplexity if math.isfinite(perplexity) else None,  # of a run that diverged; JSON has no NaN
     }
 
 

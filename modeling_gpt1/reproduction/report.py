@@ -1,4 +1,4 @@
-"""The report: its content, a headline, tables and figures beside the paper's, and claims; and its HTML page.
+"""The report: its content, tables and figures beside the paper's, and claims; and its HTML page.
 
 The page holds its style sheet and figures. The templates escape every text of a report. Nothing is fetched, not even
 fonts, and there is no script.
@@ -6,33 +6,16 @@ fonts, and there is no script.
 Source: "Improving Language Understanding by Generative Pre-Training" (Radford et al. 2018), tables 2 to 5, figure 2.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date as calendar_date
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from .claims import RULES, Measured, judge_claims, show_certainty
-from .figures import (
-    as_link,
-    figure_2_left,
-    figure_2_right,
-    panels,
-    transfer_curves,
-    zero_shot_curves,
-)
+from .claims import RULES, judge_claims
+from .figures import as_link, figure_2_left, figure_2_right, panels
 from .published import PAPER_MODEL, PAPER_URL
-from .scores import difference
-from .tables import COLUMNS, TABLES_OF_RESULTS, Cells, gather_table_5, plain, table_5, table_of_results
-
-# What the full method is compared with in table 5.
-GAINS = {
-    "without_pretraining": "points by pre-training",
-    "without_auxiliary": "points by the auxiliary objective",
-    "lstm": "points by the Transformer in an LSTM's place",
-}
+from .tables import TABLES, Cells, describe_table, plain
 
 
 def build_report(
@@ -59,56 +42,22 @@ def build_report(
         unfinished: cells that were requested and are missing, as [`Cells`] takes them.
         date: YYYY-MM-DD; default: today.
     """
-    found, models = Cells(cells, unfinished), [finite(model) for model in models]
     num_layers = models[0]["config"].get("num_hidden_layers", 12) if models else 12
-    transfer, zero_shot = transfer_curves(found, num_layers), zero_shot_curves(found)
-    scores = Measured(**gather_table_5(found), transfer=transfer, num_layers=num_layers, zero_shot=zero_shot)
-    claims = judge_claims(scores)
+    found = Cells(cells, unfinished, num_layers)
     seeds = sorted({cell["seed"] for cell in found.fine_tuning})
     return {
         "title": title,
         "date": date or calendar_date.today().isoformat(),
         "environment": dict(environment or {}),
-        "models": models,
+        "models": list(models),
         "settings": {"seeds": seeds, "fine_tuning": found.common},
         "commands": list(commands),
-        "headline": headline(scores, models, claims),
         "measured": what_was_measured(found),
-        "tables": [*(table_of_results(found, table) for table in TABLES_OF_RESULTS), table_5(found, scores)],
-        "figures": [figure_2_left(found, transfer), figure_2_right(found, zero_shot)],
+        "tables": [describe_table(found, name) for name in TABLES],
+        "figures": [figure_2_left(found), figure_2_right(found)],
         "rules": list(RULES),
-        "claims": claims,
+        "claims": judge_claims(found),
     }
-
-
-def finite(value: Any) -> Any:
-    """The value with None for each number that JSON lacks, such as the perplexity of a run that diverged."""
-    if isinstance(value, Mapping):
-        return {name: finite(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(map(finite, value))
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def headline(scores: Measured, models: Sequence[Mapping], claims: Sequence[Mapping]) -> list[dict]:
-    """The report in a few numbers: `value`, `label` and `note` of each."""
-    tasks = ", ".join(COLUMNS[column].label for column in scores.averaged)
-    found = []
-    for row, label in GAINS.items():
-        if scores.averages.get("full") and scores.averages.get(row):
-            gain = difference(scores.averages["full"], scores.averages[row])
-            found.append((f"{gain.value:+.1f}", label, f"{show_certainty(gain)}; average of {tasks}"))
-    for model in models:
-        pretraining = model.get("pretraining") or {}
-        if pretraining.get("perplexity") is not None:
-            tokens = pretraining.get("tokens")
-            note = "" if tokens is None else f"after {tokens / 1e6:,.1f} M tokens"
-            found.append((f"{pretraining['perplexity']:.1f}", f"held-out perplexity, {model['name']}", note))
-    holding = sum(claim["verdict"] == "holds" for claim in claims)
-    absent = sum(claim["verdict"] == "not measured" for claim in claims)
-    note = f"{absent} not measured" if absent else ""
-    found.append((f"{holding} of {len(claims) - absent}", "measured claims of the paper hold at this size", note))
-    return [dict(zip(("value", "label", "note"), item, strict=True)) for item in found]
 
 
 def what_was_measured(cells: Cells) -> dict:
@@ -132,7 +81,7 @@ VERDICTS = {
     "undecided": ("?", "mixed"),
     "not measured": ("–", "faint"),
 }
-BASELINES = {"rows": "Rows", "chance": "Chance", "majority": "Constant"}
+BASELINES = {"rows": "Rows", "majority": "Constant"}
 OUTCOMES = {"better": "▲", "worse": "▼", "level": "="}
 Line = list[list[str]]  # a line of a table: of each cell its text, and more texts in small print
 

@@ -15,7 +15,6 @@ from modeling_gpt1.reproduction.scores import (
     constant_answer,
     difference,
     estimate,
-    guessing,
     holm,
     of_rows_alone,
     p_value,
@@ -154,7 +153,7 @@ def scores_of(generator):
     def scores_of(*shares: float) -> Scores:
         given = {seed: text(answers(share, generator)) for seed, share in enumerate(shares)}
         resampled = {seed: resample(text(GOLD), of_seed, "accuracy") for seed, of_seed in given.items()}
-        return Scores({seed: float(found.mean()) for seed, found in resampled.items()}, resampled)
+        return {seed: np.append(found.mean(), found) for seed, found in resampled.items()}
 
     return scores_of
 
@@ -177,12 +176,8 @@ def test_variances_are_those_of_the_answers(generator):
     hard = generator.random(len(GOLD)) < 0.3  # no run gets these rows
     given = [np.where(hard, 1 - GOLD, answers(0.8, generator)) for _ in range(4)]
     right = np.array([predictions == GOLD for predictions in given])
-    found = estimate(
-        Scores(
-            {seed: 100 * of.mean() for seed, of in enumerate(right)},
-            {seed: resample(text(GOLD), text(of), "accuracy") for seed, of in enumerate(given)},
-        )
-    )
+    resampled = [resample(text(GOLD), text(of), "accuracy") for of in given]
+    found = estimate({seed: np.append(100 * right[seed].mean(), of) for seed, of in enumerate(resampled)})
     together = (right.var(axis=1).mean() - right.mean(axis=0).var()) / 3
     assert found.rows == pytest.approx(1e4 * (right.mean(axis=0).var() - together) / len(GOLD), rel=0.1)
     assert found.seeds == pytest.approx(1e4 * right.mean(axis=1).var(ddof=1) / 4)
@@ -192,7 +187,7 @@ def test_variances_are_those_of_the_answers(generator):
 def test_rows_pair(scores_of):
     """The same rows are drawn for both, so what all runs find hard takes no part in the difference."""
     first = scores_of(0.8, 0.8, 0.8)
-    shifted = Scores({seed: of - 1 for seed, of in first.items()}, {s: of - 1 for s, of in first.resampled.items()})
+    shifted = {seed: of - 1 for seed, of in first.items()}
     assert difference(first, shifted).interval == (pytest.approx(1, abs=1e-6), pytest.approx(1, abs=1e-6))
 
 
@@ -216,9 +211,9 @@ def test_resampling_has_a_fixed_seed(monkeypatch):
 
 def test_the_seeds_that_both_have_are_compared(scores_of):
     """An effect of one point at every seed, of which one side lacks the best."""
-    base = scores_of(0.7).resampled[0]
-    first = Scores({seed: 70.0 + 5 * seed for seed in range(4)}, {seed: base + 5 * seed for seed in range(4)})
-    second = Scores({seed: 69.0 + 5 * seed for seed in range(3)}, {seed: base + 5 * seed - 1 for seed in range(3)})
+    base = np.append(70.0, scores_of(0.7)[0][1:])
+    first = {seed: base + 5 * seed for seed in range(4)}
+    second = {seed: base + 5 * seed - 1 for seed in range(3)}
     found = claims.compare("RTE", first, second)
     assert found.text == "RTE 75.0 [70.0 to 80.0] against 74.0 [69.0 to 79.0], +1.0"
     assert found.remark == "95 % interval +1.0 to +1.0" and found.p < 1e-6
@@ -234,16 +229,17 @@ def test_fewer_than_three_seeds_decide_nothing(num_seeds, scores_of):
     own = estimate(first)
     low, high = own.interval
     assert (high - low) / 2 == pytest.approx(1.96 * math.sqrt(own.rows), rel=1e-3)
-    without_common = difference(first, Scores({7: 50.0}))
+    without_common = difference(first, {7: np.full(1001, 50.0)})
     assert not without_common.decides and without_common.value == pytest.approx(own.value - 50)
 
 
 def test_an_average_keeps_what_was_resampled(scores_of):
     one, two = scores_of(0.8, 0.8), scores_of(0.6, 0.6, 0.6)
     mean = average([one, two])
-    assert list(mean) == [0, 1] and mean[0] == pytest.approx((one[0] + two[0]) / 2)
-    assert mean.resampled[1] == pytest.approx((one.resampled[1] + two.resampled[1]) / 2)
-    assert average([one, Scores({0: 1.0, 1: 2.0})]).resampled == {}
+    assert list(mean) == [0, 1] and mean[1] == pytest.approx((one[1] + two[1]) / 2)
+    without_answers = average([one, {seed: np.append(1.0, np.full(1000, np.nan)) for seed in (0, 1)}])
+    assert estimate(without_answers).value == pytest.approx((one[0][0] + one[1][0]) / 4 + 0.5)
+    assert estimate(without_answers).rows is None
 
 
 # ---- Rows
@@ -287,10 +283,8 @@ def test_few_rows_give_finite_scores(metric):
     assert np.isfinite(found).all() and np.abs(found).max() <= 100.001
 
 
-def test_constant_answers_and_guessing():
+def test_constant_answers():
     labels = "1 1 1 0"
-    assert constant_answer(labels, "accuracy") == 75 and guessing(labels, "accuracy", 3) == pytest.approx(100 / 3)
+    assert constant_answer(labels, "accuracy") == 75 and constant_answer("0 0 1 2", "accuracy") == 50
     assert constant_answer(labels, "f1") == pytest.approx(100 * f1_score([1, 1, 1, 0], [1, 1, 1, 1]))
-    assert guessing(labels, "f1", 2) == pytest.approx(60)
-    assert constant_answer(labels, "pearson") == guessing(labels, "matthews_correlation", 2) == 0
-    assert math.isclose(constant_answer("0 0 1 2", "accuracy"), 50)
+    assert constant_answer(labels, "pearson") == 0
