@@ -93,13 +93,11 @@ def describe_model(model: str, run_folder: str | None) -> dict:
         **{"name": model_name(model), "family": family(model), "parameters": empty.num_parameters()},
         "parameters_without_embeddings": empty.num_parameters(exclude_embeddings=True),
         "config": {name: getattr(config, name) for name in SIZES if hasattr(config, name)},
-        "pretraining": describe_pretraining(Path(run_folder or model) if not is_checkpoint(model) else Path(model)),
+        # A checkpoint does not record the rest of its run.
+        "pretraining": describe_pretraining(
+            Path(model if Path(model, "trainer_state.json").is_file() else run_folder or model)
+        ),
     }
-
-
-def is_checkpoint(model: str) -> bool:
-    """Whether the folder is a checkpoint of a run. A checkpoint does not record the rest of its run."""
-    return Path(model).name.startswith("checkpoint-") and Path(model, "trainer_state.json").is_file()
 
 
 def describe_pretraining(run_folder: Path) -> dict:

@@ -119,7 +119,13 @@ class Cells:
     """
 
     def __init__(self, cells: Sequence[Mapping], unfinished: Sequence[Mapping] = (), num_layers: int = 12):
-        self.fine_tuning = [cell for cell in cells if cell["kind"] == "fine_tuning"]
+        # A model of a whole task was scored on its parts, too. They come first: a cell of the part itself counts then.
+        parts = [
+            {**cell, "task": task, "metrics": metrics, "answers": {}, "seconds": None}  # no time of its own
+            for cell in cells
+            for task, metrics in cell.get("parts", {}).items()
+        ]
+        self.fine_tuning = [*parts, *(cell for cell in cells if cell["kind"] == "fine_tuning")]
         self.zero_shot = [cell for cell in cells if cell["kind"] == "zero_shot"]
         self.unfinished, self.num_layers = unfinished, num_layers
         self.common = common_settings(self.fine_tuning)

@@ -26,7 +26,7 @@ from modeling_gpt1.reproduction import cells as cells_module
 from modeling_gpt1.reproduction import grid
 from modeling_gpt1.reproduction.arguments import NEUTRAL_FLAGS, PAPER_TASKS
 from modeling_gpt1.reproduction.cells import Cell, plan
-from modeling_gpt1.reproduction.grid import CellStore, run_cells
+from modeling_gpt1.reproduction.grid import CellStore
 from modeling_gpt1.reproduction.models import (
     data_fingerprint,
     describe_model,
@@ -271,16 +271,6 @@ def test_cells_and_commands(stand_ins, command, models, data_dir, tmp_path, caps
     }
 
 
-def test_a_test_split_is_cut_as_validation_rows_are(stand_ins, command, tmp_path):
-    words = command("--experiments", "fine_tuning", "--tasks", "story_cloze", "--seeds", "1", finetune=())
-    for given, rows in ([], "4"), (["--max_predict_samples", "3"], "3"):
-        assert reproduce([*words, "--max_eval_samples", "4", *given]) == 0
-        (call,) = stand_ins()
-        assert call.count("--max_predict_samples") == 1
-        assert call[call.index("--max_predict_samples") + 1] == rows
-    assert keys_of([*words, "--max_eval_samples", "4"]) != keys_of(words)
-
-
 def test_the_lstm_has_arguments_of_its_own(stand_ins, command, models, tmp_path):
     words = ["--lstm_model", str(models[1]), "--experiments", "ablations", "--tasks", "rte", "--seeds", "1"]
     arguments = command(*words, "--variants", "full", "lstm", finetune=("--use_cpu", "--learning_rate", "5e-4"))
@@ -495,7 +485,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background
 sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
 from modeling_gpt1.reproduction.cells import Cell
-from modeling_gpt1.reproduction.grid import CellStore, commands_end_on_termination, run_cells
+from modeling_gpt1.reproduction.grid import CellStore, commands_end_on_termination
 script = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(60)"
 
 def run(path, run_command, work):
@@ -505,7 +495,7 @@ def run(path, run_command, work):
 paths = sys.argv[2:]
 cells = [Cell("slow", {{"seed": seed}}, {{}}, functools.partial(run, path)) for seed, path in enumerate(paths, 1)]
 with commands_end_on_termination():
-    run_cells(cells, CellStore(Path(sys.argv[1])), {{}}, lambda: None, len(cells))
+    CellStore(Path(sys.argv[1]), len(cells)).run_all(cells, lambda: None)
 """
 
 
@@ -546,12 +536,12 @@ def cells_and_store(tmp_path):
 def test_a_cell_is_run_by_one_command_at_a_time(slow_runner, cells_and_store, capsys):
     runner, _ = slow_runner
     cells, store = cells_and_store
-    run_cells(cells, store, {}, lambda: pytest.fail("nothing was run"))
+    store.run_all(cells, lambda: pytest.fail("nothing was run"))
     assert told(capsys) == "[1/1, TIME] slow: left to another process that is running it\n"
     runner.kill()
     runner.wait()
-    run_cells(cells, store, {}, lambda: None)
-    run_cells(cells, store, {}, lambda: pytest.fail("nothing was run"))
+    store.run_all(cells, lambda: None)
+    store.run_all(cells, lambda: pytest.fail("nothing was run"))
     assert told(capsys) == "[1/1, TIME] slow: rte 50.0, TIME\n[1/1, TIME] slow: finished before\n"
 
 
@@ -561,8 +551,8 @@ def test_termination_ends_the_command_too(slow_runner, cells_and_store):
     runner.terminate()
     assert runner.wait() == 128 + signal.SIGTERM
     wait_for(lambda: not is_running(child))
-    assert store.read(cells[0]) is None and not list((store.folder / "work").iterdir())
-    run_cells(cells, store, {}, lambda: None)
+    assert not store.read(cells[0]) and not list((store.folder / "work").iterdir())
+    store.run_all(cells, lambda: None)
     assert store.read(cells[0])["scores"] == {"rte": 50.0}
 
 
@@ -574,7 +564,7 @@ def test_an_interrupt_ends_all_commands(cells_and_store, tmp_path):
     runner.send_signal(signal.SIGINT)  # to the runner alone
     assert runner.wait(TIMEOUT) != 0
     assert not any(map(is_running, children))
-    assert store.read(cells[0]) is None and not list((store.folder / "work").iterdir())
+    assert not store.read(cells[0]) and not list((store.folder / "work").iterdir())
 
 
 def test_cells_at_once(stand_ins, command, tmp_path, capsys):
@@ -601,7 +591,7 @@ while len(list(begun.glob("begun-*"))) < 2:
 def test_an_error_of_the_runner_itself_ends_it(cells_and_store, monkeypatch):
     monkeypatch.setattr(grid, "describe_result", lambda result: result["absent"])
     with pytest.raises(KeyError, match="absent"):
-        run_cells(*cells_and_store, {}, lambda: None, 2)
+        cells_and_store[1].run_all(cells_and_store[0], lambda: None)
 
 
 # ---- In earnest
