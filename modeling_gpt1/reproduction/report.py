@@ -6,7 +6,7 @@ fonts, and there is no script.
 Source: "Improving Language Understanding by Generative Pre-Training" (Radford et al. 2018), tables 2 to 5, figure 2.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date as calendar_date
 from pathlib import Path
 
@@ -42,32 +42,27 @@ def build_report(
         unfinished: cells that were requested and are missing, as [`Cells`] takes them.
         date: YYYY-MM-DD; default: today.
     """
-    num_layers = models[0]["config"].get("num_hidden_layers", 12) if models else 12
-    found = Cells(cells, unfinished, num_layers)
-    seeds = sorted({cell["seed"] for cell in found.fine_tuning})
+    found = Cells(cells, unfinished, models[0]["config"].get("num_hidden_layers", 12) if models else 12)
     return {
         "title": title,
         "date": date or calendar_date.today().isoformat(),
         "environment": dict(environment or {}),
         "models": list(models),
-        "settings": {"seeds": seeds, "fine_tuning": found.common},
+        "settings": {
+            "seeds": sorted({cell["seed"] for cell in found.fine_tuning}),
+            "fine_tuning": found.common,
+        },
         "commands": list(commands),
-        "measured": what_was_measured(found),
+        "measured": {
+            "fine_tuning_runs": sum(cell["kind"] == "fine_tuning" for cell in cells),
+            "tasks": sorted({cell["task"] for cell in found.fine_tuning}),
+            "zero_shot_checkpoints": len(found.zero_shot),
+            "unfinished": len(unfinished),
+        },
         "tables": [describe_table(found, name) for name in TABLES],
         "figures": [figure_2_left(found), figure_2_right(found)],
         "rules": list(RULES),
         "claims": judge_claims(found),
-    }
-
-
-def what_was_measured(cells: Cells) -> dict:
-    timed = [cell for cell in cells.fine_tuning if cell["seconds"] is not None]  # the others are parts of a task
-    return {
-        "fine_tuning_runs": len(timed),
-        "fine_tuning_seconds": round(sum(cell["seconds"] for cell in timed)),
-        "tasks": sorted({cell["task"] for cell in cells.fine_tuning}),
-        "zero_shot_checkpoints": len(cells.zero_shot),
-        "unfinished": len(cells.unfinished),
     }
 
 
@@ -81,65 +76,17 @@ VERDICTS = {
     "undecided": ("?", "mixed"),
     "not measured": ("–", "faint"),
 }
-BASELINES = {"rows": "Rows", "majority": "Constant"}
 OUTCOMES = {"better": "▲", "worse": "▼", "level": "="}
-Line = list[list[str]]  # a line of a table: of each cell its text, and more texts in small print
 
 
 def page(report: Mapping) -> str:
     """The whole page."""
-    settings = {name: value for name, value in report["settings"].items() if name != "fine_tuning"}
-    settings |= report["settings"].get("fine_tuning", {})
-    return TEMPLATES.get_template("page.html").render(report=report, settings=settings)
-
-
-def duration(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def lines_of_models(models: Iterable[Mapping]) -> list[Line]:
-    """A line per model, below the heads."""
-    heads = "Model, Parameters, Without embeddings, Configuration, Tokens read, Updates, Perplexity"
-    lines = [[[head] for head in heads.split(", ")]]
-    for model in (*models, PAPER_MODEL):
-        training = model.get("pretraining") or {}
-        config = ", ".join(f"{name} {plain(value)}" for name, value in model.get("config", {}).items())
-        sizes = (model.get("parameters"), model.get("parameters_without_embeddings"))
-        read = (training.get("tokens"), training.get("updates"))
-        texts = [model["name"], *map(number, sizes), config, *map(number, read), number(training.get("perplexity"))]
-        lines.append([[text] for text in texts])
-    return lines
-
-
-def number(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.1f}"
-
-
-def lines_of_table(table: Mapping) -> list[Line]:
-    """Below the heads a line per task: for each row of the paper's table its figure, the measured one and settings."""
-    heads = ["Task", *BASELINES.values()]
-    heads += [f"{row['label']}: {what}" for row in table["rows"] for what in ("paper", "measured")]
-    lines = [[[head] for head in heads]]
-    for column in table["columns"]:
-        values = column["baselines"] or {}
-        line = [[column["label"], column["metric"]]]
-        line += [[number(values[name]) if name in values else ""] for name in BASELINES]
-        for row in table["rows"]:
-            cell = row["cells"][column["key"]]
-            line += [["" if cell["paper"] is None else f"{cell['paper']:.1f}"], show_measured(cell)]
-        lines.append(line)
-    return lines
-
-
-def show_measured(cell: Mapping) -> list[str]:
-    scores, lines = cell["measured"], []
-    if scores:
-        seeds = f"{len(scores['seeds'])} seed{'' if len(scores['seeds']) == 1 else 's'}"
-        lines = [f"{scores['median']:.1f}", f"{scores['lowest']:.1f} to {scores['highest']:.1f}, {seeds}"]
-        lines += ["95 %: {:.1f} to {:.1f}".format(*scores["interval"])] if "interval" in scores else []
-        lines.append(cell["settings"])
-    return [*lines, cell["missing"] or ""]
+    settings = {"seeds": report["settings"]["seeds"], **report["settings"]["fine_tuning"]}
+    models = {}
+    for model in (*report["models"], PAPER_MODEL):
+        sizes = {name: model.get(name) for name in ("parameters", "parameters_without_embeddings")}
+        models[model["name"]] = {**sizes, **model["config"], **model["pretraining"]}
+    return TEMPLATES.get_template("page.html").render(report=report, settings=settings, models=models)
 
 
 TEMPLATES = Environment(
@@ -149,8 +96,6 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
     undefined=StrictUndefined,
 )
-TEMPLATES.filters.update(duration=duration, plain=plain)
-TEMPLATES.globals.update(
-    **{"VERDICTS": VERDICTS, "OUTCOMES": OUTCOMES, "PAPER_URL": PAPER_URL},
-    **{"lines_of_models": lines_of_models, "lines_of_table": lines_of_table, "panels": panels, "as_link": as_link},
-)
+TEMPLATES.filters["plain"] = plain
+TEMPLATES.globals |= {"VERDICTS": VERDICTS, "OUTCOMES": OUTCOMES, "PAPER_URL": PAPER_URL}
+TEMPLATES.globals |= {"panels": panels, "as_link": as_link}

@@ -121,7 +121,7 @@ class Cells:
     def __init__(self, cells: Sequence[Mapping], unfinished: Sequence[Mapping] = (), num_layers: int = 12):
         # A model of a whole task was scored on its parts, too. They come first: a cell of the part itself counts then.
         parts = [
-            {**cell, "task": task, "metrics": metrics, "answers": {}, "seconds": None}  # no time of its own
+            {**cell, "task": task, "metrics": metrics, "answers": {}}
             for cell in cells
             for task, metrics in cell.get("parts", {}).items()
         ]
@@ -239,7 +239,9 @@ def plain(value: object) -> str:
     """A setting as text."""
     if isinstance(value, list | tuple):
         return ", ".join(map(plain, value))
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    if value is None or isinstance(value, str):
+        return value or "unknown"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else json.dumps(value, default=str)
 
 
 def answers_of(cell: Mapping, splits: Sequence[str]) -> list[Mapping[str, str]]:
