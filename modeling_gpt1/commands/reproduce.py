@@ -19,7 +19,7 @@ from pathlib import Path
 
 from datasets import disable_progress_bars
 
-from ..reproduction.arguments import PASSED_ON, PRETRAIN, PRETRAIN_FLAG, REHEARSAL, ReproduceArguments, as_settings
+from ..reproduction.arguments import PASSED_ON, PRETRAIN, REHEARSAL, ReproduceArguments, as_settings
 from .arguments import CommandParser, check_model, parser_of
 
 
@@ -36,12 +36,12 @@ def parse_arguments(command_line: list[str]) -> tuple[ReproduceArguments, Comman
     for flag, of_command in given.items():
         name = flag.removeprefix("--")
         of_command = of_command or getattr(arguments, name)
-        as_settings(of_command, flag)  # refuses flags that each cell sets itself
+        as_settings(of_command, PASSED_ON[flag], flag)  # refuses flags that each cell sets itself
         setattr(arguments, name, of_command)
         parser.settings[name] = of_command
     is_asked = PRETRAIN in (arguments.model, arguments.lstm_model)
     if is_asked != bool(arguments.pretrain_arguments):
-        needs, has = (PRETRAIN_FLAG, f"a model {PRETRAIN}") if is_asked else (f"--model {PRETRAIN}", PRETRAIN_FLAG)
+        has, needs = [f"a model {PRETRAIN}", "--pretrain_arguments"][:: 1 if is_asked else -1]
         raise ValueError(f"{has} was given without {needs}. Pass both, or a model that is pre-trained already.")
     return arguments, parser
 

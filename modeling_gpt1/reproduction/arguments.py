@@ -1,5 +1,6 @@
 """Arguments of the experiments: which to run, with which models, tasks and seeds."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,18 +19,20 @@ VARIANTS: dict[str, list[str]] = {
     "lstm": [],
 }
 PAPER_TASKS = "cola sst2 mrpc stsb qqp mnli qnli rte snli scitail story_cloze race".split()
-FINETUNE_FLAG, LSTM_FLAG = "--finetune_arguments", "--lstm_finetune_arguments"
-PRETRAIN_FLAG, LSTM_PRETRAIN_FLAG = "--pretrain_arguments", "--lstm_pretrain_arguments"
-REHEARSAL, REHEARSED_ROWS = "rehearsal", 16  # its folder in the output folder, and the rows that it evaluates
 PRETRAIN = "pretrain"  # as a model: it is pre-trained here
-# Flags of `gpt1 finetune` that every cell sets itself.
-OWN_FLAGS = "task model tokenizer_name data_dir output_dir seed n_transfer resume_from_checkpoint".split()
-OWN_FLAGS += "push_to_hub do_train do_eval do_predict eval_predictions".split()
-PRETRAIN_OWN_FLAGS = "family output_dir resume_from_checkpoint push_to_hub".split()
-# The flags whose words are those of another command, with the flags that they must not have.
-PASSED_ON = {FINETUNE_FLAG: OWN_FLAGS, LSTM_FLAG: OWN_FLAGS}
-PASSED_ON |= {PRETRAIN_FLAG: PRETRAIN_OWN_FLAGS, LSTM_PRETRAIN_FLAG: PRETRAIN_OWN_FLAGS}
-
+REHEARSAL, REHEARSED_ROWS = "rehearsal", 16  # its folder in the output folder, and the rows that it evaluates
+# The flags whose words are those of another command, with the flags that every cell sets itself.
+PASSED_ON = {
+    **dict.fromkeys(
+        ("--finetune_arguments", "--lstm_finetune_arguments"),
+        "task model tokenizer_name data_dir output_dir seed n_transfer resume_from_checkpoint push_to_hub do_train "
+        "do_eval do_predict eval_predictions".split(),
+    ),
+    **dict.fromkeys(
+        ("--pretrain_arguments", "--lstm_pretrain_arguments"),
+        "family output_dir resume_from_checkpoint push_to_hub".split(),
+    ),
+}
 # Flags that choose where a cell runs and what it logs, not what it gives: another device or logger repeats no cell.
 NEUTRAL_FLAGS = "use_cpu report_to run_name disable_tqdm log_level logging_steps logging_strategy".split()
 NEUTRAL_FLAGS += "logging_first_step dataloader_num_workers dataloader_pin_memory".split()
@@ -42,7 +45,8 @@ class ReproduceArguments:
     output_dir: str = HfArg(help="Cells, logs and the report; finished cells found here are kept.")
     experiments: list[str] = HfArg(
         default_factory=lambda: list(EXPERIMENTS),
-        help=f"Experiments to run, of {', '.join(EXPERIMENTS)}. Default: all.",
+        help="Experiments to run. Default: all.",
+        metadata={"choices": EXPERIMENTS},
     )
     model: str | None = HfArg(
         default=None, help=f"The pre-trained Transformer: folder or hub id; '{PRETRAIN}' trains it here first."
@@ -60,7 +64,8 @@ class ReproduceArguments:
     )
     variants: list[str] | None = HfArg(
         default=None,
-        help=f"Variants for ablations, of {', '.join(VARIANTS)}. Default: all, lstm only with --lstm_model.",
+        help="Variants for ablations. Default: all, lstm only with --lstm_model.",
+        metadata={"choices": tuple(VARIANTS)},
     )
     transfer_tasks: list[str] = HfArg(default_factory=lambda: ["mnli", "race"], help="Tasks for layer_transfer.")
     transfer_layers: list[int] | None = HfArg(
@@ -86,8 +91,6 @@ class ReproduceArguments:
     lstm_pretrain_arguments: list[str] = HfArg(default_factory=list, help="The same for the LSTM, behind them.")
 
     def __post_init__(self):
-        self._check_names("experiments", self.experiments, EXPERIMENTS)
-        self._check_names("variants", self.variants or (), VARIANTS)
         for flag in ("tasks", "transfer_tasks"):
             setattr(self, flag, [get_task(name).name for name in getattr(self, flag)])
         self.zero_shot_tasks = [get_heuristic(name).task.name for name in self.zero_shot_tasks]
@@ -99,26 +102,14 @@ class ReproduceArguments:
         if self.model is None and not (self.experiments == ["zero_shot"] and has_checkpoints):
             raise ValueError("No model was given. Pass a pre-trained Transformer as --model: a folder or a hub id.")
 
-    @staticmethod
-    def _check_names(flag: str, given: list[str], known: tuple[str, ...] | dict) -> None:
-        for name in given:
-            if name not in known:
-                raise ValueError(f"--{flag} has {name!r}. Known {flag}: {', '.join(known)}.")
-
 
 def rehearsal_of(arguments: ReproduceArguments) -> ReproduceArguments:
     """The same cells for the first seed, cut to a few updates and rows, in a folder of their own."""
     short = ["--max_steps", str(arguments.rehearse), "--skip_memory_metrics", "false"]
-    cut = {PRETRAIN_FLAG: [*short, "--max_words", ""]}
-    cut[FINETUNE_FLAG] = [
-        *short,
-        "--max_eval_samples",
-        str(REHEARSED_ROWS),
-        "--max_predict_samples",
-        str(REHEARSED_ROWS),
-    ]
-    cut |= {LSTM_FLAG: cut[FINETUNE_FLAG], LSTM_PRETRAIN_FLAG: cut[PRETRAIN_FLAG]}  # the last of two flags counts
-    names = {flag.removeprefix("--"): words for flag, words in cut.items()}
+    few = f"--max_eval_samples {REHEARSED_ROWS} --max_predict_samples {REHEARSED_ROWS}".split()
+    cut = {}
+    for name in (flag.removeprefix("--") for flag in PASSED_ON):  # the last of two flags counts
+        cut[name] = [*getattr(arguments, name), *short, *(["--max_words", ""] if PRETRAIN in name else few)]
     return replace(
         arguments,
         output_dir=str(Path(arguments.output_dir, REHEARSAL)),
@@ -126,20 +117,20 @@ def rehearsal_of(arguments: ReproduceArguments) -> ReproduceArguments:
         seeds=arguments.seeds[:1],
         zero_shot_max_eval_samples=REHEARSED_ROWS,
         zero_shot_max_train_samples=REHEARSED_ROWS,
-        **{name: [*getattr(arguments, name), *words] for name, words in names.items()},
+        **cut,
     )
 
 
-def deciding_settings(command_line: list[str]) -> dict[str, str | bool | list[str]]:
-    """The settings of a command that decide a cell's result."""
-    return {name: value for name, value in as_settings(command_line, None).items() if name not in NEUTRAL_FLAGS}
-
-
-def as_settings(command_line: list[str], flag: str | None = FINETUNE_FLAG) -> dict[str, str | bool | list[str]]:
+def as_settings(
+    command_line: list[str], refused: Iterable[str] = (), source: str = ""
+) -> dict[str, str | bool | list[str]]:
     """Turns `["--learning_rate", "5e-4", "--bf16"]` into `{"learning_rate": "5e-4", "bf16": True}`.
 
+    Settings that do not decide a cell's result are left out.
+
     Args:
-        flag: which of `PASSED_ON` the words stand behind: flags that it must not have are refused. None refuses none.
+        refused: flags that it must not have.
+        source: the flag that it stands behind, for errors.
     """
     values: dict[str, list[str]] = {}
     name = None
@@ -149,13 +140,17 @@ def as_settings(command_line: list[str], flag: str | None = FINETUNE_FLAG) -> di
             name = name.replace("-", "_")  # both spellings are accepted
             values[name] = [value] if has_value else []
         elif name is None:
-            raise ValueError(f"{flag} begins with {word!r}. Begin with an argument such as --learning_rate.")
+            raise ValueError(f"{source} begins with {word!r}. Begin with an argument such as --learning_rate.")
         else:
             values[name].append(word)
-    for name in PASSED_ON.get(flag, ()):
-        if name in values:
+    for name in values:
+        if name in refused:
             raise ValueError(
-                f"{flag} has --{name}, which `gpt1 reproduce` sets for each cell. Leave it out; `gpt1 "
+                f"{source} has --{name}, which `gpt1 reproduce` sets for each cell. Leave it out; `gpt1 "
                 "reproduce --help` explains how tasks, models, data and seeds are chosen."
             )
-    return {name: (value if len(value) > 1 else value[0] if value else True) for name, value in values.items()}
+    return {
+        name: value if len(value) > 1 else value[0] if value else True
+        for name, value in values.items()
+        if name not in NEUTRAL_FLAGS
+    }

@@ -14,7 +14,7 @@ from tokenization.rows import are_all_labelled
 
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.heuristics import get_heuristic
-from .arguments import PRETRAIN, VARIANTS, ReproduceArguments, as_settings, deciding_settings
+from .arguments import PRETRAIN, VARIANTS, ReproduceArguments, as_settings
 from .models import data_fingerprint, family, load_config, model_fingerprint, model_name, read_json, text_fingerprint
 from .tables import COLUMNS
 
@@ -90,7 +90,7 @@ def fine_tuning_cell(arguments: ReproduceArguments, task: str, variant: str, see
         n_transfer = int(variant.removeprefix("transfer-"))
     flags = VARIANTS.get(variant, ["--n_transfer", str(n_transfer)])
     given = [*arguments.finetune_arguments, *(arguments.lstm_finetune_arguments if variant == "lstm" else [])]
-    settings = deciding_settings(given)
+    settings = as_settings(given)
     if variant == "without_auxiliary":
         settings.pop("lm_coef", None)  # this variant sets its own λ
     facts = {
@@ -112,38 +112,30 @@ def data_of(arguments: ReproduceArguments, task: Task) -> dict[str, str] | str:
     return data_fingerprint(arguments.data_dir, tuple(dict.fromkeys((task.name, task.folder or task.name))))
 
 
-def zero_shot_cells(arguments: ReproduceArguments) -> list[Cell]:
+def zero_shot_cells(arguments: ReproduceArguments) -> Iterator[Cell]:
     """One cell per checkpoint of the two runs, in the order of updates. A model without a run gets one cell."""
-    cells = []
     for folder, model in (arguments.checkpoints, arguments.model), (arguments.lstm_checkpoints, arguments.lstm_model):
-        if folder is not None:
-            cells += [zero_shot_cell(arguments, folder, **checkpoint) for checkpoint in saved_checkpoints(folder)]
-        elif model is not None:
-            cells.append(zero_shot_cell(arguments, model, model))
-    return cells
-
-
-def zero_shot_cell(
-    arguments: ReproduceArguments, run_folder: str, model: str, step: int | None = None, tokens: int | None = None
-) -> Cell:
-    facts = {
-        "kind": "zero_shot",
-        "step": step,
-        "tokens": tokens,
-        "settings": {
-            "tasks": arguments.zero_shot_tasks,
-            "max_rows": arguments.zero_shot_max_eval_samples,
-            "max_train_rows": arguments.zero_shot_max_train_samples,
-        },
-        "model_fingerprint": model_fingerprint(model),
-        "data": {name: data_of(arguments, get_heuristic(name).task) for name in arguments.zero_shot_tasks},
-    }
-    # If a checkpoint has no tokenizer, the folder of its run has it.
-    has_tokenizer = (Path(model) / "tokenizer_config.json").exists()
-    run = partial(ask_zero_shot, arguments, model, model if has_tokenizer else run_folder)
-    place = "final" if step is None else f"checkpoint-{step}"
-    about = {"model": model_name(model), "family": family(model)}
-    return Cell(f"zero-shot-{family(model)}-{place}", facts, about, run)
+        alone = [{"model": model, "step": None, "tokens": None}] if model is not None else []
+        for point in alone if folder is None else saved_checkpoints(folder):
+            model, step = point["model"], point["step"]
+            facts = {
+                "kind": "zero_shot",
+                "step": step,
+                "tokens": point["tokens"],
+                "settings": {
+                    "tasks": arguments.zero_shot_tasks,
+                    "max_rows": arguments.zero_shot_max_eval_samples,
+                    "max_train_rows": arguments.zero_shot_max_train_samples,
+                },
+                "model_fingerprint": model_fingerprint(model),
+                "data": {name: data_of(arguments, get_heuristic(name).task) for name in arguments.zero_shot_tasks},
+            }
+            # If a checkpoint has no tokenizer, the folder of its run has it.
+            has_tokenizer = folder is None or (Path(model) / "tokenizer_config.json").exists()
+            run = partial(ask_zero_shot, arguments, model, model if has_tokenizer else folder)
+            place = "final" if step is None else f"checkpoint-{step}"
+            about = {"model": model_name(model), "family": family(model)}
+            yield Cell(f"zero-shot-{family(model)}-{place}", facts, about, run)
 
 
 def pretraining_cells(arguments: ReproduceArguments, folder: Path) -> dict[str, Cell]:
@@ -161,7 +153,7 @@ def pretraining_cells(arguments: ReproduceArguments, folder: Path) -> dict[str, 
         given = [*arguments.pretrain_arguments]
         if argument == "lstm_model":
             given += [*arguments.lstm_pretrain_arguments, "--family", of_family]
-        settings = deciding_settings(given)
+        settings = as_settings(given)
         files = settings.get("train_files", [])
         data = text_fingerprint(tuple([files] if isinstance(files, str) else files))
         facts = {"kind": "pretraining", "settings": settings, "data": data}

@@ -55,9 +55,7 @@ def model_fingerprint(model: str) -> str:
     digest = hashlib.sha256()
     for path in sorted({path for pattern in MODEL_FILES for path in folder.glob(pattern)}):
         digest.update(f"{path.name} {path.stat().st_size}\n".encode())
-        with path.open("rb") as file:
-            while piece := file.read(2**20):
-                digest.update(piece)
+        digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
