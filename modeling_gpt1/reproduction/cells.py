@@ -16,7 +16,6 @@ from ..inference.checkpoints import saved_checkpoints
 from ..inference.heuristics import get_heuristic
 from .arguments import PRETRAIN, VARIANTS, ReproduceArguments, as_settings
 from .models import data_fingerprint, family, load_config, model_fingerprint, model_name, read_json, text_fingerprint
-from .tables import COLUMNS
 
 COMMAND = (sys.executable, "-m", "modeling_gpt1.commands")
 FAMILIES = {"model": "gpt1", "lstm_model": "gpt1-lstm"}  # by the argument that names the model
@@ -193,7 +192,7 @@ def fine_tune(
         model: arguments for the model and the variant, which override those.
 
     Returns:
-        The metrics, the answers to each row, and the scores × 100 by the paper's column.
+        The metrics, and the answers to each row.
     """
     data_dir = arguments.data_dir
     if not uses_of(task, data_dir):  # told before the training, not hours later
@@ -205,16 +204,13 @@ def fine_tune(
     if "answers" in result:  # a sample of a data set may have fewer rows than the data set
         num_rows = len(load_task(task, data_dir)[get_task(task).train_split])
         result["train_rows"] = min(num_rows, int(as_settings(given).get("max_train_samples", num_rows)))
-    scores = scores_of(task, result["metrics"])
     for part in PARTS.get(task, ()):
-        metrics = {}
         # RACE as files of the whole task has no parts.
         if data_dir is None or any(Path(data_dir).rglob(f"{part.removeprefix('race-')}_*")):
             flags = [*given, "--model", str(work / "model")]
-            metrics = finetune(data_dir, part, flags, seed, run, work / part)["metrics"]
-            scores |= scores_of(part, metrics)
-        result.setdefault("parts", {})[part] = metrics
-    return {**result, "scores": scores}
+            scored = finetune(data_dir, part, flags, seed, run, work / part)
+            result.setdefault("parts", {})[part] = scored["metrics"]
+    return result
 
 
 def finetune(data_dir: str | None, task: str, flags: list[str], seed: int, run: Run, output_dir: Path) -> dict:
@@ -241,8 +237,8 @@ def uses_of(task: str, data_dir: str | None) -> list[str]:
 def has_split(name: str, data_dir: str | None, kind: str) -> bool:
     """Whether the data has labelled splits of the kind `validation` or `test`. GLUE hides its test labels."""
     task = get_task(name)
-    if task.hub_path == "nyu-mll/glue":
-        return kind == "validation"
+    if task.hub_path == "nyu-mll/glue" and kind == "test":
+        return False
     splits, label = load_task(task, data_dir), task.columns["label"]
     names = getattr(task, f"{kind}_splits")
     return all(split in splits and are_all_labelled(splits[split], label) for split in names)
@@ -267,16 +263,6 @@ def read_answers(name: str, data_dir: str | None, output_dir: Path) -> dict[str,
                     "labels": " ".join(str(labels[row["index"]]) for row in rows),
                     "predictions": " ".join(map(number_of, rows)),
                 }
-    return found
-
-
-def scores_of(name: str, metrics: dict) -> dict[str, float]:
-    """The paper's metric × 100 by the paper's column, on the test split if it has labels, else on validation."""
-    found = {}
-    for key, column in COLUMNS.items():
-        if column.task == name and len(column.parts) < 2:
-            (on_test,), (on_validation,) = column.metric_keys("test"), column.metric_keys("validation")
-            found[key] = 100 * metrics[on_test if on_test in metrics else on_validation]
     return found
 
 

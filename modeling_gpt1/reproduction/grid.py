@@ -31,6 +31,7 @@ from .arguments import ReproduceArguments, rehearsal_of
 from .cells import Cell, check_families, plan, pretraining_cells, with_models
 from .models import describe_model, environment, processor_name, read_json
 from .report import build_report, page
+from .tables import COLUMNS, Cells, place_of
 
 LOG_LINES = 15  # last lines of a failed cell's log that are shown
 
@@ -189,12 +190,14 @@ def describe_failure(error: Exception, log_path: Path) -> str:
 
 def describe_result(result: dict) -> str:
     metrics = result.get("metrics", {})
-    if result.get("kind") == "pretraining":
+    if result["kind"] == "zero_shot":
+        told = [f"{name} {100 * of_task[of_task['metric']]:.1f}" for name, of_task in result["tasks"].items()]
+    elif result["kind"] == "pretraining":
         perplexity = metrics.get("eval_perplexity")
         told = ["trained" if perplexity is None else f"perplexity {perplexity:.1f}"]
     else:
-        zero_shot = {name: of_task[of_task["metric"]] * 100 for name, of_task in result.get("tasks", {}).items()}
-        told = [f"{name} {score:.1f}" for name, score in (result.get("scores") or zero_shot).items()]
+        found, place = Cells([result]), place_of(result)
+        told = [f"{key} {scores[0]:.1f}" for key in COLUMNS for scores in found.scores(key, place).values()]
     if "before_init_mem_cpu" in metrics:  # a rehearsal
         told.append(f"updates in {metrics['train_runtime']:.1f} s")
         for place in ("cpu", "gpu"):

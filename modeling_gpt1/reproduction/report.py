@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from .claims import RULES, judge_claims
 from .figures import as_link, figure_2_left, figure_2_right, panels
 from .published import PAPER_MODEL, PAPER_URL
-from .tables import TABLES, Cells, describe_table, plain
+from .tables import TITLES, Cells, describe_table, plain
 
 
 def build_report(
@@ -59,7 +59,7 @@ def build_report(
             "zero_shot_checkpoints": len(found.zero_shot),
             "unfinished": len(unfinished),
         },
-        "tables": [describe_table(found, name) for name in TABLES],
+        "tables": [describe_table(found, name) for name in TITLES],
         "figures": [figure_2_left(found), figure_2_right(found)],
         "rules": list(RULES),
         "claims": judge_claims(found),

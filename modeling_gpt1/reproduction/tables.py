@@ -60,48 +60,25 @@ COLUMNS = {
 LABELS = {column.task: column.label for column in COLUMNS.values()}
 # Columns that are parts of another column in tables 2 and 3.
 PARTS = ("mnli-m", "mnli-mm", "race-m", "race-h")
-METRIC_NAMES = {
-    "accuracy": "accuracy",
-    "matthews_correlation": "Matthews correlation",
-    "f1": "F1",
-    "pearson": "Pearson correlation",
-}
 ROW_LABELS = {
     "full": "Transformer, auxiliary LM (full)",
     "without_pretraining": "Transformer, without pre-training",
     "without_auxiliary": "Transformer, without auxiliary LM",
     "lstm": "LSTM, auxiliary LM",
 }
+TITLES = {
+    "table-2": "Table 2: natural language inference",
+    "table-3": "Table 3: question answering and commonsense reasoning",
+    "table-4": "Table 4: semantic similarity and classification (GLUE)",
+    "table-5": "Table 5: ablations",
+}
 # Columns of the paper's table 5. Other measured tasks stand after them and count in no average.
-ABLATION_COLUMNS = tuple("cola sst2 mrpc stsb qqp mnli qnli rte".split())
+ABLATION_COLUMNS = tuple(key for key in PUBLISHED["table-5"]["full"] if key != "average")
 # Approximate number of training rows. Where `max_train_samples` is smaller, that number counts.
 TRAINING_ROWS = {
     **{"rte": 2490, "mrpc": 3668, "stsb": 5749, "cola": 8551, "sst2": 67349, "qnli": 104743, "qqp": 363846},
     **{"mnli": 392702, "snli": 549367, "scitail": 23097, "story_cloze": 1497, "race": 87866},
     **{"race-m": 25421, "race-h": 62445},
-}
-RESULTS = ({"full": "Finetuned Transformer LM"}, "Scores × 100. The paper's figures are on the test sets.")
-# Title, columns, the labels of the rows, and the caption.
-TABLES = {
-    "table-2": ("Table 2: natural language inference", "mnli-m mnli-mm snli scitail qnli rte".split(), *RESULTS),
-    "table-3": (
-        "Table 3: question answering and commonsense reasoning",
-        "story_cloze race-m race-h race".split(),
-        *RESULTS,
-    ),
-    "table-4": (
-        "Table 4: semantic similarity and classification (GLUE)",
-        "cola sst2 mrpc stsb qqp".split(),
-        *RESULTS,
-    ),
-    "table-5": (
-        "Table 5: ablations",
-        ["average", *ABLATION_COLUMNS],
-        ROW_LABELS,
-        "Scores × 100. The average is over those of the paper's eight tasks that every measured row has, seed by "
-        "seed; the paper's is that of its own figures for them. Tasks that are not in the paper's table come last "
-        "and count in no average.",
-    ),
 }
 
 
@@ -179,7 +156,7 @@ class Cells:
         """How many rows the runs of a column are trained on at most; a limit counts if all runs tell one."""
         runs = [cell for cell in self.fine_tuning if cell["task"] == COLUMNS[key].task]
         limits = [cell.get("train_rows", cell["settings"].get("max_train_samples")) for cell in runs]
-        return min(TRAINING_ROWS[key], TRAINING_ROWS[key] if None in limits else max(map(int, limits)))
+        return min([TRAINING_ROWS[key], *([max(map(int, limits))] if limits and None not in limits else [])])
 
     def transfer(self) -> dict[str, dict[int, Scores]]:
         """Scores by task and number of transferred layers, of the tasks with points between the two ends.
@@ -207,7 +184,7 @@ class Cells:
         for cell in sorted(checkpoints, key=lambda cell: cell["step"]):
             for name, of in cell["tasks"].items():
                 low, high, metric = of["chance"], of["best_known"], of["metric"]
-                note = f"0 is {METRIC_NAMES[metric]} {100 * low:.1f}, 1 is {100 * high:.1f}; {of['num_rows']} rows of "
+                note = f"0 is {show_metric(metric)} {100 * low:.1f}, 1 is {100 * high:.1f}; {of['num_rows']} rows of "
                 note += f"{of['split']}; bars are two standard errors"
                 error = standard_error(of[metric], of["num_rows"], metric) / (high - low)
                 found.setdefault(LABELS.get(name, name), []).append((cell["step"], of["normalised"], error, note))
@@ -215,11 +192,9 @@ class Cells:
 
     def why_missing(self, task: str, place: str | int) -> str:
         """Why scores are missing, seed by seed. Empty if none is missing."""
-        names, seeds = {task, get_task(task).folder}, {}  # the runs of RACE score its parts
-        for cell in self.unfinished:
-            if cell["kind"] == "fine_tuning" and cell["task"] in names and place_of(cell) == place:
-                seeds.setdefault(cell["reason"], []).append(str(cell["seed"]))
-        return "; ".join(f"seed {', '.join(of_reason)}: {reason}" for reason, of_reason in seeds.items())
+        names = {task, get_task(task).folder}  # the runs of RACE score its parts
+        missing = [cell for cell in self.unfinished if cell["kind"] == "fine_tuning" and cell["task"] in names]
+        return "; ".join(f"seed {cell['seed']}: {cell['reason']}" for cell in missing if place_of(cell) == place)
 
     def settings(self, column: Column, place: str | int) -> str:
         """The split that is scored, and the arguments in which these runs differ from the others."""
@@ -233,6 +208,10 @@ def standard_error(score: float, num_rows: int, metric: str) -> float:
     variance = score * (1 - score) if metric == "accuracy" else (1 - score**2) ** 2
     # A score of 0 or 1 on a few rows is not certain: keep the error above 0.
     return math.sqrt(max(variance, 1 / num_rows) / num_rows)
+
+
+def show_metric(name: str) -> str:
+    return name.replace("_", " ").capitalize()
 
 
 def plain(value: object) -> str:
@@ -266,31 +245,30 @@ def common_settings(cells: Sequence[Mapping]) -> dict:
 
 
 def describe_table(cells: Cells, name: str) -> dict:
-    """A table with its measured and published scores."""
-    title, keys, labels, caption = TABLES[name]
+    """A table with its measured scores and the published ones, whose rows and columns it has."""
+    published = PUBLISHED[name]
+    keys = list(published["full"])
     if name == "table-5":
-        keys = [
-            *keys,
-            *(key for key in COLUMNS if key not in (*keys, *PARTS) and any(cells.scores(key, row) for row in labels)),
-        ]
+        others = (key for key in COLUMNS if key not in (*keys, *PARTS))
+        keys += [key for key in others if any(cells.scores(key, row) for row in published)]
     columns = [{"key": key, **describe_column(cells, key), "baselines": cells.baselines(key)} for key in keys]
     rows = [
-        {"key": row, "label": label, "cells": {key: describe_cell(cells, name, row, key) for key in keys}}
-        for row, label in labels.items()
+        {"key": row, "label": ROW_LABELS[row], "cells": {key: describe_cell(cells, name, row, key) for key in keys}}
+        for row in published
     ]
-    return {"id": name, "title": title, "caption": caption, "columns": columns, "rows": rows}
+    return {"id": name, "title": TITLES[name], "columns": columns, "rows": rows}
 
 
 def describe_column(cells: Cells, key: str) -> dict[str, str]:
     if key != "average":
-        return {"label": COLUMNS[key].label, "metric": METRIC_NAMES[COLUMNS[key].metric]}
+        return {"label": COLUMNS[key].label, "metric": show_metric(COLUMNS[key].metric)}
     names = ", ".join(COLUMNS[averaged].label for averaged in cells.averaged) or "no task"
     every = len(cells.averaged) == len(ABLATION_COLUMNS)
     return {"label": "Average", "metric": "of the paper's eight tasks" if every else f"of {names}"}
 
 
 def describe_cell(cells: Cells, table: str, row: str, key: str) -> dict:
-    published = PUBLISHED[table].get(row, {})
+    published = PUBLISHED[table][row]
     if key == "average":
         paper, settings, missing = published[key], "mean over the tasks, seed by seed", ""
         if len(cells.averaged) < len(ABLATION_COLUMNS):

@@ -178,7 +178,7 @@ def test_intervals_and_baselines(answered_report):
     (comparison,) = lstm["comparisons"]
     assert (lstm["verdict"], comparison["outcome"]) == ("does not hold", "worse") and comparison["p"] < 0.05
     assert "95 % interval -" in comparison["text"] and comparison["text"].endswith(f", p {comparison['p']:.2g})")
-    rte = [row for row in Page(look.page(answered_report)).rows if row and row[0] == "RTE accuracy"][-1]
+    rte = [row for row in Page(look.page(answered_report)).rows if row and row[0] == "RTE Accuracy"][-1]
     low, high = measured["interval"]
     assert rte[1:3] == ["400", "60.0"] and rte[4].endswith(f"3 seeds 95 %: {low:.1f} to {high:.1f} validation")
 
@@ -265,7 +265,7 @@ def test_table_5(report):
         ("full", "story_cloze", None, 60.5, [1, 2], "test", ""),
         ("lstm", "average", 42.45, 33.5, [1], seed_by_seed, ""),  # by the seed that both tasks have
         ("lstm", "cola", 30.3, 10.0, [1], cola, "seed 2: failed: out of memory"),
-        ("lstm", "story_cloze", None, None, None, "", "seed 1, 2: not run yet"),
+        ("lstm", "story_cloze", None, None, None, "", "seed 1: not run yet; seed 2: not run yet"),
     ):
         cell = rows[row]["cells"][key]
         found = cell["measured"] or {"median": None, "seeds": None}
@@ -323,7 +323,7 @@ def test_figures(report):
     assert [(point["x"], point["y"]) for point in theirs["points"]] == [(0, 0.0), (100, 0.3), (200, 0.0), (400, 0.1)]
     # √(0.5 · 0.5 / 400) / 0.432, twice
     assert (theirs["points"][0]["lowest"], theirs["points"][0]["highest"]) == (-0.1157, 0.1157)
-    note = "0 is accuracy 50.0, 1 is 93.2; 400 rows of validation; bars are two standard errors"
+    note = "0 is Accuracy 50.0, 1 is 93.2; 400 rows of validation; bars are two standard errors"
     assert {series["note"] for series in right["series"]} == {note}
     told = " The Transformer itself, not a checkpoint of its pre-training: SST-2 0.90, CoLA -0.00."
     assert right["caption"].endswith(told)
@@ -488,7 +488,7 @@ def test_every_cell_is_on_the_page(page):
     lines = """
         Average of CoLA, RTE|||50.7|38.0 37.0 to 39.0, 2 seeds mean over the tasks, seed by seed|36.4|26.8 25.5 to 28.0, 2 seeds mean over the tasks, seed by seed|51.1|40.8 40.0 to 41.5, 2 seeds mean over the tasks, seed by seed|42.5|33.5 33.5 to 33.5, 1 seed mean over the tasks, seed by seed
         MRPC F1|||82.3|not measured|79.4|not measured|84.9|not measured|83.2|not measured
-        Story Cloze accuracy||||60.5 60.0 to 61.0, 2 seeds test||50.5 50.0 to 51.0, 2 seeds test||not measured||seed 1, 2: not run yet
+        Story Cloze Accuracy||||60.5 60.0 to 61.0, 2 seeds test||50.5 50.0 to 51.0, 2 seeds test||not measured||seed 1: not run yet; seed 2: not run yet
     """  # noqa: E501
     for line in lines.strip().splitlines():
         assert line.strip().split("|") in page.rows, line
