@@ -13,10 +13,10 @@ import numpy as np
 from scipy.stats import f, norm
 
 from .published import PUBLISHED
-from .scores import FEWEST_SEEDS, LEVEL, Estimate, Scores, difference, holm
+from .scores import FEWEST_SEEDS, LEVEL, Scores, difference, holm
 from .tables import COLUMNS, PARTS, Cells
 
-RULES = (
+RULES = [
     "Two settings are compared by the difference of their mean scores at the seeds that both have. Its error has two "
     "parts: that of the seeds, and that of the test rows, which all seeds share and which is measured on 1000 "
     "resamples of them. The 95 % interval counts both, and that a few seeds tell little of their spread (Behrens and "
@@ -31,7 +31,7 @@ RULES = (
     "taken to have nothing in common, which makes the error the largest possible. One curve varies more than another "
     "if half its mean squared change from checkpoint to checkpoint exceeds the other's and the rows' variance "
     "together, by an F test.",
-)
+]
 
 # In table 5 the auxiliary objective helps on every data set with more rows than this. Of the others it helps only RTE.
 LARGE = 100_000
@@ -43,10 +43,9 @@ FEWEST_CHECKPOINTS = 4
 class Comparison:
     """Two settings in one column of a table or at one step of a curve."""
 
-    text: str  # what was compared, with the figures
+    text: str  # what was compared, with the difference and its certainty
     difference: float  # above 0 if the first is better
     p: float | None  # two-sided p value of no difference; None if it decides nothing
-    remark: str = ""  # the interval, or why there is none
 
 
 def judge(comparisons: Sequence[Comparison], sign: int = 1) -> tuple[str, list[dict]]:
@@ -61,8 +60,8 @@ def judge(comparisons: Sequence[Comparison], sign: int = 1) -> tuple[str, list[d
         p = None if comparison.p is None else next(corrected)
         counts = p is not None and p < LEVEL
         outcome = ("better" if comparison.difference > 0 else "worse") if counts else "level"
-        remarks = filter(None, (comparison.remark, None if p is None else f"p {show_p(p)}"))
-        told.append({"outcome": outcome, "text": f"{comparison.text} ({', '.join(remarks)})", "p": p})
+        shown = "" if p is None else ", p < 0.001" if p < 0.001 else f", p {p:.2g}"
+        told.append({"outcome": outcome, "text": comparison.text + shown, "p": p})
     outcomes = {of["outcome"] for of in told}
     agree = "better" if sign > 0 else "worse"
     if not outcomes:
@@ -75,35 +74,14 @@ def judge(comparisons: Sequence[Comparison], sign: int = 1) -> tuple[str, list[d
 
 
 def compare(label: str, first: Scores, second: Scores) -> Comparison:
-    """Compares the first with the second at the seeds that both have."""
-    common = set(first) & set(second)
-    ours, theirs = (
-        show([float(of_seed[0]) for seed, of_seed in scores.items() if seed in common or not common])
-        for scores in (first, second)
-    )
+    """Compares the means of the first and the second at the seeds that both have."""
     found = difference(first, second)
-    return Comparison(
-        f"{label} {ours} against {theirs}, {found.value:+.1f}", found.value, found.p, show_certainty(found)
-    )
-
-
-def show_certainty(found: Estimate) -> str:
+    certainty = "no answers kept"
     if found.num_seeds < FEWEST_SEEDS:
-        return f"fewer than {FEWEST_SEEDS} seeds decide nothing"
-    if found.interval is None:
-        return "no answers kept"
-    low, high = found.interval
-    return f"95 % interval {low:+.1f} to {high:+.1f}"
-
-
-def show(values: Sequence[float]) -> str:
-    """Median and range as text, such as "54.2 [53.1 to 55.0]"."""
-    spread = f" [{min(values):.1f} to {max(values):.1f}]" if len(values) > 1 else ""
-    return f"{statistics.median(values):.1f}{spread}"
-
-
-def show_p(p: float) -> str:
-    return "< 0.001" if p < 0.001 else f"{p:.2g}"
+        certainty = f"fewer than {FEWEST_SEEDS} seeds decide nothing"
+    elif found.interval is not None:
+        certainty = "95 % interval {:+.1f} to {:+.1f}".format(*found.interval)
+    return Comparison(f"{label} {found.value:+.1f}, {certainty}", found.value, found.p)
 
 
 # ---- What is compared
@@ -174,8 +152,8 @@ def by_rows(task: str, word: str, first: tuple[float, float], second: tuple[floa
     """Compares two scores, each with its error."""
     gain, error = first[0] - second[0], math.hypot(first[1], second[1])
     p = float(2 * norm.sf(abs(gain) / error))
-    text = f"{task}: {first[0]:.2f} {word} {second[0]:.2f}, {gain:+.2f}"
-    return Comparison(text, gain, p, f"standard error {error:.2f}")
+    text = f"{task}: {first[0]:.2f} {word} {second[0]:.2f}, {gain:+.2f}, standard error {error:.2f}"
+    return Comparison(text, gain, p)
 
 
 def varies(cells: Cells) -> list[Comparison]:
@@ -196,8 +174,8 @@ def by_variation(name: str, ours: Sequence[float], theirs: Sequence[float], erro
     freedom = 2 * (len(ours) - 1) ** 2 / (3 * len(ours) - 4)
     p = min(1.0, float(2 * f.sf(more / (less + error**2), freedom, freedom)))
     deviations = f"{math.sqrt(their_variance):.3f} (LSTM) against {math.sqrt(our_variance):.3f} (Transformer)"
-    text = f"{name}: standard deviation {deviations}"
-    return Comparison(text, their_variance - our_variance, p, f"rows alone {error:.3f}")
+    text = f"{name}: standard deviation {deviations}, rows alone {error:.3f}"
+    return Comparison(text, their_variance - our_variance, p)
 
 
 # ---- The claims

@@ -239,11 +239,11 @@ def write_reports(arguments: ReproduceArguments, command: list[str], cells: list
     ran_on = ", ".join(f"{name} ({number})" for name, number in machines.most_common())
     report = build_report(
         finished,
+        unfinished,
         title=arguments.title,
         models=[describe_model(model, run) for model, run in runs.items() if model is not None],
         environment={**environment(), **({"cells_ran_on": ran_on} if ran_on else {})},
         commands=[shlex.join(command)],
-        unfinished=unfinished,
     )
     write_atomically(store.place("", "report.html"), page(report))
     write_json(store.place("", "report.json"), report)

@@ -98,17 +98,13 @@ def describe_model(model: str, run_folder: str | None) -> dict:
     }
 
 
-def describe_pretraining(run_folder: Path) -> dict:
+def describe_pretraining(folder: Path) -> dict:
     """The pre-training as recorded in the files of `gpt1 pretrain`, with None for unknown values."""
-    paths = [*run_folder.glob("checkpoint-*/trainer_state.json"), *run_folder.glob("trainer_state.json")]
-    states = [read_json(path) for path in paths]
-    last = max(states, key=lambda state: state["global_step"], default={})
-    evaluated = [record["eval_perplexity"] for record in last.get("log_history", ()) if "eval_perplexity" in record]
-    results = read_json(run_folder / "all_results.json")
-    perplexity = results.get("eval_perplexity", evaluated[-1] if evaluated else math.nan)
+    results, state = read_json(folder / "all_results.json"), read_json(folder / "trainer_state.json")
+    perplexity = results.get("eval_perplexity", math.nan)
     return {
-        "tokens": results.get("num_input_tokens_seen", last.get("num_input_tokens_seen")),
-        "updates": last.get("global_step"),
+        "tokens": results.get("num_input_tokens_seen", state.get("num_input_tokens_seen")),
+        "updates": state.get("global_step"),
         "perplexity": perplexity if math.isfinite(perplexity) else None,  # of a run that diverged; JSON has no NaN
     }
 

@@ -7,7 +7,7 @@ Source: "Improving Language Understanding by Generative Pre-Training" (Radford e
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import date as calendar_date
+from datetime import date
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -18,41 +18,20 @@ from .published import PAPER_MODEL, PAPER_URL
 from .tables import TITLES, Cells, describe_table, plain
 
 
-def build_report(
-    cells: Sequence[Mapping],
-    *,
-    title: str,
-    models: Sequence[Mapping] = (),
-    environment: Mapping | None = None,
-    commands: Sequence[str] = (),
-    unfinished: Sequence[Mapping] = (),
-    date: str | None = None,
-) -> dict:
+def build_report(cells: Sequence[Mapping], unfinished: Sequence[Mapping] = (), **about) -> dict:
     """The content of report.json.
 
     Args:
-        cells: the finished cells, dictionaries of `kind` "fine_tuning" (`task`, `variant`, `n_transfer`, `lm_coef`,
-            `seed`, `model`, `settings`, `metrics` as in all_results.json of `gpt1 finetune`, `seconds`) or
-            "zero_shot" (`model`, `family`, `step`, `tokens`, `tasks`, `settings`).
-        title: heading of the report.
-        models: `name`, `parameters`, `config` (its sizes) and `pretraining`
-            (`tokens`, `updates`, `perplexity`) of each model, the Transformer first.
-        environment: machine and versions.
-        commands: the commands as they were typed.
-        unfinished: cells that were requested and are missing, as [`Cells`] takes them.
-        date: YYYY-MM-DD; default: today.
+        cells, unfinished: the finished and the missing cells, as [`Cells`] takes them.
+        about: `title`, `date`, `environment` (machine and versions), `commands` (as they were typed), and `models`,
+            of each its `name`, `parameters`, `config` (its sizes) and `pretraining`, the Transformer first.
     """
+    about = {"date": date.today().isoformat(), "environment": {}, "models": [], "commands": [], **about}
+    models = about["models"]
     found = Cells(cells, unfinished, models[0]["config"].get("num_hidden_layers", 12) if models else 12)
     return {
-        "title": title,
-        "date": date or calendar_date.today().isoformat(),
-        "environment": dict(environment or {}),
-        "models": list(models),
-        "settings": {
-            "seeds": sorted({cell["seed"] for cell in found.fine_tuning}),
-            "fine_tuning": found.common,
-        },
-        "commands": list(commands),
+        **about,
+        "settings": {"seeds": sorted({cell["seed"] for cell in found.fine_tuning}), **found.common},
         "measured": {
             "fine_tuning_runs": sum(cell["kind"] == "fine_tuning" for cell in cells),
             "tasks": sorted({cell["task"] for cell in found.fine_tuning}),
@@ -61,7 +40,7 @@ def build_report(
         },
         "tables": [describe_table(found, name) for name in TITLES],
         "figures": [figure_2_left(found), figure_2_right(found)],
-        "rules": list(RULES),
+        "rules": RULES,
         "claims": judge_claims(found),
     }
 
@@ -81,12 +60,11 @@ OUTCOMES = {"better": "▲", "worse": "▼", "level": "="}
 
 def page(report: Mapping) -> str:
     """The whole page."""
-    settings = {"seeds": report["settings"]["seeds"], **report["settings"]["fine_tuning"]}
     models = {}
     for model in (*report["models"], PAPER_MODEL):
         sizes = {name: model.get(name) for name in ("parameters", "parameters_without_embeddings")}
         models[model["name"]] = {**sizes, **model["config"], **model["pretraining"]}
-    return TEMPLATES.get_template("page.html").render(report=report, settings=settings, models=models)
+    return TEMPLATES.get_template("page.html").render(report=report, models=models)
 
 
 TEMPLATES = Environment(

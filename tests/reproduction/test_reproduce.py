@@ -303,7 +303,7 @@ def test_the_weight_of_the_auxiliary_objective_is_told(stand_ins, command, tmp_p
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     rows = [row["cells"]["rte"]["settings"] for row in report["tables"][3]["rows"]]
     assert (rows[0], rows[2]) == ("validation; lm_coef 0.25", "validation")
-    assert report["settings"]["fine_tuning"] == {}
+    assert report["settings"] == {"seeds": [1]}
 
 
 def test_finished_cells_are_not_run_again(stand_ins, command, tmp_path, capsys):
@@ -406,7 +406,8 @@ def test_zero_shot_of_every_checkpoint(stand_ins, command, models, tmp_path, cap
         checkpoint = run / f"checkpoint-{step}"
         shutil.copytree(models[0], checkpoint, ignore=shutil.ignore_patterns("tokenizer*"))
         state = {"num_input_tokens_seen": 64 * step, "global_step": step}
-        (checkpoint / "trainer_state.json").write_text(json.dumps(state))
+        for folder in (run, checkpoint):
+            (folder / "trainer_state.json").write_text(json.dumps(state))
     rows = ["--zero_shot_max_eval_samples", "20", "--zero_shot_max_train_samples", "30", "--zero_shot_tasks", "CoLA"]
     assert reproduce(command("--experiments", "zero_shot", "--checkpoints", str(run), *rows)) == 0
     data = ["--tokenizer_name", str(run), "--tasks", "cola", "--data_dir", str(tmp_path / "data")]
@@ -452,7 +453,7 @@ def test_a_report_alone(stand_ins, command, models, tmp_path, capsys):
     assert told(capsys) == f"{out / 'report.html'} and report.json cover 2 of 4 cells.\n"
     report = json.loads((out / "report.json").read_text())
     assert report["title"] == "A small one" and (out / "report.html").read_text() == page(report)
-    assert report["settings"] == {"seeds": [1, 2], "fine_tuning": {"learning_rate": "5e-4"}}
+    assert report["settings"] == {"seeds": [1, 2], "learning_rate": "5e-4"}
     (model,) = report["models"]
     assert model["name"] == "GPT-1 (2 layers, 16 wide)"
     assert model["parameters"] == GPT1ForCausalLM.from_pretrained(models[0]).num_parameters()
