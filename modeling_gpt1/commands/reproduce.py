@@ -51,7 +51,7 @@ ARGUMENTS = (ReproduceArguments,)
 
 def main(arguments: list[str]) -> None:
     """Exits with status 1 if a cell failed."""
-    from ..reproduction.grid import commands_end_on_termination, run_grid  # needs the extra `reproduce`
+    from ..reproduction.grid import end_on_termination, run_grid  # needs the extra `reproduce`
 
     disable_progress_bars()
     args, parser = parse_arguments(arguments)
@@ -63,7 +63,6 @@ def main(arguments: list[str]) -> None:
             check_model(flag, None if model == PRETRAIN else model)
         folder = Path(args.output_dir) if args.rehearse is None else Path(args.output_dir, REHEARSAL)
         parser.write_settings(folder / "reproduce_run.yaml")  # the run.yaml of a model's folder stays
-    with commands_end_on_termination():
-        status = run_grid(args, ["gpt1", "reproduce", *arguments])
-    if status:
+    end_on_termination()
+    if status := run_grid(args, ["gpt1", "reproduce", *arguments]):
         sys.exit(status)

@@ -48,30 +48,19 @@ class ReproduceArguments:
         help="Experiments to run. Default: all.",
         metadata={"choices": EXPERIMENTS},
     )
-    model: str | None = HfArg(
-        default=None, help=f"The pre-trained Transformer: folder or hub id; '{PRETRAIN}' trains it here first."
-    )
+    model: str | None = HfArg(default=None, help=f"The Transformer: folder, hub id, or '{PRETRAIN}' to train it here.")
     lstm_model: str | None = HfArg(default=None, help="The same for the variant lstm.")
-    checkpoints: str | None = HfArg(
-        default=None, help="Output folder of the Transformer's pre-training, for zero_shot."
-    )
+    checkpoints: str | None = HfArg(default=None, help="Output folder of its pre-training, for zero_shot.")
     lstm_checkpoints: str | None = HfArg(default=None, help="Output folder of the LSTM's pre-training, for zero_shot.")
-    data_dir: str | None = HfArg(
-        default=None, help="Folder with a folder per task. Default: the data sets of the hub."
-    )
-    tasks: list[str] = HfArg(
-        default_factory=lambda: list(PAPER_TASKS), help="Tasks for fine_tuning and ablations. Default: all."
-    )
+    data_dir: str | None = HfArg(default=None, help="Folder with a folder per task. Default: the hub's data sets.")
+    tasks: list[str] = HfArg(default_factory=PAPER_TASKS.copy, help="Tasks for fine_tuning and ablations.")
     variants: list[str] | None = HfArg(
         default=None,
         help="Variants for ablations. Default: all, lstm only with --lstm_model.",
         metadata={"choices": tuple(VARIANTS)},
     )
     transfer_tasks: list[str] = HfArg(default_factory=lambda: ["mnli", "race"], help="Tasks for layer_transfer.")
-    transfer_layers: list[int] | None = HfArg(
-        default=None,
-        help="Numbers of layers for layer_transfer; -1 transfers nothing, 0 the embeddings. Default: 0 to all.",
-    )
+    transfer_layers: list[int] | None = HfArg(default=None, help="Numbers of layers: -1 is nothing, 0 the embeddings.")
     seeds: list[int] = HfArg(default_factory=lambda: [1, 2, 3], help="Seeds of the fine-tuning runs.")
     zero_shot_tasks: list[str] = HfArg(
         default_factory=lambda: ["cola", "sst2", "race", "story_cloze", "dpr"], help="Tasks for zero_shot."
@@ -80,10 +69,7 @@ class ReproduceArguments:
     zero_shot_max_train_samples: int | None = HfArg(default=None, help="Rows for CoLA's threshold. Default: all.")
     jobs: int = HfArg(default=1, help="Cells that run at once on the device.")
     title: str = HfArg(default="The paper's experiments", help="Heading of the report.")
-    rehearse: int | None = HfArg(
-        default=None,
-        help="Rehearse: run each cell of one seed for this many updates, and tell its time and memory.",
-    )
+    rehearse: int | None = HfArg(default=None, help="Run cells of one seed for so many updates; tell time and memory.")
     only_report: bool = HfArg(default=False, help="Write the report of what is finished; run nothing.")
     finetune_arguments: list[str] = HfArg(default_factory=list, help="At the end: flags of `gpt1 finetune`.")
     lstm_finetune_arguments: list[str] = HfArg(default_factory=list, help="The same for the LSTM, behind them.")

@@ -103,7 +103,7 @@ def fine_tuning_cell(arguments: ReproduceArguments, task: str, variant: str, see
         "model_fingerprint": model_fingerprint(model),
         "data": data_of(arguments, get_task(task)),
     }
-    run = partial(fine_tune, arguments, task, given, ["--model", model, *flags], seed)
+    run = partial(fine_tune, arguments.data_dir, task, seed, given, ["--model", model, *flags])
     return Cell(f"{task}-{variant}-seed{seed}", facts, {"model": model_name(model)}, run)
 
 
@@ -183,48 +183,41 @@ def pretrain(given: list[str], output_dir: Path, run: Run, work: Path) -> dict:
 
 
 def fine_tune(
-    arguments: ReproduceArguments, task: str, given: list[str], model: list[str], seed: int, run: Run, work: Path
+    data_dir: str | None, task: str, seed: int, given: list[str], model: list[str], run: Run, work: Path
 ) -> dict:
-    """Trains and evaluates in the folder `work`.
+    """Trains and evaluates in the folder `work`. Returns the metrics, and the answers to each row.
 
     Args:
         given: arguments of `gpt1 finetune` as the user gave them.
         model: arguments for the model and the variant, which override those.
-
-    Returns:
-        The metrics, and the answers to each row.
     """
-    data_dir = arguments.data_dir
+
+    def metrics_of(name: str, *flags: str) -> dict:
+        words = [*COMMAND, "finetune", "--task", name, *data_flags(data_dir), "--seed", str(seed)]
+        words += ["--output_dir", str(work / name), "--save_strategy", "no", "--disable_tqdm", "true"]
+        run([*words, *given, *flags, *uses_of(name, data_dir)])
+        return read_json(work / name / "all_results.json")
+
     if not uses_of(task, data_dir):  # told before the training, not hours later
         raise ValueError(
             f"A run of {task} could not be scored: there are no labelled rows in "
             f"{' and '.join(get_task(task).validation_splits)}. Add them to the task's folder."
         )
-    result = finetune(data_dir, task, [*given, *model, "--do_train"], seed, run, work / "model")
-    if "answers" in result:  # a sample of a data set may have fewer rows than the data set
+    result = {"metrics": metrics_of(task, *model, "--do_train")}
+    if answers := read_answers(task, data_dir, work / task):
+        # A sample of a data set may have fewer rows than the data set.
         num_rows = len(load_task(task, data_dir)[get_task(task).train_split])
-        result["train_rows"] = min(num_rows, int(as_settings(given).get("max_train_samples", num_rows)))
+        train_rows = min(num_rows, int(as_settings(given).get("max_train_samples", num_rows)))
+        result |= {"answers": answers, "train_rows": train_rows}
     for part in PARTS.get(task, ()):
         # RACE as files of the whole task has no parts.
         if data_dir is None or any(Path(data_dir).rglob(f"{part.removeprefix('race-')}_*")):
-            flags = [*given, "--model", str(work / "model")]
-            scored = finetune(data_dir, part, flags, seed, run, work / part)
-            result.setdefault("parts", {})[part] = scored["metrics"]
+            result.setdefault("parts", {})[part] = metrics_of(part, "--model", str(work / task))
     return result
 
 
-def finetune(data_dir: str | None, task: str, flags: list[str], seed: int, run: Run, output_dir: Path) -> dict:
-    data = [] if data_dir is None else ["--data_dir", data_dir]
-    run(
-        [
-            *(*COMMAND, "finetune", "--task", task, *data, "--seed", str(seed)),
-            *("--output_dir", str(output_dir), "--save_strategy", "no", "--disable_tqdm", "true"),
-            *(*flags, *uses_of(task, data_dir)),
-        ]
-    )
-    metrics = json.loads((output_dir / "all_results.json").read_text(encoding="utf-8"))
-    answers = read_answers(task, data_dir, output_dir)
-    return {"metrics": metrics, **({"answers": answers} if answers else {})}
+def data_flags(data_dir: str | None) -> list[str]:
+    return [] if data_dir is None else ["--data_dir", data_dir]
 
 
 def uses_of(task: str, data_dir: str | None) -> list[str]:
@@ -272,12 +265,18 @@ def ask_zero_shot(arguments: ReproduceArguments, model: str, tokenizer: str, run
         "--max_train_samples": arguments.zero_shot_max_train_samples,
     }
     limit = [word for flag, rows in limits.items() if rows is not None for word in (flag, str(rows))]
-    data = [] if arguments.data_dir is None else ["--data_dir", arguments.data_dir]
     output = work / "zero_shot.json"
     run(
         [
             *(*COMMAND, "zero-shot", "--model", model, "--tokenizer_name", tokenizer),
-            *("--tasks", *arguments.zero_shot_tasks, *data, *limit, "--output_file", str(output)),
+            *(
+                "--tasks",
+                *arguments.zero_shot_tasks,
+                *data_flags(arguments.data_dir),
+                *limit,
+                "--output_file",
+                str(output),
+            ),
         ]
     )
     return {"tasks": json.loads(output.read_text(encoding="utf-8"))["results"][0]["tasks"]}

@@ -6,7 +6,7 @@ table 5 and figure 2. `RULES` says in words what counts as a difference and whic
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,20 +17,17 @@ from .scores import FEWEST_SEEDS, LEVEL, Scores, difference, holm
 from .tables import COLUMNS, PARTS, Cells
 
 RULES = [
-    "Two settings are compared by the difference of their mean scores at the seeds that both have. Its error has two "
-    "parts: that of the seeds, and that of the test rows, which all seeds share and which is measured on 1000 "
-    "resamples of them. The 95 % interval counts both, and that a few seeds tell little of their spread (Behrens and "
-    "Fisher). Fewer than three seeds decide nothing, nor do runs that kept no answers.",
-    "A comparison counts if its p value is below 0.05. The p values are Holm's, so that all comparisons of a claim "
-    "together are wrong in at most 5 % of cases; an interval is of its own comparison alone. A claim holds if all of "
-    "its comparisons support it. It does not hold if none supports it and at least one contradicts it. It is mixed if "
-    "some support and some contradict it. Everything else is undecided: no comparison contradicts it, but at least "
-    "one does not count.",
-    "Zero-shot curves have one pre-training run each, so only the error of the rows counts. Their mean over the last "
-    "third of the checkpoints is compared with their mean over the first third, or with another model's; answers are "
-    "taken to have nothing in common, which makes the error the largest possible. One curve varies more than another "
-    "if half its mean squared change from checkpoint to checkpoint exceeds the other's and the rows' variance "
-    "together, by an F test.",
+    "Two settings are compared by the difference of their mean scores at the seeds that both have. Its error is that "
+    "of the seeds and that of the rows, which all seeds share; 1000 resamples measure it. The 95 % interval counts "
+    "both, and that a few seeds tell little of their spread (Behrens and Fisher). Fewer than three seeds decide "
+    "nothing, nor do runs that kept no answers.",
+    "A comparison counts if its p value is below 0.05, by Holm's correction over all comparisons of a claim; an "
+    "interval is of its own comparison alone. A claim holds if all of its comparisons support it. It does not hold if "
+    "none supports it and at least one contradicts it. It is mixed if some support and some contradict it. Everything "
+    "else is undecided.",
+    "Of zero-shot curves the mean over the last third of the checkpoints is compared with that over the first third, "
+    "or with another model's; only the error of the rows counts. One curve varies more than another if half its mean "
+    "squared change from checkpoint to checkpoint exceeds the other's and the rows' variance together, by an F test.",
 ]
 
 # In table 5 the auxiliary objective helps on every data set with more rows than this. Of the others it helps only RTE.
@@ -102,17 +99,11 @@ def of_average(cells: Cells, other: str) -> list[Comparison]:
 
 def of_layers(cells: Cells, pairs: Callable[[Iterable[int]], Iterable[tuple[int, int]]]) -> list[Comparison]:
     """Numbers of transferred layers against others, of the tasks that have both."""
-    names = {-1: "nothing", 0: "embeddings alone", 1: "1 layer"}
-
-    def compared(task: str, curve: Mapping[int, Scores], *numbers: int) -> Comparison:
-        more, fewer = (names.get(number, f"{number} layers") for number in numbers)
-        return compare(f"{task}: {more} against {fewer},", *(curve[number] for number in numbers))
-
     return [
-        compared(task, curve, *pair)
+        compare(f"{task}, {more} layers against {fewer}:", curve[more], curve[fewer])
         for task, curve in cells.transfer().items()
-        for pair in pairs(curve)
-        if set(pair) <= set(curve)
+        for more, fewer in pairs(curve)
+        if more in curve and fewer in curve
     ]
 
 

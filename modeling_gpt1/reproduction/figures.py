@@ -15,8 +15,10 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from .tables import COLUMNS, LABELS, Cells, describe_scores
 
 FAMILIES = {"gpt1": "Transformer", "gpt1-lstm": "LSTM"}
-TRANSFORMER_STYLE = {"fmt": "o-", "color": "#1d4ed8"}
-LSTM_STYLE = {"fmt": "s--", "color": "#c2410c", "markerfacecolor": "none"}  # told apart without colours, too
+STYLES = {  # told apart without colours, too
+    "Transformer": {"fmt": "o-", "color": "#1d4ed8"},
+    "LSTM": {"fmt": "s--", "color": "#c2410c", "markerfacecolor": "none"},
+}
 
 
 def point(x: float, y: float, lowest: float, highest: float) -> dict:
@@ -24,12 +26,12 @@ def point(x: float, y: float, lowest: float, highest: float) -> dict:
 
 
 def figure_2_left(cells: Cells) -> dict:
-    splits, series = {column.label: cells.split(column) for column in COLUMNS.values()}, []
+    splits, panels = {column.label: cells.split(column) for column in COLUMNS.values()}, {}
     for name, curve in cells.transfer().items():
         found = {number: describe_scores(scores) for number, scores in curve.items()}
         points = [point(number, *(of[key] for key in ("median", "lowest", "highest"))) for number, of in found.items()]
         note = f"{splits[name]} split; bars from the lowest to the highest seed"
-        series.append({"label": name, "panel": name, "dashed": False, "note": note, "points": points})
+        panels[name] = {"note": note, "curves": {"Transformer": points}}
     return {
         "id": "figure-2-left",
         "title": "Figure 2, left: layers transferred from pre-training",
@@ -38,17 +40,16 @@ def figure_2_left(cells: Cells) -> dict:
         **{"x_label": "layers transferred", "y_label": "score × 100", "x_scale": "linear", "shared_y": False},
         "paper": "RACE and MultiNLI, 0 to 12 layers, on the validation sets: both rise with every layer; all layers "
         "bring up to 9 points on MultiNLI.",
-        "series": series,
+        "panels": panels,
     }
 
 
 def figure_2_right(cells: Cells) -> dict:
-    series, caption = [], ""
+    panels, caption = {}, ""
     for family, label in FAMILIES.items():
         for name, curve in cells.curves(family).items():
             points = [point(step, score, score - 2 * error, score + 2 * error) for step, score, error, _ in curve]
-            named = {"label": label, "panel": name, "dashed": family == "gpt1-lstm"}
-            series.append({**named, "note": curve[0][-1], "points": points})
+            panels.setdefault(name, {"note": curve[0][-1], "curves": {}})["curves"][label] = points
     for cell in cells.zero_shot:  # models without checkpoints are no points of a curve
         if cell["step"] is None:
             told = ", ".join(f"{LABELS.get(name, name)} {of['normalised']:.2f}" for name, of in cell["tasks"].items())
@@ -63,35 +64,26 @@ def figure_2_right(cells: Cells) -> dict:
         "paper": "Sentiment analysis, Winograd schema resolution, linguistic acceptability and question answering, "
         "over 10³ to 10⁶ updates: the Transformer's curves (solid) rise steadily, the LSTM's (dashed) lie lower and "
         "vary more. The figure has no Story Cloze.",
-        "series": series,
+        "panels": panels,
     }
-
-
-def panels(of_figure: Mapping) -> dict[str, list[Mapping]]:
-    """The curves of each panel by its title."""
-    found: dict[str, list[Mapping]] = {}
-    for series in of_figure["series"]:
-        found.setdefault(series["panel"], []).append(series)
-    return found
 
 
 def draw(of_figure: Mapping) -> Figure:
     """A figure with a picture for each of its panels."""
-    found = panels(of_figure)
-    columns = min(3, len(found))
-    lines = math.ceil(len(found) / columns)
+    panels = of_figure["panels"]
+    columns = min(3, len(panels))
+    lines = math.ceil(len(panels) / columns)
     drawing = Figure(figsize=(4.2 * columns, 3 * lines), layout="constrained")
     all_axes = drawing.subplots(lines, columns, squeeze=False, sharey=of_figure["shared_y"]).flat
-    for axes in all_axes[len(found) :]:
+    for axes in all_axes[len(panels) :]:
         axes.set_axis_off()
-    for axes, (title, all_series) in zip(all_axes, found.items(), strict=False):
-        for series in all_series:
-            x, y, lowest, highest = zip(*(of.values() for of in series["points"]), strict=True)
+    for axes, (title, panel) in zip(all_axes, panels.items(), strict=False):
+        for label, points in panel["curves"].items():
+            x, y, lowest, highest = zip(*(of.values() for of in points), strict=True)
             bars = [[abs(middle - end) for middle, end in zip(y, ends, strict=True)] for ends in (lowest, highest)]
-            style = LSTM_STYLE if series["dashed"] else TRANSFORMER_STYLE
-            axes.errorbar(x, y, yerr=bars, label=series["label"], markersize=5, **style)
+            axes.errorbar(x, y, yerr=bars, label=label, markersize=5, **STYLES[label])
         if of_figure["x_scale"] == "log":  # a checkpoint before the first update stands at the left
-            above_zero = [of["x"] for series in all_series for of in series["points"] if of["x"] > 0]
+            above_zero = [of["x"] for points in panel["curves"].values() for of in points if of["x"] > 0]
             axes.set_xscale("symlog", linthresh=min(above_zero, default=1))
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         else:
@@ -99,7 +91,7 @@ def draw(of_figure: Mapping) -> Figure:
         axes.set(title=title, xlabel=of_figure["x_label"], ylabel=of_figure["y_label"])
         axes.grid(axis="y", linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
-        if len(all_series) > 1:
+        if len(panel["curves"]) > 1:
             axes.legend(frameon=False)
     return drawing
 

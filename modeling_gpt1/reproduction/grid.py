@@ -14,9 +14,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from queue import SimpleQueue
@@ -165,15 +164,9 @@ class CellStore:
                 raise
 
 
-@contextmanager
-def commands_end_on_termination() -> Iterator[None]:
+def end_on_termination() -> None:
     """SIGTERM raises an exception in this process, so that a running command ends with it."""
-    usual = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    try:
-        yield
-    finally:
-        # A pool of processes that is forked later could miss the signal that ends it, and would be waited for forever.
-        signal.signal(signal.SIGTERM, usual)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
 def write_json(path: Path, content: dict) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from .claims import RULES, judge_claims
-from .figures import as_link, figure_2_left, figure_2_right, panels
-from .published import PAPER_MODEL, PAPER_URL
+from .figures import as_link, figure_2_left, figure_2_right
+from .published import PAPER_URL
 from .tables import TITLES, Cells, describe_table, plain
 
 
@@ -60,11 +60,7 @@ OUTCOMES = {"better": "▲", "worse": "▼", "level": "="}
 
 def page(report: Mapping) -> str:
     """The whole page."""
-    models = {}
-    for model in (*report["models"], PAPER_MODEL):
-        sizes = {name: model.get(name) for name in ("parameters", "parameters_without_embeddings")}
-        models[model["name"]] = {**sizes, **model["config"], **model["pretraining"]}
-    return TEMPLATES.get_template("page.html").render(report=report, models=models)
+    return TEMPLATES.get_template("page.html").render(report=report)
 
 
 TEMPLATES = Environment(
@@ -75,5 +71,4 @@ TEMPLATES = Environment(
     undefined=StrictUndefined,
 )
 TEMPLATES.filters["plain"] = plain
-TEMPLATES.globals |= {"VERDICTS": VERDICTS, "OUTCOMES": OUTCOMES, "PAPER_URL": PAPER_URL}
-TEMPLATES.globals |= {"panels": panels, "as_link": as_link}
+TEMPLATES.globals |= {"VERDICTS": VERDICTS, "OUTCOMES": OUTCOMES, "PAPER_URL": PAPER_URL, "as_link": as_link}

@@ -91,6 +91,14 @@ pathlib.Path(value("--output_dir"), "all_results.json").write_text(json.dumps({"
 """
 
 
+@pytest.fixture(autouse=True)
+def usual_signals():
+    """Processes that are forked later could miss the signal that ends them."""
+    usual = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, usual)
+
+
 def reproduce(words: list[str]) -> int:
     """The exit status of the command, without what it does to this process."""
     return grid.run_grid(reproduce_command.parse_arguments(words)[0], ["gpt1", "reproduce", *words])
@@ -420,7 +428,7 @@ def test_zero_shot_of_every_checkpoint(stand_ins, command, models, tmp_path, cap
     assert (cell["kind"], cell["family"], cell["step"], cell["tokens"]) == ("zero_shot", "gpt1", 100, 6400)
     assert cell["settings"] == {"tasks": ["cola"], "max_rows": 20, "max_train_rows": 30}
     report = json.loads((tmp_path / "out" / "report.json").read_text())
-    points = report["figures"][1]["series"][0]["points"]
+    (points,) = report["figures"][1]["panels"]["CoLA"]["curves"].values()
     error = 2 * (1 - 0.1**2) / 20**0.5 / 0.35  # of a correlation of 0.1 on 20 rows, where 0.35 is the best known
     low, high = round(0.3 - error, 4), round(0.3 + error, 4)
     assert points == [{"x": step, "y": 0.3, "lowest": low, "highest": high} for step in (20, 100)]
@@ -486,7 +494,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background
 sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
 from modeling_gpt1.reproduction.cells import Cell
-from modeling_gpt1.reproduction.grid import CellStore, commands_end_on_termination
+from modeling_gpt1.reproduction.grid import CellStore, end_on_termination
 script = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(60)"
 
 def run(path, run_command, work):
@@ -495,8 +503,8 @@ def run(path, run_command, work):
 
 paths = sys.argv[2:]
 cells = [Cell("slow", {{"seed": seed}}, {{}}, functools.partial(run, path)) for seed, path in enumerate(paths, 1)]
-with commands_end_on_termination():
-    CellStore(Path(sys.argv[1]), len(cells)).run_all(cells, lambda: None)
+end_on_termination()
+CellStore(Path(sys.argv[1]), len(cells)).run_all(cells, lambda: None)
 """
 
 
@@ -642,14 +650,12 @@ def test_a_rehearsal_in_earnest(in_earnest, command, tmp_path, capsys):
 
 
 def test_the_command_ends_with_a_status(stand_ins, command, tmp_path):
-    usual = signal.getsignal(signal.SIGTERM)
     (stand_ins.folder / "bad_task").write_text("rte")
     settings = ["--experiments", "fine_tuning", "--seeds", "1", "--tasks"]
     assert reproduce_command.main(command(*settings, "mrpc")) is None
     with pytest.raises(SystemExit) as end:
         reproduce_command.main(command(*settings, "mrpc", "rte"))
     assert end.value.code == 1 and set(finished(tmp_path / "out")) == {"mrpc-full-seed1"}
-    assert signal.getsignal(signal.SIGTERM) is usual
 
 
 # ---- Refusals
