@@ -287,8 +287,6 @@ def notes_about(opened: Opened) -> list[str]:
         return ["This model has no task head: it has no classes to choose from."]
     if not opened.has_lm_head:
         return ["This model was saved without its language-model head: it has no auxiliary loss."]
-    if opened.model.config.lm_coef == 0:
-        return ["This model was fine-tuned without the auxiliary objective (λ = 0)."]
     return []
 
 

@@ -213,12 +213,6 @@ def test_a_model_without_language_model_head_has_no_losses_and_says_so(opened, t
     )
 
 
-def test_a_model_without_auxiliary_objective_says_so(opened):
-    assert read(opened("classification", lm_coef=0.0), {"first": FARMER}).notes == [
-        "This model was fine-tuned without the auxiliary objective (λ = 0)."
-    ]
-
-
 # ---------------------------------------------------------------------------------------------------------- writing
 
 
