@@ -194,13 +194,9 @@ def describe_result(result: dict) -> str:
     if "before_init_mem_cpu" in metrics:  # a rehearsal
         told.append(f"updates in {metrics['train_runtime']:.1f} s")
         for place in ("cpu", "gpu"):
-            parts = (
-                "before_init_mem_{}",
-                "init_mem_{}_alloc_delta",
-                "train_mem_{}_alloc_delta",
-                "train_mem_{}_peaked_delta",
-            )
-            peak = sum(metrics.get(part.format(place), 0) for part in parts)
+            stages = tuple(f"{stage}_mem_{place}" for stage in ("before_init", "init", "train"))
+            sizes = [size for name, size in metrics.items() if name.startswith(stages)]
+            peak = sum(size for size in sizes if isinstance(size, int))  # a text where a device tells no peak
             told += [f"{peak / 2**30:.2f} GiB of the {place.upper()}"] if peak else []
     return ", ".join(told)
 
