@@ -177,11 +177,17 @@ def test_variances_are_those_of_the_answers(generator):
     given = [np.where(hard, 1 - GOLD, answers(0.8, generator)) for _ in range(4)]
     right = np.array([predictions == GOLD for predictions in given])
     resampled = [resample(text(GOLD), text(of), "accuracy") for of in given]
-    found = estimate({seed: np.append(100 * right[seed].mean(), of) for seed, of in enumerate(resampled)})
+    kept = {seed: np.append(100 * right[seed].mean(), of) for seed, of in enumerate(resampled)}
+    found = estimate(kept)
     together = (right.var(axis=1).mean() - right.mean(axis=0).var()) / 3
     assert found.rows == pytest.approx(1e4 * (right.mean(axis=0).var() - together) / len(GOLD), rel=0.1)
     assert found.seeds == pytest.approx(1e4 * right.mean(axis=1).var(ddof=1) / 4)
     assert found.value == pytest.approx(100 * right.mean())
+    # From three seeds on, what rows and seeds do together is in the seeds' variance alone.
+    assert of_rows_alone(4.0, 6.0, 3) == 3
+    of_mean, of_each = np.mean(resampled[:3], axis=0).var(ddof=1), np.var(resampled[:3], axis=1, ddof=1).mean()
+    three = estimate({seed: kept[seed] for seed in range(3)})
+    assert three.rows == pytest.approx(of_mean - (of_each - of_mean) / 2)
 
 
 def test_rows_pair(scores_of):
@@ -226,7 +232,7 @@ def test_fewer_than_three_seeds_decide_nothing(num_seeds, scores_of):
 
 def test_an_average_keeps_what_was_resampled(scores_of):
     one, two = scores_of(0.8, 0.8), scores_of(0.6, 0.6, 0.6)
-    mean = average([one, two])
+    mean = average([two, one])
     assert list(mean) == [0, 1] and mean[1] == pytest.approx((one[1] + two[1]) / 2)
     without_answers = average([one, {seed: np.append(1.0, np.full(1000, np.nan)) for seed in (0, 1)}])
     assert estimate(without_answers).value == pytest.approx((one[0][0] + one[1][0]) / 4 + 0.5)
