@@ -359,6 +359,18 @@ def test_the_ends_say_nothing_of_the_layers_between():
     assert found == [["not measured", *of, "holds"] for of in (["not measured"], ["holds"], ["mixed"])]
 
 
+def test_what_lacks_a_row_or_an_end():
+    """An average is over the tasks that every row has; a curve without its ends has the points between them."""
+    cells = [fine_tuned("rte", variant, 1, 60.0) for variant in ("full", "lstm")] + [
+        fine_tuned("cola", "full", 1, 9.0)
+    ]
+    cells += [fine_tuned("rte", "transfer", 1, 50.0 + layers, layers) for layers in (0, 1)]
+    report = build_report([cell for cell in cells if cell["variant"] != "full" or cell["task"] == "cola"], title="")
+    points = report["figures"][0]["panels"]["RTE"]["curves"]["Transformer"]
+    assert [(point["x"], point["y"]) for point in points] == [(0, 50.0), (1, 51.0)]
+    assert build_report(cells, title="")["tables"][3]["columns"][0]["metric"] == "of RTE"
+
+
 def test_seeds_without_a_score_do_not_count():
     cells = [fine_tuned("stsb", "full", seed, score) for seed, score in enumerate((20.0, 22.0, float("nan")), start=1)]
     cell = build_report(cells, title="")["tables"][2]["rows"][0]["cells"]["stsb"]
