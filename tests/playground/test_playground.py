@@ -231,7 +231,7 @@ def test_prompts(opened):
         "[s] context question [$]",
     )
     assert prompt("multiple_choice", first="the", question=" ")[1] == "[s] context [$]"
-    assert prompt("entailment", room=20, first="the he " * 10) == (
+    assert prompt("entailment", room=20, first="the " * 19 + "he") == (
         "[s] the he [$]",
         "[s] premise [$] (only the last 2 of 20 tokens)",
     )
