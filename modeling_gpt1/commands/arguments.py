@@ -33,7 +33,7 @@ from .entry import COMMANDS
 NEVER_KEPT = ("hub_token",)
 # Of these, 0 or less would silently leave rows out.
 AT_LEAST_1 = "batch_size batch_tokens max_eval_blocks max_train_samples max_eval_samples max_predict_samples".split()
-AT_LEAST_1 += "zero_shot_max_train_samples zero_shot_max_eval_samples jobs rehearse rehearse_rows".split()
+AT_LEAST_1 += "zero_shot_max_train_samples zero_shot_max_eval_samples jobs rehearse".split()
 CONFIG = ArgumentParser(add_help=False, allow_abbrev=False)
 CONFIG.add_argument("--config", metavar="FILE", help="Settings in a file (.yaml, .json).")
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from datasets import disable_progress_bars
 
-from ..reproduction.arguments import PASSED_ON, PRETRAIN, PRETRAIN_FLAG, ReproduceArguments, as_settings
+from ..reproduction.arguments import PASSED_ON, PRETRAIN, REHEARSAL, ReproduceArguments, as_settings
 from .arguments import CommandParser, check_model, parser_of
 
 
@@ -36,12 +36,12 @@ def parse_arguments(command_line: list[str]) -> tuple[ReproduceArguments, Comman
     for flag, of_command in given.items():
         name = flag.removeprefix("--")
         of_command = of_command or getattr(arguments, name)
-        as_settings(of_command, flag)  # refuses flags that each cell sets itself
+        as_settings(of_command, PASSED_ON[flag], flag)  # refuses flags that each cell sets itself
         setattr(arguments, name, of_command)
         parser.settings[name] = of_command
     is_asked = PRETRAIN in (arguments.model, arguments.lstm_model)
     if is_asked != bool(arguments.pretrain_arguments):
-        needs, has = (PRETRAIN_FLAG, f"a model {PRETRAIN}") if is_asked else (f"--model {PRETRAIN}", PRETRAIN_FLAG)
+        has, needs = [f"a model {PRETRAIN}", "--pretrain_arguments"][:: 1 if is_asked else -1]
         raise ValueError(f"{has} was given without {needs}. Pass both, or a model that is pre-trained already.")
     return arguments, parser
 
@@ -51,7 +51,7 @@ ARGUMENTS = (ReproduceArguments,)
 
 def main(arguments: list[str]) -> None:
     """Exits with status 1 if a cell failed."""
-    from ..reproduction.grid import REHEARSAL, commands_end_on_termination, run_grid  # needs the extra `reproduce`
+    from ..reproduction.grid import end_on_termination, run_grid  # needs the extra `reproduce`
 
     disable_progress_bars()
     args, parser = parse_arguments(arguments)
@@ -63,7 +63,6 @@ def main(arguments: list[str]) -> None:
             check_model(flag, None if model == PRETRAIN else model)
         folder = Path(args.output_dir) if args.rehearse is None else Path(args.output_dir, REHEARSAL)
         parser.write_settings(folder / "reproduce_run.yaml")  # the run.yaml of a model's folder stays
-    with commands_end_on_termination():
-        status = run_grid(args, ["gpt1", "reproduce", *arguments])
-    if status:
+    end_on_termination()
+    if status := run_grid(args, ["gpt1", "reproduce", *arguments]):
         sys.exit(status)

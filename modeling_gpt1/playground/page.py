@@ -40,12 +40,6 @@ EXAMPLES = {
         "What did he do next?",
         "He walked to the market.\nThe train was green.",
     ],
-    "A beginning": [
-        "It was a dark night, and nobody in the village",
-        "Everybody slept.",
-        "Who slept?",
-        "smiled\ngreen",
-    ],
 }
 MOST_NEW_TOKENS = 200
 MOST_WAITING = 32
@@ -111,12 +105,11 @@ def build_page(models: list[str]):
             **together,
         )
         stop_button.click(None, cancels=[writing], api_name=False)
-        shown = gradio.State()  # the name of the model that is open
         gradio.on(
             [page.load, listed.input],
             partial(on_open, sources, gradio.update),
-            [listed, shown],
-            [listed, shown, status, *boxes, result, continuation],
+            [listed],
+            [status, *boxes, result, continuation],
             cancels=[writing],
             **together,
         )
@@ -149,13 +142,12 @@ def build_page(models: list[str]):
 
 
 def short_names(models: list[str]) -> dict[str, str]:
-    """Models by the name that visitors see: a hub id, or the shortest end of a folder's path that is unique."""
+    """Models by the name that visitors see: a hub id, or the shortest end of a folder's path that is free."""
     paths = {Path(model).resolve().parts if Path(model).is_dir() else (model,): model for model in models}
     names = {}
     for path, model in paths.items():
         ends = ["/".join(path[-count:]) for count in range(1, len(path) + 1)]
-        others = ["/".join(["", *other]) for other in paths if other != path]
-        names[next((end for end in ends if not any(one.endswith(f"/{end}") for one in others)), ends[-1])] = model
+        names[next((end for end in ends if end not in names), ends[-1])] = model
     return names
 
 
@@ -180,17 +172,16 @@ def show_failure(error: Exception) -> str:
     return str(LOOK.error(f"{failure} The server's log has the details."))
 
 
-def on_open(sources: dict[str, str], update: Callable, name: str, shown: str | None = None) -> list:
-    """Opens a model and shows the boxes of its traversal. Where it cannot be opened, the model that is open stays."""
+def on_open(sources: dict[str, str], update: Callable, name: str) -> list:
+    """Opens a model and shows the boxes of its traversal."""
     try:
         opened = find_model(sources, name)
     except Exception as error:
-        same = update() if shown else update(visible=False)
-        return [update(value=shown or name), shown, show_failure(error), *[same] * len(LABELS), update(), update()]
+        return [show_failure(error), *[update(visible=False)] * len(LABELS), EMPTY, ""]
     parts = BOXES[opened.traversal]
     labels = {box: {"answers": "Answers"}.get(box, part.capitalize()) for box, part in parts.items()}
     boxes = [update(visible=True, label=labels[box]) if box in labels else update(visible=False) for box in LABELS]
-    return [update(), name, str(LOOK.model(opened, opened.model.config)), *boxes, EMPTY, ""]
+    return [str(LOOK.model(opened, opened.model.config)), *boxes, EMPTY, ""]
 
 
 def on_read(sources: dict[str, str], name: str, *texts: str) -> list[str]:

@@ -125,13 +125,7 @@ def open_model(source: str, name: str) -> Opened:
     except ValueError as error:
         raise PlaygroundError(f"“{name}”: {error}") from error
     traversal = model.config.traversal if hasattr(model, "task_head") else None
-    opened = Opened(name, model.eval().to(default_device()), tokenizer, traversal)
-    if traversal is not None and None in opened.control_ids:
-        raise PlaygroundError(
-            f"“{name}” has a task head, but its tokenizer has no control tokens [s], [$] and [e]. Call "
-            "tokenizer.add_control_tokens(model) before fine-tuning, and save the tokenizer with the model."
-        )
-    return opened
+    return Opened(name, model.eval().to(default_device()), tokenizer, traversal)
 
 
 # ---- Reading
@@ -293,8 +287,6 @@ def notes_about(opened: Opened) -> list[str]:
         return ["This model has no task head: it has no classes to choose from."]
     if not opened.has_lm_head:
         return ["This model was saved without its language-model head: it has no auxiliary loss."]
-    if opened.model.config.lm_coef == 0:
-        return ["This model was fine-tuned without the auxiliary objective (λ = 0)."]
     return []
 
 

@@ -28,29 +28,20 @@ def write_space(folder: str, models: list[str]) -> None:
             "id."
         )
     needed = [requirement for requirement in requires("gpt1-hf") or [] if "extra ==" not in requirement]
-    texts = {"app.py": space_app(models), "requirements.txt": "\n".join(needed) + "\n"}
-    texts["README.md"] = space_readme(models)
+    names = "".join(f", {json.dumps(model)}" for model in models)
+    lines = "".join(f"- {model}\n" for model in models)
+    texts = {
+        "requirements.txt": "\n".join(needed) + "\n",
+        "app.py": "from modeling_gpt1.commands.playground import main\n\n"
+        f'main(["--server_name", "0.0.0.0", "--models"{names}])\n',
+        # https://huggingface.co/docs/hub/spaces-config-reference
+        "README.md": f"---\ntitle: GPT-1 playground\nsdk: gradio\nsdk_version: {version('gradio')}\napp_file: app.py\n"
+        f"license: apache-2.0\nmodels:\n{lines}---\n\n"
+        "Tokens, probabilities, auxiliary losses and continuations of GPT-1 models.\n",
+    }
     with whole_or_absent(target) as staging:
         for package in (modeling_gpt1, tokenization):
             copied = staging / package.__name__
             shutil.copytree(Path(package.__file__).parent, copied, ignore=shutil.ignore_patterns("__pycache__"))
         for name, text in texts.items():
             (staging / name).write_text(text, encoding="utf-8")
-
-
-def space_app(models: list[str]) -> str:
-    names = "".join(f", {json.dumps(model)}" for model in models)
-    return (
-        "from modeling_gpt1.commands.playground import main\n\n"
-        f'main(["--server_name", "0.0.0.0", "--models"{names}])\n'
-    )
-
-
-def space_readme(models: list[str]) -> str:
-    """The Space's settings, see https://huggingface.co/docs/hub/spaces-config-reference."""
-    lines = "".join(f"- {model}\n" for model in models)
-    return (
-        "---\ntitle: GPT-1 playground\nsdk: gradio\n"
-        f"sdk_version: {version('gradio')}\napp_file: app.py\nlicense: apache-2.0\nmodels:\n{lines}---\n\n"
-        "Tokens, probabilities, auxiliary losses and continuations of GPT-1 models.\n"
-    )

@@ -1,6 +1,8 @@
 """Arguments of the experiments: which to run, with which models, tasks and seeds."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from transformers.hf_argparser import HfArg
 
@@ -17,17 +19,20 @@ VARIANTS: dict[str, list[str]] = {
     "lstm": [],
 }
 PAPER_TASKS = "cola sst2 mrpc stsb qqp mnli qnli rte snli scitail story_cloze race".split()
-FINETUNE_FLAG, LSTM_FLAG = "--finetune_arguments", "--lstm_finetune_arguments"
-PRETRAIN_FLAG, LSTM_PRETRAIN_FLAG = "--pretrain_arguments", "--lstm_pretrain_arguments"
 PRETRAIN = "pretrain"  # as a model: it is pre-trained here
-# Flags of `gpt1 finetune` that every cell sets itself.
-OWN_FLAGS = "task model tokenizer_name data_dir output_dir seed n_transfer resume_from_checkpoint".split()
-OWN_FLAGS += "push_to_hub do_train do_eval do_predict eval_predictions".split()
-PRETRAIN_OWN_FLAGS = "family output_dir resume_from_checkpoint push_to_hub".split()
-# The flags whose words are those of another command, with the flags that they must not have.
-PASSED_ON = {FINETUNE_FLAG: OWN_FLAGS, LSTM_FLAG: OWN_FLAGS}
-PASSED_ON |= {PRETRAIN_FLAG: PRETRAIN_OWN_FLAGS, LSTM_PRETRAIN_FLAG: PRETRAIN_OWN_FLAGS}
-
+REHEARSAL, REHEARSED_ROWS = "rehearsal", 16  # its folder in the output folder, and the rows that it evaluates
+# The flags whose words are those of another command, with the flags that every cell sets itself.
+PASSED_ON = {
+    **dict.fromkeys(
+        ("--finetune_arguments", "--lstm_finetune_arguments"),
+        "task model tokenizer_name data_dir output_dir seed n_transfer resume_from_checkpoint push_to_hub do_train "
+        "do_eval do_predict eval_predictions".split(),
+    ),
+    **dict.fromkeys(
+        ("--pretrain_arguments", "--lstm_pretrain_arguments"),
+        "family output_dir resume_from_checkpoint push_to_hub".split(),
+    ),
+}
 # Flags that choose where a cell runs and what it logs, not what it gives: another device or logger repeats no cell.
 NEUTRAL_FLAGS = "use_cpu report_to run_name disable_tqdm log_level logging_steps logging_strategy".split()
 NEUTRAL_FLAGS += "logging_first_step dataloader_num_workers dataloader_pin_memory".split()
@@ -40,31 +45,22 @@ class ReproduceArguments:
     output_dir: str = HfArg(help="Cells, logs and the report; finished cells found here are kept.")
     experiments: list[str] = HfArg(
         default_factory=lambda: list(EXPERIMENTS),
-        help=f"Experiments to run, of {', '.join(EXPERIMENTS)}. Default: all.",
+        help="Experiments to run. Default: all.",
+        metadata={"choices": EXPERIMENTS},
     )
-    model: str | None = HfArg(
-        default=None, help=f"The pre-trained Transformer: folder or hub id; '{PRETRAIN}' trains it here first."
-    )
+    model: str | None = HfArg(default=None, help=f"The Transformer: folder, hub id, or '{PRETRAIN}' to train it here.")
     lstm_model: str | None = HfArg(default=None, help="The same for the variant lstm.")
-    checkpoints: str | None = HfArg(
-        default=None, help="Output folder of the Transformer's pre-training, for zero_shot."
-    )
+    checkpoints: str | None = HfArg(default=None, help="Output folder of its pre-training, for zero_shot.")
     lstm_checkpoints: str | None = HfArg(default=None, help="Output folder of the LSTM's pre-training, for zero_shot.")
-    data_dir: str | None = HfArg(
-        default=None, help="Folder with a folder per task. Default: the data sets of the hub."
-    )
-    tasks: list[str] = HfArg(
-        default_factory=lambda: list(PAPER_TASKS), help="Tasks for fine_tuning and ablations. Default: all."
-    )
+    data_dir: str | None = HfArg(default=None, help="Folder with a folder per task. Default: the hub's data sets.")
+    tasks: list[str] = HfArg(default_factory=PAPER_TASKS.copy, help="Tasks for fine_tuning and ablations.")
     variants: list[str] | None = HfArg(
         default=None,
-        help=f"Variants for ablations, of {', '.join(VARIANTS)}. Default: all, lstm only with --lstm_model.",
+        help="Variants for ablations. Default: all, lstm only with --lstm_model.",
+        metadata={"choices": tuple(VARIANTS)},
     )
     transfer_tasks: list[str] = HfArg(default_factory=lambda: ["mnli", "race"], help="Tasks for layer_transfer.")
-    transfer_layers: list[int] | None = HfArg(
-        default=None,
-        help="Numbers of layers for layer_transfer; -1 transfers nothing, 0 the embeddings. Default: 0 to all.",
-    )
+    transfer_layers: list[int] | None = HfArg(default=None, help="Numbers of layers: -1 is nothing, 0 the embeddings.")
     seeds: list[int] = HfArg(default_factory=lambda: [1, 2, 3], help="Seeds of the fine-tuning runs.")
     zero_shot_tasks: list[str] = HfArg(
         default_factory=lambda: ["cola", "sst2", "race", "story_cloze", "dpr"], help="Tasks for zero_shot."
@@ -73,11 +69,7 @@ class ReproduceArguments:
     zero_shot_max_train_samples: int | None = HfArg(default=None, help="Rows for CoLA's threshold. Default: all.")
     jobs: int = HfArg(default=1, help="Cells that run at once on the device.")
     title: str = HfArg(default="The paper's experiments", help="Heading of the report.")
-    rehearse: int | None = HfArg(
-        default=None,
-        help="Rehearse: run every cell for this many updates, tell its memory and time, and write no report.",
-    )
-    rehearse_rows: int = HfArg(default=16, help="Rows per split that a rehearsal evaluates.")
+    rehearse: int | None = HfArg(default=None, help="Run cells of one seed for so many updates; tell time and memory.")
     only_report: bool = HfArg(default=False, help="Write the report of what is finished; run nothing.")
     finetune_arguments: list[str] = HfArg(default_factory=list, help="At the end: flags of `gpt1 finetune`.")
     lstm_finetune_arguments: list[str] = HfArg(default_factory=list, help="The same for the LSTM, behind them.")
@@ -85,8 +77,6 @@ class ReproduceArguments:
     lstm_pretrain_arguments: list[str] = HfArg(default_factory=list, help="The same for the LSTM, behind them.")
 
     def __post_init__(self):
-        self._check_names("experiments", self.experiments, EXPERIMENTS)
-        self._check_names("variants", self.variants or (), VARIANTS)
         for flag in ("tasks", "transfer_tasks"):
             setattr(self, flag, [get_task(name).name for name in getattr(self, flag)])
         self.zero_shot_tasks = [get_heuristic(name).task.name for name in self.zero_shot_tasks]
@@ -98,23 +88,35 @@ class ReproduceArguments:
         if self.model is None and not (self.experiments == ["zero_shot"] and has_checkpoints):
             raise ValueError("No model was given. Pass a pre-trained Transformer as --model: a folder or a hub id.")
 
-    @staticmethod
-    def _check_names(flag: str, given: list[str], known: tuple[str, ...] | dict) -> None:
-        for name in given:
-            if name not in known:
-                raise ValueError(f"--{flag} has {name!r}. Known {flag}: {', '.join(known)}.")
+
+def rehearsal_of(arguments: ReproduceArguments) -> ReproduceArguments:
+    """The same cells for the first seed, cut to a few updates and rows, in a folder of their own."""
+    short = ["--max_steps", str(arguments.rehearse), "--skip_memory_metrics", "false"]
+    few = f"--max_eval_samples {REHEARSED_ROWS} --max_predict_samples {REHEARSED_ROWS}".split()
+    cut = {}
+    for name in (flag.removeprefix("--") for flag in PASSED_ON):  # the last of two flags counts
+        cut[name] = [*getattr(arguments, name), *short, *(["--max_words", ""] if PRETRAIN in name else few)]
+    return replace(
+        arguments,
+        output_dir=str(Path(arguments.output_dir, REHEARSAL)),
+        title=f"Rehearsal: {arguments.title}",
+        seeds=arguments.seeds[:1],
+        zero_shot_max_eval_samples=REHEARSED_ROWS,
+        zero_shot_max_train_samples=REHEARSED_ROWS,
+        **cut,
+    )
 
 
-def deciding_settings(command_line: list[str]) -> dict[str, str | bool | list[str]]:
-    """The settings of a command that decide a cell's result."""
-    return {name: value for name, value in as_settings(command_line, None).items() if name not in NEUTRAL_FLAGS}
-
-
-def as_settings(command_line: list[str], flag: str | None = FINETUNE_FLAG) -> dict[str, str | bool | list[str]]:
+def as_settings(
+    command_line: list[str], refused: Iterable[str] = (), source: str = ""
+) -> dict[str, str | bool | list[str]]:
     """Turns `["--learning_rate", "5e-4", "--bf16"]` into `{"learning_rate": "5e-4", "bf16": True}`.
 
+    Settings that do not decide a cell's result are left out.
+
     Args:
-        flag: which of `PASSED_ON` the words stand behind: flags that it must not have are refused. None refuses none.
+        refused: flags that it must not have.
+        source: the flag that it stands behind, for errors.
     """
     values: dict[str, list[str]] = {}
     name = None
@@ -124,13 +126,17 @@ def as_settings(command_line: list[str], flag: str | None = FINETUNE_FLAG) -> di
             name = name.replace("-", "_")  # both spellings are accepted
             values[name] = [value] if has_value else []
         elif name is None:
-            raise ValueError(f"{flag} begins with {word!r}. Begin with an argument such as --learning_rate.")
+            raise ValueError(f"{source} begins with {word!r}. Begin with an argument such as --learning_rate.")
         else:
             values[name].append(word)
-    for name in PASSED_ON.get(flag, ()):
-        if name in values:
+    for name in values:
+        if name in refused:
             raise ValueError(
-                f"{flag} has --{name}, which `gpt1 reproduce` sets for each cell. Leave it out; `gpt1 "
+                f"{source} has --{name}, which `gpt1 reproduce` sets for each cell. Leave it out; `gpt1 "
                 "reproduce --help` explains how tasks, models, data and seeds are chosen."
             )
-    return {name: (value if len(value) > 1 else value[0] if value else True) for name, value in values.items()}
+    return {
+        name: value if len(value) > 1 else value[0] if value else True
+        for name, value in values.items()
+        if name not in NEUTRAL_FLAGS
+    }

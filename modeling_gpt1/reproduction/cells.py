@@ -5,7 +5,7 @@ import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -13,12 +13,12 @@ from tokenization import Task, get_task, load_task
 from tokenization.rows import are_all_labelled
 
 from ..inference.checkpoints import saved_checkpoints
-from ..inference.heuristics import HEURISTICS, get_heuristic
-from .arguments import VARIANTS, ReproduceArguments, as_settings, deciding_settings
-from .models import data_fingerprint, family, load_config, model_fingerprint, model_name
-from .tables import COLUMNS
+from ..inference.heuristics import get_heuristic
+from .arguments import PRETRAIN, VARIANTS, ReproduceArguments, as_settings
+from .models import data_fingerprint, family, load_config, model_fingerprint, model_name, read_json, text_fingerprint
 
 COMMAND = (sys.executable, "-m", "modeling_gpt1.commands")
+FAMILIES = {"model": "gpt1", "lstm_model": "gpt1-lstm"}  # by the argument that names the model
 PARTS = {"race": ("race-middle", "race-high")}  # on which the model of the whole task is scored too
 Run = Callable[[list[str]], None]
 
@@ -43,14 +43,11 @@ class Cell:
 
 def check_families(arguments: ReproduceArguments) -> None:
     """Raises ValueError if the report would call an LSTM a Transformer, or the reverse."""
-    for flag, model, wanted in (
-        ("--model", arguments.model, "gpt1"),
-        ("--lstm_model", arguments.lstm_model, "gpt1-lstm"),
-    ):
+    for argument, wanted in FAMILIES.items():
+        model = getattr(arguments, argument)
         if model is not None and family(model) != wanted:
-            raise ValueError(
-                f"{flag} {model} has the model type {load_config(model).model_type}. Pass one of --family {wanted}."
-            )
+            found = load_config(model).model_type
+            raise ValueError(f"--{argument} {model} has the model type {found}. Pass one of --family {wanted}.")
 
 
 def plan(arguments: ReproduceArguments) -> list[Cell]:
@@ -86,16 +83,13 @@ def fine_tuning_cell(arguments: ReproduceArguments, task: str, variant: str, see
     Args:
         variant: one of `VARIANTS`, or `transfer-<k>` for the checkpoint's first k layers.
     """
-    model = model_of(arguments, variant)
+    model = arguments.lstm_model if variant == "lstm" else arguments.model
     n_transfer = -1 if variant == "without_pretraining" else None
     if variant.startswith("transfer-"):
         n_transfer = int(variant.removeprefix("transfer-"))
     flags = VARIANTS.get(variant, ["--n_transfer", str(n_transfer)])
     given = [*arguments.finetune_arguments, *(arguments.lstm_finetune_arguments if variant == "lstm" else [])]
-    settings = deciding_settings(given)
-    if "max_eval_samples" in settings and "max_predict_samples" not in settings:  # a test split is scored alike
-        settings["max_predict_samples"] = settings["max_eval_samples"]
-        given += ["--max_predict_samples", settings["max_predict_samples"]]
+    settings = as_settings(given)
     if variant == "without_auxiliary":
         settings.pop("lm_coef", None)  # this variant sets its own λ
     facts = {
@@ -109,107 +103,149 @@ def fine_tuning_cell(arguments: ReproduceArguments, task: str, variant: str, see
         "model_fingerprint": model_fingerprint(model),
         "data": data_of(arguments, get_task(task)),
     }
-    run = partial(fine_tune, arguments, task, given, ["--model", model, *flags], seed)
+    run = partial(fine_tune, arguments.data_dir, task, seed, given, ["--model", model, *flags])
     return Cell(f"{task}-{variant}-seed{seed}", facts, {"model": model_name(model)}, run)
-
-
-def model_of(arguments: ReproduceArguments, variant: str) -> str | None:
-    return arguments.lstm_model if variant == "lstm" else arguments.model
 
 
 def data_of(arguments: ReproduceArguments, task: Task) -> dict[str, str] | str:
     return data_fingerprint(arguments.data_dir, tuple(dict.fromkeys((task.name, task.folder or task.name))))
 
 
-def zero_shot_cells(arguments: ReproduceArguments) -> list[Cell]:
+def zero_shot_cells(arguments: ReproduceArguments) -> Iterator[Cell]:
     """One cell per checkpoint of the two runs, in the order of updates. A model without a run gets one cell."""
-    cells = []
     for folder, model in (arguments.checkpoints, arguments.model), (arguments.lstm_checkpoints, arguments.lstm_model):
-        if folder is not None:
-            cells += [zero_shot_cell(arguments, folder, **checkpoint) for checkpoint in saved_checkpoints(folder)]
-        elif model is not None:
-            cells.append(zero_shot_cell(arguments, model, model))
-    return cells
+        alone = [{"model": model, "step": None, "tokens": None}] if model is not None else []
+        for point in alone if folder is None else saved_checkpoints(folder):
+            model, step = point["model"], point["step"]
+            facts = {
+                "kind": "zero_shot",
+                "step": step,
+                "tokens": point["tokens"],
+                "settings": {
+                    "tasks": arguments.zero_shot_tasks,
+                    "max_rows": arguments.zero_shot_max_eval_samples,
+                    "max_train_rows": arguments.zero_shot_max_train_samples,
+                },
+                "model_fingerprint": model_fingerprint(model),
+                "data": {name: data_of(arguments, get_heuristic(name).task) for name in arguments.zero_shot_tasks},
+            }
+            # If a checkpoint has no tokenizer, the folder of its run has it.
+            has_tokenizer = folder is None or (Path(model) / "tokenizer_config.json").exists()
+            run = partial(ask_zero_shot, arguments, model, model if has_tokenizer else folder)
+            place = "final" if step is None else f"checkpoint-{step}"
+            about = {"model": model_name(model), "family": family(model)}
+            yield Cell(f"zero-shot-{family(model)}-{place}", facts, about, run)
 
 
-def zero_shot_cell(
-    arguments: ReproduceArguments, run_folder: str, model: str, step: int | None = None, tokens: int | None = None
-) -> Cell:
-    facts = {
-        "kind": "zero_shot",
-        "step": step,
-        "tokens": tokens,
-        "settings": {
-            "tasks": arguments.zero_shot_tasks,
-            "max_rows": arguments.zero_shot_max_eval_samples,
-            "max_train_rows": arguments.zero_shot_max_train_samples,
-        },
-        "model_fingerprint": model_fingerprint(model),
-        "data": {name: data_of(arguments, get_heuristic(name).task) for name in arguments.zero_shot_tasks},
-    }
-    # If a checkpoint has no tokenizer, the folder of its run has it.
-    has_tokenizer = (Path(model) / "tokenizer_config.json").exists()
-    run = partial(ask_zero_shot, arguments, model, model if has_tokenizer else run_folder)
-    place = "final" if step is None else f"checkpoint-{step}"
-    about = {"model": model_name(model), "family": family(model)}
-    return Cell(f"zero-shot-{family(model)}-{place}", facts, about, run)
+def pretraining_cells(arguments: ReproduceArguments, folder: Path) -> dict[str, Cell]:
+    """The cell of each model that is pre-trained here, by the argument that asks for it.
+
+    The LSTM gets the Transformer's flags, and its own behind them. A BPE that both learn from one text is the same.
+
+    Args:
+        folder: where the models are kept, in a folder of the cell's name.
+    """
+    found = {}
+    for argument, of_family in FAMILIES.items():
+        if getattr(arguments, argument) != PRETRAIN:
+            continue
+        given = [*arguments.pretrain_arguments]
+        if argument == "lstm_model":
+            given += [*arguments.lstm_pretrain_arguments, "--family", of_family]
+        settings = as_settings(given)
+        files = settings.get("train_files", [])
+        data = text_fingerprint(tuple([files] if isinstance(files, str) else files))
+        facts = {"kind": "pretraining", "settings": settings, "data": data}
+        cell = Cell(f"pretraining-{of_family}", facts, {}, print)
+        found[argument] = replace(cell, run=partial(pretrain, given, folder / cell.key))
+    return found
+
+
+def with_models(arguments: ReproduceArguments, trained: dict[str, Cell], folder: Path) -> ReproduceArguments:
+    """The arguments with the folders of the models that were pre-trained here, also as those of their checkpoints."""
+    found = {}
+    for argument, cell in trained.items():
+        checkpoints = argument.replace("model", "checkpoints")
+        found[argument] = str(folder / cell.key)
+        if any(Path(found[argument]).glob("checkpoint-*/config.json")):
+            found[checkpoints] = getattr(arguments, checkpoints) or found[argument]
+    return replace(arguments, **found)
 
 
 # ---- The commands of a cell, and what is read of their files
 
 
+def pretrain(given: list[str], output_dir: Path, run: Run, work: Path) -> dict:
+    """Trains in a folder that stays, from its newest checkpoint."""
+    where = ["--output_dir", str(output_dir), "--resume_from_checkpoint", "auto", "--disable_tqdm", "true"]
+    run([*COMMAND, "pretrain", *given, *where])
+    return {"metrics": read_json(output_dir / "all_results.json")}
+
+
 def fine_tune(
-    arguments: ReproduceArguments, task: str, given: list[str], model: list[str], seed: int, run: Run, work: Path
+    data_dir: str | None, task: str, seed: int, given: list[str], model: list[str], run: Run, work: Path
 ) -> dict:
-    """Trains and evaluates in the folder `work`.
+    """Trains and evaluates in the folder `work`. Returns the metrics, and the answers to each row.
 
     Args:
         given: arguments of `gpt1 finetune` as the user gave them.
         model: arguments for the model and the variant, which override those.
-
-    Returns:
-        The metrics, the answers to each row, and the scores × 100 by the paper's column.
     """
-    data_dir = arguments.data_dir
-    check_can_be_scored(task, data_dir)
-    result = finetune(data_dir, task, [*given, *model, "--do_train"], seed, run, work / "model")
-    if "answers" in result:  # a sample of a data set may have fewer rows than the data set
-        limit = as_settings(given).get("max_train_samples")
-        result["train_rows"] = count_rows(task, data_dir, get_task(task).train_split, limit)
-    scores = scores_of(task, result["metrics"])
+
+    def metrics_of(name: str, *flags: str) -> dict:
+        words = [*COMMAND, "finetune", "--task", name, *data_flags(data_dir), "--seed", str(seed)]
+        words += ["--output_dir", str(work / name), "--save_strategy", "no", "--disable_tqdm", "true"]
+        run([*words, *given, *flags, *uses_of(name, data_dir)])
+        return read_json(work / name / "all_results.json")
+
+    if not uses_of(task, data_dir):  # told before the training, not hours later
+        raise ValueError(
+            f"A run of {task} could not be scored: there are no labelled rows in "
+            f"{' and '.join(get_task(task).validation_splits)}. Add them to the task's folder."
+        )
+    result = {"metrics": metrics_of(task, *model, "--do_train")}
+    if answers := read_answers(task, data_dir, work / task):
+        # A sample of a data set may have fewer rows than the data set.
+        num_rows = len(load_task(task, data_dir)[get_task(task).train_split])
+        train_rows = min(num_rows, int(as_settings(given).get("max_train_samples", num_rows)))
+        result |= {"answers": answers, "train_rows": train_rows}
     for part in PARTS.get(task, ()):
-        metrics = {}
         # RACE as files of the whole task has no parts.
-        if data_dir is None or has_files(part, data_dir):
-            flags = [*given, "--model", str(work / "model")]
-            metrics = finetune(data_dir, part, flags, seed, run, work / part)["metrics"]
-            scores |= scores_of(part, metrics)
-        result.setdefault("parts", {})[part] = metrics
-    return {**result, "scores": scores}
+        if data_dir is None or any(Path(data_dir).rglob(f"{part.removeprefix('race-')}_*")):
+            result.setdefault("parts", {})[part] = metrics_of(part, "--model", str(work / task))
+    return result
 
 
-def finetune(data_dir: str | None, task: str, flags: list[str], seed: int, run: Run, output_dir: Path) -> dict:
-    data = [] if data_dir is None else ["--data_dir", data_dir]
-    run(
-        [
-            *(*COMMAND, "finetune", "--task", task, *data, "--seed", str(seed)),
-            *("--output_dir", str(output_dir), "--save_strategy", "no", "--disable_tqdm", "true"),
-            *(*flags, *uses_of(task, data_dir)),
-        ]
-    )
-    metrics = json.loads((output_dir / "all_results.json").read_text(encoding="utf-8"))
-    answers = read_answers(task, data_dir, output_dir)
-    return {"metrics": metrics, **({"answers": answers} if answers else {})}
+def data_flags(data_dir: str | None) -> list[str]:
+    return [] if data_dir is None else ["--data_dir", data_dir]
 
 
 def uses_of(task: str, data_dir: str | None) -> list[str]:
-    flags = {("--do_eval", "--eval_predictions"): "validation", ("--do_predict",): "test"}
-    return [flag for of_kind, kind in flags.items() if has_split(task, data_dir, kind) for flag in of_kind]
+    """The flags that score the task's labelled splits."""
+    flags = {"validation": ["--do_eval", "--eval_predictions"], "test": ["--do_predict"]}
+    return [flag for kind, of_kind in flags.items() if has_split(task, data_dir, kind) for flag in of_kind]
+
+
+@cache
+def has_split(name: str, data_dir: str | None, kind: str) -> bool:
+    """Whether the data has labelled splits of the kind `validation` or `test`. GLUE hides its test labels."""
+    task = get_task(name)
+    if task.hub_path == "nyu-mll/glue" and kind == "test":
+        return False
+    splits, label = load_task(task, data_dir), task.columns["label"]
+    names = getattr(task, f"{kind}_splits")
+    return all(split in splits and are_all_labelled(splits[split], label) for split in names)
 
 
 def read_answers(name: str, data_dir: str | None, output_dir: Path) -> dict[str, dict[str, str]]:
     """Labels and predictions of the scored rows by split, as numbers with spaces between them."""
     task, found = get_task(name), {}
+
+    def number_of(row: dict) -> str:
+        if task.regression:
+            return str(row["score"])  # whole: digits decide a correlation of answers that differ little
+        return str(task.label_names.index(row["label"]) if task.label_names else row["label"])
+
     for prefix, splits in (("eval_", task.validation_splits), ("", task.test_splits)):
         for split in splits:
             path = output_dir / f"{prefix}predictions{'' if len(splits) == 1 else f'_{split}'}.jsonl"
@@ -218,64 +254,8 @@ def read_answers(name: str, data_dir: str | None, output_dir: Path) -> dict[str,
                 labels = load_task(task, data_dir)[split][task.columns["label"]][:]
                 found[split] = {
                     "labels": " ".join(str(labels[row["index"]]) for row in rows),
-                    "predictions": " ".join(prediction_of(task, row) for row in rows),
+                    "predictions": " ".join(map(number_of, rows)),
                 }
-    return found
-
-
-def prediction_of(task: Task, row: dict) -> str:
-    if task.regression:
-        return str(row["score"])  # whole: digits decide a correlation of answers that differ little
-    return str(task.label_names.index(row["label"]) if task.label_names else row["label"])
-
-
-def check_can_be_scored(name: str, data_dir: str | None) -> None:
-    """Raises ValueError if the task has no labelled data to score. Called before training, not hours later."""
-    wanted = get_task(name).validation_splits
-    # `gpt1 finetune` names metrics differently for one split and for several.
-    in_part = data_dir is not None and len(wanted) > 1 and not set(wanted) <= set(load_task(name, data_dir))
-    if in_part or not uses_of(name, data_dir):
-        raise ValueError(
-            f"A run of {name} could not be scored: there are no labelled rows in {' and '.join(wanted)}. Add them to "
-            "the task's folder."
-        )
-
-
-def has_files(name: str, data_dir: str) -> bool:
-    try:
-        load_task(name, data_dir)
-    except ValueError as error:
-        if not str(error).startswith("No file of task"):
-            raise  # files that are there but cannot be read
-        return False
-    return True
-
-
-def count_rows(name: str, data_dir: str | None, split: str, limit: str | int | None) -> int:
-    """The rows that a run takes of a split."""
-    task = HEURISTICS[name].task if name in HEURISTICS else get_task(name)
-    num_rows = len(load_task(task, data_dir)[split])
-    return num_rows if limit is None else min(num_rows, int(limit))
-
-
-@cache
-def has_split(name: str, data_dir: str | None, kind: str) -> bool:
-    """Whether the data has labelled splits of the kind `validation` or `test`. GLUE hides its test labels."""
-    task = get_task(name)
-    if task.hub_path == "nyu-mll/glue":
-        return kind == "validation"
-    splits, label = load_task(task, data_dir), task.columns["label"]
-    names = getattr(task, f"{kind}_splits")
-    return all(split in splits and are_all_labelled(splits[split], label) for split in names)
-
-
-def scores_of(name: str, metrics: dict) -> dict[str, float]:
-    """The paper's metric × 100 by the paper's column, on the test split if it has labels, else on validation."""
-    found = {}
-    for key, column in COLUMNS.items():
-        if column.task == name and len(column.parts) < 2:
-            (on_test,), (on_validation,) = column.metric_keys("test"), column.metric_keys("validation")
-            found[key] = 100 * metrics[on_test if on_test in metrics else on_validation]
     return found
 
 
@@ -285,12 +265,18 @@ def ask_zero_shot(arguments: ReproduceArguments, model: str, tokenizer: str, run
         "--max_train_samples": arguments.zero_shot_max_train_samples,
     }
     limit = [word for flag, rows in limits.items() if rows is not None for word in (flag, str(rows))]
-    data = [] if arguments.data_dir is None else ["--data_dir", arguments.data_dir]
     output = work / "zero_shot.json"
     run(
         [
             *(*COMMAND, "zero-shot", "--model", model, "--tokenizer_name", tokenizer),
-            *("--tasks", *arguments.zero_shot_tasks, *data, *limit, "--output_file", str(output)),
+            *(
+                "--tasks",
+                *arguments.zero_shot_tasks,
+                *data_flags(arguments.data_dir),
+                *limit,
+                "--output_file",
+                str(output),
+            ),
         ]
     )
     return {"tasks": json.loads(output.read_text(encoding="utf-8"))["results"][0]["tasks"]}

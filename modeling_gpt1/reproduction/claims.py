@@ -6,39 +6,30 @@ table 5 and figure 2. `RULES` says in words what counts as a difference and whic
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import f, norm
 
 from .published import PUBLISHED
-from .scores import FEWEST_SEEDS, LEVEL, Estimate, Scores, difference, holm
-from .tables import COLUMNS
+from .scores import FEWEST_SEEDS, LEVEL, Scores, difference, holm
+from .tables import COLUMNS, PARTS, Cells
 
-RULES = (
-    "Two settings are compared by the difference of their mean scores at the seeds that both have. Its error has two "
-    "parts: that of the seeds, and that of the test rows, which all seeds share and which is measured on 1000 "
-    "resamples of them. The 95 % interval counts both, and that a few seeds tell little of their spread (Behrens and "
-    "Fisher). Fewer than three seeds decide nothing, nor do runs that kept no answers.",
-    "A comparison counts if its p value is below 0.05. The p values are Holm's, so that all comparisons of a claim "
-    "together are wrong in at most 5 % of cases; an interval is of its own comparison alone. A claim holds if all of "
-    "its comparisons support it. It does not hold if none supports it and at least one contradicts it. It is mixed if "
-    "some support and some contradict it. Everything else is undecided: no comparison contradicts it, but at least "
-    "one does not count.",
-    "Zero-shot curves have one pre-training run each, so only the error of the rows counts. Their mean over the last "
-    "third of the checkpoints is compared with their mean over the first third, or with another model's; answers are "
-    "taken to have nothing in common, which makes the error the largest possible. One curve varies more than another "
-    "if half its mean squared change from checkpoint to checkpoint exceeds the other's and the rows' variance "
-    "together, by an F test.",
-)
+RULES = [
+    "Two settings are compared by the difference of their mean scores at the seeds that both have. Its error is that "
+    "of the seeds and that of the rows, which all seeds share; 1000 resamples measure it. The 95 % interval counts "
+    "both, and that a few seeds tell little of their spread (Behrens and Fisher). Fewer than three seeds decide "
+    "nothing, nor do runs that kept no answers.",
+    "A comparison counts if its p value is below 0.05, by Holm's correction over all comparisons of a claim; an "
+    "interval is of its own comparison alone. A claim holds if all of its comparisons support it. It does not hold if "
+    "none supports it and at least one contradicts it. It is mixed if some support and some contradict it. Everything "
+    "else is undecided.",
+    "Of zero-shot curves the mean over the last third of the checkpoints is compared with that over the first third, "
+    "or with another model's; only the error of the rows counts. One curve varies more than another if half its mean "
+    "squared change from checkpoint to checkpoint exceeds the other's and the rows' variance together, by an F test.",
+]
 
-# Approximate number of training rows. Where `max_train_samples` is smaller, that number counts.
-TRAINING_ROWS = {
-    **{"rte": 2490, "mrpc": 3668, "stsb": 5749, "cola": 8551, "sst2": 67349, "qnli": 104743, "qqp": 363846},
-    **{"mnli": 392702, "snli": 549367, "scitail": 23097, "story_cloze": 1497},
-    **{"race": 87866, "race-m": 25421, "race-h": 62445},
-}
 # In table 5 the auxiliary objective helps on every data set with more rows than this. Of the others it helps only RTE.
 LARGE = 100_000
 # With fewer checkpoints there are no thirds to compare and no changes to average.
@@ -49,10 +40,9 @@ FEWEST_CHECKPOINTS = 4
 class Comparison:
     """Two settings in one column of a table or at one step of a curve."""
 
-    text: str  # what was compared, with the figures
+    text: str  # what was compared, with the difference and its certainty
     difference: float  # above 0 if the first is better
     p: float | None  # two-sided p value of no difference; None if it decides nothing
-    remark: str = ""  # the interval, or why there is none
 
 
 def judge(comparisons: Sequence[Comparison], sign: int = 1) -> tuple[str, list[dict]]:
@@ -67,8 +57,8 @@ def judge(comparisons: Sequence[Comparison], sign: int = 1) -> tuple[str, list[d
         p = None if comparison.p is None else next(corrected)
         counts = p is not None and p < LEVEL
         outcome = ("better" if comparison.difference > 0 else "worse") if counts else "level"
-        remarks = filter(None, (comparison.remark, None if p is None else f"p {show_p(p)}"))
-        told.append({"outcome": outcome, "text": f"{comparison.text} ({', '.join(remarks)})", "p": p})
+        shown = "" if p is None else ", p < 0.001" if p < 0.001 else f", p {p:.2g}"
+        told.append({"outcome": outcome, "text": comparison.text + shown, "p": p})
     outcomes = {of["outcome"] for of in told}
     agree = "better" if sign > 0 else "worse"
     if not outcomes:
@@ -81,145 +71,90 @@ def judge(comparisons: Sequence[Comparison], sign: int = 1) -> tuple[str, list[d
 
 
 def compare(label: str, first: Scores, second: Scores) -> Comparison:
-    """Compares the first with the second at the seeds that both have."""
-    common = set(first) & set(second)
-    ours, theirs = (scores.at(common) if common else scores for scores in (first, second))
+    """Compares the means of the first and the second at the seeds that both have."""
     found = difference(first, second)
-    text = f"{label} {show(ours)} against {show(theirs)}, {found.value:+.1f}"
-    return Comparison(text, found.value, found.p, show_certainty(found))
-
-
-def show_certainty(found: Estimate) -> str:
+    certainty = "no answers kept"
     if found.num_seeds < FEWEST_SEEDS:
-        return f"fewer than {FEWEST_SEEDS} seeds decide nothing"
-    if found.interval is None:
-        return "no answers kept"
-    low, high = found.interval
-    return f"95 % interval {low:+.1f} to {high:+.1f}"
-
-
-def show(scores: Scores) -> str:
-    """Median and range as text, such as "54.2 [53.1 to 55.0]"."""
-    values = scores.values()
-    spread = f" [{min(values):.1f} to {max(values):.1f}]" if len(scores) > 1 else ""
-    return f"{statistics.median(values):.1f}{spread}"
-
-
-def show_p(p: float) -> str:
-    return "< 0.001" if p < 0.001 else f"{p:.2g}"
+        certainty = f"fewer than {FEWEST_SEEDS} seeds decide nothing"
+    elif found.interval is not None:
+        certainty = "95 % interval {:+.1f} to {:+.1f}".format(*found.interval)
+    return Comparison(f"{label} {found.value:+.1f}, {certainty}", found.value, found.p)
 
 
 # ---- What is compared
 
 
-@dataclass(frozen=True)
-class Curve:
-    """A task's normalised zero-shot score over the updates of pre-training: 0 is guessing, 1 the best known model."""
-
-    points: Sequence[tuple[int, float, float]]  # updates, score and its standard error on the task's rows, in order
-    note: str = ""  # what the scale and the rows are
-
-    @property
-    def error(self) -> float:
-        return self.points[-1][2]
-
-    def end(self, last: bool) -> float:
-        """Mean score over the last or the first third of the points."""
-        third = max(1, len(self.points) // 3)
-        return statistics.fmean(y for _, y, _ in (self.points[-third:] if last else self.points[:third]))
-
-    def at(self, updates: set[int]) -> list[float]:
-        return [y for x, y, _ in self.points if x in updates]
+def of_tasks(cells: Cells, other: str, wanted: Callable[[str], bool] = lambda column: True) -> list[Comparison]:
+    """The full method against another row of table 5, in each wanted column, the smallest data set first."""
+    both = {key: (cells.scores(key, "full"), cells.scores(key, other)) for key in COLUMNS if key not in PARTS}
+    keys = sorted((key for key, of in both.items() if all(of) and wanted(key)), key=cells.training_rows)
+    return [compare(COLUMNS[key].label, *both[key]) for key in keys]
 
 
-def standard_error(score: float, num_rows: int, metric: str) -> float:
-    """Standard error of an accuracy, or approximately that of a correlation, on `num_rows` rows."""
-    variance = score * (1 - score) if metric == "accuracy" else (1 - score**2) ** 2
-    # A score of 0 or 1 on a few rows is not certain: keep the error above 0.
-    return math.sqrt(max(variance, 1 / num_rows) / num_rows)
+def of_average(cells: Cells, other: str) -> list[Comparison]:
+    ours, theirs = (cells.scores("average", row) for row in ("full", other))
+    label = f"Average of {', '.join(COLUMNS[key].label for key in cells.averaged)}:"
+    return [compare(label, ours, theirs)] if ours and theirs else []
 
 
-@dataclass(frozen=True)
-class Measured:
-    """All scores that claims are about."""
-
-    scores: Mapping[str, Mapping[str, Scores]]  # the rows of table 5: scores by row and column
-    averages: Mapping[str, Scores]  # averages over the columns `averaged`, by row
-    averaged: Sequence[str]  # those of the paper's columns that every row has
-    rows_to_train: Mapping[str, int]  # of columns that are trained on fewer than all rows
-    transfer: Mapping[str, Mapping[int, Scores]]  # by task and number of layers; −1 is nothing, 0 the embeddings
-    num_layers: int  # of the model
-    zero_shot: Mapping[str, Mapping[str, Curve]]  # curves by family and task
-
-    def size(self, column: str) -> int:
-        return min(TRAINING_ROWS[column], self.rows_to_train.get(column, TRAINING_ROWS[column]))
-
-    def tasks(self, other: str, wanted: Callable[[str], bool] = lambda column: True) -> list[Comparison]:
-        """The full method against another row of table 5, in each wanted column, the smallest data set first."""
-        ours, theirs = self.scores.get("full", {}), self.scores.get(other, {})
-        columns = sorted((column for column in ours if column in theirs and wanted(column)), key=self.size)
-        return [compare(COLUMNS[column].label, ours[column], theirs[column]) for column in columns]
-
-    def average(self, other: str) -> list[Comparison]:
-        ours, theirs = self.averages.get("full"), self.averages.get(other)
-        label = f"Average of {', '.join(COLUMNS[column].label for column in self.averaged)}:"
-        return [compare(label, ours, theirs)] if ours and theirs else []
-
-    def layers(self, pairs: Callable[[Mapping[int, Scores], int], Iterable[tuple[int, int]]]) -> list[Comparison]:
-        """Numbers of transferred layers against others, of the tasks that have both."""
-        return [
-            compare(f"{name}: {name_of_layers(more)} against {name_of_layers(fewer)},", curve[more], curve[fewer])
-            for name, curve in self.transfer.items()
-            for more, fewer in pairs(curve, self.num_layers)
-            if more in curve and fewer in curve
-        ]
-
-    def curves(self) -> list[tuple[str, Curve, Curve]]:
-        """The tasks that both models have zero-shot curves of."""
-        ours, theirs = self.zero_shot.get("gpt1", {}), self.zero_shot.get("gpt1-lstm", {})
-        return [(name, ours[name], theirs[name]) for name in ours if name in theirs]
+def of_layers(cells: Cells, pairs: Callable[[Iterable[int]], Iterable[tuple[int, int]]]) -> list[Comparison]:
+    """Numbers of transferred layers against others, of the tasks that have both."""
+    return [
+        compare(f"{task}, {more} layers against {fewer}:", curve[more], curve[fewer])
+        for task, curve in cells.transfer().items()
+        for more, fewer in pairs(curve)
+        if more in curve and fewer in curve
+    ]
 
 
-def name_of_layers(number: int) -> str:
-    names = {-1: "nothing", 0: "embeddings alone", 1: "1 layer"}
-    return names.get(number, f"{number} layers")
-
-
-def steps(curve: Mapping[int, Scores], _: int) -> Iterable[tuple[int, int]]:
+def steps(curve: Iterable[int]) -> Iterable[tuple[int, int]]:
     """Each number of layers and the next smaller one; the two ends alone say nothing about the layers between them."""
     numbers = sorted(number for number in curve if number >= 0)
     return zip(numbers[1:], numbers, strict=False) if len(numbers) > 2 else ()
 
 
-def rises(measured: Measured) -> list[Comparison]:
+def rises(cells: Cells) -> list[Comparison]:
     return [
-        by_rows(name, "after", c.end(last=True), c.end(last=False), c.error, c.error)
-        for name, c in measured.zero_shot.get("gpt1", {}).items()
-        if len(c.points) >= FEWEST_CHECKPOINTS
+        by_rows(task, "after", third_of(curve, last=True), third_of(curve, last=False))
+        for task, curve in cells.curves("gpt1").items()
+        if len(curve) >= FEWEST_CHECKPOINTS
     ]
 
 
-def above(measured: Measured) -> list[Comparison]:
+def above(cells: Cells) -> list[Comparison]:
     return [
-        by_rows(name, "against", ours.end(last=True), theirs.end(last=True), ours.error, theirs.error)
-        for name, ours, theirs in measured.curves()
+        by_rows(task, "against", *(third_of(curve, last=True) for curve in of)) for task, of in curves_of_both(cells)
     ]
 
 
-def by_rows(name: str, word: str, first: float, second: float, *errors: float) -> Comparison:
-    difference_of_ends, error = first - second, math.hypot(*errors)
-    text = f"{name}: {first:.2f} {word} {second:.2f}, {difference_of_ends:+.2f}"
-    p = float(2 * norm.sf(abs(difference_of_ends) / error))
-    return Comparison(text, difference_of_ends, p, f"standard error {error:.2f}")
+def curves_of_both(cells: Cells) -> list[tuple[str, tuple[list, list]]]:
+    """The tasks that both models have zero-shot curves of."""
+    ours, theirs = cells.curves("gpt1"), cells.curves("gpt1-lstm")
+    return [(task, (ours[task], theirs[task])) for task in ours if task in theirs]
 
 
-def varies(measured: Measured) -> list[Comparison]:
+def third_of(curve: Sequence[tuple], last: bool) -> tuple[float, float]:
+    """Mean score over the last or the first third of a curve, and the error of one score."""
+    number = max(1, len(curve) // 3)
+    return statistics.fmean(score for _, score, *_ in (curve[-number:] if last else curve[:number])), curve[-1][2]
+
+
+def by_rows(task: str, word: str, first: tuple[float, float], second: tuple[float, float]) -> Comparison:
+    """Compares two scores, each with its error."""
+    gain, error = first[0] - second[0], math.hypot(first[1], second[1])
+    p = float(2 * norm.sf(abs(gain) / error))
+    text = f"{task}: {first[0]:.2f} {word} {second[0]:.2f}, {gain:+.2f}, standard error {error:.2f}"
+    return Comparison(text, gain, p)
+
+
+def varies(cells: Cells) -> list[Comparison]:
     """Whether the LSTM's curves vary more, at the updates that both curves have."""
     found = []
-    for name, ours, theirs in measured.curves():
-        common = {x for x, *_ in ours.points} & {x for x, *_ in theirs.points}
+    for task, both in curves_of_both(cells):
+        common = set.intersection(*({step for step, *_ in curve} for curve in both))
         if len(common) >= FEWEST_CHECKPOINTS:
-            found.append(by_variation(name, ours.at(common), theirs.at(common), max(ours.error, theirs.error)))
+            ours, theirs = ([score for step, score, *_ in curve if step in common] for curve in both)
+            found.append(by_variation(task, ours, theirs, max(curve[-1][2] for curve in both)))
     return found
 
 
@@ -230,8 +165,8 @@ def by_variation(name: str, ours: Sequence[float], theirs: Sequence[float], erro
     freedom = 2 * (len(ours) - 1) ** 2 / (3 * len(ours) - 4)
     p = min(1.0, float(2 * f.sf(more / (less + error**2), freedom, freedom)))
     deviations = f"{math.sqrt(their_variance):.3f} (LSTM) against {math.sqrt(our_variance):.3f} (Transformer)"
-    text = f"{name}: standard deviation {deviations}"
-    return Comparison(text, their_variance - our_variance, p, f"rows alone {error:.3f}")
+    text = f"{name}: standard deviation {deviations}, rows alone {error:.3f}"
+    return Comparison(text, their_variance - our_variance, p)
 
 
 # ---- The claims
@@ -243,7 +178,7 @@ class Claim:
 
     text: str
     paper: str  # what the paper's figures say about it
-    comparisons: Callable[[Measured], list[Comparison]]  # compares what was measured
+    comparisons: Callable[[Cells], list[Comparison]]
     sign: int = 1  # −1 if it says that the second of two settings is better
 
 
@@ -255,54 +190,54 @@ CLAIMS = (
     Claim(
         "Pre-training raises the average score (section 5, table 5).",
         f"{means('without_pretraining')}.",
-        lambda measured: measured.average("without_pretraining"),
+        lambda cells: of_average(cells, "without_pretraining"),
     ),
     Claim(
         "Without pre-training every task scores lower (section 5, table 5).",
         "Lower on all eight tasks, by 2.2 (RTE) to 51.1 (STS-B).",
-        lambda measured: measured.tasks("without_pretraining"),
+        lambda cells: of_tasks(cells, "without_pretraining"),
     ),
     Claim(
         "The auxiliary objective helps on the larger data sets (section 5, table 5).",
         "Over 100 000 training rows: QNLI +1.2, QQP +0.5, MNLI +0.7.",
-        lambda measured: measured.tasks("without_auxiliary", lambda column: measured.size(column) > LARGE),
+        lambda cells: of_tasks(cells, "without_auxiliary", lambda column: cells.training_rows(column) > LARGE),
     ),
     Claim(
         "The smaller data sets do better without the auxiliary objective (section 5, table 5).",
         "With it RTE +1.6, MRPC −2.6, STS-B −1.2, CoLA −2.5, SST-2 −0.7: better without it on all but RTE.",
-        lambda measured: measured.tasks("without_auxiliary", lambda column: measured.size(column) <= LARGE),
+        lambda cells: of_tasks(cells, "without_auxiliary", lambda column: cells.training_rows(column) <= LARGE),
         sign=-1,
     ),
     Claim(
         "The Transformer has a higher average score than an LSTM (section 5, table 5).",
         f"{means('lstm')}; the text says 5.6 less for the LSTM.",
-        lambda measured: measured.average("lstm"),
+        lambda cells: of_average(cells, "lstm"),
     ),
     Claim(
         "The Transformer is ahead of the LSTM on every task but MRPC (section 5, table 5).",
         "Ahead by 0.8 (SST-2) to 15.1 (CoLA) on the seven others.",
-        lambda measured: measured.tasks("lstm", lambda column: column != "mrpc"),
+        lambda cells: of_tasks(cells, "lstm", lambda column: column != "mrpc"),
     ),
     Claim(
         "On MRPC the LSTM is ahead of the Transformer (section 5, table 5).",
         "82.3 (Transformer) against 83.2 (LSTM).",
-        lambda measured: measured.tasks("lstm", lambda column: column == "mrpc"),
+        lambda cells: of_tasks(cells, "lstm", lambda column: column == "mrpc"),
         sign=-1,
     ),
     Claim(
         "Transferring the embeddings alone already helps (section 5, figure 2 left).",
         "Stated in the text; the figure begins at 0 layers.",
-        lambda measured: measured.layers(lambda curve, num_layers: [(0, -1)]),
+        lambda cells: of_layers(cells, lambda curve: [(0, -1)]),
     ),
     Claim(
         "Each transferred layer helps further (section 5, figure 2 left).",
         "Both curves rise from layer to layer on RACE and MultiNLI.",
-        lambda measured: measured.layers(steps),
+        lambda cells: of_layers(cells, steps),
     ),
     Claim(
         "All layers together help well beyond the embeddings (section 5, figure 2 left).",
         "Up to 9 points on MultiNLI.",
-        lambda measured: measured.layers(lambda curve, num_layers: [(num_layers, 0)]),
+        lambda cells: of_layers(cells, lambda curve: [(cells.num_layers, 0)]),
     ),
     Claim(
         "Zero-shot performance rises over pre-training (section 5, figure 2 right).",
@@ -322,10 +257,10 @@ CLAIMS = (
 )
 
 
-def judge_claims(measured: Measured) -> list[dict]:
+def judge_claims(cells: Cells) -> list[dict]:
     """Each claim with its verdict and its comparisons."""
     found = []
     for claim in CLAIMS:
-        verdict, told = judge(claim.comparisons(measured), claim.sign)
+        verdict, told = judge(claim.comparisons(cells), claim.sign)
         found.append({"claim": claim.text, "paper": claim.paper, "verdict": verdict, "comparisons": told})
     return found

@@ -3,6 +3,7 @@
 import glob
 import hashlib
 import json
+import math
 import os
 import platform
 from functools import cache
@@ -54,9 +55,7 @@ def model_fingerprint(model: str) -> str:
     digest = hashlib.sha256()
     for path in sorted({path for pattern in MODEL_FILES for path in folder.glob(pattern)}):
         digest.update(f"{path.name} {path.stat().st_size}\n".encode())
-        with path.open("rb") as file:
-            while piece := file.read(2**20):
-                digest.update(piece)
+        digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
@@ -92,26 +91,21 @@ def describe_model(model: str, run_folder: str | None) -> dict:
         **{"name": model_name(model), "family": family(model), "parameters": empty.num_parameters()},
         "parameters_without_embeddings": empty.num_parameters(exclude_embeddings=True),
         "config": {name: getattr(config, name) for name in SIZES if hasattr(config, name)},
-        "pretraining": describe_pretraining(Path(run_folder or model) if not is_checkpoint(model) else Path(model)),
+        # A checkpoint does not record the rest of its run.
+        "pretraining": describe_pretraining(
+            Path(model if Path(model, "trainer_state.json").is_file() else run_folder or model)
+        ),
     }
 
 
-def is_checkpoint(model: str) -> bool:
-    """Whether the folder is a checkpoint of a run. A checkpoint does not record the rest of its run."""
-    return Path(model).name.startswith("checkpoint-") and Path(model, "trainer_state.json").is_file()
-
-
-def describe_pretraining(run_folder: Path) -> dict:
+def describe_pretraining(folder: Path) -> dict:
     """The pre-training as recorded in the files of `gpt1 pretrain`, with None for unknown values."""
-    paths = [*run_folder.glob("checkpoint-*/trainer_state.json"), *run_folder.glob("trainer_state.json")]
-    states = [read_json(path) for path in paths]
-    last = max(states, key=lambda state: state["global_step"], default={})
-    evaluated = [record["eval_perplexity"] for record in last.get("log_history", ()) if "eval_perplexity" in record]
-    results = read_json(run_folder / "all_results.json")
+    results, state = read_json(folder / "all_results.json"), read_json(folder / "trainer_state.json")
+    perplexity = results.get("eval_perplexity", math.nan)
     return {
-        "tokens": results.get("num_input_tokens_seen", last.get("num_input_tokens_seen")),
-        "updates": last.get("global_step"),
-        "perplexity": results.get("eval_perplexity", evaluated[-1] if evaluated else None),
+        "tokens": results.get("num_input_tokens_seen", state.get("num_input_tokens_seen")),
+        "updates": state.get("global_step"),
+        "perplexity": perplexity if math.isfinite(perplexity) else None,  # of a run that diverged; JSON has no NaN
     }
 
 

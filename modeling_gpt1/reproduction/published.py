@@ -37,13 +37,3 @@ PUBLISHED: dict[str, dict[str, dict[str, float]]] = {
         },
     },
 }
-
-# The paper's section 4.1 in the fields of the report. The number of parameters follows from these sizes and the
-# released vocabulary of 40478 tokens.
-PAPER_MODEL = {
-    "name": "The paper's Transformer",
-    "parameters": 116_534_784,
-    "parameters_without_embeddings": 85_054_464,
-    "config": {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12},
-    "pretraining": {"tokens": None, "updates": None, "perplexity": 18.4},
-}

@@ -1,4 +1,4 @@
-"""The report: its content, a headline, tables and figures beside the paper's, and claims; and its HTML page.
+"""The report: its content, tables and figures beside the paper's, and claims; and its HTML page.
 
 The page holds its style sheet and figures. The templates escape every text of a report. Nothing is fetched, not even
 fonts, and there is no script.
@@ -6,119 +6,42 @@ fonts, and there is no script.
 Source: "Improving Language Understanding by Generative Pre-Training" (Radford et al. 2018), tables 2 to 5, figure 2.
 """
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import date as calendar_date
+from collections.abc import Mapping, Sequence
+from datetime import date
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from .claims import RULES, Measured, judge_claims, show_certainty
-from .figures import (
-    as_link,
-    figure_2_left,
-    figure_2_right,
-    panels,
-    transfer_curves,
-    zero_shot_curves,
-)
-from .published import PAPER_MODEL, PAPER_URL
-from .scores import difference
-from .tables import COLUMNS, TABLES_OF_RESULTS, Cells, gather_table_5, plain, table_5, table_of_results
-
-# What the full method is compared with in table 5.
-GAINS = {
-    "without_pretraining": "points by pre-training",
-    "without_auxiliary": "points by the auxiliary objective",
-    "lstm": "points by the Transformer in an LSTM's place",
-}
+from .claims import RULES, judge_claims
+from .figures import as_link, figure_2_left, figure_2_right
+from .published import PAPER_URL
+from .tables import TITLES, Cells, describe_table, plain
 
 
-def build_report(
-    cells: Sequence[Mapping],
-    *,
-    title: str,
-    models: Sequence[Mapping] = (),
-    environment: Mapping | None = None,
-    commands: Sequence[str] = (),
-    unfinished: Sequence[Mapping] = (),
-    date: str | None = None,
-) -> dict:
+def build_report(cells: Sequence[Mapping], unfinished: Sequence[Mapping] = (), **about) -> dict:
     """The content of report.json.
 
     Args:
-        cells: the finished cells, dictionaries of `kind` "fine_tuning" (`task`, `variant`, `n_transfer`, `lm_coef`,
-            `seed`, `model`, `settings`, `metrics` as in all_results.json of `gpt1 finetune`, `seconds`) or
-            "zero_shot" (`model`, `family`, `step`, `tokens`, `tasks`, `settings`).
-        title: heading of the report.
-        models: `name`, `parameters`, `config` (its sizes) and `pretraining`
-            (`tokens`, `updates`, `perplexity`) of each model, the Transformer first.
-        environment: machine and versions.
-        commands: the commands as they were typed.
-        unfinished: cells that were requested and are missing, as [`Cells`] takes them.
-        date: YYYY-MM-DD; default: today.
+        cells, unfinished: the finished and the missing cells, as [`Cells`] takes them.
+        about: `title`, `date`, `environment` (machine and versions), `commands` (as they were typed), and `models`,
+            of each its `name`, `parameters`, `config` (its sizes) and `pretraining`, the Transformer first.
     """
-    found, models = Cells(cells, unfinished), [finite(model) for model in models]
-    num_layers = models[0]["config"].get("num_hidden_layers", 12) if models else 12
-    transfer, zero_shot = transfer_curves(found, num_layers), zero_shot_curves(found)
-    scores = Measured(**gather_table_5(found), transfer=transfer, num_layers=num_layers, zero_shot=zero_shot)
-    claims = judge_claims(scores)
-    seeds = sorted({cell["seed"] for cell in found.fine_tuning})
+    about = {"date": date.today().isoformat(), "environment": {}, "models": [], "commands": [], **about}
+    models = about["models"]
+    found = Cells(cells, unfinished, models[0]["config"].get("num_hidden_layers", 12) if models else 12)
     return {
-        "title": title,
-        "date": date or calendar_date.today().isoformat(),
-        "environment": dict(environment or {}),
-        "models": models,
-        "settings": {"seeds": seeds, "fine_tuning": found.common},
-        "commands": list(commands),
-        "headline": headline(scores, models, claims),
-        "measured": what_was_measured(found),
-        "tables": [*(table_of_results(found, table) for table in TABLES_OF_RESULTS), table_5(found, scores)],
-        "figures": [figure_2_left(found, transfer), figure_2_right(found, zero_shot)],
-        "rules": list(RULES),
-        "claims": claims,
-    }
-
-
-def finite(value: Any) -> Any:
-    """The value with None for each number that JSON lacks, such as the perplexity of a run that diverged."""
-    if isinstance(value, Mapping):
-        return {name: finite(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(map(finite, value))
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def headline(scores: Measured, models: Sequence[Mapping], claims: Sequence[Mapping]) -> list[dict]:
-    """The report in a few numbers: `value`, `label` and `note` of each."""
-    tasks = ", ".join(COLUMNS[column].label for column in scores.averaged)
-    found = []
-    for row, label in GAINS.items():
-        if scores.averages.get("full") and scores.averages.get(row):
-            gain = difference(scores.averages["full"], scores.averages[row])
-            found.append((f"{gain.value:+.1f}", label, f"{show_certainty(gain)}; average of {tasks}"))
-    for model in models:
-        pretraining = model.get("pretraining") or {}
-        if pretraining.get("perplexity") is not None:
-            tokens = pretraining.get("tokens")
-            note = "" if tokens is None else f"after {tokens / 1e6:,.1f} M tokens"
-            found.append((f"{pretraining['perplexity']:.1f}", f"held-out perplexity, {model['name']}", note))
-    holding = sum(claim["verdict"] == "holds" for claim in claims)
-    absent = sum(claim["verdict"] == "not measured" for claim in claims)
-    note = f"{absent} not measured" if absent else ""
-    found.append((f"{holding} of {len(claims) - absent}", "measured claims of the paper hold at this size", note))
-    return [dict(zip(("value", "label", "note"), item, strict=True)) for item in found]
-
-
-def what_was_measured(cells: Cells) -> dict:
-    timed = [cell for cell in cells.fine_tuning if cell["seconds"] is not None]  # the others are parts of a task
-    return {
-        "fine_tuning_runs": len(timed),
-        "fine_tuning_seconds": round(sum(cell["seconds"] for cell in timed)),
-        "tasks": sorted({cell["task"] for cell in cells.fine_tuning}),
-        "zero_shot_checkpoints": len(cells.zero_shot),
-        "unfinished": len(cells.unfinished),
+        **about,
+        "settings": {"seeds": sorted({cell["seed"] for cell in found.fine_tuning}), **found.common},
+        "measured": {
+            "fine_tuning_runs": sum(cell["kind"] == "fine_tuning" for cell in cells),
+            "tasks": sorted({cell["task"] for cell in found.fine_tuning}),
+            "zero_shot_checkpoints": len(found.zero_shot),
+            "unfinished": len(unfinished),
+        },
+        "tables": [describe_table(found, name) for name in TITLES],
+        "figures": [figure_2_left(found), figure_2_right(found)],
+        "rules": RULES,
+        "claims": judge_claims(found),
     }
 
 
@@ -132,65 +55,12 @@ VERDICTS = {
     "undecided": ("?", "mixed"),
     "not measured": ("–", "faint"),
 }
-BASELINES = {"rows": "Rows", "chance": "Chance", "majority": "Constant"}
 OUTCOMES = {"better": "▲", "worse": "▼", "level": "="}
-Line = list[list[str]]  # a line of a table: of each cell its text, and more texts in small print
 
 
 def page(report: Mapping) -> str:
     """The whole page."""
-    settings = {name: value for name, value in report["settings"].items() if name != "fine_tuning"}
-    settings |= report["settings"].get("fine_tuning", {})
-    return TEMPLATES.get_template("page.html").render(report=report, settings=settings)
-
-
-def duration(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def lines_of_models(models: Iterable[Mapping]) -> list[Line]:
-    """A line per model, below the heads."""
-    heads = "Model, Parameters, Without embeddings, Configuration, Tokens read, Updates, Perplexity"
-    lines = [[[head] for head in heads.split(", ")]]
-    for model in (*models, PAPER_MODEL):
-        training = model.get("pretraining") or {}
-        config = ", ".join(f"{name} {plain(value)}" for name, value in model.get("config", {}).items())
-        sizes = (model.get("parameters"), model.get("parameters_without_embeddings"))
-        read = (training.get("tokens"), training.get("updates"))
-        texts = [model["name"], *map(number, sizes), config, *map(number, read), number(training.get("perplexity"))]
-        lines.append([[text] for text in texts])
-    return lines
-
-
-def number(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.1f}"
-
-
-def lines_of_table(table: Mapping) -> list[Line]:
-    """Below the heads a line per task: for each row of the paper's table its figure, the measured one and settings."""
-    heads = ["Task", *BASELINES.values()]
-    heads += [f"{row['label']}: {what}" for row in table["rows"] for what in ("paper", "measured")]
-    lines = [[[head] for head in heads]]
-    for column in table["columns"]:
-        values = column["baselines"] or {}
-        line = [[column["label"], column["metric"]]]
-        line += [[number(values[name]) if name in values else ""] for name in BASELINES]
-        for row in table["rows"]:
-            cell = row["cells"][column["key"]]
-            line += [["" if cell["paper"] is None else f"{cell['paper']:.1f}"], show_measured(cell)]
-        lines.append(line)
-    return lines
-
-
-def show_measured(cell: Mapping) -> list[str]:
-    scores, lines = cell["measured"], []
-    if scores:
-        seeds = f"{len(scores['seeds'])} seed{'' if len(scores['seeds']) == 1 else 's'}"
-        lines = [f"{scores['median']:.1f}", f"{scores['lowest']:.1f} to {scores['highest']:.1f}, {seeds}"]
-        lines += ["95 %: {:.1f} to {:.1f}".format(*scores["interval"])] if "interval" in scores else []
-        lines.append(cell["settings"])
-    return [*lines, cell["missing"] or ""]
+    return TEMPLATES.get_template("page.html").render(report=report)
 
 
 TEMPLATES = Environment(
@@ -200,8 +70,5 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
     undefined=StrictUndefined,
 )
-TEMPLATES.filters.update(duration=duration, plain=plain)
-TEMPLATES.globals.update(
-    **{"VERDICTS": VERDICTS, "OUTCOMES": OUTCOMES, "PAPER_URL": PAPER_URL},
-    **{"lines_of_models": lines_of_models, "lines_of_table": lines_of_table, "panels": panels, "as_link": as_link},
-)
+TEMPLATES.filters["plain"] = plain
+TEMPLATES.globals |= {"VERDICTS": VERDICTS, "OUTCOMES": OUTCOMES, "PAPER_URL": PAPER_URL, "as_link": as_link}

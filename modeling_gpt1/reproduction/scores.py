@@ -8,10 +8,9 @@ freedom covers 92 % with three seeds, and Holm's correction of 24 comparisons le
 """
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from types import MappingProxyType
 
 import numpy as np
 from scipy.optimize import brentq
@@ -21,38 +20,14 @@ NUM_RESAMPLES = 1000
 LEVEL = 0.05
 FEWEST_SEEDS = 3  # two tell too little of their spread to decide anything
 
-
-class Scores(dict[int, float]):
-    """Scores × 100 by seed.
-
-    Args:
-        scores: the scores.
-        resampled: by seed, the scores of `NUM_RESAMPLES` resamples of the rows, if every seed has them.
-    """
-
-    def __init__(self, scores: Mapping[int, float] = MappingProxyType({}), resampled: Mapping | None = None):
-        super().__init__(scores)
-        self.resampled: Mapping[int, np.ndarray] = resampled or {}
-
-    def at(self, seeds: Iterable[int]) -> "Scores":
-        """The scores of some of the seeds."""
-        seeds = sorted(seeds)
-        return Scores(
-            {seed: self[seed] for seed in seeds}, {seed: self.resampled[seed] for seed in seeds if self.resampled}
-        )
+# By seed the score × 100, and behind it those of `NUM_RESAMPLES` resamples of the rows; NaN if a run kept no answers.
+Scores = dict[int, np.ndarray]
 
 
-def average(all_scores: Sequence[Scores], weights: Sequence[float] | None = None) -> Scores:
-    """The mean over several sets of scores, or a weighted sum, seed by seed, at the seeds that all have."""
-    weights = weights or [1 / len(all_scores)] * len(all_scores)
-    seeds = sorted(set.intersection(*map(set, all_scores)))
-    has_rows = all(scores.resampled for scores in all_scores)
-
-    def of_seed(parts: Sequence[Mapping], seed: int):
-        return sum(weight * part[seed] for weight, part in zip(weights, parts, strict=True))
-
-    resampled = {seed: of_seed([scores.resampled for scores in all_scores], seed) for seed in seeds if has_rows}
-    return Scores({seed: float(of_seed(all_scores, seed)) for seed in seeds}, resampled)
+def average(all_scores: Sequence[Scores]) -> Scores:
+    """The mean over several sets of scores, seed by seed, at the seeds that all have."""
+    common = sorted(set.intersection(*map(set, all_scores)))
+    return {seed: np.mean([scores[seed] for scores in all_scores], axis=0) for seed in common}
 
 
 @dataclass(frozen=True)
@@ -86,15 +61,13 @@ class Estimate:
 
 def estimate(scores: Scores) -> Estimate:
     """The mean of some scores with its errors."""
-    values, number = np.array([scores[seed] for seed in sorted(scores)]), len(scores)
+    all_scores, number = np.stack([scores[seed] for seed in sorted(scores)]), len(scores)
+    values, resampled = all_scores[:, 0], all_scores[:, 1:]
     seeds = float(values.var(ddof=1) / number) if number > 1 else None
-    rows = None
-    if scores.resampled:
-        resampled = np.stack([scores.resampled[seed] for seed in sorted(scores)])  # [seeds, resamples]
-        rows = resampled.mean(axis=0).var(ddof=1)
-        if number >= FEWEST_SEEDS:
-            rows = of_rows_alone(rows, resampled.var(axis=1, ddof=1).mean(), number)
-    return Estimate(float(values.mean()), number, seeds, None if rows is None else float(rows))
+    rows = resampled.mean(axis=0).var(ddof=1)
+    if number >= FEWEST_SEEDS:
+        rows = of_rows_alone(rows, resampled.var(axis=1, ddof=1).mean(), number)
+    return Estimate(float(values.mean()), number, seeds, None if np.isnan(rows) else float(rows))
 
 
 def of_rows_alone(of_mean: np.ndarray | float, of_each: np.ndarray | float, num_seeds: int) -> np.ndarray:
@@ -110,7 +83,7 @@ def of_rows_alone(of_mean: np.ndarray | float, of_each: np.ndarray | float, num_
 def difference(first: Scores, second: Scores) -> Estimate:
     """The first minus the second, at the seeds that both have; without any, of all, which decides nothing."""
     if common := set(first) & set(second):
-        return estimate(average([first.at(common), second.at(common)], (1, -1)))
+        return estimate({seed: first[seed] - second[seed] for seed in common})
     return Estimate(estimate(first).value - estimate(second).value, 0, None, None)
 
 
@@ -160,43 +133,25 @@ def resample(labels: str, predictions: str, metric: str) -> np.ndarray:
 
     Args:
         labels, predictions: numbers with spaces between them, as cells keep them.
-        metric: a name in `SUMS`.
+        metric: "accuracy", "f1" of class 1, or a correlation; of two classes Matthews' is Pearson's.
     """
     gold, given = (np.array(numbers.split(), dtype=np.float64) for numbers in (labels, predictions))
-    parts, score = SUMS[metric]
-    columns = np.stack([np.ones_like(gold), *parts(gold, given)], axis=1)  # [rows, sums]
-    sums = (weights_of(labels) @ columns).T  # [sums, NUM_RESAMPLES]
+    weights = weights_of(labels)
+
+    def means(values: np.ndarray) -> np.ndarray:  # [NUM_RESAMPLES]
+        return weights @ values.astype(np.float64) / weights.sum(axis=1)
+
     with np.errstate(divide="ignore", invalid="ignore"):
-        scores = score(*(sums[1:] / sums[0]))
+        if metric == "accuracy":
+            scores = means(gold == given)
+        elif metric == "f1":
+            scores = 2 * means(gold * given) / (means(gold) + means(given))
+        else:  # in units of their own spread, so that answers that differ little lose no digits
+            gold, given = ((values - values.mean()) / (values.std() or 1) for values in (gold, given))
+            variances = (means(gold**2) - means(gold) ** 2) * (means(given**2) - means(given) ** 2)
+            covariances = means(gold * given) - means(gold) * means(given)
+            scores = covariances / np.sqrt(np.where(variances > 1e-12, variances, 0.0))
     return 100 * np.where(np.isfinite(scores), scores, 0.0)  # without any variance there is no correlation
-
-
-def _agreement(gold: np.ndarray, given: np.ndarray) -> list[np.ndarray]:
-    return [gold == given]
-
-
-def _class_1(gold: np.ndarray, given: np.ndarray) -> list[np.ndarray]:
-    return [gold * given, gold, given]
-
-
-def _moments(gold: np.ndarray, given: np.ndarray) -> list[np.ndarray]:
-    # In units of their own spread, so that answers that differ little lose no digits.
-    gold, given = ((values - values.mean()) / (values.std() or 1) for values in (gold, given))
-    return [gold, given, gold * given, gold**2, given**2]
-
-
-def _correlation(gold, given, product, gold_square, given_square) -> np.ndarray:
-    variances = (gold_square - gold**2) * (given_square - given**2)
-    return (product - gold * given) / np.sqrt(np.where(variances > 1e-12, variances, 0.0))
-
-
-# The means that a score needs of every row, and the score of the means.
-SUMS = {
-    "accuracy": (_agreement, lambda share: share),
-    "f1": (_class_1, lambda both, gold, given: 2 * both / (gold + given)),
-    "matthews_correlation": (_moments, _correlation),  # of two classes it is Pearson's
-    "pearson": (_moments, _correlation),
-}
 
 
 def constant_answer(labels: str, metric: str) -> float:
@@ -205,11 +160,3 @@ def constant_answer(labels: str, metric: str) -> float:
     if metric == "f1":
         return float(100 * 2 * gold.mean() / (1 + gold.mean()))
     return float(100 * np.unique(gold, return_counts=True)[1].max() / len(gold)) if metric == "accuracy" else 0.0
-
-
-def guessing(labels: str, metric: str, num_answers: int) -> float:
-    """The score × 100 of answers drawn at random, in expectation."""
-    gold = np.array(labels.split(), dtype=np.float64)
-    if metric == "f1":
-        return float(100 * gold.mean() / (0.5 + gold.mean()))
-    return 100 / num_answers if metric == "accuracy" else 0.0

@@ -14,7 +14,7 @@ import numpy as np
 from tokenization import get_task
 
 from .published import PUBLISHED
-from .scores import Scores, average, constant_answer, estimate, guessing, resample
+from .scores import NUM_RESAMPLES, Scores, average, constant_answer, estimate, resample
 
 
 @dataclass(frozen=True)
@@ -60,44 +60,54 @@ COLUMNS = {
 LABELS = {column.task: column.label for column in COLUMNS.values()}
 # Columns that are parts of another column in tables 2 and 3.
 PARTS = ("mnli-m", "mnli-mm", "race-m", "race-h")
-METRIC_NAMES = {
-    "accuracy": "accuracy",
-    "matthews_correlation": "Matthews correlation",
-    "f1": "F1",
-    "pearson": "Pearson correlation",
-}
 ROW_LABELS = {
     "full": "Transformer, auxiliary LM (full)",
     "without_pretraining": "Transformer, without pre-training",
     "without_auxiliary": "Transformer, without auxiliary LM",
     "lstm": "LSTM, auxiliary LM",
 }
-TABLES_OF_RESULTS = {
-    "table-2": ("Table 2: natural language inference", "mnli-m mnli-mm snli scitail qnli rte".split()),
-    "table-3": ("Table 3: question answering and commonsense reasoning", "story_cloze race-m race-h race".split()),
-    "table-4": ("Table 4: semantic similarity and classification (GLUE)", "cola sst2 mrpc stsb qqp".split()),
+TITLES = {
+    "table-2": "Table 2: natural language inference",
+    "table-3": "Table 3: question answering and commonsense reasoning",
+    "table-4": "Table 4: semantic similarity and classification (GLUE)",
+    "table-5": "Table 5: ablations",
 }
 # Columns of the paper's table 5. Other measured tasks stand after them and count in no average.
-ABLATION_COLUMNS = tuple("cola sst2 mrpc stsb qqp mnli qnli rte".split())
+ABLATION_COLUMNS = tuple(key for key in PUBLISHED["table-5"]["full"] if key != "average")
+# Approximate number of training rows. Where `max_train_samples` is smaller, that number counts.
+TRAINING_ROWS = {
+    **{"rte": 2490, "mrpc": 3668, "stsb": 5749, "cola": 8551, "sst2": 67349, "qnli": 104743, "qqp": 363846},
+    **{"mnli": 392702, "snli": 549367, "scitail": 23097, "story_cloze": 1497, "race": 87866},
+}
 
 
 # ---- Finished cells
 
 
 class Cells:
-    """Finished cells, looked up by task and row.
+    """Finished cells, looked up by the paper's columns and rows.
 
     Args:
         cells: cells as a `CellStore` keeps them, of one model of each family.
         unfinished: missing cells, with `kind`, `task`, `variant`, `n_transfer`, `seed` and `reason`, such as "not run
             yet" or the text of an error.
+        num_layers: of the Transformer.
     """
 
-    def __init__(self, cells: Sequence[Mapping], unfinished: Sequence[Mapping] = ()):
-        self.fine_tuning = [cell for cell in cells if cell["kind"] == "fine_tuning"]
+    def __init__(self, cells: Sequence[Mapping], unfinished: Sequence[Mapping] = (), num_layers: int = 12):
+        # A model of a whole task was scored on its parts, too. They come first: a cell of the part itself counts then.
+        parts = [
+            {**cell, "task": task, "metrics": metrics, "answers": {}}
+            for cell in cells
+            for task, metrics in cell.get("parts", {}).items()
+        ]
+        self.fine_tuning = [*parts, *(cell for cell in cells if cell["kind"] == "fine_tuning")]
         self.zero_shot = [cell for cell in cells if cell["kind"] == "zero_shot"]
-        self.unfinished = unfinished
-        self.common = common_settings([cell["settings"] for cell in self.fine_tuning])
+        self.unfinished, self.num_layers = unfinished, num_layers
+        self.common = common_settings(self.fine_tuning)
+        rows = [{key for key in COLUMNS if key not in PARTS and self.scores(key, row)} for row in ROW_LABELS]
+        # Those of the paper's columns that every measured row has.
+        self.averaged = [key for key in ABLATION_COLUMNS if any(rows) and all(key in row for row in rows if row)]
 
     def of(self, task: str, place: str | int) -> list[Mapping]:
         """The cells of a row of table 5, or of a number of transferred layers, in the order of seeds."""
@@ -111,54 +121,105 @@ class Cells:
 
     def scores(self, key: str, place: str | int) -> Scores:
         """The scores of a column × 100, by seed, without runs that have no finite score."""
-        column, found, resampled = COLUMNS[key], {}, {}
+        if key == "average":
+            of_columns = [self.scores(averaged, place) for averaged in self.averaged]
+            return average(of_columns) if of_columns else {}
+        column, found = COLUMNS[key], {}
         split = self.split(column)
         for cell in self.of(column.task, place):
-            values = [cell["metrics"].get(name, math.nan) for name in column.metric_keys(split)]
-            if all(map(math.isfinite, values)):
-                found[cell["seed"]] = 100 * statistics.fmean(values)
-                if answers := answers_of(cell, column.splits(split)):
-                    of_splits = [resample(of["labels"], of["predictions"], column.metric) for of in answers]
-                    resampled[cell["seed"]] = np.mean(of_splits, axis=0)
-        return Scores(found, resampled if len(resampled) == len(found) else None)
+            score = 100 * statistics.fmean(cell["metrics"].get(name, math.nan) for name in column.metric_keys(split))
+            if math.isfinite(score):
+                answers = answers_of(cell, column.splits(split))
+                resampled = [resample(of["labels"], of["predictions"], column.metric) for of in answers]
+                found[cell["seed"]] = np.append(score, np.mean(resampled or [[math.nan] * NUM_RESAMPLES], axis=0))
+        return found
 
     def baselines(self, key: str) -> dict[str, float] | None:
-        """What a column's rows are, or None if that is unknown: their number `rows`, and what guessing (`chance`) and
-        always the same answer (`majority`) score × 100 on them.
+        """The number of a column's scored `rows`, and what the best constant answer scores × 100 on them (`majority`);
+        None if its runs kept no answers.
         """
+        if key == "average":
+            known = [self.baselines(averaged) for averaged in self.averaged]
+            majority = statistics.fmean(of["majority"] for of in known) if known and all(known) else None
+            return None if majority is None else {"majority": majority}
         column = COLUMNS[key]
-        task, splits = get_task(column.task), column.splits(self.split(column))
+        splits = column.splits(self.split(column))
         for cell in self.fine_tuning:
             if cell["task"] == column.task and (answers := answers_of(cell, splits)):
                 labels = [rows["labels"] for rows in answers]
-                num_answers = len(task.label_names) or len(set(labels[0].split()))
-                return {
-                    "rows": sum(len(of_split.split()) for of_split in labels),
-                    "chance": statistics.fmean(guessing(of_split, column.metric, num_answers) for of_split in labels),
-                    "majority": statistics.fmean(constant_answer(of_split, column.metric) for of_split in labels),
-                }
+                majority = statistics.fmean(constant_answer(of_split, column.metric) for of_split in labels)
+                return {"rows": sum(len(of_split.split()) for of_split in labels), "majority": majority}
         return None
+
+    def training_rows(self, key: str) -> int:
+        """How many rows the runs of a column are trained on at most; a limit counts if all runs tell one."""
+        runs = [cell for cell in self.fine_tuning if cell["task"] == COLUMNS[key].task]
+        limits = [cell.get("train_rows", cell["settings"].get("max_train_samples")) for cell in runs]
+        return min([TRAINING_ROWS[key], *([max(map(int, limits))] if limits and None not in limits else [])])
+
+    def transfer(self) -> dict[str, dict[int, Scores]]:
+        """Scores by task and number of transferred layers, of the tasks with points between the two ends.
+
+        The ends are rows of table 5: −1 layers is the row without pre-training, all layers is the full method.
+        """
+        places = {-1: "without_pretraining", self.num_layers: "full"}
+        numbers = {place for cell in self.fine_tuning if isinstance(place := place_of(cell), int)}
+        curves = {}
+        for key, column in COLUMNS.items():
+            if key not in PARTS and any(self.scores(key, number) for number in numbers):
+                found = {
+                    number: self.scores(key, places.get(number, number)) for number in sorted({*numbers, *places})
+                }
+                curves[column.label] = {number: scores for number, scores in found.items() if scores}
+        return curves
+
+    def curves(self, family: str) -> dict[str, list[tuple[int, float, float, str]]]:
+        """A family's zero-shot scores over the checkpoints by task: updates, normalised score, its error, what it is.
+
+        A normalised score is 0 for guessing and 1 for the best known model.
+        """
+        found: dict[str, list] = {}
+        checkpoints = [cell for cell in self.zero_shot if cell["family"] == family and cell["step"] is not None]
+        for cell in sorted(checkpoints, key=lambda cell: cell["step"]):
+            for name, of in cell["tasks"].items():
+                low, high, metric = of["chance"], of["best_known"], of["metric"]
+                note = f"0 is {show_metric(metric)} {100 * low:.1f}, 1 is {100 * high:.1f}; {of['num_rows']} rows of "
+                note += f"{of['split']}; bars are two standard errors"
+                error = standard_error(of[metric], of["num_rows"], metric) / (high - low)
+                found.setdefault(LABELS.get(name, name), []).append((cell["step"], of["normalised"], error, note))
+        return found
 
     def why_missing(self, task: str, place: str | int) -> str:
         """Why scores are missing, seed by seed. Empty if none is missing."""
-        names, seeds = {task, get_task(task).folder}, {}  # the runs of RACE score its parts
-        for cell in self.unfinished:
-            if cell["kind"] == "fine_tuning" and cell["task"] in names and place_of(cell) == place:
-                seeds.setdefault(cell["reason"], []).append(str(cell["seed"]))
-        return "; ".join(f"seed {', '.join(of_reason)}: {reason}" for reason, of_reason in seeds.items())
+        names = {task, get_task(task).folder}  # the runs of RACE score its parts
+        missing = [cell for cell in self.unfinished if cell["kind"] == "fine_tuning" and cell["task"] in names]
+        return "; ".join(f"seed {cell['seed']}: {cell['reason']}" for cell in missing if place_of(cell) == place)
 
     def settings(self, column: Column, place: str | int) -> str:
         """The split that is scored, and the arguments in which these runs differ from the others."""
-        own = common_settings([cell["settings"] for cell in self.of(column.task, place)])
+        own = common_settings(self.of(column.task, place))
         differ = [f"{name} {plain(value)}" for name, value in own.items() if name not in self.common]
         return "; ".join([self.split(column), *differ])
+
+
+def standard_error(score: float, num_rows: int, metric: str) -> float:
+    """Standard error of an accuracy, or approximately that of a correlation, on `num_rows` rows."""
+    variance = score * (1 - score) if metric == "accuracy" else (1 - score**2) ** 2
+    # A score of 0 or 1 on a few rows is not certain: keep the error above 0.
+    return math.sqrt(max(variance, 1 / num_rows) / num_rows)
+
+
+def show_metric(name: str) -> str:
+    return name.replace("_", " ").capitalize()
 
 
 def plain(value: object) -> str:
     """A setting as text."""
     if isinstance(value, list | tuple):
         return ", ".join(map(plain, value))
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    if value is None or isinstance(value, str):
+        return value or "unknown"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else json.dumps(value, default=str)
 
 
 def answers_of(cell: Mapping, splits: Sequence[str]) -> list[Mapping[str, str]]:
@@ -172,8 +233,9 @@ def place_of(cell: Mapping) -> str | int:
     return cell["n_transfer"] if cell["variant"] == "transfer" else cell["variant"]
 
 
-def common_settings(all_settings: Sequence[Mapping]) -> dict:
+def common_settings(cells: Sequence[Mapping]) -> dict:
     """The settings that are equal in all cells."""
+    all_settings = [cell["settings"] for cell in cells]
     first = all_settings[0] if all_settings else {}
     return {name: value for name, value in first.items() if all((name, value) in of.items() for of in all_settings)}
 
@@ -181,108 +243,49 @@ def common_settings(all_settings: Sequence[Mapping]) -> dict:
 # ---- The tables
 
 
-def measured(scores: Scores) -> dict | None:
-    """What a cell of a table tells of some scores."""
-    if not scores:
-        return None
-    values = list(scores.values())
-    ends = {"median": statistics.median(values), "lowest": min(values), "highest": max(values)}
-    interval = estimate(scores).interval
-    return {
-        **{name: round(value, 4) for name, value in ends.items()},
-        "seeds": sorted(scores),
-        **({"interval": [round(end, 4) for end in interval]} if interval else {}),
-    }
+def describe_table(cells: Cells, name: str) -> dict:
+    """A table with its measured scores and the published ones, whose rows and columns it has."""
+    published = PUBLISHED[name]
+    keys = list(published["full"])
+    if name == "table-5":
+        others = (key for key in COLUMNS if key not in (*keys, *PARTS))
+        keys += [key for key in others if any(cells.scores(key, row) for row in published)]
+    columns = [{"key": key, **describe_column(cells, key), "baselines": cells.baselines(key)} for key in keys]
+    rows = [
+        {"key": row, "label": ROW_LABELS[row], "cells": {key: describe_cell(cells, name, row, key) for key in keys}}
+        for row in published
+    ]
+    return {"id": name, "title": TITLES[name], "columns": columns, "rows": rows}
 
 
-def entry(paper: float | None, scores: Scores, settings: str, missing: str = "") -> dict:
-    found = measured(scores)
+def describe_column(cells: Cells, key: str) -> dict[str, str]:
+    if key != "average":
+        return {"label": COLUMNS[key].label, "metric": show_metric(COLUMNS[key].metric)}
+    names = ", ".join(COLUMNS[averaged].label for averaged in cells.averaged) or "no task"
+    every = len(cells.averaged) == len(ABLATION_COLUMNS)
+    return {"label": "Average", "metric": "of the paper's eight tasks" if every else f"of {names}"}
+
+
+def describe_cell(cells: Cells, table: str, row: str, key: str) -> dict:
+    published = PUBLISHED[table][row]
+    if key == "average":
+        paper, settings, missing = published[key], "mean over the tasks, seed by seed", ""
+        if len(cells.averaged) < len(ABLATION_COLUMNS):
+            paper = round(statistics.fmean(map(published.get, cells.averaged)), 2) if cells.averaged else None
+    else:
+        column, paper = COLUMNS[key], published.get(key)
+        settings, missing = cells.settings(column, row), cells.why_missing(column.task, row)
+    found = describe_scores(cells.scores(key, row))
     missing = missing if found else missing or "not measured"
     return {"paper": paper, "measured": found, "settings": settings if found else "", "missing": missing}
 
 
-def cell_of(cells: Cells, table: str, row: str, key: str) -> dict:
-    column, paper = COLUMNS[key], PUBLISHED[table].get(row, {}).get(key)
-    missing = cells.why_missing(column.task, row)
-    return entry(paper, cells.scores(key, row), cells.settings(column, row), missing)
-
-
-def describe_column(cells: Cells, key: str) -> dict:
-    column = COLUMNS[key]
-    named = {"key": key, "label": column.label, "metric": METRIC_NAMES[column.metric]}
-    return {**named, "baselines": cells.baselines(key)}
-
-
-def table_of_results(cells: Cells, table: str) -> dict:
-    """One of tables 2 to 4, with the paper's own model."""
-    title, keys = TABLES_OF_RESULTS[table]
-    own = {key: cell_of(cells, table, "full", key) for key in keys}
-    return {
-        **{"id": table, "title": title, "caption": "Scores × 100. The paper's figures are on the test sets."},
-        "columns": [describe_column(cells, key) for key in keys],
-        "rows": [{"key": "full", "label": "Finetuned Transformer LM", "cells": own}],
-    }
-
-
-def gather_table_5(cells: Cells) -> dict:
-    """What [`Measured`] takes of table 5."""
-    extras = [key for key in COLUMNS if key not in (*ABLATION_COLUMNS, *PARTS)]
-    scores = {}
-    for row in ROW_LABELS:
-        of_row = {key: found for key in (*ABLATION_COLUMNS, *extras) if (found := cells.scores(key, row))}
-        scores |= {row: of_row} if of_row else {}
-    averaged = [key for key in ABLATION_COLUMNS if scores and all(key in of_row for of_row in scores.values())]
-    return {
-        **{"scores": scores, "averaged": averaged},
-        "averages": {
-            row: average([of_row[key] for key in averaged]) if averaged else Scores() for row, of_row in scores.items()
-        },
-        "rows_to_train": cut_rows(cells),
-    }
-
-
-def cut_rows(cells: Cells) -> dict[str, int]:
-    """The largest number of training rows of each column whose runs all tell it, by a limit or by what they read."""
-    found: dict[str, int] = {}
-    for key, column in COLUMNS.items():
-        runs = [cell for cell in cells.fine_tuning if cell["task"] == column.task]
-        limits = [cell.get("train_rows", cell["settings"].get("max_train_samples")) for cell in runs]
-        if limits and None not in limits:
-            found[key] = max(map(int, limits))
-    return found
-
-
-def table_5(cells: Cells, table) -> dict:
-    """Table 5; `table` is what was [`Measured`]. Its average is over the tasks that every measured row has."""
-    extras = dict.fromkeys(key for of_row in table.scores.values() for key in of_row if key not in ABLATION_COLUMNS)
-    keys = [*ABLATION_COLUMNS, *extras]
-    rows = []
-    for row, label in ROW_LABELS.items():
-        of_row = {key: cell_of(cells, "table-5", row, key) for key in keys}
-        rows.append({"key": row, "label": label, "cells": {"average": average_cell(table, row), **of_row}})
-    every = set(table.averaged) == set(ABLATION_COLUMNS)
-    names = ", ".join(COLUMNS[key].label for key in table.averaged) or "no task"
-    known, baselines = [cells.baselines(key) for key in table.averaged], None
-    if known and None not in known:
-        baselines = {name: statistics.fmean(of_task[name] for of_task in known) for name in ("chance", "majority")}
-    metric = "of the paper's eight tasks" if every else f"of {names}"
-    average_column = {"key": "average", "label": "Average", "metric": metric, "baselines": baselines}
-    return {
-        "id": "table-5",
-        "title": "Table 5: ablations",
-        "caption": (
-            "Scores × 100. The average is over those of the paper's eight tasks that every measured row has, seed by "
-            "seed; the paper's is that of its own figures for them. Tasks that are not in the paper's table come last "
-            "and count in no average."
-        ),
-        "columns": [average_column, *(describe_column(cells, key) for key in keys)],
-        "rows": rows,
-    }
-
-
-def average_cell(table, row: str) -> dict:
-    paper = PUBLISHED["table-5"][row]
-    mean = paper["average"]
-    if set(table.averaged) != set(ABLATION_COLUMNS):
-        mean = round(statistics.fmean(paper[key] for key in table.averaged), 2) if table.averaged else None
-    return entry(mean, table.averages.get(row, Scores()), "mean over the tasks, seed by seed")
+def describe_scores(scores: Scores) -> dict | None:
+    """What a cell of a table tells of some scores."""
+    if not scores:
+        return None
+    values = [float(of_seed[0]) for of_seed in scores.values()]
+    ends = {"median": statistics.median(values), "lowest": min(values), "highest": max(values)}
+    found = {**{name: round(value, 4) for name, value in ends.items()}, "seeds": sorted(scores)}
+    interval = estimate(scores).interval
+    return {**found, "interval": [round(end, 4) for end in interval]} if interval else found

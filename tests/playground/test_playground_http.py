@@ -48,7 +48,7 @@ def join(client, body, session="visitor"):
 
 def test_a_reading(served):
     client, config, _ = served
-    opened = join(client, {"data": ["tiny", None], "fn_index": function_of(config, "listed", "input")["id"]})
+    opened = join(client, {"data": ["tiny"], "fn_index": function_of(config, "listed", "input")["id"]})
     assert "is open" in json.dumps(opened["output"])
     reading = function_of(config, "read")
     assert len(reading["inputs"]) == 5

@@ -36,6 +36,8 @@ def data_dir(tmp_path):
         write(f"story_cloze/{split}.jsonl", [story, {**story, "label": 1}])
         pair = {"sentence1": "he paid five dollars .", "sentence2": "he paid .", "label": -1 if split == "test" else 0}
         write(f"rte/{split}.jsonl", [pair] * 4 + [{**pair, "label": -1 if split == "test" else 1}] * 4)
+    for name in ("mrpc", "stsb"):
+        write(f"{name}/validation.jsonl", [{"sentence1": "he paid .", "sentence2": "he left .", "label": 1}])
     question = {"article": "he paid .", "question": "who ?", "options": ["he", "she", "it", "we"], "label": 0}
     for part in ("matched", "mismatched"):
         write(f"mnli/validation_{part}.jsonl", [{"premise": "he paid .", "hypothesis": "he left .", "label": 1}])
