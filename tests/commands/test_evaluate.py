@@ -11,7 +11,7 @@ from transformers import AlbertConfig, BertConfig, RobertaConfig
 
 from modeling_gpt1 import GPT1ForCausalLM
 from modeling_gpt1.commands import evaluate
-from modeling_gpt1.evaluation import harness
+from modeling_gpt1.evaluation import harness, report
 from modeling_gpt1.storage.reading import SavedMeanwhileError
 
 
@@ -138,6 +138,13 @@ def test_the_checkpoints_of_a_run(save_model, data_dir, tmp_path):
             results = json.loads((output / f"results-{point['step']}.json").read_text())
             assert results["results"][curve["task"]][f"{curve['metric']},none"] == point["value"]
     assert (output / "curves.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_task_with_dollars_is_no_formula(tmp_path):
+    name = r"runs_$\no$"  # as a formula it is a wrong one
+    curve = {"task": name, "metric": "acc", "chance": 0.5, "points": [{"tokens": 9, "value": 0.5, "stderr": None}]}
+    report.draw([curve], tmp_path / "tasks.svg")
+    assert name in (tmp_path / "tasks.svg").read_text()
 
 
 @pytest.mark.parametrize(
