@@ -19,8 +19,7 @@ from typing import Any
 import transformers
 import yaml
 from datasets import disable_progress_bars
-from huggingface_hub import get_hf_file_metadata, hf_hub_url, snapshot_download, try_to_load_from_cache
-from huggingface_hub.errors import EntryNotFoundError, HFValidationError, HTTPError
+from huggingface_hub import snapshot_download
 from transformers import PreTrainedTokenizerBase
 from transformers.hf_argparser import HfArg, HfArgumentParser
 
@@ -233,7 +232,6 @@ def plain(value):
 
 # ---- Models and devices
 
-MODEL = ("config.json",)
 TOKENIZER = ("tokenizer_config.json", "tokenizer.json", "vocab.json")
 
 
@@ -264,34 +262,12 @@ def at_revision(model: str, revision: str | None) -> str:
     return str(Path(model, revision))
 
 
-def check_model(flag: str, name: str | None, files: tuple[str, ...] = MODEL) -> None:
-    """Checks once, before anything is opened, that the model named by a flag exists.
-
-    Args:
-        flag: the flag that named the model, such as "--model".
-        name: a folder or a hub id. None passes the check.
-        files: names of files, of which the model must have one.
-    """
-    if name is None or any(Path(name, file).is_file() for file in files):
+def check_model(flag: str, name: str | None) -> None:
+    """Checks early that the model named by a flag is a folder with its configuration, or may be a hub id."""
+    if name is None or Path(name, "config.json").is_file():
         return
-    path, remedy = Path(name), "Pass a folder, or a hub id such as owner/name."
-    if path.is_dir():
-        inside = sorted(found.parent.name for found in path.glob(f"*/{files[0]}"))
-        hint = f" Its subfolders {', '.join(inside[:5])} have one." if inside else ""
-        raise ValueError(f"{flag} {name} is a folder without {files[0]}.{hint} {remedy}")
-    if path.exists():
-        raise ValueError(f"{flag} {name} is a file. Pass the folder that holds {files[0]}, or a hub id.")
-    beside = [str(other) for other in path.parent.iterdir() if other.is_dir()] if path.parent.is_dir() else []
-    near = difflib.get_close_matches(str(path), beside, n=1)
-    hint = f" (did you mean {near[0]}?)" if near else ""
-    try:
-        if not any(isinstance(try_to_load_from_cache(name, file), str) for file in files):
-            get_hf_file_metadata(hf_hub_url(name, files[0]), timeout=5)
-    except (HTTPError, HFValidationError, OSError) as error:
-        if isinstance(error, EntryNotFoundError) and files != MODEL:
-            return  # the repository may have one of the other files
-        reason = " ".join(str(error).split()).rstrip(".")
-        raise ValueError(f"{flag} {name} is no folder{hint} and no model of the hub: {reason}. {remedy}") from error
+    if Path(name).exists() or name.count("/") > 1:
+        raise ValueError(f"{flag} {name} is no folder with a config.json. Pass one, or a hub id such as owner/name.")
 
 
 def tokenizer_of(model: str, tokenizer: str | None, run: str | None) -> str:

@@ -42,7 +42,7 @@ from ..training.callbacks import readable
 from ..training.launch import check_launch, end_processes
 from ..training.preparation import open_task_config
 from . import runs
-from .arguments import at_revision, check_unknown, parser_of, read_settings
+from .arguments import at_revision, check_model, check_unknown, parser_of, read_settings
 
 logger = logging.getLogger(__name__)
 UNKNOWN_ROWS = 1000  # whose texts are looked at for unknown tokens
@@ -430,7 +430,7 @@ def main(arguments: list[str]) -> None:
     if model_args.model is not None:
         model_args.model = at_revision(model_args.model, model_args.revision)
     start, peft_config = model_args.model, model_args.peft_config() if training_args.do_train else None
-    model_args.check_places()
+    check_model("--model", start)
     opening = {"auto_model": model_args.auto_model, "trust_remote_code": model_args.trust_remote_code}
     config = model_args.fresh_config() if start is None else open_task_config(start, **opening)
     if not training_args.do_train:

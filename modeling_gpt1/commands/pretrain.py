@@ -38,7 +38,7 @@ from ..training.families import FAMILIES, Family, family_of
 from ..training.launch import check_launch, end_processes
 from ..training.preparation import load_model
 from . import runs
-from .arguments import check_unknown, parser_of
+from .arguments import check_model, check_unknown, parser_of
 
 logger = logging.getLogger(__name__)
 # Held-out perplexity by tokens read, from docs/pretrain.md: small models, with up to so many passes over their text.
@@ -280,7 +280,7 @@ BASICS = {
 def main(arguments: list[str]) -> None:
     parser = parser_of("pretrain")
     model_args, corpus_args, training_args = parser.read(arguments)
-    model_args.check_places()
+    check_model("--model", model_args.model)
     family = FAMILIES[model_args.family or "gpt1"] if model_args.model is None else family_of(model_args.model)
     checkpoint = check_run(corpus_args, training_args, family)
     runs.set_up_logging(training_args, logger, logging.getLogger(SampleCallback.__module__))

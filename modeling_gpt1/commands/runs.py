@@ -33,7 +33,6 @@ from ..inference.devices import accelerator_name
 from ..training.callbacks import ReadableLog
 from ..training.checkpoint import DivergenceError, advice, checkpoint_to_resume, newest_whole_checkpoint
 from ..training.families import FAMILIES
-from .arguments import TOKENIZER, check_model
 
 logger = logging.getLogger(__name__)
 PRECISIONS = {"no": "float32", "bf16": "bfloat16", "fp16": "float16"}
@@ -68,11 +67,6 @@ class ModelArguments:
                 FAMILIES[self.family or "gpt1"].check_sizes(config)
             except ValueError as error:
                 raise ValueError(f"--config_overrides {self.config_overrides}: {str(error).rstrip('.')}.") from error
-
-    def check_places(self) -> None:
-        """Checks that the named model and tokenizer exist."""
-        check_model("--model", self.model)
-        check_model("--tokenizer_name", self.tokenizer_name, TOKENIZER)
 
     def fresh_config(self, tokenizer: PreTrainedTokenizerBase | None = None) -> PreTrainedConfig:
         """The configuration given by --family and --config_overrides."""

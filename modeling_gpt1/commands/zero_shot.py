@@ -27,7 +27,7 @@ from ..inference.heuristics import Heuristic, evaluate_zero_shot, get_heuristic
 from ..inference.scoring import CausalLMScorer, DenoisingLMScorer, MaskedLMScorer, Scorer, scorer_class_of
 from ..storage.reading import one_save
 from ..storage.writing import write_atomically
-from .arguments import TOKENIZER, DeviceArguments, at_revision, check_model, parser_of, tokenizer_of
+from .arguments import DeviceArguments, at_revision, check_model, parser_of, tokenizer_of
 
 
 @dataclass
@@ -59,7 +59,6 @@ class ScoringArguments(DeviceArguments):
         if self.model is not None:
             self.model = at_revision(self.model, self.revision)
         check_model("--model", self.model)
-        check_model("--tokenizer_name", self.tokenizer_name, TOKENIZER)
         return [{"model": self.model}] if self.checkpoints is None else saved_checkpoints(self.checkpoints)
 
 

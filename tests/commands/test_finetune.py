@@ -6,7 +6,6 @@ import logging
 import shutil
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import datasets
 import numpy as np
@@ -671,7 +670,7 @@ def test_each_class_has_a_probability_of_its_own_where_a_row_may_have_several(fo
 
 
 @pytest.mark.parametrize("kind", ["lists", "columns"])
-def test_rows_of_several_labels_are_learnt_scored_and_predicted(kind, tokenizer_folder, tmp_path, capsys):
+def test_rows_of_several_labels_are_learnt_scored_and_predicted(kind, tokenizer_folder, tmp_path):
     tags = {GOOD: ["glad", "loud"], BAD: ["sad"], "the river had turned green .": [], "a quiet girl read .": ["glad"]}
     names = ["glad", "loud", "sad"]
     if kind == "lists":
@@ -700,9 +699,7 @@ def test_rows_of_several_labels_are_learnt_scored_and_predicted(kind, tokenizer_
     assert results["eval_f1_micro"] == results["eval_accuracy"] == results["predict_f1_micro"] == 1
     assert [line["label"] for line in read_predictions(output / "predictions.jsonl")] == list(tags.values())
 
-    capsys.readouterr()
     predict.main([str(output), "--file", file, "--device", "cpu", "--output_file", str(tmp_path / "out.csv")])
-    assert capsys.readouterr().out.splitlines()[-1] == "4 rows have a label · f1 micro 1.00 · accuracy 1.00"
     with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as lines:
         assert [line["label"] for line in csv.DictReader(lines)] == ["|".join(of_text) for of_text in tags.values()]
     # The saved model is asked for the scores of the same file, by the columns that it knows.
@@ -721,8 +718,7 @@ def test_a_folder_that_is_saved_while_it_is_read_predicts_nothing(folders, tmp_p
     assert capsys.readouterr().out == ""
 
 
-def test_a_csv_file_has_a_line_for_each_row_whatever_it_holds(folders, tmp_path, monkeypatch):
-    monkeypatch.setattr(predict, "CHUNK", 2)
+def test_a_csv_file_has_a_line_for_each_row_whatever_it_holds(folders, tmp_path):
     rows = ["text,note", f"{BAD},a", '"",b', f"{GOOD},c", "  ,d", f"{BAD},e"]
     (tmp_path / "new.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     words = [str(folders / "classification"), "--file", str(tmp_path / "new.csv"), "--columns", "text=text"]
@@ -741,12 +737,8 @@ def test_a_csv_file_has_a_line_for_each_row_whatever_it_holds(folders, tmp_path,
     assert float(lines[0]["score_happy"]) + float(lines[0]["score_sad"]) == pytest.approx(1)
 
 
-def test_predictions_keep_columns_are_counted_and_measured(folders, tmp_path, capsys):
-    rows = [
-        {"id": number, **row} for number, row in enumerate([*ROWS["classification"] * 3, {"review": "", "mood": ""}])
-    ]
-    spelt, rows[1]["mood"] = rows[1]["mood"], f" {rows[1]['mood'].upper()}"  # of a run with --merge_labels
-    rows[0]["mood"] = "never seen"
+def test_predictions_keep_columns_and_rows_are_counted(folders, tmp_path, capsys):
+    rows = [{"id": number, **row} for number, row in enumerate([*ROWS["classification"] * 3, {"review": ""}])]
     file, output = write_rows(tmp_path / "new.jsonl", rows), tmp_path / "out.csv"
     words = [str(folders / "classification"), "--file", file, "--device", "cpu", "--keep", "id", "review"]
     with pytest.raises(SystemExit) as end:
@@ -755,26 +747,14 @@ def test_predictions_keep_columns_are_counted_and_measured(folders, tmp_path, ca
     with output.open(encoding="utf-8", newline="") as lines:
         found = list(csv.DictReader(lines))
     assert [(line["id"], line["review"]) for line in found] == [(str(row["id"]), row["review"]) for row in rows]
-    rows[1]["mood"] = spelt
-    hits = [line["label"] == row["mood"] for line, row in zip(found[1:6], rows[1:6], strict=True)]
-    told = capsys.readouterr().out.splitlines()
-    assert told[0].startswith("6 of 7 rows predicted, 1 could not be read") and str(output) in told[0]
-    other = "(1 more have one that is no class of the model)"
-    assert told[1] == f"5 rows have a label {other} · accuracy {np.mean(hits):#.3g}"
+    told = "6 of 7 rows predicted, 1 could not be read: those with the field `error`"
+    assert capsys.readouterr().out == f"{told}; written to {output}\n"
     predict.main([*words, "--skip_bad_rows"])
     printed = capsys.readouterr()
     assert [record["id"] for record in read_lines(printed.out)] == list(range(7))
-    assert printed.err.splitlines()[-1] == told[1]
+    assert printed.err.splitlines()[-1] == told
     assert "no column 'idd'" in refused(*words, "idd")
     assert "--keep label is the name" in refused(*words, "label")
-
-
-def test_numbers_are_measured_by_their_correlation(folders, capsys):
-    file = str(folders / "data-regression" / "validation.jsonl")
-    predict.main([str(folders / "regression"), "--file", file, "--device", "cpu"])
-    printed = capsys.readouterr()
-    up = np.sign(np.diff([record["score"] for record in read_lines(printed.out)]))[0]  # of two rows
-    assert printed.err.splitlines()[-1] == f"2 rows have a label · pearson {-up:#.3g} · spearmanr {-up:#.3g}"
 
 
 @pytest.mark.parametrize(
@@ -854,18 +834,6 @@ def refused(*words: str) -> str:
     return str(error.value)
 
 
-def test_a_class_is_no_formula_of_a_spreadsheet(tmp_path):
-    names = ('=HYPERLINK("http://x.org")', "@a", "-1", "+a", "a=b")
-    predictor = SimpleNamespace(is_regression=False, class_names=names)
-    with (tmp_path / "out.csv").open("w", encoding="utf-8", newline="") as file:
-        predict.write_csv(
-            ({"index": place, "label": name, "scores": {}} for place, name in enumerate(names)), file, predictor
-        )
-    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
-        labels = [line["label"] for line in csv.DictReader(file)]
-    assert labels == ["'" + names[0], "'@a", "-1", "'+a", "a=b"]
-
-
 @pytest.mark.parametrize("ending", predict.ENDINGS)
 def test_an_interrupted_prediction_leaves_the_older_file(ending, folders, tmp_path, monkeypatch):
     calls, describe = [], predict.Predictor.describe
@@ -879,8 +847,8 @@ def test_an_interrupted_prediction_leaves_the_older_file(ending, folders, tmp_pa
     output = tmp_path / f"out{ending}"
     output.write_text("old\n")
     monkeypatch.setattr(predict.Predictor, "describe", interrupted)
-    monkeypatch.setattr(predict, "CHUNK", 1)
     words = [str(folders / "classification"), "--file", str(folders / "data-classification" / "train.jsonl")]
+    words += ["--batch_size", "1"]
     with pytest.raises(KeyboardInterrupt):
         predict.main([*words, "--output_file", str(output)])
     assert calls == ["old\n", "old\n"]

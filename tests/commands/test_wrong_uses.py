@@ -35,14 +35,11 @@ WRONG = [
     (["generate", "--prompts", "it was"], "required: --model"),
     (["convert", "--source", "a", "--output_dir", "b", "c"], "Unexpected arguments: 'c'"),
     (["zero-shot", "--model", "{0}/model", "--tasks", "cola", "sst3"], "'sst3'", "sst2"),
-    (
-        [*FILES, "--model", "{0}/modle", *RUN],
-        "--model {0}/modle",
-        "did you mean {0}/model?",
-        "Pass a folder, or a hub id",
-    ),
-    ([*GENERATE, "{0}/run"], "--model {0}/run is a folder without config.json", "subfolders checkpoint-5"),
-    ([*GENERATE, "{0}/words.txt"], "--model {0}/words.txt is a file. Pass the folder"),
+    ([*FILES, "--model", "{0}/modle", *RUN], "--model {0}/modle is no folder with a config.json", "or a hub id"),
+    ([*GENERATE, "{0}"], "--model {0} is no folder with a config.json. Pass one"),
+    ([*TEXT, "--model", "{0}/words.txt"], "--model {0}/words.txt is no folder with"),
+    (["zero-shot", "--model", "{0}/words.txt"], "--model {0}/words.txt is no folder with"),
+    (["predict", "{0}/modle", "--file", "{0}/train.csv"], "--model {0}/modle is no folder with"),
     (["finetune", "--config", "{0}/nope.yaml"], "--config {0}/nope.yaml does not exist"),
     (["finetune", "--config", "{0}/list.yaml"], "--config {0}/list.yaml has no settings", "`seed: 1`"),
     (["finetune", "--config", "{0}/broken.yaml"], "--config {0}/broken.yaml cannot be read", "line 2, column 1"),
@@ -76,7 +73,6 @@ def folder(plain_tokenizer, tmp_path_factory):
     config = GPT1Config(n_embd=8, n_layer=1, n_head=2, n_positions=64, vocab_size=len(plain_tokenizer))
     GPT1ForCausalLM(config).save_pretrained(folder / "model")
     plain_tokenizer.save_pretrained(folder / "model")
-    GPT1Config(n_embd=8, n_head=2).save_pretrained(folder / "run" / "checkpoint-5")
     texts = {
         "train.csv": "text,label\na good film,1\na bad film,0\n",
         "words.txt": "a good film\n",
