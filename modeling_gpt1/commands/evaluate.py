@@ -1,7 +1,7 @@
 r"""Evaluates causal language models with lm-evaluation-harness, on the hub's rows or on files at hand.
 
     gpt1 evaluate --model openai-community/openai-gpt --tasks piqa arc_easy "blimp_*" --max_eval_samples 200
-    gpt1 evaluate --model out/books --data_dir data --tasks rte race paper_sst2 --num_fewshot 4 --calibrate
+    gpt1 evaluate --model out/books --data_dir data --tasks rte race --num_fewshot 4 --calibrate
     gpt1 evaluate --checkpoints out/books --data_dir data --tasks blimp lambada_standard --output_dir out/curves
     gpt1 evaluate --model out/babylm --data_dir evaluation_data/full_eval --tasks babylm babylm_aoa
 
@@ -18,14 +18,13 @@ from pathlib import Path
 from transformers import AutoConfig
 from transformers.hf_argparser import HfArg
 
-from ..inference.heuristics import get_heuristic
 from ..inference.scoring import CausalLMScorer, MaskedLMScorer, Scorer, check_continues_text
 from ..storage.reading import one_save
 from ..storage.writing import write_atomically
 from .arguments import at_revision, parser_of, tokenizer_of
-from .zero_shot import ScoringArguments, ZeroShotArguments, ask, load_questions, load_scorer
+from .zero_shot import ScoringArguments, load_scorer
 
-PAPER, BABYLM = "paper_", "babylm"
+BABYLM = "babylm"
 
 
 @dataclass
@@ -33,7 +32,7 @@ class EvaluationArguments(ScoringArguments):
     """Which models, which tasks, and how."""
 
     tasks: list[str] = HfArg(
-        kw_only=True, help="Of the harness, groups and patterns too; paper_<task> of zero-shot; babylm, babylm_<task>."
+        kw_only=True, help="Of the harness, groups and patterns too; babylm, babylm_<task>."
     )
     backend: str | None = HfArg(
         default=None, help="How babylm tasks ask: causal, mlm, or mntp as GPT-BERT. Default: by architecture."
@@ -55,7 +54,7 @@ class EvaluationArguments(ScoringArguments):
 
 
 def evaluate(model: str, tokenizer: str, tasks: list, names: list[str], arguments: EvaluationArguments) -> dict | None:
-    """The harness's results of one model, with the paper's heuristics among them; None in other processes than 0.
+    """The harness's results of one model; None in other processes than 0.
 
     Args:
         tasks, names: of the harness, from `specify_tasks`.
@@ -71,55 +70,20 @@ def evaluate(model: str, tokenizer: str, tasks: list, names: list[str], argument
     options["sentence_prefix"] = arguments.sentence_prefix or arguments.calibrate
     with one_save(model):
         language_model = SharedContextLM(model, tokenizer=tokenizer, **options)
-    results = {"results": {}, "n-shot": {}, "n-samples": {}}
-    if names:
-        try:
-            evaluator.get_git_commit_hash = lambda: None  # outside a repository git complains on the screen
-            results = evaluator.simple_evaluate(
-                language_model,
-                tasks=tasks,
-                task_manager=all_tasks(),
-                num_fewshot=arguments.num_fewshot,
-                limit=arguments.max_eval_samples,
-                bootstrap_iters=1000,
-                fewshot_random_seed=arguments.seed,
-            )
-        except ValueError as error:
-            if arguments.num_fewshot is None or "Sample larger than population" not in str(error):
-                raise
-            raise ValueError(
-                f"--num_fewshot {arguments.num_fewshot} needs as many rows and one more to draw from, all different, "
-                "and a task has fewer. Add a train split to --data_dir, or pass a smaller number."
-            ) from error
+    evaluator.get_git_commit_hash = lambda: None  # outside a repository git complains on the screen
+    results = evaluator.simple_evaluate(
+        language_model,
+        tasks=tasks,
+        task_manager=all_tasks(),
+        num_fewshot=arguments.num_fewshot,
+        limit=arguments.max_eval_samples,
+        bootstrap_iters=1000,
+        fewshot_random_seed=arguments.seed,
+    )
     if results is None:
         return None
-    from_paper = [task for task in arguments.tasks if task.startswith(PAPER)]
-    scorer = CausalLMScorer(language_model.model, language_model.tokenizer, batch_tokens=arguments.batch_tokens)
-    for task in from_paper:
-        for key, value in ask_heuristic(task, scorer, arguments).items():
-            results[key][task] = value
-    results["asked"] = [*names, *from_paper]
+    results["asked"] = names
     return add_facts(results, language_model, arguments.calibrate)
-
-
-def ask_heuristic(task: str, scorer: CausalLMScorer, arguments: EvaluationArguments) -> dict:
-    """One task of `gpt1 zero-shot`, as entries of the harness's results: few-shot and calibrated where it can be."""
-    heuristic = get_heuristic(task.removeprefix(PAPER))
-    number = 0 if heuristic.has_threshold else arguments.num_fewshot or 0
-    same = {name: getattr(arguments, name) for name in ("data_dir", "max_eval_samples", "seed", "device")}
-    calibrate = arguments.calibrate and bool(heuristic.content)
-    options = ZeroShotArguments(model="", num_shots=number, calibrate=calibrate, **same)
-    questions = load_questions(heuristic.task.name, options)
-    answer = ask(scorer, questions, options)
-    value, rows = answer[answer["metric"]], answer["num_rows"]
-    error = (value * (1 - value) / max(rows - 1, 1)) ** 0.5 if answer["metric"] == "accuracy" else "N/A"
-    metric = {"accuracy": "acc", "matthews_correlation": "mcc"}.get(answer["metric"], answer["metric"])
-    about = {"effective": rows, "chance": answer["chance"], "split": answer["split"]}
-    return {
-        "results": {"alias": task, f"{metric},none": value, f"{metric}_stderr,none": error},
-        "n-shot": number,
-        "n-samples": {"original": questions.split_size, **about},
-    }
 
 
 def ask_challenge(
@@ -210,8 +174,7 @@ def main(arguments: list[str]) -> None:
     output, rows = Path(args.output_dir), []
     output.mkdir(parents=True, exist_ok=True)
     places = find_tasks([task for task in args.tasks if task.startswith(BABYLM)], args.data_dir)
-    from_harness = [task for task in by_harness if not task.startswith(PAPER)]
-    specified, names = specify_tasks(from_harness, args.data_dir, args.calibrate)
+    specified, names = specify_tasks(by_harness, args.data_dir, args.calibrate)
     for model in models:
         results: dict | None = {"results": {}, "n-shot": {}, "n-samples": {}, "asked": [], "flattered": False}
         if by_harness:

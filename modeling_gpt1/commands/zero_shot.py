@@ -84,7 +84,6 @@ class Questions:
 
     heuristic: Heuristic
     split: str
-    split_size: int
     rows: list[dict]
     train_rows: list[dict]
 
@@ -107,7 +106,6 @@ def load_questions(name: str, arguments: ZeroShotArguments) -> Questions:
     return Questions(
         heuristic,
         split,
-        len(splits[split]),
         draw_rows(splits[split], arguments.max_eval_samples, arguments.seed),
         draw_rows(splits[train_split], arguments.max_train_samples, arguments.seed) if needs_training else [],
     )

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from helpers_training import save_meanwhile
-from transformers import RobertaConfig, StaticCache
+from transformers import RobertaConfig, StaticCache, TextStreamer
 from transformers.utils.logging import disable_progress_bar
 
 from modeling_gpt1 import GPT1ForCausalLM
@@ -186,16 +186,20 @@ def test_a_talk_with_several_continuations_numbers_them(run, typed):
 
 
 def test_a_talk_shows_joined_words_as_they_come(tiny_tokenizer, capsys):
-    (args,) = generate.parser_of("generate").read(["--model", "out", "--capitals", "true"])
-    streamer = generate.TalkStreamer(tiny_tokenizer, "he said", args)
+    streamer = TextStreamer(tiny_tokenizer, **generate.STREAM)
     shown = []
-    for token_id in [3, *tiny_tokenizer(", the old . a\na", add_special_tokens=False)["input_ids"]]:
+    for token_id in [3, *tiny_tokenizer(", the old . a", add_special_tokens=False)["input_ids"]]:
         streamer.put(torch.tensor([token_id]))
         shown.append(capsys.readouterr().out)
     streamer.end()
     shown.append(capsys.readouterr().out)
-    assert "".join(shown) == ", the old. A\nA\n"
-    assert [text for text in shown if text] == [", ", "the ", "old. ", "A\n", "A\n"]
+    assert "".join(shown) == ", the old. a\n"
+    assert [text for text in shown if text] == [", ", "the ", "old. ", "a\n"]
+
+
+def test_a_talk_with_capitals_shows_the_whole_text(run, typed):
+    typed("the old farmer")
+    assert run("--temperature", "0", "--capitals").splitlines()[1] == "> 1. new and and new and and and and and en"
 
 
 # ---- Refusals.
@@ -226,12 +230,7 @@ def test_arguments_that_make_no_sense(folder, arguments, part):
 
 @pytest.mark.parametrize(
     ("name", "content", "part"),
-    [
-        ("p.txt", "\n \n", "has no prompts"),
-        ("p.jsonl", '{"prompt": "a"}\n{\n', "line 2 must be"),
-        ("p.jsonl", '["a"]\n', "line 1 must be"),
-        ("p.jsonl", '{"prompt": 3}\n', '{"prompt": "it was"}, not {"prompt": 3}.'),
-    ],
+    [("p.txt", "\n \n", "has no prompts"), ("p.jsonl", '{"text": "a"}\n', "has no column 'prompt'")],
 )
 def test_files_that_hold_no_prompts(folder, tmp_path, name, content, part):
     (tmp_path / name).write_text(content, encoding="utf-8")
