@@ -31,9 +31,7 @@ BABYLM = "babylm"
 class EvaluationArguments(ScoringArguments):
     """Which models, which tasks, and how."""
 
-    tasks: list[str] = HfArg(
-        kw_only=True, help="Of the harness, groups and patterns too; babylm, babylm_<task>."
-    )
+    tasks: list[str] = HfArg(kw_only=True, help="Of the harness, groups and patterns too; babylm, babylm_<task>.")
     backend: str | None = HfArg(
         default=None, help="How babylm tasks ask: causal, mlm, or mntp as GPT-BERT. Default: by architecture."
     )

@@ -14,8 +14,9 @@ import json
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from datasets import Dataset, DatasetDict
+from datasets import Dataset
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
 from transformers.hf_argparser import HfArg
 
@@ -69,17 +70,12 @@ class ZeroShotArguments(ScoringArguments):
     tasks: list[str] = HfArg(
         default_factory=lambda: ["cola", "sst2", "race", "story_cloze", "dpr"], help="Names of tasks."
     )
-    split: str | None = HfArg(default=None, help="Default: the first of test, validation and train that has labels.")
     max_train_samples: int | None = HfArg(default=None, help="Rows for CoLA's threshold and for few-shot examples.")
     num_shots: int = HfArg(default=0, help="Few-shot examples before each row.")
     output_file: str = HfArg(default="zero_shot.json", help="The results.")
 
 
-# ---- Data
-
-
-@dataclass
-class Questions:
+class Questions(NamedTuple):
     """The rows of one task."""
 
     heuristic: Heuristic
@@ -89,39 +85,23 @@ class Questions:
 
 
 def load_questions(name: str, arguments: ZeroShotArguments) -> Questions:
+    """The rows of the first of a task's test, validation and train splits that has labels, and those to learn from."""
     heuristic = get_heuristic(name)
-    if heuristic.task.hub_path is None and arguments.data_dir is None:
+    task, splits = heuristic.task, load_task(heuristic.task, arguments.data_dir)
+    order = [name for name in (*task.test_splits, *task.validation_splits, task.train_split) if name in splits]
+    needs_labels = heuristic.right is None
+    split = next((n for n in order if not needs_labels or are_all_labelled(splits[n], task.columns["label"])), None)
+    if split is None:
         raise ValueError(
-            f"Task {name!r} is not on the hub as one data set. Pass as --data_dir a folder with a subfolder {name}."
+            f"The labels of task {task.name!r} are hidden in {', '.join(order)}. Add a split with labels."
         )
-    splits = load_task(heuristic.task, arguments.data_dir)
-    split = choose_split(heuristic, splits, arguments.split)
     needs_training = heuristic.has_threshold or arguments.num_shots > 0
-    train_split = heuristic.task.train_split if needs_training else split
-    if train_split not in splits:
-        raise ValueError(
-            f"Task {name!r} needs the split {train_split!r}, for a threshold or for few-shot examples, but has "
-            f"{', '.join(splits)}. Add its file."
-        )
+    train_rows = splits.get(task.train_split, ()) if needs_training else ()
     return Questions(
         heuristic,
         split,
         draw_rows(splits[split], arguments.max_eval_samples, arguments.seed),
-        draw_rows(splits[train_split], arguments.max_train_samples, arguments.seed) if needs_training else [],
-    )
-
-
-def choose_split(heuristic: Heuristic, splits: DatasetDict, wanted: str | None) -> str:
-    task = heuristic.task
-    if wanted is not None and wanted not in splits:
-        raise ValueError(f"Task {task.name!r} has no split {wanted!r}. Its splits: {', '.join(splits)}.")
-    order = [wanted] if wanted else [*task.test_splits, *task.validation_splits, task.train_split]
-    for split in order:
-        if split in splits and (heuristic.right is not None or are_all_labelled(splits[split], task.columns["label"])):
-            return split
-    raise ValueError(
-        f"The labels of task {task.name!r} are hidden in {', '.join(s for s in order if s in splits)}. Choose another "
-        "--split."
+        draw_rows(train_rows, arguments.max_train_samples, arguments.seed),
     )
 
 
@@ -130,8 +110,6 @@ def draw_rows(rows: Dataset, number: int | None, seed: int) -> list[dict]:
         rows = rows.shuffle(seed=seed).select(range(number))
     return list(rows)
 
-
-# ---- Models
 
 AUTO_CLASSES = {
     CausalLMScorer: AutoModelForCausalLM,
@@ -175,16 +153,10 @@ def ask(scorer: Scorer, questions: Questions, arguments: ZeroShotArguments) -> d
     }
 
 
-# ---- Report
-
-
 def line(result: dict) -> str:
     """One model: the first metric and the normalised metric of each task."""
     where = result["model"] if result.get("step") is None else f"{result['step']} updates"
-    figures = (
-        f"{name} {of_task[of_task['metric']]:.3f} ({of_task['normalised']:+.2f})"
-        for name, of_task in result["tasks"].items()
-    )
+    figures = (f"{name} {of[of['metric']]:.3f} ({of['normalised']:+.2f})" for name, of in result["tasks"].items())
     return f"{where} ({result['method']}): {', '.join(figures)}"
 
 
