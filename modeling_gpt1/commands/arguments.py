@@ -5,7 +5,6 @@ import enum
 import json
 import os
 import platform
-import re
 import sys
 from argparse import Action, ArgumentParser, HelpFormatter
 from collections.abc import Sequence
@@ -37,28 +36,13 @@ CONFIG = ArgumentParser(add_help=False, allow_abbrev=False)
 CONFIG.add_argument("--config", metavar="FILE", help="Settings in a file (.yaml, .json).")
 
 
-# What a command does with flags of Trainer's, which describes some otherwise or at length.
+# Help of flags of Trainer's. Of its others that are long, the first sentence is shown.
 HELP = {
-    "do_train": "Train.",
-    "do_eval": "Evaluate the trained model, or a saved one.",
-    "do_predict": "Predict the rows of the test split.",
-    "output_dir": "Folder of the run.",
     "max_steps": "Updates. Default: as many as the passes have.",
-    "warmup_steps": "Updates of warm-up; below 1 their share of all.",
-    "gradient_accumulation_steps": "Batches per update.",
-    "seed": "Seed of all that is random.",
-    "bf16": "Compute in bfloat16.",
-    "use_cpu": "Train on the CPU.",
-    "logging_steps": "Updates between two lines of the log.",
-    "eval_strategy": "When to evaluate: no, steps or epoch.",
-    "eval_steps": "Updates between two evaluations.",
-    "save_strategy": "When to save a checkpoint: no, steps or epoch.",
-    "save_steps": "Updates between two checkpoints.",
     "resume_from_checkpoint": "auto: from the newest, or begin; or a folder.",
-    "report_to": "Where else to log, such as tensorboard.",
     "push_to_hub": "Upload the model at the end.",
-    "debug": "Without a value: the traceback of an error. With one it is Trainer's.",
 }
+LONGEST_HELP = 75  # characters
 
 
 class ShortHelp(HelpFormatter):
@@ -94,7 +78,8 @@ class CommandParser(HfArgumentParser):
         more = {"description": f"{COMMANDS[command][0].upper()}{COMMANDS[command][1:]}."}
         super().__init__(classes, prog=f"gpt1 {command}", parents=[CONFIG], allow_abbrev=False, **more)
         for action in self._actions if basics else ():
-            action.help = HELP.get(action.dest, action.help)
+            first = f"{action.help.partition('. ')[0]}."
+            action.help = HELP.get(action.dest, action.help if len(action.help) < LONGEST_HELP else first)
 
     def format_help(self) -> str:
         groups = {title: names.split() for title, names in (self.basics or {}).items()}
@@ -115,23 +100,13 @@ class CommandParser(HfArgumentParser):
         formatter.add_text(f"{more}--debug shows the traceback of an error.")
         return formatter.format_help()
 
-    def with_flags(self, sentence: str) -> str:
-        """A sentence of the library, whose arguments are told as the flags of this command."""
-        sentence = re.sub(r"(--\w+) \(`\w+=\w+`\)", r"\1", sentence)
-
-        def flag_of(found: re.Match) -> str:
-            is_flag = f"--{found[1]}" in self._option_string_actions
-            return " ".join(filter(None, (f"--{found[1]}", found[2]))) if is_flag else found[0]
-
-        return re.sub(r'`(\w+)(?:="?(\w+)"?)?`', flag_of, sentence)
-
     def error(self, message: str) -> None:
         raise ValueError(f"{message}. See {self.prog} --help.")
 
     def parse_known_args(self, args=None, namespace=None):
         for at, word in enumerate(args):
-            if word in ("-h", "--help", "--help_all", "--help-all"):
-                self.shows_all = word.startswith("--help_") or args[at + 1 : at + 2] == ["all"]
+            if word in ("-h", "--help"):
+                self.shows_all = args[at + 1 : at + 2] == ["all"]
                 self.print_help()
                 self.exit()
         given, words = CONFIG.parse_known_args(args)
