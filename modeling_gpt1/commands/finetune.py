@@ -47,6 +47,7 @@ from .arguments import at_revision, check_model, check_unknown, parser_of, read_
 logger = logging.getLogger(__name__)
 UNKNOWN_ROWS = 1000  # whose texts are looked at for unknown tokens
 MOST_CLASSES = 8  # whose rows are counted on the screen
+OF_OWN_FILES = "dataset_name traversal columns num_labels delimiter merge_labels skip_bad_rows regression".split()
 
 
 @dataclass
@@ -124,33 +125,21 @@ class DataArguments:
     def __post_init__(self):
         files = {"train": self.train_file, "validation": self.validation_file, "test": self.test_file}
         self.files = {split: file for split, file in files.items() if file is not None}
-        if self.task is None:
-            if bool(self.files) == (self.dataset_name is not None) or self.data_dir is not None:
-                given = "Files and a data set were given" if self.files and self.dataset_name else "No data was given"
+        own = [*(f"{split}_file" for split in self.files), *(name for name in OF_OWN_FILES if getattr(self, name))]
+        if self.task is not None:
+            self.traversal = get_task(self.task).traversal
+            if own:
                 raise ValueError(
-                    f"{given}. Pass --task with a task of the paper (and --data_dir), or --train_file, "
-                    "--validation_file or --test_file, or --dataset_name, with --traversal and --columns."
+                    f"--task {self.task} brings its own data and columns, but --{own[0]} was given too. Leave out "
+                    f"--task to use your own files, or --{own[0]} to use the task."
                 )
-            parse_columns(self.columns)
-            return
-        own = [f"{split}_file" for split in self.files]
-        options = (
-            "dataset_name",
-            "traversal",
-            "columns",
-            "num_labels",
-            "delimiter",
-            "merge_labels",
-            "skip_bad_rows",
-            "regression",
-        )
-        own += [name for name in options if getattr(self, name)]
-        if own:
+        elif bool(self.files) == (self.dataset_name is not None) or self.data_dir is not None:
+            given = "Files and a data set were given" if self.files and self.dataset_name else "No data was given"
             raise ValueError(
-                f"--task {self.task} brings its own data and columns, but --{own[0]} was given too. Leave out --task "
-                f"to use your own files, or --{own[0]} to use the task."
+                f"{given}. Pass --task with a task of the paper (and --data_dir), or --train_file, "
+                "--validation_file or --test_file, or --dataset_name, with --traversal and --columns."
             )
-        self.traversal = get_task(self.task).traversal
+        parse_columns(self.columns)
 
     def splits_of_dataset(self) -> dict[str, Dataset]:
         """The splits of --dataset_name, by what they are used for."""
@@ -189,20 +178,6 @@ def parse_columns(pairs: list[str]) -> dict[str, str | list[str]]:
             raise ValueError(f"--columns has {pair!r}; role=column is needed, such as text=review.")
         columns[role] = names.split(",") if "," in names else names
     return columns
-
-
-def check_evaluation(training_args: GPT1TrainingArguments, writes_evaluated: bool) -> None:
-    """Checks arguments that would stop an evaluation or a prediction, hours later."""
-    for flag, needed in (("eval_do_concat_batches", True), ("batch_eval_metrics", False)):
-        if getattr(training_args, flag) != needed:
-            raise ValueError(
-                f"--{flag} is {not needed}, but the metrics of a task need all rows at once. Leave it out."
-            )
-    predicts = "do_predict" if training_args.do_predict else "eval_predictions"
-    if training_args.prediction_loss_only and (training_args.do_predict or writes_evaluated):
-        raise ValueError(
-            f"--prediction_loss_only keeps no predictions, but --{predicts} writes them. Leave one of them out."
-        )
 
 
 def check_run(training_args: GPT1TrainingArguments, data_args: DataArguments) -> str | None:
@@ -338,16 +313,15 @@ def check_rows(
             texts = [column for column in task.column_names if column != label]
             may_be_unknown = allow_unknown_text or use != "train"
             share = check_unknown(collator.tokenizer, some_texts(rows, texts), f"split {name!r}", may_be_unknown)
-            labels = Counter()
-            if task.label_names and label in rows.column_names:
-                given = filter(None, rows[label]) if task.multi_label else ()
-                labels = Counter(place for row in given for place, holds in enumerate(row) if holds)
-                labels.update(() if task.multi_label else rows[label])
-            classes = [f"{class_name} {labels[place]:,}" for place, class_name in enumerate(task.label_names)]
-            of_classes = f" ({', '.join(classes)})" if sum(labels.values()) else ""
-            if of_classes and len(classes) > MOST_CLASSES:
-                fewest = min(labels[place] for place in range(len(classes)))
-                of_classes = f" ({len(classes):,} classes, the rarest with {fewest:,} rows)"
+            counts = Counter()
+            for of_row in rows[label] if task.label_names and label in rows.column_names else ():
+                counts.update(np.flatnonzero(of_row) if task.multi_label else [of_row])
+            numbers, of_classes = [counts[place] for place in range(len(task.label_names))], ""
+            if any(numbers) and len(numbers) > MOST_CLASSES:
+                of_classes = f" ({len(numbers):,} classes, the rarest with {min(numbers):,} rows)"
+            elif any(numbers):
+                pairs = zip(task.label_names, numbers, strict=True)
+                of_classes = f" ({', '.join(f'{name} {number:,}' for name, number in pairs)})"
             cut = f", {num_cut:,} cut to {collator.max_length} tokens" if num_cut else ""
             unknown = f", {share:.1%} of the tokens unknown" if share else ""
             lines.append(f"{use}: {num_rows:,} rows of {name}{of_classes}{cut}{unknown}")
@@ -423,7 +397,6 @@ def main(arguments: list[str]) -> None:
     parser = parser_of("finetune")
     model_args, data_args, training_args = parser.read(arguments)
     checkpoint = check_run(training_args, data_args)
-    check_evaluation(training_args, data_args.eval_predictions)
     runs.set_up_logging(training_args, logger)
     set_seed(training_args.seed)
 

@@ -566,15 +566,9 @@ def test_refuses_runs_that_cannot_be(places, tokenizer_folder, tmp_path):
     refusal([*run, str(tmp_path / "out"), "--do_eval", "--n_transfer", "0"], "--n_transfer 0", "--do_train", **places)
     refusal([*run, str(tmp_path / "out"), "--do_eval", "--push_to_hub"], "--push_to_hub", "--do_train", **places)
     evaluate = [*run, str(tmp_path / "out"), "--do_train", "--do_eval"]
-    refusal(
-        [*evaluate, "--eval_do_concat_batches", "False"], "--eval_do_concat_batches is False", "Leave it", **places
-    )
-    refusal([*evaluate, "--batch_eval_metrics"], "--batch_eval_metrics is True", "Leave it out", **places)
     refusal([*evaluate, "--eval_accumulation_steps", "0"], "`eval_accumulation_steps` is 0", "at least 1", **places)
     words = [*own_data("classification", tmp_path), *fresh_model(tokenizer_folder), *training(tmp_path / "out")]
     refusal([*words, "--label_names", "mood"], "`label_names` is ['mood']", "`labels`", "Leave it out")
-    for flag in ("--do_predict", "--eval_predictions"):
-        refusal([*evaluate, "--prediction_loss_only", flag], "--prediction_loss_only", flag, "Leave one", **places)
     output = tmp_path / "task"
     train = [*run, str(output), "--do_train"]
     refusal(train, f"{output} is not empty", "--resume_from_checkpoint auto", **places)
