@@ -29,7 +29,6 @@ from tokenization import GPT1Tokenizer, count_blocks, load_blocks, open_tokenize
 from tokenization.control_tokens import check_vocabulary
 
 from .. import GPT1PretrainingArguments, GPT1PretrainingTrainer, SampleCallback
-from ..hub.card import NUM_EVALUATED
 from ..storage.writing import publish_files
 from ..training.callbacks import SavePoints
 from ..training.checkpoint import INCOMPLETE_DIR
@@ -254,13 +253,6 @@ def evenly_spaced(blocks: Dataset, limit: int | None) -> Dataset:
     return blocks.select([index * len(blocks) // limit for index in range(limit)])
 
 
-def note_blocks(trainer: GPT1PretrainingTrainer, num_blocks: int) -> None:
-    """Writes to the log how many blocks the new evaluations took, as the card shows them in one table."""
-    for record in trainer.state.log_history:
-        if "eval_loss" in record:
-            record.setdefault(NUM_EVALUATED, num_blocks)
-
-
 def make_samples(prompts: list[str], tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> SampleCallback:
     longest = max(map(len, tokenizer(prompts, add_special_tokens=False)["input_ids"]))
     return SampleCallback(tokenizer, prompts, max_new_tokens=min(40, model.config.max_position_embeddings - longest))
@@ -338,9 +330,7 @@ def main(arguments: list[str]) -> None:
         end_processes(trainer)
         return
     if validation_blocks is not None:
-        note_blocks(trainer, len(trainer.eval_dataset))
         metrics = trainer.evaluate(validation_blocks)
-        note_blocks(trainer, len(validation_blocks))
         runs.keep_metrics(trainer, "eval", metrics)
         trainer.eval_dataset = validation_blocks  # the card tells how many its figures are of
         trainer.save_state()  # includes this evaluation

@@ -102,16 +102,6 @@ def parse_overrides(
     return overrides
 
 
-def where_to_resume(args: TrainingArguments) -> str | None:
-    """The checkpoint's folder, or None for a new run.
-
-    Raises ValueError if --resume_from_checkpoint names no complete checkpoint.
-    """
-    given = args.resume_from_checkpoint
-    words = {"true": True, "auto": "auto"}
-    return checkpoint_to_resume(given and words.get(given.lower(), given), args.output_dir)
-
-
 def check_output_folder(args: TrainingArguments) -> str | None:
     """Checks that the run may write to the output folder; returns the complete checkpoint that it resumes from."""
     folder = Path(args.output_dir)
@@ -122,7 +112,7 @@ def check_output_folder(args: TrainingArguments) -> str | None:
             f"--output_dir {folder} is not empty. Pass --resume_from_checkpoint auto to resume the run that wrote it, "
             "or pass another folder."
         )
-    return where_to_resume(args)
+    return checkpoint_to_resume(args.resume_from_checkpoint, args.output_dir)
 
 
 class AboveTheBar(logging.Handler):

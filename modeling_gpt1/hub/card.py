@@ -37,8 +37,6 @@ MARKDOWN = re.compile(r"[\\`*\[\]<>|&$~]|(?<![^\W_])_|_(?![^\W_])")
 MOST_CLASSES = 20
 MOST_RECORDS = 20
 TIMINGS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
-# Of an evaluation's record in the log: how many blocks were evaluated, if not every evaluation takes all. No metric.
-NUM_EVALUATED = "eval_blocks"
 # Names of `evaluate` where ours are shorter.
 METRIC_TYPES = {"pearson": "pearsonr"}
 
@@ -314,8 +312,7 @@ def last_evaluation(
         name = key.removeprefix("eval_")
         # The longest: a name is found before one that it begins with.
         of_split = max((known for known in split_names if name.startswith(f"{known}_")), key=len, default=None)
-        if key != NUM_EVALUATED:
-            results.append({"name": name.removeprefix(f"{of_split}_"), "value": value, "split": of_split or split})
+        results.append({"name": name.removeprefix(f"{of_split}_"), "value": value, "split": of_split or split})
     return results
 
 
