@@ -1,4 +1,4 @@
-"""Prints what a bug report needs: versions, platform, devices, attention kernels, installed extras.
+"""Prints what a bug report needs: versions, platform, devices, installed extras.
 
     gpt1 env
 
@@ -17,8 +17,6 @@ from .arguments import parser_of
 
 PACKAGES = "gpt1-hf torch transformers tokenizers accelerate datasets evaluate huggingface-hub safetensors numpy"
 EXTRAS = "matplotlib ftfy lm_eval peft gradio scipy deepspeed bitsandbytes flash-attn kernels tensorboard"
-# The values of these variables do not identify the user.
-VARIABLES = "CUDA_VISIBLE_DEVICES HF_HUB_OFFLINE OMP_NUM_THREADS RANK TOKENIZERS_PARALLELISM WORLD_SIZE"
 
 
 def version_of(package: str) -> str:
@@ -29,8 +27,7 @@ def version_of(package: str) -> str:
 
 
 def facts() -> dict[str, str]:
-    device, names = default_device(), ["eager", "sdpa", "flex_attention"]
-    names += ["flash_attention_2"] if is_flash_attn_2_available() else []
+    device = default_device()
     count = "" if device.type == "cpu" else f"{torch.accelerator.device_count()} × "
     return {
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -39,9 +36,8 @@ def facts() -> dict[str, str]:
         "devices": f"{count}{device.type} ({accelerator_name()})" if count else device.type,
         "threads": f"{torch.get_num_threads()} of {os.cpu_count()} cores",
         "CUDA of torch": torch.version.cuda or "none",
-        "attention": ", ".join(names),
+        "flash attention": str(is_flash_attn_2_available()),
         **{name: version_of(name) for name in EXTRAS.split()},
-        **{name: os.environ[name] for name in VARIABLES.split() if name in os.environ},
     }
 
 

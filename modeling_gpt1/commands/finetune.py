@@ -359,7 +359,7 @@ def predict(
         runs.say(*filter(None, [readable(metrics)]))
     else:
         trainer.log(metrics)  # as `evaluate` does; the card reads the log
-    runs.keep_metrics(trainer, use, metrics)
+    trainer.save_metrics(use, metrics)
 
 
 def describe_prediction(
@@ -461,7 +461,7 @@ def main(arguments: list[str]) -> None:
         if data_args.eval_predictions:
             predict(trainer, task, chosen["eval"], places["eval"], "eval")
         else:
-            runs.keep_metrics(trainer, "eval", trainer.evaluate())
+            trainer.save_metrics("eval", trainer.evaluate())
     if training_args.do_predict:
         predict(trainer, task, chosen["predict"], places["predict"])
     if was_trained:

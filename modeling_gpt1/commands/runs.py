@@ -4,7 +4,6 @@ import ast
 import dataclasses
 import difflib
 import logging
-import math
 import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from .. import GPT1Config
 from ..hub.model_kinds import without_adapter
 from ..inference.devices import accelerator_name
 from ..training.callbacks import ReadableLog
-from ..training.checkpoint import DivergenceError, advice, checkpoint_to_resume, newest_whole_checkpoint
+from ..training.checkpoint import checkpoint_to_resume, newest_whole_checkpoint
 from ..training.families import FAMILIES
 
 logger = logging.getLogger(__name__)
@@ -39,8 +38,7 @@ PRECISIONS = {"no": "float32", "bf16": "bfloat16", "fp16": "float16"}
 WORDS = {"true": True, "false": False, "none": None}
 # Fields of the configuration that follow from the tokenizer and the data.
 DERIVED_FIELDS = ("vocab_size", "traversal", "columns", "num_labels", "id2label", "label2id", "problem_type")
-# The files left by a run that ended before its first update: its settings, and a tokenizer that it trained.
-SETTINGS, OF_A_START = "run.yaml", {"run.yaml", "tokenizer.json", "tokenizer_config.json"}
+SETTINGS = "run.yaml"
 
 
 @dataclass
@@ -105,9 +103,7 @@ def parse_overrides(
 def check_output_folder(args: TrainingArguments) -> str | None:
     """Checks that the run may write to the output folder; returns the complete checkpoint that it resumes from."""
     folder = Path(args.output_dir)
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    is_of_a_start = SETTINGS in names and names <= OF_A_START
-    if args.resume_from_checkpoint is None and names and not is_of_a_start:
+    if args.resume_from_checkpoint is None and folder.is_dir() and any(folder.iterdir()):
         raise ValueError(
             f"--output_dir {folder} is not empty. Pass --resume_from_checkpoint auto to resume the run that wrote it, "
             "or pass another folder."
@@ -234,17 +230,8 @@ def train(
                 path.unlink()
     trainer.save_model(_internal_call=True)  # the push comes at the end, with all results
     trainer.save_state()
-    keep_metrics(trainer, "train", result.metrics)
+    trainer.save_metrics("train", result.metrics)
     return True
-
-
-def keep_metrics(trainer: Trainer, split: str, metrics: dict[str, float]) -> None:
-    """Writes the metrics to the output folder."""
-    losses = {name: value for name, value in metrics.items() if name.endswith("_loss")}
-    found = [f"`{name}` is {value}" for name, value in losses.items() if not math.isfinite(value)]
-    if found and trainer.args.stop_at_divergence:
-        raise DivergenceError(f"{' and '.join(found)}. {advice(trainer.args.output_dir)}")
-    trainer.save_metrics(split, metrics)
 
 
 def publish(trainer: Trainer, start: str | None, following: str, **facts) -> None:

@@ -577,28 +577,6 @@ def test_refuses_runs_that_cannot_be(places, tokenizer_folder, tmp_path):
     refusal([*train, "checkpoint-9"], "'checkpoint-9'", f"`auto` for the newest complete one in {output}", **places)
 
 
-def test_what_a_failed_start_leaves_is_in_nobodys_way(tokenizer_folder, tmp_path):
-    output = tmp_path / "again"
-    arguments = [*own_data("classification", tmp_path), *fresh_model(tokenizer_folder)]
-    output.mkdir()
-    (output / "run.yaml").write_text("seed: 1\n", encoding="utf-8")
-    finetune.main([*arguments, *training(output)])
-    assert (output / "model.safetensors").is_file()
-    (tmp_path / "others").mkdir()
-    (tmp_path / "others" / "tokenizer.json").write_text("{}", encoding="utf-8")  # made by no run
-    with pytest.raises(ValueError, match="others is not empty"):
-        finetune.main([*arguments, *training(tmp_path / "others")])
-
-
-def test_a_model_whose_evaluation_is_not_finite_is_told(tokenizer_folder, tmp_path):
-    arguments = [*own_data("classification", tmp_path), *fresh_model(tokenizer_folder)]
-    wild = ("--do_eval", "--learning_rate", "1e30", "--logging_steps", "9")
-    with pytest.raises(FloatingPointError) as error:
-        finetune.main([*arguments, *training(tmp_path / "wild", *wild)])
-    assert str(error.value).startswith("`eval_loss` is nan and ")
-    assert " is nan. The run has diverged. There is no checkpoint to resume from. " in str(error.value)
-
-
 def test_refuses_processes_that_do_not_know_each_other(tmp_path, monkeypatch):
     (training_args,) = HfArgumentParser(GPT1TrainingArguments).parse_args_into_dataclasses(training(tmp_path / "out"))
     finetune.check_run(training_args, None)

@@ -72,12 +72,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def installed_version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
+    from importlib.metadata import version  # takes longer than the help
 
-    try:
-        return version("gpt1-hf")
-    except PackageNotFoundError:
-        return "(not installed: run from a checkout)"
+    return version("gpt1-hf")
 
 
 @contextmanager
