@@ -6,14 +6,14 @@ r"""Evaluates causal language models with lm-evaluation-harness, on the hub's ro
     gpt1 evaluate --model out/babylm --data_dir evaluation_data/full_eval --tasks babylm babylm_aoa
 
 For a model the output folder gets results.json in the harness's own format, and table.md with chance and published
-figures. For checkpoints it gets results-<updates>.json of each, curves.json and curves.png; tables are printed. The
-settings are in evaluate_run.yaml. The tasks of the BabyLM challenge also answer for masked models, and leave their
-predictions in a folder with the model's name. Needs the extra `eval`. See docs/evaluate.md and docs/babylm.md.
+figures; for checkpoints results-<updates>.json of each, curves.json and curves.png. Needs the extra `eval`. See
+docs/evaluate.md and docs/babylm.md.
 """
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from transformers import AutoConfig
 from transformers.hf_argparser import HfArg
@@ -32,9 +32,7 @@ class EvaluationArguments(ScoringArguments):
     """Which models, which tasks, and how."""
 
     tasks: list[str] = HfArg(kw_only=True, help="Of the harness, groups and patterns too; babylm, babylm_<task>.")
-    backend: str | None = HfArg(
-        default=None, help="How babylm tasks ask: causal, mlm, or mntp as GPT-BERT. Default: by architecture."
-    )
+    backend: Literal["causal", "mlm", "mntp"] | None = HfArg(default=None, help="How babylm tasks ask a model.")
     output_dir: str = HfArg(default="evaluation", help="Folder of the results.")
     num_fewshot: int | None = HfArg(default=None, help="Answered rows before each row. Default: the task's own.")
     sentence_prefix: bool = HfArg(default=False, help="Score the first token of whole sentences, too, as `hf` does.")
@@ -43,10 +41,6 @@ class EvaluationArguments(ScoringArguments):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.num_fewshot is not None and self.num_fewshot < 0:
-            raise ValueError(f"--num_fewshot is {self.num_fewshot}. It must be at least 0.")
-        if self.backend not in (None, "causal", "mlm", "mntp"):
-            raise ValueError(f"--backend is {self.backend}. It must be causal, mlm or mntp.")
         if self.update_card and (self.model is None or not Path(self.model, "README.md").is_file()):
             raise ValueError("--update_card needs a --model folder with a README.md, to which the results are added.")
 

@@ -8,11 +8,8 @@ Models of other families, such as BERT, BART or Llama, are fine-tuned with trans
         --do_train --do_eval --output_dir out/own
     accelerate launch --num_processes 4 -m modeling_gpt1.commands finetune --task sst2 …
 
-Written to the output folder: model, tokenizer and card (README.md) of a training, train_results.json,
-eval_results.json, predict_results.json, all_results.json and predictions.jsonl. The last has a line per row of the
-test split: `index`; `label`, the name of the class or the index of the choice, with `scores`, the probabilities of all
-of them; or `score`, the number that regression predicts. A task with two test splits gets predictions_<split>.jsonl
-each. See docs/finetune.md and docs/own-data.md.
+Written to the output folder: model, tokenizer, card (README.md), the results of each split, and predictions.jsonl of
+the test split. See docs/finetune.md and docs/own-data.md.
 """
 
 import json
@@ -57,15 +54,9 @@ class StartArguments(runs.ModelArguments):
     revision: str | None = HfArg(default=None, help="Branch of the hub, or checkpoint in the folder of a run.")
     auto_model: bool = HfArg(default=False, help="Open openai-gpt and GPT-2 with transformers' own classifiers.")
     trust_remote_code: bool = HfArg(default=False, help="Run the code that a model of another family brings.")
-    n_transfer: int | None = HfArg(
-        default=None, help="Layers to keep; the others start fresh. 0 keeps the embeddings, -1 nothing. Default: all."
-    )
+    n_transfer: int | None = HfArg(default=None, help="Layers to keep; 0: the embeddings, -1: nothing. Default: all.")
     ignore_mismatched_sizes: bool = HfArg(default=False, help="Start a new head for other classes.")
     lora_r: int | None = HfArg(default=None, help="Train a LoRA adapter of this rank. Default: all weights.")
-    lora_alpha: float | None = HfArg(
-        default=None, help="Scale of the adapter, over its rank. Default: twice the rank."
-    )
-    lora_dropout: float = HfArg(default=0.05, help="Dropout before the adapter.")
 
     def __post_init__(self):
         if self.lora_r is not None and (self.model is None or self.n_transfer is not None):
@@ -79,15 +70,6 @@ class StartArguments(runs.ModelArguments):
                 "--config_overrides) without --n_transfer to train a fresh model."
             )
         super().__post_init__()
-
-    def peft_config(self) -> Any | None:
-        """The settings of the adapter; `None` without one."""
-        if self.lora_r is None:
-            return None
-        from peft import LoraConfig  # of an extra
-
-        alpha = 2 * self.lora_r if self.lora_alpha is None else self.lora_alpha
-        return LoraConfig(r=self.lora_r, lora_alpha=alpha, lora_dropout=self.lora_dropout)
 
 
 @dataclass
@@ -111,9 +93,7 @@ class DataArguments:
     merge_labels: bool = HfArg(default=False, help="Read labels without capitals and outer blanks: `Good` is `good`.")
     skip_bad_rows: bool = HfArg(default=False, help="Train and evaluate without the rows that lack a text or a label.")
     regression: bool = HfArg(default=False, help="Your labels are numbers to predict.")
-    metric_name: str | None = HfArg(
-        default=None, help="Score, such as f1_macro: of scikit-learn's scorers or of evaluate. Default: the task's."
-    )
+    metric_name: str | None = HfArg(default=None, help="Score, such as f1_macro. Default: the task's.")
     max_length: int | None = HfArg(default=None, help="Tokens per sequence. Default: the model's number of positions.")
     both_orders: bool = HfArg(default=False, help="Read similarity pairs in both orders, as GPT-1 always does.")
     pad_to_multiple_of: int | None = HfArg(default=None, help="Pad batches to a multiple of this length, such as 8.")
@@ -402,16 +382,19 @@ def main(arguments: list[str]) -> None:
 
     if model_args.model is not None:
         model_args.model = at_revision(model_args.model, model_args.revision)
-    start, peft_config = model_args.model, model_args.peft_config() if training_args.do_train else None
+    start, peft_config = model_args.model, None
+    if model_args.lora_r is not None and training_args.do_train:
+        from peft import LoraConfig  # of an extra
+
+        peft_config = LoraConfig(r=model_args.lora_r, lora_alpha=2 * model_args.lora_r, lora_dropout=0.05)
     check_model("--model", start)
     opening = {"auto_model": model_args.auto_model, "trust_remote_code": model_args.trust_remote_code}
     config = model_args.fresh_config() if start is None else open_task_config(start, **opening)
     if not training_args.do_train:
         check_head(config, data_args, model_args)
-    if data_args.metric_name is not None:
-        find_metric(data_args.metric_name)
     task, splits = load_data(data_args, config, training_args)
     if data_args.metric_name is not None:
+        find_metric(data_args.metric_name)
         task = replace(task, metrics=(data_args.metric_name,))
     if not training_args.do_train:
         task = check_labels(task, splits, config)

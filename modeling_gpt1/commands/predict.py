@@ -4,9 +4,7 @@ r"""Classifies, scores or chooses for each row of a file, with a model that `gpt
     gpt1 predict out/own --file new.csv --output_file predictions.csv --keep id
 
 The folder knows its traversal, its columns and the names of its classes. There is a line per row of the file, in its
-order: an object at the terminal and in a .jsonl file, columns in a .csv file, with `score_<class>` for each class. Its
-fields are `index`; `label` and `scores`, or `score`; `truncated` where the row was cut; `error` instead of these where
-it cannot be read. If there are such rows, the command exits with 1. See docs/own-data.md.
+order. If a row cannot be read, the command exits with 1. See docs/own-data.md.
 """
 
 import csv

@@ -8,9 +8,8 @@ r"""Pre-trains GPT-1 on books or any other text, with its own BPE or a given tok
     accelerate launch --config_file "$(gpt1 --launch-configs)"/ddp.yaml --num_processes 8 \
         -m modeling_gpt1.commands pretrain --train_files "books/train/*.txt" --bf16 --output_dir out/gpt1
 
-Written to the output folder: model, tokenizer, card (README.md), trainer_state.json (the log, which `gpt1 plot`
-draws), train_results.json, eval_results.json and all_results.json. `gpt1 finetune` takes the folder as its `--model`.
-See docs/pretrain.md, for many machines docs/scale.md.
+Written to the output folder: model, tokenizer, card (README.md), the log trainer_state.json and the results. See
+docs/pretrain.md, for many machines docs/scale.md.
 """
 
 import logging
@@ -19,6 +18,7 @@ import re
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from datasets import Dataset, IterableDataset
@@ -67,9 +67,7 @@ class CorpusArguments:
     train_split: str = HfArg(default="train", help="Split of that data set to train on.")
     validation_split: str | None = HfArg(default=None, help="Its split to measure perplexity on.")
     text_column: str = HfArg(default="text", help="Column of the text, where a row is a document.")
-    document_per: str = HfArg(
-        default="file", help="What of a text file is a document.", metadata={"choices": ["file", "line", "blank_line"]}
-    )
+    document_per: Literal["file", "line", "blank_line"] = HfArg(default="file", help="What is a document.")
     fix_text: bool = HfArg(default=False, help="Clean the text with ftfy, as the paper does.")
     mix_documents: bool = HfArg(default=False, help="Let a block continue into the next document.")
     block_length: int | None = HfArg(default=None, help="Tokens per block. Default: the model's number of positions.")
@@ -78,10 +76,7 @@ class CorpusArguments:
     preprocessing_num_workers: int | None = HfArg(default=None, help="Processes that tokenise. Default: one.")
     max_eval_blocks: int | None = HfArg(default=None, help="Blocks to evaluate on; the last evaluation uses all.")
     max_words: str | None = HfArg(default=None, help="Words to read in all passes, such as 100M.")
-    save_at_words: list[str] = HfArg(
-        default_factory=list,
-        help="Save the model after so many words, such as 1M 2M; babylm: 1M to 10M, 20M to 100M.",
-    )
+    save_at_words: list[str] = HfArg(default_factory=list, help="Save after so many words: 1M 2M, or babylm.")
 
     def __post_init__(self):
         if bool(self.train_files) == (self.dataset_name is not None):

@@ -3,11 +3,8 @@ r"""Answers tasks without fine-tuning, with the paper's heuristics (section 5).
     gpt1 zero-shot --model openai-community/openai-gpt --tasks cola sst2 race
     gpt1 zero-shot --checkpoints out/books --data_dir data --output_file out/curves.json
 
-The output is a JSON file: the settings, and for every model (with `--checkpoints` its updates and the tokens seen) the
-metrics of every task. `normalised` is 0 for guessing and 1 for the best model that was known to the paper. The file is
-written after each model; at the end zero_shot.run.yaml beside it, which repeats the command. The architecture decides
-how a model scores a text, and the output names the method: scores of different methods do not compare. See
-docs/generate.md.
+The output is a JSON file: the settings, and for every model the metrics of every task. `normalised` is 0 for guessing
+and 1 for the best model that was known to the paper. Scores of different methods do not compare. See docs/generate.md.
 """
 
 import json
@@ -67,9 +64,7 @@ class ScoringArguments(DeviceArguments):
 class ZeroShotArguments(ScoringArguments):
     """What to ask which models, and how."""
 
-    tasks: list[str] = HfArg(
-        default_factory=lambda: ["cola", "sst2", "race", "story_cloze", "dpr"], help="Names of tasks."
-    )
+    tasks: list[str] = HfArg(default_factory=lambda: "cola sst2 race story_cloze dpr".split(), help="Names of tasks.")
     max_train_samples: int | None = HfArg(default=None, help="Rows for CoLA's threshold and for few-shot examples.")
     num_shots: int = HfArg(default=0, help="Few-shot examples before each row.")
     output_file: str = HfArg(default="zero_shot.json", help="The results.")

@@ -118,7 +118,6 @@ def test_a_task_with_dollars_is_no_formula(tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--model", "{model}", "--num_fewshot", "-1"], "--num_fewshot is -1"),
         (["--model", "{model}", "--batch_tokens", "0"], "--batch_tokens is 0"),
         (["--model", "{model}", "--update_card"], "--update_card needs a --model folder with a README.md"),
         (["--model", "{model}", "--device", "gpu"], "--device gpu"),
