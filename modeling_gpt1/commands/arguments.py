@@ -1,7 +1,6 @@
 """Arguments of the commands: read from flags and a settings file, written to such a file; models named by a flag."""
 
 import difflib
-import enum
 import json
 import os
 import platform
@@ -167,7 +166,8 @@ class CommandParser(HfArgumentParser):
         """Writes all settings, including defaults, as a file for --config. Of launched processes the first writes."""
         if os.environ.get("RANK", "0") != "0":
             return
-        settings = {name: plain(value) for name, value in self.settings.items() if name not in NEVER_KEPT}
+        settings = {name: value for name, value in self.settings.items() if name not in NEVER_KEPT}
+        settings = json.loads(json.dumps(settings))  # enumerations become texts
         made_with = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "tokenizers"))
         place = "output_dir" if "output_dir" in settings else "output_file"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -189,20 +189,12 @@ def read_settings(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"--config {path} does not exist. Pass a .yaml or .json file, such as the run.yaml of a run.")
     try:
-        text = path.read_text(encoding="utf-8")
-        settings = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))  # which reads JSON, too
     except (ValueError, yaml.YAMLError) as error:
         raise ValueError(f"--config {path} cannot be read: {' '.join(str(error).split())}. Correct it.") from error
     if not isinstance(settings, dict):
         raise ValueError(f"--config {path} has no settings. Write one per line as `name: value`, such as `seed: 1`.")
     return settings
-
-
-def plain(value):
-    """Converts an argparse value to a plain YAML value."""
-    if isinstance(value, list):
-        return [plain(item) for item in value]
-    return value.value if isinstance(value, enum.Enum) else value
 
 
 # ---- Models and devices

@@ -107,12 +107,9 @@ def ask_challenge(
 
 
 def load_for_challenge(model: str, arguments: EvaluationArguments) -> Scorer:
-    if arguments.backend is None:
-        scorer = load_scorer(model, arguments)
-    else:
-        masked = {"is_shifted": arguments.backend == "mntp"}
-        scorer_class, options = (CausalLMScorer, {}) if arguments.backend == "causal" else (MaskedLMScorer, masked)
-        scorer = load_scorer(model, arguments, scorer_class, **options)
+    scorer_class = {"causal": CausalLMScorer, None: None}.get(arguments.backend, MaskedLMScorer)
+    options = {"is_shifted": True} if arguments.backend == "mntp" else {}
+    scorer = load_scorer(model, arguments, scorer_class, **options)
     if not isinstance(scorer, CausalLMScorer | MaskedLMScorer):
         raise ValueError(
             f"{model} has an encoder and a decoder, which babylm tasks do not ask. Run the challenge's own pipeline."

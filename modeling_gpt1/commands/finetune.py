@@ -311,29 +311,23 @@ def check_rows(
 def predict(
     trainer: GPT1Trainer, task: Task, splits: dict[str, Dataset], places: dict[str, np.ndarray], use: str = "predict"
 ) -> None:
-    """Writes one file of predictions per split, one line per row, and the metrics of the rows that have labels.
+    """Writes one file of predictions per split, one line per row, and the metrics of the splits.
 
-    `index` is the row's position in the split. Rows without a label are predicted first, then those with one.
+    `index` is the row's position in the split. A split in which a label is missing has no metrics.
     """
     label, metrics = task.columns["label"], {}
     for name, rows in splits.items():
         suffix = "" if len(splits) == 1 else f"_{name}"
-        labels = rows.select_columns([label]) if label in rows.column_names else [{}] * len(rows)
-        labelled = np.array([trainer.data_collator.is_labelled(row) for row in labels], dtype=bool)
-        predictions: dict[int, dict] = {}
-        for group in filter(len, (np.flatnonzero(~labelled), np.flatnonzero(labelled))):
-            output = trainer.predict(rows.select(group), metric_key_prefix=f"{use}{suffix}")
-            metrics.update(output.metrics)
-            scores = torch.from_numpy(output.predictions).double()
-            of_group = (
-                describe_prediction(of_row, task.regression, task.label_names, task.multi_label) for of_row in scores
-            )
-            predictions.update(zip(group.tolist(), of_group, strict=True))
+        if label in rows.column_names and not all(map(trainer.data_collator.is_labelled, rows.select_columns(label))):
+            rows = rows.remove_columns(label)
+        output = trainer.predict(rows, metric_key_prefix=f"{use}{suffix}")
+        metrics.update(output.metrics)
         if trainer.is_world_process_zero():
             path = Path(trainer.args.output_dir, f"{'eval_' if use == 'eval' else ''}predictions{suffix}.jsonl")
             with atomic_file(path) as file:
-                for place, index in enumerate(places[name].tolist()):
-                    file.write(json.dumps({"index": index, **predictions[place]}, ensure_ascii=False) + "\n")
+                for index, of_row in zip(places[name].tolist(), torch.from_numpy(output.predictions), strict=True):
+                    found = describe_prediction(of_row.double(), task.regression, task.label_names, task.multi_label)
+                    file.write(json.dumps({"index": index, **found}, ensure_ascii=False) + "\n")
             logger.info(f"predictions of {len(rows):,} rows of {name}: {path}")
     if use == "predict":
         runs.say(*filter(None, [readable(metrics)]))
@@ -377,7 +371,7 @@ def main(arguments: list[str]) -> None:
     parser = parser_of("finetune")
     model_args, data_args, training_args = parser.read(arguments)
     checkpoint = check_run(training_args, data_args)
-    runs.set_up_logging(training_args, logger)
+    runs.set_up_logging(training_args)
     set_seed(training_args.seed)
 
     if model_args.model is not None:

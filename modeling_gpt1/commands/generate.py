@@ -53,15 +53,6 @@ class GenerationArguments(DeviceArguments):
     dtype: Literal["float32", "bfloat16", "int8"] = HfArg(default="float32", help="Data type of the weights.")
 
     def __post_init__(self):
-        if self.prompts and self.prompt_file:
-            raise ValueError("Both --prompts and --prompt_file were given, but only one can be used. Leave one out.")
-        if self.output_file is not None and not self.output_file.endswith(".jsonl"):
-            raise ValueError(
-                f"--output_file {self.output_file} has an unknown file type. Pass a name that ends in .jsonl: it gets "
-                "a JSON object a line."
-            )
-        if self.temperature < 0:
-            raise ValueError(f"--temperature is {self.temperature}, but must be at least 0.")
         self.stop = [string.replace(r"\n", "\n") for string in self.stop]
         if self.device is not None or self.dtype != "int8":  # int8 chooses its own
             super().__post_init__()
@@ -70,9 +61,9 @@ class GenerationArguments(DeviceArguments):
     def generation(self) -> dict:
         """Arguments of `continue_prompts`."""
         names = ["num_beams", "stop", "max_new_tokens", "num_return_sequences", "capitals"]
-        names += ["temperature", "top_k", "top_p"] if self.temperature > 0 else []
+        names += ["temperature", "top_k", "top_p"] if self.temperature else []
         cache = {"cache_implementation": "static"} if self.static_cache else {}
-        return {"do_sample": self.temperature > 0, **cache, **{name: getattr(self, name) for name in names}}
+        return {"do_sample": self.temperature != 0, **cache, **{name: getattr(self, name) for name in names}}
 
 
 def open_model(args: GenerationArguments) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -130,7 +121,7 @@ ARGUMENTS = (GenerationArguments,)
 
 def main(arguments: list[str]) -> None:
     (args,) = parser_of("generate").read(arguments)
-    prompts = read_prompts(Path(args.prompt_file)) if args.prompt_file else args.prompts
+    prompts = args.prompts + (read_prompts(Path(args.prompt_file)) if args.prompt_file else [])
     args.model = at_revision(args.model, args.revision)
     check_model("--model", args.model)
     with one_save(args.model):

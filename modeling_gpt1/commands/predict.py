@@ -34,7 +34,6 @@ from ..training.preparation import open_task_config
 from .arguments import DeviceArguments, at_revision, check_model, check_unknown, parser_of
 from .finetune import describe_prediction, has_task_head, parse_columns, some_texts
 
-ENDINGS = (".jsonl", ".csv")
 FIELDS = ("index", "label", "scores", "score", "truncated", "error")
 
 
@@ -46,7 +45,7 @@ class PredictionArguments(DeviceArguments):
     delimiter: str | None = HfArg(default=None, help="What separates the cells of a .csv file. Default: found in it.")
     model: str | None = HfArg(default=None, help="The fine-tuned model. The flag itself may be left out.")
     revision: str | None = HfArg(default=None, help="Branch of the hub, or checkpoint in the folder of a run.")
-    output_file: str | None = HfArg(default=None, help="Where to write: .jsonl or .csv. Default: the terminal.")
+    output_file: str | None = HfArg(default=None, help="Where to write: .csv, or JSON lines. Default: the terminal.")
     columns: list[str] = HfArg(default_factory=list, help="role=column pairs. Default: those used for fine-tuning.")
     max_length: int | None = HfArg(default=None, help="Tokens per sequence. Default: that of the fine-tuning.")
     keep: list[str] = HfArg(default_factory=list, help="Columns of the file that the output has, too.")
@@ -63,14 +62,7 @@ class PredictionArguments(DeviceArguments):
             raise ValueError(
                 f"--keep {own[0]} is the name of a prediction's own field. Rename the column of the file."
             )
-        if self.output_file is None:
-            return
-        if not self.output_file.endswith(ENDINGS):
-            raise ValueError(
-                f"--output_file {self.output_file} has an unknown file type. Pass a name that ends in "
-                f"{' or '.join(ENDINGS)}."
-            )
-        if Path(self.output_file).exists() and samefile(self.file, self.output_file):
+        if self.output_file is not None and Path(self.output_file).exists() and samefile(self.file, self.output_file):
             raise ValueError(
                 f"--output_file {self.output_file} is the --file, whose rows the predictions would replace. Pass "
                 "another name."

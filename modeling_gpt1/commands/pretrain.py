@@ -263,7 +263,7 @@ def main(arguments: list[str]) -> None:
     check_model("--model", model_args.model)
     family = FAMILIES[model_args.family or "gpt1"] if model_args.model is None else family_of(model_args.model)
     checkpoint = check_run(corpus_args, training_args, family)
-    runs.set_up_logging(training_args, logger, logging.getLogger(SampleCallback.__module__))
+    runs.set_up_logging(training_args)
     set_seed(training_args.seed)
 
     tokenizer = family.tokenizer_of(load_tokenizer(model_args, corpus_args, training_args, checkpoint))

@@ -123,11 +123,10 @@ def is_no_alignment(record: logging.LogRecord) -> bool:
     return "PAD/BOS/EOS" not in record.getMessage()
 
 
-def set_up_logging(args: TrainingArguments, *loggers: logging.Logger) -> None:
-    """Makes only the main process print the information lines of these loggers and of the run."""
+def set_up_logging(args: TrainingArguments) -> None:
+    """Makes only the main process print the information lines of a run."""
     logging.basicConfig(format="%(message)s", handlers=[AboveTheBar()])
-    for each in (*loggers, logger, logging.getLogger(ReadableLog.__module__)):
-        each.setLevel(logging.INFO if args.should_log else logging.WARNING)
+    logging.getLogger("modeling_gpt1").setLevel(logging.INFO if args.should_log else logging.WARNING)
     transformers.utils.logging.set_verbosity(args.get_process_log_level())
     transformers.utils.logging.disable_progress_bar()  # of loading and saving weights, below the run's own
     logging.getLogger("transformers.trainer_utils").addFilter(is_no_alignment)

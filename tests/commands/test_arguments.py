@@ -94,7 +94,7 @@ def test_flags_override_the_settings_of_a_file(write):
         **{"model": "m", "learning_rate": 5e-4, "bf16": True, "columns": ["text=a", "label=b"]},
         **{"lr_scheduler_kwargs": '{"power": 2}', "max_steps": 4, "seed": 1},
     }
-    as_json = write(json.dumps({"model": "\N{GRINNING FACE}", "use_cache": False}), "run.json")
+    as_json = write(json.dumps({"model": "\N{GRINNING FACE}", "use_cache": False}, ensure_ascii=False), "run.json")
     assert given("finetune", f"--config={as_json}") == {"model": "\N{GRINNING FACE}", "use_cache": False}
 
 

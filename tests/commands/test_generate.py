@@ -219,7 +219,7 @@ def test_a_folder_without_a_tokenizer(tmp_path, tiny_model):
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["--temperature", "-1"], "--temperature is -1.0, but must be at least 0"),
+        (["--prompts", "a", "--temperature", "-1", "--device", "cpu"], "`temperature` (=-1.0) has to be a strictly"),
         (["--prompt_file", "nowhere.txt"], "No such file or directory: 'nowhere.txt'"),
         (["--prompts", "", "--device", "cpu"], "The prompt '' contains no token"),
     ],
