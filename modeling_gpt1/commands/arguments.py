@@ -3,13 +3,11 @@
 import difflib
 import json
 import os
-import platform
 import sys
 from argparse import Action, ArgumentParser, HelpFormatter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import version
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -122,7 +120,7 @@ class CommandParser(HfArgumentParser):
                 raise ValueError(f"--{name} is {value}, but must be at least 1.")
         return namespace, rest
 
-    def check_flags(self, words: list[str]) -> None:
+    def check_flags(self, words: list[str], source: str = "") -> None:
         """Checks that the command has each flag among the words, and otherwise names the nearest that it has."""
         known = self._option_string_actions
         for word in takewhile(lambda word: word != "--", words):
@@ -131,15 +129,12 @@ class CommandParser(HfArgumentParser):
                 name, names = flag[2:].replace("-", "_"), [option[2:] for option in known]
                 near = difflib.get_close_matches(name, names, n=1)
                 guess = f"; did you mean --{near[0]}?" if near else "."
-                raise ValueError(f"unknown flag {flag}{guess} See {self.prog} --help.")
+                raise ValueError(f"{source}unknown flag {flag}{guess} See {self.prog} --help.")
 
     def words_of(self, file: str) -> list[str]:
         """The settings of a file as words of the command line: `seed: 1` becomes `--seed=1`."""
         settings = read_settings(Path(file))
-        try:
-            self.check_flags([f"--{name}" for name in settings])
-        except ValueError as error:
-            raise ValueError(f"--config {file}: {error}") from error
+        self.check_flags([f"--{name}" for name in settings], f"--config {file}: ")
         words = []
         for name, value in settings.items():
             if isinstance(value, list) and any(str(item).startswith("--") for item in value):
@@ -168,13 +163,9 @@ class CommandParser(HfArgumentParser):
             return
         settings = {name: value for name, value in self.settings.items() if name not in NEVER_KEPT}
         settings = json.loads(json.dumps(settings))  # enumerations become texts
-        made_with = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "tokenizers"))
         place = "output_dir" if "output_dir" in settings else "output_file"
         path.parent.mkdir(parents=True, exist_ok=True)
-        head = (
-            f"# All settings of a run. Repeat it with: {self.prog} --config {path.name} --{place} ANOTHER\n"
-            f"# Made with Python {platform.python_version()}, {made_with}.\n"
-        )
+        head = f"# All settings of a run. Repeat it with: {self.prog} --config {path.name} --{place} ANOTHER\n"
         write_atomically(path, head + yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
 
 
@@ -198,8 +189,6 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 # ---- Models and devices
-
-TOKENIZER = ("tokenizer_config.json", "tokenizer.json", "vocab.json")
 
 
 @dataclass(kw_only=True)
@@ -235,13 +224,6 @@ def check_model(flag: str, name: str | None) -> None:
         return
     if Path(name).exists() or name.count("/") > 1:
         raise ValueError(f"{flag} {name} is no folder with a config.json. Pass one, or a hub id such as owner/name.")
-
-
-def tokenizer_of(model: str, tokenizer: str | None, run: str | None) -> str:
-    """The folder or hub id of a model's tokenizer: the given one, else the model's own, else that of its run."""
-    places = [tokenizer] if tokenizer else [model, run]
-    with_files = (place for place in places if place and any(Path(place, file).is_file() for file in TOKENIZER))
-    return next(with_files, places[0])
 
 
 def check_unknown(

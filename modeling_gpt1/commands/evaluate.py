@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from transformers import AutoConfig
 from transformers.hf_argparser import HfArg
 
-from ..inference.scoring import CausalLMScorer, MaskedLMScorer, Scorer, check_continues_text
+from ..inference.scoring import CausalLMScorer, MaskedLMScorer, Scorer
 from ..storage.reading import one_save
 from ..storage.writing import write_atomically
-from .arguments import at_revision, parser_of, tokenizer_of
+from .arguments import at_revision, parser_of
 from .zero_shot import ScoringArguments, load_scorer
 
 BABYLM = "babylm"
@@ -45,7 +44,7 @@ class EvaluationArguments(ScoringArguments):
             raise ValueError("--update_card needs a --model folder with a README.md, to which the results are added.")
 
 
-def evaluate(model: str, tokenizer: str, tasks: list, names: list[str], arguments: EvaluationArguments) -> dict | None:
+def evaluate(model: str, tasks: list, names: list[str], arguments: EvaluationArguments) -> dict | None:
     """The harness's results of one model; None in other processes than 0.
 
     Args:
@@ -61,7 +60,7 @@ def evaluate(model: str, tokenizer: str, tasks: list, names: list[str], argument
     # An answer without its question is scored from its first token on.
     options["sentence_prefix"] = arguments.sentence_prefix or arguments.calibrate
     with one_save(model):
-        language_model = SharedContextLM(model, tokenizer=tokenizer, **options)
+        language_model = SharedContextLM(model, tokenizer=arguments.tokenizer_name or model, **options)
     evaluator.get_git_commit_hash = lambda: None  # outside a repository git complains on the screen
     results = evaluator.simple_evaluate(
         language_model,
@@ -150,9 +149,6 @@ def main(arguments: list[str]) -> None:
     (args,) = parser.read(arguments)
     run, by_harness = args.model or args.checkpoints, [one for one in args.tasks if not one.startswith(BABYLM)]
     models = args.models()
-    if args.model is not None and by_harness:
-        config = AutoConfig.from_pretrained(args.model, trust_remote_code=args.trust_remote_code)
-        check_continues_text(args.model, config)
     import lm_eval  # noqa: F401  # a missing package is reported before anything is read
     import matplotlib  # noqa: F401
 
@@ -167,8 +163,7 @@ def main(arguments: list[str]) -> None:
     for model in models:
         results: dict | None = {"results": {}, "n-shot": {}, "n-samples": {}, "asked": [], "flattered": False}
         if by_harness:
-            tokenizer = tokenizer_of(model["model"], args.tokenizer_name, args.checkpoints)
-            results = evaluate(model["model"], tokenizer, specified, names, args)
+            results = evaluate(model["model"], specified, names, args)
         if results is None:
             continue
         if places:

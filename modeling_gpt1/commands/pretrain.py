@@ -189,9 +189,7 @@ def describe_blocks(use: str, blocks: Dataset | IterableDataset, length: int) ->
     if isinstance(blocks, IterableDataset):
         return f"{use}: a stream of blocks of {length} tokens", None
     counts = count_blocks(blocks, length)
-    left_out = f"; {counts.left_out_tokens:,} tokens left out, each alone in its document"
-    blocks_of = f"{use}: {counts.tokens:,} tokens in {counts.rows:,} blocks of up to {length}"
-    return blocks_of + left_out * bool(counts.left_out_tokens), counts.tokens
+    return f"{use}: {counts.tokens:,} tokens in {counts.rows:,} blocks of up to {length}", counts.tokens
 
 
 def plan_words(

@@ -25,7 +25,7 @@ from ..inference.heuristics import Heuristic, evaluate_zero_shot, get_heuristic
 from ..inference.scoring import CausalLMScorer, DenoisingLMScorer, MaskedLMScorer, Scorer, scorer_class_of
 from ..storage.reading import one_save
 from ..storage.writing import write_atomically
-from .arguments import DeviceArguments, at_revision, check_model, parser_of, tokenizer_of
+from .arguments import DeviceArguments, at_revision, check_model, parser_of
 
 
 @dataclass
@@ -34,7 +34,7 @@ class ScoringArguments(DeviceArguments):
 
     model: str | None = HfArg(default=None, help="A language model: folder or hub id. Instead of --checkpoints.")
     checkpoints: str | None = HfArg(default=None, help="Output folder of a run whose checkpoints are all evaluated.")
-    tokenizer_name: str | None = HfArg(default=None, help="Folder or hub id. Default: that of the model or run.")
+    tokenizer_name: str | None = HfArg(default=None, help="Folder or hub id. Default: the model's.")
     data_dir: str | None = HfArg(default=None, help="Folder with a folder per task. Default: the rows of the hub.")
     max_eval_samples: int | None = HfArg(default=None, help="Rows of each task. Default: all.")
     calibrate: bool = HfArg(default=False, help="Compare answers by what the question adds to them.")
@@ -117,7 +117,7 @@ def load_scorer(model: str, arguments: ScoringArguments, scorer_class: type[Scor
     """Opens a model to score texts, as its architecture does unless a class says otherwise."""
     trust = {"trust_remote_code": arguments.trust_remote_code}
     with one_save(model):
-        tokenizer = open_tokenizer(tokenizer_of(model, arguments.tokenizer_name, arguments.checkpoints))
+        tokenizer = open_tokenizer(arguments.tokenizer_name or model)
         scorer_class = scorer_class or scorer_class_of(AutoConfig.from_pretrained(model, **trust))
         loaded = AUTO_CLASSES[scorer_class].from_pretrained(model, dtype=arguments.dtype, **trust)
     return scorer_class(loaded.to(arguments.device), tokenizer, batch_tokens=arguments.batch_tokens, **kwargs)

@@ -18,11 +18,10 @@ PAIRS = [("the old farmer smiled", "smiled old the farmer the"), ("he paid for i
 
 @pytest.fixture(scope="module")
 def save_model(plain_tokenizer, tiny_model):
-    def save(folder, seed=0, with_tokenizer=True):
+    def save(folder, seed=0):
         model = tiny_model(GPT1ForCausalLM, seed, vocab_size=len(plain_tokenizer), max_position_embeddings=64)
         model.save_pretrained(folder)
-        if with_tokenizer:
-            plain_tokenizer.save_pretrained(folder)
+        plain_tokenizer.save_pretrained(folder)
         return str(folder)
 
     return save
@@ -99,7 +98,7 @@ def test_every_checkpoint_of_a_run(save_model, data_dir, tmp_path, capsys):
     run, output = tmp_path / "run", tmp_path / "results.json"
     save_model(run)
     for step in (20, 0, 100):
-        save_model(run / f"checkpoint-{step}", seed=step, with_tokenizer=False)
+        save_model(run / f"checkpoint-{step}", seed=step)
         state = {"num_input_tokens_seen": 10 * step}
         (run / f"checkpoint-{step}" / "trainer_state.json").write_text(json.dumps(state))
     (run / "checkpoint-7").mkdir()  # has no model
