@@ -44,7 +44,7 @@ def curves_of(figure) -> dict[str, list[tuple[list, list]]]:
 
 
 def test_every_run_is_a_line_in_every_panel():
-    figure = plot.draw({"small": make_records(), "large": make_records(2.0, num_steps=3)}, "tokens")
+    figure = plot.draw({"small": make_records(), "large": make_records(2.0, num_steps=3)})
     curves, small, large = curves_of(figure), [1000, 2000, 3000, 4000], [1000, 2000, 3000]
     assert curves == {
         "training loss": [(small, [1.0, 0.5, 1 / 3, 0.25]), (large, [2.0, 1.0, 2 / 3])],
@@ -64,7 +64,7 @@ def test_every_run_is_a_line_in_every_panel():
 
 def test_what_a_run_has_not_logged_has_no_panel():
     records = [{"step": 2, "loss": 0.5, "grad_norm": math.nan}, {"step": 4, "loss": math.inf, "grad_norm": 1.5}]
-    assert curves_of(plot.draw({"run": records}, "steps")) == {
+    assert curves_of(plot.draw({"run": records})) == {
         "training loss": [([2], [0.5])],
         "gradient norm": [([4], [1.5])],
     }
@@ -83,21 +83,18 @@ def test_where_the_log_is_read_from(tmp_path):
 
 def test_a_picture_is_written(tmp_path, capsys):
     runs = [str(write_state(tmp_path / name, make_records())) for name in ("one", "two")]
-    plot.main([*runs, "--output_file", str(tmp_path / "curves.png"), "--x", "steps"])
+    plot.main([*runs, "--output_file", str(tmp_path / "curves.png")])
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert capsys.readouterr().out == f"written to {tmp_path / 'curves.png'}\n"
 
 
 def test_refusals(tmp_path):
-    def message(*runs, x="tokens"):
+    def message(*runs):
         with pytest.raises(ValueError) as error:
-            plot.main([*map(str, runs), "--output_file", str(tmp_path / "curves.png"), "--x", x])
+            plot.main([*map(str, runs), "--output_file", str(tmp_path / "curves.png")])
         return str(error.value)
 
     assert f"{tmp_path / 'none'} is not a folder" in message(tmp_path / "none")
     assert f"{tmp_path} has no log" in message(tmp_path)
     assert "Nothing has been logged yet by " in message(write_state(tmp_path / "empty", []))
-    for record in ({"step": 1, "loss": 2.0}, {"step": 1, "eval_perplexity": 7.4}):
-        uncounted = write_state(tmp_path / "uncounted", [record])
-        assert message(uncounted) == f"{uncounted} has not counted its tokens. Pass --x steps."
     assert not (tmp_path / "curves.png").exists()
