@@ -427,12 +427,12 @@ def main(arguments: list[str]) -> None:
         **parts,
     )
     runs.use_readable_log(trainer)
-    was_trained, settings = False, Path(training_args.output_dir, runs.SETTINGS)
+    was_trained = False
     if training_args.do_train:
-        was_trained = runs.train(trainer, start, lines, checkpoint, lambda: parser.write_settings(settings))
+        was_trained = runs.train(trainer, start, lines, checkpoint, parser)
     else:
         # The output folder may already hold a trained model, whose run.yaml must stay.
-        parser.write_settings(settings.with_name("eval_run.yaml"))
+        parser.write_settings(Path(training_args.output_dir, "eval_run.yaml"))
         runs.say(*lines)
     if training_args.do_eval:
         if data_args.eval_predictions:

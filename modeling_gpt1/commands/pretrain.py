@@ -311,8 +311,7 @@ def main(arguments: list[str]) -> None:
     if words_per_update is not None:
         trainer.add_callback(SavePoints(trainer, saved, words_per_update))
     runs.use_readable_log(trainer)
-    settings = Path(training_args.output_dir, runs.SETTINGS)
-    if not runs.train(trainer, model_args.model, lines, checkpoint, lambda: parser.write_settings(settings)):
+    if not runs.train(trainer, model_args.model, lines, checkpoint, parser):
         end_processes(trainer)
         return
     if validation_blocks is not None:

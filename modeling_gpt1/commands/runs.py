@@ -5,7 +5,7 @@ import dataclasses
 import difflib
 import logging
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,9 +32,9 @@ from ..inference.devices import accelerator_name
 from ..training.callbacks import ReadableLog
 from ..training.checkpoint import checkpoint_to_resume, newest_whole_checkpoint
 from ..training.families import FAMILIES
+from .arguments import CommandParser
 
 logger = logging.getLogger(__name__)
-PRECISIONS = {"no": "float32", "bf16": "bfloat16", "fp16": "float16"}
 WORDS = {"true": True, "false": False, "none": None}
 # Fields of the configuration that follow from the tokenizer and the data.
 DERIVED_FIELDS = ("vocab_size", "traversal", "columns", "num_labels", "id2label", "label2id", "problem_type")
@@ -143,8 +143,8 @@ class RunCallback(TrainerCallback):
     Another value of `logging_steps` would do the same, but evaluations follow it too.
     """
 
-    def __init__(self, lines: list[str], checkpoint: str | None, keep_settings: Callable[[], None]) -> None:
-        self.lines, self.checkpoint, self.keep_settings, self.is_finished = lines, checkpoint, keep_settings, False
+    def __init__(self, lines: list[str], checkpoint: str | None, parser: CommandParser) -> None:
+        self.lines, self.checkpoint, self.parser, self.is_finished = lines, checkpoint, parser, False
 
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
         self.is_finished = state.global_step >= state.max_steps
@@ -158,7 +158,7 @@ class RunCallback(TrainerCallback):
         say(*self.lines, last if self.is_finished else f"{plan}, into {args.output_dir}{how}")
         if self.is_finished:
             return
-        self.keep_settings()
+        self.parser.write_settings(Path(args.output_dir, SETTINGS))
         if (warm_up := args.get_warmup_steps(state.max_steps)) >= state.max_steps:
             logger.warning(
                 f"The warm-up of {warm_up:,} updates does not end within the {state.max_steps:,} of the run, whose "
@@ -179,7 +179,8 @@ def use_readable_log(trainer: Trainer) -> None:
 
 def describe_start(trainer: Trainer, start: str | None) -> str:
     """The model, where it comes from, and what computes it."""
-    args, precision = trainer.args, trainer.accelerator.mixed_precision
+    args = trainer.args
+    precision = {"no": "float32", "bf16": "bfloat16"}.get(trainer.accelerator.mixed_precision, "mixed precision")
     device = "CPU" if args.device.type == "cpu" else accelerator_name()
     processes = f" in {args.world_size} processes" if args.world_size > 1 else ""
     every, trained = (trainer.model.num_parameters(only_trainable=which) for which in (False, True))
@@ -187,13 +188,11 @@ def describe_start(trainer: Trainer, start: str | None) -> str:
     return (
         f"model: {type(without_adapter(trainer.model)).__name__}, {every:,} parameters{share}, "
         f"{'fresh' if start is None else f'from {start}'}; on {device}{processes}, "
-        f"{PRECISIONS.get(precision, precision)}"
+        f"{precision}"
     )
 
 
-def train(
-    trainer: Trainer, start: str | None, data: list[str], checkpoint: str | None, keep_settings: Callable[[], None]
-) -> bool:
+def train(trainer: Trainer, start: str | None, data: list[str], checkpoint: str | None, parser: CommandParser) -> bool:
     """Trains or resumes, and writes the model, the log and the metrics to the output folder.
 
     Args:
@@ -201,7 +200,7 @@ def train(
         start: the checkpoint that the model was opened from, if any.
         data: lines about the data, for the screen.
         checkpoint: where the run goes on from, if it does.
-        keep_settings: writes the run's settings, once there is something to train.
+        parser: writes the run's settings, once there is something to train.
 
     Returns:
         whether there was anything to train: a run that was finished before keeps its files.
@@ -209,16 +208,16 @@ def train(
     args, output = trainer.args, Path(trainer.args.output_dir)
     # Asked before processes can differ in what they see.
     has_results = all((output / name).is_file() for name in ("train_results.json", "trainer_state.json"))
-    callback = RunCallback([describe_start(trainer, start), *data], checkpoint, keep_settings)
+    callback = RunCallback([describe_start(trainer, start), *data], checkpoint, parser)
     trainer.add_callback(callback)
     try:
         result = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
     except KeyboardInterrupt:
         state, newest = trainer.state, newest_whole_checkpoint(args.output_dir)
-        how = "; there is no complete checkpoint to go on from"
-        if newest is not None:
-            how = f". The last complete checkpoint is {newest}"
-            how += ". The same command with --resume_from_checkpoint auto goes on"
+        again = (
+            f". The last complete checkpoint is {newest}. The same command with --resume_from_checkpoint auto goes on"
+        )
+        how = "; there is no complete checkpoint to go on from" if newest is None else again
         raise KeyboardInterrupt(f" after update {state.global_step} of {state.max_steps}{how}") from None
     if callback.is_finished and has_results:
         trainer.state = TrainerState.load_from_json(str(output / "trainer_state.json"))

@@ -1,7 +1,6 @@
 """The entry point: its help, refusals, what becomes of errors, and both ways to start it."""
 
 import json
-import os
 import re
 import runpy
 import subprocess
@@ -175,16 +174,6 @@ def test_a_process_of_a_launch_says_which_it_is(capsys, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
     assert end_of(OSError("The disk is full."), capsys)[1].startswith("gpt1 finetune, process 1 of 2: The disk is")
-
-
-def test_a_reader_that_has_gone_is_no_error(capsys, monkeypatch):
-    replaced = []
-    monkeypatch.setattr(os, "dup2", lambda *descriptors: replaced.append(descriptors))
-    monkeypatch.setattr(sys, "stdout", sys.__stdout__)
-    with pytest.raises(SystemExit) as end, one_sentence("generate", False):
-        raise BrokenPipeError
-    assert end.value.code == 1 and len(replaced) == 1
-    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["plot", "--help"]])

@@ -7,7 +7,6 @@ from helpers_evaluation import only_few_tasks, write_rows
 from helpers_training import save_meanwhile
 from huggingface_hub import ModelCard
 
-from modeling_gpt1 import GPT1ForCausalLM
 from modeling_gpt1.commands import evaluate
 from modeling_gpt1.evaluation import harness, report
 from modeling_gpt1.storage.reading import SavedMeanwhileError
@@ -22,17 +21,6 @@ def few_definitions():
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
     return str(write_rows(tmp_path_factory.mktemp("data")))
-
-
-@pytest.fixture
-def save_model(plain_tokenizer, tiny_model):
-    def save(folder, seed=0):
-        model = tiny_model(GPT1ForCausalLM, seed, vocab_size=len(plain_tokenizer), max_position_embeddings=64)
-        model.save_pretrained(folder)
-        plain_tokenizer.save_pretrained(folder)
-        return str(folder)
-
-    return save
 
 
 def test_one_model(save_model, data_dir, tmp_path, capsys):

@@ -16,17 +16,6 @@ from tokenization import GPT1Tokenizer
 PAIRS = [("the old farmer smiled", "smiled old the farmer the"), ("he paid for it", "paid it he for for")]
 
 
-@pytest.fixture(scope="module")
-def save_model(plain_tokenizer, tiny_model):
-    def save(folder, seed=0):
-        model = tiny_model(GPT1ForCausalLM, seed, vocab_size=len(plain_tokenizer), max_position_embeddings=64)
-        model.save_pretrained(folder)
-        plain_tokenizer.save_pretrained(folder)
-        return str(folder)
-
-    return save
-
-
 def write(folder, split, rows):
     folder.mkdir(exist_ok=True, parents=True)
     (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
