@@ -4,7 +4,7 @@ import difflib
 import json
 import os
 import sys
-from argparse import Action, ArgumentParser, HelpFormatter
+from argparse import SUPPRESS, Action, ArgumentParser, HelpFormatter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -54,7 +54,7 @@ class ShortHelp(HelpFormatter):
     def _get_help_string(self, action: Action) -> str:
         default, choices = getattr(action.default, "value", action.default), list(map(str, action.choices or ()))
         words = " ".join(map(str, default)) if isinstance(default, list) else str(default)
-        says = default is None or default is False or not words or "efault" in action.help
+        says = default is None or default is False or words in ("", SUPPRESS) or "efault" in action.help
         notes = [f" One of {', '.join(choices)}."] if choices and choices[0] not in action.help else []
         notes += [" (required)"] if action.required else [] if says else [f" ({words.replace('%', '%%')})"]
         return action.help + "".join(notes)
@@ -71,31 +71,19 @@ class CommandParser(HfArgumentParser):
 
     def __init__(self, command: str, *classes: type, basics: dict[str, str] | None = None):
         self.settings: dict[str, Any] = {}
-        self.basics, self.shows_all = basics, False
-        more = {"description": f"{COMMANDS[command][0].upper()}{COMMANDS[command][1:]}."}
-        super().__init__(classes, prog=f"gpt1 {command}", parents=[CONFIG], allow_abbrev=False, **more)
+        about = {"usage": f"gpt1 {command} [FLAGS]", "description": f"{COMMANDS[command]}."}
+        about["epilog"] = f"{'--help all lists all flags. ' if basics else ''}--debug shows the traceback of an error."
+        options = {"formatter_class": ShortHelp, "parents": [CONFIG], "allow_abbrev": False}
+        super().__init__(classes, prog=f"gpt1 {command}", **about, **options)
+        actions, self.basics = {action.dest: action for action in self._actions}, []
         for action in self._actions if basics else ():
-            first = f"{action.help.partition('. ')[0]}."
+            first = f"{action.help.partition('. ')[0].rstrip('.')}."
             action.help = HELP.get(action.dest, action.help if len(action.help) < LONGEST_HELP else first)
-
-    def format_help(self) -> str:
-        groups = {title: names.split() for title, names in (self.basics or {}).items()}
-        if self.shows_all or self.basics is None:
-            shown = {name for names in groups.values() for name in names}
-            others = [action.dest for action in self._actions if action.dest not in shown | {"help"}]
-            groups["other flags" if groups else "flags"] = others
-        formatter = ShortHelp(self.prog)
-        places = " ".join(action.dest for action in self._actions if not action.option_strings)
-        formatter.add_usage(f"{self.prog} {places} [FLAGS]".replace("  ", " "), [], [])
-        formatter.add_text(self.description)
-        for title, names in groups.items():
-            formatter.start_section(title)
-            actions = [action for action in self._actions if action.dest in names]
-            formatter.add_arguments(sorted(actions, key=lambda action: names.index(action.dest)))
-            formatter.end_section()
-        more = "" if self.basics is None else "--help all lists all flags. "
-        formatter.add_text(f"{more}--debug shows the traceback of an error.")
-        return formatter.format_help()
+        for title, names in (basics or {}).items():
+            group, rest = self.add_argument_group(title), self._optionals._group_actions
+            group._group_actions = [actions[name] for name in names.split()]
+            self._optionals._group_actions = [action for action in rest if action not in group._group_actions]
+            self.basics.append(group)
 
     def error(self, message: str) -> None:
         raise ValueError(f"{message}. See {self.prog} --help.")
@@ -103,7 +91,8 @@ class CommandParser(HfArgumentParser):
     def parse_known_args(self, args=None, namespace=None):
         for at, word in enumerate(args):
             if word in ("-h", "--help"):
-                self.shows_all = args[at + 1 : at + 2] == ["all"]
+                if self.basics and args[at + 1 : at + 2] != ["all"]:
+                    self._action_groups = self.basics
                 self.print_help()
                 self.exit()
         given, words = CONFIG.parse_known_args(args)

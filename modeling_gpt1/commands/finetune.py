@@ -253,15 +253,16 @@ def choose_rows(data_args: DataArguments, training_args: GPT1TrainingArguments, 
     """The splits that the run trains, evaluates and predicts on, each as the indices of its chosen rows."""
     seed = training_args.seed if training_args.data_seed is None else training_args.data_seed
     chosen = {}
-    for use, flag, names, limit in (
-        ("train", "do_train", (task.train_split,), data_args.max_train_samples),
-        ("eval", "do_eval", task.validation_splits, data_args.max_eval_samples),
-        ("predict", "do_predict", task.test_splits, data_args.max_predict_samples),
+    for use, names in (
+        ("train", (task.train_split,)),
+        ("eval", task.validation_splits),
+        ("predict", task.test_splits),
     ):
-        names = [name for name in names if getattr(training_args, flag) and name in splits]
-        if getattr(training_args, flag) and not names:
+        is_asked, limit = getattr(training_args, f"do_{use}"), getattr(data_args, f"max_{use}_samples")
+        names = [name for name in names if is_asked and name in splits]
+        if is_asked and not names:
             raise ValueError(
-                f"--{flag} needs a split for it, but the data has: {', '.join(splits)}. Add its file to --data_dir, "
+                f"--do_{use} needs a split for it, but the data has: {', '.join(splits)}. Add its file to --data_dir, "
                 "or pass --train_file to train, --validation_file to evaluate, --test_file to predict."
             )
         chosen[use] = {name: draw_places(len(splits[name]), limit, seed) for name in names}

@@ -763,7 +763,9 @@ def test_rows_that_were_cut_say_so(folders, tmp_path, capsys):
     predict.main([*words, "--output_file", str(tmp_path / "out.csv")])
     with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
         assert [line["truncated"] for line in csv.DictReader(file)] == ["True", "", "", "True"]
-    predict.main([*words[:1], "--skip_bad_rows", "--file", write_rows(tmp_path / "short.jsonl", rows[1:3])])
+    exact = str(len(AutoTokenizer.from_pretrained(folders / "classification")(GOOD)["input_ids"]))
+    short = ["--file", write_rows(tmp_path / "short.jsonl", rows[1:3]), "--max_length", exact]
+    predict.main([*words[:1], "--skip_bad_rows", *short])
     assert capsys.readouterr().err.count("were cut") == 1  # of the .csv file
 
 
