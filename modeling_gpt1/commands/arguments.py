@@ -139,12 +139,7 @@ class CommandParser(HfArgumentParser):
         if not sys.stderr.isatty():  # where a bar would be a line for each of its steps
             disable_progress_bars()
             transformers.utils.logging.disable_progress_bar()
-        *parsed, rest = self.parse_args_into_dataclasses(
-            arguments, return_remaining_strings=True, look_for_args_file=False
-        )
-        if rest:
-            raise ValueError(f"Unexpected arguments: {' '.join(map(repr, rest))}. See {self.prog} --help.")
-        return tuple(parsed)
+        return self.parse_args_into_dataclasses(arguments, look_for_args_file=False)
 
     def write_settings(self, path: Path) -> None:
         """Writes all settings, including defaults, as a file for --config. Of launched processes the first writes."""
@@ -165,9 +160,7 @@ def parser_of(command: str) -> CommandParser:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Raises ValueError: the file does not exist, cannot be read, or has no settings."""
-    if not path.is_file():
-        raise ValueError(f"--config {path} does not exist. Pass a .yaml or .json file, such as the run.yaml of a run.")
+    """Raises ValueError: the file is no YAML, or has no settings."""
     try:
         settings = yaml.safe_load(path.read_text(encoding="utf-8"))  # which reads JSON, too
     except (ValueError, yaml.YAMLError) as error:

@@ -125,13 +125,7 @@ class DataArguments:
         """The splits of --dataset_name, by what they are used for."""
         found = load_dataset(self.dataset_name, self.dataset_config_name)
         names = {"train": self.train_split, "validation": self.validation_split, "test": self.test_split}
-        splits = {use: found[name] for use, name in names.items() if name in found}
-        if not splits:
-            raise ValueError(
-                f"--dataset_name {self.dataset_name} has the splits {', '.join(found)}. Name them by --train_split, "
-                "--validation_split and --test_split."
-            )
-        return splits
+        return {use: found[name] for use, name in names.items() if name in found}
 
     def complete(self, config: PreTrainedConfig, is_training: bool) -> dict[str, str | list[str]]:
         """Column by role of the user's own files. A fine-tuned model supplies roles that the arguments leave out."""
@@ -263,7 +257,8 @@ def choose_rows(data_args: DataArguments, training_args: GPT1TrainingArguments, 
         if is_asked and not names:
             raise ValueError(
                 f"--do_{use} needs a split for it, but the data has: {', '.join(splits)}. Add its file to --data_dir, "
-                "or pass --train_file to train, --validation_file to evaluate, --test_file to predict."
+                "or pass --train_file to train, --validation_file to evaluate, --test_file to predict; a data set of "
+                "the hub may need --train_split, --validation_split or --test_split."
             )
         chosen[use] = {name: draw_places(len(splits[name]), limit, seed) for name in names}
     return chosen

@@ -187,8 +187,7 @@ def describe_start(trainer: Trainer, start: str | None) -> str:
     share = f" ({trained:,} of them trained)" if trained < every else ""
     return (
         f"model: {type(without_adapter(trainer.model)).__name__}, {every:,} parameters{share}, "
-        f"{'fresh' if start is None else f'from {start}'}; on {device}{processes}, "
-        f"{precision}"
+        f"{'fresh' if start is None else f'from {start}'}; on {device}{processes}, {precision}"
     )
 
 

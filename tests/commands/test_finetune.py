@@ -216,8 +216,7 @@ def test_a_data_set_of_the_hub_trains_as_its_files_do(tokenizer_folder, tmp_path
         assert "eval_accuracy" in json.loads((tmp_path / name / "eval_results.json").read_text())
     assert weights[0] == weights[1]
     rest = [*files[6:], *fresh_model(tokenizer_folder), *training(tmp_path / "wrong")]
-    other = [word for use in ("train", "validation", "test") for word in (f"--{use}_split", "no")]
-    refusal([*hub[:2], *other, *rest], "has the splits train, dev, test. Name them by --train_split")
+    refusal([*hub[:2], "--do_eval", *rest], "--do_eval needs a split", "has: train, test", "--validation_split")
     refusal([*hub[:2], *files, *rest], "Files and a data set were given")
 
 
