@@ -140,6 +140,7 @@ def generated(folder, capsys, *more):
 
 def test_words_decide_the_length_of_a_run(books, caplog):
     more = ("--num_merges", "60", "--config_overrides", SIZES, "--max_steps", "-1", "--save_at_words", "babylm")
+    more += ("--gradient_accumulation_steps", "2")
     num_words = sum(len((books / f"{name}.txt").read_text().split()) for name in ("one", "two"))
     pretrain.main(arguments(books, books / "out", *more, "--max_words", f"{11 * num_words}"))
     state = json.loads((books / "out" / "trainer_state.json").read_text())
