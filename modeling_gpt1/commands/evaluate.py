@@ -32,7 +32,7 @@ class EvaluationArguments(ScoringArguments):
 
     tasks: list[str] = HfArg(kw_only=True, help="Of the harness, groups and patterns too; babylm, babylm_<task>.")
     backend: Literal["causal", "mlm", "mntp"] | None = HfArg(default=None, help="How babylm tasks ask a model.")
-    output_dir: str = HfArg(default="evaluation", help="Folder of the results.")
+    output_dir: str | None = HfArg(default=None, help="Folder of the results. Default: evaluation, evaluation-2, …")
     num_fewshot: int | None = HfArg(default=None, help="Answered rows before each row. Default: the task's own.")
     sentence_prefix: bool = HfArg(default=False, help="Score the first token of whole sentences, too, as `hf` does.")
     seed: int = HfArg(default=1234, help="Of the rows that are shown or drawn.")
@@ -156,7 +156,12 @@ def main(arguments: list[str]) -> None:
     from ..evaluation.local_rows import specify_tasks
     from ..evaluation.report import curves, draw, table, update_card
 
-    output, rows = Path(args.output_dir), []
+    if args.output_dir is None:
+        names = ("evaluation", *(f"evaluation-{number}" for number in range(2, 10_000)))
+        args.output_dir = next(name for name in names if not Path(name).exists())
+    output, rows, end = Path(args.output_dir), [], f"-{args.revision}" if args.revision else ""
+    if args.checkpoints is None and (output / f"results{end}.json").exists():
+        raise ValueError(f"--output_dir {output} has results{end}.json already. Pass another folder.")
     output.mkdir(parents=True, exist_ok=True)
     places = find_tasks([task for task in args.tasks if task.startswith(BABYLM)], args.data_dir)
     specified, names = specify_tasks(by_harness, args.data_dir, args.calibrate)
@@ -168,12 +173,12 @@ def main(arguments: list[str]) -> None:
             continue
         if places:
             ask_challenge(results, places, model, run, args)
-        name = "results.json" if args.checkpoints is None else f"results-{model['step']}.json"
+        name = f"results{end}.json" if args.checkpoints is None else f"results-{model['step']}.json"
         write_atomically(output / name, json.dumps(results, indent=2, default=str) + "\n")
         rows.append({**model, "results": results})
         print(text := table(results, model), flush=True)
         if args.checkpoints is None:
-            write_atomically(output / "table.md", text + "\n")
+            write_atomically(output / f"table{end}.md", text + "\n")
     if not rows:
         return
     if args.checkpoints is not None:
@@ -182,5 +187,5 @@ def main(arguments: list[str]) -> None:
         draw(found_curves, output / "curves.png")
     if args.update_card:
         update_card(Path(args.model, "README.md"), rows[0]["results"])
-    parser.write_settings(output / "evaluate_run.yaml")  # the run.yaml of a model's folder stays
+    parser.write_settings(output / f"evaluate_run{end}.yaml")  # the run.yaml of a model's folder stays
     print(f"written to {output}")

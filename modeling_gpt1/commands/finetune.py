@@ -39,7 +39,7 @@ from ..training.callbacks import readable
 from ..training.launch import check_launch, end_processes
 from ..training.preparation import open_task_config
 from . import runs
-from .arguments import at_revision, check_model, check_unknown, parser_of, read_settings
+from .arguments import at_revision, check_model, check_unknown, parser_of
 
 logger = logging.getLogger(__name__)
 UNKNOWN_ROWS = 1000  # whose texts are looked at for unknown tokens
@@ -162,18 +162,7 @@ def check_run(training_args: GPT1TrainingArguments, data_args: DataArguments) ->
         if training_args.push_to_hub:
             raise ValueError("--push_to_hub uploads a model after training. Pass --do_train, or leave it out.")
         return None
-    # A file may have moved, but not changed its name; the number of its rows is compared in training.
-    checkpoint = runs.check_output_folder(training_args)
-    settings = checkpoint and Path(checkpoint).parent / runs.SETTINGS
-    before = read_settings(settings) if settings and settings.is_file() else {}
-    for name in ("task", "train_file", "dataset_name") if before else ():
-        was, now = before.get(name), getattr(data_args, name)
-        if Path(str(was)).name != Path(str(now)).name:
-            raise ValueError(
-                f"{checkpoint} was trained with --{name} {was}, and a run cannot go on with {now}. Pass the data of "
-                "that run, or another --output_dir."
-            )
-    return checkpoint
+    return runs.check_output_folder(training_args, data_args, "task", "train_file", "dataset_name")
 
 
 def check_same_classes(checkpoint: str, before: PreTrainedConfig, config: PreTrainedConfig) -> None:
@@ -290,9 +279,11 @@ def check_rows(
             counts = Counter()
             for of_row in rows[label] if task.label_names and label in rows.column_names else ():
                 counts.update(np.flatnonzero(of_row) if task.multi_label else [of_row])
+            if use == "train" and len(counts) > max(MOST_CLASSES, counts.total() / 2):
+                logger.warning(f"The column {label!r} has {len(counts):,} classes: is it the label?")
             numbers, of_classes = [counts[place] for place in range(len(task.label_names))], ""
             if any(numbers) and len(numbers) > MOST_CLASSES:
-                of_classes = f" ({len(numbers):,} classes, the rarest with {min(numbers):,} rows)"
+                of_classes = f" ({len(numbers):,} classes, rows of the rarest: {min(numbers):,})"
             elif any(numbers):
                 pairs = zip(task.label_names, numbers, strict=True)
                 of_classes = f" ({', '.join(f'{name} {number:,}' for name, number in pairs)})"
@@ -367,6 +358,9 @@ def main(arguments: list[str]) -> None:
     checkpoint = check_run(training_args, data_args)
     runs.set_up_logging(training_args)
     set_seed(training_args.seed)
+    for flag, split in (("do_train", "train"), ("do_eval", "validation"), ("do_predict", "test")):
+        if split in data_args.files and not getattr(training_args, flag):
+            logger.warning(f"--{split}_file is not read without --{flag}.")
 
     if model_args.model is not None:
         model_args.model = at_revision(model_args.model, model_args.revision)

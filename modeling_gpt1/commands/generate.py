@@ -1,8 +1,8 @@
 r"""Continues texts with a GPT-1 language model, at the terminal or in batches.
 
-    gpt1 generate --model out/books
-    gpt1 generate --model out/books --prompts "it was" "the old farmer" --num_return_sequences 3
-    gpt1 generate --model out/books --prompt_file prompts.txt --temperature 0 --output_file texts.jsonl
+    gpt1 generate out/books
+    gpt1 generate out/books --prompts "it was" "the old farmer" --num_return_sequences 3
+    gpt1 generate out/books --prompt_file prompts.txt --temperature 0 --output_file texts.jsonl
 
 Batches are written as a JSON object a line, `{"prompt": …, "continuations": […]}`. A continuation begins with the
 space that it needs behind its prompt: both put together are the text. See docs/generate.md.
@@ -34,7 +34,7 @@ from .arguments import DeviceArguments, at_revision, check_model, check_unknown,
 class GenerationArguments(DeviceArguments):
     """Which model, which prompts, and how to go on from them."""
 
-    model: str = HfArg(help="Folder or hub id of a language model with its tokenizer.")
+    model: str | None = HfArg(default=None, help="The language model. The flag itself may be left out.")
     revision: str | None = HfArg(default=None, help="Branch of the hub, or checkpoint in the folder of a run.")
     prompts: list[str] = HfArg(default_factory=list, help="Texts to continue. Default: ask for them.")
     prompt_file: str | None = HfArg(default=None, help="A .txt file, one per line, or rows with a column `prompt`.")
@@ -52,6 +52,11 @@ class GenerationArguments(DeviceArguments):
     dtype: Literal["float32", "bfloat16", "int8"] = HfArg(default="float32", help="Data type of the weights.")
 
     def __post_init__(self):
+        if self.temperature == 0 and self.num_return_sequences > self.num_beams:
+            raise ValueError(
+                f"--num_return_sequences {self.num_return_sequences} needs texts that differ. Pass a --temperature "
+                "above 0, or as many --num_beams."
+            )
         self.stop = [string.replace(r"\n", "\n") for string in self.stop]
         if self.device is not None or self.dtype != "int8":  # int8 chooses its own
             super().__post_init__()
@@ -117,7 +122,12 @@ ARGUMENTS = (GenerationArguments,)
 
 
 def main(arguments: list[str]) -> None:
-    (args,) = parser_of("generate").read(arguments)
+    parser = parser_of("generate")
+    parser.add_argument("folder", nargs="?", help="the language model, as --model")
+    args, positional = parser.read(arguments)
+    args.model = positional.folder or args.model
+    if args.model is None:
+        raise ValueError("No model was given. Write its folder or hub id after `gpt1 generate`.")
     prompts = args.prompts + (read_prompts(Path(args.prompt_file)) if args.prompt_file else [])
     args.model = at_revision(args.model, args.revision)
     check_model("--model", args.model)

@@ -27,6 +27,7 @@ from transformers.hf_argparser import HfArg
 
 from tokenization import GPT1Tokenizer, count_tokens, load_blocks, open_tokenizer, training_texts
 from tokenization.control_tokens import check_vocabulary
+from tokenization.documents import find_files
 
 from .. import GPT1PretrainingArguments, GPT1PretrainingTrainer, SampleCallback
 from ..storage.writing import publish_files
@@ -117,15 +118,23 @@ class StartArguments(runs.ModelArguments):
     """What training starts from, and what the card says of it."""
 
     family: str | None = HfArg(default=None, help="Of a fresh model.", metadata={"choices": list(FAMILIES)})
-    num_merges: int = HfArg(default=40_000, help="Number of merges, if a BPE is trained.")
+    num_merges: int | None = HfArg(default=None, help="Merges of the BPE that is learnt. Default: 40000.")
     prompts: list[str] = HfArg(default_factory=lambda: ["it was"], help="Texts to continue at each evaluation.")
     language: str = HfArg(default="en", help="Language of the text, for the model card.")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.num_merges is not None and (self.tokenizer_name or self.model):
+            raise ValueError(
+                f"--num_merges {self.num_merges} learns a tokenizer, but that of {self.tokenizer_name or self.model} "
+                "was given. Leave one of them out."
+            )
 
 
 def check_run(corpus_args: CorpusArguments, training_args: GPT1PretrainingArguments, family: Family) -> str | None:
     """Checks early what would otherwise fail only after the corpus is prepared; returns where the run resumes."""
     check_launch(training_args)
-    checkpoint = runs.check_output_folder(training_args)
+    checkpoint = runs.check_output_folder(training_args, corpus_args, "train_files", "dataset_name", "document_per")
     if corpus_args.max_words and training_args.max_steps > 0:
         raise ValueError(
             f"--max_words {corpus_args.max_words} says how long the run is, and so does --max_steps "
@@ -138,6 +147,13 @@ def check_run(corpus_args: CorpusArguments, training_args: GPT1PretrainingArgume
         )
     for source in filter(None, (corpus_args.train_source, corpus_args.validation_source)):
         training_texts(**source)  # reads the first piece
+    shared = {file for source in corpus_args.train_files for file in find_files(source)}
+    shared &= {file for source in corpus_args.validation_files for file in find_files(source)}
+    if shared:
+        raise ValueError(
+            f"{min(shared)} is in --train_files and in --validation_files, but perplexity is measured on other text. "
+            "Leave it out of one of them."
+        )
     return checkpoint
 
 
@@ -156,9 +172,10 @@ def load_tokenizer(
     output_dir = Path(training_args.output_dir)
     with training_args.main_process_first(local=False, desc="learning the BPE"):
         if training_args.process_index == 0:
-            logger.info(f"learning {model_args.num_merges:,} merges from the text …")
+            num_merges = model_args.num_merges or 40_000
+            logger.info(f"learning {num_merges:,} merges from the text …")
             texts = training_texts(**corpus_args.train_source)
-            tokenizer = GPT1Tokenizer.train(texts, model_args.num_merges, show_progress=False)
+            tokenizer = GPT1Tokenizer.train(texts, num_merges, show_progress=False)
             tokenizer.save_pretrained(output_dir / INCOMPLETE_DIR / "model")
             publish_files(output_dir / INCOMPLETE_DIR / "model", output_dir)
         return GPT1Tokenizer.from_pretrained(output_dir)
@@ -322,7 +339,7 @@ def main(arguments: list[str]) -> None:
     runs.publish(
         trainer,
         model_args.model,
-        f"gpt1 generate --model {training_args.output_dir}"
+        f"gpt1 generate {training_args.output_dir}"
         if family.is_causal
         else f"gpt1 finetune --model {training_args.output_dir} …",
         language=model_args.language,

@@ -5,6 +5,7 @@ import dataclasses
 import difflib
 import logging
 import sys
+import warnings
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ from ..inference.devices import accelerator_name
 from ..training.callbacks import ProgressBar, ReadableLog
 from ..training.checkpoint import checkpoint_to_resume, newest_whole_checkpoint
 from ..training.families import FAMILIES
-from .arguments import CommandParser
+from .arguments import CommandParser, read_settings
 
 logger = logging.getLogger(__name__)
 WORDS = {"true": True, "false": False, "none": None}
@@ -100,15 +101,30 @@ def parse_overrides(
     return overrides
 
 
-def check_output_folder(args: TrainingArguments) -> str | None:
-    """Checks that the run may write to the output folder; returns the complete checkpoint that it resumes from."""
+def check_output_folder(args: TrainingArguments, data: Any, *names: str) -> str | None:
+    """Checks that the run may write to the output folder; returns the complete checkpoint that it resumes from.
+
+    Args:
+        data: the arguments about the data, of which those named are the same in a run that goes on. A file may have
+            moved, but not changed its name.
+    """
     folder = Path(args.output_dir)
     if args.resume_from_checkpoint is None and folder.is_dir() and any(folder.iterdir()):
         raise ValueError(
             f"--output_dir {folder} is not empty. Pass --resume_from_checkpoint auto to resume the run that wrote it, "
             "or pass another folder."
         )
-    return checkpoint_to_resume(args.resume_from_checkpoint, args.output_dir)
+    checkpoint = checkpoint_to_resume(args.resume_from_checkpoint, args.output_dir)
+    settings = checkpoint and Path(checkpoint).parent / SETTINGS
+    before = read_settings(settings) if settings and settings.is_file() else {}
+    for name in names if before else ():
+        was, now = (given if isinstance(given, list) else [given] for given in (before.get(name), getattr(data, name)))
+        if [Path(str(one)).name for one in was] != [Path(str(one)).name for one in now]:
+            raise ValueError(
+                f"{checkpoint} was trained with --{name} {' '.join(map(str, was))}, and a run cannot go on with "
+                f"{' '.join(map(str, now))}. Pass the data of that run, or another --output_dir."
+            )
+    return checkpoint
 
 
 class AboveTheBar(logging.Handler):
@@ -128,6 +144,7 @@ def set_up_logging(args: TrainingArguments) -> None:
     logging.basicConfig(format="%(message)s", handlers=[AboveTheBar()])
     logging.getLogger("modeling_gpt1").setLevel(logging.INFO if args.should_log else logging.WARNING)
     transformers.utils.logging.set_verbosity(args.get_process_log_level())
+    warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries, about each other
     transformers.utils.logging.disable_progress_bar()  # of loading and saving weights, below the run's own
     logging.getLogger("transformers.trainer_utils").addFilter(is_no_alignment)
 
@@ -154,8 +171,9 @@ class RunCallback(TrainerCallback):
             passes = state.max_steps * args.gradient_accumulation_steps / max(len(train_dataloader), 1)
             plan += f", {passes:.3g} epochs"
         how = "" if self.checkpoint is None else f"; goes on from {self.checkpoint}"
-        last = f"finished: {self.checkpoint} is the last of {state.max_steps:,} updates; nothing is left to train"
-        say(*self.lines, last if self.is_finished else f"{plan}, into {args.output_dir}{how}")
+        last = f"finished: {self.checkpoint} has {state.global_step:,} of {state.max_steps:,} updates"
+        plan = f"{last}; nothing is left to train" if self.is_finished else f"{plan}, into {args.output_dir}{how}"
+        say(*self.lines, plan)
         if self.is_finished:
             return
         self.parser.write_settings(Path(args.output_dir, SETTINGS))

@@ -44,6 +44,8 @@ def test_one_model(save_model, data_dir, tmp_path, capsys):
         ("copa", "acc, 1-shot"),
     }
     assert "num_fewshot: 1" in (output / "evaluate_run.yaml").read_text()
+    with pytest.raises(ValueError, match=r"out has results.json already\. Pass another folder"):
+        evaluate.main([*arguments, "--tasks", "copa"])
 
 
 def test_a_model_that_is_saved_while_it_is_read_is_refused(save_model, data_dir, tmp_path, monkeypatch):
@@ -57,8 +59,9 @@ def test_a_model_that_is_saved_while_it_is_read_is_refused(save_model, data_dir,
 def test_a_folder_names_its_task_and_git_is_not_heard(save_model, data_dir, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)  # no repository
     arguments = ["--model", save_model(tmp_path / "model"), "--data_dir", data_dir, "--tasks", "lambada"]
-    evaluate.main([*arguments, "--output_dir", "out", "--device", "cpu"])
-    assert json.loads((tmp_path / "out" / "results.json").read_text())["asked"] == ["lambada_standard"]
+    for folder in ("evaluation", "evaluation-2"):
+        evaluate.main([*arguments, "--device", "cpu"])
+        assert json.loads((tmp_path / folder / "results.json").read_text())["asked"] == ["lambada_standard"]
     assert "fatal" not in capfd.readouterr().err
 
 

@@ -361,7 +361,8 @@ def test_the_screen_of_a_run(plain_tokenizer, tmp_path, caplog, capsys):
     state = read_json(output / "trainer_state.json")
     caplog.clear()
     finetune.main([*(word for word in command if word != "--do_eval"), "--seed", "7"])  # nothing is left to do
-    assert f"finished: {output / 'checkpoint-2'} is the last of 2 updates; nothing is left to train" in caplog.messages
+    assert f"finished: {output / 'checkpoint-2'} has 2 of 2 updates; nothing is left to train" in caplog.messages
+    assert "--validation_file is not read without --do_eval." in caplog.messages
     assert results == {name: (output / name).read_bytes() for name in results}
     assert read_json(output / "trainer_state.json") == state
 
@@ -456,7 +457,10 @@ def test_many_classes_are_counted(tokenizer_folder, tmp_path, caplog):
     data = own_data("classification", tmp_path)
     write_rows(tmp_path / "train.jsonl", rows)
     finetune.main([*data[:2], *data[6:], *fresh_model(tokenizer_folder), *training(tmp_path / "run")])
-    assert "train: 17 rows of train (9 classes, the rarest with 1 rows)" in caplog.text
+    assert (
+        "train: 17 rows of train (9 classes, rows of the rarest: 1)" in caplog.text
+        and "is it the label?" in caplog.text
+    )
 
 
 def test_absent_choices_have_no_score():

@@ -230,6 +230,10 @@ def test_the_card_tells_the_words_of_the_whole_run_and_a_finished_one_stays(book
     caplog.clear()
     pretrain.main([*command, "--save_steps", "3", "--learning_rate", "0.5"])
     assert "nothing is left to train" in caplog.text
+    command[command.index("--train_files") + 1] = str(books / "held_out.txt")
+    del command[command.index("--validation_files") : command.index("--output_dir")]
+    with pytest.raises(ValueError, match="--train_files .*one.txt .*, and a run cannot go on with .*held_out.txt"):
+        pretrain.main([*command, "--max_steps", "9"])
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
 
 
