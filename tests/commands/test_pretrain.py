@@ -197,7 +197,7 @@ def test_the_screen_of_a_run(books, caplog, capfd):
         *("learning 60 merges from the text …", "model", "train", "validation", "training"),
         f"written to {output}",
     ]
-    assert said[-1].endswith(f"gpt1 generate --model {output}")
+    assert said[-1].endswith(f"gpt1 generate {output}")
     (line,) = (line for line in said if line.startswith("step 3/6 · loss"))
     assert " · perplexity " in line and " tokens/s · lr " in line
     assert [line for line in said if line.startswith("step 3 · the cat")]
