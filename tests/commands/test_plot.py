@@ -98,6 +98,3 @@ def test_refusals(tmp_path):
     assert f"{tmp_path} has no log" in message(tmp_path)
     assert "Nothing has been logged yet by " in message(write_state(tmp_path / "empty", []))
     assert not (tmp_path / "curves.png").exists()
-    assert curves_of(plot.draw({"run": [record]}, None)) == {"held-out perplexity": [([1], [7.4])]}
-    counted = {**record, "num_input_tokens_seen": 9}
-    assert curves_of(plot.draw({"run": [counted]}, None)) == {"held-out perplexity": [([9], [7.4])]}
