@@ -49,6 +49,7 @@ class GenerationArguments(DeviceArguments):
     seed: int = HfArg(default=0, help="Seed of the sampling.")
     stop: list[str] = HfArg(default_factory=list, help=r"Strings that end a text, such as \n or [e].")
     capitals: bool = HfArg(default=False, help="Begin sentences with a capital letter.")
+    static_cache: bool = HfArg(default=False, help="Compile the decoding on a GPU: pays for many or long texts.")
     dtype: Literal["float32", "bfloat16", "int8"] = HfArg(default="float32", help="Data type of the weights.")
 
     def __post_init__(self):
@@ -66,7 +67,8 @@ class GenerationArguments(DeviceArguments):
         """Arguments of `continue_prompts`."""
         names = ["num_beams", "stop", "max_new_tokens", "num_return_sequences", "capitals"]
         names += ["temperature", "top_k", "top_p"] if self.temperature else []
-        return {"do_sample": self.temperature != 0, **{name: getattr(self, name) for name in names}}
+        cache = {"cache_implementation": "static"} if self.static_cache else {}
+        return {"do_sample": self.temperature != 0, **cache, **{name: getattr(self, name) for name in names}}
 
 
 def open_model(args: GenerationArguments) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

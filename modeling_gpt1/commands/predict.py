@@ -12,17 +12,20 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from os.path import samefile
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from datasets import Dataset
 from transformers.hf_argparser import HfArg
 
 from tokenization import Task
-from tokenization.rows import check_columns, read_file
+from tokenization.metrics import compute, find_metric
+from tokenization.rows import HOLDS, check_columns, is_missing, read_file
 
 from .. import prepare_finetuning
 from ..configuration_gpt1 import has_choices
@@ -30,10 +33,12 @@ from ..hub.model_kinds import is_of_gpt1, is_regression
 from ..inference.task_scores import TaskScores
 from ..storage.reading import one_save
 from ..storage.writing import atomic_file
+from ..training.callbacks import readable
 from ..training.preparation import open_task_config
 from .arguments import DeviceArguments, at_revision, check_model, check_unknown, parser_of
 from .finetune import describe_prediction, has_task_head, parse_columns, some_texts
 
+FORMULA = re.compile(r"(?![-+]?[\d.]+$)[=+\-@]")  # a text that a spreadsheet would run; a number is none
 FIELDS = ("index", "label", "scores", "score", "truncated", "error")
 
 
@@ -49,6 +54,7 @@ class PredictionArguments(DeviceArguments):
     columns: list[str] = HfArg(default_factory=list, help="role=column pairs. Default: those used for fine-tuning.")
     max_length: int | None = HfArg(default=None, help="Tokens per sequence. Default: that of the fine-tuning.")
     keep: list[str] = HfArg(default_factory=list, help="Columns of the file that the output has, too.")
+    metric_name: str | None = HfArg(default=None, help="Score of labelled rows, such as f1_macro.")
     skip_bad_rows: bool = HfArg(default=False, help="Exit with 0 even if some rows cannot be read.")
     batch_size: int = HfArg(default=32, help="Rows per batch.")
     tokenizer_name: str | None = HfArg(default=None, help="Tokenizer: folder or hub id. Default: the model's.")
@@ -83,8 +89,12 @@ class Predictor:
                 "--columns text=review."
             )
         self.columns = {role: column for role, column in columns.items() if role != "label"}
+        self.label_column = columns.get("label", "label")
         self.is_regression, self.batch_size = is_regression(config), args.batch_size
         self.has_several_labels = config.problem_type == "multi_label_classification"
+        of_classes = ("f1_micro", "accuracy") if self.has_several_labels else ("accuracy",)
+        of_task = ("pearson", "spearmanr") if self.is_regression else of_classes
+        self.metrics = (args.metric_name,) if args.metric_name else of_task
         is_class = not has_choices(config.traversal) and not self.is_regression
         self.class_names = tuple(config.id2label.values()) if is_class else ()
         parts = prepare_finetuning(
@@ -137,6 +147,29 @@ class Predictor:
             record["scores"] = dict(zip(self.class_names, record["scores"], strict=True))
         return record
 
+    def given(self, row: dict) -> Any:
+        """A row's label, None without one; of several labels their list, also from a column of 0 and 1 for each."""
+        parts = self.label_column.split(",")
+        if self.has_several_labels and len(parts) > 1 and set(parts) <= row.keys():
+            return [name for name in parts if HOLDS.get(str(row[name]).strip().lower())]
+        label = row.get(self.label_column)
+        return None if is_missing(label) or (label in (-1, "-1") and not self.is_regression) else label
+
+    def number_of(self, label: Any, num_choices: int) -> float | list[float] | None:
+        """A label as the place of its class, as 0 or 1 for each, or as a number; None if the model gives no such."""
+        names = self.class_names or tuple(map(str, range(num_choices)))
+        if self.has_several_labels:
+            is_known = isinstance(label, list) and set(label) <= set(names)
+            return [float(name in label) for name in names] if is_known else None
+        if self.is_regression:
+            with suppress(TypeError, ValueError):
+                return float(label)
+        elif str(label) in names:
+            return names.index(str(label))
+        elif str(label).isdigit() and int(label) < len(names) and not any(map(str.isdigit, names)):
+            return int(label)  # an id
+        return None
+
     @property
     def cells(self) -> list[str]:
         """The columns of the scores in a .csv file."""
@@ -155,6 +188,8 @@ def as_cells(record: dict) -> dict:
         record["scores"] = " ".join(map(str, found))
     if isinstance(record.get("label"), list):
         record["label"] = "|".join(record["label"])
+    if FORMULA.match(str(record.get("label"))):
+        record["label"] = f"'{record['label']}"
     return record
 
 
@@ -170,6 +205,8 @@ def main(arguments: list[str]) -> None:
         raise ValueError("No model was given. Write its folder or hub id after `gpt1 predict`.")
     args.model = at_revision(args.model, args.revision)
     check_model("--model", args.model)
+    if args.metric_name is not None:
+        find_metric(args.metric_name)  # refuses another name before a row is predicted
     rows = read_file(Path(args.file), delimiter=args.delimiter)
     with one_save(args.model):
         predictor = Predictor(args)
@@ -177,14 +214,20 @@ def main(arguments: list[str]) -> None:
         check_columns(args.file, rows.column_names, role, columns)
     check_unknown(predictor.collator.tokenizer, some_texts(rows, predictor.texts), args.file)
     num_bad = num_cut = 0
+    answered, other = [], []  # pairs of prediction and label
     with atomic_file(args.output_file) if args.output_file else nullcontext(sys.stdout) as file:
         as_csv = str(args.output_file).endswith(".csv")
         if as_csv:
             fields = ["index", *args.keep, *predictor.cells, "truncated", "error"]
             writer = csv.DictWriter(file, fields, lineterminator="\n")
             writer.writeheader()
-        for record in predictor.predict(rows, args.keep):
+        for record, row in zip(predictor.predict(rows, args.keep), rows, strict=True):
             num_bad += "error" in record
+            given = None if "error" in record else predictor.given(row)
+            if given is not None:
+                found, num_choices = record.get("label", record.get("score")), len(record.get("scores", ()))
+                pair = [predictor.number_of(label, num_choices) for label in (found, given)]
+                (other if pair[1] is None else answered).append(pair)
             num_cut += "truncated" in record
             if as_csv:
                 writer.writerow(as_cells(record))
@@ -194,6 +237,13 @@ def main(arguments: list[str]) -> None:
     if args.output_file or bad:
         where = f"; written to {args.output_file}" if args.output_file else ""
         told = f"{len(rows) - num_bad} of {len(rows)} rows predicted{bad}{where}"
+        print(told, file=sys.stdout if args.output_file else sys.stderr)
+    if answered or other:
+        scores = {}
+        for name in predictor.metrics if answered else ():
+            scores |= compute(name, *np.array(answered).swapaxes(0, 1))
+        more = f" ({len(other)} more have one that is no class of the model)" if other else ""
+        told = " · ".join(filter(None, [f"{len(answered)} rows have a label{more}", readable(scores)]))
         print(told, file=sys.stdout if args.output_file else sys.stderr)
     if num_cut:
         length = predictor.collator.max_length

@@ -140,6 +140,13 @@ def check_run(corpus_args: CorpusArguments, training_args: GPT1PretrainingArgume
             f"--max_words {corpus_args.max_words} says how long the run is, and so does --max_steps "
             f"{training_args.max_steps}. Leave one of them out."
         )
+    if corpus_args.streaming and training_args.max_steps <= 0:
+        raise ValueError("--streaming reads text of unknown length. Pass the number of updates as --max_steps.")
+    if corpus_args.validation_source is None and training_args.eval_strategy != "no":
+        raise ValueError(
+            f"--eval_strategy {training_args.eval_strategy.value} needs held-out text. Pass --validation_files or "
+            "--validation_split."
+        )
     if corpus_args.streaming and family.draws_blocks:
         raise ValueError(
             f"--streaming stores no blocks, but {family.name} draws other blocks for its next-sentence task. Leave it "

@@ -122,6 +122,11 @@ def test_errors_that_were_raised_for_the_user(capsys, tmp_path):
     assert code == 2 and "matplotlib is not installed" in text and "extra 'plot'" in text
 
 
+def test_arguments_of_the_library_are_told_as_flags(capsys):
+    code, text = end_of(OSError("`max_steps` is 0; name `model_type` or `delimiter`."), capsys)
+    assert code == 2 and text.startswith("gpt1 finetune: --max_steps is 0; name `model_type` or --delimiter.")
+
+
 @pytest.mark.parametrize("error", [ValueError("No such\n  thing."), HTTPError("No such\n thing.")])
 def test_a_sentence_of_another_library_says_how_to_find_it(error, capsys):
     """The client of the hub lets some through as its HTTP library raises them, and that is no OSError."""

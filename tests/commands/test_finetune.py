@@ -501,7 +501,6 @@ REFUSALS = [
     (["--task", "sst2", "--tokenizer_name", "t", "--n_transfer", "3"], "No --model was given", "without --n_transfer"),
     (["--task", "sst2", "--model", "gpt", "--config_overrides", "n_embd=8"], "n_embd=8", "--model gpt", "Leave one"),
     (["--task", "sst2", "--model", "gpt", "--family", "gpt1-lstm"], "--family gpt1-lstm", "--model gpt", "Leave one"),
-    ([*OWN, *MODEL, "--n_transfer", "13"], "`n_transfer` is 13", "12 layers"),
     (MODEL, "No data was given. Pass --task", "--train_file"),
     ([*OWN, "--data_dir", "d", *MODEL], "Pass --task with a task of the paper (and --data_dir)"),
     (["--task", "sst3", *MODEL], "Unknown task 'sst3'", "sst2"),
@@ -555,16 +554,12 @@ def test_refuses_too_long_sequences_before_rows_are_read(more, tokenizer_folder,
     refusal([*words, *training(tmp_path / "output")], "up to 65 tokens", "positions for 64", "smaller `max_length`")
 
 
-def test_refuses_runs_that_cannot_be(places, tokenizer_folder, tmp_path):
+def test_refuses_runs_that_cannot_be(places, tmp_path):
     """Nothing to do; layers given up without training; another run's folder; nothing to resume from."""
     run = [*OWN, *MODEL, "--use_cpu", "--output_dir"]
     refusal([*run, str(tmp_path / "out")], "nothing to do. Pass --do_train", **places)
     refusal([*run, str(tmp_path / "out"), "--do_eval", "--n_transfer", "0"], "--n_transfer 0", "--do_train", **places)
     refusal([*run, str(tmp_path / "out"), "--do_eval", "--push_to_hub"], "--push_to_hub", "--do_train", **places)
-    evaluate = [*run, str(tmp_path / "out"), "--do_train", "--do_eval"]
-    refusal([*evaluate, "--eval_accumulation_steps", "0"], "`eval_accumulation_steps` is 0", "at least 1", **places)
-    words = [*own_data("classification", tmp_path), *fresh_model(tokenizer_folder), *training(tmp_path / "out")]
-    refusal([*words, "--label_names", "mood"], "`label_names` is ['mood']", "`labels`", "Leave it out")
     output = tmp_path / "task"
     train = [*run, str(output), "--do_train"]
     refusal(train, f"{output} is not empty", "--resume_from_checkpoint auto", **places)
@@ -638,7 +633,7 @@ def test_each_class_has_a_probability_of_its_own_where_a_row_may_have_several(fo
 
 
 @pytest.mark.parametrize("kind", ["lists", "columns"])
-def test_rows_of_several_labels_are_learnt_scored_and_predicted(kind, tokenizer_folder, tmp_path):
+def test_rows_of_several_labels_are_learnt_scored_and_predicted(kind, tokenizer_folder, tmp_path, capsys):
     tags = {GOOD: ["glad", "loud"], BAD: ["sad"], "the river had turned green .": [], "a quiet girl read .": ["glad"]}
     names = ["glad", "loud", "sad"]
     if kind == "lists":
@@ -667,9 +662,11 @@ def test_rows_of_several_labels_are_learnt_scored_and_predicted(kind, tokenizer_
     assert results["eval_f1_micro"] == results["eval_accuracy"] == results["predict_f1_micro"] == 1
     assert [line["label"] for line in read_predictions(output / "predictions.jsonl")] == list(tags.values())
 
+    capsys.readouterr()
     predict.main([str(output), "--file", file, "--device", "cpu", "--output_file", str(tmp_path / "out.csv")])
     with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as lines:
         assert [line["label"] for line in csv.DictReader(lines)] == ["|".join(of_text) for of_text in tags.values()]
+    assert capsys.readouterr().out.splitlines()[-1] == "4 rows have a label · f1 micro 1.00 · accuracy 1.00"
     # The saved model is asked for the scores of the same file, by the columns that it knows.
     evaluation = ["--model", str(output), "--validation_file", file, "--do_eval", "--use_cpu"]
     finetune.main([*evaluation, "--output_dir", str(tmp_path / "scores"), "--metric_name", "f1_macro"])
@@ -716,13 +713,45 @@ def test_predictions_keep_columns_and_rows_are_counted(folders, tmp_path, capsys
         found = list(csv.DictReader(lines))
     assert [(line["id"], line["review"]) for line in found] == [(str(row["id"]), row["review"]) for row in rows]
     told = "6 of 7 rows predicted, 1 could not be read: those with the field `error`"
-    assert capsys.readouterr().out == f"{told}; written to {output}\n"
+    scored = "6 rows have a label · accuracy 1.00"
+    assert capsys.readouterr().out == f"{told}; written to {output}\n{scored}\n"
     predict.main([*words, "--skip_bad_rows"])
     printed = capsys.readouterr()
     assert [record["id"] for record in read_lines(printed.out)] == list(range(7))
-    assert printed.err.splitlines()[-1] == told
+    assert printed.err.splitlines()[-2:] == [told, scored]
     assert "no column 'idd'" in refused(*words, "idd")
     assert "--keep label is the name" in refused(*words, "label")
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "metrics"),
+    [
+        ("classification", ["happy", "happy", None, "angry"], "accuracy 0.500"),
+        ("classification", [0, 0, 2, -1], "accuracy 0.500"),
+        ("classification", [1, 1, 2, -1], "f1 0.667"),
+        ("multiple_choice", [0, 0, 2, -1], "accuracy {}"),
+        ("regression", [3, -1, "none", None], "pearson · spearmanr"),
+    ],
+)
+def test_labelled_rows_are_scored(kind, labels, metrics, folders, tmp_path, capsys):
+    column = dict(pair.split("=") for pair in COLUMNS[kind]).get("label", "label")
+    rows = [{**row, column: label} for row, label in zip(ROWS[kind] * 2, labels, strict=True)]
+    words = [str(folders / kind), "--file", write_rows(tmp_path / "new.jsonl", rows), "--device", "cpu"]
+    capsys.readouterr()
+    predict.main([*words, *(["--metric_name", "f1"] if metrics.startswith("f1") else [])])
+    printed = capsys.readouterr()
+    first, second, *_ = (record.get("label", record.get("score")) for record in read_lines(printed.out))
+    expected = metrics.format(f"{np.mean([first == 0, second == 0]):#.3g}")
+    if kind == "regression":  # of two rows
+        expected = "pearson {0} · spearmanr {0}".format("1.00" if first > second else "-1.00")
+    told = "2 rows have a label (1 more have one that is no class of the model)"
+    assert printed.err.splitlines()[-1] == f"{told} · {expected}"
+
+
+def test_no_class_name_is_run_as_a_formula():
+    names = ["=1+1", "-x", "@a", "+b", "-1", "+2.5", "a=b"]
+    cells = [predict.as_cells({"label": name})["label"] for name in names]
+    assert cells == ["'=1+1", "'-x", "'@a", "'+b", "-1", "+2.5", "a=b"]
 
 
 @pytest.mark.parametrize(
@@ -833,6 +862,7 @@ def test_predict_refuses(folders, tmp_path):
     fields = {"traversal": "classification", "architectures": ["GPT1DoubleHeadsModel"]}
     GPT1Config(n_embd=8, n_head=2, **fields).save_pretrained(tmp_path / "old")
     assert "No model was given" in refused("--file", file)
+    assert "'f2' is unknown" in refused(model, "--file", file, "--metric_name", "f2")
     assert f"{other} has no column 'review' for the role text" in refused(model, "--file", other)
     assert "plain has no task head" in refused(str(tmp_path / "plain"), "--file", file)
     assert "Pass --columns, such as --columns text=review" in refused(str(tmp_path / "old"), "--file", file)

@@ -9,6 +9,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from modeling_gpt1 import GPT1ForCausalLM
 from modeling_gpt1.commands import generate
+from modeling_gpt1.commands.arguments import parser_of
 from modeling_gpt1.inference.quantization import GPT1Int8Linear
 
 PROMPTS = ["the old farmer", "a", "he paid five dollars for the ticket"]
@@ -48,7 +49,7 @@ GREEDY = [
 ]
 
 
-@pytest.mark.parametrize("options", [[], ["--batch_size", "1"], ["--batch_size", "2"]])
+@pytest.mark.parametrize("options", [[], ["--batch_size", "1"], ["--batch_size", "2"], ["--static_cache"]])
 def test_most_likely_texts_line_by_line(run, options):
     output = run("--prompts", *PROMPTS, "--temperature", "0", *options)
     assert output == "".join(json.dumps(record) + "\n" for record in GREEDY)
@@ -59,6 +60,11 @@ def test_prompts_that_the_tokenizer_does_not_know_are_told(run, capsys, folder):
     told = capsys.readouterr()
     assert "100% of the tokens of the prompts are unknown to the tokenizer, as in 'кошка'" in told.err
     assert told.out.startswith('{"prompt": "кошка"')
+
+
+def test_a_static_cache_is_asked_for():
+    (args,) = parser_of("generate").read(["--static_cache"])
+    assert args.generation["cache_implementation"] == "static"
 
 
 @pytest.mark.parametrize("dtype", ["int8", "bfloat16"])

@@ -276,6 +276,7 @@ def test_evenly_spaced():
     [
         (["--validation_files", "no/such/*.txt"], ["no/such/*.txt matches no file"]),
         (["--dataset_name", "books"], ["--train_files or --dataset_name, but both were given"]),
+        (["--streaming", "--max_steps=-1"], ["--streaming", "Pass the number of updates as --max_steps"]),
         (["--streaming", "--save_at_words", "1M"], ["--streaming does not count words"]),
         (["--save_at_words", "1M", "ten"], ["'ten' is no number of words", "10M"]),
         (["--max_words", "1M"], ["--max_words 1M", "--max_steps 6", "Leave one"]),
@@ -285,6 +286,14 @@ def test_refusals(books, more, parts):
     with pytest.raises(ValueError) as error:
         pretrain.main(arguments(books, books / "out", *more))
     assert [part for part in parts if part not in str(error.value)] == []
+    assert not (books / "out").exists()
+
+
+def test_refuses_to_evaluate_without_held_out_text(books):
+    words = arguments(books, books / "out", "--eval_strategy", "steps")
+    place = words.index("--validation_files")
+    with pytest.raises(ValueError, match="--eval_strategy steps needs held-out text. Pass --validation_files"):
+        pretrain.main(words[:place] + words[place + 2 :])
     assert not (books / "out").exists()
 
 
