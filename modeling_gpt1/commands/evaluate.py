@@ -32,16 +32,10 @@ class EvaluationArguments(ScoringArguments):
 
     tasks: list[str] = HfArg(kw_only=True, help="Of the harness, groups and patterns too; babylm, babylm_<task>.")
     backend: Literal["causal", "mlm", "mntp"] | None = HfArg(default=None, help="How babylm tasks ask a model.")
-    output_dir: str | None = HfArg(default=None, help="Folder of the results. Default: evaluation, evaluation-2, …")
+    output_dir: str = HfArg(default="evaluation", help="Folder of the results.")
     num_fewshot: int | None = HfArg(default=None, help="Answered rows before each row. Default: the task's own.")
     sentence_prefix: bool = HfArg(default=False, help="Score the first token of whole sentences, too, as `hf` does.")
     seed: int = HfArg(default=1234, help="Of the rows that are shown or drawn.")
-    update_card: bool = HfArg(default=False, help="Write the results into the card of the model's folder.")
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.update_card and (self.model is None or not Path(self.model, "README.md").is_file()):
-            raise ValueError("--update_card needs a --model folder with a README.md, to which the results are added.")
 
 
 def evaluate(model: str, tasks: list, names: list[str], arguments: EvaluationArguments) -> dict | None:
@@ -154,11 +148,8 @@ def main(arguments: list[str]) -> None:
 
     from ..evaluation.babylm import find_tasks
     from ..evaluation.local_rows import specify_tasks
-    from ..evaluation.report import curves, draw, table, update_card
+    from ..evaluation.report import curves, draw, table
 
-    if args.output_dir is None:
-        names = ("evaluation", *(f"evaluation-{number}" for number in range(2, 10_000)))
-        args.output_dir = next(name for name in names if not Path(name).exists())
     output, rows, end = Path(args.output_dir), [], f"-{args.revision}" if args.revision else ""
     if args.checkpoints is None and (output / f"results{end}.json").exists():
         raise ValueError(f"--output_dir {output} has results{end}.json already. Pass another folder.")
@@ -185,7 +176,5 @@ def main(arguments: list[str]) -> None:
         found_curves = curves(rows)
         write_atomically(output / "curves.json", json.dumps(found_curves, indent=2) + "\n")
         draw(found_curves, output / "curves.png")
-    if args.update_card:
-        update_card(Path(args.model, "README.md"), rows[0]["results"])
     parser.write_settings(output / f"evaluate_run{end}.yaml")  # the run.yaml of a model's folder stays
     print(f"written to {output}")

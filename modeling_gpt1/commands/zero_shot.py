@@ -8,7 +8,6 @@ and 1 for the best model that was known to the paper. Scores of different method
 """
 
 import json
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -124,7 +123,7 @@ def load_scorer(model: str, arguments: ScoringArguments, scorer_class: type[Scor
 
 
 def ask(scorer: Scorer, questions: Questions, arguments: ZeroShotArguments) -> dict:
-    heuristic, start = questions.heuristic, time.perf_counter()
+    heuristic = questions.heuristic
     result = evaluate_zero_shot(
         scorer,
         heuristic,
@@ -144,7 +143,6 @@ def ask(scorer: Scorer, questions: Questions, arguments: ZeroShotArguments) -> d
         "num_train_rows": len(questions.train_rows),
         "threshold": result.threshold,
         "num_cut": result.num_cut,
-        "seconds": round(time.perf_counter() - start, 3),
     }
 
 

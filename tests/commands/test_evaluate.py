@@ -1,11 +1,10 @@
-"""`gpt1 evaluate` on tiny random models: its files, the curves over a run, the card, and what is refused."""
+"""`gpt1 evaluate` on tiny random models: its files, the curves over a run, and what is refused."""
 
 import json
 
 import pytest
 from helpers_evaluation import only_few_tasks, write_rows
 from helpers_training import save_meanwhile
-from huggingface_hub import ModelCard
 
 from modeling_gpt1.commands import evaluate
 from modeling_gpt1.evaluation import harness, report
@@ -25,9 +24,8 @@ def data_dir(tmp_path_factory):
 
 def test_one_model(save_model, data_dir, tmp_path, capsys):
     model, output = save_model(tmp_path / "model"), tmp_path / "out"
-    ModelCard("---\nlibrary_name: transformers\n---\nA model.\n").save(tmp_path / "model" / "README.md")
     arguments = ["--model", model, "--data_dir", data_dir, "--output_dir", str(output), "--device", "cpu"]
-    evaluate.main([*arguments, "--tasks", "arc_easy", "copa", "--num_fewshot", "1", "--update_card"])
+    evaluate.main([*arguments, "--tasks", "arc_easy", "copa", "--num_fewshot", "1"])
     results = json.loads((output / "results.json").read_text())
     assert results["asked"] == ["arc_easy", "copa"] and "samples" not in results
     assert results["n-shot"] == {"arc_easy": 1, "copa": 1}
@@ -35,14 +33,6 @@ def test_one_model(save_model, data_dir, tmp_path, capsys):
     value = results["results"]["copa"]["acc,none"]
     shown = (output / "table.md").read_text()
     assert f"| copa | validation | 2 | 1 | acc | {value:.4g} ±" in shown and shown in capsys.readouterr().out
-    card = ModelCard.load(tmp_path / "model" / "README.md")
-    found = {(one.dataset_name, one.metric_name): one.metric_value for one in card.data.eval_results}
-    assert found[("copa", "acc, 1-shot")] == value and card.text.strip() == "A model."
-    assert set(found) == {
-        ("arc_easy", "acc, 1-shot"),
-        ("arc_easy", "acc_norm, 1-shot"),
-        ("copa", "acc, 1-shot"),
-    }
     assert "num_fewshot: 1" in (output / "evaluate_run.yaml").read_text()
     with pytest.raises(ValueError, match=r"out has results.json already\. Pass another folder"):
         evaluate.main([*arguments, "--tasks", "copa"])
@@ -59,9 +49,8 @@ def test_a_model_that_is_saved_while_it_is_read_is_refused(save_model, data_dir,
 def test_a_folder_names_its_task_and_git_is_not_heard(save_model, data_dir, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)  # no repository
     arguments = ["--model", save_model(tmp_path / "model"), "--data_dir", data_dir, "--tasks", "lambada"]
-    for folder in ("evaluation", "evaluation-2"):
-        evaluate.main([*arguments, "--device", "cpu"])
-        assert json.loads((tmp_path / folder / "results.json").read_text())["asked"] == ["lambada_standard"]
+    evaluate.main([*arguments, "--device", "cpu"])
+    assert json.loads((tmp_path / "evaluation" / "results.json").read_text())["asked"] == ["lambada_standard"]
     assert "fatal" not in capfd.readouterr().err
 
 
@@ -107,7 +96,6 @@ def test_a_task_with_dollars_is_no_formula(tmp_path):
     "arguments, message",
     [
         (["--model", "{model}", "--batch_tokens", "0"], "--batch_tokens is 0"),
-        (["--model", "{model}", "--update_card"], "--update_card needs a --model folder with a README.md"),
         (["--model", "{model}", "--device", "gpu"], "--device gpu"),
         (["--checkpoints", "{empty}"], "{empty} has no checkpoint with a model"),
         (["--model", "{model}", "--data_dir", "{empty}"], "Task 'copa' needs a file validation ("),
