@@ -68,10 +68,10 @@ def test_an_accelerator_of_any_make_is_taken(monkeypatch):
 
 def test_commands_compute_on_it(monkeypatch):
     monkeypatch.setattr("modeling_gpt1.commands.arguments.default_device", lambda: torch.device("mps"))
-    assert generate.GenerationArguments("model").device == "mps"
-    assert generate.GenerationArguments("model", dtype="int8").device is None  # is for the CPU
-    assert zero_shot.ZeroShotArguments("model").device == "mps"
-    assert zero_shot.ZeroShotArguments("model", device="cpu").device == "cpu"
+    assert generate.GenerationArguments(model="model").device == "mps"
+    assert generate.GenerationArguments(model="model", dtype="int8").device is None  # is for the CPU
+    assert zero_shot.ZeroShotArguments(model="model").device == "mps"
+    assert zero_shot.ZeroShotArguments(model="model", device="cpu").device == "cpu"
 
 
 @pytest.mark.parametrize("arguments", [generate.GenerationArguments, zero_shot.ZeroShotArguments])

@@ -174,9 +174,11 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 @dataclass(kw_only=True)
-class DeviceArguments:
-    """The device that a model is put on."""
+class OpenedModel:
+    """A model that is not trained, and the device that it is put on."""
 
+    model: str | None = HfArg(default=None, help="Folder or hub id.")
+    revision: str | None = HfArg(default=None, help="Branch of the hub, or checkpoint in the folder of a run.")
     device: str | None = HfArg(default=None, help="Default: an accelerator, if there is one, else cpu.")
 
     def __post_init__(self):
@@ -206,6 +208,19 @@ def check_model(flag: str, name: str | None) -> None:
         return
     if Path(name).exists() or name.count("/") > 1:
         raise ValueError(f"{flag} {name} is no folder with a config.json. Pass one, or a hub id such as owner/name.")
+
+
+def read_with_model(command: str, words: list[str]) -> Any:
+    """The arguments of a command whose first word may be its model, with the folder of the model's revision."""
+    parser = parser_of(command)
+    parser.add_argument("folder", nargs="?", help="the model, as --model")
+    args, positional = parser.read(words)
+    args.model = positional.folder or args.model
+    if args.model is None:
+        raise ValueError(f"No model was given. Write its folder or hub id after `gpt1 {command}`.")
+    args.model = at_revision(args.model, args.revision)
+    check_model("--model", args.model)
+    return args
 
 
 def check_unknown(

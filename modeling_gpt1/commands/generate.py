@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, TextStreamer, set_seed
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.hf_argparser import HfArg
 
 from tokenization import open_tokenizer
@@ -27,15 +27,13 @@ from ..inference.generation import encode_prompts
 from ..storage.reading import one_save
 from ..storage.writing import atomic_file
 from ..training.preparation import OPENED_TYPES, OWN_TYPES
-from .arguments import DeviceArguments, at_revision, check_model, check_unknown, parser_of
+from .arguments import OpenedModel, check_unknown, read_with_model
 
 
 @dataclass
-class GenerationArguments(DeviceArguments):
-    """Which model, which prompts, and how to go on from them."""
+class GenerationArguments(OpenedModel):
+    """Which prompts, and how to go on from them."""
 
-    model: str | None = HfArg(default=None, help="The language model. The flag itself may be left out.")
-    revision: str | None = HfArg(default=None, help="Branch of the hub, or checkpoint in the folder of a run.")
     prompts: list[str] = HfArg(default_factory=list, help="Texts to continue. Default: ask for them.")
     prompt_file: str | None = HfArg(default=None, help="A .txt file, one per line, or rows with a column `prompt`.")
     output_file: str | None = HfArg(default=None, help="File to write the texts to. Default: the terminal.")
@@ -99,40 +97,25 @@ def read_prompts(path: Path) -> list[str]:
     return prompts
 
 
-# GPT-1 reads punctuation apart; the last option joins it again.
-STREAM = {"skip_prompt": True, "skip_special_tokens": True, "clean_up_tokenization_spaces": True}
-
-
 def talk(model, tokenizer, args: GenerationArguments) -> None:
     """Reads prompts from the terminal until an empty line or the end of the input."""
-    # A stream prints words before it is known where a sentence begins.
-    can_stream = args.num_beams == args.num_return_sequences == 1 and not args.capitals
     print("Type a text to continue; an empty line quits.")
     with suppress(EOFError):
         while prompt := input("> "):
-            streamer = TextStreamer(tokenizer, **STREAM) if can_stream else None
             try:
-                (texts,) = continue_prompts(model, tokenizer, [prompt], streamer=streamer, **args.generation)
-            except ValueError as error:
+                (texts,) = continue_prompts(model, tokenizer, [prompt], **args.generation)
+            except ValueError as error:  # a prompt that is too long
                 print(error)
-                continue
-            if not can_stream:
-                print("\n".join(f"{number}. {text.lstrip(' ')}" for number, text in enumerate(texts, start=1)))
+            else:
+                print("\n".join(text.lstrip(" ") for text in texts))
 
 
 ARGUMENTS = (GenerationArguments,)
 
 
 def main(arguments: list[str]) -> None:
-    parser = parser_of("generate")
-    parser.add_argument("folder", nargs="?", help="the language model, as --model")
-    args, positional = parser.read(arguments)
-    args.model = positional.folder or args.model
-    if args.model is None:
-        raise ValueError("No model was given. Write its folder or hub id after `gpt1 generate`.")
+    args = read_with_model("generate", arguments)
     prompts = args.prompts + (read_prompts(Path(args.prompt_file)) if args.prompt_file else [])
-    args.model = at_revision(args.model, args.revision)
-    check_model("--model", args.model)
     with one_save(args.model):
         model, tokenizer = open_model(args)
     set_seed(args.seed)

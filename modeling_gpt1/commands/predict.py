@@ -35,7 +35,7 @@ from ..storage.reading import one_save
 from ..storage.writing import atomic_file
 from ..training.callbacks import readable
 from ..training.preparation import open_task_config
-from .arguments import DeviceArguments, at_revision, check_model, check_unknown, parser_of
+from .arguments import OpenedModel, check_unknown, read_with_model
 from .finetune import describe_prediction, has_task_head, parse_columns, some_texts
 
 FORMULA = re.compile(r"(?![-+]?[\d.]+$)[=+\-@]")  # a text that a spreadsheet would run; a number is none
@@ -43,13 +43,11 @@ FIELDS = ("index", "label", "scores", "score", "truncated", "error")
 
 
 @dataclass
-class PredictionArguments(DeviceArguments):
-    """Which model, which rows, and where to write."""
+class PredictionArguments(OpenedModel):
+    """Which rows, and where to write."""
 
     file: str = HfArg(help="The rows: a .jsonl, .jsonl.gz, .json, .csv, .tsv or .parquet file.")
     delimiter: str | None = HfArg(default=None, help="What separates the cells of a .csv file. Default: found in it.")
-    model: str | None = HfArg(default=None, help="The fine-tuned model. The flag itself may be left out.")
-    revision: str | None = HfArg(default=None, help="Branch of the hub, or checkpoint in the folder of a run.")
     output_file: str | None = HfArg(default=None, help="Where to write: .csv, or JSON lines. Default: the terminal.")
     columns: list[str] = HfArg(default_factory=list, help="role=column pairs. Default: those used for fine-tuning.")
     max_length: int | None = HfArg(default=None, help="Tokens per sequence. Default: that of the fine-tuning.")
@@ -197,14 +195,7 @@ ARGUMENTS = (PredictionArguments,)
 
 
 def main(arguments: list[str]) -> None:
-    parser = parser_of("predict")
-    parser.add_argument("folder", nargs="?", help="the fine-tuned model, as --model")
-    args, positional = parser.read(arguments)
-    args.model = positional.folder or args.model
-    if args.model is None:
-        raise ValueError("No model was given. Write its folder or hub id after `gpt1 predict`.")
-    args.model = at_revision(args.model, args.revision)
-    check_model("--model", args.model)
+    args = read_with_model("predict", arguments)
     if args.metric_name is not None:
         find_metric(args.metric_name)  # refuses another name before a row is predicted
     rows = read_file(Path(args.file), delimiter=args.delimiter)

@@ -24,15 +24,14 @@ from ..inference.heuristics import Heuristic, evaluate_zero_shot, get_heuristic
 from ..inference.scoring import CausalLMScorer, DenoisingLMScorer, MaskedLMScorer, Scorer, scorer_class_of
 from ..storage.reading import one_save
 from ..storage.writing import write_atomically
-from .arguments import DeviceArguments, at_revision, check_model, parser_of
+from .arguments import OpenedModel, at_revision, check_model, parser_of
 
 
 @dataclass
-class ScoringArguments(DeviceArguments):
+class ScoringArguments(OpenedModel):
     """Which models are asked, and on which rows."""
 
-    model: str | None = HfArg(default=None, help="A language model: folder or hub id. Instead of --checkpoints.")
-    checkpoints: str | None = HfArg(default=None, help="Output folder of a run whose checkpoints are all evaluated.")
+    checkpoints: str | None = HfArg(default=None, help="A run whose checkpoints are all evaluated, not one --model.")
     tokenizer_name: str | None = HfArg(default=None, help="Folder or hub id. Default: the model's.")
     data_dir: str | None = HfArg(default=None, help="Folder with a folder per task. Default: the rows of the hub.")
     max_eval_samples: int | None = HfArg(default=None, help="Rows of each task. Default: all.")
@@ -40,7 +39,6 @@ class ScoringArguments(DeviceArguments):
     seed: int = HfArg(default=0, help="Of the rows that are shown or drawn.")
     batch_tokens: int = HfArg(default=2048, help="Tokens per batch, including padding.")
     dtype: str = HfArg(default="float32", help="Data type of the weights: float32, bfloat16, float16 or auto.")
-    revision: str | None = HfArg(default=None, help="Branch of the hub, or checkpoint in the folder of a run.")
     trust_remote_code: bool = HfArg(default=False, help="Run the code that a model of the hub brings.")
 
     def __post_init__(self):

@@ -555,10 +555,9 @@ def test_refuses_too_long_sequences_before_rows_are_read(more, tokenizer_folder,
 
 
 def test_refuses_runs_that_cannot_be(places, tmp_path):
-    """Nothing to do; layers given up without training; another run's folder; nothing to resume from."""
+    """Nothing to do; another run's folder; nothing to resume from."""
     run = [*OWN, *MODEL, "--use_cpu", "--output_dir"]
     refusal([*run, str(tmp_path / "out")], "nothing to do. Pass --do_train", **places)
-    refusal([*run, str(tmp_path / "out"), "--do_eval", "--n_transfer", "0"], "--n_transfer 0", "--do_train", **places)
     refusal([*run, str(tmp_path / "out"), "--do_eval", "--push_to_hub"], "--push_to_hub", "--do_train", **places)
     output = tmp_path / "task"
     train = [*run, str(output), "--do_train"]

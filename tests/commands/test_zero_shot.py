@@ -146,7 +146,7 @@ def test_rows_are_drawn_by_the_seed(tmp_path):
     write(tmp_path / "sst2", "validation", rows)
 
     def drawn(seed):
-        arguments = zero_shot.ZeroShotArguments("model", data_dir=str(tmp_path), max_eval_samples=5, seed=seed)
+        arguments = zero_shot.ZeroShotArguments(model="model", data_dir=str(tmp_path), max_eval_samples=5, seed=seed)
         return [row["sentence"] for row in zero_shot.load_questions("sst2", arguments).rows]
 
     assert len(drawn(0)) == 5 and drawn(0) == drawn(0) and drawn(0) != drawn(1)
@@ -159,7 +159,7 @@ def test_a_split_whose_labels_are_hidden_is_not_asked(tmp_path, hidden):
     write(tmp_path / "sst2", "validation", [row])
     write(tmp_path / "sst2", "test", [row, {**row, "label": hidden}])
 
-    arguments = zero_shot.ZeroShotArguments("model", data_dir=str(tmp_path))
+    arguments = zero_shot.ZeroShotArguments(model="model", data_dir=str(tmp_path))
     assert zero_shot.load_questions("sst2", arguments).split == "validation"
     (tmp_path / "sst2" / "validation.jsonl").unlink()
     with pytest.raises(ValueError, match="'sst2' are hidden in test. Add a split with labels"):
@@ -179,7 +179,7 @@ def test_what_is_refused(tmp_path):
         return zero_shot.ZeroShotArguments(**{"model": "a", **fields})
 
     assert "--model and --checkpoints is needed, but neither" in refusal(zero_shot.ZeroShotArguments)
-    assert "--model and --checkpoints is needed, but both" in refusal(zero_shot.ZeroShotArguments, "a", "b")
+    assert "--model and --checkpoints is needed, but both" in refusal(lambda: of(checkpoints="b"))
     assert "Pass --revision with --model" in refusal(lambda: of(model=None, checkpoints="a", revision="b"))
     assert "Pass data_dir, a folder with its files" in refusal(zero_shot.load_questions, "dpr", of())
     told = refusal(zero_shot.main, ["--checkpoints", str(tmp_path), "--data_dir", str(tmp_path)])
