@@ -75,15 +75,10 @@ class CommandParser(HfArgumentParser):
         about["epilog"] = f"{'--help all lists all flags. ' if basics else ''}--debug shows the traceback of an error."
         options = {"formatter_class": ShortHelp, "parents": [CONFIG], "allow_abbrev": False}
         super().__init__(classes, prog=f"gpt1 {command}", **about, **options)
-        actions, self.basics = {action.dest: action for action in self._actions}, []
+        self.basics = basics
         for action in self._actions if basics else ():
             first = f"{action.help.partition('. ')[0].rstrip('.')}."
             action.help = HELP.get(action.dest, action.help if len(action.help) < LONGEST_HELP else first)
-        for title, names in (basics or {}).items():
-            group, rest = self.add_argument_group(title), self._optionals._group_actions
-            group._group_actions = [actions[name] for name in names.split()]
-            self._optionals._group_actions = [action for action in rest if action not in group._group_actions]
-            self.basics.append(group)
 
     def error(self, message: str) -> None:
         raise ValueError(f"{message}. See {self.prog} --help.")
@@ -92,7 +87,9 @@ class CommandParser(HfArgumentParser):
         for at, word in enumerate(args):
             if word in ("-h", "--help"):
                 if self.basics and args[at + 1 : at + 2] != ["all"]:
-                    self._action_groups = self.basics
+                    actions, self._action_groups = {action.dest: action for action in self._actions}, []
+                    for title, names in self.basics.items():
+                        self.add_argument_group(title)._group_actions = [actions[name] for name in names.split()]
                 self.print_help()
                 self.exit()
         given, words = CONFIG.parse_known_args(args)

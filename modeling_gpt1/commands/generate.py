@@ -51,11 +51,6 @@ class GenerationArguments(OpenedModel):
     dtype: Literal["float32", "bfloat16", "int8"] = HfArg(default="float32", help="Data type of the weights.")
 
     def __post_init__(self):
-        if self.temperature == 0 and self.num_return_sequences > self.num_beams:
-            raise ValueError(
-                f"--num_return_sequences {self.num_return_sequences} needs texts that differ. Pass a --temperature "
-                "above 0, or as many --num_beams."
-            )
         self.stop = [string.replace(r"\n", "\n") for string in self.stop]
         if self.device is not None or self.dtype != "int8":  # int8 chooses its own
             super().__post_init__()

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from os.path import samefile
 from pathlib import Path
 from typing import Any
@@ -77,15 +78,10 @@ class Predictor:
 
     def __init__(self, args: PredictionArguments):
         config = open_task_config(args.model, trust_remote_code=args.trust_remote_code)
-        if config.traversal is None or not has_task_head(config):
-            lacks = "names no task" if has_task_head(config) else "has no task head"
-            raise ValueError(f"--model {args.model} {lacks}. Pass a folder that `gpt1 finetune` wrote.")
         columns = parse_columns(args.columns) or config.columns
-        if not columns:
-            raise ValueError(
-                f"The config of {args.model} does not say which columns it was fine-tuned on. Pass --columns, such as "
-                "--columns text=review."
-            )
+        if config.traversal is None or not columns or not has_task_head(config):
+            lacks = "traversal or no columns (--columns) of a task" if has_task_head(config) else "task head"
+            raise ValueError(f"--model {args.model} has no {lacks}. Pass a folder that `gpt1 finetune` wrote.")
         self.columns = {role: column for role, column in columns.items() if role != "label"}
         self.label_column = columns.get("label", "label")
         self.is_regression, self.batch_size = is_regression(config), args.batch_size
@@ -224,18 +220,17 @@ def main(arguments: list[str]) -> None:
                 writer.writerow(as_cells(record))
             else:
                 print(json.dumps(record, ensure_ascii=False), file=file, flush=True)
+    tell = partial(print, file=sys.stdout if args.output_file else sys.stderr)
     bad = f", {num_bad} could not be read: those with the field `error`" if num_bad else ""
     if args.output_file or bad:
         where = f"; written to {args.output_file}" if args.output_file else ""
-        told = f"{len(rows) - num_bad} of {len(rows)} rows predicted{bad}{where}"
-        print(told, file=sys.stdout if args.output_file else sys.stderr)
+        tell(f"{len(rows) - num_bad} of {len(rows)} rows predicted{bad}{where}")
     if answered or other:
         scores = {}
         for name in predictor.metrics if answered else ():
             scores |= compute(name, *np.array(answered).swapaxes(0, 1))
         more = f" ({len(other)} more have one that is no class of the model)" if other else ""
-        told = " · ".join(filter(None, [f"{len(answered)} rows have a label{more}", readable(scores)]))
-        print(told, file=sys.stdout if args.output_file else sys.stderr)
+        tell(" · ".join(filter(None, [f"{len(answered)} rows have a label{more}", readable(scores)])))
     if num_cut:
         length = predictor.collator.max_length
         told = f"{num_cut} of {len(rows)} rows were cut to {length} tokens: those with the field `truncated`."

@@ -864,7 +864,7 @@ def test_predict_refuses(folders, tmp_path):
     assert "'f2' is unknown" in refused(model, "--file", file, "--metric_name", "f2")
     assert f"{other} has no column 'review' for the role text" in refused(model, "--file", other)
     assert "plain has no task head" in refused(str(tmp_path / "plain"), "--file", file)
-    assert "Pass --columns, such as --columns text=review" in refused(str(tmp_path / "old"), "--file", file)
+    assert "old has no traversal or no columns (--columns)" in refused(str(tmp_path / "old"), "--file", file)
     for same in (other, str(tmp_path / "here" / ".." / "other.jsonl")):
         told = refused(model, "--file", other, "--output_file", same)
         assert f"--output_file {same} is the --file, whose rows the predictions would replace" in told

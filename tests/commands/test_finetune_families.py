@@ -325,7 +325,7 @@ def test_a_classifier_whose_task_is_unknown_is_not_evaluated(folders, tmp_path):
     words = [*data_of("entailment", folders), "--do_eval", "--output_dir", str(tmp_path / "out"), "--use_cpu"]
     with pytest.raises(ValueError, match="has one for a task that its config.json does not name"):
         finetune.main([*words, "--model", str(tmp_path / "bert")])
-    with pytest.raises(ValueError, match="bert names no task. Pass a folder that `gpt1 finetune` wrote"):
+    with pytest.raises(ValueError, match="bert has no traversal or no columns .* Pass a folder"):
         predict.main([str(tmp_path / "bert"), "--file", rows_file("entailment", folders)])
 
 

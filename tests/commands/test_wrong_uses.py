@@ -31,7 +31,6 @@ WRONG = [
     ([*REPRODUCE, "--zero_shot_max_eval_samples=-1"], "--zero_shot_max_eval_samples is -1", "at least 1"),
     (["convert", "--source", "a", "--output_dir", "b", "c"], "not used by the HfArgumentParser: ['c']"),
     (["generate", "--prompts", "it was"], "No model was given", "after `gpt1 generate`"),
-    ([*GENERATE, "m", "--temperature", "0", "--num_return_sequences", "3"], "--num_return_sequences 3", "--num_beams"),
     ([*TEXT, "--validation_files", "{0}/*.txt"], "{0}/book.txt is in --train_files and in --validation_files"),
     ([*TEXT, "--tokenizer_name", "{0}/model", "--num_merges", "9"], "--num_merges 9", "Leave one of them out"),
     (["zero-shot", "--model", "{0}/model", "--tasks", "cola", "sst3"], "'sst3'", "sst2"),
