@@ -61,21 +61,19 @@ class ModelArguments:
                     "them out."
                 )
         if self.model is None:
-            config = self.fresh_config()  # a wrong configuration is told at once
-            try:
-                FAMILIES[self.family or "gpt1"].check_sizes(config)
-            except ValueError as error:
-                raise ValueError(f"--config_overrides {self.config_overrides}: {str(error).rstrip('.')}.") from error
+            self.fresh_config()  # a wrong configuration is told at once
 
     def fresh_config(self, tokenizer: PreTrainedTokenizerBase | None = None) -> PreTrainedConfig:
         """The configuration given by --family and --config_overrides."""
         family = FAMILIES[self.family or "gpt1"]
         overrides = parse_overrides(self.config_overrides or "", family.config_class, family.common_names)
         try:
-            return family.make_config(tokenizer, **overrides)
-        except StrictDataclassError as error:
-            reason = str(error.__cause__ or error).rstrip(".")
-            raise ValueError(f"--config_overrides {self.config_overrides}: {reason}.") from error
+            config = family.make_config(tokenizer, **overrides)
+            family.check_sizes(config)
+        except (StrictDataclassError, ValueError) as error:
+            reason = error if isinstance(error, ValueError) else error.__cause__ or error
+            raise ValueError(f"--config_overrides {self.config_overrides}: {str(reason).rstrip('.')}.") from error
+        return config
 
 
 def parse_overrides(
