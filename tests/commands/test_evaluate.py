@@ -4,11 +4,9 @@ import json
 
 import pytest
 from helpers_evaluation import only_few_tasks, write_rows
-from helpers_training import save_meanwhile
 
 from modeling_gpt1.commands import evaluate
-from modeling_gpt1.evaluation import harness, report
-from modeling_gpt1.storage.reading import SavedMeanwhileError
+from modeling_gpt1.evaluation import report
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -36,14 +34,6 @@ def test_one_model(save_model, data_dir, tmp_path, capsys):
     assert "num_fewshot: 1" in (output / "evaluate_run.yaml").read_text()
     with pytest.raises(ValueError, match=r"out has results.json already\. Pass another folder"):
         evaluate.main([*arguments, "--tasks", "copa"])
-
-
-def test_a_model_that_is_saved_while_it_is_read_is_refused(save_model, data_dir, tmp_path, monkeypatch):
-    model = save_model(tmp_path / "model")
-    save_meanwhile(monkeypatch, harness.HFLM, "_create_tokenizer", tmp_path / "model")
-    words = ["--data_dir", data_dir, "--output_dir", str(tmp_path / "out"), "--device", "cpu", "--tasks", "copa"]
-    with pytest.raises(SavedMeanwhileError, match="Run the command again"):
-        evaluate.main(["--model", model, *words])
 
 
 def test_a_folder_names_its_task_and_git_is_not_heard(save_model, data_dir, tmp_path, monkeypatch, capfd):

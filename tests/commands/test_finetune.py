@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from helpers_hub_code import HUB_CODE
-from helpers_training import resumes_after, save_meanwhile
+from helpers_training import resumes_after
 from transformers import (
     AutoModelForMultipleChoice,
     AutoModelForSequenceClassification,
@@ -24,7 +24,6 @@ from transformers import (
 from modeling_gpt1 import GPT1Config, GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1TrainingArguments
 from modeling_gpt1.commands import entry, finetune, predict, runs
 from modeling_gpt1.commands.entry import one_sentence
-from modeling_gpt1.storage.reading import SavedMeanwhileError
 from modeling_gpt1.training import preparation
 from tokenization import TraversalCollator
 
@@ -670,16 +669,6 @@ def test_rows_of_several_labels_are_learnt_scored_and_predicted(kind, tokenizer_
     evaluation = ["--model", str(output), "--validation_file", file, "--do_eval", "--use_cpu"]
     finetune.main([*evaluation, "--output_dir", str(tmp_path / "scores"), "--metric_name", "f1_macro"])
     assert read_json(tmp_path / "scores" / "eval_results.json")["eval_f1_macro"] == 1
-
-
-def test_a_folder_that_is_saved_while_it_is_read_predicts_nothing(folders, tmp_path, monkeypatch, capsys):
-    """Its class names would be of one save and its weights of another."""
-    folder = shutil.copytree(folders / "classification", tmp_path / "model")
-    save_meanwhile(monkeypatch, predict, "prepare_finetuning", folder)
-    capsys.readouterr()
-    with pytest.raises(SavedMeanwhileError, match="Run the command again"):
-        predict.main([str(folder), "--file", str(folders / "data-classification" / "test.jsonl"), "--device", "cpu"])
-    assert capsys.readouterr().out == ""
 
 
 def test_a_csv_file_has_a_line_for_each_row_whatever_it_holds(folders, tmp_path):
