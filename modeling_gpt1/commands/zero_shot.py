@@ -144,13 +144,6 @@ def ask(scorer: Scorer, questions: Questions, arguments: ZeroShotArguments) -> d
     }
 
 
-def line(result: dict) -> str:
-    """One model: the first metric and the normalised metric of each task."""
-    where = result["model"] if result.get("step") is None else f"{result['step']} updates"
-    figures = (f"{name} {of[of['metric']]:.3f} ({of['normalised']:+.2f})" for name, of in result["tasks"].items())
-    return f"{where} ({result['method']}): {', '.join(figures)}"
-
-
 ARGUMENTS = (ZeroShotArguments,)
 
 
@@ -165,7 +158,9 @@ def main(arguments: list[str]) -> None:
         scorer = load_scorer(model["model"], args)
         answers = {name: ask(scorer, of_task, args) for name, of_task in tasks.items()}
         results.append({**model, "method": scorer.method, "tasks": answers})
-        print(line(results[-1]), flush=True)
+        where = model["model"] if model.get("step") is None else f"{model['step']} updates"
+        figures = (f"{name} {of[of['metric']]:.3f} ({of['normalised']:+.2f})" for name, of in answers.items())
+        print(f"{where} ({scorer.method}): {', '.join(figures)}", flush=True)
         output = Path(args.output_file)
         output.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(output, json.dumps({"settings": asdict(args), "results": results}, indent=2) + "\n")

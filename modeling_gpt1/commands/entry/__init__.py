@@ -118,11 +118,8 @@ def sentence_of(error: Exception) -> str | None:
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
         extra = EXTRAS[error.name]
         return f"{error.name} is not installed. Install it, or install this package with the extra {extra!r}."
-    kind = type(error).__name__
-    if kind in ("SafetensorError", "UnpicklingError", "JSONDecodeError"):
-        # torch's advice to the second is to run what the file holds.
-        reason = "a .bin file holds more than weights" if kind == "UnpicklingError" else error
-        return f"A file cannot be read: {reason}. It is damaged. Copy or download the folder again."
+    if type(error).__name__ in ("SafetensorError", "JSONDecodeError"):
+        return f"A file cannot be read: {error}. It is damaged. Copy or download the folder again."
     last = traceback.extract_tb(error.__traceback__)[-1]
     # What no `raise` statement raised, such as the ValueError of int("x"), the calling code did not expect.
     is_meant = isinstance(error, OF_USERS) and ((last.line or "").startswith("raise") or isinstance(error, OSError))
