@@ -842,7 +842,7 @@ def test_an_interrupted_prediction_leaves_the_older_file(ending, folders, tmp_pa
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(output.name, "old\n")]
 
 
-def test_predict_refuses(folders, tmp_path):
+def test_predict_refuses(folders, tmp_path, capsys):
     file, model = str(folders / "data-classification" / "train.jsonl"), str(folders / "classification")
     other = write_rows(tmp_path / "other.jsonl", [{"text": GOOD}])
     (tmp_path / "here").mkdir()
@@ -850,7 +850,9 @@ def test_predict_refuses(folders, tmp_path):
     fields = {"traversal": "classification", "architectures": ["GPT1DoubleHeadsModel"]}
     GPT1Config(n_embd=8, n_head=2, **fields).save_pretrained(tmp_path / "old")
     assert "No model was given" in refused("--file", file)
+    capsys.readouterr()
     assert "'f2' is unknown" in refused(model, "--file", file, "--metric_name", "f2")
+    assert capsys.readouterr().out == ""  # before a row is predicted
     assert f"{other} has no column 'review' for the role text" in refused(model, "--file", other)
     assert "plain has no task head" in refused(str(tmp_path / "plain"), "--file", file)
     assert "old has no traversal or no columns (--columns)" in refused(str(tmp_path / "old"), "--file", file)
