@@ -19,6 +19,7 @@ from transformers.hf_argparser import HfArg
 
 from ..inference.heuristics import get_heuristic
 from ..inference.scoring import CausalLMScorer, MaskedLMScorer, Scorer
+from ..storage.reading import one_save
 from ..storage.writing import write_atomically
 from .arguments import at_revision, parser_of, tokenizer_of
 from .zero_shot import ScoringArguments, ZeroShotArguments, ask, load_questions, load_scorer
@@ -67,7 +68,8 @@ def evaluate(model: str, tokenizer: str, tasks: list, names: list[str], argument
     options = {name: getattr(arguments, name) for name in ("batch_tokens", "dtype", "device", "trust_remote_code")}
     # An answer without its question is scored from its first token on.
     options["sentence_prefix"] = arguments.sentence_prefix or arguments.calibrate
-    language_model = SharedContextLM(model, tokenizer=tokenizer, **options)
+    with one_save(model):
+        language_model = SharedContextLM(model, tokenizer=tokenizer, **options)
     results = {"results": {}, "n-shot": {}, "n-samples": {}}
     if names:
         try:

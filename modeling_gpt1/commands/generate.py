@@ -25,6 +25,7 @@ from tokenization import open_tokenizer
 
 from .. import GPT1ForCausalLM, GPT1Int8Config, GPT1LSTMConfig, GPT1LSTMForCausalLM, continue_prompts
 from ..inference.generation import encode_prompts, join_to_prompt
+from ..storage.reading import one_save
 from ..storage.writing import atomic_file
 from ..training.preparation import OPENED_TYPES, OWN_TYPES
 from .arguments import DeviceArguments, at_revision, check_model, check_unknown, parser_of
@@ -169,7 +170,8 @@ def main(arguments: list[str]) -> None:
     prompts = read_prompts(Path(args.prompt_file)) if args.prompt_file else args.prompts
     args.model = at_revision(args.model, args.revision)
     check_model("--model", args.model)
-    model, tokenizer = open_model(args)
+    with one_save(args.model):
+        model, tokenizer = open_model(args)
     set_seed(args.seed)
     if not prompts:
         talk(model, tokenizer, args)

@@ -35,6 +35,7 @@ from .. import prepare_finetuning
 from ..configuration_gpt1 import has_choices
 from ..hub.model_kinds import is_of_gpt1, is_regression
 from ..inference.task_scores import TaskScores
+from ..storage.reading import one_save
 from ..storage.writing import atomic_file
 from ..training.callbacks import readable
 from ..training.preparation import open_task_config
@@ -239,7 +240,8 @@ def main(arguments: list[str]) -> None:
     if args.metric_name is not None:
         find_metric(args.metric_name)
     rows = read_file(args.file, delimiter=args.delimiter)
-    predictor = Predictor(args)
+    with one_save(args.model):
+        predictor = Predictor(args)
     for role, columns in {**predictor.columns, "--keep": args.keep}.items():
         check_columns(args.file, rows.column_names, role, columns)
     texts = [name for names in predictor.columns.values() for name in ([names] if isinstance(names, str) else names)]

@@ -25,6 +25,7 @@ from tokenization.rows import are_all_labelled
 from ..inference.checkpoints import saved_checkpoints
 from ..inference.heuristics import Heuristic, evaluate_zero_shot, get_heuristic
 from ..inference.scoring import CausalLMScorer, DenoisingLMScorer, MaskedLMScorer, Scorer, scorer_class_of
+from ..storage.reading import one_save
 from ..storage.writing import write_atomically
 from .arguments import TOKENIZER, DeviceArguments, at_revision, check_model, parser_of, tokenizer_of
 
@@ -145,9 +146,10 @@ AUTO_CLASSES = {
 def load_scorer(model: str, arguments: ScoringArguments, scorer_class: type[Scorer] | None = None, **kwargs) -> Scorer:
     """Opens a model to score texts, as its architecture does unless a class says otherwise."""
     trust = {"trust_remote_code": arguments.trust_remote_code}
-    tokenizer = open_tokenizer(tokenizer_of(model, arguments.tokenizer_name, arguments.checkpoints))
-    scorer_class = scorer_class or scorer_class_of(AutoConfig.from_pretrained(model, **trust))
-    loaded = AUTO_CLASSES[scorer_class].from_pretrained(model, dtype=arguments.dtype, **trust)
+    with one_save(model):
+        tokenizer = open_tokenizer(tokenizer_of(model, arguments.tokenizer_name, arguments.checkpoints))
+        scorer_class = scorer_class or scorer_class_of(AutoConfig.from_pretrained(model, **trust))
+        loaded = AUTO_CLASSES[scorer_class].from_pretrained(model, dtype=arguments.dtype, **trust)
     return scorer_class(loaded.to(arguments.device), tokenizer, batch_tokens=arguments.batch_tokens, **kwargs)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader
 
-from ..storage.reading import saved_files
+from ..storage.reading import one_save, saved_files
 from .reading import BOXES, Opened, PlaygroundError, make_prompt, open_model, read, write_on
 
 logger = logging.getLogger(__name__)
@@ -160,7 +160,8 @@ def find_model(sources: dict[str, str], name: str) -> Opened:
 
 @lru_cache(maxsize=2)
 def _find_model(source: str, name: str, files: frozenset) -> Opened:
-    return open_model(source, name)
+    with one_save(source):
+        return open_model(source, name)
 
 
 def show_failure(error: Exception) -> str:

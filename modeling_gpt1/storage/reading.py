@@ -1,7 +1,8 @@
-"""What changes in a model's folder with each save."""
+"""Models are read as one save wrote them, even while a training saves into their folder."""
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -14,3 +15,14 @@ def saved_files(folder: str | os.PathLike) -> dict[str, tuple[int, int]]:
                 status = path.stat()
                 found[path.name] = status.st_ino, status.st_mtime_ns
     return found
+
+
+@contextmanager
+def one_save(folder: str | os.PathLike) -> Iterator[None]:
+    """A context to read a model in, which raises ValueError if its files may be of two saves."""
+    before = saved_files(folder)
+    try:
+        yield
+    finally:  # what could not be read, too, may be missing for this reason
+        if saved_files(folder) != before:
+            raise ValueError(f"A model was saved into {folder} while it was read. Run the command again.")
