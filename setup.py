@@ -104,7 +104,6 @@ setup(
         "tokenizers>=0.22",
         "torch>=2.11,<2.16",
         "transformers>=5.17,<5.24",
-        "xxhash>=3.5",
     ],
     extras_require={
         "test": TEST,

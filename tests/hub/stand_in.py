@@ -263,10 +263,7 @@ class Handler(BaseHTTPRequestHandler):
     def info(self, body: bytes, repo_id: str, revision: str | None = None) -> None:
         commit = self._history(repo_id, revision or "main")[-1]
         siblings = [{"rfilename": name} for name in sorted(commit.files)]
-        # The hub makes tags of what the card says.
-        licenses = re.findall(r"^license: (.*)$", commit.files.get("README.md", b"").decode(), flags=re.MULTILINE)
-        tags = [f"license:{name}" for name in licenses[:1]]
-        self._send({"id": repo_id, "sha": commit.sha, "tags": tags, "siblings": siblings})
+        self._send({"id": repo_id, "sha": commit.sha, "siblings": siblings})
 
     def tree(self, body: bytes, repo_id: str, revision: str) -> None:
         files = self._history(repo_id, revision)[-1].files

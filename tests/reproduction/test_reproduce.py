@@ -27,6 +27,7 @@ from modeling_gpt1.reproduction.arguments import NEUTRAL_FLAGS, PAPER_TASKS
 from modeling_gpt1.reproduction.cells import Cell, plan
 from modeling_gpt1.reproduction.grid import CellStore
 from modeling_gpt1.reproduction.models import (
+    checksum_of_file,
     data_fingerprint,
     describe_model,
     model_fingerprint,
@@ -34,7 +35,6 @@ from modeling_gpt1.reproduction.models import (
     text_fingerprint,
 )
 from modeling_gpt1.reproduction.report import page
-from modeling_gpt1.storage.checksums import checksum_of_file
 
 ROOT = Path(__file__).resolve().parents[2]
 

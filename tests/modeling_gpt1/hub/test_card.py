@@ -17,10 +17,8 @@ from modeling_gpt1.hub.card import (
     classes_of,
     evaluation_results,
     last_evaluation,
-    license_of,
     metric_types,
     model_card,
-    run_card,
     versions,
 )
 
@@ -159,10 +157,6 @@ def accuracy(prediction) -> dict[str, float]:
     return {"accuracy": float((prediction.predictions.argmax(-1) == prediction.label_ids).mean())}
 
 
-def joined_versions() -> str:
-    return ", ".join(f"{name} {version}" for name, version in versions().items())
-
-
 def test_the_whole_card_of_a_run(tmp_path):
     trainer = make_trainer("entailment", tmp_path, 4, 2)
     trainer.compute_metrics = accuracy
@@ -186,7 +180,7 @@ def test_the_whole_card_of_a_run(tmp_path):
         **evaluated,
         about=ABOUT,
         vocab_size=trainer.model.config.vocab_size,
-        versions=joined_versions(),
+        versions=versions(),
         citation=CITATION,
     )
     assert faults_of_card(card) == []
@@ -227,7 +221,8 @@ def test_the_card_of_a_model_alone(tiny_model, model_class, facts):
 def test_the_card_of_a_pre_training(tmp_path):
     trainer = helpers_pretraining.make_trainer(tmp_path, 1, max_steps=2, eval_strategy="steps", eval_steps=1)
     trainer.train()
-    card = str(run_card(trainer, language="de", dataset=["books/one.txt", "books/two.txt"]))
+    trainer.create_model_card(language="de", dataset=["books/one.txt", "books/two.txt"])
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
     history = [record for record in trainer.state.log_history if "eval_perplexity" in record]
     perplexity, tokens = history[-1]["eval_perplexity"], trainer.state.num_input_tokens_seen
     metadata = yaml.safe_load(card.split("---")[1])
@@ -352,11 +347,3 @@ def test_a_card_is_not_taken_from_the_cache(tmp_path, monkeypatch):
     monkeypatch.setattr(card, "hf_hub_download", lambda *_, **options: asked.update(options) or tmp_path / "README.md")
     monkeypatch.setattr(card, "hf_api", lambda: SimpleNamespace(file_exists=lambda *_, **__: True))
     assert str(card.card_for_push(None, "me/x", None, None)) == "---\n{}\n---\nnew" and asked["force_download"]
-
-
-def test_no_licence_is_made_up_where_the_hub_is_out_of_reach(monkeypatch):
-    def refuse(*_, **__):
-        raise ConnectionError("out of reach")
-
-    monkeypatch.setattr(card, "model_info", refuse)
-    assert license_of("me/base") is None and license_of(None) is None
