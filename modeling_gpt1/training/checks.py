@@ -10,7 +10,7 @@ from tokenization import TraversalCollator
 
 from ..configuration_gpt1 import GPT1Config, has_choices
 from ..hub.model_kinds import HEADS, is_of_gpt1, is_regression
-from ..inference.lengths import longest_sequence
+from ..inference.probing import longest_sequence
 
 logger = logging.get_logger(__name__)
 

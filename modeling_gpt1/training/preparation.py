@@ -25,7 +25,7 @@ from tokenization.tasks import Task, compute_metrics_for, get_task
 from ..configuration_gpt1 import GPT1Config, has_choices
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
 from ..hub.model_kinds import HEADS
-from ..inference.lengths import longest_sequence
+from ..inference.probing import longest_sequence
 from ..layouts_gpt1 import base_of_adapter, open_adapter
 from ..modeling_gpt1 import GPT1DoubleHeadsModel
 from ..modeling_gpt1_lstm import GPT1LSTMDoubleHeadsModel

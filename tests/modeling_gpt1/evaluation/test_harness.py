@@ -155,6 +155,7 @@ def test_a_context_that_is_too_long_is_cut_as_by_hf(one_folder, ours):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(harness.logger, "warning", messages.append)
         found = ours.loglikelihood(requests, disable_tqdm=True)
+        ours._loglikelihood_tokens([(None, [5] * 60, [6] * 5)], disable_tqdm=True)  # fits: the last is not read
     for one, other in zip(found, theirs, strict=True):
         assert one[0] == pytest.approx(other[0], rel=1e-5)
     assert messages == [
@@ -247,7 +248,7 @@ def test_openai_gpt_is_read_as_gpt1(openai_gpt_folder, plain_tokenizer, tmp_path
 # ---- Tasks and tables
 
 
-def test_chance_splits_and_published_figures(ours, data_dir, tmp_path):
+def test_chance_and_splits(ours, data_dir, tmp_path):
     results = ask(ours, data_dir, tmp_path)
     results["asked"] = ["arc_easy", "wikitext", "storycloze_2016"]
     samples = results["samples"]["wikitext"]
@@ -260,7 +261,7 @@ def test_chance_splits_and_published_figures(ours, data_dir, tmp_path):
     values = figures(results, "wikitext")
     assert values["token_perplexity"][0] == pytest.approx(math.exp(-total / tokens))
     text = table(results, {"model": "a model"})
-    assert "| arc_easy | test | 2 | 0 | acc |" in text and "| 0.250 | GPT-3 175B 0.688 (" in text
+    assert "| arc_easy | test | 2 | 0 | acc |" in text and "| 0.250 |\n" in text
     assert "The tokenizer does not give back case and spaces" in text
 
 
@@ -313,8 +314,8 @@ def test_each_filter_of_a_task_has_a_figure(tmp_path):
     }
     results = made_results(["gsm8k"], {"gsm8k": of_task})
     assert table(results, {"model": "a"}).splitlines()[4:] == [
-        "| gsm8k | test | 8 |  | exact_match,strict-match | 0.1 ± 0.01 |  |  |",
-        "| gsm8k | test | 8 |  | exact_match,flexible-extract | 0.35 |  |  |",
+        "| gsm8k | test | 8 |  | exact_match,strict-match | 0.1 ± 0.01 |  |",
+        "| gsm8k | test | 8 |  | exact_match,flexible-extract | 0.35 |  |",
     ]
     (curve,) = curves([{"step": 1, "tokens": 10, "results": results}])
     assert curve["metric"] == "exact_match,strict-match"
@@ -342,7 +343,7 @@ def test_a_group_without_a_metric_shows_its_members():
     leaves = {name: {"alias": name, "acc,none": 0.25, "acc_stderr,none": "N/A"} for name in "abc"}
     results = made_results(["outer"], {**leaves, "outer": {"alias": "outer"}}, group_subtasks=groups)
     assert table(results, {"model": "a"}).splitlines()[4:] == [
-        f"| {name} | test | 8 |  | acc | 0.25 | 0.500 |  |" for name in "abc"
+        f"| {name} | test | 8 |  | acc | 0.25 | 0.500 |" for name in "abc"
     ]
     found = curves([{"step": 1, "tokens": 10, "results": results}])
     assert [(curve["task"], curve["metric"], curve["chance"]) for curve in found] == [
