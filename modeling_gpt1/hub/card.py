@@ -11,8 +11,7 @@ from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import EvalResult, ModelCard, ModelCardData, hf_hub_download
-from transformers.utils.hub import hf_api
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from tokenization.traversal import TRAVERSALS
 
@@ -21,8 +20,6 @@ from ..storage.writing import write_atomically
 from .model_kinds import is_of_gpt1, is_regression, is_task_model, without_adapter
 
 TEMPLATE_NAME = "hub_card.md"
-# The beginning of the card that transformers writes where there is none.
-EMPTY_CARD = "This is the model card of a 🤗 transformers model that has been pushed on the Hub"
 # By the objective of another family: the hub's name of the task, if it has one.
 PIPELINE_TAGS = {"causal": "text-generation", "masked": "fill-mask", "denoising": None}
 HYPER_PARAMETERS = (
@@ -117,33 +114,11 @@ def write_model_card(
     write_atomically(path, str(card))
 
 
-def model_card(model, repo_id: str, tags: str | list[str] | None = None, adapter: bool = False) -> ModelCard:
+def model_card(model, repo_id: str, adapter: bool = False) -> ModelCard:
     """The card of a model, or of an adapter for it, alone: what it is and how it is used, without its training run."""
     data = {"language": "en", "library_name": "peft" if adapter else "transformers"}
     data |= {"base_model": base_model_of(model), "pipeline_tag": pipeline_tag_of(model)}
-    return _render(model, repo_id, repo_id, as_list(tags), data, {"data": {}, "results": [], "is_adapter": adapter})
-
-
-def card_for_push(
-    model, repo_id: str, tags: list[str] | None, token: bool | str | None, revision: str | None = None
-) -> ModelCard:
-    """The repository's card with the tags added; `model_card` if it has none, or only transformers' empty one.
-
-    A branch `revision` that does not exist yet starts from main; `token` is as in [`huggingface_hub.hf_hub_download`].
-
-    Raises:
-        OSError: the hub did not say whether there is a card; it may have one that somebody wrote.
-    """
-    for branch in dict.fromkeys((revision, None)):
-        if hf_api().file_exists(repo_id, "README.md", revision=branch, token=token):
-            # The user's cache may hold an older card, which would be returned if the hub does not answer.
-            path = hf_hub_download(repo_id, "README.md", revision=branch, token=token, force_download=True)
-            card = ModelCard(Path(path).read_text(encoding="utf-8"))
-            if EMPTY_CARD in card.text:
-                break
-            card.data.tags = list(dict.fromkeys([*as_list(card.data.get("tags")), *as_list(tags)])) or None
-            return card
-    return model_card(model, repo_id, tags)
+    return _render(model, repo_id, repo_id, [], data, {"data": {}, "results": [], "is_adapter": adapter})
 
 
 def _render(model, name: str, repo_id: str, tags: list[str], data: dict, facts: dict) -> ModelCard:

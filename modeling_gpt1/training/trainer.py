@@ -19,13 +19,14 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, TrainingArguments
 from transformers.trainer_utils import BestRun, EvalLoopOutput
 from transformers.utils import logging
+from transformers.utils.hub import hf_api
 
 from tokenization import TraversalCollator
 from tokenization.control_tokens import check_vocabulary
 
 from ..hub.card import write_model_card
 from ..hub.model_kinds import is_regression, without_adapter
-from ..hub.push import check_right_to_write, explained, push_run
+from ..hub.push import check_right_to_write, explained, log_failure, upload_result
 from ..inference.task_scores import TaskScores
 from ..loss_gpt1 import count_items, count_labels, task_losses
 from .arguments import check_arguments
@@ -214,7 +215,24 @@ class _GPT1BaseTrainer(ResumableTrainer):
         Raises:
             PushError: the upload failed; with `blocking=False` the returned future raises it, and it is logged.
         """
-        return push_run(self, commit_message, blocking, token, revision, private, **card_data)
+        args = self.args
+        self.callback_handler.on_push_begin(args, self.state, self.control)
+        self.save_model(_internal_call=True)
+        if not self.is_world_process_zero():
+            return None
+        if self.hub_model_id is None:
+            self.create_model_card(**card_data)  # so that there is a card even without a repository
+            self.init_hf_repo(token, private, is_trained=True)
+        self.create_model_card(**card_data)
+        options = {"commit_message": commit_message, "token": token or args.hub_token}
+        upload = partial(
+            upload_result, args.output_dir, self.hub_model_id, revision=revision or args.hub_revision, **options
+        )
+        if blocking:
+            return upload()
+        future = hf_api().run_as_future(upload)
+        future.add_done_callback(log_failure)
+        return future
 
 
 class GPT1Trainer(_GPT1BaseTrainer):

@@ -182,6 +182,7 @@ def test_whole_sentences_are_scored_from_their_second_token(ours, one_folder):
     prefixed = harness.SharedContextLM(one_folder, device="cpu", sentence_prefix=True)
     longer = [score for score, _ in prefixed.loglikelihood(requests, disable_tqdm=True)]
     assert all(one < other - 1 for one, other in zip(longer, found, strict=True))  # of one more token
+    assert [add_facts({}, one)["sentence_prefix"] for one in (ours, prefixed)] == [False, True]
 
 
 @pytest.mark.real_data
@@ -197,6 +198,15 @@ def test_all_paradigms_of_blimp_are_scored_as_by_a_plain_loop(real_data_dir, tin
         sentences = [text for sample in samples for _, text in sample["arguments"]]
         found = [response[0][0] for sample in samples for response in sample["resps"]]
         assert found == pytest.approx(scores_of_sentences(ours.model, ours.tokenizer, sentences), rel=1e-5)
+
+
+def test_answers_go_to_the_harnesss_cache_but_windows_of_a_text(ours, monkeypatch):
+    noted = []
+    monkeypatch.setattr(ours.cache_hook, "add_partial", lambda *answer: noted.append(answer))
+    pair = ("the old farmer", " smiled")
+    (answer,) = ours.loglikelihood([Instance("loglikelihood", {}, pair, 0)], disable_tqdm=True)
+    ours._loglikelihood_tokens([(None, [5], [6])], disable_tqdm=True)
+    assert noted == [("loglikelihood", pair, answer)]
 
 
 def test_texts_that_the_tokenizer_does_not_know_are_told(ours, monkeypatch):
@@ -234,7 +244,7 @@ def test_openai_gpt_is_read_as_gpt1(openai_gpt_folder, plain_tokenizer, tmp_path
     expected = plain_tokenizer(SPLIT_IN_TWO_WAYS)["input_ids"]
     opened = harness.SharedContextLM(str(openai_gpt_folder), device="cpu")
     assert opened.tok_encode(SPLIT_IN_TWO_WAYS) == expected
-    assert add_facts({}, opened)["flattered"]
+    assert add_facts({}, opened) == {"flattered": True}
 
     by_name = harness.SharedContextLM(
         GPT1ForCausalLM.from_pretrained(openai_gpt_folder), tokenizer=str(openai_gpt_folder), add_bos_token=False

@@ -1,7 +1,5 @@
 """The model card, whole: metadata with the last evaluation, facts of the run, and how it is found."""
 
-from types import SimpleNamespace
-
 import helpers_pretraining
 import pytest
 import yaml
@@ -11,7 +9,6 @@ from hub.stand_in import faults_of_card
 from huggingface_hub import ModelCardData
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1LSTMDoubleHeadsModel, GPT1Model
-from modeling_gpt1.hub import card
 from modeling_gpt1.hub.card import (
     base_model_of,
     classes_of,
@@ -201,9 +198,9 @@ FACTS = {
 @pytest.mark.parametrize(("model_class", "facts"), FACTS.items())
 def test_the_card_of_a_model_alone(tiny_model, model_class, facts):
     model = tiny_model(model_class, traversal="multiple_choice", lm_coef=0.25)
-    card = str(model_card(model, "me/choices", tags=["tiny"]))
+    card = str(model_card(model, "me/choices"))
     metadata = {"language": "en", "library_name": "transformers", "pipeline_tag": "multiple-choice"}
-    assert yaml.safe_load(card.split("---")[1]) == {**metadata, "tags": ["gpt1", "tiny"]}
+    assert yaml.safe_load(card.split("---")[1]) == {**metadata, "tags": ["gpt1"]}
     for part in (
         *facts,
         "# me/choices\n",
@@ -338,12 +335,3 @@ def test_a_folder_is_no_base_model(tmp_path):
     }.items():
         model.config._name_or_path = name
         assert base_model_of(model) == base_model
-
-
-def test_a_card_is_not_taken_from_the_cache(tmp_path, monkeypatch):
-    """It may be older than what the hub has."""
-    (tmp_path / "README.md").write_text("new")
-    asked = {}
-    monkeypatch.setattr(card, "hf_hub_download", lambda *_, **options: asked.update(options) or tmp_path / "README.md")
-    monkeypatch.setattr(card, "hf_api", lambda: SimpleNamespace(file_exists=lambda *_, **__: True))
-    assert str(card.card_for_push(None, "me/x", None, None)) == "---\n{}\n---\nnew" and asked["force_download"]
