@@ -41,7 +41,6 @@ class EvaluationArguments(ScoringArguments):
     num_fewshot: int | None = HfArg(default=None, help="Answered rows before each row. Default: the task's own.")
     sentence_prefix: bool = HfArg(default=False, help="Score the first token of whole sentences, too, as `hf` does.")
     seed: int = HfArg(default=1234, help="Of the rows that are shown or drawn.")
-    update_card: bool = HfArg(default=False, help="Write the results into the card of the model's folder.")
 
     def __post_init__(self):
         super().__post_init__()
@@ -49,8 +48,6 @@ class EvaluationArguments(ScoringArguments):
             raise ValueError(f"--num_fewshot is {self.num_fewshot}. It must be at least 0.")
         if self.backend not in (None, "causal", "mlm", "mntp"):
             raise ValueError(f"--backend is {self.backend}. It must be causal, mlm or mntp.")
-        if self.update_card and (self.model is None or not Path(self.model, "README.md").is_file()):
-            raise ValueError("--update_card needs a --model folder with a README.md, to which the results are added.")
 
 
 def evaluate(model: str, tokenizer: str, tasks: list, names: list[str], arguments: EvaluationArguments) -> dict | None:
@@ -201,7 +198,7 @@ def main(arguments: list[str]) -> None:
 
     from ..evaluation.babylm import find_tasks
     from ..evaluation.local_rows import specify_tasks
-    from ..evaluation.report import curves, draw, table, update_card
+    from ..evaluation.report import curves, draw, table
 
     output, rows = Path(args.output_dir), []
     output.mkdir(parents=True, exist_ok=True)
@@ -229,7 +226,5 @@ def main(arguments: list[str]) -> None:
         found_curves = curves(rows)
         write_atomically(output / "curves.json", json.dumps(found_curves, indent=2) + "\n")
         draw(found_curves, output / "curves.png")
-    if args.update_card:
-        update_card(Path(args.model, "README.md"), rows[0]["results"])
     parser.write_settings(output / "evaluate_run.yaml")  # the run.yaml of a model's folder stays
     print(f"written to {output}")

@@ -1,19 +1,8 @@
-"""Results of lm-evaluation-harness as a table, as curves over a run, and in a model card."""
+"""Results of lm-evaluation-harness as a table and as curves over a run."""
 
 import math
 from pathlib import Path
 
-from huggingface_hub import EvalResult, ModelCard
-
-from ..storage.writing import write_atomically
-
-HARNESS_SOURCE, BABYLM_SOURCE = (
-    {"source_name": name, "source_url": f"https://github.com/{path}"}
-    for name, path in (
-        ("lm-evaluation-harness", "EleutherAI/lm-evaluation-harness"),
-        ("BabyLM's definitions of 2025", "babylm/evaluation-pipeline-2025"),
-    )
-)
 ROLLING = "loglikelihood_rolling"
 FLATTERED = (
     "The tokenizer does not give back case and spaces, which the model therefore need not predict: perplexities per "
@@ -142,27 +131,3 @@ def draw(found: list[dict], path: Path) -> None:
         axes.set_xlabel({"tokens": "tokens seen", "step": "updates"}[over])
         axes.grid(alpha=0.3)
     figure.savefig(path, dpi=150)
-
-
-def update_card(card_file: Path, results: dict) -> None:
-    """Adds the results to the `model-index` of a card, in place of earlier ones of the same task and metric."""
-    card = ModelCard.load(card_file)
-    found = [
-        EvalResult(
-            task_type="text-generation",
-            dataset_type=str(results.get("configs", {}).get(task, {}).get("dataset_path") or task),
-            dataset_name=task,
-            dataset_split=results["n-samples"].get(task, {}).get("split"),
-            metric_type=metric.partition(",")[0],
-            metric_name=f"{metric}, {results['n-shot'].get(task, 0)}-shot",
-            metric_value=round(value, 6),
-            **(BABYLM_SOURCE if task.startswith("babylm_") else HARNESS_SOURCE),
-        )
-        for task in shown_tasks(results)
-        for metric, (value, _) in figures(results, task).items()
-    ]
-    new = {(one.dataset_name, one.metric_name) for one in found}
-    kept = [one for one in card.data.eval_results or [] if (one.dataset_name, one.metric_name) not in new]
-    card.data.eval_results = kept + found
-    card.data.model_name = card.data.model_name or card_file.parent.name
-    write_atomically(card_file, str(card))

@@ -4,7 +4,6 @@ import json
 
 import pytest
 from helpers_evaluation import only_few_tasks, write_rows
-from huggingface_hub import ModelCard
 
 from modeling_gpt1 import GPT1ForCausalLM
 from modeling_gpt1.commands import evaluate
@@ -41,9 +40,8 @@ def save_model(plain_tokenizer, tiny_model):
 
 def test_one_model(save_model, data_dir, tmp_path, capsys):
     model, output = save_model(tmp_path / "model"), tmp_path / "out"
-    ModelCard("---\nlibrary_name: transformers\n---\nA model.\n").save(tmp_path / "model" / "README.md")
     arguments = ["--model", model, "--data_dir", data_dir, "--output_dir", str(output), "--device", "cpu"]
-    evaluate.main([*arguments, "--tasks", "arc_easy", "copa", "paper_sst2", "--num_fewshot", "1", "--update_card"])
+    evaluate.main([*arguments, "--tasks", "arc_easy", "copa", "paper_sst2", "--num_fewshot", "1"])
     results = json.loads((output / "results.json").read_text())
     assert results["asked"] == ["arc_easy", "copa", "paper_sst2"] and "samples" not in results
     assert results["n-shot"] == {"arc_easy": 1, "copa": 1, "paper_sst2": 1}
@@ -51,15 +49,6 @@ def test_one_model(save_model, data_dir, tmp_path, capsys):
     value = results["results"]["copa"]["acc,none"]
     shown = (output / "table.md").read_text()
     assert f"| copa | validation | 2 | 1 | acc | {value:.4g} ±" in shown and shown in capsys.readouterr().out
-    card = ModelCard.load(tmp_path / "model" / "README.md")
-    found = {(one.dataset_name, one.metric_name): one.metric_value for one in card.data.eval_results}
-    assert found[("copa", "acc, 1-shot")] == value and card.text.strip() == "A model."
-    assert set(found) == {
-        ("arc_easy", "acc, 1-shot"),
-        ("arc_easy", "acc_norm, 1-shot"),
-        ("copa", "acc, 1-shot"),
-        ("paper_sst2", "acc, 1-shot"),
-    }
     assert "num_fewshot: 1" in (output / "evaluate_run.yaml").read_text()
 
 
@@ -132,7 +121,6 @@ def test_the_checkpoints_of_a_run(save_model, data_dir, tmp_path):
     [
         (["--model", "{model}", "--num_fewshot", "-1"], "--num_fewshot is -1"),
         (["--model", "{model}", "--batch_tokens", "0"], "--batch_tokens is 0"),
-        (["--model", "{model}", "--update_card"], "--update_card needs a --model folder with a README.md"),
         (["--model", "{model}", "--device", "gpu"], "--device gpu"),
         (["--checkpoints", "{empty}"], "{empty} has no checkpoint with a model"),
         (["--model", "{model}", "--data_dir", "{empty}"], "Task 'copa' needs a file validation ("),

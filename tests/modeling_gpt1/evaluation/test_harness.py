@@ -11,7 +11,6 @@ import torch
 from conftest import SPLIT_IN_TWO_WAYS
 from datasets import Dataset
 from helpers_evaluation import ROWS, STORY, TEXTS, only_few_tasks, write_rows
-from huggingface_hub import ModelCard
 from lm_eval.api.instance import Instance
 from lm_eval.evaluator import simple_evaluate
 from lm_eval.models.huggingface import HFLM
@@ -28,7 +27,7 @@ from transformers import (
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1LSTMForCausalLM
 from modeling_gpt1.evaluation import harness, local_rows
-from modeling_gpt1.evaluation.report import add_facts, chance_of, curves, draw, figures, table, update_card
+from modeling_gpt1.evaluation.report import add_facts, chance_of, curves, draw, figures, table
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -314,7 +313,7 @@ def made_results(asked, results, **fields):
     return {"asked": asked, "results": results, "n-samples": counts, "n-shot": {}, "flattered": False, **fields}
 
 
-def test_each_filter_of_a_task_has_a_figure(tmp_path):
+def test_each_filter_of_a_task_has_a_figure():
     of_task = {
         "alias": "gsm8k",
         "exact_match,strict-match": 0.1,
@@ -330,14 +329,6 @@ def test_each_filter_of_a_task_has_a_figure(tmp_path):
     (curve,) = curves([{"step": 1, "tokens": 10, "results": results}])
     assert curve["metric"] == "exact_match,strict-match"
     assert curve["points"] == [{"step": 1, "tokens": 10, "value": 0.1, "stderr": 0.01}]
-    ModelCard("---\nlibrary_name: transformers\n---\n").save(tmp_path / "README.md")
-    for _ in range(2):
-        update_card(tmp_path / "README.md", results)
-    found = ModelCard.load(tmp_path / "README.md").data.eval_results
-    assert [(one.metric_type, one.metric_name, one.metric_value) for one in found] == [
-        ("exact_match", "exact_match,strict-match, 0-shot", 0.1),
-        ("exact_match", "exact_match,flexible-extract, 0-shot", 0.35),
-    ]
 
 
 def test_curves_are_drawn_with_two_standard_errors(tmp_path, monkeypatch):
