@@ -2,6 +2,7 @@
 
 import helpers_pretraining
 import pytest
+import transformers
 import yaml
 from helpers_launch import IS_AFTER_5_17
 from helpers_training import CASES, make_model, make_tokenizer, make_trainer
@@ -180,6 +181,7 @@ def test_the_whole_card_of_a_run(tmp_path):
         versions=versions(),
         citation=CITATION,
     )
+    assert f"transformers {transformers.__version__}, torch " in card
     assert faults_of_card(card) == []
 
 
@@ -325,12 +327,15 @@ def test_names_do_not_break_a_table(tmp_path):
     assert "11 for dev \\| one |" in card and "| dev \\| one | task_loss |" in card
 
 
-def test_a_folder_is_no_base_model(tmp_path):
+def test_a_folder_is_no_base_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "books").mkdir(parents=True)
     model = make_model("classification", make_tokenizer())
     assert base_model_of(model) is None
     for name, base_model in {
         "openai-community/openai-gpt": "openai-community/openai-gpt",
         str(tmp_path): None,
+        "runs/books": None,
         "/gone/from/here": None,
     }.items():
         model.config._name_or_path = name
