@@ -36,7 +36,8 @@ from tokenization.tasks import TRAINER_PADDING
 from tokenization.traversal import TRAVERSALS
 
 from .. import GPT1Trainer, GPT1TrainingArguments, prepare_finetuning
-from ..hub.model_kinds import HEADS, is_regression
+from ..configuration_gpt1 import is_regression
+from ..hub.model_kinds import HEADS
 from ..storage.writing import atomic_file
 from ..training.callbacks import readable
 from ..training.launch import check_launch, end_processes

@@ -3,7 +3,6 @@
 import math
 from pathlib import Path
 
-ROLLING = "loglikelihood_rolling"
 FLATTERED = (
     "The tokenizer does not give back case and spaces, which the model therefore need not predict: perplexities per "
     "word and byte are lower than those of a model that predicts them."
@@ -25,7 +24,7 @@ def add_facts(results: dict, language_model, calibrated: bool = False) -> dict:
         if config["output_type"] == "multiple_choice":
             times = 2 if calibrated else 1
             counts["chance"] = sum(times / len(sample["arguments"]) for sample in samples) / len(samples)
-        if config["output_type"] == ROLLING:
+        if config["output_type"] == "loglikelihood_rolling":
             texts = [sample["arguments"][0][0] for sample in samples]
             total = sum(sample["resps"][0][0] for sample in samples)
             tokens = sum(len(language_model.tok_encode(text)) for text in texts)

@@ -15,9 +15,9 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from tokenization.traversal import TRAVERSALS
 
-from ..configuration_gpt1 import has_choices
+from ..configuration_gpt1 import has_choices, is_regression
 from ..storage.writing import write_atomically
-from .model_kinds import is_of_gpt1, is_regression, is_task_model, without_adapter
+from .model_kinds import is_of_gpt1, is_task_model, without_adapter
 
 TEMPLATE_NAME = "hub_card.md"
 # By the objective of another family: the hub's name of the task, if it has one.
@@ -32,11 +32,7 @@ TIMINGS = ("runtime", "samples_per_second", "steps_per_second", "model_preparati
 
 
 def read_template() -> str:
-    """Text of the template: from the installed package, or from the top folder of the checkout.
-
-    Raises:
-        FileNotFoundError: neither place has it.
-    """
+    """Text of the template: from the installed package, or from the top folder of the checkout."""
     installed = resources.files("modeling_gpt1") / TEMPLATE_NAME
     checkout = Path(__file__).resolve().parents[2] / TEMPLATE_NAME
     return (installed if installed.is_file() else checkout).read_text(encoding="utf-8")

@@ -8,8 +8,8 @@ from transformers.utils import logging
 
 from tokenization import TraversalCollator
 
-from ..configuration_gpt1 import GPT1Config, has_choices
-from ..hub.model_kinds import HEADS, is_of_gpt1, is_regression
+from ..configuration_gpt1 import GPT1Config, has_choices, is_regression
+from ..hub.model_kinds import HEADS, is_of_gpt1
 from ..inference.probing import longest_sequence
 
 logger = logging.get_logger(__name__)

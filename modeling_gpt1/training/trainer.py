@@ -24,8 +24,9 @@ from transformers.utils.hub import hf_api
 from tokenization import TraversalCollator
 from tokenization.control_tokens import check_vocabulary
 
+from ..configuration_gpt1 import is_regression
 from ..hub.card import write_model_card
-from ..hub.model_kinds import is_regression, without_adapter
+from ..hub.model_kinds import without_adapter
 from ..hub.push import check_right_to_write, explained, log_failure, upload_result
 from ..inference.task_scores import TaskScores
 from ..loss_gpt1 import count_items, count_labels, task_losses
