@@ -219,7 +219,7 @@ def load_task(task: str | Task, data_dir: str | Path | None = None) -> DatasetDi
         split: concatenate_datasets([_normalise(rows, task, split, source) for source, rows in parts])
         for split, parts in split_parts.items()
     }
-    whole = task.validation_splits[0]
+    whole = next(iter(task.validation_splits), None)
     if task.held_out and task.train_split not in splits and whole in splits:
         # The same rows in the same order as scikit-learn's train_test_split in the released code.
         order = np.random.RandomState(HELD_OUT_SEED).permutation(len(splits[whole]))
