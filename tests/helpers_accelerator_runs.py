@@ -326,7 +326,7 @@ def run() -> dict[str, dict]:
     batch = task("multiple_choice")[1](list(Rows("multiple_choice", 8)))
     results["fine-tuning, padded"] = training_step(partial(unpacked, make), batch, planned=True)
     results["fine-tuning, eager"] = training_step(partial(eager, make), batch, planned=True)
-    flash = partial(attending, "flash_attention_2", partial(task_model, "similarity"))
+    flash = partial(attending, "flash_attention_2", partial(task_model, "classification"))
     results["fine-tuning, flash"] = training_step(
         flash, task("similarity")[1](list(Rows("similarity", 8))), planned=True
     )

@@ -44,7 +44,7 @@ from .arguments import at_revision, check_model, check_unknown, parser_of
 logger = logging.getLogger(__name__)
 UNKNOWN_ROWS = 1000  # whose texts are looked at for unknown tokens
 MOST_CLASSES = 8  # whose rows are counted on the screen
-OF_OWN_FILES = "dataset_name traversal columns num_labels delimiter merge_labels skip_bad_rows regression".split()
+OF_OWN_FILES = "dataset_name traversal columns num_labels delimiter skip_bad_rows regression".split()
 
 
 @dataclass
