@@ -120,8 +120,6 @@ def test_checkpoints_are_pushed_to_branches_of_their_names(visit):
     assert "The push to me/cannot-commit failed" in visit.output("push_checkpoints")
     command = f"gpt1 push {run / 'chck_2M'} --repo_id me/cannot-commit --revision chck_2M"
     assert command in visit.output("push_checkpoints")
-        "push_checkpoints"
-    )
 
 
 def test_the_wheel_holds_the_template(visit):
