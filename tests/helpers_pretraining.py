@@ -22,7 +22,8 @@ from helpers_training import QUIET, make_config
 from transformers import TrainerCallback
 
 from modeling_gpt1 import GPT1ForCausalLM, GPT1PretrainingArguments, GPT1PretrainingTrainer
-from modeling_gpt1.commands.runs import check_output_folder, where_to_resume
+from modeling_gpt1.commands.runs import check_output_folder
+from modeling_gpt1.training.checkpoint import checkpoint_to_resume
 from modeling_gpt1.training.launch import end_processes
 
 NUM_ROWS, ROWS_PER_UPDATE, NUM_UPDATES, SAVED_UPDATE, LENGTH = 24, 8, 6, 2, 12
@@ -166,9 +167,9 @@ def run_case(case: str, folder: Path, num_processes: int) -> tuple[GPT1Pretraini
         saving = {"save_strategy": "steps", "save_steps": SAVED_UPDATE, "resume_from_checkpoint": "auto"}
         trainer = make_trainer(output, num_processes, **saving)
         trainer.add_callback(HangInFirstStart())
-        check_output_folder(trainer.args)  # as the commands do
+        check_output_folder(trainer.args, None)  # as the commands do
         trainer.accelerator.wait_for_everyone()  # before one process writes
-        return trainer, train(trainer, where_to_resume(trainer.args))
+        return trainer, train(trainer, checkpoint_to_resume("auto", output))
     raise ValueError(f"There is no case {case!r}.")
 
 

@@ -153,7 +153,7 @@ def _shards(sources: Sequence[str | os.PathLike], name: str | None, split: str, 
                 f"{source} is not a data set of the hub, so it has no configuration {name}. Leave name out."
             )
         else:
-            files += _find_files(os.path.abspath(source))
+            files += find_files(os.path.abspath(source))
     return [*_file_shards(dict.fromkeys(files), document_per), *hub_shards]
 
 
@@ -196,7 +196,7 @@ def _file_shards(paths: Iterable[str], document_per: str) -> list[FileShard]:
     return shards
 
 
-def _find_files(source: str) -> list[str]:
+def find_files(source: str) -> list[str]:
     """The file itself, the files that match the pattern, or all visible files below the folder."""
     if os.path.isfile(source):
         return [source]

@@ -1,17 +1,13 @@
 """Arguments of the commands: read from flags and a settings file, written to such a file; models named by a flag."""
 
 import difflib
-import enum
 import json
 import os
-import platform
-import re
 import sys
-from argparse import Action, ArgumentParser, HelpFormatter
+from argparse import SUPPRESS, Action, ArgumentParser, HelpFormatter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import version
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -19,8 +15,7 @@ from typing import Any
 import transformers
 import yaml
 from datasets import disable_progress_bars
-from huggingface_hub import get_hf_file_metadata, hf_hub_url, snapshot_download, try_to_load_from_cache
-from huggingface_hub.errors import EntryNotFoundError, HFValidationError, HTTPError
+from huggingface_hub import snapshot_download
 from transformers import PreTrainedTokenizerBase
 from transformers.hf_argparser import HfArg, HfArgumentParser
 
@@ -38,28 +33,13 @@ CONFIG = ArgumentParser(add_help=False, allow_abbrev=False)
 CONFIG.add_argument("--config", metavar="FILE", help="Settings in a file (.yaml, .json).")
 
 
-# What a command does with flags of Trainer's, which describes some otherwise or at length.
+# Help of flags of Trainer's. Of its others that are long, the first sentence is shown.
 HELP = {
-    "do_train": "Train.",
-    "do_eval": "Evaluate the trained model, or a saved one.",
-    "do_predict": "Predict the rows of the test split.",
-    "output_dir": "Folder of the run.",
     "max_steps": "Updates. Default: as many as the passes have.",
-    "warmup_steps": "Updates of warm-up; below 1 their share of all.",
-    "gradient_accumulation_steps": "Batches per update.",
-    "seed": "Seed of all that is random.",
-    "bf16": "Compute in bfloat16.",
-    "use_cpu": "Train on the CPU.",
-    "logging_steps": "Updates between two lines of the log.",
-    "eval_strategy": "When to evaluate: no, steps or epoch.",
-    "eval_steps": "Updates between two evaluations.",
-    "save_strategy": "When to save a checkpoint: no, steps or epoch.",
-    "save_steps": "Updates between two checkpoints.",
     "resume_from_checkpoint": "auto: from the newest, or begin; or a folder.",
-    "report_to": "Where else to log, such as tensorboard.",
     "push_to_hub": "Upload the model at the end.",
-    "debug": "Without a value: the traceback of an error. With one it is Trainer's.",
 }
+LONGEST_HELP = 75  # characters
 
 
 class ShortHelp(HelpFormatter):
@@ -74,7 +54,7 @@ class ShortHelp(HelpFormatter):
     def _get_help_string(self, action: Action) -> str:
         default, choices = getattr(action.default, "value", action.default), list(map(str, action.choices or ()))
         words = " ".join(map(str, default)) if isinstance(default, list) else str(default)
-        says = default is None or default is False or not words or "efault" in action.help
+        says = default is None or default is False or words in ("", SUPPRESS) or "efault" in action.help
         notes = [f" One of {', '.join(choices)}."] if choices and choices[0] not in action.help else []
         notes += [" (required)"] if action.required else [] if says else [f" ({words.replace('%', '%%')})"]
         return action.help + "".join(notes)
@@ -91,48 +71,28 @@ class CommandParser(HfArgumentParser):
 
     def __init__(self, command: str, *classes: type, basics: dict[str, str] | None = None):
         self.settings: dict[str, Any] = {}
-        self.basics, self.shows_all = basics, False
-        more = {"description": f"{COMMANDS[command][0].upper()}{COMMANDS[command][1:]}."}
-        super().__init__(classes, prog=f"gpt1 {command}", parents=[CONFIG], allow_abbrev=False, **more)
+        about = {"usage": f"gpt1 {command} [FLAGS]", "description": f"{COMMANDS[command]}."}
+        about["epilog"] = f"{'--help all lists all flags. ' if basics else ''}--debug shows the traceback of an error."
+        options = {"formatter_class": ShortHelp, "parents": [CONFIG], "allow_abbrev": False}
+        super().__init__(classes, prog=f"gpt1 {command}", **about, **options)
+        actions, self.basics = {action.dest: action for action in self._actions}, []
         for action in self._actions if basics else ():
-            action.help = HELP.get(action.dest, action.help)
-
-    def format_help(self) -> str:
-        groups = {title: names.split() for title, names in (self.basics or {}).items()}
-        if self.shows_all or self.basics is None:
-            shown = {name for names in groups.values() for name in names}
-            others = [action.dest for action in self._actions if action.dest not in shown | {"help"}]
-            groups["other flags" if groups else "flags"] = others
-        formatter = ShortHelp(self.prog)
-        places = " ".join(action.dest for action in self._actions if not action.option_strings)
-        formatter.add_usage(f"{self.prog} {places} [FLAGS]".replace("  ", " "), [], [])
-        formatter.add_text(self.description)
-        for title, names in groups.items():
-            formatter.start_section(title)
-            actions = [action for action in self._actions if action.dest in names]
-            formatter.add_arguments(sorted(actions, key=lambda action: names.index(action.dest)))
-            formatter.end_section()
-        more = "" if self.basics is None else "--help all lists all flags. "
-        formatter.add_text(f"{more}--debug shows the traceback of an error.")
-        return formatter.format_help()
-
-    def with_flags(self, sentence: str) -> str:
-        """A sentence of the library, whose arguments are told as the flags of this command."""
-        sentence = re.sub(r"(--\w+) \(`\w+=\w+`\)", r"\1", sentence)
-
-        def flag_of(found: re.Match) -> str:
-            is_flag = f"--{found[1]}" in self._option_string_actions
-            return " ".join(filter(None, (f"--{found[1]}", found[2]))) if is_flag else found[0]
-
-        return re.sub(r'`(\w+)(?:="?(\w+)"?)?`', flag_of, sentence)
+            first = f"{action.help.partition('. ')[0].rstrip('.')}."
+            action.help = HELP.get(action.dest, action.help if len(action.help) < LONGEST_HELP else first)
+        for title, names in (basics or {}).items():
+            group, rest = self.add_argument_group(title), self._optionals._group_actions
+            group._group_actions = [actions[name] for name in names.split()]
+            self._optionals._group_actions = [action for action in rest if action not in group._group_actions]
+            self.basics.append(group)
 
     def error(self, message: str) -> None:
         raise ValueError(f"{message}. See {self.prog} --help.")
 
     def parse_known_args(self, args=None, namespace=None):
         for at, word in enumerate(args):
-            if word in ("-h", "--help", "--help_all", "--help-all"):
-                self.shows_all = word.startswith("--help_") or args[at + 1 : at + 2] == ["all"]
+            if word in ("-h", "--help"):
+                if self.basics and args[at + 1 : at + 2] != ["all"]:
+                    self._action_groups = self.basics
                 self.print_help()
                 self.exit()
         given, words = CONFIG.parse_known_args(args)
@@ -149,7 +109,7 @@ class CommandParser(HfArgumentParser):
                 raise ValueError(f"--{name} is {value}, but must be at least 1.")
         return namespace, rest
 
-    def check_flags(self, words: list[str]) -> None:
+    def check_flags(self, words: list[str], source: str = "") -> None:
         """Checks that the command has each flag among the words, and otherwise names the nearest that it has."""
         known = self._option_string_actions
         for word in takewhile(lambda word: word != "--", words):
@@ -158,15 +118,12 @@ class CommandParser(HfArgumentParser):
                 name, names = flag[2:].replace("-", "_"), [option[2:] for option in known]
                 near = difflib.get_close_matches(name, names, n=1)
                 guess = f"; did you mean --{near[0]}?" if near else "."
-                raise ValueError(f"unknown flag {flag}{guess} See {self.prog} --help.")
+                raise ValueError(f"{source}unknown flag {flag}{guess} See {self.prog} --help.")
 
     def words_of(self, file: str) -> list[str]:
         """The settings of a file as words of the command line: `seed: 1` becomes `--seed=1`."""
         settings = read_settings(Path(file))
-        try:
-            self.check_flags([f"--{name}" for name in settings])
-        except ValueError as error:
-            raise ValueError(f"--config {file}: {error}") from error
+        self.check_flags([f"--{name}" for name in settings], f"--config {file}: ")
         words = []
         for name, value in settings.items():
             if isinstance(value, list) and any(str(item).startswith("--") for item in value):
@@ -182,25 +139,17 @@ class CommandParser(HfArgumentParser):
         if not sys.stderr.isatty():  # where a bar would be a line for each of its steps
             disable_progress_bars()
             transformers.utils.logging.disable_progress_bar()
-        *parsed, rest = self.parse_args_into_dataclasses(
-            arguments, return_remaining_strings=True, look_for_args_file=False
-        )
-        if rest:
-            raise ValueError(f"Unexpected arguments: {' '.join(map(repr, rest))}. See {self.prog} --help.")
-        return tuple(parsed)
+        return self.parse_args_into_dataclasses(arguments, look_for_args_file=False)
 
     def write_settings(self, path: Path) -> None:
         """Writes all settings, including defaults, as a file for --config. Of launched processes the first writes."""
         if os.environ.get("RANK", "0") != "0":
             return
-        settings = {name: plain(value) for name, value in self.settings.items() if name not in NEVER_KEPT}
-        made_with = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "tokenizers"))
+        settings = {name: value for name, value in self.settings.items() if name not in NEVER_KEPT}
+        settings = json.loads(json.dumps(settings))  # enumerations become texts
         place = "output_dir" if "output_dir" in settings else "output_file"
         path.parent.mkdir(parents=True, exist_ok=True)
-        head = (
-            f"# All settings of a run. Repeat it with: {self.prog} --config {path.name} --{place} ANOTHER\n"
-            f"# Made with Python {platform.python_version()}, {made_with}.\n"
-        )
+        head = f"# All settings of a run. Repeat it with: {self.prog} --config {path.name} --{place} ANOTHER\n"
         write_atomically(path, head + yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
 
 
@@ -211,12 +160,9 @@ def parser_of(command: str) -> CommandParser:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Raises ValueError: the file does not exist, cannot be read, or has no settings."""
-    if not path.is_file():
-        raise ValueError(f"--config {path} does not exist. Pass a .yaml or .json file, such as the run.yaml of a run.")
+    """Raises ValueError: the file is no YAML, or has no settings."""
     try:
-        text = path.read_text(encoding="utf-8")
-        settings = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))  # which reads JSON, too
     except (ValueError, yaml.YAMLError) as error:
         raise ValueError(f"--config {path} cannot be read: {' '.join(str(error).split())}. Correct it.") from error
     if not isinstance(settings, dict):
@@ -224,17 +170,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     return settings
 
 
-def plain(value):
-    """Converts an argparse value to a plain YAML value."""
-    if isinstance(value, list):
-        return [plain(item) for item in value]
-    return value.value if isinstance(value, enum.Enum) else value
-
-
 # ---- Models and devices
-
-MODEL = ("config.json",)
-TOKENIZER = ("tokenizer_config.json", "tokenizer.json", "vocab.json")
 
 
 @dataclass(kw_only=True)
@@ -264,41 +200,12 @@ def at_revision(model: str, revision: str | None) -> str:
     return str(Path(model, revision))
 
 
-def check_model(flag: str, name: str | None, files: tuple[str, ...] = MODEL) -> None:
-    """Checks once, before anything is opened, that the model named by a flag exists.
-
-    Args:
-        flag: the flag that named the model, such as "--model".
-        name: a folder or a hub id. None passes the check.
-        files: names of files, of which the model must have one.
-    """
-    if name is None or any(Path(name, file).is_file() for file in files):
+def check_model(flag: str, name: str | None) -> None:
+    """Checks early that the model named by a flag is a folder with its configuration, or may be a hub id."""
+    if name is None or Path(name, "config.json").is_file():
         return
-    path, remedy = Path(name), "Pass a folder, or a hub id such as owner/name."
-    if path.is_dir():
-        inside = sorted(found.parent.name for found in path.glob(f"*/{files[0]}"))
-        hint = f" Its subfolders {', '.join(inside[:5])} have one." if inside else ""
-        raise ValueError(f"{flag} {name} is a folder without {files[0]}.{hint} {remedy}")
-    if path.exists():
-        raise ValueError(f"{flag} {name} is a file. Pass the folder that holds {files[0]}, or a hub id.")
-    beside = [str(other) for other in path.parent.iterdir() if other.is_dir()] if path.parent.is_dir() else []
-    near = difflib.get_close_matches(str(path), beside, n=1)
-    hint = f" (did you mean {near[0]}?)" if near else ""
-    try:
-        if not any(isinstance(try_to_load_from_cache(name, file), str) for file in files):
-            get_hf_file_metadata(hf_hub_url(name, files[0]), timeout=5)
-    except (HTTPError, HFValidationError, OSError) as error:
-        if isinstance(error, EntryNotFoundError) and files != MODEL:
-            return  # the repository may have one of the other files
-        reason = " ".join(str(error).split()).rstrip(".")
-        raise ValueError(f"{flag} {name} is no folder{hint} and no model of the hub: {reason}. {remedy}") from error
-
-
-def tokenizer_of(model: str, tokenizer: str | None, run: str | None) -> str:
-    """The folder or hub id of a model's tokenizer: the given one, else the model's own, else that of its run."""
-    places = [tokenizer] if tokenizer else [model, run]
-    with_files = (place for place in places if place and any(Path(place, file).is_file() for file in TOKENIZER))
-    return next(with_files, places[0])
+    if Path(name).exists() or name.count("/") > 1:
+        raise ValueError(f"{flag} {name} is no folder with a config.json. Pass one, or a hub id such as owner/name.")
 
 
 def check_unknown(

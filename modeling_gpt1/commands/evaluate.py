@@ -1,57 +1,45 @@
 r"""Evaluates causal language models with lm-evaluation-harness, on the hub's rows or on files at hand.
 
     gpt1 evaluate --model openai-community/openai-gpt --tasks piqa arc_easy "blimp_*" --max_eval_samples 200
-    gpt1 evaluate --model out/books --data_dir data --tasks rte race paper_sst2 --num_fewshot 4 --calibrate
+    gpt1 evaluate --model out/books --data_dir data --tasks rte race --num_fewshot 4 --calibrate
     gpt1 evaluate --checkpoints out/books --data_dir data --tasks blimp lambada_standard --output_dir out/curves
     gpt1 evaluate --model out/babylm --data_dir evaluation_data/full_eval --tasks babylm babylm_aoa
 
 For a model the output folder gets results.json in the harness's own format, and table.md with chance and published
-figures. For checkpoints it gets results-<updates>.json of each, curves.json and curves.png; tables are printed. The
-settings are in evaluate_run.yaml. The tasks of the BabyLM challenge also answer for masked models, and leave their
-predictions in a folder with the model's name. Needs the extra `eval`. See docs/evaluate.md and docs/babylm.md.
+figures; for checkpoints results-<updates>.json of each, curves.json and curves.png. Needs the extra `eval`. See
+docs/evaluate.md and docs/babylm.md.
 """
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from transformers.hf_argparser import HfArg
 
-from ..inference.heuristics import get_heuristic
 from ..inference.scoring import CausalLMScorer, MaskedLMScorer, Scorer
 from ..storage.reading import one_save
 from ..storage.writing import write_atomically
-from .arguments import at_revision, parser_of, tokenizer_of
-from .zero_shot import ScoringArguments, ZeroShotArguments, ask, load_questions, load_scorer
+from .arguments import at_revision, parser_of
+from .zero_shot import ScoringArguments, load_scorer
 
-PAPER, BABYLM = "paper_", "babylm"
+BABYLM = "babylm"
 
 
 @dataclass
 class EvaluationArguments(ScoringArguments):
     """Which models, which tasks, and how."""
 
-    tasks: list[str] = HfArg(
-        kw_only=True, help="Of the harness, groups and patterns too; paper_<task> of zero-shot; babylm, babylm_<task>."
-    )
-    backend: str | None = HfArg(
-        default=None, help="How babylm tasks ask: causal, mlm, or mntp as GPT-BERT. Default: by architecture."
-    )
-    output_dir: str = HfArg(default="evaluation", help="Folder of the results.")
+    tasks: list[str] = HfArg(kw_only=True, help="Of the harness, groups and patterns too; babylm, babylm_<task>.")
+    backend: Literal["causal", "mlm", "mntp"] | None = HfArg(default=None, help="How babylm tasks ask a model.")
+    output_dir: str | None = HfArg(default=None, help="Folder of the results. Default: evaluation, evaluation-2, …")
     num_fewshot: int | None = HfArg(default=None, help="Answered rows before each row. Default: the task's own.")
     sentence_prefix: bool = HfArg(default=False, help="Score the first token of whole sentences, too, as `hf` does.")
     seed: int = HfArg(default=1234, help="Of the rows that are shown or drawn.")
 
-    def __post_init__(self):
-        super().__post_init__()
-        if self.num_fewshot is not None and self.num_fewshot < 0:
-            raise ValueError(f"--num_fewshot is {self.num_fewshot}. It must be at least 0.")
-        if self.backend not in (None, "causal", "mlm", "mntp"):
-            raise ValueError(f"--backend is {self.backend}. It must be causal, mlm or mntp.")
 
-
-def evaluate(model: str, tokenizer: str, tasks: list, names: list[str], arguments: EvaluationArguments) -> dict | None:
-    """The harness's results of one model, with the paper's heuristics among them; None in other processes than 0.
+def evaluate(model: str, tasks: list, names: list[str], arguments: EvaluationArguments) -> dict | None:
+    """The harness's results of one model; None in other processes than 0.
 
     Args:
         tasks, names: of the harness, from `specify_tasks`.
@@ -66,56 +54,21 @@ def evaluate(model: str, tokenizer: str, tasks: list, names: list[str], argument
     # An answer without its question is scored from its first token on.
     options["sentence_prefix"] = arguments.sentence_prefix or arguments.calibrate
     with one_save(model):
-        language_model = SharedContextLM(model, tokenizer=tokenizer, **options)
-    results = {"results": {}, "n-shot": {}, "n-samples": {}}
-    if names:
-        try:
-            evaluator.get_git_commit_hash = lambda: None  # outside a repository git complains on the screen
-            results = evaluator.simple_evaluate(
-                language_model,
-                tasks=tasks,
-                task_manager=all_tasks(),
-                num_fewshot=arguments.num_fewshot,
-                limit=arguments.max_eval_samples,
-                bootstrap_iters=1000,
-                fewshot_random_seed=arguments.seed,
-            )
-        except ValueError as error:
-            if arguments.num_fewshot is None or "Sample larger than population" not in str(error):
-                raise
-            raise ValueError(
-                f"--num_fewshot {arguments.num_fewshot} needs as many rows and one more to draw from, all different, "
-                "and a task has fewer. Add a train split to --data_dir, or pass a smaller number."
-            ) from error
+        language_model = SharedContextLM(model, tokenizer=arguments.tokenizer_name or model, **options)
+    evaluator.get_git_commit_hash = lambda: None  # outside a repository git complains on the screen
+    results = evaluator.simple_evaluate(
+        language_model,
+        tasks=tasks,
+        task_manager=all_tasks(),
+        num_fewshot=arguments.num_fewshot,
+        limit=arguments.max_eval_samples,
+        bootstrap_iters=1000,
+        fewshot_random_seed=arguments.seed,
+    )
     if results is None:
         return None
-    from_paper = [task for task in arguments.tasks if task.startswith(PAPER)]
-    scorer = CausalLMScorer(language_model.model, language_model.tokenizer, batch_tokens=arguments.batch_tokens)
-    for task in from_paper:
-        for key, value in ask_heuristic(task, scorer, arguments).items():
-            results[key][task] = value
-    results["asked"] = [*names, *from_paper]
+    results["asked"] = names
     return add_facts(results, language_model, arguments.calibrate)
-
-
-def ask_heuristic(task: str, scorer: CausalLMScorer, arguments: EvaluationArguments) -> dict:
-    """One task of `gpt1 zero-shot`, as entries of the harness's results: few-shot and calibrated where it can be."""
-    heuristic = get_heuristic(task.removeprefix(PAPER))
-    number = 0 if heuristic.has_threshold else arguments.num_fewshot or 0
-    same = {name: getattr(arguments, name) for name in ("data_dir", "max_eval_samples", "seed", "device")}
-    calibrate = arguments.calibrate and bool(heuristic.content)
-    options = ZeroShotArguments(model="", num_shots=number, calibrate=calibrate, **same)
-    questions = load_questions(heuristic.task.name, options)
-    answer = ask(scorer, questions, options)
-    value, rows = answer[answer["metric"]], answer["num_rows"]
-    error = (value * (1 - value) / max(rows - 1, 1)) ** 0.5 if answer["metric"] == "accuracy" else "N/A"
-    metric = {"accuracy": "acc", "matthews_correlation": "mcc"}.get(answer["metric"], answer["metric"])
-    about = {"effective": rows, "chance": answer["chance"], "split": answer["split"]}
-    return {
-        "results": {"alias": task, f"{metric},none": value, f"{metric}_stderr,none": error},
-        "n-shot": number,
-        "n-samples": {"original": questions.split_size, **about},
-    }
 
 
 def ask_challenge(
@@ -147,12 +100,9 @@ def ask_challenge(
 
 
 def load_for_challenge(model: str, arguments: EvaluationArguments) -> Scorer:
-    if arguments.backend is None:
-        scorer = load_scorer(model, arguments)
-    else:
-        masked = {"is_shifted": arguments.backend == "mntp"}
-        scorer_class, options = (CausalLMScorer, {}) if arguments.backend == "causal" else (MaskedLMScorer, masked)
-        scorer = load_scorer(model, arguments, scorer_class, **options)
+    scorer_class = {"causal": CausalLMScorer, None: None}.get(arguments.backend, MaskedLMScorer)
+    options = {"is_shifted": True} if arguments.backend == "mntp" else {}
+    scorer = load_scorer(model, arguments, scorer_class, **options)
     if not isinstance(scorer, CausalLMScorer | MaskedLMScorer):
         raise ValueError(
             f"{model} has an encoder and a decoder, which babylm tasks do not ask. Run the challenge's own pipeline."
@@ -200,31 +150,34 @@ def main(arguments: list[str]) -> None:
     from ..evaluation.local_rows import specify_tasks
     from ..evaluation.report import curves, draw, table
 
-    output, rows = Path(args.output_dir), []
+    if args.output_dir is None:
+        names = ("evaluation", *(f"evaluation-{number}" for number in range(2, 10_000)))
+        args.output_dir = next(name for name in names if not Path(name).exists())
+    output, rows, end = Path(args.output_dir), [], f"-{args.revision}" if args.revision else ""
+    if args.checkpoints is None and (output / f"results{end}.json").exists():
+        raise ValueError(f"--output_dir {output} has results{end}.json already. Pass another folder.")
     output.mkdir(parents=True, exist_ok=True)
     places = find_tasks([task for task in args.tasks if task.startswith(BABYLM)], args.data_dir)
-    from_harness = [task for task in by_harness if not task.startswith(PAPER)]
-    specified, names = specify_tasks(from_harness, args.data_dir, args.calibrate)
+    specified, names = specify_tasks(by_harness, args.data_dir, args.calibrate)
     for model in models:
         results: dict | None = {"results": {}, "n-shot": {}, "n-samples": {}, "asked": [], "flattered": False}
         if by_harness:
-            tokenizer = tokenizer_of(model["model"], args.tokenizer_name, args.checkpoints)
-            results = evaluate(model["model"], tokenizer, specified, names, args)
+            results = evaluate(model["model"], specified, names, args)
         if results is None:
             continue
         if places:
             ask_challenge(results, places, model, run, args)
-        name = "results.json" if args.checkpoints is None else f"results-{model['step']}.json"
+        name = f"results{end}.json" if args.checkpoints is None else f"results-{model['step']}.json"
         write_atomically(output / name, json.dumps(results, indent=2, default=str) + "\n")
         rows.append({**model, "results": results})
         print(text := table(results, model), flush=True)
         if args.checkpoints is None:
-            write_atomically(output / "table.md", text + "\n")
+            write_atomically(output / f"table{end}.md", text + "\n")
     if not rows:
         return
     if args.checkpoints is not None:
         found_curves = curves(rows)
         write_atomically(output / "curves.json", json.dumps(found_curves, indent=2) + "\n")
         draw(found_curves, output / "curves.png")
-    parser.write_settings(output / "evaluate_run.yaml")  # the run.yaml of a model's folder stays
+    parser.write_settings(output / f"evaluate_run{end}.yaml")  # the run.yaml of a model's folder stays
     print(f"written to {output}")

@@ -8,11 +8,8 @@ Models of other families, such as BERT, BART or Llama, are fine-tuned with trans
         --do_train --do_eval --output_dir out/own
     accelerate launch --num_processes 4 -m modeling_gpt1.commands finetune --task sst2 …
 
-Written to the output folder: model, tokenizer and card (README.md) of a training, train_results.json,
-eval_results.json, predict_results.json, all_results.json and predictions.jsonl. The last has a line per row of the
-test split: `index`; `label`, the name of the class or the index of the choice, with `scores`, the probabilities of all
-of them; or `score`, the number that regression predicts. A task with two test splits gets predictions_<split>.jsonl
-each. See docs/finetune.md and docs/own-data.md.
+Written to the output folder: model, tokenizer, card (README.md), the results of each split, and predictions.jsonl of
+the test split. See docs/finetune.md and docs/own-data.md.
 """
 
 import json
@@ -43,11 +40,12 @@ from ..training.callbacks import readable
 from ..training.launch import check_launch, end_processes
 from ..training.preparation import open_task_config
 from . import runs
-from .arguments import at_revision, check_unknown, parser_of, read_settings
+from .arguments import at_revision, check_model, check_unknown, parser_of
 
 logger = logging.getLogger(__name__)
 UNKNOWN_ROWS = 1000  # whose texts are looked at for unknown tokens
 MOST_CLASSES = 8  # whose rows are counted on the screen
+OF_OWN_FILES = "dataset_name traversal columns num_labels delimiter skip_bad_rows regression".split()
 
 
 @dataclass
@@ -57,15 +55,9 @@ class StartArguments(runs.ModelArguments):
     revision: str | None = HfArg(default=None, help="Branch of the hub, or checkpoint in the folder of a run.")
     auto_model: bool = HfArg(default=False, help="Open openai-gpt and GPT-2 with transformers' own classifiers.")
     trust_remote_code: bool = HfArg(default=False, help="Run the code that a model of another family brings.")
-    n_transfer: int | None = HfArg(
-        default=None, help="Layers to keep; the others start fresh. 0 keeps the embeddings, -1 nothing. Default: all."
-    )
+    n_transfer: int | None = HfArg(default=None, help="Layers to keep; 0: the embeddings, -1: nothing. Default: all.")
     ignore_mismatched_sizes: bool = HfArg(default=False, help="Start a new head for other classes.")
     lora_r: int | None = HfArg(default=None, help="Train a LoRA adapter of this rank. Default: all weights.")
-    lora_alpha: float | None = HfArg(
-        default=None, help="Scale of the adapter, over its rank. Default: twice the rank."
-    )
-    lora_dropout: float = HfArg(default=0.05, help="Dropout before the adapter.")
 
     def __post_init__(self):
         if self.lora_r is not None and (self.model is None or self.n_transfer is not None):
@@ -79,15 +71,6 @@ class StartArguments(runs.ModelArguments):
                 "--config_overrides) without --n_transfer to train a fresh model."
             )
         super().__post_init__()
-
-    def peft_config(self) -> Any | None:
-        """The settings of the adapter; `None` without one."""
-        if self.lora_r is None:
-            return None
-        from peft import LoraConfig  # of an extra
-
-        alpha = 2 * self.lora_r if self.lora_alpha is None else self.lora_alpha
-        return LoraConfig(r=self.lora_r, lora_alpha=alpha, lora_dropout=self.lora_dropout)
 
 
 @dataclass
@@ -110,9 +93,7 @@ class DataArguments:
     delimiter: str | None = HfArg(default=None, help="What separates the cells of .csv files. Default: found in them.")
     skip_bad_rows: bool = HfArg(default=False, help="Train and evaluate without the rows that lack a text or a label.")
     regression: bool = HfArg(default=False, help="Your labels are numbers to predict.")
-    metric_name: str | None = HfArg(
-        default=None, help="Score, such as f1_macro: of scikit-learn's scorers. Default: the task's."
-    )
+    metric_name: str | None = HfArg(default=None, help="Score, such as f1_macro. Default: the task's.")
     max_length: int | None = HfArg(default=None, help="Tokens per sequence. Default: the model's number of positions.")
     both_orders: bool = HfArg(default=False, help="Read similarity pairs in both orders, as GPT-1 always does.")
     pad_to_multiple_of: int | None = HfArg(default=None, help="Pad batches to a multiple of this length, such as 8.")
@@ -124,36 +105,27 @@ class DataArguments:
     def __post_init__(self):
         files = {"train": self.train_file, "validation": self.validation_file, "test": self.test_file}
         self.files = {split: file for split, file in files.items() if file is not None}
-        if self.task is None:
-            if bool(self.files) == (self.dataset_name is not None) or self.data_dir is not None:
-                given = "Files and a data set were given" if self.files and self.dataset_name else "No data was given"
+        own = [*(f"{split}_file" for split in self.files), *(name for name in OF_OWN_FILES if getattr(self, name))]
+        if self.task is not None:
+            self.traversal = get_task(self.task).traversal
+            if own:
                 raise ValueError(
-                    f"{given}. Pass --task with a task of the paper (and --data_dir), or --train_file, "
-                    "--validation_file or --test_file, or --dataset_name, with --traversal and --columns."
+                    f"--task {self.task} brings its own data and columns, but --{own[0]} was given too. Leave out "
+                    f"--task to use your own files, or --{own[0]} to use the task."
                 )
-            parse_columns(self.columns)
-            return
-        own = [f"{split}_file" for split in self.files]
-        options = ("dataset_name", "traversal", "columns", "num_labels", "delimiter", "skip_bad_rows", "regression")
-        own += [name for name in options if getattr(self, name)]
-        if own:
+        elif bool(self.files) == (self.dataset_name is not None) or self.data_dir is not None:
+            given = "Files and a data set were given" if self.files and self.dataset_name else "No data was given"
             raise ValueError(
-                f"--task {self.task} brings its own data and columns, but --{own[0]} was given too. Leave out --task "
-                f"to use your own files, or --{own[0]} to use the task."
+                f"{given}. Pass --task with a task of the paper (and --data_dir), or --train_file, "
+                "--validation_file or --test_file, or --dataset_name, with --traversal and --columns."
             )
-        self.traversal = get_task(self.task).traversal
+        parse_columns(self.columns)
 
     def splits_of_dataset(self) -> dict[str, Dataset]:
         """The splits of --dataset_name, by what they are used for."""
         found = load_dataset(self.dataset_name, self.dataset_config_name)
         names = {"train": self.train_split, "validation": self.validation_split, "test": self.test_split}
-        splits = {use: found[name] for use, name in names.items() if name in found}
-        if not splits:
-            raise ValueError(
-                f"--dataset_name {self.dataset_name} has the splits {', '.join(found)}. Name them by --train_split, "
-                "--validation_split and --test_split."
-            )
-        return splits
+        return {use: found[name] for use, name in names.items() if name in found}
 
     def complete(self, config: PreTrainedConfig, is_training: bool) -> dict[str, str | list[str]]:
         """Column by role of the user's own files. A fine-tuned model supplies roles that the arguments leave out."""
@@ -182,20 +154,6 @@ def parse_columns(pairs: list[str]) -> dict[str, str | list[str]]:
     return columns
 
 
-def check_evaluation(training_args: GPT1TrainingArguments, writes_evaluated: bool) -> None:
-    """Checks arguments that would stop an evaluation or a prediction, hours later."""
-    for flag, needed in (("eval_do_concat_batches", True), ("batch_eval_metrics", False)):
-        if getattr(training_args, flag) != needed:
-            raise ValueError(
-                f"--{flag} is {not needed}, but the metrics of a task need all rows at once. Leave it out."
-            )
-    predicts = "do_predict" if training_args.do_predict else "eval_predictions"
-    if training_args.prediction_loss_only and (training_args.do_predict or writes_evaluated):
-        raise ValueError(
-            f"--prediction_loss_only keeps no predictions, but --{predicts} writes them. Leave one of them out."
-        )
-
-
 def check_run(training_args: GPT1TrainingArguments, data_args: DataArguments) -> str | None:
     """Checks what the run is asked to do and its output folder; returns the checkpoint that it resumes from."""
     if not (training_args.do_train or training_args.do_eval or training_args.do_predict):
@@ -205,18 +163,7 @@ def check_run(training_args: GPT1TrainingArguments, data_args: DataArguments) ->
         if training_args.push_to_hub:
             raise ValueError("--push_to_hub uploads a model after training. Pass --do_train, or leave it out.")
         return None
-    # A file may have moved, but not changed its name; the number of its rows is compared in training.
-    checkpoint = runs.check_output_folder(training_args)
-    settings = checkpoint and Path(checkpoint).parent / runs.SETTINGS
-    before = read_settings(settings) if settings and settings.is_file() else {}
-    for name in ("task", "train_file", "dataset_name") if before else ():
-        was, now = before.get(name), getattr(data_args, name)
-        if Path(str(was)).name != Path(str(now)).name:
-            raise ValueError(
-                f"{checkpoint} was trained with --{name} {was}, and a run cannot go on with {now}. Pass the data of "
-                "that run, or another --output_dir."
-            )
-    return checkpoint
+    return runs.check_output_folder(training_args, data_args, "task", "train_file", "dataset_name")
 
 
 def check_same_classes(checkpoint: str, before: PreTrainedConfig, config: PreTrainedConfig) -> None:
@@ -288,16 +235,18 @@ def choose_rows(data_args: DataArguments, training_args: GPT1TrainingArguments, 
     """The splits that the run trains, evaluates and predicts on, each as the indices of its chosen rows."""
     seed = training_args.seed if training_args.data_seed is None else training_args.data_seed
     chosen = {}
-    for use, flag, names, limit in (
-        ("train", "do_train", (task.train_split,), data_args.max_train_samples),
-        ("eval", "do_eval", task.validation_splits, data_args.max_eval_samples),
-        ("predict", "do_predict", task.test_splits, data_args.max_predict_samples),
+    for use, names in (
+        ("train", (task.train_split,)),
+        ("eval", task.validation_splits),
+        ("predict", task.test_splits),
     ):
-        names = [name for name in names if getattr(training_args, flag) and name in splits]
-        if getattr(training_args, flag) and not names:
+        is_asked, limit = getattr(training_args, f"do_{use}"), getattr(data_args, f"max_{use}_samples")
+        names = [name for name in names if is_asked and name in splits]
+        if is_asked and not names:
             raise ValueError(
-                f"--{flag} needs a split for it, but the data has: {', '.join(splits)}. Add its file to --data_dir, "
-                "or pass --train_file to train, --validation_file to evaluate, --test_file to predict."
+                f"--do_{use} needs a split for it, but the data has: {', '.join(splits)}. Add its file to --data_dir, "
+                "or pass --train_file to train, --validation_file to evaluate, --test_file to predict; a data set of "
+                "the hub may need --train_split, --validation_split or --test_split."
             )
         chosen[use] = {name: draw_places(len(splits[name]), limit, seed) for name in names}
     return chosen
@@ -328,16 +277,17 @@ def check_rows(
             texts = [column for column in task.column_names if column != label]
             may_be_unknown = allow_unknown_text or use != "train"
             share = check_unknown(collator.tokenizer, some_texts(rows, texts), f"split {name!r}", may_be_unknown)
-            labels = Counter()
-            if task.label_names and label in rows.column_names:
-                given = filter(None, rows[label]) if task.multi_label else ()
-                labels = Counter(place for row in given for place, holds in enumerate(row) if holds)
-                labels.update(() if task.multi_label else rows[label])
-            classes = [f"{class_name} {labels[place]:,}" for place, class_name in enumerate(task.label_names)]
-            of_classes = f" ({', '.join(classes)})" if sum(labels.values()) else ""
-            if of_classes and len(classes) > MOST_CLASSES:
-                fewest = min(labels[place] for place in range(len(classes)))
-                of_classes = f" ({len(classes):,} classes, the rarest with {fewest:,} rows)"
+            counts = Counter()
+            for of_row in rows[label] if task.label_names and label in rows.column_names else ():
+                counts.update(np.flatnonzero(of_row) if task.multi_label else [of_row])
+            if use == "train" and len(counts) > max(MOST_CLASSES, counts.total() / 2):
+                logger.warning(f"The column {label!r} has {len(counts):,} classes: is it the label?")
+            numbers, of_classes = [counts[place] for place in range(len(task.label_names))], ""
+            if any(numbers) and len(numbers) > MOST_CLASSES:
+                of_classes = f" ({len(numbers):,} classes, rows of the rarest: {min(numbers):,})"
+            elif any(numbers):
+                pairs = zip(task.label_names, numbers, strict=True)
+                of_classes = f" ({', '.join(f'{name} {number:,}' for name, number in pairs)})"
             cut = f", {num_cut:,} cut to {collator.max_length} tokens" if num_cut else ""
             unknown = f", {share:.1%} of the tokens unknown" if share else ""
             lines.append(f"{use}: {num_rows:,} rows of {name}{of_classes}{cut}{unknown}")
@@ -347,35 +297,29 @@ def check_rows(
 def predict(
     trainer: GPT1Trainer, task: Task, splits: dict[str, Dataset], places: dict[str, np.ndarray], use: str = "predict"
 ) -> None:
-    """Writes one file of predictions per split, one line per row, and the metrics of the rows that have labels.
+    """Writes one file of predictions per split, one line per row, and the metrics of the splits.
 
-    `index` is the row's position in the split. Rows without a label are predicted first, then those with one.
+    `index` is the row's position in the split. A split in which a label is missing has no metrics.
     """
     label, metrics = task.columns["label"], {}
     for name, rows in splits.items():
         suffix = "" if len(splits) == 1 else f"_{name}"
-        labels = rows.select_columns([label]) if label in rows.column_names else [{}] * len(rows)
-        labelled = np.array([trainer.data_collator.is_labelled(row) for row in labels], dtype=bool)
-        predictions: dict[int, dict] = {}
-        for group in filter(len, (np.flatnonzero(~labelled), np.flatnonzero(labelled))):
-            output = trainer.predict(rows.select(group), metric_key_prefix=f"{use}{suffix}")
-            metrics.update(output.metrics)
-            scores = torch.from_numpy(output.predictions).double()
-            of_group = (
-                describe_prediction(of_row, task.regression, task.label_names, task.multi_label) for of_row in scores
-            )
-            predictions.update(zip(group.tolist(), of_group, strict=True))
+        if label in rows.column_names and not all(map(trainer.data_collator.is_labelled, rows.select_columns(label))):
+            rows = rows.remove_columns(label)
+        output = trainer.predict(rows, metric_key_prefix=f"{use}{suffix}")
+        metrics.update(output.metrics)
         if trainer.is_world_process_zero():
             path = Path(trainer.args.output_dir, f"{'eval_' if use == 'eval' else ''}predictions{suffix}.jsonl")
             with atomic_file(path) as file:
-                for place, index in enumerate(places[name].tolist()):
-                    file.write(json.dumps({"index": index, **predictions[place]}, ensure_ascii=False) + "\n")
+                for index, of_row in zip(places[name].tolist(), torch.from_numpy(output.predictions), strict=True):
+                    found = describe_prediction(of_row.double(), task.regression, task.label_names, task.multi_label)
+                    file.write(json.dumps({"index": index, **found}, ensure_ascii=False) + "\n")
             logger.info(f"predictions of {len(rows):,} rows of {name}: {path}")
     if use == "predict":
         runs.say(*filter(None, [readable(metrics)]))
     else:
         trainer.log(metrics)  # as `evaluate` does; the card reads the log
-    runs.keep_metrics(trainer, use, metrics)
+    trainer.save_metrics(use, metrics)
 
 
 def describe_prediction(
@@ -413,22 +357,27 @@ def main(arguments: list[str]) -> None:
     parser = parser_of("finetune")
     model_args, data_args, training_args = parser.read(arguments)
     checkpoint = check_run(training_args, data_args)
-    check_evaluation(training_args, data_args.eval_predictions)
-    runs.set_up_logging(training_args, logger)
+    runs.set_up_logging(training_args)
     set_seed(training_args.seed)
+    for flag, split in (("do_train", "train"), ("do_eval", "validation"), ("do_predict", "test")):
+        if split in data_args.files and not getattr(training_args, flag):
+            logger.warning(f"--{split}_file is not read without --{flag}.")
 
     if model_args.model is not None:
         model_args.model = at_revision(model_args.model, model_args.revision)
-    start, peft_config = model_args.model, model_args.peft_config() if training_args.do_train else None
-    model_args.check_places()
+    start, peft_config = model_args.model, None
+    if model_args.lora_r is not None and training_args.do_train:
+        from peft import LoraConfig  # of an extra
+
+        peft_config = LoraConfig(r=model_args.lora_r, lora_alpha=2 * model_args.lora_r, lora_dropout=0.05)
+    check_model("--model", start)
     opening = {"auto_model": model_args.auto_model, "trust_remote_code": model_args.trust_remote_code}
     config = model_args.fresh_config() if start is None else open_task_config(start, **opening)
     if not training_args.do_train:
         check_head(config, data_args, model_args)
-    if data_args.metric_name is not None:
-        find_metric(data_args.metric_name)
     task, splits = load_data(data_args, config, training_args)
     if data_args.metric_name is not None:
+        find_metric(data_args.metric_name)
         task = replace(task, metrics=(data_args.metric_name,))
     if not training_args.do_train:
         task = check_labels(task, splits, config)
@@ -467,18 +416,18 @@ def main(arguments: list[str]) -> None:
         **parts,
     )
     runs.use_readable_log(trainer)
-    was_trained, settings = False, Path(training_args.output_dir, runs.SETTINGS)
+    was_trained = False
     if training_args.do_train:
-        was_trained = runs.train(trainer, start, lines, checkpoint, lambda: parser.write_settings(settings))
+        was_trained = runs.train(trainer, start, lines, checkpoint, parser)
     else:
         # The output folder may already hold a trained model, whose run.yaml must stay.
-        parser.write_settings(settings.with_name("eval_run.yaml"))
+        parser.write_settings(Path(training_args.output_dir, "eval_run.yaml"))
         runs.say(*lines)
     if training_args.do_eval:
         if data_args.eval_predictions:
             predict(trainer, task, chosen["eval"], places["eval"], "eval")
         else:
-            runs.keep_metrics(trainer, "eval", trainer.evaluate())
+            trainer.save_metrics("eval", trainer.evaluate())
     if training_args.do_predict:
         predict(trainer, task, chosen["predict"], places["predict"])
     if was_trained:

@@ -1,8 +1,8 @@
 r"""Continues texts with a GPT-1 language model, at the terminal or in batches.
 
-    gpt1 generate --model out/books
-    gpt1 generate --model out/books --prompts "it was" "the old farmer" --num_return_sequences 3
-    gpt1 generate --model out/books --prompt_file prompts.txt --temperature 0 --output_file texts.jsonl
+    gpt1 generate out/books
+    gpt1 generate out/books --prompts "it was" "the old farmer" --num_return_sequences 3
+    gpt1 generate out/books --prompt_file prompts.txt --temperature 0 --output_file texts.jsonl
 
 Batches are written as a JSON object a line, `{"prompt": …, "continuations": […]}`. A continuation begins with the
 space that it needs behind its prompt: both put together are the text. See docs/generate.md.
@@ -10,21 +10,20 @@ space that it needs behind its prompt: both put together are the text. See docs/
 
 import json
 import sys
-from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, set_seed
-from transformers.generation.streamers import BaseStreamer
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, TextStreamer, set_seed
 from transformers.hf_argparser import HfArg
 
 from tokenization import open_tokenizer
+from tokenization.rows import check_columns, read_file
 
 from .. import GPT1ForCausalLM, GPT1Int8Config, GPT1LSTMConfig, GPT1LSTMForCausalLM, continue_prompts
-from ..inference.generation import encode_prompts, join_to_prompt
+from ..inference.generation import encode_prompts
 from ..storage.reading import one_save
 from ..storage.writing import atomic_file
 from ..training.preparation import OPENED_TYPES, OWN_TYPES
@@ -35,10 +34,10 @@ from .arguments import DeviceArguments, at_revision, check_model, check_unknown,
 class GenerationArguments(DeviceArguments):
     """Which model, which prompts, and how to go on from them."""
 
-    model: str = HfArg(help="Folder or hub id of a language model with its tokenizer.")
+    model: str | None = HfArg(default=None, help="The language model. The flag itself may be left out.")
     revision: str | None = HfArg(default=None, help="Branch of the hub, or checkpoint in the folder of a run.")
     prompts: list[str] = HfArg(default_factory=list, help="Texts to continue. Default: ask for them.")
-    prompt_file: str | None = HfArg(default=None, help="File of prompts: .jsonl, or text with one per line.")
+    prompt_file: str | None = HfArg(default=None, help="A .txt file, one per line, or rows with a column `prompt`.")
     output_file: str | None = HfArg(default=None, help="File to write the texts to. Default: the terminal.")
     batch_size: int = HfArg(default=8, help="Prompts per batch.")
     max_new_tokens: int = HfArg(default=40, help="Maximum length of a continuation, in tokens.")
@@ -50,19 +49,14 @@ class GenerationArguments(DeviceArguments):
     seed: int = HfArg(default=0, help="Seed of the sampling.")
     stop: list[str] = HfArg(default_factory=list, help=r"Strings that end a text, such as \n or [e].")
     capitals: bool = HfArg(default=False, help="Begin sentences with a capital letter.")
-    static_cache: bool = HfArg(default=False, help="Compile the decoding on a GPU: pays for many or long texts.")
     dtype: Literal["float32", "bfloat16", "int8"] = HfArg(default="float32", help="Data type of the weights.")
 
     def __post_init__(self):
-        if self.prompts and self.prompt_file:
-            raise ValueError("Both --prompts and --prompt_file were given, but only one can be used. Leave one out.")
-        if self.output_file is not None and not self.output_file.endswith(".jsonl"):
+        if self.temperature == 0 and self.num_return_sequences > self.num_beams:
             raise ValueError(
-                f"--output_file {self.output_file} has an unknown file type. Pass a name that ends in .jsonl: it gets "
-                "a JSON object a line."
+                f"--num_return_sequences {self.num_return_sequences} needs texts that differ. Pass a --temperature "
+                "above 0, or as many --num_beams."
             )
-        if self.temperature < 0:
-            raise ValueError(f"--temperature is {self.temperature}, but must be at least 0.")
         self.stop = [string.replace(r"\n", "\n") for string in self.stop]
         if self.device is not None or self.dtype != "int8":  # int8 chooses its own
             super().__post_init__()
@@ -71,9 +65,8 @@ class GenerationArguments(DeviceArguments):
     def generation(self) -> dict:
         """Arguments of `continue_prompts`."""
         names = ["num_beams", "stop", "max_new_tokens", "num_return_sequences", "capitals"]
-        names += ["temperature", "top_k", "top_p"] if self.temperature > 0 else []
-        cache = {"cache_implementation": "static"} if self.static_cache else {}
-        return {"do_sample": self.temperature > 0, **cache, **{name: getattr(self, name) for name in names}}
+        names += ["temperature", "top_k", "top_p"] if self.temperature else []
+        return {"do_sample": self.temperature != 0, **{name: getattr(self, name) for name in names}}
 
 
 def open_model(args: GenerationArguments) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -92,67 +85,30 @@ def open_model(args: GenerationArguments) -> tuple[PreTrainedModel, PreTrainedTo
 
 
 def read_prompts(path: Path) -> list[str]:
-    prompts = []
-    lines = path.read_text(encoding="utf-8-sig").split("\n")  # other characters that end lines may stand in a text
-    for number, line in enumerate(lines, start=1):
-        prompt = line
-        if path.suffix == ".jsonl" and line.strip():
-            try:
-                prompt = json.loads(line)["prompt"]
-            except (ValueError, KeyError, TypeError):
-                prompt = None
-            if not isinstance(prompt, str):
-                raise ValueError(
-                    f'{path}, line {number} must be an object such as {{"prompt": "it was"}}, not {line}.'
-                )
-        prompts += [prompt] if line.strip() else []
+    if path.suffix == ".txt":
+        # Other characters that end lines may stand in a text.
+        prompts = [line for line in path.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
+    else:
+        rows = read_file(path)
+        check_columns(path, rows.column_names, "prompt", "prompt")
+        prompts = rows["prompt"][:]
     if not prompts:
         raise ValueError(f"--prompt_file {path} has no prompts. Write one per line.")
     return prompts
 
 
-def records(model, tokenizer, prompts: list[str], args: GenerationArguments) -> Iterator[dict]:
-    for first in range(0, len(prompts), args.batch_size):
-        batch = prompts[first : first + args.batch_size]
-        continuations = continue_prompts(model, tokenizer, batch, **args.generation)
-        for prompt, texts in zip(batch, continuations, strict=True):
-            yield {"prompt": prompt, "continuations": texts}
-
-
-class TalkStreamer(BaseStreamer):
-    """Prints the continuation of a prompt word by word, spaced as it reads after the prompt."""
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, prompt: str, args: GenerationArguments):
-        self.tokenizer, self.prompt, self.args = tokenizer, prompt, args
-        self.ids: list[int] | None = None
-        self.num_printed = 0
-
-    def put(self, value: torch.Tensor) -> None:
-        if self.ids is None:  # the first call receives the prompt
-            self.ids = []
-        else:
-            self.ids += value.flatten().tolist()
-            self._print(is_whole=False)
-
-    def end(self) -> None:
-        self._print(is_whole=True)
-        print()
-
-    def _print(self, is_whole: bool) -> None:
-        text = self.tokenizer.decode(self.ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        text = join_to_prompt(self.tokenizer, text, self.prompt, self.args.capitals).lstrip(" ")
-        end = len(text) if is_whole else max(text.rfind(" "), text.rfind("\n")) + 1
-        print(text[self.num_printed : end], end="", flush=True)
-        self.num_printed = max(self.num_printed, end)
+# GPT-1 reads punctuation apart; the last option joins it again.
+STREAM = {"skip_prompt": True, "skip_special_tokens": True, "clean_up_tokenization_spaces": True}
 
 
 def talk(model, tokenizer, args: GenerationArguments) -> None:
     """Reads prompts from the terminal until an empty line or the end of the input."""
-    can_stream = args.num_beams == args.num_return_sequences == 1
+    # A stream prints words before it is known where a sentence begins.
+    can_stream = args.num_beams == args.num_return_sequences == 1 and not args.capitals
     print("Type a text to continue; an empty line quits.")
     with suppress(EOFError):
         while prompt := input("> "):
-            streamer = TalkStreamer(tokenizer, prompt, args) if can_stream else None
+            streamer = TextStreamer(tokenizer, **STREAM) if can_stream else None
             try:
                 (texts,) = continue_prompts(model, tokenizer, [prompt], streamer=streamer, **args.generation)
             except ValueError as error:
@@ -166,8 +122,13 @@ ARGUMENTS = (GenerationArguments,)
 
 
 def main(arguments: list[str]) -> None:
-    (args,) = parser_of("generate").read(arguments)
-    prompts = read_prompts(Path(args.prompt_file)) if args.prompt_file else args.prompts
+    parser = parser_of("generate")
+    parser.add_argument("folder", nargs="?", help="the language model, as --model")
+    args, positional = parser.read(arguments)
+    args.model = positional.folder or args.model
+    if args.model is None:
+        raise ValueError("No model was given. Write its folder or hub id after `gpt1 generate`.")
+    prompts = args.prompts + (read_prompts(Path(args.prompt_file)) if args.prompt_file else [])
     args.model = at_revision(args.model, args.revision)
     check_model("--model", args.model)
     with one_save(args.model):
@@ -179,5 +140,9 @@ def main(arguments: list[str]) -> None:
     encode_prompts(model, tokenizer, prompts, args.max_new_tokens)  # refuses any before the first text
     check_unknown(tokenizer, prompts, "the prompts")
     with atomic_file(args.output_file) if args.output_file else nullcontext(sys.stdout) as file:
-        for record in records(model, tokenizer, prompts, args):
-            print(json.dumps(record, ensure_ascii=False), file=file, flush=True)
+        for first in range(0, len(prompts), args.batch_size):
+            batch = prompts[first : first + args.batch_size]
+            continuations = continue_prompts(model, tokenizer, batch, **args.generation)
+            for prompt, texts in zip(batch, continuations, strict=True):
+                record = {"prompt": prompt, "continuations": texts}
+                print(json.dumps(record, ensure_ascii=False), file=file, flush=True)

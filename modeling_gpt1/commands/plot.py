@@ -1,7 +1,7 @@
 r"""Draws the curves of training runs: loss, held-out perplexity, learning rate, gradient norm and throughput.
 
     gpt1 plot runs/books --output_file curves.png
-    gpt1 plot runs/small runs/large --output_file curves.png --x steps
+    gpt1 plot runs/small runs/large --output_file curves.png
 
 A run is an output folder: the `trainer_state.json` of the folder or of its newest checkpoint is read, so that a run
 that is still going on is drawn up to its last checkpoint. Needs matplotlib: the extra `plot`.
@@ -11,7 +11,6 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from transformers.hf_argparser import HfArg
 from transformers.trainer_utils import get_last_checkpoint
@@ -30,7 +29,6 @@ PANELS = {
     "mfu": "model FLOP utilisation",
 }
 LOGARITHMIC = ("eval_perplexity", "grad_norm")
-FEW = 30  # a curve with fewer points, such as evaluations, gets markers
 
 
 @dataclass
@@ -38,7 +36,6 @@ class PlotArguments:
     """What to draw, and where to."""
 
     output_file: str = HfArg(default="curves.png", help="File of the picture: .png, .svg or .pdf.")
-    x: Literal["tokens", "steps"] = HfArg(default="tokens", help="Horizontal axis of the curves.")
 
 
 def read_run(folder: Path) -> list[dict]:
@@ -53,41 +50,27 @@ def read_run(folder: Path) -> list[dict]:
     return max(states, key=lambda state: state["global_step"])["log_history"]
 
 
-def names_of(folders: list[Path]) -> list[str]:
-    """The folders' names, or their paths if two folders share a name."""
-    names = [folder.resolve().name for folder in folders]
-    return names if len(set(names)) == len(names) else [str(folder) for folder in folders]
+def draw(runs: dict[str, list[dict]]):
+    """Draws one panel per logged metric and one colour per run. Values that are not finite are left out.
 
-
-def draw(runs: dict[str, list[dict]], x: str):
-    """Draws one panel per logged metric and one colour per run. Values that are not finite are left out."""
+    The horizontal axis has tokens if all runs have counted them, else updates.
+    """
     from matplotlib.figure import Figure  # imported only to draw
-    from matplotlib.ticker import EngFormatter
 
-    x_key = "num_input_tokens_seen" if x == "tokens" else "step"
     shown = [key for key in PANELS if any(math.isfinite(r.get(key, math.nan)) for run in runs.values() for r in run)]
     if not shown:
         raise ValueError(f"Nothing has been logged yet by {', '.join(runs)}; see the --logging_steps of a run.")
-    columns = min(len(shown), 2)
-    rows = math.ceil(len(shown) / columns)
-    figure = Figure(figsize=(5.2 * columns, 2.7 * rows + 0.5), layout="constrained")
-    for place, key in enumerate(shown, start=1):
-        axes = figure.add_subplot(rows, columns, place, title=PANELS[key])
-        for index, (name, records) in enumerate(runs.items()):
+    drawn = [record for run in runs.values() for record in run if any(key in record for key in shown)]
+    has_tokens = all("num_input_tokens_seen" in record for record in drawn)
+    x_key, x_label = ("num_input_tokens_seen", "tokens seen") if has_tokens else ("step", "updates")
+    figure = Figure(figsize=(8, 2.7 * len(shown)), layout="constrained")
+    for axes, key in zip(figure.subplots(len(shown), squeeze=False)[:, 0], shown, strict=True):
+        for name, records in runs.items():
             records = [record for record in records if math.isfinite(record.get(key, math.nan))]
-            if any(x_key not in record for record in records):
-                raise ValueError(f"{name} has not counted its tokens. Pass --x steps.")
-            points = [record[x_key] for record in records], [record[key] for record in records]
-            axes.plot(*points, marker="o" if len(records) < FEW else "", lw=1.2, ms=3, color=f"C{index}")
-        axes.set(
-            xlabel="tokens seen" if x == "tokens" else "updates", yscale="log" if key in LOGARITHMIC else "linear"
-        )
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+            axes.plot([record[x_key] for record in records], [record[key] for record in records], ".-", label=name)
+        axes.set(title=PANELS[key], xlabel=x_label, yscale="log" if key in LOGARITHMIC else "linear")
         axes.grid(alpha=0.3)
-    lines = figure.axes[0].get_lines()
-    legend = figure.legend(lines, list(runs), loc="outside upper center", ncols=min(len(runs), 4), frameon=False)
-    for text in legend.get_texts():
-        text.set_parse_math(False)  # a dollar in a folder's name is a dollar
+    figure.axes[0].legend()
     return figure
 
 
@@ -98,6 +81,6 @@ def main(arguments: list[str]) -> None:
     parser = parser_of("plot")
     parser.add_argument("runs", nargs="+", type=Path, help="output folders of runs")
     plot_args, positional = parser.read(arguments)
-    runs = dict(zip(names_of(positional.runs), map(read_run, positional.runs), strict=True))
-    draw(runs, plot_args.x).savefig(plot_args.output_file, dpi=150)
+    runs = {str(folder): read_run(folder) for folder in positional.runs}
+    draw(runs).savefig(plot_args.output_file, dpi=150)
     print(f"written to {plot_args.output_file}")

@@ -8,9 +8,8 @@ r"""Pre-trains GPT-1 on books or any other text, with its own BPE or a given tok
     accelerate launch --config_file "$(gpt1 --launch-configs)"/ddp.yaml --num_processes 8 \
         -m modeling_gpt1.commands pretrain --train_files "books/train/*.txt" --bf16 --output_dir out/gpt1
 
-Written to the output folder: model, tokenizer, card (README.md), trainer_state.json (the log, which `gpt1 plot`
-draws), train_results.json, eval_results.json and all_results.json. `gpt1 finetune` takes the folder as its `--model`.
-See docs/pretrain.md, for many machines docs/scale.md.
+Written to the output folder: model, tokenizer, card (README.md), the log trainer_state.json and the results. See
+docs/pretrain.md, for many machines docs/scale.md.
 """
 
 import logging
@@ -19,6 +18,7 @@ import re
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from datasets import Dataset, IterableDataset
@@ -27,6 +27,7 @@ from transformers.hf_argparser import HfArg
 
 from tokenization import GPT1Tokenizer, count_tokens, load_blocks, open_tokenizer, training_texts
 from tokenization.control_tokens import check_vocabulary
+from tokenization.documents import find_files
 
 from .. import GPT1PretrainingArguments, GPT1PretrainingTrainer, SampleCallback
 from ..storage.writing import publish_files
@@ -37,7 +38,7 @@ from ..training.families import FAMILIES, Family, family_of
 from ..training.launch import check_launch, end_processes
 from ..training.preparation import load_model
 from . import runs
-from .arguments import check_unknown, parser_of
+from .arguments import check_model, check_unknown, parser_of
 
 logger = logging.getLogger(__name__)
 # Held-out perplexity by tokens read, from docs/pretrain.md: small models, with up to so many passes over their text.
@@ -67,9 +68,7 @@ class CorpusArguments:
     train_split: str = HfArg(default="train", help="Split of that data set to train on.")
     validation_split: str | None = HfArg(default=None, help="Its split to measure perplexity on.")
     text_column: str = HfArg(default="text", help="Column of the text, where a row is a document.")
-    document_per: str = HfArg(
-        default="file", help="What of a text file is a document.", metadata={"choices": ["file", "line", "blank_line"]}
-    )
+    document_per: Literal["file", "line", "blank_line"] = HfArg(default="file", help="What is a document.")
     fix_text: bool = HfArg(default=False, help="Clean the text with ftfy, as the paper does.")
     mix_documents: bool = HfArg(default=False, help="Let a block continue into the next document.")
     block_length: int | None = HfArg(default=None, help="Tokens per block. Default: the model's number of positions.")
@@ -78,10 +77,7 @@ class CorpusArguments:
     preprocessing_num_workers: int | None = HfArg(default=None, help="Processes that tokenise. Default: one.")
     max_eval_blocks: int | None = HfArg(default=None, help="Blocks to evaluate on; the last evaluation uses all.")
     max_words: str | None = HfArg(default=None, help="Words to read in all passes, such as 100M.")
-    save_at_words: list[str] = HfArg(
-        default_factory=list,
-        help="Save the model after so many words, such as 1M 2M; babylm: 1M to 10M, 20M to 100M.",
-    )
+    save_at_words: list[str] = HfArg(default_factory=list, help="Save after so many words: 1M 2M, or babylm.")
 
     def __post_init__(self):
         if bool(self.train_files) == (self.dataset_name is not None):
@@ -122,34 +118,42 @@ class StartArguments(runs.ModelArguments):
     """What training starts from, and what the card says of it."""
 
     family: str | None = HfArg(default=None, help="Of a fresh model.", metadata={"choices": list(FAMILIES)})
-    num_merges: int = HfArg(default=40_000, help="Number of merges, if a BPE is trained.")
+    num_merges: int | None = HfArg(default=None, help="Merges of the BPE that is learnt. Default: 40000.")
     prompts: list[str] = HfArg(default_factory=lambda: ["it was"], help="Texts to continue at each evaluation.")
     language: str = HfArg(default="en", help="Language of the text, for the model card.")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.num_merges is not None and (self.tokenizer_name or self.model):
+            raise ValueError(
+                f"--num_merges {self.num_merges} learns a tokenizer, but that of {self.tokenizer_name or self.model} "
+                "was given. Leave one of them out."
+            )
 
 
 def check_run(corpus_args: CorpusArguments, training_args: GPT1PretrainingArguments, family: Family) -> str | None:
     """Checks early what would otherwise fail only after the corpus is prepared; returns where the run resumes."""
     check_launch(training_args)
-    checkpoint = runs.check_output_folder(training_args)
+    checkpoint = runs.check_output_folder(training_args, corpus_args, "train_files", "dataset_name", "document_per")
     if corpus_args.max_words and training_args.max_steps > 0:
         raise ValueError(
             f"--max_words {corpus_args.max_words} says how long the run is, and so does --max_steps "
             f"{training_args.max_steps}. Leave one of them out."
         )
-    if corpus_args.streaming and training_args.max_steps <= 0:
-        raise ValueError("--streaming reads text of unknown length. Pass the number of updates as --max_steps.")
     if corpus_args.streaming and family.draws_blocks:
         raise ValueError(
             f"--streaming stores no blocks, but {family.name} draws other blocks for its next-sentence task. Leave it "
             "out."
         )
-    if corpus_args.validation_source is None and training_args.eval_strategy != "no":
-        raise ValueError(
-            f"--eval_strategy {training_args.eval_strategy.value} needs held-out text. Pass --validation_files or "
-            "--validation_split."
-        )
     for source in filter(None, (corpus_args.train_source, corpus_args.validation_source)):
         training_texts(**source)  # reads the first piece
+    shared = {file for source in corpus_args.train_files for file in find_files(source)}
+    shared &= {file for source in corpus_args.validation_files for file in find_files(source)}
+    if shared:
+        raise ValueError(
+            f"{min(shared)} is in --train_files and in --validation_files, but perplexity is measured on other text. "
+            "Leave it out of one of them."
+        )
     return checkpoint
 
 
@@ -168,9 +172,10 @@ def load_tokenizer(
     output_dir = Path(training_args.output_dir)
     with training_args.main_process_first(local=False, desc="learning the BPE"):
         if training_args.process_index == 0:
-            logger.info(f"learning {model_args.num_merges:,} merges from the text …")
+            num_merges = model_args.num_merges or 40_000
+            logger.info(f"learning {num_merges:,} merges from the text …")
             texts = training_texts(**corpus_args.train_source)
-            tokenizer = GPT1Tokenizer.train(texts, model_args.num_merges, show_progress=False)
+            tokenizer = GPT1Tokenizer.train(texts, num_merges, show_progress=False)
             tokenizer.save_pretrained(output_dir / INCOMPLETE_DIR / "model")
             publish_files(output_dir / INCOMPLETE_DIR / "model", output_dir)
         return GPT1Tokenizer.from_pretrained(output_dir)
@@ -270,10 +275,10 @@ BASICS = {
 def main(arguments: list[str]) -> None:
     parser = parser_of("pretrain")
     model_args, corpus_args, training_args = parser.read(arguments)
-    model_args.check_places()
+    check_model("--model", model_args.model)
     family = FAMILIES[model_args.family or "gpt1"] if model_args.model is None else family_of(model_args.model)
     checkpoint = check_run(corpus_args, training_args, family)
-    runs.set_up_logging(training_args, logger, logging.getLogger(SampleCallback.__module__))
+    runs.set_up_logging(training_args)
     set_seed(training_args.seed)
 
     tokenizer = family.tokenizer_of(load_tokenizer(model_args, corpus_args, training_args, checkpoint))
@@ -323,19 +328,18 @@ def main(arguments: list[str]) -> None:
     if words_per_update is not None:
         trainer.add_callback(SavePoints(trainer, saved, words_per_update))
     runs.use_readable_log(trainer)
-    settings = Path(training_args.output_dir, runs.SETTINGS)
-    if not runs.train(trainer, model_args.model, lines, checkpoint, lambda: parser.write_settings(settings)):
+    if not runs.train(trainer, model_args.model, lines, checkpoint, parser):
         end_processes(trainer)
         return
     if validation_blocks is not None:
         metrics = trainer.evaluate(validation_blocks)
-        runs.keep_metrics(trainer, "eval", metrics)
+        trainer.save_metrics("eval", metrics)
         trainer.eval_dataset = validation_blocks  # the card tells how many its figures are of
         trainer.save_state()  # includes this evaluation
     runs.publish(
         trainer,
         model_args.model,
-        f"gpt1 generate --model {training_args.output_dir}"
+        f"gpt1 generate {training_args.output_dir}"
         if family.is_causal
         else f"gpt1 finetune --model {training_args.output_dir} …",
         language=model_args.language,

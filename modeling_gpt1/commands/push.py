@@ -4,20 +4,18 @@ r"""Uploads the folder of a run to the hub, and with --branches each checkpoint 
     gpt1 push out/babylm --repo_id me/babylm --branches
 
 The checkpoints are folders of the run with a config.json, such as the chck_1M of `gpt1 pretrain --save_at_words`; they
-go first, in the order of their words, and the run itself to `main`. If an upload fails, the others go on, and the
-command exits with 1; the same command tries again.
+go first, in the order of their words, and the run itself to `main`. If an upload fails, the same command tries again.
 """
 
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from transformers.hf_argparser import HfArg
 from transformers.utils.hub import hf_api
 
-from ..hub.push import PushError, explained, upload_result
-from .arguments import check_model, parser_of
+from ..hub.push import explained, upload_result
+from .arguments import parser_of
 from .pretrain import number_of_words
 
 
@@ -26,11 +24,9 @@ class PushArguments:
     """What is uploaded, and where to."""
 
     repo_id: str = HfArg(help="Repository of the hub, such as me/books. It is made if it does not exist.")
-    folder: str | None = HfArg(default=None, help="Folder of the run. The flag itself may be left out.")
     branches: bool = HfArg(default=False, help="Upload the saved checkpoints, too, each to a branch of its name.")
     revision: str | None = HfArg(default=None, help="Branch of the run itself. Default: main.")
     private: bool = HfArg(default=False, help="Make a repository that others do not see.")
-    hub_token: str | None = HfArg(default=None, help="Token with write access. Default: that of `hf auth login`.")
 
 
 def saved_revisions(model: str) -> dict[str, int]:
@@ -48,27 +44,19 @@ ARGUMENTS = (PushArguments,)
 
 def main(arguments: list[str]) -> None:
     parser = parser_of("push")
-    parser.add_argument("run", nargs="?", help="the folder of the run, as --folder")
+    parser.add_argument("folder", help="the folder of the run")
     args, positional = parser.read(arguments)
-    folder = positional.run or args.folder
-    if folder is None or not Path(folder).is_dir():
-        raise ValueError(f"gpt1 push needs the folder of a run, but was given {folder}. Write it after `gpt1 push`.")
-    check_model("--folder", folder)
+    folder = positional.folder
+    if not Path(folder, "config.json").is_file():
+        raise ValueError(f"{folder} is no folder with a config.json. Write the folder of a run after `gpt1 push`.")
     places = [(Path(folder, name), name) for name in saved_revisions(folder)] if args.branches else []
     if args.branches and not places:
         raise ValueError(f"{folder} has no folders chck_…. Train with --save_at_words, or leave --branches out.")
     with explained(args.repo_id, folder):
-        repo_id = hf_api().create_repo(args.repo_id, private=args.private, token=args.hub_token, exist_ok=True).repo_id
-    failures = 0
-    for path, branch in [*places, (Path(folder), args.revision)]:
-        try:
+        repo_id = hf_api().create_repo(args.repo_id, private=args.private, exist_ok=True).repo_id
+    for path, branch in [*places, (Path(folder), None)]:
+        if branch is not None:
             with explained(repo_id, str(path), branch):
-                if branch is not None:
-                    hf_api().create_branch(repo_id, branch=branch, token=args.hub_token, exist_ok=True)
-            upload_result(str(path), repo_id, branch, commit_message="Upload model", token=args.hub_token)
-            print(f"{path} is in {repo_id}, branch {branch or 'main'}", flush=True)
-        except PushError as error:
-            failures += 1
-            print(error, file=sys.stderr, flush=True)
-    if failures:
-        sys.exit(1)
+                hf_api().create_branch(repo_id, branch=branch, exist_ok=True)
+        upload_result(str(path), repo_id, branch, commit_message="Upload model")
+        print(f"{path} is in {repo_id}, branch {branch or 'main'}", flush=True)

@@ -4,9 +4,9 @@ import ast
 import dataclasses
 import difflib
 import logging
-import math
 import sys
-from collections.abc import Callable, Collection
+import warnings
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,17 +31,15 @@ from .. import GPT1Config
 from ..hub.model_kinds import without_adapter
 from ..inference.devices import accelerator_name
 from ..training.callbacks import ProgressBar, ReadableLog
-from ..training.checkpoint import DivergenceError, advice, checkpoint_to_resume, newest_whole_checkpoint
+from ..training.checkpoint import checkpoint_to_resume, newest_whole_checkpoint
 from ..training.families import FAMILIES
-from .arguments import TOKENIZER, check_model
+from .arguments import CommandParser, read_settings
 
 logger = logging.getLogger(__name__)
-PRECISIONS = {"no": "float32", "bf16": "bfloat16", "fp16": "float16"}
 WORDS = {"true": True, "false": False, "none": None}
 # Fields of the configuration that follow from the tokenizer and the data.
 DERIVED_FIELDS = ("vocab_size", "traversal", "columns", "num_labels", "id2label", "label2id", "problem_type")
-# The files left by a run that ended before its first update: its settings, and a tokenizer that it trained.
-SETTINGS, OF_A_START = "run.yaml", {"run.yaml", "tokenizer.json", "tokenizer_config.json"}
+SETTINGS = "run.yaml"
 
 
 @dataclass
@@ -68,11 +66,6 @@ class ModelArguments:
                 FAMILIES[self.family or "gpt1"].check_sizes(config)
             except ValueError as error:
                 raise ValueError(f"--config_overrides {self.config_overrides}: {str(error).rstrip('.')}.") from error
-
-    def check_places(self) -> None:
-        """Checks that the named model and tokenizer exist."""
-        check_model("--model", self.model)
-        check_model("--tokenizer_name", self.tokenizer_name, TOKENIZER)
 
     def fresh_config(self, tokenizer: PreTrainedTokenizerBase | None = None) -> PreTrainedConfig:
         """The configuration given by --family and --config_overrides."""
@@ -108,27 +101,30 @@ def parse_overrides(
     return overrides
 
 
-def where_to_resume(args: TrainingArguments) -> str | None:
-    """The checkpoint's folder, or None for a new run.
+def check_output_folder(args: TrainingArguments, data: Any, *names: str) -> str | None:
+    """Checks that the run may write to the output folder; returns the complete checkpoint that it resumes from.
 
-    Raises ValueError if --resume_from_checkpoint names no complete checkpoint.
+    Args:
+        data: the arguments about the data, of which those named are the same in a run that goes on. A file may have
+            moved, but not changed its name.
     """
-    given = args.resume_from_checkpoint
-    words = {"true": True, "auto": "auto"}
-    return checkpoint_to_resume(given and words.get(given.lower(), given), args.output_dir)
-
-
-def check_output_folder(args: TrainingArguments) -> str | None:
-    """Checks that the run may write to the output folder; returns the complete checkpoint that it resumes from."""
     folder = Path(args.output_dir)
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    is_of_a_start = SETTINGS in names and names <= OF_A_START
-    if args.resume_from_checkpoint is None and names and not is_of_a_start:
+    if args.resume_from_checkpoint is None and folder.is_dir() and any(folder.iterdir()):
         raise ValueError(
             f"--output_dir {folder} is not empty. Pass --resume_from_checkpoint auto to resume the run that wrote it, "
             "or pass another folder."
         )
-    return where_to_resume(args)
+    checkpoint = checkpoint_to_resume(args.resume_from_checkpoint, args.output_dir)
+    settings = checkpoint and Path(checkpoint).parent / SETTINGS
+    before = read_settings(settings) if settings and settings.is_file() else {}
+    for name in names if before else ():
+        was, now = (given if isinstance(given, list) else [given] for given in (before.get(name), getattr(data, name)))
+        if [Path(str(one)).name for one in was] != [Path(str(one)).name for one in now]:
+            raise ValueError(
+                f"{checkpoint} was trained with --{name} {' '.join(map(str, was))}, and a run cannot go on with "
+                f"{' '.join(map(str, now))}. Pass the data of that run, or another --output_dir."
+            )
+    return checkpoint
 
 
 class AboveTheBar(logging.Handler):
@@ -143,12 +139,12 @@ def is_no_alignment(record: logging.LogRecord) -> bool:
     return "PAD/BOS/EOS" not in record.getMessage()
 
 
-def set_up_logging(args: TrainingArguments, *loggers: logging.Logger) -> None:
-    """Makes only the main process print the information lines of these loggers and of the run."""
+def set_up_logging(args: TrainingArguments) -> None:
+    """Makes only the main process print the information lines of a run."""
     logging.basicConfig(format="%(message)s", handlers=[AboveTheBar()])
-    for each in (*loggers, logger, logging.getLogger(ReadableLog.__module__)):
-        each.setLevel(logging.INFO if args.should_log else logging.WARNING)
+    logging.getLogger("modeling_gpt1").setLevel(logging.INFO if args.should_log else logging.WARNING)
     transformers.utils.logging.set_verbosity(args.get_process_log_level())
+    warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries, about each other
     transformers.utils.logging.disable_progress_bar()  # of loading and saving weights, below the run's own
     logging.getLogger("transformers.trainer_utils").addFilter(is_no_alignment)
 
@@ -164,8 +160,8 @@ class RunCallback(TrainerCallback):
     Another value of `logging_steps` would do the same, but evaluations follow it too.
     """
 
-    def __init__(self, lines: list[str], checkpoint: str | None, keep_settings: Callable[[], None]) -> None:
-        self.lines, self.checkpoint, self.keep_settings, self.is_finished = lines, checkpoint, keep_settings, False
+    def __init__(self, lines: list[str], checkpoint: str | None, parser: CommandParser) -> None:
+        self.lines, self.checkpoint, self.parser, self.is_finished = lines, checkpoint, parser, False
 
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
         self.is_finished = state.global_step >= state.max_steps
@@ -175,11 +171,12 @@ class RunCallback(TrainerCallback):
             passes = state.max_steps * args.gradient_accumulation_steps / max(len(train_dataloader), 1)
             plan += f", {passes:.3g} epochs"
         how = "" if self.checkpoint is None else f"; goes on from {self.checkpoint}"
-        last = f"finished: {self.checkpoint} is the last of {state.max_steps:,} updates; nothing is left to train"
-        say(*self.lines, last if self.is_finished else f"{plan}, into {args.output_dir}{how}")
+        last = f"finished: {self.checkpoint} has {state.global_step:,} of {state.max_steps:,} updates"
+        plan = f"{last}; nothing is left to train" if self.is_finished else f"{plan}, into {args.output_dir}{how}"
+        say(*self.lines, plan)
         if self.is_finished:
             return
-        self.keep_settings()
+        self.parser.write_settings(Path(args.output_dir, SETTINGS))
         if (warm_up := args.get_warmup_steps(state.max_steps)) >= state.max_steps:
             logger.warning(
                 f"The warm-up of {warm_up:,} updates does not end within the {state.max_steps:,} of the run, whose "
@@ -202,21 +199,19 @@ def use_readable_log(trainer: Trainer) -> None:
 
 def describe_start(trainer: Trainer, start: str | None) -> str:
     """The model, where it comes from, and what computes it."""
-    args, precision = trainer.args, trainer.accelerator.mixed_precision
+    args = trainer.args
+    precision = {"no": "float32", "bf16": "bfloat16"}.get(trainer.accelerator.mixed_precision, "mixed precision")
     device = "CPU" if args.device.type == "cpu" else accelerator_name()
     processes = f" in {args.world_size} processes" if args.world_size > 1 else ""
     every, trained = (trainer.model.num_parameters(only_trainable=which) for which in (False, True))
     share = f" ({trained:,} of them trained)" if trained < every else ""
     return (
         f"model: {type(without_adapter(trainer.model)).__name__}, {every:,} parameters{share}, "
-        f"{'fresh' if start is None else f'from {start}'}; on {device}{processes}, "
-        f"{PRECISIONS.get(precision, precision)}"
+        f"{'fresh' if start is None else f'from {start}'}; on {device}{processes}, {precision}"
     )
 
 
-def train(
-    trainer: Trainer, start: str | None, data: list[str], checkpoint: str | None, keep_settings: Callable[[], None]
-) -> bool:
+def train(trainer: Trainer, start: str | None, data: list[str], checkpoint: str | None, parser: CommandParser) -> bool:
     """Trains or resumes, and writes the model, the log and the metrics to the output folder.
 
     Args:
@@ -224,7 +219,7 @@ def train(
         start: the checkpoint that the model was opened from, if any.
         data: lines about the data, for the screen.
         checkpoint: where the run goes on from, if it does.
-        keep_settings: writes the run's settings, once there is something to train.
+        parser: writes the run's settings, once there is something to train.
 
     Returns:
         whether there was anything to train: a run that was finished before keeps its files.
@@ -232,16 +227,16 @@ def train(
     args, output = trainer.args, Path(trainer.args.output_dir)
     # Asked before processes can differ in what they see.
     has_results = all((output / name).is_file() for name in ("train_results.json", "trainer_state.json"))
-    callback = RunCallback([describe_start(trainer, start), *data], checkpoint, keep_settings)
+    callback = RunCallback([describe_start(trainer, start), *data], checkpoint, parser)
     trainer.add_callback(callback)
     try:
         result = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
     except KeyboardInterrupt:
         state, newest = trainer.state, newest_whole_checkpoint(args.output_dir)
-        how = "; there is no complete checkpoint to go on from"
-        if newest is not None:
-            how = f". The last complete checkpoint is {newest}"
-            how += ". The same command with --resume_from_checkpoint auto goes on"
+        again = (
+            f". The last complete checkpoint is {newest}. The same command with --resume_from_checkpoint auto goes on"
+        )
+        how = "; there is no complete checkpoint to go on from" if newest is None else again
         raise KeyboardInterrupt(f" after update {state.global_step} of {state.max_steps}{how}") from None
     if callback.is_finished and has_results:
         trainer.state = TrainerState.load_from_json(str(output / "trainer_state.json"))
@@ -252,17 +247,8 @@ def train(
                 path.unlink()
     trainer.save_model(_internal_call=True)  # the push comes at the end, with all results
     trainer.save_state()
-    keep_metrics(trainer, "train", result.metrics)
+    trainer.save_metrics("train", result.metrics)
     return True
-
-
-def keep_metrics(trainer: Trainer, split: str, metrics: dict[str, float]) -> None:
-    """Writes the metrics to the output folder."""
-    losses = {name: value for name, value in metrics.items() if name.endswith("_loss")}
-    found = [f"`{name}` is {value}" for name, value in losses.items() if not math.isfinite(value)]
-    if found:
-        raise DivergenceError(f"{' and '.join(found)}. {advice(trainer.args.output_dir)}")
-    trainer.save_metrics(split, metrics)
 
 
 def publish(trainer: Trainer, start: str | None, following: str, **facts) -> None:

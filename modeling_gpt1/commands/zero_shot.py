@@ -3,19 +3,17 @@ r"""Answers tasks without fine-tuning, with the paper's heuristics (section 5).
     gpt1 zero-shot --model openai-community/openai-gpt --tasks cola sst2 race
     gpt1 zero-shot --checkpoints out/books --data_dir data --output_file out/curves.json
 
-The output is a JSON file: the settings, and for every model (with `--checkpoints` its updates and the tokens seen) the
-metrics of every task. `normalised` is 0 for guessing and 1 for the best model that was known to the paper. The file is
-written after each model; at the end zero_shot.run.yaml beside it, which repeats the command. The architecture decides
-how a model scores a text, and the output names the method: scores of different methods do not compare. See
-docs/generate.md.
+The output is a JSON file: the settings, and for every model the metrics of every task. `normalised` is 0 for guessing
+and 1 for the best model that was known to the paper. Scores of different methods do not compare. See docs/generate.md.
 """
 
 import json
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from datasets import Dataset, DatasetDict
+from datasets import Dataset
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
 from transformers.hf_argparser import HfArg
 
@@ -27,7 +25,7 @@ from ..inference.heuristics import Heuristic, evaluate_zero_shot, get_heuristic
 from ..inference.scoring import CausalLMScorer, DenoisingLMScorer, MaskedLMScorer, Scorer, scorer_class_of
 from ..storage.reading import one_save
 from ..storage.writing import write_atomically
-from .arguments import TOKENIZER, DeviceArguments, at_revision, check_model, parser_of, tokenizer_of
+from .arguments import DeviceArguments, at_revision, check_model, parser_of
 
 
 @dataclass
@@ -36,7 +34,7 @@ class ScoringArguments(DeviceArguments):
 
     model: str | None = HfArg(default=None, help="A language model: folder or hub id. Instead of --checkpoints.")
     checkpoints: str | None = HfArg(default=None, help="Output folder of a run whose checkpoints are all evaluated.")
-    tokenizer_name: str | None = HfArg(default=None, help="Folder or hub id. Default: that of the model or run.")
+    tokenizer_name: str | None = HfArg(default=None, help="Folder or hub id. Default: the model's.")
     data_dir: str | None = HfArg(default=None, help="Folder with a folder per task. Default: the rows of the hub.")
     max_eval_samples: int | None = HfArg(default=None, help="Rows of each task. Default: all.")
     calibrate: bool = HfArg(default=False, help="Compare answers by what the question adds to them.")
@@ -59,7 +57,6 @@ class ScoringArguments(DeviceArguments):
         if self.model is not None:
             self.model = at_revision(self.model, self.revision)
         check_model("--model", self.model)
-        check_model("--tokenizer_name", self.tokenizer_name, TOKENIZER)
         return [{"model": self.model}] if self.checkpoints is None else saved_checkpoints(self.checkpoints)
 
 
@@ -67,64 +64,39 @@ class ScoringArguments(DeviceArguments):
 class ZeroShotArguments(ScoringArguments):
     """What to ask which models, and how."""
 
-    tasks: list[str] = HfArg(
-        default_factory=lambda: ["cola", "sst2", "race", "story_cloze", "dpr"], help="Names of tasks."
-    )
-    split: str | None = HfArg(default=None, help="Default: the first of test, validation and train that has labels.")
+    tasks: list[str] = HfArg(default_factory=lambda: "cola sst2 race story_cloze dpr".split(), help="Names of tasks.")
     max_train_samples: int | None = HfArg(default=None, help="Rows for CoLA's threshold and for few-shot examples.")
     num_shots: int = HfArg(default=0, help="Few-shot examples before each row.")
     output_file: str = HfArg(default="zero_shot.json", help="The results.")
 
 
-# ---- Data
-
-
-@dataclass
-class Questions:
+class Questions(NamedTuple):
     """The rows of one task."""
 
     heuristic: Heuristic
     split: str
-    split_size: int
     rows: list[dict]
     train_rows: list[dict]
 
 
 def load_questions(name: str, arguments: ZeroShotArguments) -> Questions:
+    """The rows of the first of a task's test, validation and train splits that has labels, and those to learn from."""
     heuristic = get_heuristic(name)
-    if heuristic.task.hub_path is None and arguments.data_dir is None:
+    task, splits = heuristic.task, load_task(heuristic.task, arguments.data_dir)
+    order = [name for name in (*task.test_splits, *task.validation_splits, task.train_split) if name in splits]
+    needs_labels = heuristic.right is None
+    split = next((n for n in order if not needs_labels or are_all_labelled(splits[n], task.columns["label"])), None)
+    if split is None:
         raise ValueError(
-            f"Task {name!r} is not on the hub as one data set. Pass as --data_dir a folder with a subfolder {name}."
+            f"The labels of task {task.name!r} are hidden in {', '.join(order)}. Add a split with labels."
         )
-    splits = load_task(heuristic.task, arguments.data_dir)
-    split = choose_split(heuristic, splits, arguments.split)
     needs_training = heuristic.has_threshold or arguments.num_shots > 0
-    train_split = heuristic.task.train_split if needs_training else split
-    if train_split not in splits:
-        raise ValueError(
-            f"Task {name!r} needs the split {train_split!r}, for a threshold or for few-shot examples, but has "
-            f"{', '.join(splits)}. Add its file."
-        )
+    train_rows = splits.get(task.train_split, ()) if needs_training else ()
     return Questions(
         heuristic,
         split,
-        len(splits[split]),
         draw_rows(splits[split], arguments.max_eval_samples, arguments.seed),
-        draw_rows(splits[train_split], arguments.max_train_samples, arguments.seed) if needs_training else [],
-    )
-
-
-def choose_split(heuristic: Heuristic, splits: DatasetDict, wanted: str | None) -> str:
-    task = heuristic.task
-    if wanted is not None and wanted not in splits:
-        raise ValueError(f"Task {task.name!r} has no split {wanted!r}. Its splits: {', '.join(splits)}.")
-    order = [wanted] if wanted else [*task.test_splits, *task.validation_splits, task.train_split]
-    for split in order:
-        if split in splits and (heuristic.right is not None or are_all_labelled(splits[split], task.columns["label"])):
-            return split
-    raise ValueError(
-        f"The labels of task {task.name!r} are hidden in {', '.join(s for s in order if s in splits)}. Choose another "
-        "--split."
+        draw_rows(train_rows, arguments.max_train_samples, arguments.seed),
     )
 
 
@@ -133,8 +105,6 @@ def draw_rows(rows: Dataset, number: int | None, seed: int) -> list[dict]:
         rows = rows.shuffle(seed=seed).select(range(number))
     return list(rows)
 
-
-# ---- Models
 
 AUTO_CLASSES = {
     CausalLMScorer: AutoModelForCausalLM,
@@ -147,7 +117,7 @@ def load_scorer(model: str, arguments: ScoringArguments, scorer_class: type[Scor
     """Opens a model to score texts, as its architecture does unless a class says otherwise."""
     trust = {"trust_remote_code": arguments.trust_remote_code}
     with one_save(model):
-        tokenizer = open_tokenizer(tokenizer_of(model, arguments.tokenizer_name, arguments.checkpoints))
+        tokenizer = open_tokenizer(arguments.tokenizer_name or model)
         scorer_class = scorer_class or scorer_class_of(AutoConfig.from_pretrained(model, **trust))
         loaded = AUTO_CLASSES[scorer_class].from_pretrained(model, dtype=arguments.dtype, **trust)
     return scorer_class(loaded.to(arguments.device), tokenizer, batch_tokens=arguments.batch_tokens, **kwargs)
@@ -178,16 +148,10 @@ def ask(scorer: Scorer, questions: Questions, arguments: ZeroShotArguments) -> d
     }
 
 
-# ---- Report
-
-
 def line(result: dict) -> str:
     """One model: the first metric and the normalised metric of each task."""
     where = result["model"] if result.get("step") is None else f"{result['step']} updates"
-    figures = (
-        f"{name} {of_task[of_task['metric']]:.3f} ({of_task['normalised']:+.2f})"
-        for name, of_task in result["tasks"].items()
-    )
+    figures = (f"{name} {of[of['metric']]:.3f} ({of['normalised']:+.2f})" for name, of in result["tasks"].items())
     return f"{where} ({result['method']}): {', '.join(figures)}"
 
 

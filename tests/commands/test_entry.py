@@ -1,20 +1,16 @@
 """The entry point: its help, refusals, what becomes of errors, and both ways to start it."""
 
 import json
-import os
 import re
 import runpy
 import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 from huggingface_hub.errors import HTTPError
-from transformers import Trainer
-from transformers.integrations import integration_utils
 
 from modeling_gpt1 import commands
 from modeling_gpt1.commands import entry
@@ -47,11 +43,9 @@ def test_the_version_imports_the_standard_library_alone(tmp_path):
     (tmp_path / "gpt1_hf-1.2.3.dist-info").mkdir()
     (tmp_path / "gpt1_hf-1.2.3.dist-info" / "METADATA").write_text("Name: gpt1-hf\nVersion: 1.2.3\n")
     installed = f"import sys; sys.path.append({str(tmp_path)!r})\n{START}"
-    for start, version in ((START, "(not installed: run from a checkout)"), (installed, "1.2.3")):
-        command = [sys.executable, "-I", "-S", "-c", start, "--version"]
-        first, imported = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
-        assert first == f"gpt1 {version}"
-        assert json.loads(imported) == ["__main__", "entry"]
+    command = [sys.executable, "-I", "-S", "-c", installed, "--version"]
+    first, imported = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
+    assert first == "gpt1 1.2.3" and json.loads(imported) == ["__main__", "entry"]
 
 
 def test_every_command_has_a_module_and_the_pages_name_it():
@@ -85,7 +79,7 @@ def test_the_module_starts_like_the_script(capsys, monkeypatch):
     [
         (["finetune", "--debug", "--seed", "1"], ["--seed", "1"], True),
         (["finetune", "--seed", "1", "--debug"], ["--seed", "1"], True),
-        (["finetune", "--debug", "underflow_overflow"], ["--debug", "underflow_overflow"], False),  # Trainer's
+        (["plot", "run"], ["run"], False),
         (["plot", "--debug", "run"], ["run"], True),
     ],
 )
@@ -149,11 +143,11 @@ def test_weights_that_were_cut_short(capsys, tmp_path):
     path = tmp_path / "model.safetensors"
     path.write_bytes(b"\x08")
     code, text = end_of(None, capsys, lambda: safe_open(path, "pt"))
-    assert code == 2 and "header too small. The file is damaged. Copy or download the folder again." in text
+    assert code == 2 and "header too small. It is damaged. Copy or download the folder again." in text
     path = tmp_path / "pytorch_model.bin"
     torch.save({"a": Path}, path)
     code, text = end_of(None, capsys, lambda: torch.load(path, weights_only=True))
-    assert code == 2 and "more than weights. The file is damaged. Copy or download the folder again." in text
+    assert code == 2 and "more than weights. It is damaged. Copy or download the folder again." in text
 
 
 def test_a_tokenizer_that_was_cut_short(capsys, tmp_path, tiny_tokenizer):
@@ -161,18 +155,7 @@ def test_a_tokenizer_that_was_cut_short(capsys, tmp_path, tiny_tokenizer):
     path = tmp_path / "tokenizer.json"
     path.write_text(path.read_text(encoding="utf-8")[:300], encoding="utf-8")
     code, text = end_of(None, capsys, lambda: open_tokenizer(tmp_path))
-    assert code == 2 and "The file is damaged. Copy or download the folder again." in text
-
-
-def test_wrong_uses_that_transformers_tells_by_other_errors(capsys, monkeypatch):
-    monkeypatch.setattr(integration_utils, "is_wandb_available", lambda: False)
-    assert "WandbCallback requires wandb to be installed" in end_of(None, capsys, integration_utils.WandbCallback)[1]
-    trainer = Trainer.__new__(Trainer)
-    trainer.args = SimpleNamespace(metric_for_best_model="f2")
-    code, text = end_of(None, capsys, lambda: trainer._determine_best_metric({"eval_loss": 1.0}, None))
-    assert code == 2 and text.startswith("gpt1 finetune: The --metric_for_best_model ") and "'eval_f2'" in text
-    with pytest.raises(AttributeError), one_sentence("finetune", False):  # a mistake in the same file
-        trainer._determine_best_metric({"eval_f2": 1.0}, None)
+    assert code == 2 and "It is damaged. Copy or download the folder again." in text
 
 
 def test_mistakes_in_the_code_keep_their_traceback():
@@ -190,16 +173,6 @@ def test_a_process_of_a_launch_says_which_it_is(capsys, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
     assert end_of(OSError("The disk is full."), capsys)[1].startswith("gpt1 finetune, process 1 of 2: The disk is")
-
-
-def test_a_reader_that_has_gone_is_no_error(capsys, monkeypatch):
-    replaced = []
-    monkeypatch.setattr(os, "dup2", lambda *descriptors: replaced.append(descriptors))
-    monkeypatch.setattr(sys, "stdout", sys.__stdout__)
-    with pytest.raises(SystemExit) as end, one_sentence("generate", False):
-        raise BrokenPipeError
-    assert end.value.code == 1 and len(replaced) == 1
-    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["plot", "--help"]])

@@ -140,6 +140,7 @@ def generated(folder, capsys, *more):
 
 def test_words_decide_the_length_of_a_run(books, caplog):
     more = ("--num_merges", "60", "--config_overrides", SIZES, "--max_steps", "-1", "--save_at_words", "babylm")
+    more += ("--gradient_accumulation_steps", "2")
     num_words = sum(len((books / f"{name}.txt").read_text().split()) for name in ("one", "two"))
     pretrain.main(arguments(books, books / "out", *more, "--max_words", f"{11 * num_words}"))
     state = json.loads((books / "out" / "trainer_state.json").read_text())
@@ -196,7 +197,7 @@ def test_the_screen_of_a_run(books, caplog, capfd):
         *("learning 60 merges from the text …", "model", "train", "validation", "training"),
         f"written to {output}",
     ]
-    assert said[-1].endswith(f"gpt1 generate --model {output}")
+    assert said[-1].endswith(f"gpt1 generate {output}")
     (line,) = (line for line in said if line.startswith("step 3/6 · loss"))
     assert " · perplexity " in line and " tokens/s · lr " in line
     assert [line for line in said if line.startswith("step 3 · the cat")]
@@ -213,8 +214,7 @@ def test_the_last_evaluation_takes_all_blocks(books):
     results = json.loads((output_dir / "eval_results.json").read_text())
     assert results["eval_loss"] == all_blocks["eval_loss"]
     card = (output_dir / "README.md").read_text(encoding="utf-8")
-    num_blocks = int(re.search(r" for training, (\d+) for evaluation \|", card)[1])
-    assert num_blocks > 1 and f"| loss | {all_blocks['eval_loss']:.4f} |" in card
+    assert int(re.search(r" for training, (\d+) for evaluation", card)[1]) > 1
 
 
 def test_the_card_tells_the_words_of_the_whole_run_and_a_finished_one_stays(books, caplog):
@@ -230,6 +230,10 @@ def test_the_card_tells_the_words_of_the_whole_run_and_a_finished_one_stays(book
     caplog.clear()
     pretrain.main([*command, "--save_steps", "3", "--learning_rate", "0.5"])
     assert "nothing is left to train" in caplog.text
+    command[command.index("--train_files") + 1] = str(books / "held_out.txt")
+    del command[command.index("--validation_files") : command.index("--output_dir")]
+    with pytest.raises(ValueError, match="--train_files .*one.txt .*, and a run cannot go on with .*held_out.txt"):
+        pretrain.main([*command, "--max_steps", "9"])
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
 
 
@@ -272,7 +276,6 @@ def test_evenly_spaced():
     [
         (["--validation_files", "no/such/*.txt"], ["no/such/*.txt matches no file"]),
         (["--dataset_name", "books"], ["--train_files or --dataset_name, but both were given"]),
-        (["--streaming", "--max_steps", "-1"], ["--streaming", "Pass the number of updates as --max_steps"]),
         (["--streaming", "--save_at_words", "1M"], ["--streaming does not count words"]),
         (["--save_at_words", "1M", "ten"], ["'ten' is no number of words", "10M"]),
         (["--max_words", "1M"], ["--max_words 1M", "--max_steps 6", "Leave one"]),
@@ -283,14 +286,6 @@ def test_refusals(books, more, parts):
         pretrain.main(arguments(books, books / "out", *more))
     assert [part for part in parts if part not in str(error.value)] == []
     assert not (books / "out").exists()
-
-
-def test_evaluations_need_held_out_text(books):
-    given = arguments(books, books / "out", "--eval_strategy", "epoch")
-    start = given.index("--validation_files")
-    del given[start : start + 2]
-    with pytest.raises(ValueError, match="--eval_strategy epoch needs held-out text. Pass --validation_files"):
-        pretrain.main(given)
 
 
 def test_an_lstm_is_pretrained_and_fine_tuned_by_the_same_scripts(books):

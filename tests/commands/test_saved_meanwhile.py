@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from helpers_evaluation import only_few_tasks
+from helpers_evaluation import only_few_tasks, write_rows
 from transformers import PreTrainedModel
 
 from modeling_gpt1 import GPT1DoubleHeadsModel
@@ -18,7 +18,7 @@ COMMANDS = {
     "predict": lambda model, data: predict.main([model, "--file", f"{data}/sst2/validation.jsonl"]),
     "zero-shot": lambda model, data: zero_shot.main(["--model", model, "--data_dir", data, "--tasks", "sst2"]),
     "evaluate": lambda model, data: evaluate.main(
-        ["--model", model, "--data_dir", data, "--tasks", "paper_sst2", "--output_dir", f"{data}/out"]
+        ["--model", model, "--data_dir", data, "--tasks", "copa", "--output_dir", f"{data}/out"]
     ),
     "playground": lambda model, data: page.find_model({"model": model}, "model"),
 }
@@ -29,6 +29,7 @@ def test_a_model_that_is_saved_while_it_is_read_is_refused(name, tiny_model, tin
     model = tiny_model(GPT1DoubleHeadsModel, vocab_size=len(tiny_tokenizer), columns={"text": "sentence"})
     model.save_pretrained(folder := tmp_path / "model")
     tiny_tokenizer.save_pretrained(folder)
+    write_rows(tmp_path)
     (tmp_path / "sst2").mkdir()
     (tmp_path / "sst2" / "validation.jsonl").write_text(ROW)
     read = PreTrainedModel.from_pretrained.__func__

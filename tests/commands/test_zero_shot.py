@@ -1,7 +1,6 @@
 """`gpt1 zero-shot` on a tiny random model: its file of results, checkpoints, the picture, and what is refused."""
 
 import json
-from functools import partial
 
 import pytest
 from conftest import SPLIT_IN_TWO_WAYS
@@ -13,18 +12,6 @@ from modeling_gpt1.training.families import FAMILIES
 from tokenization import GPT1Tokenizer
 
 PAIRS = [("the old farmer smiled", "smiled old the farmer the"), ("he paid for it", "paid it he for for")]
-
-
-@pytest.fixture(scope="module")
-def save_model(plain_tokenizer, tiny_model):
-    def save(folder, seed=0, with_tokenizer=True):
-        model = tiny_model(GPT1ForCausalLM, seed, vocab_size=len(plain_tokenizer), max_position_embeddings=64)
-        model.save_pretrained(folder)
-        if with_tokenizer:
-            plain_tokenizer.save_pretrained(folder)
-        return str(folder)
-
-    return save
 
 
 def write(folder, split, rows):
@@ -91,7 +78,7 @@ def test_every_checkpoint_of_a_run(save_model, data_dir, tmp_path, capsys):
     run, output = tmp_path / "run", tmp_path / "results.json"
     save_model(run)
     for step in (20, 0, 100):
-        save_model(run / f"checkpoint-{step}", seed=step, with_tokenizer=False)
+        save_model(run / f"checkpoint-{step}", seed=step)
         state = {"num_input_tokens_seen": 10 * step}
         (run / f"checkpoint-{step}" / "trainer_state.json").write_text(json.dumps(state))
     (run / "checkpoint-7").mkdir()  # has no model
@@ -173,16 +160,13 @@ def test_a_split_whose_labels_are_hidden_is_not_asked(tmp_path, hidden):
     write(tmp_path / "sst2", "validation", [row])
     write(tmp_path / "sst2", "test", [row, {**row, "label": hidden}])
 
-    def asked(split=None):
-        arguments = zero_shot.ZeroShotArguments("model", data_dir=str(tmp_path), split=split)
-        return zero_shot.load_questions("sst2", arguments).split
-
-    assert asked() == "validation"
-    with pytest.raises(ValueError) as error:
-        asked("test")
-    assert "'sst2' are hidden in test. Choose another --split" in str(error.value)
+    arguments = zero_shot.ZeroShotArguments("model", data_dir=str(tmp_path))
+    assert zero_shot.load_questions("sst2", arguments).split == "validation"
+    (tmp_path / "sst2" / "validation.jsonl").unlink()
+    with pytest.raises(ValueError, match="'sst2' are hidden in test. Add a split with labels"):
+        zero_shot.load_questions("sst2", arguments)
     write(tmp_path / "sst2", "test", [row, {**row, "label": 0}])
-    assert asked() == "test"
+    assert zero_shot.load_questions("sst2", arguments).split == "test"
 
 
 def refusal(function, *args) -> str:
@@ -191,21 +175,14 @@ def refusal(function, *args) -> str:
     return str(error.value)
 
 
-def test_what_is_refused(data_dir, tmp_path):
+def test_what_is_refused(tmp_path):
     def of(**fields):
         return zero_shot.ZeroShotArguments(**{"model": "a", **fields})
 
     assert "--model and --checkpoints is needed, but neither" in refusal(zero_shot.ZeroShotArguments)
     assert "--model and --checkpoints is needed, but both" in refusal(zero_shot.ZeroShotArguments, "a", "b")
-    both = partial(zero_shot.ZeroShotArguments, checkpoints="a", revision="b")
-    assert "Pass --revision with --model" in refusal(both)
-    assert "Pass as --data_dir a folder with a subfolder dpr" in refusal(zero_shot.load_questions, "dpr", of())
-    test = of(data_dir=data_dir, split="test")
-    assert "no split 'test'. Its splits: train, validation" in refusal(zero_shot.load_questions, "sst2", test)
-    assert "'cola' are hidden in test" in refusal(zero_shot.load_questions, "cola", test)
-    write(tmp_path / "story_cloze", "test", [{"context": "a", "ending1": "b", "ending2": "c", "label": 0}])
-    told = refusal(zero_shot.load_questions, "story_cloze", of(data_dir=str(tmp_path), num_shots=1))
-    assert "needs the split 'train'" in told and "but has test" in told
+    assert "Pass --revision with --model" in refusal(lambda: of(model=None, checkpoints="a", revision="b"))
+    assert "Pass data_dir, a folder with its files" in refusal(zero_shot.load_questions, "dpr", of())
     told = refusal(zero_shot.main, ["--checkpoints", str(tmp_path), "--data_dir", str(tmp_path)])
     assert f"{tmp_path} has no checkpoint with a model" in told
 

@@ -95,9 +95,9 @@ def visit(package, tmp_path_factory):
 
 def test_the_cases_end_well_but_those_that_say_that_they_do_not(visit):
     failing = ("fine_tune_with_a_failing_upload", "fine_tune_with_a_token_that_may_not_write")
-    failing += ("fine_tune_for_a_repository_of_others",)
+    failing += ("fine_tune_for_a_repository_of_others", "push_checkpoints")
     for case, code in visit.record["codes"].items():
-        assert code == (2 if case in failing else case == "push_checkpoints"), visit.output(case)
+        assert code == (2 if case in failing else 0), visit.output(case)
 
 
 def test_checkpoints_are_pushed_to_branches_of_their_names(visit):
@@ -113,11 +113,9 @@ def test_checkpoints_are_pushed_to_branches_of_their_names(visit):
         assert not any("chck" in name for name in files)
     texts = [json.loads(line)["continuations"] for line in lines if line.startswith('{"prompt"')]
     assert texts[0] == texts[1] != texts[2]
-    failures = [line for line in lines if line.startswith("The push to me/cannot-commit failed")]
-    assert len(failures) == 3  # each is tried
-    assert f"gpt1 push {run / 'chck_10M'} --repo_id me/cannot-commit --revision chck_10M\n" in visit.output(
-        "push_checkpoints"
-    )
+    assert "The push to me/cannot-commit failed" in visit.output("push_checkpoints")
+    command = f"gpt1 push {run / 'chck_2M'} --repo_id me/cannot-commit --revision chck_2M"
+    assert command in visit.output("push_checkpoints")
 
 
 def test_the_wheel_holds_the_template(visit):
@@ -228,5 +226,5 @@ def test_a_script_that_may_not_push_says_so_before_it_trains(visit):
         output = visit.output(script)
         last = output.splitlines()[-1]
         assert last.startswith(f"gpt1 finetune: {repository} cannot be pushed to: 403 Forbidden: You don't have the")
-        assert f"{REMEDY} and start again, or leave --push_to_hub out" in last
+        assert f"{REMEDY} and start again, or leave `push_to_hub` out" in last
         assert " · loss " not in output and not list((visit.folder / folder).glob("*.safetensors"))

@@ -291,8 +291,12 @@ def test_without_peft_one_sentence_says_what_to_install(base, tmp_path, monkeypa
         ImportError, match="run holds an adapter of PEFT, which is not installed. Run `pip install peft"
     ):
         GPT1ForCausalLM.from_pretrained(tmp_path / "run")
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
+    words = ["--train_file", str(rows), "--do_train", "--traversal", "entailment", "--use_cpu", "--columns"]
+    words += ["premise=one", "hypothesis=two", "label=label", "--output_dir", str(tmp_path / "other")]
     with pytest.raises(ModuleNotFoundError) as missing:
-        finetune.StartArguments(model=base, lora_r=4).peft_config()
+        finetune.main(["--model", base, "--lora_r", "4", *words])
     assert "peft is not installed" in entry.sentence_of(missing.value)
 
 

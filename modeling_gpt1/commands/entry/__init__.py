@@ -26,7 +26,7 @@ COMMANDS = {
     "plot": "draw the curves of training runs",
     "reproduce": "run the paper's experiments and report them beside the paper's figures",
     "playground": "open a page in the browser that shows how a model reads",
-    "env": "print what a bug report needs: versions, devices, attention kernels, extras",
+    "env": "print what a bug report needs: versions, devices, extras",
     "completion": "print the script that completes commands and flags in bash, zsh or fish",
 }
 HELP = "\n".join(
@@ -46,8 +46,6 @@ USAGE, INTERRUPTED = 2, 130  # exit codes, as in shells
 EXTRAS = {"lm_eval": "eval", "scipy": "reproduce", "matplotlib": "plot", "peft": "peft"}
 # The packages raise these types with a sentence for the user.
 OF_USERS = (ValueError, ImportError, FloatingPointError, OSError)
-# transformers others: --report_to names a package that is missing, --metric_for_best_model no metric.
-OF_TRANSFORMERS = {"integration_utils.py": RuntimeError, "trainer.py": KeyError}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -62,11 +60,9 @@ def main(arguments: list[str] | None = None) -> None:
         with one_sentence(name, False):
             print(answers[name](), flush=True)
     elif name in COMMANDS:
-        # `--debug` with a value is Trainer's.
-        follows = [*words[1:], "--"] if name in ("pretrain", "finetune") else ["--"] * len(words)
-        is_ours = [word == "--debug" and after.startswith("--") for word, after in zip(words, follows, strict=False)]
-        words = [word for word, ours in zip(words, is_ours, strict=True) if not ours]
-        with one_sentence(name, any(is_ours)):
+        debug = "--debug" in words
+        words = [word for word in words if word != "--debug"]
+        with one_sentence(name, debug):
             sys.argv[:] = [f"gpt1 {name}", *words]  # what libraries show as the command line
             import_module(f"modeling_gpt1.commands.{name.replace('-', '_')}").main(words)
     else:
@@ -76,12 +72,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def installed_version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
+    from importlib.metadata import version  # takes longer than the help
 
-    try:
-        return version("gpt1-hf")
-    except PackageNotFoundError:
-        return "(not installed: run from a checkout)"
+    return version("gpt1-hf")
 
 
 @contextmanager
@@ -105,8 +98,6 @@ def one_sentence(command: str, debug: bool) -> Iterator[None]:
             raise
         if debug:
             traceback.print_exception(error)
-        if (parsers := sys.modules.get("modeling_gpt1.commands.arguments")) is not None:
-            sentence = parsers.parser_of(command).with_flags(sentence)
         end(command, sentence, USAGE)
 
 
@@ -114,8 +105,7 @@ def end(command: str, sentence: str, code: int) -> None:
     # Each launched process names its rank: the other processes may not know of its error.
     rank, size = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
     who = f"gpt1 {command}" if size == "1" else f"gpt1 {command}, process {rank} of {size}"
-    bars = sys.modules.get("tqdm")  # one may stand on the last line of the terminal
-    (print if bars is None else bars.tqdm.write)(f"{who}: {sentence}", file=sys.stderr)
+    print(f"{who}: {sentence}", file=sys.stderr)
     sys.exit(code)
 
 
@@ -127,20 +117,17 @@ def sentence_of(error: Exception) -> str | None:
         extra = EXTRAS[error.name]
         return f"{error.name} is not installed. Install it, or install this package with the extra {extra!r}."
     kind = type(error).__name__
-    if kind in ("SafetensorError", "UnpicklingError"):  # torch's advice to the second is to run what the file holds
-        reason = error if kind == "SafetensorError" else "a .bin file holds more than weights"
-        return f"The weights cannot be read: {reason}. The file is damaged. Copy or download the folder again."
-    if kind == "JSONDecodeError":
-        return f"A JSON file cannot be read: {error}. The file is damaged. Copy or download the folder again."
+    if kind in ("SafetensorError", "UnpicklingError", "JSONDecodeError"):
+        # torch's advice to the second is to run what the file holds.
+        reason = "a .bin file holds more than weights" if kind == "UnpicklingError" else error
+        return f"A file cannot be read: {reason}. It is damaged. Copy or download the folder again."
     last = traceback.extract_tb(error.__traceback__)[-1]
     # What no `raise` statement raised, such as the ValueError of int("x"), the calling code did not expect.
-    kinds = (*OF_USERS, OF_TRANSFORMERS.get(Path(last.filename).name, OSError))
-    is_meant = isinstance(error, kinds) and ((last.line or "").startswith("raise") or isinstance(error, OSError))
+    is_meant = isinstance(error, OF_USERS) and ((last.line or "").startswith("raise") or isinstance(error, OSError))
     hub = sys.modules.get("huggingface_hub.errors")  # imported wherever the hub is asked
     if not is_meant and not (hub is not None and isinstance(error, (hub.HTTPError, hub.StrictDataclassError))):
         return None
     if {"modeling_gpt1", "tokenization"} & set(Path(last.filename).parts[:-1]):
         return str(error)
-    text = error.args[0] if isinstance(error, KeyError) else error  # a KeyError quotes its text
-    text = " ".join(str(text).split()).rstrip(".") or type(error).__name__
+    text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
     return f"{text}. Pass --debug to see the traceback."
