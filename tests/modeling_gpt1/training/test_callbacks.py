@@ -5,9 +5,11 @@ import logging
 import math
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+import transformers
 from helpers_training import QUIET, WORDS, make_config, make_tokenizer, resumes_after
 from transformers import (
     DataCollatorForLanguageModeling,
@@ -22,7 +24,7 @@ from modeling_gpt1 import (
 )
 from modeling_gpt1.commands.runs import use_readable_log
 from modeling_gpt1.training import callbacks, measures
-from modeling_gpt1.training.callbacks import SampleCallback, readable
+from modeling_gpt1.training.callbacks import ProgressBar, SampleCallback, readable
 from modeling_gpt1.training.measures import training_flops_per_token
 
 PROMPTS = ["ann goes home", "the cat"]
@@ -65,6 +67,31 @@ def test_a_line_for_each_log(tmp_path, caplog, capsys):
     assert lines[0].startswith(f"step 1/2 · {figures} · ") and lines[0].endswith(" tokens/s · lr 1.0e-2")
     assert [line.split(" · ")[:2] for line in lines[1::2]] == [["step 1/2", "evaluation"], ["step 2/2", "evaluation"]]
     assert len(lines) == 4 and capsys.readouterr().out == ""
+
+
+class Bars(list):
+    """Progress bars that were made; two are never open together."""
+
+    def __call__(self, total=None, **kwargs):
+        assert all(bar.is_closed for bar in self)
+        bar = SimpleNamespace(total=total, n=0, is_closed=False, said=[])
+        bar.update = lambda count: setattr(bar, "n", bar.n + count)
+        bar.set_postfix_str = bar.said.append
+        bar.close = lambda: setattr(bar, "is_closed", True)
+        self.append(bar)
+        return bar
+
+
+def test_one_progress_bar_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(transformers.trainer_callback, "tqdm", bars := Bars())
+    saves = {"max_steps": 4, "save_strategy": "steps", "save_steps": 4}
+    trainer = make_trainer(tmp_path, [ProgressBar()], **saves)
+    trainer.train()
+    trainer.evaluate()
+    trainer.predict(trainer.eval_dataset)
+    make_trainer(tmp_path, [ProgressBar()], **saves).train(resume_from_checkpoint=True)  # nothing is left to train
+    assert [(bar.n, bar.total, bar.is_closed) for bar in bars] == [(4, 4, True), *[(1, 1, True)] * 2, (4, 4, True)]
+    assert bars[0].said == ["evaluating", ""] * 2
 
 
 def test_figures_in_words():
