@@ -1,7 +1,7 @@
 """Atomic checkpoints: a checkpoint folder is complete or absent, and saves what [`transformers.Trainer`] does not.
 
 A checkpoint is written to a temporary folder, flushed to the disk and moved to its place by one rename. Its
-`checkpoint.json` lists the files with their sizes, and the run's progress.
+`checkpoint.json` lists the files with their sizes, the run's progress and a few of its settings.
 """
 
 import errno
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel, TrainingArguments
 from transformers.trainer import FSDP_MODEL_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import CONFIG_NAME, logging
@@ -32,6 +32,7 @@ CHECKPOINT_NAME = "checkpoint.json"
 # Pushes to the hub skip names that begin with "_".
 INCOMPLETE_DIR = "_incomplete"
 CARD_NAME = "README.md"
+SETTINGS = ("learning_rate", "per_device_train_batch_size", "gradient_accumulation_steps", "world_size", "seed")
 _WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 
 
@@ -160,6 +161,16 @@ def check_architecture(checkpoint: str, config: PreTrainedConfig) -> None:
                 f"`resume_from_checkpoint` is {checkpoint!r}, whose model has the {name} {before[name]}, but this "
                 f"run's has {size}. Give the model the old one, or start a new run in another folder."
             )
+
+
+def warn_of_other_settings(checkpoint: str, before: dict[str, Any], args: TrainingArguments) -> None:
+    now = {name: getattr(args, name) for name in SETTINGS if name in before}
+    changes = [f"{name} was {before[name]} and is {now[name]}" for name in now if now[name] != before[name]]
+    if changes:
+        logger.warning(
+            f"This run resumes from {checkpoint}, but with other settings: {', '.join(changes)}. Pass the old ones to "
+            "get the result of an uninterrupted run. The learning rate stays the old one in any case."
+        )
 
 
 # ---- Writing

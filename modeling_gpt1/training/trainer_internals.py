@@ -25,6 +25,7 @@ from ..storage.writing import check_folder
 from .batching import length_sampler
 from .checkpoint import (
     INCOMPLETE_DIR,
+    SETTINGS,
     check_architecture,
     check_kind,
     check_logs,
@@ -39,10 +40,11 @@ from .checkpoint import (
     read_content,
     remove_staging,
     tied_weights_left_out,
+    warn_of_other_settings,
     write_model,
 )
 from .measures import RunningLosses, Throughput
-from .sharing import EndlessStream, SharedRows, UncountedBatch, share_rows
+from .sharing import EndlessStream, SharedRows, UncountedBatch, check_strategies, share_rows
 
 logger = logging.get_logger(__name__)
 
@@ -124,7 +126,9 @@ class ResumableTrainer(Trainer):
         self.skips_evaluation = self.args.eval_on_start and self._checkpoint is not None
         if self._checkpoint is None:
             return
-        progress = read_content(self._checkpoint)["progress"]
+        content = read_content(self._checkpoint)
+        warn_of_other_settings(self._checkpoint, content.get("settings", {}), self.args)
+        progress = content["progress"]
         self._total_loss_scalar = progress["total_loss"]
         losses = progress["running_losses"]
         if len(losses["loss"]) == self.args.world_size:
@@ -143,6 +147,7 @@ class ResumableTrainer(Trainer):
         if isinstance(dataset, torch.utils.data.IterableDataset):
             is_shared = False
             if is_training and not has_length(dataset):
+                check_strategies(self.args)
                 dataset = EndlessStream(dataset)
             elif not is_training and self.args.world_size > 1:
                 # The rows that fill the last batch can be left out only if the data set's length is known.
@@ -249,6 +254,7 @@ class ResumableTrainer(Trainer):
             if self.args.should_save:
                 self.state.save_to_json(str(staging / "trainer_state.json"))
                 content = {"progress": progress, "save_only_model": self.args.save_only_model}
+                content["settings"] = {name: getattr(self.args, name) for name in SETTINGS}
                 publish_checkpoint(staging, Path(run_dir, name), content)
         if self.args.should_save:
             kept = {name, os.path.basename(self.state.best_model_checkpoint or name)}

@@ -278,6 +278,20 @@ def test_a_resume_says_nothing_of_tied_weights(make, is_tied, tmp_path, monkeypa
         assert ("lm_head.weight" in file.keys()) != is_tied  # noqa: SIM118
 
 
+def test_other_settings_are_told(tmp_path, monkeypatch):
+    train_until_cut(make_pretraining(tmp_path, callbacks=[CutAt(4)]))
+    said = []
+    monkeypatch.setattr(checkpoints.logger, "warning", said.append)
+    with resumes_after(3):
+        train(make_pretraining(tmp_path), True)
+    assert said == []
+    trainer = make_pretraining(tmp_path, learning_rate=0.5, per_device_train_batch_size=2, seed=1)
+    trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    told = "learning_rate was 0.01 and is 0.5, per_device_train_batch_size was 3 and is 2, seed was 42 and is 1."
+    assert told in said[0]
+    assert trainer.lr_scheduler.base_lrs == [0.01, 0.01]
+
+
 def test_a_checkpoint_of_fsdp_and_a_run_without_it_are_refused(tmp_path):
     train(make_pretraining(tmp_path, max_steps=3))
     checkpoint = f"{tmp_path}/checkpoint-3"
