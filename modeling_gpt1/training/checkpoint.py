@@ -190,20 +190,13 @@ def publish_checkpoint(staging: Path, folder: Path, content: dict[str, Any]) -> 
     remove_staging(staging)
 
 
-@contextmanager
-def tied_weights_left_out(model) -> Iterator[None]:
-    """Within this context, Trainer knows that a tied weight is saved once and does not call its other name missing."""
-    if not isinstance(model, PreTrainedModel):  # adapters
-        yield
-        return
-    before, weights = model._keys_to_ignore_on_save, dict(model.named_parameters(remove_duplicate=False))
-    pairs = model.all_tied_weights_keys.items()
-    tied = {name for name, source in pairs if name in weights and weights[name] is weights.get(source)}
-    model._keys_to_ignore_on_save = {*(before or ()), *tied}
-    try:
-        yield
-    finally:
-        model._keys_to_ignore_on_save = before
+def leave_out_tied_weights(model: torch.nn.Module) -> None:
+    """Saves a tied weight once, also of a gathered state with two copies; Trainer calls its other name not missing."""
+    if isinstance(model, PreTrainedModel):  # no adapter
+        weights = dict(model.named_parameters(remove_duplicate=False))
+        pairs = model.all_tied_weights_keys.items()
+        tied = {name for name, source in pairs if name in weights and weights[name] is weights.get(source)}
+        model._keys_to_ignore_on_save = {*(model._keys_to_ignore_on_save or ()), *tied}
 
 
 def delete_old_checkpoints(run_dir: str | os.PathLike, limit: int | None, kept: set[str]) -> None:
@@ -254,8 +247,7 @@ def write_model(trainer, folder: Path, state_dict: dict | None) -> None:
         getattr(adapter, "trainable_token_indices", None) for adapter in model.peft_config.values()
     ):
         options["save_embedding_layers"] = False  # PEFT would write all of them, as the model has new tokens
-    with tied_weights_left_out(model):  # a gathered state holds two copies of them
-        model.save_pretrained(str(folder), state_dict=state_dict, **options)
+    model.save_pretrained(str(folder), state_dict=state_dict, **options)
     if own_model is not model:  # what the adapter's base does not know: tokens, task, classes
         own_model.config.architectures = [type(own_model).__name__]
         own_model.config.save_pretrained(str(folder))

@@ -35,11 +35,11 @@ from .checkpoint import (
     clear_leftovers,
     delete_old_checkpoints,
     explained,
+    leave_out_tied_weights,
     publish_checkpoint,
     publish_model,
     read_content,
     remove_staging,
-    tied_weights_left_out,
     warn_of_other_settings,
     write_model,
 )
@@ -110,9 +110,9 @@ class ResumableTrainer(Trainer):
                 check_kind(self._checkpoint, self.is_fsdp_enabled)
                 check_architecture(self._checkpoint, without_adapter(self.accelerator.unwrap_model(self.model)).config)
             forget_evaluation(self)
+            leave_out_tied_weights(self.model)
             try:
-                with tied_weights_left_out(self.model):
-                    output = super().train(self._checkpoint, trial, *args, **kwargs)
+                output = super().train(self._checkpoint, trial, *args, **kwargs)
             finally:
                 self.args.save_total_limit = limit
             check_weights(self, self._run_dir)  # the last updates may have no log and no checkpoint
