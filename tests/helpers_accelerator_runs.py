@@ -34,7 +34,6 @@ from modeling_gpt1 import (
     ScoringRequest,
 )
 from modeling_gpt1 import GPT1LSTMDoubleHeadsModel as LSTM
-from modeling_gpt1.training import measures
 from tokenization import BlockCollator, GPT1Tokenizer, TraversalCollator, add_control_tokens
 
 SHAPE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 96}
@@ -385,7 +384,6 @@ def run() -> dict[str, dict]:
 
 
 if __name__ == "__main__":
-    measures.measure_peak_flops = partial(measures.measure_peak_flops, seconds=0.0)
     modeling_flash_attention_utils._lazy_imports = lambda *args, **kwargs: (flash_attn_varlen_func,) * 5
     masking_utils.create_block_mask = lambda **kwargs: create_block_mask(**{**kwargs, "_compile": False})
     flex_attention.compile_friendly_flex_attention = attend_to_blocks

@@ -27,7 +27,6 @@ PANELS = {
     "learning_rate": "learning rate",
     "grad_norm": "gradient norm",
     "tokens_per_second": "tokens per second",
-    "mfu": "model FLOP utilisation",
 }
 LOGARITHMIC = ("eval_perplexity", "grad_norm")
 FEW = 30  # a curve with fewer points, such as evaluations, gets markers
