@@ -245,21 +245,13 @@ class Family:
         """The fields with the configuration's own names where the class does not know the common ones."""
         if self.config_class is GPT2Config:
             return {"n_inner" if name == "intermediate_size" else name: value for name, value in fields.items()}
-        if self.config_class is not BartConfig:
-            return fields
-        fields = dict(fields)
-        # Half of the layers each, as its base size has 6 and 6 beside the 12 of the others.
-        num_layers = fields.pop("num_hidden_layers", SIZES["num_hidden_layers"])
-        if isinstance(num_layers, int) and (num_layers < 2 or num_layers % 2):
-            raise ValueError(
-                f"num_hidden_layers is {num_layers}, but bart gets half of the layers for each side. Pass an even "
-                "number from 2, or encoder_layers and decoder_layers."
-            )
-        half = num_layers // 2 if isinstance(num_layers, int) else num_layers  # the class refuses the latter
-        fields = {"encoder_layers": half, "decoder_layers": half, **fields}
-        for own, common in (("attention_heads", "num_attention_heads"), ("ffn_dim", "intermediate_size")):
-            value = fields.pop(common, SIZES[common])
-            fields = {f"encoder_{own}": value, f"decoder_{own}": value, **fields}
+        if self.config_class is BartConfig:
+            # Half of the layers each, as its base size has 6 and 6 beside the 12 of the others.
+            num_layers, num_heads = fields.pop("num_hidden_layers", 12), fields.pop("num_attention_heads", 12)
+            sizes = {"attention_heads": num_heads, "ffn_dim": fields.pop("intermediate_size")}
+            own = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in sizes.items()}
+            own |= {"encoder_layers": num_layers - num_layers // 2, "decoder_layers": num_layers // 2}
+            fields = {**own, **fields}
         return fields
 
     def check_sizes(self, config: PreTrainedConfig) -> None:

@@ -441,7 +441,6 @@ def test_text_that_a_given_tokenizer_does_not_know(books, bpe):
         ("bert", "hidden_size=33", "cannot be built: The hidden size (33) is not a multiple"),
         ("bert", "hidden_act=foo", "cannot be built: 'foo'"),
         ("roberta", "hidden_size=-24", "cannot be built: Trying to create tensor with negative dimension -24"),
-        ("bart", "num_hidden_layers=3", "num_hidden_layers is 3, but bart gets half of the layers for each side"),
         ("roberta", "embd_pdrop=0", "'embd_pdrop=0'; field=value is needed, with a field of RobertaConfig"),
     ],
 )
