@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedConfig, PreTrainedModel, TrainingArguments
-from transformers.trainer import FSDP_MODEL_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import CONFIG_NAME, logging
 
@@ -84,18 +83,6 @@ def newest_whole_checkpoint(output_dir: str | os.PathLike) -> str | None:
             return str(folder)
         logger.warning(f"{folder} is not a complete checkpoint and is skipped: {fault}.")
     return None
-
-
-def check_kind(checkpoint: str, is_fsdp: bool) -> None:
-    """Refuses a checkpoint that was written with FSDP in a run without it, and the reverse."""
-    was_fsdp = any(path.name.startswith(FSDP_MODEL_NAME) for path in Path(checkpoint).iterdir())
-    if was_fsdp != is_fsdp:
-        before, now = ("with" if kind else "without" for kind in (was_fsdp, is_fsdp))
-        raise ValueError(
-            f"`resume_from_checkpoint` is {checkpoint!r}, which was written {before} FSDP, but this run is {now} it "
-            "and cannot read the optimizer's state. Start it as that run, or open the checkpoint as a model and "
-            "start a new run."
-        )
 
 
 def read_content(folder: str | os.PathLike) -> dict[str, Any]:

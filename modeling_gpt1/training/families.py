@@ -223,9 +223,11 @@ class Family:
     def make_config(self, tokenizer: PreTrainedTokenizerBase | None = None, **overrides: Any) -> PreTrainedConfig:
         """A fresh configuration; the sizes `SIZES` have the same names for each family."""
         of_tokenizer = {} if tokenizer is None else self._fields_of(tokenizer)
+        sizes = {**SIZES, "max_position_embeddings": SIZES["max_position_embeddings"] + self.num_added}
+        fields = self.fields if self.trainer_class is GPT1PretrainingTrainer else {**sizes, **self.fields}
         # A size given by the configuration's own name, such as `n_embd`, replaces the default of the common name.
         given = {common for common, own in self.config_class.attribute_map.items() if own in overrides}
-        defaults = {name: value for name, value in self.fields.items() if name not in given}
+        defaults = {name: value for name, value in fields.items() if name not in given}
         return self.config_class(**self._translate({**defaults, **of_tokenizer, **overrides}))
 
     def _fields_of(self, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
@@ -301,33 +303,29 @@ class Family:
         return self.collator_class(tokenizer, seed, **({"blocks": blocks} if self.draws_blocks else {}))
 
 
-def _with_positions(num_added: int) -> dict[str, int]:
-    return {**SIZES, "max_position_embeddings": SIZES["max_position_embeddings"] + num_added}
-
-
 FAMILIES = {
     family.name: family
     for family in (
         Family("gpt1", GPT1Config, GPT1ForCausalLM),
         Family("gpt1-lstm", GPT1LSTMConfig, GPT1LSTMForCausalLM),
-        Family("gpt2", GPT2Config, GPT2LMHeadModel, fields=SIZES),
+        Family("gpt2", GPT2Config, GPT2LMHeadModel),
         Family(
             "gpt3",
             GPT1Config,
             GPT1ForCausalLM,
             fields={"do_layer_norm_before": True, "rescale_prenorm_residual": True, "sliding_window": 128},
         ),
-        Family("bert", BertConfig, BertForPreTraining, NextSentenceCollator, _with_positions(3)),
+        Family("bert", BertConfig, BertForPreTraining, NextSentenceCollator),
         # RoBERTa leaves the position of the padding's id, 0, out. It has no segments.
         Family(
             "roberta",
             RobertaConfig,
             RobertaForMaskedLM,
             MaskedCollator,
-            {**_with_positions(3), "type_vocab_size": 1},
+            {"max_position_embeddings": 515, "type_vocab_size": 1},
         ),
-        Family("albert", AlbertConfig, AlbertForPreTraining, SentenceOrderCollator, _with_positions(3)),
-        Family("bart", BartConfig, BartForConditionalGeneration, InfillingCollator, _with_positions(2)),
+        Family("albert", AlbertConfig, AlbertForPreTraining, SentenceOrderCollator),
+        Family("bart", BartConfig, BartForConditionalGeneration, InfillingCollator),
     )
 }
 

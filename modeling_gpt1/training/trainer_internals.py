@@ -27,7 +27,6 @@ from .checkpoint import (
     INCOMPLETE_DIR,
     SETTINGS,
     check_architecture,
-    check_kind,
     check_logs,
     check_run_dir,
     check_weights,
@@ -70,8 +69,7 @@ class ResumableTrainer(Trainer):
 
     Raises:
         ValueError: `output_dir` cannot be written, another run writes there, or a new run would save checkpoints
-            beside those of an earlier one; `resume_from_checkpoint` names an incomplete checkpoint, or one that was
-            written with FSDP by a run without it, or the reverse.
+            beside those of an earlier one; `resume_from_checkpoint` names an incomplete checkpoint.
         CheckpointError: the disk is full, or the folder cannot be written any more.
         DivergenceError: the loss, the gradient norm or the weights to be written are not finite.
     """
@@ -107,7 +105,6 @@ class ResumableTrainer(Trainer):
             if self.args.save_strategy != SaveStrategy.NO:
                 check_run_dir(self._run_dir, is_new=not resume_from_checkpoint)
             if self._checkpoint is not None:
-                check_kind(self._checkpoint, self.is_fsdp_enabled)
                 check_architecture(self._checkpoint, without_adapter(self.accelerator.unwrap_model(self.model)).config)
             forget_evaluation(self)
             leave_out_tied_weights(self.model)

@@ -292,17 +292,6 @@ def test_other_settings_are_told(tmp_path, monkeypatch):
     assert trainer.lr_scheduler.base_lrs == [0.01, 0.01]
 
 
-def test_a_checkpoint_of_fsdp_and_a_run_without_it_are_refused(tmp_path):
-    train(make_pretraining(tmp_path, max_steps=3))
-    checkpoint = f"{tmp_path}/checkpoint-3"
-    for before, now in (("without", "with"), ("with", "without")):
-        trainer = make_pretraining(tmp_path)
-        trainer.is_fsdp_enabled = now == "with"
-        with pytest.raises(ValueError, match=f"written {before} FSDP, but this run is {now} it.*Start it as"):
-            trainer.train(resume_from_checkpoint=checkpoint)
-        Path(checkpoint, "pytorch_model_fsdp.bin").touch()
-
-
 def add(trainer, callback):
     trainer.add_callback(callback)
     return trainer
