@@ -194,19 +194,13 @@ def delete_old_checkpoints(run_dir: str | os.PathLike, limit: int | None, kept: 
     ours = [folder for folder in _checkpoints_in(run_dir) if is_ours(folder)]
     num_surplus = len(ours) - max(limit, len(kept & {folder.name for folder in ours})) if limit else 0
     for folder in [folder for folder in ours if folder.name not in kept][: max(num_surplus, 0)]:
+        doomed = folder.parent / INCOMPLETE_DIR / f"deleted-{folder.name}"
         try:
-            delete_checkpoint(folder)
+            doomed.parent.mkdir(exist_ok=True)
+            os.rename(folder, doomed)  # nobody sees a half-deleted one
+            remove_staging(doomed)
         except OSError as error:
             logger.warning(f"{folder} exceeds `save_total_limit`, but could not be deleted: {error}.")
-
-
-def delete_checkpoint(folder: Path) -> None:
-    """Renames the checkpoint before it deletes it, so that nobody sees a half-deleted one."""
-    doomed = folder.parent / INCOMPLETE_DIR / f"deleted-{folder.name}"
-    remove_staging(doomed)
-    doomed.parent.mkdir(exist_ok=True)
-    os.rename(folder, doomed)
-    remove_staging(doomed)
 
 
 def clear_leftovers(output_dir: str | os.PathLike) -> None:

@@ -4,15 +4,12 @@ import math
 
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import logging
 
 from tokenization import TraversalCollator
 
 from ..configuration_gpt1 import GPT1Config, has_choices
 from ..hub.model_kinds import HEADS, is_of_gpt1, is_regression
 from ..inference.lengths import longest_sequence
-
-logger = logging.get_logger(__name__)
 
 
 def check_is_language_model(model: PreTrainedModel) -> None:
@@ -112,11 +109,6 @@ def match_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
     """
     check_embeddings(model, tokenizer)
     config = model.config.get_text_config()
-    if config.pad_token_id not in (None, tokenizer.pad_token_id):
-        logger.warning(
-            f"The model's configuration called the token {config.pad_token_id} padding, but the tokenizer pads with "
-            f"{tokenizer.pad_token_id}. The configuration was corrected."
-        )
     config.pad_token_id = tokenizer.pad_token_id  # decoders score the last token before it
     longest = longest_sequence(model, tokenizer)
     if longest is not None:

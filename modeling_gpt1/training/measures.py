@@ -31,12 +31,6 @@ class RunningLosses:
         return means.tolist()
 
 
-def weighted_means(example_losses: torch.Tensor) -> list[float]:
-    """The mean of each loss over a data set, from `[examples, losses + 1]`; the last column is the weights."""
-    losses, weights = example_losses[:, :-1], example_losses[:, -1:]
-    return ((losses * weights).sum(0) / weights.sum().clamp(min=1)).tolist()
-
-
 def perplexity(loss: float) -> float:
     """e to the mean −log P per token; infinity where that overflows."""
     return torch.tensor(loss, dtype=torch.float64).exp().item()

@@ -40,12 +40,10 @@ class EndlessStream(IterableDataset):
 
 def check_strategies(args: TrainingArguments) -> None:
     """Refuses what should happen after each pass of a stream."""
-    names = ("logging_strategy", "eval_strategy", "save_strategy")
-    wrong = [f"`{name}`" for name in names if getattr(args, name) == "epoch"]
-    if wrong:
+    if "epoch" in (args.logging_strategy, args.eval_strategy, args.save_strategy):
         raise ValueError(
-            f"{' and '.join(wrong)} is 'epoch', but the training set is a stream, which is read on and on and whose "
-            "epochs nobody sees end. Pass 'steps', with `logging_steps`, `eval_steps` or `save_steps`."
+            "`logging_strategy`, `eval_strategy` or `save_strategy` is 'epoch', but the training set is a stream, "
+            "which is read on and on. Pass 'steps', with `logging_steps`, `eval_steps` or `save_steps`."
         )
 
 

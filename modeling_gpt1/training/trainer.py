@@ -41,7 +41,7 @@ from .checks import (
 from .compilation import compiled_blocks, take_compilation
 from .cpu_attention import choose_cpu_attention
 from .launch import check_launch, set_up_fsdp
-from .measures import perplexity, weighted_means
+from .measures import perplexity
 from .padding_probe import check_padding
 from .trainer_internals import ResumableTrainer
 
@@ -282,7 +282,8 @@ class GPT1Trainer(_GPT1BaseTrainer):
         return torch.stack([losses, count_labels(inputs["labels"])], dim=1)
 
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
-        means = weighted_means(example_losses)
+        losses, weights = example_losses[:, :-1], example_losses[:, -1:]
+        means = ((losses * weights).sum(0) / weights.sum().clamp(min=1)).tolist()
         if len(means) == 1:
             return {"loss": means[0]}
         task_loss, lm_loss = means

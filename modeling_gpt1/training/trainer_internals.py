@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import datasets
 import torch
 from torch.utils.data import SequentialSampler
 from transformers import Trainer, TrainerCallback, TrainingArguments
@@ -148,8 +147,7 @@ class ResumableTrainer(Trainer):
                 dataset = EndlessStream(dataset)
             elif not is_training and self.args.world_size > 1:
                 # The rows that fill the last batch can be left out only if the data set's length is known.
-                is_hub_stream = isinstance(dataset, datasets.IterableDataset)
-                dataset = (datasets.Dataset.from_list if is_hub_stream else list)(list(dataset))
+                dataset = list(dataset)
         if is_shared:
             order = sampler_fn
             dataset, sampler_fn = SharedRows(dataset), lambda shared: order(shared.rows)

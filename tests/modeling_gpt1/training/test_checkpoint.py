@@ -345,9 +345,8 @@ class TestAtomicCheckpoints:
 
         monkeypatch.setattr(shutil, "rmtree", delete)
         train(make_pretraining(tmp_path, save_total_limit=1))
-        assert [entry for entry in deleted if (tmp_path / "_incomplete" / entry[0]).exists()] != []
-        assert deleted[1] == ("deleted-checkpoint-3", ["checkpoint-6"])
-        assert deleted[-1] == ("deleted-checkpoint-6", ["checkpoint-9"])
+        assert deleted == [("deleted-checkpoint-3", ["checkpoint-6"]), ("deleted-checkpoint-6", ["checkpoint-9"])]
+        assert all((tmp_path / "_incomplete" / name).exists() for name, _ in deleted)
 
     def test_the_limit_counts_steps_and_not_times(self, tmp_path):
         def turn_times_round():

@@ -35,9 +35,10 @@ def test_batches_go_over_the_end_of_a_pass(tmp_path):
 def test_passes_of_a_stream_are_refused(tmp_path):
     with pytest.raises(ValueError, match="max_steps has to be specified"):
         make_trainer(tmp_path, 1, is_stream=True, max_steps=-1, num_train_epochs=2)
-    trainer = make_trainer(tmp_path, 1, is_stream=True, save_strategy="epoch", eval_strategy="epoch")
-    with pytest.raises(ValueError, match="`eval_strategy` and `save_strategy` is 'epoch'.*Pass 'steps'"):
-        trainer.train()
+    for name in ("logging", "eval", "save"):
+        trainer = make_trainer(tmp_path, 1, is_stream=True, **{f"{name}_strategy": "epoch"})
+        with pytest.raises(ValueError, match="is 'epoch', but the training set is a stream.*Pass 'steps'"):
+            trainer.train()
 
 
 def generate_numbers(files):
