@@ -76,12 +76,10 @@ class _GPT1BaseTrainer(ResumableTrainer):
         if self.args.dataloader_pin_memory and self.args.device.type not in ("cpu", "mps"):
             # Otherwise each copy of a batch waits until the device has finished all earlier work.
             self.accelerator.dataloader_config.non_blocking = True
-        is_cut = getattr(getattr(self.args, "parallelism_config", None), "sp_size", 1) > 1
         own_model = self._check(self.accelerator.unwrap_model(self.model))
         self._compiled_block = take_compilation(self.accelerator, own_model)
-        is_compiled_whole = self.args.torch_compile and self._compiled_block is None
-        if (is_cut or is_compiled_whole) and getattr(self.data_collator, "plan", False):
-            self.data_collator.plan = False  # no model would follow a plan of the whole batch; nor does a compiled one
+        if self.args.torch_compile and self._compiled_block is None and getattr(self.data_collator, "plan", False):
+            self.data_collator.plan = False  # a model that is compiled as a whole follows none
         set_up_fsdp(self.accelerator, own_model)
         self._is_made = True
 
