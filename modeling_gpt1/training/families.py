@@ -116,15 +116,6 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         outputs = model(**{name: part for name, part in inputs.items() if name not in LABELS}, **self._without_cache)
-        if not self._has_own_loss:
-            loss = self.compute_loss_func(outputs, inputs["labels"], num_items_in_batch=num_items_in_batch)
-        else:
-            loss = self._own_loss(model, inputs, outputs)
-        if model.training and self.args.average_tokens_across_devices:
-            loss = loss * self.accelerator.num_processes  # which average their gradients
-        return (loss, outputs) if return_outputs else loss
-
-    def _own_loss(self, model, inputs, outputs) -> torch.Tensor:
         parts = [self._token_losses(outputs, inputs["labels"])]
         parts += [
             self._sentence_losses(outputs[logits], inputs[name])
@@ -134,9 +125,12 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
         if model.training:
             means = torch.stack([part[:, 0].sum() for part in parts]) / self._num_targets[: len(parts)]
             self.running_losses.add(means[0], means[1] if len(means) > 1 else None)
-            return means.sum()
-        self._example_losses.append(self.gather_function(torch.cat(parts, 1)))
-        return sum(part[:, 0].sum() / part[:, 1].sum().clamp(min=1) for part in parts)
+            # The processes average their gradients.
+            loss = means.sum() * (self.accelerator.num_processes if self.args.average_tokens_across_devices else 1)
+        else:
+            self._example_losses.append(self.gather_function(torch.cat(parts, 1)))
+            loss = sum(part[:, 0].sum() / part[:, 1].sum().clamp(min=1) for part in parts)
+        return (loss, outputs) if return_outputs else loss
 
     def _token_losses(self, outputs, labels: torch.Tensor) -> torch.Tensor:
         """The sum of −log P over a row's targets, and their number, `[B, 2]`."""

@@ -325,13 +325,16 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
     Evaluation reports the exact mean loss over all target tokens and its perplexity, whatever the batch size.
     """
 
-    def _check_model(self, model: PreTrainedModel) -> None:
-        check_is_language_model(model)
+    def _check(self, model: torch.nn.Module) -> PreTrainedModel:
         if not self._has_own_loss:
             raise ValueError(
-                "GPT1PretrainingTrainer computes its loss without holding all logits, so it cannot call "
-                "`compute_loss_func`. Leave it out, or override `compute_loss` in a subclass."
+                f"{type(self).__name__} computes its loss itself, so it cannot call `compute_loss_func`. Leave it "
+                "out, or override `compute_loss` in a subclass."
             )
+        return super()._check(model)
+
+    def _check_model(self, model: PreTrainedModel) -> None:
+        check_is_language_model(model)
         super()._check_model(model)
 
     def training_step(self, model, inputs, *args, **kwargs):

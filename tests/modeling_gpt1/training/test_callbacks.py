@@ -228,3 +228,10 @@ class TestThroughput:
         seen = [0, *(record["num_input_tokens_seen"] for record in records)]
         for start, end, record in zip(seen[:-1], seen[1:], records, strict=True):
             assert record["tokens_per_second"] == pytest.approx((end - start) / 6, rel=1e-9)
+
+    def test_a_resumed_run_counts_its_own_tokens(self, monkeypatch):
+        now = iter([0.0, 2.0])
+        monkeypatch.setattr(measures.time, "perf_counter", lambda: next(now))
+        throughput = measures.Throughput()
+        throughput.start(100)
+        assert throughput.tokens_per_second(140) == 20
