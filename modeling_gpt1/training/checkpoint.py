@@ -192,7 +192,7 @@ def delete_old_checkpoints(run_dir: str | os.PathLike, limit: int | None, kept: 
     The trainer deletes only what it wrote. Folder times are ignored, because a copy or a backup changes them.
     """
     ours = [folder for folder in _checkpoints_in(run_dir) if is_ours(folder)]
-    num_surplus = len(ours) - max(limit, len(kept & {folder.name for folder in ours})) if limit else 0
+    num_surplus = len(ours) - max(limit, len(kept)) if limit else 0
     for folder in [folder for folder in ours if folder.name not in kept][: max(num_surplus, 0)]:
         doomed = folder.parent / INCOMPLETE_DIR / f"deleted-{folder.name}"
         try:
