@@ -115,13 +115,15 @@ def test_an_update_is_the_same_however_it_is_cut(make_trainer, family):
 
 
 @pytest.mark.parametrize("family", OTHERS)
-def test_the_loss_of_one_batch_is_that_of_transformers(make_trainer, family):
+def test_the_loss_of_one_batch_is_that_of_transformers(make_trainer, family, monkeypatch):
     trainer = make_trainer(family)
     rows = list(trainer.train_dataset)
     batch, model = trainer.data_collator(rows), trainer.model.train()
     trainer.get_batch_samples(iter([batch]), 1, torch.device("cpu"))
     ours = trainer.compute_loss(model, dict(batch))
     assert torch.isclose(ours, model(**batch).loss, rtol=1e-6, atol=0)
+    monkeypatch.setattr(type(trainer.accelerator), "num_processes", 2)  # which average their gradients
+    assert torch.isclose(trainer.compute_loss(model, dict(batch)), 2 * ours, rtol=1e-6, atol=0)
     # Batches of other rows have other numbers of targets, so a mean of their means is another loss.
     halves = [trainer.data_collator(rows[:3]), trainer.data_collator(rows[3:])]
     assert not torch.isclose(sum(model(**half).loss for half in halves) / 2, ours, rtol=1e-5, atol=0)
