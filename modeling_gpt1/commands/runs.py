@@ -73,7 +73,7 @@ class ModelArguments:
         overrides = parse_overrides(self.config_overrides or "", family.config_class, family.common_names)
         try:
             return family.make_config(tokenizer, **overrides)
-        except StrictDataclassError as error:
+        except (StrictDataclassError, TypeError) as error:
             reason = str(error.__cause__ or error).rstrip(".")
             raise ValueError(f"--config_overrides {self.config_overrides}: {reason}.") from error
 

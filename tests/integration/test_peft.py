@@ -300,12 +300,6 @@ def test_without_peft_one_sentence_says_what_to_install(base, tmp_path, monkeypa
     assert "peft is not installed" in entry.sentence_of(missing.value)
 
 
-def test_an_adapter_that_leaves_the_control_tokens_is_told(tmp_path, caplog):
-    base = make_model("entailment", make_tokenizer())
-    make_trainer("entailment", tmp_path, 4, 1, model=get_peft_model(base, LoraConfig(target_modules="all-linear")))
-    assert "pass `peft_config` to `prepare_finetuning`" in caplog.text
-
-
 def test_virtual_tokens_are_refused(tmp_path):
     base = make_model("classification", make_tokenizer())
     sizes = {"token_dim": 32, "num_layers": 2, "num_attention_heads": 4}
