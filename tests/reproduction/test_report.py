@@ -507,6 +507,7 @@ def test_the_page_is_for_everyone(page):
     verdicts = [attrs for attrs in page.all("span") if attrs.get("class", "").startswith("verdict ")]
     assert len(verdicts) == 13
     text = " ".join(" ".join(page.texts).split())
+    assert "2 of 11 measured claims hold, 2 were not measured." in text
     assert "holds: 2, does not hold: 0, mixed: 0, undecided: 9, not measured: 2" in text
     assert "How a verdict is reached Two settings are compared by the difference of their mean scores" in text
 
