@@ -90,6 +90,9 @@ def fine_tuning_cell(arguments: ReproduceArguments, task: str, variant: str, see
     flags = VARIANTS.get(variant, ["--n_transfer", str(n_transfer)])
     given = [*arguments.finetune_arguments, *(arguments.lstm_finetune_arguments if variant == "lstm" else [])]
     settings = as_settings(given)
+    if "max_eval_samples" in settings and "max_predict_samples" not in settings:  # a test split is scored alike
+        settings["max_predict_samples"] = settings["max_eval_samples"]
+        given += ["--max_predict_samples", settings["max_predict_samples"]]
     if variant == "without_auxiliary":
         settings.pop("lm_coef", None)  # this variant sets its own λ
     facts = {

@@ -274,6 +274,14 @@ def test_cells_and_commands(stand_ins, command, models, data_dir, tmp_path, caps
     }
 
 
+def test_a_test_split_is_cut_as_validation_rows_are(stand_ins, command):
+    words = command("--experiments", "fine_tuning", "--tasks", "story_cloze", "--seeds", "1", finetune=())
+    for given, rows in ([], "4"), (["--max_predict_samples", "3"], "3"):
+        assert reproduce([*words, "--max_eval_samples", "4", *given]) == 0
+        (call,) = stand_ins()
+        assert [call[at + 1] for at, word in enumerate(call) if word == "--max_predict_samples"] == [rows]
+
+
 def test_the_lstm_has_arguments_of_its_own(stand_ins, command, models, tmp_path):
     words = ["--lstm_model", str(models[1]), "--experiments", "ablations", "--tasks", "rte", "--seeds", "1"]
     arguments = command(*words, "--variants", "full", "lstm", finetune=("--use_cpu", "--learning_rate", "5e-4"))
