@@ -40,6 +40,12 @@ EXAMPLES = {
         "What did he do next?",
         "He walked to the market.\nThe train was green.",
     ],
+    "A beginning": [
+        "It was a dark night, and nobody in the village",
+        "Everybody slept.",
+        "Who slept?",
+        "smiled\ngreen",
+    ],
 }
 MOST_NEW_TOKENS = 200
 MOST_WAITING = 32
@@ -105,11 +111,12 @@ def build_page(models: list[str]):
             **together,
         )
         stop_button.click(None, cancels=[writing], api_name=False)
+        shown = gradio.State()  # the name of the model that is open
         gradio.on(
             [page.load, listed.input],
             partial(on_open, sources, gradio.update),
-            [listed],
-            [status, *boxes, result, continuation],
+            [listed, shown],
+            [listed, shown, status, *boxes, result, continuation],
             cancels=[writing],
             **together,
         )
@@ -176,16 +183,16 @@ def show_failure(error: Exception) -> str:
     return str(LOOK.error(f"{failure} The server's log has the details."))
 
 
-def on_open(sources: dict[str, str], update: Callable, name: str) -> list:
-    """Opens a model and shows the boxes of its traversal."""
+def on_open(sources: dict[str, str], update: Callable, name: str, shown: str | None = None) -> list:
+    """Opens a model and shows the boxes of its traversal. Where it cannot be opened, the model that is open stays."""
     try:
         opened = find_model(sources, name)
-    except Exception as error:
-        return [show_failure(error), *[update(visible=False)] * len(LABELS), EMPTY, ""]
+    except Exception as error:  # the boxes of a model that never opened are hidden already
+        return [update(value=shown or name), shown, show_failure(error), *[update()] * (len(LABELS) + 2)]
     parts = BOXES[opened.traversal]
     labels = {box: {"answers": "Answers"}.get(box, part.capitalize()) for box, part in parts.items()}
     boxes = [update(visible=True, label=labels[box]) if box in labels else update(visible=False) for box in LABELS]
-    return [str(LOOK.model(opened, opened.model.config)), *boxes, EMPTY, ""]
+    return [update(), name, str(LOOK.model(opened, opened.model.config)), *boxes, EMPTY, ""]
 
 
 def on_read(sources: dict[str, str], name: str, *texts: str) -> list[str]:

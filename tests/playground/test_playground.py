@@ -465,7 +465,8 @@ def test_a_reading_as_a_page_shows_it():
 
 def test_what_the_buttons_do(opened, tmp_path):
     sources = short_names([save(opened("multiple_choice"), tmp_path / "endings")])
-    status, *rest = page_module.on_open(sources, dict, "endings")
+    listed, open_now, status, *rest = page_module.on_open(sources, dict, "endings")
+    assert (listed, open_now) == ({}, "endings")
     first, second, question, answers, result, continuation = rest
     assert words(status) == (
         "endings is open. GPT1DoubleHeadsModel: task head for multiple choice, with language-model head; 2 layers, "
@@ -483,8 +484,8 @@ def test_what_the_buttons_do(opened, tmp_path):
         *page_module.on_write(sources, "endings", 5, 0, "", "", "", "he"),
     ):
         assert words(refused) == "The context is empty. Write at least one word."
-    told, first, *_ = page_module.on_open(sources, dict, "me/two")
-    assert "Choose one from the list" in told and first == {"visible": False}
+    listed, open_now, told, *rest = page_module.on_open(sources, dict, "me/two", "endings")  # the open model stays
+    assert (listed, open_now, rest) == ({"value": "endings"}, "endings", [{}] * 6) and "one from the list" in told
 
 
 def test_whatever_fails_becomes_a_sentence(opened, tmp_path, monkeypatch, caplog):
@@ -498,7 +499,7 @@ def test_whatever_fails_becomes_a_sentence(opened, tmp_path, monkeypatch, caplog
         for shown in (
             page_module.on_read(sources, "tiny", "a", "", "", "")[0],
             *page_module.on_write(sources, "tiny", 5, 0, "a", "", "", ""),
-            page_module.on_open(sources, dict, "tiny")[0],
+            page_module.on_open(sources, dict, "tiny")[2],
         ):
             failure = "The model failed (KeyError). Try another text or model. The server's log has the details."
             assert words(shown) == failure or name != "find_model" and "failed" not in words(shown)
