@@ -22,11 +22,13 @@ from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 from typing import TextIO
 
+import psutil
+import torch
 from filelock import FileLock, Timeout
 
 from ..inference.devices import accelerator_name
 from ..storage.writing import write_atomically
-from .arguments import ReproduceArguments, rehearsal_of
+from .arguments import REHEARSAL, ReproduceArguments, rehearsal_of
 from .cells import Cell, check_families, plan, pretraining_cells, with_models
 from .models import describe_model, environment, processor_name, read_json
 from .report import build_report, page
@@ -44,6 +46,8 @@ def run_grid(arguments: ReproduceArguments, command: list[str]) -> int:
     """
     if arguments.rehearse is not None:
         arguments = rehearsal_of(arguments)
+    elif not arguments.only_report:
+        check_memory(Path(arguments.output_dir, REHEARSAL), arguments.jobs)
     store = CellStore(Path(arguments.output_dir), arguments.jobs)
     folder = store.folder / "pretraining"
     first = pretraining_cells(arguments, folder)
@@ -193,12 +197,28 @@ def describe_result(result: dict) -> str:
         told = [f"{key} {scores[0]:.1f}" for key in COLUMNS for scores in found.scores(key, place).values()]
     if "before_init_mem_cpu" in metrics:  # a rehearsal
         told.append(f"updates in {metrics['train_runtime']:.1f} s")
-        for place in ("cpu", "gpu"):
-            stages = tuple(f"{stage}_mem_{place}" for stage in ("before_init", "init", "train"))
-            sizes = [size for name, size in metrics.items() if name.startswith(stages)]
-            peak = sum(size for size in sizes if isinstance(size, int))  # a text where a device tells no peak
-            told += [f"{peak / 2**30:.2f} GiB of the {place.upper()}"] if peak else []
+        peaks = {place: peak_memory(result, place) / 2**30 for place in ("cpu", "gpu")}
+        told += [f"{peak:.2f} GiB of the {place.upper()}" for place, peak in peaks.items() if peak]
     return ", ".join(told)
+
+
+def peak_memory(result: dict, place: str) -> int:
+    """Bytes of "cpu" or "gpu" that a rehearsed cell had at most, as far as it is known."""
+    stages = tuple(f"{stage}_mem_{place}" for stage in ("before_init", "init", "train"))
+    sizes = [size for name, size in result.get("metrics", {}).items() if name.startswith(stages)]
+    return sum(size for size in sizes if isinstance(size, int))  # a text where a device tells no peak
+
+
+def check_memory(rehearsal: Path, jobs: int) -> None:
+    """Raises ValueError if the memory is too small for so many of the rehearsed cells at once."""
+    has_gpu = torch.cuda.is_available()
+    place, total = ("gpu", torch.cuda.mem_get_info()[1]) if has_gpu else ("cpu", psutil.virtual_memory().total)
+    needed = jobs * max((peak_memory(read_json(path), place) for path in rehearsal.glob("cells/*.json")), default=0)
+    if jobs > 1 and needed > total:
+        raise ValueError(
+            f"--jobs {jobs} may need {needed / 2**30:.1f} GiB by {rehearsal}, and there are {total / 2**30:.1f}. Pass "
+            "fewer jobs, or delete that folder if it is of other settings."
+        )
 
 
 # ---- The report

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from helpers_launch import TIMEOUT
@@ -25,7 +26,7 @@ from modeling_gpt1.reproduction import cells as cells_module
 from modeling_gpt1.reproduction import grid
 from modeling_gpt1.reproduction.arguments import NEUTRAL_FLAGS, PAPER_TASKS
 from modeling_gpt1.reproduction.cells import Cell, plan
-from modeling_gpt1.reproduction.grid import CellStore
+from modeling_gpt1.reproduction.grid import CellStore, write_json
 from modeling_gpt1.reproduction.models import (
     data_fingerprint,
     describe_model,
@@ -625,6 +626,21 @@ def test_a_rehearsal_in_earnest(in_earnest, command, tmp_path, capsys):
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["rehearsal"]
     reproduce([*words, "--report_to", "none"])
     assert "rte-full-seed2: finished before" in told(capsys)
+
+
+def test_more_jobs_than_the_rehearsed_memory_allows_are_refused(stand_ins, command, tmp_path, monkeypatch):
+    """Of the largest cell, by all that its process had; a text where a device tells no peak."""
+    folder = tmp_path / "out" / "rehearsal"
+    (folder / "cells").mkdir(parents=True)
+    for size in (1, 3):
+        sizes = {"before_init_mem_cpu": size << 29, "train_mem_cpu_peaked_delta": size << 29, "init_mem_cpu_peak": "?"}
+        write_json(folder / "cells" / f"{size}.json", {"metrics": sizes})
+    monkeypatch.setattr(grid.psutil, "virtual_memory", lambda: SimpleNamespace(total=7 << 30))
+    words = ["--experiments", "fine_tuning", "--tasks", "rte", "--seeds", "1", "--jobs"]
+    assert reproduce(command(*words, "2")) == 0  # 6 of 7 GiB
+    expected = f"--jobs 3 may need 9.0 GiB by {folder}, and there are 7.0. Pass fewer jobs"
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        reproduce(command(*words, "3"))
 
 
 def test_the_command_ends_with_a_status(stand_ins, command, tmp_path):
