@@ -492,8 +492,6 @@ def test_the_page_needs_nothing_else(page):
 
 
 def test_the_page_is_for_everyone(page):
-    cells = page.all("td")  # a line of a table becomes a card on a narrow screen: each figure has its column's name
-    assert len(cells) > 100 and all("data-label" in cell for cell in cells)
     assert page.all("html") == [{"lang": "en"}]
     ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
     assert len(ids) == len(set(ids))
