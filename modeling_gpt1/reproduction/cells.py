@@ -115,14 +115,13 @@ def data_of(arguments: ReproduceArguments, task: Task) -> dict[str, str] | str:
 
 
 def zero_shot_cells(arguments: ReproduceArguments) -> Iterator[Cell]:
-    """One cell per checkpoint of the two runs, in the order of updates. A model without a run gets one cell."""
-    for folder, model in (arguments.checkpoints, arguments.model), (arguments.lstm_checkpoints, arguments.lstm_model):
-        alone = [{"model": model, "step": None, "tokens": None}] if model is not None else []
-        for point in alone if folder is None else saved_checkpoints(folder):
-            model, step = point["model"], point["step"]
+    """One cell per checkpoint of the two runs, in the order of updates."""
+    for folder in filter(None, (arguments.checkpoints, arguments.lstm_checkpoints)):
+        for point in saved_checkpoints(folder):
+            model = point["model"]
             facts = {
                 "kind": "zero_shot",
-                "step": step,
+                "step": point["step"],
                 "tokens": point["tokens"],
                 "settings": {
                     "tasks": arguments.zero_shot_tasks,
@@ -132,12 +131,9 @@ def zero_shot_cells(arguments: ReproduceArguments) -> Iterator[Cell]:
                 "model_fingerprint": model_fingerprint(model),
                 "data": {name: data_of(arguments, get_heuristic(name).task) for name in arguments.zero_shot_tasks},
             }
-            # If a checkpoint has no tokenizer, the folder of its run has it.
-            has_tokenizer = folder is None or (Path(model) / "tokenizer_config.json").exists()
-            run = partial(ask_zero_shot, arguments, model, model if has_tokenizer else folder)
-            place = "final" if step is None else f"checkpoint-{step}"
             about = {"model": model_name(model), "family": family(model)}
-            yield Cell(f"zero-shot-{family(model)}-{place}", facts, about, run)
+            name = f"zero-shot-{family(model)}-checkpoint-{point['step']}"
+            yield Cell(name, facts, about, partial(ask_zero_shot, arguments, model))
 
 
 def pretraining_cells(arguments: ReproduceArguments, folder: Path) -> dict[str, Cell]:
@@ -262,24 +258,12 @@ def read_answers(name: str, data_dir: str | None, output_dir: Path) -> dict[str,
     return found
 
 
-def ask_zero_shot(arguments: ReproduceArguments, model: str, tokenizer: str, run: Run, work: Path) -> dict:
-    limits = {
-        "--max_eval_samples": arguments.zero_shot_max_eval_samples,
-        "--max_train_samples": arguments.zero_shot_max_train_samples,
-    }
-    limit = [word for flag, rows in limits.items() if rows is not None for word in (flag, str(rows))]
+def ask_zero_shot(arguments: ReproduceArguments, model: str, run: Run, work: Path) -> dict:
     output = work / "zero_shot.json"
-    run(
-        [
-            *(*COMMAND, "zero-shot", "--model", model, "--tokenizer_name", tokenizer),
-            *(
-                "--tasks",
-                *arguments.zero_shot_tasks,
-                *data_flags(arguments.data_dir),
-                *limit,
-                "--output_file",
-                str(output),
-            ),
-        ]
-    )
+    words = [*COMMAND, "zero-shot", "--model", model, "--tasks", *arguments.zero_shot_tasks]
+    words += [*data_flags(arguments.data_dir), "--output_file", str(output)]
+    for name in ("max_eval_samples", "max_train_samples"):
+        if (rows := getattr(arguments, f"zero_shot_{name}")) is not None:
+            words += [f"--{name}", str(rows)]
+    run(words)
     return {"tasks": json.loads(output.read_text(encoding="utf-8"))["results"][0]["tasks"]}

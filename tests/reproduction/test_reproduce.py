@@ -157,14 +157,16 @@ def names_of(arguments: list[str]) -> list[str]:
     return [cell.name for cell in plan(reproduce_command.parse_arguments(arguments)[0])]
 
 
-def test_whole_seeds_come_first_and_shared_cells_once(command, models):
-    more = ["--lstm_model", str(models[1]), "--tasks", "RTE", "mrpc", "--transfer_tasks", "rte", "--seeds", "1", "2"]
+def test_whole_seeds_come_first_and_shared_cells_once(command, models, tmp_path):
+    shutil.copytree(models[0], tmp_path / "checkpoint-5")
+    more = ["--checkpoints", str(tmp_path), "--lstm_model", str(models[1]), "--tasks", "RTE", "mrpc"]
+    more += ["--transfer_tasks", "rte", "--seeds", "1", "2"]
     ablations = ["without_auxiliary", "without_pretraining", "lstm"]
     of_a_seed = ["rte-full", "mrpc-full", *(f"{task}-{row}" for task in ("rte", "mrpc") for row in ablations)]
     of_a_seed += ["rte-transfer-0", "rte-transfer-1"]
     assert names_of(command(*more)) == [
         *(f"{name}-seed1" for name in of_a_seed),
-        *("zero-shot-gpt1-final", "zero-shot-gpt1-lstm-final"),
+        "zero-shot-gpt1-checkpoint-5",
         *(f"{name}-seed2" for name in of_a_seed),
     ]
 
@@ -412,17 +414,17 @@ def test_zero_shot_of_every_checkpoint(stand_ins, command, models, tmp_path, cap
     run = tmp_path / "books"
     for step in (20, 100):
         checkpoint = run / f"checkpoint-{step}"
-        shutil.copytree(models[0], checkpoint, ignore=shutil.ignore_patterns("tokenizer*"))
+        shutil.copytree(models[0], checkpoint)
         state = {"num_input_tokens_seen": 64 * step, "global_step": step}
         for folder in (run, checkpoint):
             (folder / "trainer_state.json").write_text(json.dumps(state))
     rows = ["--zero_shot_max_eval_samples", "20", "--zero_shot_max_train_samples", "30", "--zero_shot_tasks", "CoLA"]
     assert reproduce(command("--experiments", "zero_shot", "--checkpoints", str(run), *rows)) == 0
-    data = ["--tokenizer_name", str(run), "--tasks", "cola", "--data_dir", str(tmp_path / "data")]
-    data += ["--max_eval_samples", "20", "--max_train_samples", "30", "--output_file"]
-    assert [call[:-1] for call in stand_ins()] == [
-        ["--model", str(run / f"checkpoint-{step}"), *data] for step in (20, 100)
-    ]
+    calls = stand_ins()
+    assert [call.pop(call.index("--output_file") + 1).rpartition("/")[2] for call in calls] == ["zero_shot.json"] * 2
+    data = ["--tasks", "cola", "--data_dir", str(tmp_path / "data"), "--output_file"]
+    data += ["--max_eval_samples", "20", "--max_train_samples", "30"]
+    assert calls == [["--model", str(run / f"checkpoint-{step}"), *data] for step in (20, 100)]
     assert "[2/2, TIME] zero-shot-gpt1-checkpoint-100: cola 10.0, TIME\n" in told(capsys)
     cell = finished(tmp_path / "out")["zero-shot-gpt1-checkpoint-100"]
     assert (cell["kind"], cell["family"], cell["step"], cell["tokens"]) == ("zero_shot", "gpt1", 100, 6400)
@@ -680,8 +682,12 @@ def test_refuses(words, given, remedy, models, stand_ins, tmp_path):
 
 
 def test_refuses_to_run_without_a_model(tmp_path):
-    with pytest.raises(ValueError, match="No model was given. Pass a pre-trained Transformer as --model"):
-        reproduce(["--output_dir", str(tmp_path / "out")])
+    for words, told in (
+        ([], "No model was given. Pass a pre-trained Transformer as --model"),
+        (["--experiments", "zero_shot"], "Pass its output folder as --checkpoints"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            reproduce(["--output_dir", str(tmp_path / "out"), *words])
 
 
 # ---- From a text to the report
