@@ -86,9 +86,7 @@ class ReproduceArguments:
             raise ValueError("The variant lstm needs a model. Pass --lstm_model, or leave lstm out of --variants.")
         if self.experiments == ["zero_shot"]:
             if not (PRETRAIN in (self.model, self.lstm_model) or self.checkpoints or self.lstm_checkpoints):
-                raise ValueError(
-                    "zero_shot needs a pre-training. Pass its output folder as --checkpoints."
-                )
+                raise ValueError("zero_shot needs a pre-training. Pass its output folder as --checkpoints.")
         elif self.model is None:
             raise ValueError("No model was given. Pass a pre-trained Transformer as --model: a folder or a hub id.")
 
