@@ -114,11 +114,8 @@ def as_settings(
 ) -> dict[str, str | bool | list[str]]:
     """Turns `["--learning_rate", "5e-4", "--bf16"]` into `{"learning_rate": "5e-4", "bf16": True}`.
 
-    Settings that do not decide a cell's result are left out.
-
-    Args:
-        refused: flags that it must not have.
-        source: the flag that it stands behind, for errors.
+    Settings that do not decide a cell's result are left out. Refused flags raise an error that names the `source`, the
+    flag that they stand behind.
     """
     values: dict[str, list[str]] = {}
     name = None

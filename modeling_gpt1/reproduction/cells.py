@@ -78,11 +78,7 @@ def runs_of(arguments: ReproduceArguments, experiment: str) -> Iterator[tuple[st
 
 
 def fine_tuning_cell(arguments: ReproduceArguments, task: str, variant: str, seed: int) -> Cell:
-    """A fine-tuning run.
-
-    Args:
-        variant: one of `VARIANTS`, or `transfer-<k>` for the checkpoint's first k layers.
-    """
+    """A run of one of `VARIANTS`, or of `transfer-<k>` for the checkpoint's first k layers."""
     model = arguments.lstm_model if variant == "lstm" else arguments.model
     n_transfer = -1 if variant == "without_pretraining" else None
     if variant.startswith("transfer-"):
@@ -137,12 +133,9 @@ def zero_shot_cells(arguments: ReproduceArguments) -> Iterator[Cell]:
 
 
 def pretraining_cells(arguments: ReproduceArguments, folder: Path) -> dict[str, Cell]:
-    """The cell of each model that is pre-trained here, by the argument that asks for it.
+    """The cell of each model that is pre-trained here, into a folder of its name, by the argument that asks for it.
 
     The LSTM gets the Transformer's flags, and its own behind them. A BPE that both learn from one text is the same.
-
-    Args:
-        folder: where the models are kept, in a folder of the cell's name.
     """
     found = {}
     for argument, of_family in FAMILIES.items():
@@ -184,12 +177,7 @@ def pretrain(given: list[str], output_dir: Path, run: Run, work: Path) -> dict:
 def fine_tune(
     data_dir: str | None, task: str, seed: int, given: list[str], model: list[str], run: Run, work: Path
 ) -> dict:
-    """Trains and evaluates in the folder `work`. Returns the metrics, and the answers to each row.
-
-    Args:
-        given: arguments of `gpt1 finetune` as the user gave them.
-        model: arguments for the model and the variant, which override those.
-    """
+    """Trains and evaluates by the given flags, then the model's. Returns the metrics and the answer to each row."""
 
     def metrics_of(name: str, *flags: str) -> dict:
         words = [*COMMAND, "finetune", "--task", name, *data_flags(data_dir), "--seed", str(seed)]

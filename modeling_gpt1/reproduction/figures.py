@@ -38,8 +38,6 @@ def figure_2_left(cells: Cells) -> dict:
         "caption": "Score after fine-tuning against the number of blocks taken from the pre-trained model; the others "
         "start fresh. 0 is the embeddings alone, −1 nothing at all. The median of the seeds.",
         **{"x_label": "layers transferred", "y_label": "score × 100", "x_scale": "linear", "shared_y": False},
-        "paper": "RACE and MultiNLI, 0 to 12 layers, on the validation sets: both rise with every layer; all layers "
-        "bring up to 9 points on MultiNLI.",
         "panels": panels,
     }
 
@@ -57,9 +55,6 @@ def figure_2_right(cells: Cells) -> dict:
         "on a scale from 0 (guessing) to 1 (the best model known to the paper).",
         **{"x_label": "updates of pre-training", "y_label": "0: guessing, 1: best known"},
         **{"x_scale": "log", "shared_y": True},
-        "paper": "Sentiment analysis, Winograd schema resolution, linguistic acceptability and question answering, "
-        "over 10³ to 10⁶ updates: the Transformer's curves (solid) rise steadily, the LSTM's (dashed) lie lower and "
-        "vary more. The figure has no Story Cloze.",
         "panels": panels,
     }
 

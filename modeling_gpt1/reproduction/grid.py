@@ -38,12 +38,7 @@ LOG_LINES = 15  # last lines of a failed cell's log that are shown
 
 
 def run_grid(arguments: ReproduceArguments, command: list[str]) -> int:
-    """Runs and reports the requested experiments. Returns the exit status, which is 1 if a cell failed.
-
-    Args:
-        arguments: the requested experiments.
-        command: the command as it was typed, for the report.
-    """
+    """Runs and reports the requested experiments, asked for by this command. Returns 1 if a cell failed, else 0."""
     if arguments.rehearse is not None:
         arguments = rehearsal_of(arguments)
     elif not arguments.only_report:
@@ -53,13 +48,9 @@ def run_grid(arguments: ReproduceArguments, command: list[str]) -> int:
     first = pretraining_cells(arguments, folder)
     if not arguments.only_report:
         store.run_all(list(first.values()), lambda: None)
-        for cell in first.values():
-            if not store.read(cell):
-                reason = store.failures.get(
-                    cell.key, "another process is running it. Start the command again afterwards."
-                )
-                print(f"{cell.name} is not finished: {reason}")
-                return 1
+        if not all(map(store.read, first.values())):
+            print("Not every model is pre-trained, so nothing is fine-tuned. Start the command again afterwards.")
+            return 1
     arguments = with_models(arguments, first, folder)
     check_families(arguments)
     cells = plan(arguments)
@@ -100,10 +91,7 @@ class CellStore:
         return read_json(self.folder / "cells" / f"{cell.key}.json")
 
     def run_command(self, command: list[str], log: TextIO) -> None:
-        """
-        Raises:
-            CalledProcessError: the command failed or was stopped.
-        """
+        """Raises CalledProcessError if the command fails or was stopped."""
         print("$", *command, file=log, flush=True)
         process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.environment)
         self.running.add(process)
@@ -115,11 +103,7 @@ class CellStore:
             raise subprocess.CalledProcessError(status, command)
 
     def run(self, cell: Cell) -> tuple[str, bool]:
-        """Runs a cell unless it is finished, and keeps its result, or its error in `failures`.
-
-        Returns:
-            What came of it, and whether it was run.
-        """
+        """Runs a cell unless it is finished. Returns what came of it, and whether it was run."""
         try:
             with FileLock(self.place("locks", f"{cell.key}.lock"), blocking=False):
                 return ("finished before", False) if self.read(cell) else (self._run_locked(cell), True)
@@ -142,11 +126,7 @@ class CellStore:
         return f"{describe_result(content)}, {timedelta(seconds=round(seconds))}"
 
     def run_all(self, cells: list[Cell], after_each: Callable[[], object]) -> None:
-        """Runs the unfinished cells, begun in the given order, and prints the progress.
-
-        Args:
-            after_each: called in this thread after each cell that was run.
-        """
+        """Runs the unfinished cells, begun in the given order; calls `after_each` in this thread after each one."""
         start, done = time.monotonic(), SimpleQueue()
         with ThreadPoolExecutor(self.jobs) as pool:
             cell_of = {pool.submit(self.run, cell): cell for cell in cells}
@@ -225,11 +205,7 @@ def check_memory(rehearsal: Path, jobs: int) -> None:
 
 
 def write_reports(arguments: ReproduceArguments, command: list[str], cells: list[Cell], store: CellStore) -> str:
-    """Writes report.json and report.html of the finished cells to the output folder. Returns a line that says so.
-
-    Raises:
-        ValueError: a report alone was asked for, and none of its cells is finished.
-    """
+    """Writes report.json and report.html of the finished cells to the output folder. Returns a line that says so."""
     results = [(cell, store.read(cell)) for cell in cells]
     finished = [result for _, result in results if result]
     if arguments.only_report and not finished:
