@@ -6,11 +6,11 @@ import shutil
 import subprocess
 import sys
 import threading
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 import torch
+from helpers_markup import Markup
 from helpers_training import save_meanwhile
 
 from modeling_gpt1 import (
@@ -396,28 +396,6 @@ def test_no_model_reads_more_than_the_page_allows(opened, monkeypatch):
 # ---------------------------------------------------------------------------------------------------------- showing
 
 
-class Parsed(HTMLParser):
-    """Tags, attributes and text of what a page would show."""
-
-    def __init__(self, markup):
-        super().__init__()
-        self.tags, self.attributes, self.text, self.open_tags = set(), set(), [], []
-        self.feed(markup)
-        self.close()
-        assert self.open_tags == []
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.add(tag)
-        self.attributes |= {name for name, _ in attributes}
-        self.open_tags.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open_tags.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
-
-
 def test_hostile_text_is_shown_as_text(opened):
     model = opened("multiple_choice", max_position_embeddings=300)
     reading = read(model, {"first": HOSTILE, "answers": f"{HOSTILE}\nhe"})
@@ -429,14 +407,14 @@ def test_hostile_text_is_shown_as_text(opened):
         LOOK.model(named, model.model.config),
     ]
     for part in parts:
-        parsed = Parsed(part)
-        assert parsed.tags <= {"div", "section", "h3", "p", "span", "b", "details", "summary"}
+        parsed = Markup(part)
+        assert {tag for tag, _ in parsed.tags} <= {"div", "section", "h3", "p", "span", "b", "details", "summary"}
         assert parsed.attributes <= {"class", "title", "style", "open", "role"}
-        assert HOSTILE in "".join(parsed.text)
+        assert HOSTILE in "".join(parsed.texts)
 
 
 def words(markup) -> str:
-    return " ".join("".join(f" {text}" for text in Parsed(markup).text).split())
+    return Markup(markup).text
 
 
 def test_a_reading_as_a_page_shows_it():

@@ -5,11 +5,11 @@ import copy
 import json
 import random
 import re
-from html.parser import HTMLParser
 from types import MappingProxyType
 
 import numpy as np
 import pytest
+from helpers_markup import Markup
 
 from modeling_gpt1.reproduction import claims, figures
 from modeling_gpt1.reproduction import report as look
@@ -168,7 +168,7 @@ def test_intervals_and_baselines(answered_report):
     (comparison,) = lstm["comparisons"]
     assert (lstm["verdict"], comparison["outcome"]) == ("does not hold", "worse") and comparison["p"] < 0.05
     assert "95 % interval -" in comparison["text"] and comparison["text"].endswith(f", p {comparison['p']:.2g}")
-    rte = [row for row in Page(look.page(answered_report)).rows if row and row[0] == "RTE Accuracy"][-1]
+    rte = [row for row in Markup(look.page(answered_report)).rows if row and row[0] == "RTE Accuracy"][-1]
     low, high = measured["interval"]
     assert rte[1:3] == ["400", "60.0"] and rte[4].endswith(f"3 seeds 95 %: {low:.1f} to {high:.1f} validation")
 
@@ -420,42 +420,9 @@ def test_nothing_finished():
 # ---- The page
 
 
-class Page(HTMLParser):
-    """What a page consists of; fails where elements are not closed in their order."""
-
-    VOID = {"meta", "br", "img"}
-
-    def __init__(self, markup):
-        super().__init__()
-        self.open, self.tags, self.texts, self.rows, self.row = [], [], [], [], None
-        self.feed(markup)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        if tag not in self.VOID:
-            self.open.append(tag)
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag, f"</{tag}> closes nothing"
-
-    def handle_data(self, data):
-        self.texts.append(data)
-        if self.open and {"td", "th"} & set(self.open):
-            self.rows[-1][-1] = f"{self.rows[-1][-1]} {data}".strip()
-
-    def all(self, name):
-        return [attrs for tag, attrs in self.tags if tag == name]
-
-
 @pytest.fixture(scope="module")
 def page(report):
-    return Page(look.page(report))
+    return Markup(look.page(report))
 
 
 def test_every_cell_is_on_the_page(page):
@@ -466,9 +433,8 @@ def test_every_cell_is_on_the_page(page):
     """  # noqa: E501
     for line in lines.strip().splitlines():
         assert line.strip().split("|") in page.rows, line
-    text = " ".join(" ".join(page.texts).split())
     model = "GPT-1 (2 layers, 32 wide) parameters 1,234,567 num_hidden_layers 2 "
-    assert f"{model}tokens 51,200 updates 400 perplexity 71.25 LSTM" in text
+    assert f"{model}tokens 51,200 updates 400 perplexity 71.25 LSTM" in page.text
     (cola,) = (row for row in page.rows if row[0] == "CoLA Matthews correlation" and len(row) > 7)
     lacking = "10.0 10.0 to 10.0, 1 seed validation; max_train_samples 1000 seed 2: failed: out of memory"
     assert cola[-2:] == ["30.3", lacking]
@@ -477,8 +443,7 @@ def test_every_cell_is_on_the_page(page):
 def test_the_page_needs_nothing_else(page):
     tags = {tag for tag, _ in page.tags}
     assert not tags & set("script link iframe object embed base form image foreignobject video audio".split())
-    names = {name for _, attrs in page.tags for name in attrs}
-    assert not {name for name in names if name.startswith("on") or name == "srcset"}
+    assert not {name for name in page.attributes if name.startswith("on") or name == "srcset"}
     assert all(attrs["src"].startswith("data:image/svg+xml;base64,") for attrs in page.all("img"))
     links = {attrs["href"] for attrs in page.all("a") if not attrs["href"].startswith("#")}
     assert links == {PAPER_URL}
@@ -501,10 +466,9 @@ def test_the_page_is_for_everyone(page):
     assert pictures == over
     verdicts = [attrs for attrs in page.all("span") if attrs.get("class", "").startswith("verdict ")]
     assert len(verdicts) == 13
-    text = " ".join(" ".join(page.texts).split())
-    assert "2 of 11 measured claims hold, 2 were not measured." in text
-    assert "holds: 2, does not hold: 0, mixed: 0, undecided: 9, not measured: 2" in text
-    assert "How a verdict is reached Two settings are compared by the difference of their mean scores" in text
+    assert "2 of 11 measured claims hold, 2 were not measured." in page.text
+    assert "holds: 2, does not hold: 0, mixed: 0, undecided: 9, not measured: 2" in page.text
+    assert "How a verdict is reached Two settings are compared by the difference of their mean scores" in page.text
 
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;"
@@ -518,29 +482,17 @@ def hostile_report():
         if cell["kind"] == "zero_shot":
             cell["tasks"] = {HOSTILE: {**cell["tasks"]["sst2"], "split": HOSTILE}}
     del cells[0]["settings"][HOSTILE]
-    return build_report(
-        cells,
-        title=HOSTILE,
-        date=HOSTILE,
-        models=[
-            {
-                "name": HOSTILE,
-                "parameters": None,
-                "config": {"num_hidden_layers": 2, HOSTILE: HOSTILE},
-                "pretraining": {},
-            }
-        ],
-        environment={HOSTILE: HOSTILE},
-        commands=[HOSTILE],
-        unfinished=[{**missing, "reason": HOSTILE} for missing in ABOUT["unfinished"]],
-    )
+    config = {"num_hidden_layers": 2, HOSTILE: HOSTILE}
+    about = {"title": HOSTILE, "date": HOSTILE, "environment": {HOSTILE: HOSTILE}, "commands": [HOSTILE]}
+    about["models"] = [{"name": HOSTILE, "parameters": None, "config": config, "pretraining": {}}]
+    return build_report(cells, [{**missing, "reason": HOSTILE} for missing in ABOUT["unfinished"]], **about)
 
 
 def test_hostile_texts_stay_texts(monkeypatch):
     report = hostile_report()
-    page = Page(look.page(report))
+    page = Markup(look.page(report))
     assert not page.all("script") and not [attrs for attrs in page.all("img") if attrs["src"] == "x"]
-    assert not {name for _, attrs in page.tags for name in attrs if name.startswith("on")}
+    assert not {name for name in page.attributes if name.startswith("on")}
     # Title, date, model, configuration, settings, machine, command, missing, panel, its note, numbers, …
     assert "".join(page.texts).count(HOSTILE) > 15
     svg = base64.b64decode(page.all("img")[1]["src"].partition(",")[2]).decode()

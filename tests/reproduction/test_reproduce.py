@@ -39,55 +39,37 @@ from modeling_gpt1.storage.checksums import checksum_of_file
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Runs the script that has the command's name.
-COMMAND = """
-import pathlib, runpy, sys
-del sys.argv[0]
-runpy.run_path(str(pathlib.Path(__file__).with_name(f"{sys.argv[0]}.py")), run_name="__main__")
-"""
-# Writes down how it was called, and results that its arguments decide.
-FINETUNE = """
-import json, pathlib, sys
-words = sys.argv[1:]
-with pathlib.Path(__file__).with_name("calls.jsonl").open("a") as file:
-    file.write(json.dumps(words) + "\\n")
-value = lambda flag: words[words.index(flag) + 1]
-if value("--task") == pathlib.Path(__file__).with_name("bad_task").read_text():
-    print("reading the data")
-    sys.exit("ValueError: row 7 has no label")
-score = {"full": 0.5, "--n_transfer": 0.4, "--lm_coef": 0.6}
-score = next((score[word] for word in words if word in score), 0.5) + int(value("--seed")) / 100
-names = ["accuracy", "f1", "pearson", "matthews_correlation", "validation_matched_accuracy"]
-names += ["validation_mismatched_accuracy"]
-results = {f"eval_{name}": score for name in names} | {"eval_validation_mismatched_accuracy": score + 0.1}
-if "--do_predict" in words:
-    results["predict_accuracy"] = score + 0.2
-output = pathlib.Path(value("--output_dir"))
-output.mkdir(parents=True)
-(output / "all_results.json").write_text(json.dumps(results))
-"""
-ZERO_SHOT = """
-import json, pathlib, sys
-words = sys.argv[1:]
-with pathlib.Path(__file__).with_name("calls.jsonl").open("a") as file:
-    file.write(json.dumps(words) + "\\n")
-of_task = {"matthews_correlation": 0.1, "normalised": 0.3, "metric": "matthews_correlation", "chance": 0.0}
-of_task |= {"best_known": 0.35, "split": "validation", "num_rows": 20}
-results = {"settings": {}, "results": [{"model": "m", "tasks": {"cola": of_task}}]}
-pathlib.Path(words[words.index("--output_file") + 1]).write_text(json.dumps(results))
-"""
-# Leaves the folder of a model of the family, and fails where the text is called so.
-PRETRAIN = """
+# Stands in for `gpt1 NAME`: writes down how it was called, and results that its arguments decide.
+GPT1 = """
 import json, pathlib, shutil, sys
-words = sys.argv[1:]
-with pathlib.Path(__file__).with_name("calls.jsonl").open("a") as file:
+command, *words = sys.argv[1:]
+here = pathlib.Path(__file__).parent
+with (here / "calls.jsonl").open("a") as file:
     file.write(json.dumps(words) + "\\n")
 value = lambda flag: words[len(words) - words[::-1].index(flag)]
-if "bad" in value("--train_files"):
-    sys.exit("ValueError: there is no text")
-model = json.loads(pathlib.Path(__file__).with_name("models.json").read_text())["gpt1-lstm" in words]
-shutil.copytree(model, value("--output_dir"), dirs_exist_ok=True)
-pathlib.Path(value("--output_dir"), "all_results.json").write_text(json.dumps({"eval_perplexity": 53.21}))
+output = pathlib.Path(value("--output_file" if command == "zero-shot" else "--output_dir"))
+if command == "zero-shot":
+    of_task = {"matthews_correlation": 0.1, "normalised": 0.3, "metric": "matthews_correlation", "chance": 0.0}
+    of_task |= {"best_known": 0.35, "split": "validation", "num_rows": 20}
+    output.write_text(json.dumps({"settings": {}, "results": [{"model": "m", "tasks": {"cola": of_task}}]}))
+    sys.exit()
+if command == "pretrain":  # leaves the folder of a model of the family
+    if "bad" in value("--train_files"):
+        sys.exit("ValueError: there is no text")
+    shutil.copytree(json.loads((here / "models.json").read_text())["gpt1-lstm" in words], output, dirs_exist_ok=True)
+    results = {"eval_perplexity": 53.21}
+else:
+    if value("--task") == (here / "bad_task").read_text():
+        print("reading the data")
+        sys.exit("ValueError: row 7 has no label")
+    score = {"full": 0.5, "--n_transfer": 0.4, "--lm_coef": 0.6}
+    score = next((score[word] for word in words if word in score), 0.5) + int(value("--seed")) / 100
+    names = "accuracy f1 pearson matthews_correlation validation_matched_accuracy".split()
+    results = {f"eval_{name}": score for name in names} | {"eval_validation_mismatched_accuracy": score + 0.1}
+    if "--do_predict" in words:
+        results["predict_accuracy"] = score + 0.2
+    output.mkdir(parents=True)
+(output / "all_results.json").write_text(json.dumps(results))
 """
 
 
@@ -110,10 +92,7 @@ def stand_ins(tmp_path, monkeypatch):
     cells_module.has_split.cache_clear()
     folder = tmp_path / "scripts"
     folder.mkdir()
-    (folder / "gpt1.py").write_text(COMMAND)
-    (folder / "finetune.py").write_text(FINETUNE)
-    (folder / "zero-shot.py").write_text(ZERO_SHOT)
-    (folder / "pretrain.py").write_text(PRETRAIN)
+    (folder / "gpt1.py").write_text(GPT1)
     (folder / "bad_task").write_text("none")
     monkeypatch.setattr(cells_module, "COMMAND", (sys.executable, str(folder / "gpt1.py")))
 
@@ -559,29 +538,21 @@ def test_a_signal_ends_all_commands(cells_and_store, tmp_path, number):
 
 def test_cells_at_once(stand_ins, command, tmp_path, capsys):
     """Each of the first two ends only when the other has begun; the cells of the second seed begin after them."""
-    script = stand_ins.folder / "finetune.py"
     meet = """
 import time
-begun = pathlib.Path(__file__).parent
-(begun / f"begun-{value('--task')}-{value('--seed')}").touch()
+(here / f"begun-{value('--task')}-{value('--seed')}").touch()
 end = time.monotonic() + 60
-while len(list(begun.glob("begun-*"))) < 2:
+while len(list(here.glob("begun-*"))) < 2:
     assert time.monotonic() < end, "no other cell runs"
     time.sleep(0.02)
 """
-    script.write_text(FINETUNE.replace("score = {", f"{meet}score = {{", 1))
+    (stand_ins.folder / "gpt1.py").write_text(GPT1.replace("output = ", f"{meet}output = ", 1))
     settings = ["--experiments", "fine_tuning", "--tasks", "rte", "mrpc", "--seeds", "1", "2", "--jobs", "2"]
     assert reproduce(command(*settings)) == 0
     seeds = [call[call.index("--seed") + 1] for call in stand_ins()]
     assert sorted(seeds[:2]) == ["1", "1"] and len(seeds) == 4
     assert len(finished(tmp_path / "out")) == 4
     assert [line[:5] for line in told(capsys).splitlines()[:4]] == [f"[{number}/4," for number in range(1, 5)]
-
-
-def test_an_error_of_the_runner_itself_ends_it(cells_and_store, monkeypatch):
-    monkeypatch.setattr(grid, "describe_result", lambda result: result["absent"])
-    with pytest.raises(KeyError, match="absent"):
-        cells_and_store[1].run_all(cells_and_store[0], lambda: None)
 
 
 # ---- In earnest
@@ -637,6 +608,7 @@ def test_more_jobs_than_the_rehearsed_memory_allows_are_refused(stand_ins, comma
     for size in (1, 3):
         sizes = {"before_init_mem_cpu": size << 29, "train_mem_cpu_peaked_delta": size << 29, "init_mem_cpu_peak": "?"}
         write_json(folder / "cells" / f"{size}.json", {"metrics": sizes})
+    monkeypatch.setattr(grid.torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(grid.psutil, "virtual_memory", lambda: SimpleNamespace(total=7 << 30))
     words = ["--experiments", "fine_tuning", "--tasks", "rte", "--seeds", "1", "--jobs"]
     assert reproduce(command(*words, "2")) == 0  # 6 of 7 GiB
