@@ -76,6 +76,7 @@ CELLS += [
     for family, values in {"gpt1": (0.0, 0.1, 0.3, 0.5), "gpt1-lstm": (0.0, 0.3, 0.0, 0.1)}.items()
     for step, value in zip((0, 100, 200, 400), values, strict=True)
 ]
+MISSING = ("cola", 2, "failed: out of memory"), ("story_cloze", 1, "not run yet"), ("story_cloze", 2, "not run yet")
 ABOUT = {
     "title": "A small reproduction",
     "models": [
@@ -89,13 +90,7 @@ ABOUT = {
     "commands": ["gpt1 reproduce --output_dir report"],
     "unfinished": [
         {"kind": "fine_tuning", "task": task, "variant": "lstm", "n_transfer": None, "seed": seed, "reason": reason}
-        for task, seed, reason in (
-            *(
-                ("cola", 2, "failed: out of memory"),
-                ("story_cloze", 1, "not run yet"),
-                ("story_cloze", 2, "not run yet"),
-            ),
-        )
+        for task, seed, reason in MISSING
     ],
     "date": "2018-06-11",
 }
@@ -259,15 +254,6 @@ def test_table_5(report):
         found = cell["measured"] or {"median": None, "seeds": None}
         assert (cell["paper"], found["median"], found["seeds"]) == (paper, median, seeds), (row, key)
         assert (cell["settings"], cell["missing"]) == (settings, missing), (row, key)
-
-
-def test_tables_2_to_4(report):
-    tables = by_key(report["tables"])
-    (full,) = tables["table-4"]["rows"]
-    assert full["cells"]["cola"] == by_key(tables["table-5"]["rows"], "key")["full"]["cells"]["cola"]
-    cells = {**tables["table-2"]["rows"][0]["cells"], **tables["table-3"]["rows"][0]["cells"]}
-    medians = {key: cell["measured"]["median"] for key, cell in cells.items() if cell["measured"]}
-    assert medians == {"rte": 55.0, "story_cloze": 60.5} and len(cells) == 10
 
 
 def test_parts_and_all_tasks():

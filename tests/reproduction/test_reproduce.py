@@ -123,8 +123,10 @@ def told(capsys) -> str:
 def test_settings_leave_those_of_a_run_as_they_are(tmp_path, monkeypatch):
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "run.yaml").write_text("seed: 1\n")
-    monkeypatch.setattr(grid, "run_grid", lambda *_: 0)
-    reproduce_command.main(["--model", str(tmp_path), "--output_dir", str(tmp_path), "--tasks", "rte"])
+    monkeypatch.setattr(grid, "run_grid", lambda *_: 3)
+    with pytest.raises(SystemExit) as end:
+        reproduce_command.main(["--model", str(tmp_path), "--output_dir", str(tmp_path), "--tasks", "rte"])
+    assert end.value.code == 3
     assert (tmp_path / "run.yaml").read_text() == "seed: 1\n"
     assert "- rte\n" in (tmp_path / "reproduce_run.yaml").read_text()
 
@@ -355,27 +357,17 @@ def test_scores_of_tasks_in_parts(stand_ins, command, tmp_path, capsys):
     assert {race[name]["measured"]["median"] for name in ("race-m", "race-h", "race")} == {51.0}
 
 
-def test_what_cannot_be_scored_is_not_trained(stand_ins, command, data_dir, monkeypatch, capsys):
+def test_what_cannot_be_scored_is_not_trained(stand_ins, command, data_dir, capsys):
     (data_dir / "mnli" / "validation_mismatched.jsonl").unlink()
     for split in ("validation", "test"):
         (data_dir / "story_cloze" / f"{split}.jsonl").unlink()
-    load_task = cells_module.load_task
-
-    def load(task, folder):
-        if getattr(task, "name", task) == "scitail":
-            raise RuntimeError("an error that nobody foresaw")
-        return load_task(task, folder)
-
-    monkeypatch.setattr(cells_module, "load_task", load)
-    tasks = ["--tasks", "mnli", "story_cloze", "scitail", "rte"]
+    tasks = ["--tasks", "mnli", "story_cloze"]
     assert reproduce(command("--experiments", "fine_tuning", *tasks, "--seeds", "1")) == 1
-    assert [call[1] for call in stand_ins()] == ["rte"]
+    assert stand_ins() == []
     unscored = "FAILED, ValueError: A run of {} could not be scored: there are no labelled rows in {}. Add them to"
     lines = told(capsys).splitlines()
     assert unscored.format("mnli", "validation_matched and validation_mismatched") in lines[0]
     assert unscored.format("story_cloze", "validation") in lines[1]
-    assert lines[2].endswith("scitail-full-seed1: FAILED, RuntimeError: an error that nobody foresaw")
-    assert lines[3] == "[4/4, TIME] rte-full-seed1: rte 51.0, TIME"
 
 
 def test_race_without_files_of_its_parts(stand_ins, command, data_dir, tmp_path):
@@ -617,15 +609,6 @@ def test_more_jobs_than_the_rehearsed_memory_allows_are_refused(stand_ins, comma
         reproduce(command(*words, "3"))
 
 
-def test_the_command_ends_with_a_status(stand_ins, command, tmp_path):
-    (stand_ins.folder / "bad_task").write_text("rte")
-    settings = ["--experiments", "fine_tuning", "--seeds", "1", "--tasks"]
-    assert reproduce_command.main(command(*settings, "mrpc")) is None
-    with pytest.raises(SystemExit) as end:
-        reproduce_command.main(command(*settings, "mrpc", "rte"))
-    assert end.value.code == 1 and set(finished(tmp_path / "out")) == {"mrpc-full-seed1"}
-
-
 # ---- Refusals
 
 
@@ -641,6 +624,9 @@ def test_the_command_ends_with_a_status(stand_ins, command, tmp_path):
         (["--finetune_arguments", "5e-4"], "begins with '5e-4'", "such as --learning_rate"),
         (["--lstm_model", "TRANSFORMER"], "has the model type gpt1.", "--family gpt1-lstm"),
         (["--model", "LSTM"], "has the model type gpt1-lstm", "--family gpt1."),
+        (["--model", "pretrain"], "a model pretrain was given without --pretrain_arguments", "Pass both"),
+        (["--pretrain_arguments", "--max_steps", "2"], "was given without a model pretrain", "Pass both"),
+        (["--pretrain_arguments", "--output_dir", "o"], "has --output_dir, which `gpt1 reproduce`", "Leave it out"),
         (["--rehearse", "0"], "--rehearse is 0", "at least 1"),
         (["--jobs", "0"], "--jobs is 0", "at least 1"),
     ],
@@ -726,22 +712,3 @@ def test_a_rehearsal_pre_trains_for_as_many_updates(from_text, stand_ins, tmp_pa
         last = {name: value for name, value in zip(words, words[1:], strict=False) if name.startswith("--max_")}
         assert last == {"--max_words": "", "--max_steps": "3"}
         assert Path(words[words.index("--output_dir") + 1]).parent == tmp_path / "out" / "rehearsal" / "pretraining"
-
-
-@pytest.mark.parametrize(
-    "words, remedy",
-    [
-        (["--model", "pretrain"], "a model pretrain was given without --pretrain_arguments. Pass both"),
-        (
-            ["--model", "m", "--pretrain_arguments", "--max_steps", "2"],
-            "--pretrain_arguments was given without a model pretrain. Pass both",
-        ),
-        (
-            ["--pretrain_arguments", "--output_dir", "o"],
-            "--pretrain_arguments has --output_dir, which `gpt1 reproduce`",
-        ),
-    ],
-)
-def test_refuses_what_pre_trains_nothing(words, remedy, tmp_path):
-    with pytest.raises(ValueError, match=re.escape(remedy)):
-        reproduce_command.parse_arguments(["--output_dir", str(tmp_path), "--model", "pretrain", *words])
