@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -282,18 +283,13 @@ def test_a_failure_while_writing_is_not_lost(opened):
 # ---------------------------------------------------------------------------------------------------------- opening
 
 
-def test_each_folder_opens_with_its_heads(opened, tmp_path):
-    for traversal, model_class in ((None, GPT1ForCausalLM), ("similarity", GPT1DoubleHeadsModel)):
-        folder = open_named(save(opened(traversal), tmp_path / str(traversal)))
-        assert (type(folder.model), folder.traversal, folder.model.training) == (model_class, traversal, False)
-
-
 def test_code_that_comes_with_a_model_is_not_run(opened, tmp_path):
     folder = save(opened("classification"), tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["auto_map"]
     for file in tmp_path.glob("*.py"):
         file.write_text("raise SystemExit('run')")
-    assert type(open_named(folder).model) is GPT1DoubleHeadsModel
+    model = open_named(folder).model
+    assert type(model) is GPT1DoubleHeadsModel and not model.training
 
 
 def test_a_folder_is_read_again_after_a_new_save(opened, tmp_path):
@@ -485,20 +481,13 @@ def test_whatever_fails_becomes_a_sentence(opened, tmp_path, monkeypatch, caplog
 
 
 def test_the_command_says_where_the_page_is(monkeypatch, capsys):
-    given = {}
-
-    class Page:
-        def launch(self, **options):
-            given.update(options)
-            return None, "http://127.0.0.1:7861/", None
-
-        def block_thread(self):
-            given["blocks"] = True
-
-    monkeypatch.setattr(command, "build_page", lambda models: (Page(), {}))
+    page = Mock()
+    page.launch.return_value = (None, "http://127.0.0.1:7861/", None)
+    monkeypatch.setattr(command, "build_page", lambda models: (page, {}))
     monkeypatch.setattr(command, "check_model", lambda *_: None)
     command.main(["--models", "me/one", "--server_port", "7861"])
-    assert given["quiet"] and given["blocks"] and given["server_port"] == 7861 and not given["share"]
+    given = page.launch.call_args.kwargs
+    assert given["quiet"] and given["server_port"] == 7861 and not given["share"] and page.block_thread.called
     assert capsys.readouterr().out == "The page is at http://127.0.0.1:7861/. Ctrl-C ends it.\n"
 
 
@@ -526,15 +515,8 @@ def test_a_space_starts_from_its_folder_alone(monkeypatch, tmp_path, capsys):
     requirements = (folder / "requirements.txt").read_text().splitlines()
     assert "torch<2.16,>=2.11" in requirements and not [line for line in requirements if "extra" in line]
     for package in ("modeling_gpt1", "tokenization"):
-        names = [
-            {
-                file.relative_to(root / package)
-                for file in (root / package).rglob("*.*")
-                if "__pycache__" not in file.parts
-            }
-            for root in (ROOT, folder)
-        ]
-        assert names[0] == names[1]
+        files = [{file.relative_to(root) for file in (root / package).rglob("*.*")} for root in (ROOT, folder)]
+        assert files[1] == {file for file in files[0] if "__pycache__" not in file.parts}
     started = subprocess.run([sys.executable, "-c", START], cwd=folder, capture_output=True, text=True, timeout=300)
     used = folder / "modeling_gpt1" / "commands" / "playground.py"
     assert started.stdout == f"(['me/one', 'me/two'],) {used} {len(LOOK.error('a'))}\n", started.stderr
