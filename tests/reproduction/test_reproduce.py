@@ -155,15 +155,11 @@ def test_whole_seeds_come_first_and_shared_cells_once(command, models, tmp_path)
 def test_a_part_of_the_experiments(command):
     ablations = ["--experiments", "ablations", "--tasks", "rte", "stsb", "--variants", "without_auxiliary"]
     assert names_of(command(*ablations, "--seeds", "7")) == [
-        "rte-without_auxiliary-seed7",
-        "stsb-without_auxiliary-seed7",
+        f"{task}-without_auxiliary-seed7" for task in ("rte", "stsb")
     ]
     layers = ["--experiments", "layer_transfer", "--transfer_tasks", "rte", "--transfer_layers", "-1", "1", "2"]
-    assert names_of(command(*layers, "--seeds", "7")) == [
-        "rte-without_pretraining-seed7",
-        "rte-transfer-1-seed7",
-        "rte-full-seed7",
-    ]
+    rows = ("without_pretraining", "transfer-1", "full")
+    assert names_of(command(*layers, "--seeds", "7")) == [f"rte-{row}-seed7" for row in rows]
     every = names_of(command("--experiments", "fine_tuning", "--seeds", "1"))
     assert every == [f"{task}-full-seed1" for task in PAPER_TASKS] and len(every) == 12
 
@@ -269,15 +265,9 @@ def test_a_test_split_is_cut_as_validation_rows_are(stand_ins, command):
 def test_the_lstm_has_arguments_of_its_own(stand_ins, command, models, tmp_path):
     words = ["--lstm_model", str(models[1]), "--experiments", "ablations", "--tasks", "rte", "--seeds", "1"]
     arguments = command(*words, "--variants", "full", "lstm", finetune=("--use_cpu", "--learning_rate", "5e-4"))
-    before = keys_of(arguments)
     assert reproduce([*arguments, "--lstm_finetune_arguments", "--learning_rate", "2e-3"]) == 0
     rates = [[call[at + 1] for at, word in enumerate(call) if word == "--learning_rate"] for call in stand_ins()]
     assert rates == [["5e-4"], ["5e-4", "2e-3"]]  # the last one counts
-    cells = finished(tmp_path / "out")
-    assert [cells[f"rte-{variant}-seed1"]["settings"] for variant in ("full", "lstm")] == [
-        {"learning_rate": rate} for rate in ("5e-4", "2e-3")
-    ]
-    assert len(before & {path.stem for path in (tmp_path / "out" / "cells").iterdir()}) == 1
     rows = json.loads((tmp_path / "out" / "report.json").read_text())["tables"][3]["rows"]
     assert [rows[at]["cells"]["rte"]["settings"] for at in (0, 3)] == [
         "validation; learning_rate 5e-4",
@@ -342,7 +332,7 @@ def test_a_failing_cell_does_not_stop_the_others(stand_ins, command, tmp_path, c
     assert [call[1] for call in stand_ins()] == ["mrpc"]
 
 
-def test_scores_of_tasks_in_parts(stand_ins, command, tmp_path, capsys):
+def test_scores_of_tasks_in_parts(stand_ins, command, capsys):
     assert reproduce(command("--experiments", "fine_tuning", "--tasks", "mnli", "race", "--seeds", "1")) == 0
     shown = told(capsys)
     assert "mnli-full-seed1: mnli-m 51.0, mnli-mm 61.0, mnli 56.0, TIME" in shown
@@ -353,8 +343,6 @@ def test_scores_of_tasks_in_parts(stand_ins, command, tmp_path, capsys):
     model = trained[trained.index("--output_dir") + 1]
     expected = [("race-middle", model), ("race-high", model)]
     assert [(call[1], call[call.index("--model") + 1]) for call in parts] == expected
-    race = json.loads((tmp_path / "out" / "report.json").read_text())["tables"][1]["rows"][0]["cells"]
-    assert {race[name]["measured"]["median"] for name in ("race-m", "race-h", "race")} == {51.0}
 
 
 def test_what_cannot_be_scored_is_not_trained(stand_ins, command, data_dir, capsys):
