@@ -15,7 +15,7 @@ from transformers.utils import is_flash_attn_2_available
 from ..inference.devices import accelerator_name, default_device
 from .arguments import parser_of
 
-PACKAGES = "gpt1-hf torch transformers tokenizers accelerate datasets huggingface-hub safetensors numpy"
+PACKAGES = "gpt1-hf torch transformers tokenizers accelerate datasets evaluate huggingface-hub safetensors numpy"
 EXTRAS = "matplotlib ftfy lm_eval peft gradio scipy deepspeed bitsandbytes flash-attn kernels tensorboard"
 # The values of these variables do not identify the user.
 VARIABLES = "CUDA_VISIBLE_DEVICES HF_HUB_OFFLINE OMP_NUM_THREADS RANK TOKENIZERS_PARALLELISM WORLD_SIZE"
