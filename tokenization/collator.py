@@ -106,6 +106,8 @@ class TraversalCollator:
                 f"both_orders is for the pairs of similarity, but the traversal is {self.traversal}. Leave it out."
             )
         self._check_roles()
+        # Of data sets that `check` has read, by fingerprint: a sampler asks for the same lengths.
+        self._lengths: dict[str, Sequence[int]] = {}
         self._control = self._family = None
         if reads_control_tokens(self.tokenizer):
             check_max_length(self.traversal, self.max_length, with_question="question" in self.columns)
@@ -185,6 +187,8 @@ class TraversalCollator:
             raise ValueError(f"There are no rows in {source}; at least one is needed. Add rows, or leave it out.")
         names, labels, num_choices, lengths = zip(*counted, strict=True)
         self._read_labels(labels, names, num_choices, needs_labels)
+        if fingerprint := getattr(rows, "_fingerprint", None):
+            self._lengths[fingerprint] = lengths
         return len(lengths), sum(length > self.max_length for length in lengths)
 
     def is_labelled(self, row: Mapping) -> bool:
@@ -201,8 +205,10 @@ class TraversalCollator:
         Raises:
             ValueError: the first row that cannot be used, as a batch would raise it.
         """
-        lengths = [length for *_, length in self._counted(rows, "the data")]
-        return lengths if uncut else [min(length, self.max_length) for length in lengths]
+        lengths = self._lengths.get(getattr(rows, "_fingerprint", None))
+        if lengths is None:
+            lengths = [length for *_, length in self._counted(rows, "the data")]
+        return list(lengths) if uncut else [min(length, self.max_length) for length in lengths]
 
     def _counted(self, rows: Iterable[Mapping], source: str) -> Iterator[tuple[str, Any, int, int]]:
         """Of each row its name, what it holds as label, its number of choices, and the tokens of its longest sequence.

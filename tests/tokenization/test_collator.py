@@ -346,8 +346,11 @@ def test_a_check_encodes_each_text_once(letters, monkeypatch):
     texts, encode = [], TraversalCollator._encode
     monkeypatch.setattr(TraversalCollator, "_encode", lambda self, new: texts.extend(new) or encode(self, new))
     collator = TraversalCollator(letters, "similarity", SIMILAR, max_length=9)
-    assert collator.check(Dataset.from_list(pairs())) == (40, 22) and len(texts) == len(set(texts)) == 8
-    assert collator.lengths(pairs(), uncut=True) == [7 + place % 7 for place in range(40)]
+    rows, longest = Dataset.from_list(pairs()), [7 + place % 7 for place in range(40)]
+    assert collator.check(rows) == (40, 22) and len(texts) == len(set(texts)) == 8
+    assert collator.lengths(rows) == [min(9, length) for length in longest] and len(texts) == 8
+    assert collator.lengths(rows.select(range(1, 40)), uncut=True) == longest[1:]
+    assert collator.lengths(pairs(), uncut=True) == longest and len(texts) == 3 * 8
 
 
 def check_of(collator, rows, needs_labels):
