@@ -5,6 +5,7 @@ Shape legend: B examples, C sequences per example, T tokens.
 """
 
 import math
+import numbers
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -16,12 +17,12 @@ from transformers import PreTrainedTokenizerBase
 
 from .control_tokens import CONTROL_TOKENS
 from .family import FamilyForm
-from .labels import label_of, read_labels
 from .planning import BatchPlan, plan_batch, plan_blocks
 from .tokenization_gpt1 import GPT1Tokenizer
 from .traversal import TRAVERSALS, ControlIds, Traversal, Traversed, check_max_length
 
 ROW_NAMES = ("id", "idx")  # columns that name a row
+NO_LABEL = -100  # torch's `ignore_index`; the losses leave such labels out
 
 
 @dataclass
@@ -193,7 +194,7 @@ class TraversalCollator:
 
     def is_labelled(self, row: Mapping) -> bool:
         """Whether the row has a label that is not hidden."""
-        return label_of(row.get(self._label_column), self.hidden_label) is not None
+        return self._label_of(row.get(self._label_column)) is not None
 
     def lengths(self, rows: Iterable[Mapping], *, uncut: bool = False) -> list[int]:
         """Tokens of each row's longest sequence, so that rows of similar length can be batched together.
@@ -234,23 +235,44 @@ class TraversalCollator:
         self, given: Sequence, names: Sequence[str], num_choices: Sequence[int], needed: bool | None = None
     ) -> torch.Tensor | None:
         """The labels of some rows; None where no row has one. For `needed` see `check`."""
-        labels = [label_of(label, self.hidden_label) for label in given]
-        hidden = [label is None for label in labels]
-        if all(hidden) and not needed:
+        labels = [self._label_of(label) for label in given]
+        is_hidden = [label is None for label in labels]
+        if all(is_hidden) and not needed:
             return None
-        if any(hidden) and needed is not False:
-            row = hidden.index(True)
+        if any(is_hidden) and needed is not False:
+            row = is_hidden.index(True)
             others = "every row needs one for training and evaluation"
             if not needed:
-                others = f"{names[hidden.index(False)]} has one, and a batch needs a label in every row or in none"
+                others = f"{names[is_hidden.index(False)]} has one, and a batch needs a label in every row or in none"
             real = f" If {given[row]!r} is a real label, set hidden_label=None." if given[row] is not None else ""
             raise ValueError(
                 f"{names[row]} has no label (column {self._label_column!r} holds {given[row]!r}); {others}. Label or "
                 f"remove such rows.{real}"
             )
-        num_classes = num_choices if self._kind.has_choices else [self.num_labels] * len(labels)
-        labelled = [three for three in zip(labels, names, num_classes, strict=True) if three[0] is not None]
-        return read_labels(*zip(*labelled, strict=True), self.regression, self.multi_label)
+        for label, name, number in zip(labels, names, num_choices, strict=True):
+            number = number if self._kind.has_choices else self.num_labels
+            if self.multi_label:
+                fits = isinstance(label, Sequence) and len(label) == number and {0, 1}.issuperset(label)
+                form = f"0 or 1 for {number} classes"
+            elif self.regression:
+                fits = isinstance(label, numbers.Real) and math.isfinite(label) and label != NO_LABEL
+                form = f"a finite number other than {NO_LABEL}, which the loss takes for no label"
+            else:
+                fits = isinstance(label, numbers.Integral) and 0 <= label < (number or math.inf)
+                form = f"a class or choice, an integer from 0 {'upwards' if number is None else f'to {number - 1}'}"
+            if label is not None and not fits:
+                raise ValueError(
+                    f"{name}: the label is {label!r} of type {type(label).__name__}; it needs {form}. Correct the "
+                    "row, or map all labels, for example with Dataset.class_encode_column."
+                )
+        dtype = torch.float32 if self.regression or self.multi_label else torch.int64
+        return torch.tensor([label for label in labels if label is not None], dtype=dtype)
+
+    def _label_of(self, given: Any) -> Any:
+        """A label that a row holds; None where it is none, or the hidden one."""
+        if getattr(given, "ndim", None) == 0:
+            given = given.item()  # numpy and torch scalars of formatted data sets
+        return None if not getattr(given, "ndim", 0) and given == self.hidden_label else given
 
     @property
     def _label_column(self) -> str | None:
