@@ -9,10 +9,9 @@ import logging as standard_logging
 import math
 import re
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import fsspec
@@ -163,17 +162,15 @@ def _write_labels(
     task: Task,
     names: Sequence[str | int],
     source: str,
-    *,
-    optional: bool,
-    takes_ids: bool,
-    bad_texts: Mapping[int, str] = MappingProxyType({}),
+    split: str,
+    bad_texts: dict[int, str] | None = None,
     skip: bool | None = None,
 ) -> Dataset:
     """The rows with the places of their labels among the names; without names with numbers.
 
+    Where all labels are whole numbers and none is a name, they are the places. A row of a test split may lack one.
+
     Args:
-        optional: whether a row may lack a label, as a row to predict may.
-        takes_ids: whether a whole number that is no name is an id itself.
         bad_texts: rows that cannot be used, with the column that lacks a text.
         skip: whether these, and rows without such a label, are left out. `None`: that cannot be chosen.
 
@@ -181,6 +178,8 @@ def _write_labels(
         ValueError: rows that cannot be used, all at once.
     """
     column, ids = task.columns["label"], {str(name): place for place, name in enumerate(names)}
+    given = [label for label in labels if label is not None]
+    are_ids = not task.label_values and all(type(label) is int and str(label) not in ids for label in given)
     dtype = Value("float32" if task.regression else "int64")
     needed = f"one of {listed(ids)}" if ids else "a number" if task.regression else "a whole number"
     if task.multi_label:
@@ -201,11 +200,12 @@ def _write_labels(
         if task.multi_label:
             given = set(map(str, label))
             return [float(name in given) for name in ids] if given <= ids.keys() else None
-        return ids.get(str(label), number_of(label) if takes_ids or not ids else None)
+        return ids.get(str(label), number_of(label) if are_ids or not ids else None)
 
     found = [None if label is None else convert(label) for label in labels]
-    bad = {row: column for row, new in enumerate(found) if new is None and not (optional and labels[row] is None)}
-    bad |= bad_texts
+    is_test = split in task.test_splits
+    bad = {row: column for row, new in enumerate(found) if new is None and not (is_test and labels[row] is None)}
+    bad |= bad_texts or {}
     kept = [row for row in range(len(rows)) if row not in bad]
     if bad:
         first = "; ".join(f"row {row}: column {bad[row]!r} has {rows[row][bad[row]]!r}" for row in sorted(bad)[:3])
@@ -309,8 +309,7 @@ def _normalise(rows: Dataset, task: Task, split: str, source: str) -> Dataset:
     # An integer column under the task's own name has ids already.
     as_released = sources[column] != (column,) or any(isinstance(label, str) for label in labels)
     names = (task.label_values or task.label_names) if as_released and not task.regression else ()
-    optional = split in task.test_splits
-    return _write_labels(rows, labels, task, names, source, optional=optional, takes_ids=not task.label_values)
+    return _write_labels(rows, labels, task, names, source, split)
 
 
 def _column_sources(rows: Dataset, task: Task, split: str) -> dict[str, tuple[str, ...]]:
@@ -402,35 +401,33 @@ def load_files(
     multi_label = has_classes and any(
         isinstance(rows.features.get(label), List | LargeList) for rows in splits.values()
     )
-    if has_classes and label_names is None:
-        label_names = parts or _class_names(splits, labels, bad_texts, label, sources, num_labels)
+    if has_classes and label_names is None and parts is None:
+        if "train" not in splits:
+            raise ValueError(
+                "The classes are unknown without the labels of a train file. Pass one, or `label_names`, such as the "
+                "model's."
+            )
+        usable = [value for row, value in enumerate(labels["train"]) if row not in bad_texts["train"]]
+        where = f"Column {label!r} of {sources['train']}"
+        label_names = _class_names(usable, splits["train"].features[label], where, num_labels)
     first = next(iter(files))
     of_rows = isinstance(files[first], Dataset)
     task = Task(
         name=Path(sources[first]).parent.name if of_rows else Path(sources[first]).name.partition(".")[0],
         traversal=traversal,
         columns=columns,
-        label_names=tuple(label_names) if has_classes else (),
+        label_names=tuple(label_names or parts) if has_classes else (),
         regression=regression,
         multi_label=multi_label,
         metrics=("pearson", "spearmanr") if regression else ("f1_micro", "accuracy") if multi_label else ("accuracy",),
     )
     if num_labels not in (None, task.num_labels):
-        raise ValueError(f"There are {task.num_labels} classes, but `num_labels` is {num_labels}.")
+        classes = f"{task.num_labels} classes ({listed(task.label_names)})"
+        raise ValueError(f"{sources[first]} has {classes}, but `num_labels` is {num_labels}. Correct one of them.")
     for split, values in labels.items():
-        names, is_test = task.label_names, split == "test"
-        are_ids = all(type(value) is int and str(value) not in names for value in values if value is not None)
-        splits[split] = _write_labels(
-            splits[split],
-            values,
-            task,
-            names,
-            sources[split],
-            optional=is_test,
-            takes_ids=are_ids,
-            bad_texts=bad_texts[split],
-            skip=None if is_test else skip_bad_rows,
-        )
+        skip = None if split == "test" else skip_bad_rows
+        rows, source = splits[split], sources[split]
+        splits[split] = _write_labels(rows, values, task, task.label_names, source, split, bad_texts[split], skip)
     return task, DatasetDict(splits)
 
 
@@ -470,22 +467,9 @@ def check_columns(file: str | Path, names: list[str], role: str, columns: str | 
             )
 
 
-def _class_names(
-    splits: dict[str, Dataset],
-    labels: dict[str, list],
-    bad_texts: dict[str, dict[int, str]],
-    column: str,
-    sources: dict[str, str],
-    num_labels: int | None,
-) -> tuple[str, ...]:
+def _class_names(labels: list, feature: Any, where: str, num_labels: int | None) -> tuple[str, ...]:
     """Names of the classes of the train split: see `load_files`."""
-    if "train" not in splits:
-        raise ValueError(
-            "The classes are unknown without the labels of a train file. Pass one, or `label_names`, such as those of "
-            "the model's `config.id2label`."
-        )
-    feature, where = splits["train"].features[column], f"Column {column!r} of {sources['train']}"
-    given = [label for row, label in enumerate(labels["train"]) if label is not None and row not in bad_texts["train"]]
+    given = [label for label in labels if label is not None]
     if isinstance(feature, List | LargeList):
         feature, given = feature.feature, list(chain.from_iterable(given))
     if other := [label for label in given if not isinstance(label, str | int)]:
@@ -512,11 +496,8 @@ def _class_names(
                 f"{where} has the classes {other!r} and {name!r}. Make them one in the file, or pass `num_labels` "
                 f"({len(names)}) if they are two."
             )
-    if num_labels not in (None, len(names)) or len(names) < 2:
-        raise ValueError(
-            f"{where} has {len(names)} classes ({listed(names)}); {num_labels or 'at least two'} are needed. Correct "
-            "the data or `num_labels`."
-        )
+    if len(names) < 2:
+        raise ValueError(f"{where} has {len(names)} classes ({listed(names)}); at least two are needed.")
     several = [name for name in names if "|" in name]
     if 2 * len(several) > len(names) or any(set(name.split("|")) <= set(names) for name in several):
         logger.warning(

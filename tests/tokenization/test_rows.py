@@ -442,7 +442,7 @@ def moods(*labels):
         (moods("0.5", "1"), {}, ["0.5", "pass `regression`"]),
         (moods("a", "", "b"), {}, ["row 1: ", "''", "1 of 3 rows", "`skip_bad_rows`"]),
         (moods("a", "a"), {}, ["1 classes (a)", "at least two"]),
-        (moods("a", "b"), {"num_labels": 3}, ["2 classes (a, b)", "3 are needed"]),
+        (moods("a", "b"), {"num_labels": 3}, ["2 classes (a, b)", "`num_labels` is 3"]),
         (moods("0", "3"), {"num_labels": 3}, ["class 3", "0 to 2"]),
         (moods("a", "b"), {"label_names": ["a", "c"]}, ["row 1: ", "'b'", "one of a, c"]),
         (moods("a", "7"), {"label_names": ["a", "b"]}, ["row 1: ", "'7'", "one of a, b"]),
