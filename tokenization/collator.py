@@ -21,7 +21,6 @@ from .planning import BatchPlan, plan_batch, plan_blocks
 from .tokenization_gpt1 import GPT1Tokenizer
 from .traversal import TRAVERSALS, ControlIds, Traversal, Traversed, check_max_length
 
-ROW_NAMES = ("id", "idx")  # columns that name a row
 NO_LABEL = -100  # torch's `ignore_index`; the losses leave such labels out
 
 
@@ -146,7 +145,7 @@ class TraversalCollator:
         """
         if not rows:
             raise ValueError("The batch has no rows; it needs at least one.")
-        names = [_name_row(position, row, "the batch") for position, row in enumerate(rows)]
+        names = [f"Row {position} of the batch" for position in range(len(rows))]
         texts = [self._texts(row, name) for row, name in zip(rows, names, strict=True)]
         if self._family is None:
             encoded = iter(self._encode(list(chain.from_iterable(texts))))
@@ -218,7 +217,7 @@ class TraversalCollator:
         """
         if not isinstance(rows, Iterable):
             rows = map(rows.__getitem__, range(len(rows)))
-        named = ((_name_row(place, row, source), row) for place, row in enumerate(rows))
+        named = ((f"Row {place} of {source}", row) for place, row in enumerate(rows))
         while chunk := list(islice(named, 1024)):
             texts = [self._texts(row, name) for name, row in chunk]
             different = list(dict.fromkeys(chain.from_iterable(texts)))
@@ -407,11 +406,6 @@ def _check_has_tokens(text: str, num_tokens: int, name: str) -> None:
         raise ValueError(
             f"{name}: the text {text!r} has no tokens; at least one is needed. Remove or correct the row."
         )
-
-
-def _name_row(position: int, row: Mapping, source: str) -> str:
-    key = next((key for key in ROW_NAMES if key in row), None)
-    return f"Row {position} of {source}" + ("" if key is None else f" ({key}={row[key]!r})")
 
 
 __all__ = ["BlockCollator", "TraversalCollator"]

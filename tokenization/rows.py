@@ -365,13 +365,7 @@ def load_files(
     Raises:
         ValueError: files, columns or labels are not what the task needs.
     """
-    has_choices = traversal in TRAVERSALS and TRAVERSALS[traversal].has_choices
-    has_classes = not regression and not has_choices
-    if (regression and has_choices) or (num_labels is not None and not has_classes):
-        raise ValueError(
-            "`regression` and `num_labels` exclude each other, and neither applies to multiple_choice, whose label is "
-            "the index of the right choice. Leave them out."
-        )
+    has_classes = not regression and not (traversal in TRAVERSALS and TRAVERSALS[traversal].has_choices)
     columns = {"label": "label", **columns}
     splits: dict[str, Dataset] = {}
     sources: dict[str, str] = {}

@@ -222,7 +222,7 @@ def test_a_check_finds_a_late_mistake_and_names_its_row(letters):
     ]:
         with pytest.raises(ValueError) as error:
             collator.check([*rows, mistake | {"idx": 4}])
-        assert str(error.value).startswith(f"Row 299 of the data (idx=4): {message}")
+        assert str(error.value).startswith(f"Row 299 of the data: {message}")
 
 
 def error_of(tokenizer, traversal, columns, rows=None, **settings):
@@ -295,7 +295,7 @@ A_CLASS = ["an integer from 0 to 1", "Dataset.class_encode_column"]
 def test_rows_that_are_refused(letters, traversal, columns, row, parts):
     settings = {"similarity": {"regression": True}, "classification": {"num_labels": 2}}.get(traversal, {})
     message = error_of(letters, traversal, columns, [row | {"idx": 5}], **settings)
-    assert message.startswith("Row 0 of the batch (idx=5)") and all(part in message for part in parts)
+    assert message.startswith("Row 0 of the batch") and all(part in message for part in parts)
 
 
 def test_text_without_a_token(letters, monkeypatch):
@@ -320,7 +320,7 @@ def test_blank_columns_after_the_last_choice(letters):
 def test_rows_with_and_without_a_label(letters, row):
     rows = [{"sentence": "a", "label": 1}, {"sentence": "b", "idx": 9} | row]
     message = error_of(letters, "classification", TEXT, rows)
-    assert f"Row 1 of the batch (idx=9) has no label (column 'label' holds {row.get('label')})" in message
+    assert f"Row 1 of the batch has no label (column 'label' holds {row.get('label')})" in message
     assert "Row 0 of the batch has one" in message and "Label or remove such rows" in message
     assert ("set hidden_label=None" in message) == (row == {"label": -1})
 
