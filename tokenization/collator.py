@@ -287,19 +287,12 @@ class TraversalCollator:
         return 1 + (self._family is None and "question" in self.columns)
 
     def _check_roles(self) -> None:
-        needed = self._kind.roles
-        known = (*needed, *self._kind.optional_roles, "label")
-        for role in self.columns:
-            if role not in known:
-                raise ValueError(
-                    f'columns has the unknown role "{role}"; the roles of {self.traversal} are: {", ".join(known)}.'
-                )
-        for role in needed:
-            if role not in self.columns:
-                raise ValueError(
-                    f'columns has no column for the role "{role}", which {self.traversal} needs; it maps: '
-                    f'{", ".join(self.columns) or "none"}. Add "{role}": "<column name>".'
-                )
+        needed, optional = self._kind.roles, (*self._kind.optional_roles, "label")
+        if not set(needed) <= set(self.columns) <= {*needed, *optional}:
+            raise ValueError(
+                f"`columns` has the roles {', '.join(self.columns) or 'none'}; {self.traversal} needs "
+                f"{', '.join(needed)}, and may have {', '.join(optional)}. Correct `columns`."
+            )
         if not isinstance(self.columns.get("label", ""), str):
             raise ValueError(f"The role label needs the name of one column; it was given {self.columns['label']!r}.")
 

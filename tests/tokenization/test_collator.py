@@ -238,9 +238,19 @@ def error_of(tokenizer, traversal, columns, rows=None, **settings):
     ("traversal", "columns", "settings", "parts"),
     [
         ("ranking", TEXT, {}, ['"ranking"', "Choose one of: classification"]),
-        ("entailment", PAIR | {"text": "one"}, {}, ['unknown role "text"', "premise, hypothesis, label"]),
-        ("multiple_choice", CHOICE | {"answers": "a"}, {}, ['"answers"', "context, choices, question, label"]),
-        ("entailment", {"premise": "one"}, {}, ['"hypothesis"', "it maps: premise", 'Add "hypothesis"']),
+        (
+            "entailment",
+            PAIR | {"text": "one"},
+            {},
+            ["text; entailment needs premise, hypothesis", "may have label"],
+        ),
+        (
+            "multiple_choice",
+            CHOICE | {"answers": "a"},
+            {},
+            ["answers; multiple_choice needs context, choices", "may have question, label"],
+        ),
+        ("entailment", {"premise": "one"}, {}, ["the roles premise; entailment needs premise, hypothesis"]),
         ("classification", {"text": "x", "label": ["y", "z"]}, {}, ["name of one column", "['y', 'z']"]),
         ("multiple_choice", CHOICE, {"regression": True}, ["regression", "index of the right choice"]),
         ("multiple_choice", CHOICE | {"question": "q"}, {"max_length": 5}, ["is 5", "at least 6", "Raise max_length"]),
