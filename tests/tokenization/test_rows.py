@@ -134,6 +134,8 @@ def test_a_test_file_may_lack_some_labels_or_all(tmp_path):
     assert test_labels("stsb", [{**PAIR, "label": label} for label in ("2.5", "")]) == [2.5, None]
     assert test_labels("story_cloze", [{**RELEASED_STORY, "AnswerRightEnding": x} for x in ("2", "")]) == [1, None]
     assert test_labels("story_cloze", [{**CANONICAL_STORY, "label": x} for x in ("1", "", "0")]) == [1, None, 0]
+    story = [{**RELEASED_STORY, "AnswerRightEnding": 3}]
+    check_refused(lambda: test_labels("story_cloze", story), "row 0: ", "has '3'", "one of 1, 2")
     write(tmp_path / "sst2" / "test.csv", [{"sentence": "a long film"}])
     assert load_task("sst2", tmp_path)["test"].to_dict() == {"sentence": ["a long film"]}
     write(tmp_path / "sst2" / "validation.csv", [{"sentence": "a long film"}])
@@ -536,8 +538,12 @@ def test_rows_that_cannot_be_used_are_refused_at_once_or_left_out(tmp_path, capl
     assert splits["train"]["mood"][:] == [0, 1, 0, 1] and len(splits["test"]) == 7
     assert splits["validation"]["mood"][:] == [1, 0]
     assert "3 of 7 rows" in caplog.text and "2 of 4 rows" in caplog.text and "They are left out" in caplog.text
-    files["validation"] = write(tmp_path / "all.csv", moods("odd", "odd"))
+    files["validation"], files["test"] = write(tmp_path / "all.csv", moods("odd", "odd")), files["validation"]
     check_refused(lambda: load_files(files, "classification", COLUMNS, skip_bad_rows=True), "'odd'", "2 of 2 rows")
+    files = {"train": files["train"], "test": files["test"]}  # a row to predict is never left out
+    check_refused(
+        lambda: load_files(files, "classification", COLUMNS, skip_bad_rows=True), "other.csv", "remove them."
+    )
     files = {"train": write(tmp_path / "numbers.csv", moods("1.5", "x", "", "nan", "2", "y"))}
     given = [
         "4 of 6 rows",
