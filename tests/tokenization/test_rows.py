@@ -134,8 +134,8 @@ def test_a_test_file_may_lack_some_labels_or_all(tmp_path):
     assert test_labels("stsb", [{**PAIR, "label": label} for label in ("2.5", "")]) == [2.5, None]
     assert test_labels("story_cloze", [{**RELEASED_STORY, "AnswerRightEnding": x} for x in ("2", "")]) == [1, None]
     assert test_labels("story_cloze", [{**CANONICAL_STORY, "label": x} for x in ("1", "", "0")]) == [1, None, 0]
-    story = [{**RELEASED_STORY, "AnswerRightEnding": 3}]
-    check_refused(lambda: test_labels("story_cloze", story), "row 0: ", "has '3'", "one of 1, 2")
+    story = [{**RELEASED_STORY, "AnswerRightEnding": 0}]
+    check_refused(lambda: test_labels("story_cloze", story), "row 0: ", "has '0'", "one of 1, 2")
     write(tmp_path / "sst2" / "test.csv", [{"sentence": "a long film"}])
     assert load_task("sst2", tmp_path)["test"].to_dict() == {"sentence": ["a long film"]}
     write(tmp_path / "sst2" / "validation.csv", [{"sentence": "a long film"}])
