@@ -95,6 +95,7 @@ setup(
     install_requires=[
         "accelerate>=1.10",
         "datasets>=4.0",
+        "evaluate>=0.4.6",
         "filelock>=3.30",
         "huggingface-hub>=1",
         "jinja2>=3.1",
