@@ -95,6 +95,7 @@ setup(
     install_requires=[
         "accelerate>=1.10",
         "datasets>=4.0",
+        "evaluate>=0.4.6",
         "filelock>=3.30",
         "huggingface-hub>=1",
         "jinja2>=3.1",
@@ -103,7 +104,6 @@ setup(
         "tokenizers>=0.22",
         "torch>=2.11,<2.16",
         "transformers>=5.17,<5.24",
-        "xxhash>=3.5",
     ],
     extras_require={
         "test": TEST,

@@ -72,14 +72,6 @@ if _is_own_tokenization:
 
 
 # The rest is imported on demand: Trainer's imports take longer than all others together.
-def _push_model(model: GPT1PreTrainedModel, repo_id: str, **kwargs):
-    from .hub.push import push_model
-
-    return push_model(model, repo_id, **kwargs)
-
-
-GPT1PreTrainedModel.push_model = _push_model
-
 _ON_DEMAND = {
     ".inference.generation": ("StopAtStrings", "continue_prompts"),
     ".inference.heuristics": ("HEURISTICS", "Heuristic", "evaluate_zero_shot", "get_heuristic"),

@@ -40,13 +40,9 @@ from .modeling_gpt1 import (
 from .storage.writing import whole_or_absent
 
 SHAPES_NAME = "params_shapes.json"
+OURS = (GPT1Model, GPT1ForCausalLM, GPT1DoubleHeadsModel, GPT1ForSequenceClassification, GPT1ForMultipleChoice)
 # By architecture: the class of ours that holds the same weights.
-CLASSES: dict[str, type[GPT1PreTrainedModel]] = {
-    "GPT1Model": GPT1Model,
-    "GPT1ForCausalLM": GPT1ForCausalLM,
-    "GPT1DoubleHeadsModel": GPT1DoubleHeadsModel,
-    "GPT1ForSequenceClassification": GPT1ForSequenceClassification,
-    "GPT1ForMultipleChoice": GPT1ForMultipleChoice,
+CLASSES: dict[str, type[GPT1PreTrainedModel]] = {ours.__name__: ours for ours in OURS} | {
     "OpenAIGPTModel": GPT1Model,
     "OpenAIGPTLMHeadModel": GPT1ForCausalLM,
     "OpenAIGPTDoubleHeadsModel": GPT1DoubleHeadsModel,

@@ -158,9 +158,7 @@ def open_adapter(
 
 
 class FolderMixin:
-    """Additions to transformers' methods for opening, saving and pushing models."""
-
-    push_model: Callable | None = None  # called with the model and the arguments of `push_to_hub`
+    """Additions to transformers' methods for opening and saving models."""
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs):
@@ -207,9 +205,3 @@ class FolderMixin:
         """As in transformers. The layout on disk is always this package's own, whatever layout was read."""
         kwargs["save_original_format"] = False
         return super().save_pretrained(*args, **kwargs)
-
-    def push_to_hub(self, repo_id: str, **kwargs):
-        """As in transformers; if the package is installed, its own push is used."""
-        if self.push_model is None:  # this file is a copy saved with a model
-            return super().push_to_hub(repo_id, **kwargs)
-        return self.push_model(repo_id, **kwargs)

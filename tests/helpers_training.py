@@ -5,7 +5,6 @@ on 8 examples per update spread over the processes. It writes what the first pro
 """
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -198,16 +197,3 @@ def main(folder: str) -> None:
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
-
-
-def save_meanwhile(monkeypatch, module, name: str, folder: Path) -> None:
-    """Before `module.name` is called, the files of the folder's model are replaced, as by a training's save."""
-    function = getattr(module, name)
-
-    def call(*args, **kwargs):
-        for path in folder.glob("*.safetensors"):
-            shutil.copy(path, path.with_suffix(".new"))
-            path.with_suffix(".new").replace(path)
-        return function(*args, **kwargs)
-
-    monkeypatch.setattr(module, name, call)

@@ -5,6 +5,7 @@ Shape legend: B examples, C sequences per example, T tokens.
 """
 
 import math
+import numbers
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -16,12 +17,11 @@ from transformers import PreTrainedTokenizerBase
 
 from .control_tokens import CONTROL_TOKENS
 from .family import FamilyForm
-from .labels import label_of, read_labels
 from .planning import BatchPlan, plan_batch, plan_blocks
 from .tokenization_gpt1 import GPT1Tokenizer
 from .traversal import TRAVERSALS, ControlIds, Traversal, Traversed, check_max_length
 
-ROW_NAMES = ("id", "idx")  # columns that name a row
+NO_LABEL = -100  # torch's `ignore_index`; the losses leave such labels out
 
 
 @dataclass
@@ -106,6 +106,8 @@ class TraversalCollator:
                 f"both_orders is for the pairs of similarity, but the traversal is {self.traversal}. Leave it out."
             )
         self._check_roles()
+        # Of data sets that `check` has read, by fingerprint: a sampler asks for the same lengths.
+        self._lengths: dict[str, Sequence[int]] = {}
         self._control = self._family = None
         if reads_control_tokens(self.tokenizer):
             check_max_length(self.traversal, self.max_length, with_question="question" in self.columns)
@@ -143,7 +145,7 @@ class TraversalCollator:
         """
         if not rows:
             raise ValueError("The batch has no rows; it needs at least one.")
-        names = [_name_row(position, row, "the batch") for position, row in enumerate(rows)]
+        names = [f"Row {position} of the batch" for position in range(len(rows))]
         texts = [self._texts(row, name) for row, name in zip(rows, names, strict=True)]
         if self._family is None:
             encoded = iter(self._encode(list(chain.from_iterable(texts))))
@@ -185,11 +187,13 @@ class TraversalCollator:
             raise ValueError(f"There are no rows in {source}; at least one is needed. Add rows, or leave it out.")
         names, labels, num_choices, lengths = zip(*counted, strict=True)
         self._read_labels(labels, names, num_choices, needs_labels)
+        if fingerprint := getattr(rows, "_fingerprint", None):
+            self._lengths[fingerprint] = lengths
         return len(lengths), sum(length > self.max_length for length in lengths)
 
     def is_labelled(self, row: Mapping) -> bool:
         """Whether the row has a label that is not hidden."""
-        return label_of(row.get(self._label_column), self.hidden_label) is not None
+        return self._label_of(row.get(self._label_column)) is not None
 
     def lengths(self, rows: Iterable[Mapping], *, uncut: bool = False) -> list[int]:
         """Tokens of each row's longest sequence, so that rows of similar length can be batched together.
@@ -201,8 +205,10 @@ class TraversalCollator:
         Raises:
             ValueError: the first row that cannot be used, as a batch would raise it.
         """
-        lengths = [length for *_, length in self._counted(rows, "the data")]
-        return lengths if uncut else [min(length, self.max_length) for length in lengths]
+        lengths = self._lengths.get(getattr(rows, "_fingerprint", None))
+        if lengths is None:
+            lengths = [length for *_, length in self._counted(rows, "the data")]
+        return list(lengths) if uncut else [min(length, self.max_length) for length in lengths]
 
     def _counted(self, rows: Iterable[Mapping], source: str) -> Iterator[tuple[str, Any, int, int]]:
         """Of each row its name, what it holds as label, its number of choices, and the tokens of its longest sequence.
@@ -211,7 +217,7 @@ class TraversalCollator:
         """
         if not isinstance(rows, Iterable):
             rows = map(rows.__getitem__, range(len(rows)))
-        named = ((_name_row(place, row, source), row) for place, row in enumerate(rows))
+        named = ((f"Row {place} of {source}", row) for place, row in enumerate(rows))
         while chunk := list(islice(named, 1024)):
             texts = [self._texts(row, name) for name, row in chunk]
             different = list(dict.fromkeys(chain.from_iterable(texts)))
@@ -228,23 +234,44 @@ class TraversalCollator:
         self, given: Sequence, names: Sequence[str], num_choices: Sequence[int], needed: bool | None = None
     ) -> torch.Tensor | None:
         """The labels of some rows; None where no row has one. For `needed` see `check`."""
-        labels = [label_of(label, self.hidden_label) for label in given]
-        hidden = [label is None for label in labels]
-        if all(hidden) and not needed:
+        labels = [self._label_of(label) for label in given]
+        is_hidden = [label is None for label in labels]
+        if all(is_hidden) and not needed:
             return None
-        if any(hidden) and needed is not False:
-            row = hidden.index(True)
+        if any(is_hidden) and needed is not False:
+            row = is_hidden.index(True)
             others = "every row needs one for training and evaluation"
             if not needed:
-                others = f"{names[hidden.index(False)]} has one, and a batch needs a label in every row or in none"
+                others = f"{names[is_hidden.index(False)]} has one, and a batch needs a label in every row or in none"
             real = f" If {given[row]!r} is a real label, set hidden_label=None." if given[row] is not None else ""
             raise ValueError(
                 f"{names[row]} has no label (column {self._label_column!r} holds {given[row]!r}); {others}. Label or "
                 f"remove such rows.{real}"
             )
-        num_classes = num_choices if self._kind.has_choices else [self.num_labels] * len(labels)
-        labelled = [three for three in zip(labels, names, num_classes, strict=True) if three[0] is not None]
-        return read_labels(*zip(*labelled, strict=True), self.regression, self.multi_label)
+        for label, name, number in zip(labels, names, num_choices, strict=True):
+            number = number if self._kind.has_choices else self.num_labels
+            if self.multi_label:
+                fits = isinstance(label, Sequence) and len(label) == number and {0, 1}.issuperset(label)
+                form = f"0 or 1 for {number} classes"
+            elif self.regression:
+                fits = isinstance(label, numbers.Real) and math.isfinite(label) and label != NO_LABEL
+                form = f"a finite number other than {NO_LABEL}, which the loss takes for no label"
+            else:
+                fits = isinstance(label, numbers.Integral) and 0 <= label < (number or math.inf)
+                form = f"a class or choice, an integer from 0 {'upwards' if number is None else f'to {number - 1}'}"
+            if label is not None and not fits:
+                raise ValueError(
+                    f"{name}: the label is {label!r} of type {type(label).__name__}; it needs {form}. Correct the "
+                    "row, or map all labels, for example with Dataset.class_encode_column."
+                )
+        dtype = torch.float32 if self.regression or self.multi_label else torch.int64
+        return torch.tensor([label for label in labels if label is not None], dtype=dtype)
+
+    def _label_of(self, given: Any) -> Any:
+        """A label that a row holds; None where it is none, or the hidden one."""
+        if getattr(given, "ndim", None) == 0:
+            given = given.item()  # numpy and torch scalars of formatted data sets
+        return None if not getattr(given, "ndim", 0) and given == self.hidden_label else given
 
     @property
     def _label_column(self) -> str | None:
@@ -260,19 +287,12 @@ class TraversalCollator:
         return 1 + (self._family is None and "question" in self.columns)
 
     def _check_roles(self) -> None:
-        needed = self._kind.roles
-        known = (*needed, *self._kind.optional_roles, "label")
-        for role in self.columns:
-            if role not in known:
-                raise ValueError(
-                    f'columns has the unknown role "{role}"; the roles of {self.traversal} are: {", ".join(known)}.'
-                )
-        for role in needed:
-            if role not in self.columns:
-                raise ValueError(
-                    f'columns has no column for the role "{role}", which {self.traversal} needs; it maps: '
-                    f'{", ".join(self.columns) or "none"}. Add "{role}": "<column name>".'
-                )
+        needed, optional = self._kind.roles, (*self._kind.optional_roles, "label")
+        if not set(needed) <= set(self.columns) <= {*needed, *optional}:
+            raise ValueError(
+                f"`columns` has the roles {', '.join(self.columns) or 'none'}; {self.traversal} needs "
+                f"{', '.join(needed)}, and may have {', '.join(optional)}. Correct `columns`."
+            )
         if not isinstance(self.columns.get("label", ""), str):
             raise ValueError(f"The role label needs the name of one column; it was given {self.columns['label']!r}.")
 
@@ -379,11 +399,6 @@ def _check_has_tokens(text: str, num_tokens: int, name: str) -> None:
         raise ValueError(
             f"{name}: the text {text!r} has no tokens; at least one is needed. Remove or correct the row."
         )
-
-
-def _name_row(position: int, row: Mapping, source: str) -> str:
-    key = next((key for key in ROW_NAMES if key in row), None)
-    return f"Row {position} of {source}" + ("" if key is None else f" ({key}={row[key]!r})")
 
 
 __all__ = ["BlockCollator", "TraversalCollator"]

@@ -33,15 +33,8 @@ def add_control_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedMode
         `int`: number of tokens added to the tokenizer; 0 if it had them.
 
     Raises:
-        ValueError: the tokenizer is not a fast one or has no token to pad with; the sizes of the model's and the
-            tokenizer's vocabulary do not match.
+        ValueError: the sizes of the model's and the tokenizer's vocabulary do not match.
     """
-    if not tokenizer.is_fast:
-        raise ValueError(
-            f"{type(tokenizer).__name__} is a Python-based tokenizer, which has no templates for control tokens. Open "
-            "the fast tokenizer of the same model with AutoTokenizer."
-        )
-    set_padding(tokenizer)
     missing = {name: token for name, token in CONTROL_TOKENS.items() if getattr(tokenizer, f"{name}_id", None) is None}
     if model is not None:
         _check_sizes(tokenizer, model, num_missing=len(missing))
@@ -50,6 +43,8 @@ def add_control_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedMode
     ends = {"bos_token": CONTROL_TOKENS["start_token"], "eos_token": CONTROL_TOKENS["extract_token"]}
     ends = {name: token for name, token in ends.items() if getattr(tokenizer, name) in (None, "<unk>")}
     added = tokenizer.add_special_tokens({**missing, **ends})
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token  # the attention mask hides padding
     tokens = [str(getattr(tokenizer, name)) for name in CONTROL_TOKENS]
     tokenizer.backend_tokenizer.post_processor = control_templates(tokenizer.backend_tokenizer, tokens)
     keep_text_as_text(tokenizer)
@@ -102,21 +97,6 @@ def keep_text_as_text(tokenizer: PreTrainedTokenizerBase, is_saved: bool = True)
         tokenizer.init_kwargs["split_special_tokens"] = True
     else:
         tokenizer.init_kwargs.pop("split_special_tokens", None)
-
-
-def set_padding(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Lets a tokenizer without a padding token pad with its end-of-text token; the attention mask hides padding.
-
-    Raises:
-        ValueError: the tokenizer has neither token.
-    """
-    if tokenizer.pad_token is None and tokenizer.eos_token is None:
-        raise ValueError(
-            f"{type(tokenizer).__name__} has neither a padding nor an end-of-text token, but batches are padded. Set "
-            "its `pad_token` to a token of its vocabulary."
-        )
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
 
 
 def control_templates(backend: Tokenizer, tokens: Sequence[str]) -> processors.TemplateProcessing:

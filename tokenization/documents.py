@@ -37,40 +37,22 @@ Source = str | os.PathLike | Sequence[str | os.PathLike]
 
 
 @dataclass(frozen=True)
-class FileShard:
-    """Files of one kind that are read one after another; their sizes and times become part of the cache's name."""
+class Shard:
+    """A part of a corpus; its fields become part of the cache's name."""
 
-    kind: str
-    files: tuple[str, ...]
-    stamps: tuple[tuple[int, int], ...]
-    document_per: str
+    kind: str  # of its files, or "hub"
+    parts: tuple[tuple, ...]  # files with their sizes and times, or arguments of `_hub_rows`
+    document_per: str = "file"
 
     def documents(self, text_column: str) -> Iterator[Iterable[str]]:
         """The chunks of text of each document."""
-        for path in self.files:
+        for part in self.parts:
             if self.kind == "text":
-                yield from DOCUMENTS[self.document_per](_read_text(path))
-            else:
-                for number, row in enumerate(_read_rows(path, self.kind)):
-                    yield _chunks(_text_of(row, text_column, f"{path}, row {number}"))
-
-
-@dataclass(frozen=True)
-class HubShard:
-    """One of the parts into which `datasets` divides a data set of the hub."""
-
-    name: str
-    config: str | None
-    split: str
-    revision: str
-    index: int
-    num_shards: int
-
-    def documents(self, text_column: str) -> Iterator[Iterable[str]]:
-        """The chunks of text of each document."""
-        rows = _hub_rows(self.name, self.config, self.split, self.revision)
-        for number, row in enumerate(rows.shard(self.num_shards, self.index)):
-            yield _chunks(_text_of(row, text_column, f"{self.name}, split {self.split}, row {number}"))
+                yield from DOCUMENTS[self.document_per](_read_text(part[0]))
+                continue
+            rows = _hub_rows(*part) if self.kind == "hub" else _read_rows(part[0], self.kind)
+            for number, row in enumerate(rows):
+                yield _chunks(_text_of(row, text_column, f"{part[0]}, row {number}"))
 
 
 def load_documents(
@@ -163,36 +145,40 @@ def _is_hub_name(source: str | os.PathLike) -> bool:
     return HUB_NAME.fullmatch(source) is not None
 
 
-def _hub_shards(source: str, name: str | None, split: str) -> list[HubShard]:
+def _hub_shards(source: str, name: str | None, split: str) -> list[Shard]:
     try:
         builder = load_dataset_builder(source, name)
     except (DatasetNotFoundError, ConnectionError) as error:
         raise ValueError(
             f"{source} is not a file or folder, and it cannot be read as a data set of the hub: {error}"
         ) from error
-    rows = _hub_rows(source, name, split, builder.hash)
-    return [HubShard(source, name, split, builder.hash, index, rows.num_shards) for index in range(rows.num_shards)]
+    num_shards = _hub_split(source, name, split, builder.hash).num_shards
+    parts = ((source, name, split, builder.hash, num_shards, index) for index in range(num_shards))
+    return [Shard("hub", (part,)) for part in parts]
 
 
 @lru_cache(maxsize=1)
-def _hub_rows(source: str, name: str | None, split: str, revision: str) -> IterableDataset:
+def _hub_split(source: str, name: str | None, split: str, revision: str) -> IterableDataset:
     return load_dataset(source, name, split=split, revision=revision, streaming=True)
 
 
-def _file_shards(paths: Iterable[str], document_per: str) -> list[FileShard]:
+def _hub_rows(source: str, name: str | None, split: str, revision: str, num_shards: int, index: int):
+    return _hub_split(source, name, split, revision).shard(num_shards, index)
+
+
+def _file_shards(paths: Iterable[str], document_per: str) -> list[Shard]:
     """Groups consecutive files of one kind into shards; a shard is complete once it has `SHARD_BYTES` or more."""
     shards = []
     for kind, group in itertools.groupby(paths, _kind):
-        files, stamps, total = [], [], 0
+        parts, total = [], 0
         for path in group:
             stat = os.stat(path)
-            files.append(path)
-            stamps.append((stat.st_size, stat.st_mtime_ns))
+            parts.append((path, stat.st_size, stat.st_mtime_ns))
             total += stat.st_size
             if total >= SHARD_BYTES:
-                shards.append(FileShard(kind, tuple(files), tuple(stamps), document_per))
-                files, stamps, total = [], [], 0
-        shards += [FileShard(kind, tuple(files), tuple(stamps), document_per)] if files else []
+                shards.append(Shard(kind, tuple(parts), document_per))
+                parts, total = [], 0
+        shards += [Shard(kind, tuple(parts), document_per)] if parts else []
     return shards
 
 

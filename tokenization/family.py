@@ -141,16 +141,10 @@ def family_tokenizer(tokenizer: PreTrainedTokenizerBase, family: str) -> PreTrai
             names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
             tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names  # the latter is saved
         return tokenizer
-    if not isinstance(tokenizer, GPT1Tokenizer):
-        missing = ", ".join(name for name in FAMILY_TOKENS if getattr(tokenizer, name) is None)
+    if not isinstance(tokenizer, GPT1Tokenizer) or tokenizer.has_control_tokens:
         raise ValueError(
-            f"{type(tokenizer).__name__} has no {missing}, which {family} needs. Give GPT-1's BPE, or a tokenizer "
-            "with all special tokens."
-        )
-    if tokenizer.has_control_tokens:
-        raise ValueError(
-            "The tokenizer has the control tokens of a fine-tuned GPT-1. Give the one saved with the pre-trained "
-            "model."
+            f"{type(tokenizer).__name__} lacks some of {', '.join(FAMILY_TOKENS)}, which {family} needs. Give GPT-1's "
+            "BPE, as saved with the pre-trained model and not a fine-tuned one, or a tokenizer with all of these."
         )
     backend = _with_special_tokens(tokenizer)
     single, pair, model_input_names = FORMS[family]

@@ -25,10 +25,8 @@ OPENING = frozenset("([{$£€#¡¿")
 THOUSAND = re.compile(r"[0-9]{1,3},[0-9]{3}")
 DASHES = re.compile(r"-+|/+")
 APOSTROPHE_ENDS = ("s", "in")  # of words that an apostrophe may follow: the boys', runnin'
-SENTENCE = re.compile(r"""(?:\A|\n|(?:(?<!\.\.)\.['")\]]*|[!?][)\]]*)[ ])[ "'(\[_-]*(\w)|\bi\b(?!\.)""")
-ABBREVIATION = re.compile(r"\b(?:\w|mr|mrs|ms|dr|st|prof|rev|gen|col|capt|lt|sgt|vs|etc|co|\w\.\w)\.['\")\]]*[ ]\Z")
-
-LONGEST_ABBREVIATION = 10  # characters, closing quotation marks included
+# A full stop behind a single letter ends an abbreviation.
+SENTENCE = re.compile(r"""(?:\A|\n|(?:(?<!\.\.)(?<![ .]\w)\.['")\]]*|[!?][)\]]*)[ ])[ "'(\[_-]*\w|\bi\b(?!\.)""")
 
 
 def join_words(text: str) -> str:
@@ -50,7 +48,7 @@ def join_continuation(text: str, before: str) -> str:
 
 def capitalise(text: str) -> str:
     """Capitalises sentences and the word "i"; names stay in lower case, as in the vocabulary."""
-    return SENTENCE.sub(_capital, text)
+    return SENTENCE.sub(lambda found: found[0].upper(), text)
 
 
 def _joined(words):
@@ -75,12 +73,3 @@ def _joined(words):
             joins_before = is_thousand or word in TAILS or before in TAILS_AFTER.get(word, ())
         yield word if joins_before or sticks else " " + word
         earlier, before, sticks = before, word, joins_after
-
-
-def _capital(match):
-    if match[1] is None:
-        return "I"
-    if ABBREVIATION.search(match.string, max(0, match.start(1) - LONGEST_ABBREVIATION), match.start(1)):
-        return match[0]
-    capital = match[1].upper()
-    return match[0][:-1] + capital if len(capital) == 1 else match[0]

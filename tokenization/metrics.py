@@ -59,30 +59,39 @@ def find_metric(name: str) -> Callable[[np.ndarray, np.ndarray], dict[str, float
     """What computes a score of predictions and references, `[N]` or `[N, K]`, under its name.
 
     Args:
-        name: one of the scores above, or a scorer of scikit-learn that needs no probabilities, such as f1_macro.
+        name: one of the scores above, a scorer of scikit-learn that needs no probabilities, such as f1_macro, or a
+            metric of `evaluate`, whose code is then downloaded and run.
 
     Raises:
         ValueError: none of them has it.
-        ImportError: it is none of the scores above, and scikit-learn is not installed.
     """
     if name in SCORES:
         return lambda predictions, references: {name: float(SCORES[name](predictions, references))}
-    from sklearn.base import BaseEstimator
-    from sklearn.metrics import get_scorer
-
-    class Answers(BaseEstimator):
-        def predict(self, rows):
-            return rows
-
-    answers = Answers()
     try:
+        from sklearn.metrics import get_scorer
+
         scorer = get_scorer(name)
+    except (ImportError, ValueError):
+        scorer = None
+    try:
+        if scorer is None:
+            from evaluate import load  # takes a second
+
+            other = load(name)
+            return lambda predictions, references: other.compute(predictions=predictions, references=references)
+        from sklearn.base import BaseEstimator
+
+        class Answers(BaseEstimator):
+            def predict(self, rows):
+                return rows
+
+        answers = Answers()
         trial = np.eye(2, dtype=int)[0 if not name.endswith("_samples") else slice(None)]
         scorer(answers, trial, trial)  # refuses what needs probabilities
-    except (ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError) as error:
         raise ValueError(
-            f"The metric {name!r} is unknown to scikit-learn, or cannot be computed of predicted classes or numbers. "
-            f"Pass another name, such as f1_macro, or one of {', '.join(SCORES)}."
+            f"The metric {name!r} is unknown to scikit-learn and `evaluate`, or cannot be computed of predicted "
+            f"classes or numbers. Pass another name, such as f1_macro, or one of {', '.join(SCORES)}."
         ) from error
     return lambda predictions, references: {name: float(scorer(answers, predictions, references))}
 

@@ -5,11 +5,12 @@ is split as in the released `datasets.py` (https://github.com/openai/finetune-tr
 """
 
 import glob
+import logging as standard_logging
 import math
 import re
 import zlib
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Collection, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ from .tasks import Task, get_task
 from .traversal import TRAVERSALS
 
 logger = logging.get_logger(__name__)
+# The readers of `datasets` log an error that they raise as well.
+standard_logging.getLogger("datasets.packaged_modules").setLevel(standard_logging.CRITICAL)
 # Builder of `datasets` by the ending of a file's name.
 FILE_BUILDERS = {".jsonl": "json", ".jsonl.gz": "json", ".csv": "csv", ".parquet": "parquet"}
 # Those of one's own; the .tsv and .json files of a task's release often follow other rules.
@@ -75,6 +78,8 @@ def read_file(path: str | Path, *, infer_types: bool = False, delimiter: str | N
             with fsspec.open(path, "rt", encoding="utf-8", compression="infer") as lines:
                 num_lines = sum(not line.isspace() for line in lines)
         options = csv_options(path, delimiter) if builder == "csv" else {}
+        if delimiter is None and options.get("sep", ",") != "," and path.suffix == ".csv":
+            logger.warning(f"{path}: cells are separated by {options['sep']!r}.")
         if infer_types:
             options.pop("features", None)
         rows = load_dataset(builder, data_files=glob.escape(str(path)), split="train", **options)
@@ -84,11 +89,12 @@ def read_file(path: str | Path, *, infer_types: bool = False, delimiter: str | N
         reason = error
         while reason.__cause__ is not None:
             reason = reason.__cause__
-        separated = " Quote cells that hold its separator, or pass that as `delimiter`." if builder == "csv" else ""
-        raise ValueError(
-            f"{path} cannot be read as {builder}: {str(reason).strip().rstrip('.')}. Correct the file, and save it in "
-            f"UTF-8.{separated}"
-        ) from error
+        remedy = "Correct the file, and save it in UTF-8."
+        if isinstance(reason, UnicodeDecodeError) and reason.object[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            remedy = f"If it is in UTF-16, `iconv -f UTF-16 -t UTF-8 {path} > NEW` changes it."
+        elif builder == "csv":
+            remedy += " Quote cells that hold its separator, or pass that as `delimiter`."
+        raise ValueError(f"{path} cannot be read as {builder}: {str(reason).strip().rstrip('.')}. {remedy}") from error
     if len(rows) == 0:
         raise ValueError(f"{path} has no rows. Give a file with at least one, or leave it out.")
     if builder == "csv" and len(rows) != num_lines - 1:
@@ -111,6 +117,9 @@ def csv_options(path: str | Path, delimiter: str | None = None) -> dict[str, Any
     if not isinstance(start.index, pandas.RangeIndex):
         # pandas would take the first cell of each row for its name, and shift all others.
         raise ValueError(f"its first row has more cells than the {len(start.columns)} names of its first line")
+    names = pandas.read_csv(path, nrows=1, sep=mark, header=None).loc[0]  # pandas would number a name's second column
+    if not names.is_unique:
+        raise ValueError(f"its first line names two columns {names[names.duplicated()].iloc[0]!r}")
     features = Features({name: Value("string") for name in start.columns})
     return {"sep": mark, "keep_default_na": False, "features": features}
 
@@ -153,19 +162,30 @@ def _write_labels(
     task: Task,
     names: Sequence[str | int],
     source: str,
-    *,
-    optional: bool,
-    takes_ids: bool,
+    split: str,
+    bad_texts: dict[int, str] | None = None,
+    skip: bool | None = None,
 ) -> Dataset:
     """The rows with the places of their labels among the names; without names with numbers.
 
+    Where all labels are whole numbers and none is a name, they are the places. A row of a test split may lack one.
+
     Args:
-        optional: whether a row may lack a label, as a row to predict may.
-        takes_ids: whether a whole number that is no name is an id itself.
+        bad_texts: rows that cannot be used, with the column that lacks a text.
+        skip: whether these, and rows without such a label, are left out. `None`: that cannot be chosen.
+
+    Raises:
+        ValueError: rows that cannot be used, all at once.
     """
     column, ids = task.columns["label"], {str(name): place for place, name in enumerate(names)}
+    given = [label for label in labels if label is not None]
+    are_ids = not task.label_values and all(type(label) is int and str(label) not in ids for label in given)
     dtype = Value("float32" if task.regression else "int64")
-    needed = f"one of {', '.join(ids)}" if ids else "a number" if task.regression else "a whole number"
+    needed = f"one of {listed(ids)}" if ids else "a number" if task.regression else "a whole number"
+    if task.multi_label:
+        dtype, needed = List(Value("float32")), f"a list of some of {listed(ids)}, or [] for none"
+        if column == ",".join(ids):
+            needed = "0 or 1 in each of its columns"
 
     def number_of(label: Any) -> float | int | None:
         try:
@@ -174,25 +194,38 @@ def _write_labels(
             return None
         if task.regression:
             return number if math.isfinite(number) else None
-        return int(number) if number.is_integer() and abs(number) < MOST else None
+        return int(number) if number.is_integer() and -MOST < number < (len(ids) or MOST) else None
 
     def convert(label: Any) -> Any:
         if task.multi_label:
             given = set(map(str, label))
             return [float(name in given) for name in ids] if given <= ids.keys() else None
-        return ids.get(str(label), number_of(label) if takes_ids or not ids else None)
+        return ids.get(str(label), number_of(label) if are_ids or not ids else None)
 
-    if task.multi_label:
-        dtype, needed = List(Value("float32")), f"a list of some of {', '.join(ids)}, or [] for none,"
     found = [None if label is None else convert(label) for label in labels]
-    bad = [row for row, new in enumerate(found) if new is None and not (optional and labels[row] is None)]
+    is_test = split in task.test_splits
+    bad = {row: column for row, new in enumerate(found) if new is None and not (is_test and labels[row] is None)}
+    bad |= bad_texts or {}
+    kept = [row for row in range(len(rows)) if row not in bad]
     if bad:
-        raise ValueError(
-            f"Row {bad[0]} of {source} (the first is 0): the label in column {column!r} is {labels[bad[0]]!r}; "
-            f"{needed} is needed. {len(bad)} of {len(labels)} rows have no such label. Correct or remove them."
+        first = "; ".join(f"row {row}: column {bad[row]!r} has {rows[row][bad[row]]!r}" for row in sorted(bad)[:3])
+        what = (
+            f"{len(bad)} of {len(rows)} rows of {source} lack a text or a label that can be used (the first is 0): "
+            f"{first}. The label needs {needed}."
         )
-    without = rows.remove_columns(column)
-    return without.add_column(column, found, feature=dtype).select_columns(rows.column_names)
+        if not skip or not kept:
+            or_skip = "" if skip is None else ", or pass `skip_bad_rows` to leave them out"
+            raise ValueError(f"{what} Correct or remove them{or_skip}.")
+        logger.warning(f"{what} They are left out.")
+    without = rows.remove_columns(column).select(kept)
+    labels = [found[row] for row in kept]
+    return without.add_column(column, labels, feature=dtype).select_columns(rows.column_names)
+
+
+def listed(names: Collection[str]) -> str:
+    """The first ten names, and how many there are more."""
+    more = f", … and {len(names) - 10:,} more" if len(names) > 10 else ""
+    return ", ".join(islice(names, 10)) + more
 
 
 # ---- The tasks of the paper
@@ -219,7 +252,7 @@ def load_task(task: str | Task, data_dir: str | Path | None = None) -> DatasetDi
         split: concatenate_datasets([_normalise(rows, task, split, source) for source, rows in parts])
         for split, parts in split_parts.items()
     }
-    whole = task.validation_splits[0]
+    whole = next(iter(task.validation_splits), None)
     if task.held_out and task.train_split not in splits and whole in splits:
         # The same rows in the same order as scikit-learn's train_test_split in the released code.
         order = np.random.RandomState(HELD_OUT_SEED).permutation(len(splits[whole]))
@@ -276,8 +309,7 @@ def _normalise(rows: Dataset, task: Task, split: str, source: str) -> Dataset:
     # An integer column under the task's own name has ids already.
     as_released = sources[column] != (column,) or any(isinstance(label, str) for label in labels)
     names = (task.label_values or task.label_names) if as_released and not task.regression else ()
-    optional = split in task.test_splits
-    return _write_labels(rows, labels, task, names, source, optional=optional, takes_ids=not task.label_values)
+    return _write_labels(rows, labels, task, names, source, split)
 
 
 def _column_sources(rows: Dataset, task: Task, split: str) -> dict[str, tuple[str, ...]]:
@@ -327,19 +359,13 @@ def load_files(
             train split: the names of a `ClassLabel` column in its order; of others, texts are sorted, and integers are
             the ids themselves if 0 is among them, else names.
         delimiter: what separates the cells of .csv and .tsv files. Default: found in their first line.
-        skip_bad_rows: whether rows of train and validation without a text or a label are left out. Default: they are
-            refused, all at once.
+        skip_bad_rows: whether rows of train and validation without a text or a label that can be used are left out.
+            Default: they are refused, all at once.
 
     Raises:
         ValueError: files, columns or labels are not what the task needs.
     """
-    has_choices = traversal in TRAVERSALS and TRAVERSALS[traversal].has_choices
-    has_classes = not regression and not has_choices
-    if (regression and has_choices) or (num_labels is not None and not has_classes):
-        raise ValueError(
-            "`regression` and `num_labels` exclude each other, and neither applies to multiple_choice, whose label is "
-            "the index of the right choice. Leave them out."
-        )
+    has_classes = not regression and not (traversal in TRAVERSALS and TRAVERSALS[traversal].has_choices)
     columns = {"label": "label", **columns}
     splits: dict[str, Dataset] = {}
     sources: dict[str, str] = {}
@@ -355,6 +381,7 @@ def load_files(
         raise ValueError(f"The label of {traversal} needs the name of one column; it was given {parts!r}.")
     columns["label"] = label = ",".join(parts or [columns["label"]])
     labels: dict[str, list] = {}
+    bad_texts: dict[str, dict[int, str]] = {}
     for split, rows in splits.items():
         is_test = split == "test"
         if parts and not (is_test and set(parts).isdisjoint(rows.column_names)):
@@ -362,70 +389,63 @@ def load_files(
         for role, names in columns.items():
             if role != "label" or not is_test:
                 check_columns(sources[split], rows.column_names, role, names)
-        splits[split] = rows = rows if is_test else _usable_rows(rows, columns, sources[split], skip_bad_rows)
+        splits[split], bad_texts[split] = rows, {} if is_test else _bad_texts(rows, columns)
         if label in rows.column_names:
             labels[split] = _read_labels(rows, label, sources[split], by_name=has_classes)
     multi_label = has_classes and any(
         isinstance(rows.features.get(label), List | LargeList) for rows in splits.values()
     )
-    if has_classes and label_names is None:
-        label_names = parts or _class_names(splits, labels, label, sources, num_labels)
+    if has_classes and label_names is None and parts is None:
+        if "train" not in splits:
+            raise ValueError(
+                "The classes are unknown without the labels of a train file. Pass one, or `label_names`, such as the "
+                "model's."
+            )
+        usable = [value for row, value in enumerate(labels["train"]) if row not in bad_texts["train"]]
+        where = f"Column {label!r} of {sources['train']}"
+        label_names = _class_names(usable, splits["train"].features[label], where, num_labels)
     first = next(iter(files))
     of_rows = isinstance(files[first], Dataset)
     task = Task(
         name=Path(sources[first]).parent.name if of_rows else Path(sources[first]).name.partition(".")[0],
         traversal=traversal,
         columns=columns,
-        label_names=tuple(label_names) if has_classes else (),
+        label_names=tuple(label_names or parts) if has_classes else (),
         regression=regression,
         multi_label=multi_label,
         metrics=("pearson", "spearmanr") if regression else ("f1_micro", "accuracy") if multi_label else ("accuracy",),
     )
     if num_labels not in (None, task.num_labels):
-        raise ValueError(f"There are {task.num_labels} classes, but `num_labels` is {num_labels}.")
+        classes = f"{task.num_labels} classes ({listed(task.label_names)})"
+        raise ValueError(f"{sources[first]} has {classes}, but `num_labels` is {num_labels}. Correct one of them.")
     for split, values in labels.items():
-        names, optional = task.label_names, split == "test"
-        are_ids = all(type(value) is int and str(value) not in names for value in values if value is not None)
-        splits[split] = _write_labels(
-            splits[split], values, task, names, sources[split], optional=optional, takes_ids=are_ids
-        )
+        skip = None if split == "test" else skip_bad_rows
+        rows, source = splits[split], sources[split]
+        splits[split] = _write_labels(rows, values, task, task.label_names, source, split, bad_texts[split], skip)
     return task, DatasetDict(splits)
 
 
-def _usable_rows(rows: Dataset, columns: dict[str, str | list[str]], source: str, skip: bool) -> Dataset:
-    """The rows that have their texts and a label; raises ValueError for all others at once, or skips them."""
+def _bad_texts(rows: Dataset, columns: dict[str, str | list[str]]) -> dict[int, str]:
+    """The rows without one of their texts, each with the column that lacks it."""
     bad: dict[int, str] = {}
     for role, names in columns.items():
         names = [names] if isinstance(names, str) else names
-        if role == "choices" or not all(isinstance(rows.features[name], Value | ClassLabel) for name in names):
+        if role in ("label", "choices") or not all(isinstance(rows.features[name], Value) for name in names):
             continue  # the collator reads lists and tells absent choices
-        is_class = role == "label" and isinstance(rows.features[names[0]], ClassLabel)
         for place, values in enumerate(zip(*(rows[name][:] for name in names), strict=True)):
-            if None in values or all(map(is_missing, values)) or (is_class and values[0] < 0):
-                bad.setdefault(place, f"row {place}: column {names[0]!r} has {values[0]!r}")
-    if not bad:
-        return rows
-    first = "; ".join(bad[place] for place in sorted(bad)[:3])
-    what = f"{len(bad)} of {len(rows)} rows of {source} lack a text or a label (the first is 0): {first}."
-    if not skip or len(bad) == len(rows):
-        raise ValueError(f"{what} Correct or remove them, or pass `skip_bad_rows` to leave them out.")
-    logger.warning(f"{what} They are left out.")
-    return rows.select([place for place in range(len(rows)) if place not in bad]).flatten_indices()
+            if None in values or all(map(is_missing, values)):
+                bad.setdefault(place, next(name for name in names if is_missing(rows[place][name])))
+    return bad
 
 
 def _joined_labels(rows: Dataset, parts: list[str], source: str) -> Dataset:
-    """The rows with one column of lists, the names of those columns among `parts` that hold 1."""
+    """The rows with one column of lists, the names of those columns among `parts` that hold 1, or a cell of others."""
     check_columns(source, rows.column_names, "label", parts)
     lists: list[list[str]] = [[] for _ in range(len(rows))]
     for name in parts:
         for row, cell in enumerate(rows[name][:]):
             holds = HOLDS.get(str(cell).strip().lower())
-            if holds is None:
-                raise ValueError(
-                    f"Row {row} of {source} (the first is 0): column {name!r} holds {cell!r}, but each of several "
-                    "label columns needs 0 or 1. Correct the row, or name one column for the label."
-                )
-            lists[row] += [name] * holds
+            lists[row] += [f"{name}={cell}"] if holds is None else [name] * holds
     return rows.remove_columns(parts).add_column(",".join(parts), lists, feature=List(Value("string")))
 
 
@@ -441,19 +461,11 @@ def check_columns(file: str | Path, names: list[str], role: str, columns: str | 
             )
 
 
-def _class_names(
-    splits: dict[str, Dataset], labels: dict[str, list], column: str, sources: dict[str, str], num_labels: int | None
-) -> tuple[str, ...]:
+def _class_names(labels: list, feature: Any, where: str, num_labels: int | None) -> tuple[str, ...]:
     """Names of the classes of the train split: see `load_files`."""
-    if "train" not in splits:
-        raise ValueError(
-            "The classes are unknown without the labels of a train file. Pass one, or `label_names`, such as those of "
-            "the model's `config.id2label`."
-        )
-    feature, where = splits["train"].features[column], f"Column {column!r} of {sources['train']}"
-    given = labels["train"]
+    given = [label for label in labels if label is not None]
     if isinstance(feature, List | LargeList):
-        feature, given = feature.feature, list(chain.from_iterable(filter(None, given)))
+        feature, given = feature.feature, list(chain.from_iterable(given))
     if other := [label for label in given if not isinstance(label, str | int)]:
         raise ValueError(
             f"{where} has the label {other[0]!r} of type {type(other[0]).__name__}; a class is needed: a text, or an "
@@ -478,10 +490,13 @@ def _class_names(
                 f"{where} has the classes {other!r} and {name!r}. Make them one in the file, or pass `num_labels` "
                 f"({len(names)}) if they are two."
             )
-    if num_labels not in (None, len(names)) or len(names) < 2:
-        raise ValueError(
-            f"{where} has {len(names)} classes ({', '.join(names)}); {num_labels or 'at least two'} are needed. "
-            "Correct the data or `num_labels`."
+    if len(names) < 2:
+        raise ValueError(f"{where} has {len(names)} classes ({listed(names)}); at least two are needed.")
+    several = [name for name in names if "|" in name]
+    if 2 * len(several) > len(names) or any(set(name.split("|")) <= set(names) for name in several):
+        logger.warning(
+            f"{where} has the class {several[0]!r}. If a row may have several labels, its label must be a list, or a "
+            "column of 0 and 1 for each class."
         )
     return tuple(names)
 

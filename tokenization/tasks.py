@@ -35,7 +35,7 @@ class Task:
     multi_label: bool = False
     """Whether a row may have several classes; its label is a list of 0 or 1 for each."""
     metrics: tuple[str, ...] = ("accuracy",)
-    """Names of scores in metrics.py or of scikit-learn's scorers; the paper's comes first."""
+    """Names of scores in metrics.py or of scikit-learn's scorers or of `evaluate`; the paper's comes first."""
     hub_path: str | None = None
     """Data set on the hub."""
     hub_config: str | None = None
@@ -228,7 +228,7 @@ def compute_metrics_for(task: str | Task) -> Callable[[EvalPrediction], dict[str
         task: a name for `get_task`, or a Task.
 
     Raises:
-        ValueError: neither metrics.py nor scikit-learn has a metric.
+        ValueError: neither metrics.py, scikit-learn nor `evaluate` has a metric.
     """
     task = get_task(task) if isinstance(task, str) else task
     metrics = list(map(find_metric, task.metrics))

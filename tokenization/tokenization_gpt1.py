@@ -24,7 +24,7 @@ from transformers import (
 )
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
-from .control_tokens import CONTROL_TOKENS, add_control_tokens, control_templates, keep_text_as_text, set_padding
+from .control_tokens import CONTROL_TOKENS, add_control_tokens, control_templates, keep_text_as_text
 from .encodings_on_demand import encode_ids_first
 from .joining import join_continuation, join_words
 from .word_rules import preparation
@@ -204,15 +204,13 @@ def open_tokenizer(name_or_path: str | os.PathLike) -> PreTrainedTokenizerBase:
     Opens the tokenizer of a folder or hub id: a [`GPT1Tokenizer`] for GPT-1, otherwise what `AutoTokenizer` gives,
     such as GPT-2's byte-level BPE of 50 257 tokens or BERT's WordPiece. A tokenizer without a padding token pads with
     its end-of-text token. Text that spells a special token, such as `<|endoftext|>`, is read as text.
-
-    Raises:
-        ValueError: there is no tokenizer, or none that can pad.
     """
     tokenizer_class = get_tokenizer_config(name_or_path).get("tokenizer_class")
     if tokenizer_class in GPT1_CLASSES or (tokenizer_class is None and _model_type(name_or_path) in GPT1_TYPES):
         return GPT1Tokenizer.from_pretrained(name_or_path)
     tokenizer = AutoTokenizer.from_pretrained(name_or_path)
-    set_padding(tokenizer)
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
     keep_text_as_text(tokenizer)
     return tokenizer
 

@@ -33,7 +33,8 @@ from tokenization.tasks import TRAINER_PADDING
 from tokenization.traversal import TRAVERSALS
 
 from .. import GPT1Trainer, GPT1TrainingArguments, prepare_finetuning
-from ..hub.model_kinds import HEADS, is_regression
+from ..configuration_gpt1 import is_regression
+from ..hub.model_kinds import HEADS
 from ..storage.writing import atomic_file
 from ..training.callbacks import readable
 from ..training.launch import check_launch, end_processes
@@ -90,9 +91,11 @@ class DataArguments:
     columns: list[str] = HfArg(default_factory=list, help="role=column pairs of your own files.")
     num_labels: int | None = HfArg(default=None, help="Classes of your own files. Default: those of the labels.")
     delimiter: str | None = HfArg(default=None, help="What separates the cells of .csv files. Default: found in them.")
-    skip_bad_rows: bool = HfArg(default=False, help="Train and evaluate without the rows that lack a text or a label.")
+    skip_bad_rows: bool = HfArg(
+        default=False, help="Train and evaluate without rows that lack a text or a right label."
+    )
     regression: bool = HfArg(default=False, help="Your labels are numbers to predict.")
-    metric_name: str | None = HfArg(default=None, help="Score, such as f1_macro. Default: the task's.")
+    metric_name: str | None = HfArg(default=None, help="Score, of scikit-learn or evaluate. Default: the task's.")
     max_length: int | None = HfArg(default=None, help="Tokens per sequence. Default: the model's number of positions.")
     both_orders: bool = HfArg(default=False, help="Read similarity pairs in both orders, as GPT-1 always does.")
     pad_to_multiple_of: int | None = HfArg(default=None, help="Pad batches to a multiple of this length, such as 8.")

@@ -29,8 +29,8 @@ from tokenization.metrics import compute, find_metric
 from tokenization.rows import HOLDS, check_columns, is_missing, read_file
 
 from .. import prepare_finetuning
-from ..configuration_gpt1 import has_choices
-from ..hub.model_kinds import is_of_gpt1, is_regression
+from ..configuration_gpt1 import has_choices, is_regression
+from ..hub.model_kinds import is_of_gpt1
 from ..inference.task_scores import TaskScores
 from ..storage.reading import one_save
 from ..storage.writing import atomic_file

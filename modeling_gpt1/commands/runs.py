@@ -51,7 +51,7 @@ class ModelArguments:
     family: str | None = HfArg(default=None, help="Of a fresh model.", metadata={"choices": ["gpt1", "gpt1-lstm"]})
     tokenizer_name: str | None = HfArg(default=None, help="Folder or hub id. Default: the model's.")
     allow_unknown_text: bool = HfArg(default=False, help="Train even if the tokenizer knows less than half of a text.")
-    license: str | None = HfArg(default=None, help="Licence in the card, such as mit. Default: the checkpoint's.")
+    license: str | None = HfArg(default=None, help="Licence in the card, such as mit.")
 
     def __post_init__(self):
         for flag, value in (("--config_overrides", self.config_overrides), ("--family", self.family)):
@@ -70,7 +70,7 @@ class ModelArguments:
         try:
             config = family.make_config(tokenizer, **overrides)
             family.check_sizes(config)
-        except (StrictDataclassError, ValueError) as error:
+        except (StrictDataclassError, TypeError, ValueError) as error:
             reason = error if isinstance(error, ValueError) else error.__cause__ or error
             raise ValueError(f"--config_overrides {self.config_overrides}: {str(reason).rstrip('.')}.") from error
         return config

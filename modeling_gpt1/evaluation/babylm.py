@@ -299,10 +299,8 @@ def word_surprisals(scorer: Scorer, path: Path, num_words: int | None = None) ->
         for word, contexts in list(words.items())[:num_words]
         for number, context in enumerate(contexts)
     ]
-    items = []
-    for row in rows:
-        word = row["target_word"].strip()
-        items.append(Item("", [f"{row['context'].strip()} {word}"], [word]))
+    pairs = [(row["context"].strip(), row["target_word"].strip()) for row in rows]
+    items = [Item("", [f"{context} {word}"], [word]) for context, word in pairs]
     return [{**row, "surprisal": -score} for row, [score] in zip(rows, score_items(scorer, items), strict=True)]
 
 

@@ -2,53 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import NamedTuple
 
-GPT2 = "Radford et al. 2019, table 3"
-GPT3 = "Brown et al. 2020"
-
-
-class Published(NamedTuple):
-    """A published figure. Prompts, rows and tokenizers differ from the harness's: a few points mean nothing."""
-
-    model: str
-    metric: str
-    value: float  # accuracies lie between 0 and 1
-    source: str
-
-
-def _gpt3(value: float, table: str, metric: str = "acc") -> Published:
-    return Published("GPT-3 175B", metric, value, f"{GPT3}, {table}, zero-shot")
-
-
-PUBLISHED: dict[str, tuple[Published, ...]] = {
-    "lambada_standard": (
-        Published("GPT-2 117M", "acc", 0.4599, GPT2),
-        Published("GPT-2 1542M", "acc", 0.6324, GPT2),
-        Published("GPT-2 117M", "perplexity", 35.13, GPT2),
-        Published("GPT-2 1542M", "perplexity", 8.63, GPT2),
-        _gpt3(0.762, "table 3.2"),
-        _gpt3(3.00, "table 3.2", "perplexity"),
-    ),
-    "wikitext": (
-        Published("GPT-2 117M", "word_perplexity", 29.41, GPT2),
-        Published("GPT-2 1542M", "word_perplexity", 18.34, GPT2),
-    ),
-    "storycloze_2016": (_gpt3(0.832, "table 3.2"),),
-    "race": (_gpt3(0.455, "table 3.7, RACE-h"),),
-    "hellaswag": (_gpt3(0.789, "table 3.2"),),
-    "piqa": (_gpt3(0.805, "table 3.6"),),
-    "arc_easy": (_gpt3(0.688, "table 3.6"),),
-    "arc_challenge": (_gpt3(0.514, "table 3.6"),),
-    "openbookqa": (_gpt3(0.576, "table 3.6"),),
-    "winogrande": (_gpt3(0.702, "table 3.5"),),
-    "rte": (_gpt3(0.635, "table H.1"),),
-    "boolq": (_gpt3(0.605, "table H.1"),),
-    "cb": (_gpt3(0.464, "table H.1"),),
-    "copa": (_gpt3(0.910, "table H.1"),),
-}
-
-ROLLING = "loglikelihood_rolling"
 FLATTERED = (
     "The tokenizer does not give back case and spaces, which the model therefore need not predict: perplexities per "
     "word and byte are lower than those of a model that predicts them."
@@ -70,7 +24,7 @@ def add_facts(results: dict, language_model, calibrated: bool = False) -> dict:
         if config["output_type"] == "multiple_choice":
             times = 2 if calibrated else 1
             counts["chance"] = sum(times / len(sample["arguments"]) for sample in samples) / len(samples)
-        if config["output_type"] == ROLLING:
+        if config["output_type"] == "loglikelihood_rolling":
             texts = [sample["arguments"][0][0] for sample in samples]
             total = sum(sample["resps"][0][0] for sample in samples)
             tokens = sum(len(language_model.tok_encode(text)) for text in texts)
@@ -122,8 +76,8 @@ def chance_of(results: dict, task: str) -> float | None:
 def table(results: dict, model: dict) -> str:
     """A Markdown table with a line per metric of each task of `shown_tasks`."""
     title = model["model"] if model.get("step") is None else f"{model['model']}, {model['step']} updates"
-    lines = [f"**{title}**", "", "| task | split | rows | shots | metric | value | chance | published |"]
-    lines.append("|---|---|---|---|---|---|---|---|")
+    lines = [f"**{title}**", "", "| task | split | rows | shots | metric | value | chance |"]
+    lines.append("|---|---|---|---|---|---|---|")
     for task in shown_tasks(results):
         counts, chance = results["n-samples"].get(task, {}), chance_of(results, task)
         rows = counts.get("effective", "")
@@ -131,14 +85,10 @@ def table(results: dict, model: dict) -> str:
             rows = f"{rows} of {counts['original']}"
         for metric, (value, error) in figures(results, task).items():
             guess = "" if chance is None or not metric.startswith("acc") else f"{chance:.3f}"
-            known = "; ".join(
-                f"{one.model} {one.value:g} ({one.source})" for one in PUBLISHED.get(task, ()) if one.metric == metric
-            )
             shown = f"{value:.4g}" if error is None else f"{value:.4g} ± {error:.2g}"
             shots = results["n-shot"].get(task, "")
-            lines.append(
-                f"| {task} | {counts.get('split', '')} | {rows} | {shots} | {metric} | {shown} | {guess} | {known} |"
-            )
+            split = counts.get("split", "")
+            lines.append(f"| {task} | {split} | {rows} | {shots} | {metric} | {shown} | {guess} |")
     if results["flattered"] and any("perplexity" in line for line in lines):
         lines += ["", FLATTERED]
     if "sentence_prefix" in results:

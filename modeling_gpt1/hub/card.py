@@ -11,20 +11,15 @@ from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import EvalResult, ModelCard, ModelCardData, hf_hub_download, model_info
-from huggingface_hub.errors import HFValidationError, HTTPError
-from huggingface_hub.utils import validate_repo_id
-from transformers.utils.hub import hf_api
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from tokenization.traversal import TRAVERSALS
 
-from ..configuration_gpt1 import has_choices
+from ..configuration_gpt1 import has_choices, is_regression
 from ..storage.writing import write_atomically
-from .model_kinds import is_of_gpt1, is_regression, is_task_model, without_adapter
+from .model_kinds import is_of_gpt1, is_task_model, without_adapter
 
 TEMPLATE_NAME = "hub_card.md"
-# The beginning of the card that transformers writes where there is none.
-EMPTY_CARD = "This is the model card of a 🤗 transformers model that has been pushed on the Hub"
 # By the objective of another family: the hub's name of the task, if it has one.
 PIPELINE_TAGS = {"causal": "text-generation", "masked": "fill-mask", "denoising": None}
 HYPER_PARAMETERS = (
@@ -37,11 +32,7 @@ TIMINGS = ("runtime", "samples_per_second", "steps_per_second", "model_preparati
 
 
 def read_template() -> str:
-    """Text of the template: from the installed package, or from the top folder of the checkout.
-
-    Raises:
-        FileNotFoundError: neither place has it.
-    """
+    """Text of the template: from the installed package, or from the top folder of the checkout."""
     installed = resources.files("modeling_gpt1") / TEMPLATE_NAME
     checkout = Path(__file__).resolve().parents[2] / TEMPLATE_NAME
     return (installed if installed.is_file() else checkout).read_text(encoding="utf-8")
@@ -50,20 +41,7 @@ def read_template() -> str:
 # ---- Cards
 
 
-def write_model_card(trainer, **card_data: Any) -> Path:
-    """Writes the card of a run to `README.md` in the trainer's output folder, and returns its path.
-
-    Args:
-        trainer ([`transformers.Trainer`]): after training, if there was one.
-        card_data: as in [`run_card`].
-    """
-    path = Path(trainer.args.output_dir, "README.md")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, str(run_card(trainer, **card_data)))
-    return path
-
-
-def run_card(
+def write_model_card(
     trainer,
     *,
     language: str | list[str] | None = "en",
@@ -78,8 +56,10 @@ def run_card(
     dataset_split: str | None = None,
     objective: str | None = None,
     has_sentences: bool = False,
-) -> ModelCard:
-    """The card of a run: facts of the model, of the data, of the training, and a `model-index` of the last evaluation.
+) -> None:
+    """Writes the card of a run to `README.md` in the trainer's output folder.
+
+    It has facts of the model, of the data and of the training, and a `model-index` of the last evaluation.
 
     Args:
         trainer ([`transformers.Trainer`]): after training, if there was one.
@@ -102,7 +82,7 @@ def run_card(
     index = evaluation_results(results, tag, names, hub_names, configurations) if tag else []
     data = {
         "language": language,
-        "license": license or license_of(base_model),
+        "license": license,
         "base_model": base_model,
         "datasets": hub_names or None,
         "metrics": metric_types(results) or None,
@@ -118,43 +98,23 @@ def run_card(
         "objective": objective,
         "has_sentences": has_sentences,
         "is_adapter": model is not whole,
-        "versions": ", ".join(f"{package} {version}" for package, version in versions().items()),
+        "versions": versions(),
     }
     if not is_of_gpt1(model):
         facts["mask"] = getattr(trainer.processing_class, "mask_token", None)
         facts["longest"] = getattr(trainer.data_collator, "max_length", None)
-    return _render(
-        model, name, repo_id or name, [*as_list(tags), *as_list(getattr(model, "model_tags", None))], data, facts
-    )
+    tags = [*as_list(tags), *as_list(getattr(model, "model_tags", None))]
+    card = _render(model, name, repo_id or name, tags, data, facts)
+    path = Path(trainer.args.output_dir, "README.md")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, str(card))
 
 
-def model_card(model, repo_id: str, tags: str | list[str] | None = None, adapter: bool = False) -> ModelCard:
+def model_card(model, repo_id: str, adapter: bool = False) -> ModelCard:
     """The card of a model, or of an adapter for it, alone: what it is and how it is used, without its training run."""
     data = {"language": "en", "library_name": "peft" if adapter else "transformers"}
     data |= {"base_model": base_model_of(model), "pipeline_tag": pipeline_tag_of(model)}
-    return _render(model, repo_id, repo_id, as_list(tags), data, {"data": {}, "results": [], "is_adapter": adapter})
-
-
-def card_for_push(
-    model, repo_id: str, tags: list[str] | None, token: bool | str | None, revision: str | None = None
-) -> ModelCard:
-    """The repository's card with the tags added; `model_card` if it has none, or only transformers' empty one.
-
-    A branch `revision` that does not exist yet starts from main; `token` is as in [`huggingface_hub.hf_hub_download`].
-
-    Raises:
-        OSError: the hub did not say whether there is a card; it may have one that somebody wrote.
-    """
-    for branch in dict.fromkeys((revision, None)):
-        if hf_api().file_exists(repo_id, "README.md", revision=branch, token=token):
-            # The user's cache may hold an older card, which would be returned if the hub does not answer.
-            path = hf_hub_download(repo_id, "README.md", revision=branch, token=token, force_download=True)
-            card = ModelCard(Path(path).read_text(encoding="utf-8"))
-            if EMPTY_CARD in card.text:
-                break
-            card.data.tags = list(dict.fromkeys([*as_list(card.data.get("tags")), *as_list(tags)])) or None
-            return card
-    return model_card(model, repo_id, tags)
+    return _render(model, repo_id, repo_id, [], data, {"data": {}, "results": [], "is_adapter": adapter})
 
 
 def _render(model, name: str, repo_id: str, tags: list[str], data: dict, facts: dict) -> ModelCard:
@@ -208,22 +168,7 @@ def classes_of(model) -> str | None:
 def base_model_of(model) -> str | None:
     """Hub id of the model that this one was made from; None for a local folder, which means nothing to others."""
     name = getattr(model.config, "_name_or_path", None) or getattr(model, "name_or_path", None)
-    if not name or Path(name).exists():
-        return None
-    try:
-        validate_repo_id(name)
-    except HFValidationError:  # a folder that is gone
-        return None
-    return name if name.count("/") <= 1 else None
-
-
-def license_of(base_model: str | None) -> str | None:
-    """The licence of a model on the hub; `None` where the hub does not say, or cannot be reached."""
-    try:
-        tags = model_info(base_model, timeout=10).tags if base_model else []
-    except (HTTPError, OSError, HFValidationError):
-        return None
-    return next((tag.removeprefix("license:") for tag in tags or [] if tag.startswith("license:")), None)
+    return name if name and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) and not Path(name).exists() else None
 
 
 # ---- Facts of the run
@@ -286,27 +231,19 @@ def last_evaluation(
         split_names: of the data sets, with which their metrics' names begin.
         split: the data set's name if there is only one.
     """
-    last: dict[str, float] = {}
-    steps = [record["step"] for record in log_history if metrics_of(record)]
-    for record in log_history:
-        if record["step"] in steps[-1:]:
-            last |= metrics_of(record)
+    found = [
+        (record["step"], key.removeprefix("eval_"), value)
+        for record in log_history
+        for key, value in record.items()
+        if key.startswith("eval_") and isinstance(value, (int, float)) and not key.endswith(TIMINGS)
+    ]
+    last = {name: value for step, name, value in found if step == found[-1][0]}
     results = []
-    for key, value in last.items():
-        name = key.removeprefix("eval_")
+    for name, value in last.items():
         # The longest: a name is found before one that it begins with.
         of_split = max((known for known in split_names if name.startswith(f"{known}_")), key=len, default=None)
         results.append({"name": name.removeprefix(f"{of_split}_"), "value": value, "split": of_split or split})
     return results
-
-
-def metrics_of(record: dict[str, Any]) -> dict[str, float]:
-    """The metrics of an evaluation in a record of the log, without its timings."""
-    return {
-        key: value
-        for key, value in record.items()
-        if key.startswith("eval_") and isinstance(value, (int, float)) and not key.endswith(TIMINGS)
-    }
 
 
 def metric_types(results: list[dict[str, Any]]) -> list[str]:
@@ -335,15 +272,11 @@ def evaluation_results(
     ]
 
 
-def versions() -> dict[str, str]:
-    """Versions of what the run used."""
-    packages = {}
-    for name in ("gpt1-hf", "transformers", "torch", "tokenizers", "datasets"):
-        try:
-            packages[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:  # a checkout that was not installed
-            continue
-    return {**packages, "Python": platform.python_version()}
+def versions() -> str:
+    """Versions of what the run used; a checkout that was not installed has none of its own."""
+    names = ("gpt1-hf", "transformers", "torch", "tokenizers", "datasets")
+    found = [f"{name} {one.version}" for name in names for one in [*metadata.distributions(name=name)][:1]]
+    return ", ".join([*found, f"Python {platform.python_version()}"])
 
 
 def cell(text: str) -> str:

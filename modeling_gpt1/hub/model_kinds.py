@@ -1,7 +1,5 @@
 """What kind of model it is, of this package or of another family, as the model card and the trainers ask."""
 
-from ..configuration_gpt1 import is_regression
-
 # Endings of the names of transformers' classifiers.
 HEADS = ("ForSequenceClassification", "ForMultipleChoice")
 
@@ -19,6 +17,3 @@ def without_adapter(model):
 def is_task_model(model) -> bool:
     """Whether the model has a task head."""
     return hasattr(model, "task_head") or type(model).__name__.endswith(HEADS)
-
-
-__all__ = ["HEADS", "is_of_gpt1", "is_regression", "is_task_model", "without_adapter"]

@@ -6,23 +6,16 @@ the command that uploads it later.
 
 import re
 import shlex
-import shutil
-import tempfile
 import traceback
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 from huggingface_hub import CommitInfo
 from huggingface_hub.errors import HfHubHTTPError
-from transformers import PreTrainedModel
 from transformers.utils import logging
 from transformers.utils.hub import hf_api
-
-from .card import card_for_push
 
 logger = logging.get_logger(__name__)
 
@@ -45,77 +38,6 @@ REMEDY = "Mend the cause (`hf auth login` or HF_TOKEN gives a token that may wri
 
 class PushError(OSError):
     """An upload failed; all that it should have uploaded is still on this machine."""
-
-
-def push_run(
-    trainer,
-    commit_message: str | None,
-    blocking: bool,
-    token: str | None,
-    revision: str | None,
-    private: bool | None,
-    **card_data: Any,
-) -> CommitInfo | Future | None:
-    """Pushes a run, as `push_to_hub` of a trainer. All processes call it, and the first one uploads.
-
-    Args:
-        trainer ([`GPT1Trainer`] or [`GPT1PretrainingTrainer`]): what is pushed; the others as in its `push_to_hub`.
-    """
-    args = trainer.args
-    trainer.callback_handler.on_push_begin(args, trainer.state, trainer.control)
-    trainer.save_model(_internal_call=True)
-    if not trainer.is_world_process_zero():
-        return None
-    if trainer.hub_model_id is None:
-        trainer.create_model_card(**card_data)  # so that there is a card even without a repository
-        trainer.init_hf_repo(token, private, is_trained=True)
-    trainer.create_model_card(**card_data)
-    upload = partial(
-        upload_result,
-        args.output_dir,
-        trainer.hub_model_id,
-        commit_message=commit_message,
-        token=token or args.hub_token,
-        revision=revision or args.hub_revision,
-    )
-    if blocking:
-        return upload()
-    future = hf_api().run_as_future(upload)
-    future.add_done_callback(_log_failure)
-    return future
-
-
-def push_model(
-    model: PreTrainedModel,
-    repo_id: str,
-    *,
-    private: bool | None = None,
-    token: bool | str | None = None,
-    revision: str | None = None,
-    max_shard_size: int | str | None = "50GB",
-    tags: list[str] | None = None,
-    **commit: Any,
-) -> CommitInfo:
-    """Pushes a model, as `model.push_to_hub`; arguments as in [`transformers.utils.PushToHubMixin.push_to_hub`].
-
-    A card that somebody wrote for the repository, or for the branch `revision`, stays; where there is none, or the
-    empty one that transformers writes with a tokenizer, the card is made from `hub_card.md` and what the model knows
-    of itself.
-
-    Raises:
-        PushError: the upload failed; the model was saved to a folder, which stays and which the message names.
-    """
-    folder = tempfile.mkdtemp(prefix="gpt1-push-")
-    model.save_pretrained(folder, max_shard_size=max_shard_size)
-    with explained(repo_id, folder, revision):
-        repo_id = hf_api().create_repo(repo_id, private=private, token=token, exist_ok=True).repo_id
-        # Only after asking the hub: else the command of a failed push would replace a card that somebody wrote.
-        card_for_push(model, repo_id, tags, token, revision).save(Path(folder, "README.md"))
-        if revision is not None and not revision.startswith("refs/pr"):
-            hf_api().create_branch(repo_id=repo_id, branch=revision, token=token, exist_ok=True)
-    result = upload_result(folder, repo_id, revision, token=token, **{"commit_message": "Upload model", **commit})
-    shutil.rmtree(folder, ignore_errors=True)
-    return result
 
 
 def upload_result(folder: str, repo_id: str, revision: str | None = None, **commit: Any) -> CommitInfo:
@@ -171,6 +93,7 @@ def explained(repo_id: str, folder: str, revision: str | None = None, is_trained
         ) from None if has_secret else error
 
 
-def _log_failure(future: Future) -> None:
+def log_failure(future: Future) -> None:
+    """Of an upload that nobody waits for."""
     if future.exception() is not None:
         logger.error(str(future.exception()))

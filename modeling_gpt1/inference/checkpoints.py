@@ -4,6 +4,10 @@ import json
 import re
 from pathlib import Path
 
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
+
 
 def saved_checkpoints(run_folder: str | Path) -> list[dict]:
     """A run's checkpoints, sorted by updates: `model` (folder), `step` and `tokens` (seen so far, None if unknown).
@@ -17,6 +21,8 @@ def saved_checkpoints(run_folder: str | Path) -> list[dict]:
         for path in folder.glob("checkpoint-*")
         if re.fullmatch(r"checkpoint-\d+", path.name) and (path / "config.json").exists()
     }
+    if any(folder.glob("chck_*/config.json")):
+        logger.warning(f"The checkpoints chck_… of {folder} are left out. Ask them by --model and --revision.")
     if not steps:
         raise ValueError(
             f"{folder} has no checkpoint with a model (checkpoint-<updates>/config.json). Give the `--output_dir` of "

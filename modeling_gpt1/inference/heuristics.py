@@ -270,18 +270,13 @@ def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:
 
     The threshold lies half-way between two neighbouring scores. Of several equally good ones, the lowest is taken.
     """
-    order = np.argsort(scores)
-    scores, labels = scores[order], labels[order].astype(np.float64)
-    ends = np.flatnonzero(scores[1:] > scores[:-1])  # a threshold after each of these
-    if len(ends) == 0:
-        return float(scores[0])
-    num_below, num_positive, total = ends + 1.0, labels.sum(), float(len(labels))
-    positive_below = labels.cumsum()[ends]
-    # Correlation of two binary variables: covariance over the root of the product of their variances.
-    covariance = positive_below / total - num_below * num_positive / total**2
-    variance = num_below * (total - num_below) / total**2
-    best = ends[np.argmax(-covariance / np.sqrt(variance))]
-    return float(np.maximum(scores[best], np.finfo(np.float64).min) / 2 + scores[best + 1] / 2)
+    values = np.unique(np.maximum(scores, np.finfo(np.float64).min))
+    if len(values) == 1:
+        return float(values[0])
+    thresholds = values[:-1] / 2 + values[1:] / 2
+    with np.errstate(invalid="ignore"):  # of labels that are all the same
+        agreement = [np.corrcoef(scores > threshold, labels)[0, 1] for threshold in thresholds]
+    return float(thresholds[np.argmax(np.nan_to_num(agreement))])
 
 
 def _metrics(heuristic: Heuristic, predictions: list[int], rows: Sequence[Mapping]) -> dict[str, float]:

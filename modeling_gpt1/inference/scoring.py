@@ -35,8 +35,7 @@ from transformers.utils import logging
 
 from ..configuration_gpt1 import GPT1Config
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
-from .lengths import longest_sequence
-from .probing import unchanged
+from .probing import longest_sequence, unchanged
 
 logger = logging.get_logger(__name__)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader
 
-from ..storage.reading import saved_files
+from ..storage.reading import one_save, saved_files
 from .reading import BOXES, Opened, PlaygroundError, make_prompt, open_model, read, write_on
 
 logger = logging.getLogger(__name__)
@@ -28,18 +28,9 @@ LABELS = {
 }
 # What fills the boxes that a traversal shows, in the order of the labels.
 EXAMPLES = {
-    "A review": [
-        "The film was slow, but its last scene is worth the wait.",
-        "The last scene is good.",
-        "",
-        "good\nbad",
-    ],
-    "A story": [
-        "The old farmer needed a new plough. He counted his money twice.",
-        "The farmer is rich.",
-        "What did he do next?",
-        "He walked to the market.\nThe train was green.",
-    ],
+    "A review": ["The film was slow, but its end is worth the wait.", "The last scene is good.", "", "good\nbad"],
+    "A story": ["The old farmer needed a plough.", "He is rich.", "What did he do?", "He paid.\nThe train was green."],
+    "A beginning": ["It was a dark night, and nobody in the", "Everybody slept.", "Who slept?", "smiled\ngreen"],
 }
 MOST_NEW_TOKENS = 200
 MOST_WAITING = 32
@@ -98,18 +89,15 @@ def build_page(models: list[str]):
                 continuation = gradio.HTML(elem_id="continuation")
 
         together = {"concurrency_id": "model", "api_name": False}
-        writing = write_button.click(
-            partial(on_write, sources),
-            [listed, length, temperature, *boxes],
-            continuation,
-            **together,
-        )
+        asked = [listed, length, temperature, *boxes]
+        writing = write_button.click(partial(on_write, sources), asked, continuation, **together)
         stop_button.click(None, cancels=[writing], api_name=False)
+        shown = gradio.State()  # the name of the model that is open
         gradio.on(
             [page.load, listed.input],
             partial(on_open, sources, gradio.update),
-            [listed],
-            [status, *boxes, result, continuation],
+            [listed, shown],
+            [listed, shown, status, *boxes, result, continuation],
             cancels=[writing],
             **together,
         )
@@ -125,20 +113,13 @@ def build_page(models: list[str]):
     font = ["system-ui", "DejaVu Sans", "sans-serif"]  # fonts of the reader's machine: nothing is fetched
     mono = ["ui-monospace", "DejaVu Sans Mono", "monospace"]
     theme = gradio.themes.Default(primary_hue="blue", font=font, font_mono=mono).set(
-        block_label_text_color="*neutral_700",
-        block_title_text_color="*neutral_700",
         input_placeholder_color="*neutral_500",
         input_placeholder_color_dark="*neutral_400",
         button_primary_background_fill="*primary_600",
         button_primary_background_fill_hover="*primary_700",
     )
-    return page, {
-        "theme": theme,
-        "css_paths": FOLDER / "look.css",
-        "footer_links": [],
-        "ssr_mode": False,
-        "max_file_size": 0,
-    }
+    look = {"theme": theme, "css_paths": FOLDER / "look.css", "footer_links": []}
+    return page, {**look, "ssr_mode": False, "max_file_size": 0}
 
 
 def short_names(models: list[str]) -> dict[str, str]:
@@ -160,7 +141,8 @@ def find_model(sources: dict[str, str], name: str) -> Opened:
 
 @lru_cache(maxsize=2)
 def _find_model(source: str, name: str, files: frozenset) -> Opened:
-    return open_model(source, name)
+    with one_save(source):
+        return open_model(source, name)
 
 
 def show_failure(error: Exception) -> str:
@@ -172,16 +154,16 @@ def show_failure(error: Exception) -> str:
     return str(LOOK.error(f"{failure} The server's log has the details."))
 
 
-def on_open(sources: dict[str, str], update: Callable, name: str) -> list:
-    """Opens a model and shows the boxes of its traversal."""
+def on_open(sources: dict[str, str], update: Callable, name: str, shown: str | None = None) -> list:
+    """Opens a model and shows the boxes of its traversal. Where it cannot be opened, the model that is open stays."""
     try:
         opened = find_model(sources, name)
-    except Exception as error:
-        return [show_failure(error), *[update(visible=False)] * len(LABELS), EMPTY, ""]
+    except Exception as error:  # the boxes of a model that never opened are hidden already
+        return [update(value=shown or name), shown, show_failure(error), *[update()] * (len(LABELS) + 2)]
     parts = BOXES[opened.traversal]
     labels = {box: {"answers": "Answers"}.get(box, part.capitalize()) for box, part in parts.items()}
     boxes = [update(visible=True, label=labels[box]) if box in labels else update(visible=False) for box in LABELS]
-    return [str(LOOK.model(opened, opened.model.config)), *boxes, EMPTY, ""]
+    return [update(), name, str(LOOK.model(opened, opened.model.config)), *boxes, EMPTY, ""]
 
 
 def on_read(sources: dict[str, str], name: str, *texts: str) -> list[str]:

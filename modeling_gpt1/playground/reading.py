@@ -223,19 +223,12 @@ def show_sequence(opened: Opened, ids: list[int], index: int, texts: dict) -> li
 
 
 def kinds_of(opened: Opened, ids: list[int], index: int, num_question: int) -> list[str]:
-    """The part of the input, or "control", that each token of a sequence belongs to.
-
-    Args:
-        opened: the model.
-        ids: token ids of a sequence without padding.
-        index: index of the sequence in its example. The second sequence of `similarity` has the reverse order.
-        num_question: number of tokens of the question before truncation.
-    """
+    """The part of the input, or "control", of each token; `num_question` is the question's length untruncated."""
     if opened.traversal is None:
         return ["text"] * len(ids)
     parts = [part for part in BOXES[opened.traversal].values() if part != "question"]
     if opened.traversal == "similarity" and index == 1:
-        parts.reverse()
+        parts.reverse()  # its second sequence has the other order
     num_first = ids.index(opened.control_ids[1]) - 1 if len(parts) > 1 else len(ids) - 2
     # The question gives up tokens only after the context is down to one.
     num_question = min(num_question, num_first - 1)

@@ -84,8 +84,10 @@ class ReproduceArguments:
             self.variants = [name for name in VARIANTS if name != "lstm" or self.lstm_model is not None]
         if "lstm" in self.variants and self.lstm_model is None:
             raise ValueError("The variant lstm needs a model. Pass --lstm_model, or leave lstm out of --variants.")
-        has_checkpoints = self.checkpoints is not None or self.lstm_checkpoints is not None
-        if self.model is None and not (self.experiments == ["zero_shot"] and has_checkpoints):
+        if self.experiments == ["zero_shot"]:
+            if not (PRETRAIN in (self.model, self.lstm_model) or self.checkpoints or self.lstm_checkpoints):
+                raise ValueError("zero_shot needs a pre-training. Pass its output folder as --checkpoints.")
+        elif self.model is None:
             raise ValueError("No model was given. Pass a pre-trained Transformer as --model: a folder or a hub id.")
 
 
@@ -112,11 +114,8 @@ def as_settings(
 ) -> dict[str, str | bool | list[str]]:
     """Turns `["--learning_rate", "5e-4", "--bf16"]` into `{"learning_rate": "5e-4", "bf16": True}`.
 
-    Settings that do not decide a cell's result are left out.
-
-    Args:
-        refused: flags that it must not have.
-        source: the flag that it stands behind, for errors.
+    Settings that do not decide a cell's result are left out. Refused flags raise an error that names the `source`, the
+    flag that they stand behind.
     """
     values: dict[str, list[str]] = {}
     name = None

@@ -78,11 +78,7 @@ def runs_of(arguments: ReproduceArguments, experiment: str) -> Iterator[tuple[st
 
 
 def fine_tuning_cell(arguments: ReproduceArguments, task: str, variant: str, seed: int) -> Cell:
-    """A fine-tuning run.
-
-    Args:
-        variant: one of `VARIANTS`, or `transfer-<k>` for the checkpoint's first k layers.
-    """
+    """A run of one of `VARIANTS`, or of `transfer-<k>` for the checkpoint's first k layers."""
     model = arguments.lstm_model if variant == "lstm" else arguments.model
     n_transfer = -1 if variant == "without_pretraining" else None
     if variant.startswith("transfer-"):
@@ -90,6 +86,9 @@ def fine_tuning_cell(arguments: ReproduceArguments, task: str, variant: str, see
     flags = VARIANTS.get(variant, ["--n_transfer", str(n_transfer)])
     given = [*arguments.finetune_arguments, *(arguments.lstm_finetune_arguments if variant == "lstm" else [])]
     settings = as_settings(given)
+    if "max_eval_samples" in settings and "max_predict_samples" not in settings:  # a test split is scored alike
+        settings["max_predict_samples"] = settings["max_eval_samples"]
+        given += ["--max_predict_samples", settings["max_predict_samples"]]
     if variant == "without_auxiliary":
         settings.pop("lm_coef", None)  # this variant sets its own λ
     facts = {
@@ -112,14 +111,13 @@ def data_of(arguments: ReproduceArguments, task: Task) -> dict[str, str] | str:
 
 
 def zero_shot_cells(arguments: ReproduceArguments) -> Iterator[Cell]:
-    """One cell per checkpoint of the two runs, in the order of updates. A model without a run gets one cell."""
-    for folder, model in (arguments.checkpoints, arguments.model), (arguments.lstm_checkpoints, arguments.lstm_model):
-        alone = [{"model": model, "step": None, "tokens": None}] if model is not None else []
-        for point in alone if folder is None else saved_checkpoints(folder):
-            model, step = point["model"], point["step"]
+    """One cell per checkpoint of the two runs, in the order of updates."""
+    for folder in filter(None, (arguments.checkpoints, arguments.lstm_checkpoints)):
+        for point in saved_checkpoints(folder):
+            model = point["model"]
             facts = {
                 "kind": "zero_shot",
-                "step": step,
+                "step": point["step"],
                 "tokens": point["tokens"],
                 "settings": {
                     "tasks": arguments.zero_shot_tasks,
@@ -129,21 +127,15 @@ def zero_shot_cells(arguments: ReproduceArguments) -> Iterator[Cell]:
                 "model_fingerprint": model_fingerprint(model),
                 "data": {name: data_of(arguments, get_heuristic(name).task) for name in arguments.zero_shot_tasks},
             }
-            # If a checkpoint has no tokenizer, the folder of its run has it.
-            has_tokenizer = folder is None or (Path(model) / "tokenizer_config.json").exists()
-            run = partial(ask_zero_shot, arguments, model, model if has_tokenizer else folder)
-            place = "final" if step is None else f"checkpoint-{step}"
             about = {"model": model_name(model), "family": family(model)}
-            yield Cell(f"zero-shot-{family(model)}-{place}", facts, about, run)
+            name = f"zero-shot-{family(model)}-checkpoint-{point['step']}"
+            yield Cell(name, facts, about, partial(ask_zero_shot, arguments, model))
 
 
 def pretraining_cells(arguments: ReproduceArguments, folder: Path) -> dict[str, Cell]:
-    """The cell of each model that is pre-trained here, by the argument that asks for it.
+    """The cell of each model that is pre-trained here, into a folder of its name, by the argument that asks for it.
 
     The LSTM gets the Transformer's flags, and its own behind them. A BPE that both learn from one text is the same.
-
-    Args:
-        folder: where the models are kept, in a folder of the cell's name.
     """
     found = {}
     for argument, of_family in FAMILIES.items():
@@ -185,12 +177,7 @@ def pretrain(given: list[str], output_dir: Path, run: Run, work: Path) -> dict:
 def fine_tune(
     data_dir: str | None, task: str, seed: int, given: list[str], model: list[str], run: Run, work: Path
 ) -> dict:
-    """Trains and evaluates in the folder `work`. Returns the metrics, and the answers to each row.
-
-    Args:
-        given: arguments of `gpt1 finetune` as the user gave them.
-        model: arguments for the model and the variant, which override those.
-    """
+    """Trains and evaluates by the given flags, then the model's. Returns the metrics and the answer to each row."""
 
     def metrics_of(name: str, *flags: str) -> dict:
         words = [*COMMAND, "finetune", "--task", name, *data_flags(data_dir), "--seed", str(seed)]
@@ -259,24 +246,12 @@ def read_answers(name: str, data_dir: str | None, output_dir: Path) -> dict[str,
     return found
 
 
-def ask_zero_shot(arguments: ReproduceArguments, model: str, tokenizer: str, run: Run, work: Path) -> dict:
-    limits = {
-        "--max_eval_samples": arguments.zero_shot_max_eval_samples,
-        "--max_train_samples": arguments.zero_shot_max_train_samples,
-    }
-    limit = [word for flag, rows in limits.items() if rows is not None for word in (flag, str(rows))]
+def ask_zero_shot(arguments: ReproduceArguments, model: str, run: Run, work: Path) -> dict:
     output = work / "zero_shot.json"
-    run(
-        [
-            *(*COMMAND, "zero-shot", "--model", model, "--tokenizer_name", tokenizer),
-            *(
-                "--tasks",
-                *arguments.zero_shot_tasks,
-                *data_flags(arguments.data_dir),
-                *limit,
-                "--output_file",
-                str(output),
-            ),
-        ]
-    )
+    words = [*COMMAND, "zero-shot", "--model", model, "--tasks", *arguments.zero_shot_tasks]
+    words += [*data_flags(arguments.data_dir), "--output_file", str(output)]
+    for name in ("max_eval_samples", "max_train_samples"):
+        if (rows := getattr(arguments, f"zero_shot_{name}")) is not None:
+            words += [f"--{name}", str(rows)]
+    run(words)
     return {"tasks": json.loads(output.read_text(encoding="utf-8"))["results"][0]["tasks"]}

@@ -17,17 +17,16 @@ from .scores import FEWEST_SEEDS, LEVEL, Scores, difference, holm
 from .tables import COLUMNS, PARTS, Cells
 
 RULES = [
-    "Two settings are compared by the difference of their mean scores at the seeds that both have. Its error is that "
-    "of the seeds and that of the rows, which all seeds share; 1000 resamples measure it. The 95 % interval counts "
-    "both, and that a few seeds tell little of their spread (Behrens and Fisher). Fewer than three seeds decide "
-    "nothing, nor do runs that kept no answers.",
-    "A comparison counts if its p value is below 0.05, by Holm's correction over all comparisons of a claim; an "
-    "interval is of its own comparison alone. A claim holds if all of its comparisons support it. It does not hold if "
-    "none supports it and at least one contradicts it. It is mixed if some support and some contradict it. Everything "
-    "else is undecided.",
-    "Of zero-shot curves the mean over the last third of the checkpoints is compared with that over the first third, "
-    "or with another model's; only the error of the rows counts. One curve varies more than another if half its mean "
-    "squared change from checkpoint to checkpoint exceeds the other's and the rows' variance together, by an F test.",
+    "Two settings are compared by the difference of their mean scores at the seeds that both have. Its 95 % interval "
+    "counts the error of the seeds and that of the rows, which all seeds share; 1000 resamples measure it. It counts, "
+    "too, that a few seeds tell little of their spread (Behrens and Fisher). Fewer than three seeds decide nothing, "
+    "nor do runs that kept no answers.",
+    "A comparison counts if its p value is below 0.05, by Holm's correction over all comparisons of a claim. A claim "
+    "holds if all of its comparisons support it. It does not hold if none supports it and at least one contradicts "
+    "it. It is mixed if some support and some contradict it. Everything else is undecided.",
+    "Of zero-shot curves the last third of the checkpoints is compared with the first, or with another model's; only "
+    "the error of the rows counts. One curve varies more than another if half its mean squared change from checkpoint "
+    "to checkpoint exceeds the other's and the rows' variance together, by an F test.",
 ]
 
 # In table 5 the auxiliary objective helps on every data set with more rows than this. Of the others it helps only RTE.
@@ -46,11 +45,7 @@ class Comparison:
 
 
 def judge(comparisons: Sequence[Comparison], sign: int = 1) -> tuple[str, list[dict]]:
-    """The verdict of a claim, and what is told of each comparison: its outcome, its text and its corrected p value.
-
-    Args:
-        sign: 1 if the claim says that the first is better, −1 if it says the second.
-    """
+    """The verdict of a claim that the first is better, or of sign −1 the second, and what each comparison tells."""
     corrected = iter(holm([comparison.p for comparison in comparisons if comparison.p is not None]))
     told = []
     for comparison in comparisons:

@@ -12,7 +12,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from .tables import COLUMNS, LABELS, Cells, describe_scores
+from .tables import COLUMNS, Cells, describe_scores
 
 FAMILIES = {"gpt1": "Transformer", "gpt1-lstm": "LSTM"}
 STYLES = {  # told apart without colours, too
@@ -38,32 +38,23 @@ def figure_2_left(cells: Cells) -> dict:
         "caption": "Score after fine-tuning against the number of blocks taken from the pre-trained model; the others "
         "start fresh. 0 is the embeddings alone, −1 nothing at all. The median of the seeds.",
         **{"x_label": "layers transferred", "y_label": "score × 100", "x_scale": "linear", "shared_y": False},
-        "paper": "RACE and MultiNLI, 0 to 12 layers, on the validation sets: both rise with every layer; all layers "
-        "bring up to 9 points on MultiNLI.",
         "panels": panels,
     }
 
 
 def figure_2_right(cells: Cells) -> dict:
-    panels, caption = {}, ""
+    panels = {}
     for family, label in FAMILIES.items():
         for name, curve in cells.curves(family).items():
             points = [point(step, score, score - 2 * error, score + 2 * error) for step, score, error, _ in curve]
             panels.setdefault(name, {"note": curve[0][-1], "curves": {}})["curves"][label] = points
-    for cell in cells.zero_shot:  # models without checkpoints are no points of a curve
-        if cell["step"] is None:
-            told = ", ".join(f"{LABELS.get(name, name)} {of['normalised']:.2f}" for name, of in cell["tasks"].items())
-            caption += f" The {FAMILIES[cell['family']]} itself, not a checkpoint of its pre-training: {told}."
     return {
         "id": "figure-2-right",
         "title": "Figure 2, right: zero-shot performance over pre-training",
         "caption": "How checkpoints of the language models score without fine-tuning, by the heuristics of section 5, "
-        f"on a scale from 0 (guessing) to 1 (the best model known to the paper).{caption}",
+        "on a scale from 0 (guessing) to 1 (the best model known to the paper).",
         **{"x_label": "updates of pre-training", "y_label": "0: guessing, 1: best known"},
         **{"x_scale": "log", "shared_y": True},
-        "paper": "Sentiment analysis, Winograd schema resolution, linguistic acceptability and question answering, "
-        "over 10³ to 10⁶ updates: the Transformer's curves (solid) rise steadily, the LSTM's (dashed) lie lower and "
-        "vary more. The figure has no Story Cloze.",
         "panels": panels,
     }
 

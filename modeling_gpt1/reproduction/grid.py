@@ -22,11 +22,13 @@ from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 from typing import TextIO
 
+import psutil
+import torch
 from filelock import FileLock, Timeout
 
 from ..inference.devices import accelerator_name
 from ..storage.writing import write_atomically
-from .arguments import ReproduceArguments, rehearsal_of
+from .arguments import REHEARSAL, ReproduceArguments, rehearsal_of
 from .cells import Cell, check_families, plan, pretraining_cells, with_models
 from .models import describe_model, environment, processor_name, read_json
 from .report import build_report, page
@@ -36,26 +38,19 @@ LOG_LINES = 15  # last lines of a failed cell's log that are shown
 
 
 def run_grid(arguments: ReproduceArguments, command: list[str]) -> int:
-    """Runs and reports the requested experiments. Returns the exit status, which is 1 if a cell failed.
-
-    Args:
-        arguments: the requested experiments.
-        command: the command as it was typed, for the report.
-    """
+    """Runs and reports the requested experiments, asked for by this command. Returns 1 if a cell failed, else 0."""
     if arguments.rehearse is not None:
         arguments = rehearsal_of(arguments)
+    elif not arguments.only_report:
+        check_memory(Path(arguments.output_dir, REHEARSAL), arguments.jobs)
     store = CellStore(Path(arguments.output_dir), arguments.jobs)
     folder = store.folder / "pretraining"
     first = pretraining_cells(arguments, folder)
     if not arguments.only_report:
         store.run_all(list(first.values()), lambda: None)
-        for cell in first.values():
-            if not store.read(cell):
-                reason = store.failures.get(
-                    cell.key, "another process is running it. Start the command again afterwards."
-                )
-                print(f"{cell.name} is not finished: {reason}")
-                return 1
+        if not all(map(store.read, first.values())):
+            print("Not every model is pre-trained, so nothing is fine-tuned. Start the command again afterwards.")
+            return 1
     arguments = with_models(arguments, first, folder)
     check_families(arguments)
     cells = plan(arguments)
@@ -96,10 +91,7 @@ class CellStore:
         return read_json(self.folder / "cells" / f"{cell.key}.json")
 
     def run_command(self, command: list[str], log: TextIO) -> None:
-        """
-        Raises:
-            CalledProcessError: the command failed or was stopped.
-        """
+        """Raises CalledProcessError if the command fails or was stopped."""
         print("$", *command, file=log, flush=True)
         process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.environment)
         self.running.add(process)
@@ -111,11 +103,7 @@ class CellStore:
             raise subprocess.CalledProcessError(status, command)
 
     def run(self, cell: Cell) -> tuple[str, bool]:
-        """Runs a cell unless it is finished, and keeps its result, or its error in `failures`.
-
-        Returns:
-            What came of it, and whether it was run.
-        """
+        """Runs a cell unless it is finished. Returns what came of it, and whether it was run."""
         try:
             with FileLock(self.place("locks", f"{cell.key}.lock"), blocking=False):
                 return ("finished before", False) if self.read(cell) else (self._run_locked(cell), True)
@@ -138,11 +126,7 @@ class CellStore:
         return f"{describe_result(content)}, {timedelta(seconds=round(seconds))}"
 
     def run_all(self, cells: list[Cell], after_each: Callable[[], object]) -> None:
-        """Runs the unfinished cells, begun in the given order, and prints the progress.
-
-        Args:
-            after_each: called in this thread after each cell that was run.
-        """
+        """Runs the unfinished cells, begun in the given order; calls `after_each` in this thread after each one."""
         start, done = time.monotonic(), SimpleQueue()
         with ThreadPoolExecutor(self.jobs) as pool:
             cell_of = {pool.submit(self.run, cell): cell for cell in cells}
@@ -193,23 +177,35 @@ def describe_result(result: dict) -> str:
         told = [f"{key} {scores[0]:.1f}" for key in COLUMNS for scores in found.scores(key, place).values()]
     if "before_init_mem_cpu" in metrics:  # a rehearsal
         told.append(f"updates in {metrics['train_runtime']:.1f} s")
-        for place in ("cpu", "gpu"):
-            stages = tuple(f"{stage}_mem_{place}" for stage in ("before_init", "init", "train"))
-            sizes = [size for name, size in metrics.items() if name.startswith(stages)]
-            peak = sum(size for size in sizes if isinstance(size, int))  # a text where a device tells no peak
-            told += [f"{peak / 2**30:.2f} GiB of the {place.upper()}"] if peak else []
+        peaks = {place: peak_memory(result, place) / 2**30 for place in ("cpu", "gpu")}
+        told += [f"{peak:.2f} GiB of the {place.upper()}" for place, peak in peaks.items() if peak]
     return ", ".join(told)
+
+
+def peak_memory(result: dict, place: str) -> int:
+    """Bytes of "cpu" or "gpu" that a rehearsed cell had at most, as far as it is known."""
+    stages = tuple(f"{stage}_mem_{place}" for stage in ("before_init", "init", "train"))
+    sizes = [size for name, size in result.get("metrics", {}).items() if name.startswith(stages)]
+    return sum(size for size in sizes if isinstance(size, int))  # a text where a device tells no peak
+
+
+def check_memory(rehearsal: Path, jobs: int) -> None:
+    """Raises ValueError if the memory is too small for so many of the rehearsed cells at once."""
+    has_gpu = torch.cuda.is_available()
+    place, total = ("gpu", torch.cuda.mem_get_info()[1]) if has_gpu else ("cpu", psutil.virtual_memory().total)
+    needed = jobs * max((peak_memory(read_json(path), place) for path in rehearsal.glob("cells/*.json")), default=0)
+    if jobs > 1 and needed > total:
+        raise ValueError(
+            f"--jobs {jobs} may need {needed / 2**30:.1f} GiB by {rehearsal}, and there are {total / 2**30:.1f}. Pass "
+            "fewer jobs, or delete that folder if it is of other settings."
+        )
 
 
 # ---- The report
 
 
 def write_reports(arguments: ReproduceArguments, command: list[str], cells: list[Cell], store: CellStore) -> str:
-    """Writes report.json and report.html of the finished cells to the output folder. Returns a line that says so.
-
-    Raises:
-        ValueError: a report alone was asked for, and none of its cells is finished.
-    """
+    """Writes report.json and report.html of the finished cells to the output folder. Returns a line that says so."""
     results = [(cell, store.read(cell)) for cell in cells]
     finished = [result for _, result in results if result]
     if arguments.only_report and not finished:

@@ -73,9 +73,7 @@ def estimate(scores: Scores) -> Estimate:
 def of_rows_alone(of_mean: np.ndarray | float, of_each: np.ndarray | float, num_seeds: int) -> np.ndarray:
     """The rows' variance without what rows and seeds do together, which the variance of the seeds has already.
 
-    Args:
-        of_mean: the rows' variance of the mean over the seeds.
-        of_each: their mean variance of one seed's score.
+    It follows from that of the mean over the seeds and that of each seed's score.
     """
     return np.maximum(of_mean - (of_each - of_mean) / (num_seeds - 1), 0.0)
 
@@ -90,16 +88,11 @@ def difference(first: Scores, second: Scores) -> Estimate:
 def p_value(
     value: np.ndarray | float, seeds: np.ndarray | float, rows: np.ndarray | float, num_seeds: int
 ) -> np.ndarray:
-    """Two-sided p value of no difference.
+    """Two-sided p value of no difference, by its value and the variances of an [`Estimate`].
 
     The seeds' variance is unknown: s² / n has n − 1 degrees of freedom. The p value is averaged over what it may be. A
     flat prior of its logarithm gives the interval of Behrens and Fisher, which covers 97.7 % with three seeds if rows
     and seeds count alike; times √(1 + rows' variance / seeds' variance) it covers 94.5 to 96.6 %.
-
-    Args:
-        value: the difference.
-        seeds, rows: the variances of an [`Estimate`].
-        num_seeds: the number of seeds.
     """
     value, seeds, rows = (np.asarray(number, dtype=np.float64)[..., None] for number in (value, seeds, rows))
     logarithm = np.linspace(np.log(1e-3), np.log(1e5), 81)  # of the true variance by the measured one

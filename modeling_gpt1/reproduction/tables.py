@@ -179,7 +179,7 @@ class Cells:
         A normalised score is 0 for guessing and 1 for the best known model.
         """
         found: dict[str, list] = {}
-        checkpoints = [cell for cell in self.zero_shot if cell["family"] == family and cell["step"] is not None]
+        checkpoints = [cell for cell in self.zero_shot if cell["family"] == family]
         for cell in sorted(checkpoints, key=lambda cell: cell["step"]):
             for name, of in cell["tasks"].items():
                 low, high, metric = of["chance"], of["best_known"], of["metric"]

@@ -11,9 +11,6 @@ import torch
 from torch.utils.data import RandomSampler, Sampler
 from transformers import Trainer
 from transformers.trainer_pt_utils import LengthGroupedSampler
-from transformers.utils import logging
-
-logger = logging.get_logger(__name__)
 
 
 class SeededLengthGroupedSampler(LengthGroupedSampler):
@@ -41,7 +38,6 @@ def length_sampler(trainer: Trainer, rows: Sequence) -> Sampler:
     """The order of the training rows by length; at random if their lengths are unknown."""
     args, lengths = trainer.args, read_lengths(rows, trainer.data_collator, trainer.args.length_column_name)
     if lengths is None:
-        logger.info("The lengths of the rows are unknown, so the rows are not grouped by length.")
         return RandomSampler(rows)
     # Rows per update: each update sees the same rows however they are split into batches and processes.
     num_rows = args.train_batch_size * args.gradient_accumulation_steps * args.world_size

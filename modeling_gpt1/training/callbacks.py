@@ -73,7 +73,7 @@ class SampleCallback(TrainerCallback):
 
 
 # Figures of the log that a line leaves out; trainer_state.json and `gpt1 plot` have them.
-_UNSAID = ("epoch", "grad_norm", "mfu", "total_flos", "num_input_tokens_seen", "train_tokens_per_second", "runtime")
+_UNSAID = ("epoch", "grad_norm", "total_flos", "num_input_tokens_seen", "train_tokens_per_second", "runtime")
 _UNSAID += ("samples_per_second", "steps_per_second", "model_preparation_time")
 
 
@@ -109,7 +109,22 @@ class ReadableLog(TrainerCallback):
 
 
 class ProgressBar(ProgressCallback):
-    """transformers' bars without its own lines of the log."""
+    """transformers' bar, one at a time: that of a training says when an evaluation interrupts it. No logs."""
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        super().on_train_begin(args, state, control, **kwargs)
+        self.on_step_end(args, state, control)  # a resumed run goes on where it was
+
+    def on_prediction_step(self, args, state, control, **kwargs):
+        if self.training_bar is None:
+            super().on_prediction_step(args, state, control, **kwargs)
+        else:
+            self.training_bar.set_postfix_str("evaluating")
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        super().on_evaluate(args, state, control, **kwargs)
+        if self.training_bar is not None:
+            self.training_bar.set_postfix_str("")
 
     def on_log(self, *args, **kwargs):
         pass

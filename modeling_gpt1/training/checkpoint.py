@@ -1,7 +1,7 @@
 """Atomic checkpoints: a checkpoint folder is complete or absent, and saves what [`transformers.Trainer`] does not.
 
 A checkpoint is written to a temporary folder, flushed to the disk and moved to its place by one rename. Its
-`checkpoint.json` lists the files with their sizes, and the run's progress.
+`checkpoint.json` lists the files with their sizes, the run's progress and a few of its settings.
 """
 
 import errno
@@ -17,8 +17,7 @@ from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
-from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.trainer import FSDP_MODEL_NAME
+from transformers import PreTrainedConfig, PreTrainedModel, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import CONFIG_NAME, logging
 
@@ -32,6 +31,7 @@ CHECKPOINT_NAME = "checkpoint.json"
 # Pushes to the hub skip names that begin with "_".
 INCOMPLETE_DIR = "_incomplete"
 CARD_NAME = "README.md"
+SETTINGS = ("learning_rate", "per_device_train_batch_size", "gradient_accumulation_steps", "world_size", "seed")
 _WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 
 
@@ -83,18 +83,6 @@ def newest_whole_checkpoint(output_dir: str | os.PathLike) -> str | None:
             return str(folder)
         logger.warning(f"{folder} is not a complete checkpoint and is skipped: {fault}.")
     return None
-
-
-def check_kind(checkpoint: str, is_fsdp: bool) -> None:
-    """Refuses a checkpoint that was written with FSDP in a run without it, and the reverse."""
-    was_fsdp = any(path.name.startswith(FSDP_MODEL_NAME) for path in Path(checkpoint).iterdir())
-    if was_fsdp != is_fsdp:
-        before, now = ("with" if kind else "without" for kind in (was_fsdp, is_fsdp))
-        raise ValueError(
-            f"`resume_from_checkpoint` is {checkpoint!r}, which was written {before} FSDP, but this run is {now} it "
-            "and cannot read the optimizer's state. Start it as that run, or open the checkpoint as a model and "
-            "start a new run."
-        )
 
 
 def read_content(folder: str | os.PathLike) -> dict[str, Any]:
@@ -162,6 +150,16 @@ def check_architecture(checkpoint: str, config: PreTrainedConfig) -> None:
             )
 
 
+def warn_of_other_settings(checkpoint: str, before: dict[str, Any], args: TrainingArguments) -> None:
+    now = {name: getattr(args, name) for name in SETTINGS if name in before}
+    changes = [f"{name} was {before[name]} and is {now[name]}" for name in now if now[name] != before[name]]
+    if changes:
+        logger.warning(
+            f"This run resumes from {checkpoint}, but with other settings: {', '.join(changes)}. Pass the old ones to "
+            "get the result of an uninterrupted run. The learning rate stays the old one in any case."
+        )
+
+
 # ---- Writing
 
 
@@ -179,20 +177,13 @@ def publish_checkpoint(staging: Path, folder: Path, content: dict[str, Any]) -> 
     remove_staging(staging)
 
 
-@contextmanager
-def tied_weights_left_out(model) -> Iterator[None]:
-    """Within this context, Trainer knows that a tied weight is saved once and does not call its other name missing."""
-    if not isinstance(model, PreTrainedModel):  # adapters
-        yield
-        return
-    before, weights = model._keys_to_ignore_on_save, dict(model.named_parameters(remove_duplicate=False))
-    pairs = model.all_tied_weights_keys.items()
-    tied = {name for name, source in pairs if name in weights and weights[name] is weights.get(source)}
-    model._keys_to_ignore_on_save = {*(before or ()), *tied}
-    try:
-        yield
-    finally:
-        model._keys_to_ignore_on_save = before
+def leave_out_tied_weights(model: torch.nn.Module) -> None:
+    """Saves a tied weight once, also of a gathered state with two copies; Trainer calls its other name not missing."""
+    if isinstance(model, PreTrainedModel):  # no adapter
+        weights = dict(model.named_parameters(remove_duplicate=False))
+        pairs = model.all_tied_weights_keys.items()
+        tied = {name for name, source in pairs if name in weights and weights[name] is weights.get(source)}
+        model._keys_to_ignore_on_save = {*(model._keys_to_ignore_on_save or ()), *tied}
 
 
 def delete_old_checkpoints(run_dir: str | os.PathLike, limit: int | None, kept: set[str]) -> None:
@@ -201,21 +192,15 @@ def delete_old_checkpoints(run_dir: str | os.PathLike, limit: int | None, kept: 
     The trainer deletes only what it wrote. Folder times are ignored, because a copy or a backup changes them.
     """
     ours = [folder for folder in _checkpoints_in(run_dir) if is_ours(folder)]
-    num_surplus = len(ours) - max(limit, len(kept & {folder.name for folder in ours})) if limit else 0
+    num_surplus = len(ours) - max(limit, len(kept)) if limit else 0
     for folder in [folder for folder in ours if folder.name not in kept][: max(num_surplus, 0)]:
+        doomed = folder.parent / INCOMPLETE_DIR / f"deleted-{folder.name}"
         try:
-            delete_checkpoint(folder)
+            doomed.parent.mkdir(exist_ok=True)
+            os.rename(folder, doomed)  # nobody sees a half-deleted one
+            remove_staging(doomed)
         except OSError as error:
             logger.warning(f"{folder} exceeds `save_total_limit`, but could not be deleted: {error}.")
-
-
-def delete_checkpoint(folder: Path) -> None:
-    """Renames the checkpoint before it deletes it, so that nobody sees a half-deleted one."""
-    doomed = folder.parent / INCOMPLETE_DIR / f"deleted-{folder.name}"
-    remove_staging(doomed)
-    doomed.parent.mkdir(exist_ok=True)
-    os.rename(folder, doomed)
-    remove_staging(doomed)
 
 
 def clear_leftovers(output_dir: str | os.PathLike) -> None:
@@ -243,8 +228,7 @@ def write_model(trainer, folder: Path, state_dict: dict | None) -> None:
         getattr(adapter, "trainable_token_indices", None) for adapter in model.peft_config.values()
     ):
         options["save_embedding_layers"] = False  # PEFT would write all of them, as the model has new tokens
-    with tied_weights_left_out(model):  # a gathered state holds two copies of them
-        model.save_pretrained(str(folder), state_dict=state_dict, **options)
+    model.save_pretrained(str(folder), state_dict=state_dict, **options)
     if own_model is not model:  # what the adapter's base does not know: tokens, task, classes
         own_model.config.architectures = [type(own_model).__name__]
         own_model.config.save_pretrained(str(folder))

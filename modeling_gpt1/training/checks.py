@@ -4,15 +4,12 @@ import math
 
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import logging
 
 from tokenization import TraversalCollator
 
-from ..configuration_gpt1 import GPT1Config, has_choices
-from ..hub.model_kinds import HEADS, is_of_gpt1, is_regression
-from ..inference.lengths import longest_sequence
-
-logger = logging.get_logger(__name__)
+from ..configuration_gpt1 import GPT1Config, has_choices, is_regression
+from ..hub.model_kinds import HEADS, is_of_gpt1
+from ..inference.probing import longest_sequence
 
 
 def check_is_language_model(model: PreTrainedModel) -> None:
@@ -35,26 +32,14 @@ def check_lm_coef(lm_coef: float | None, model: PreTrainedModel | PreTrainedConf
         )
 
 
-def check_adapter(model: torch.nn.Module, own_model: PreTrainedModel, data_collator) -> None:
-    """Checks that an adapter of PEFT fits a TraversalCollator.
-
-    Raises:
-        ValueError: it puts virtual tokens before the sequences.
-    """
+def check_adapter(model: torch.nn.Module, data_collator) -> None:
+    """Refuses an adapter of PEFT that puts virtual tokens before the sequences of a TraversalCollator."""
     adapter = getattr(model, "active_peft_config", None)
-    if adapter is None or getattr(data_collator, "traversal", None) is None:
-        return
-    if adapter.is_prompt_learning:
+    if adapter is not None and adapter.is_prompt_learning and isinstance(data_collator, TraversalCollator):
         raise ValueError(
             f"The adapter puts virtual tokens before each sequence ({adapter.peft_type.value}), but the collator's "
             "`mc_token_ids` do not count them, so the task head would read other tokens. Use LoRA or another adapter "
             "that leaves the sequences as they are."
-        )
-    weights = [weight for name, weight in own_model.named_parameters() if "tokens_embed" in name]
-    if hasattr(own_model, "task_head") and not any(weight.requires_grad for weight in weights):
-        logger.warning(
-            "The adapter leaves the embeddings of [s], [$] and [e] as they are. Unless the model was fine-tuned "
-            "before, they are random: pass `peft_config` to `prepare_finetuning`, which trains them."
         )
 
 
@@ -124,11 +109,6 @@ def match_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
     """
     check_embeddings(model, tokenizer)
     config = model.config.get_text_config()
-    if config.pad_token_id not in (None, tokenizer.pad_token_id):
-        logger.warning(
-            f"The model's configuration called the token {config.pad_token_id} padding, but the tokenizer pads with "
-            f"{tokenizer.pad_token_id}. The configuration was corrected."
-        )
     config.pad_token_id = tokenizer.pad_token_id  # decoders score the last token before it
     longest = longest_sequence(model, tokenizer)
     if longest is not None:

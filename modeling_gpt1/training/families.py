@@ -71,7 +71,7 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
     | with pairs of sentences | also `sentence_loss`; evaluations have `eval_sentence_accuracy` |
     | encoder-decoder | `denoising_loss`, the mean −log P of a restored token |
 
-    Only a causal model has a perplexity: the other losses are no probability of a text. `mfu` is not logged.
+    Only a causal model has a perplexity: the other losses are no probability of a text.
     """
 
     _WITHOUT_LOGITS = {}  # other models have no such arguments
@@ -116,15 +116,6 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         outputs = model(**{name: part for name, part in inputs.items() if name not in LABELS}, **self._without_cache)
-        if not self._has_own_loss:
-            loss = self.compute_loss_func(outputs, inputs["labels"], num_items_in_batch=num_items_in_batch)
-        else:
-            loss = self._own_loss(model, inputs, outputs)
-        if model.training and self.args.average_tokens_across_devices:
-            loss = loss * self.accelerator.num_processes  # which average their gradients
-        return (loss, outputs) if return_outputs else loss
-
-    def _own_loss(self, model, inputs, outputs) -> torch.Tensor:
         parts = [self._token_losses(outputs, inputs["labels"])]
         parts += [
             self._sentence_losses(outputs[logits], inputs[name])
@@ -134,9 +125,12 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
         if model.training:
             means = torch.stack([part[:, 0].sum() for part in parts]) / self._num_targets[: len(parts)]
             self.running_losses.add(means[0], means[1] if len(means) > 1 else None)
-            return means.sum()
-        self._example_losses.append(self.gather_function(torch.cat(parts, 1)))
-        return sum(part[:, 0].sum() / part[:, 1].sum().clamp(min=1) for part in parts)
+            # The processes average their gradients.
+            loss = means.sum() * (self.accelerator.num_processes if self.args.average_tokens_across_devices else 1)
+        else:
+            self._example_losses.append(self.gather_function(torch.cat(parts, 1)))
+            loss = sum(part[:, 0].sum() / part[:, 1].sum().clamp(min=1) for part in parts)
+        return (loss, outputs) if return_outputs else loss
 
     def _token_losses(self, outputs, labels: torch.Tensor) -> torch.Tensor:
         """The sum of −log P over a row's targets, and their number, `[B, 2]`."""
@@ -170,9 +164,6 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
         if self.running_losses.sums is None:
             return {}
         return self._named(self._mean_parts()[: self._num_parts])
-
-    def _flops_per_token(self) -> None:
-        return None
 
     # ---- Hub
 
@@ -226,9 +217,11 @@ class Family:
     def make_config(self, tokenizer: PreTrainedTokenizerBase | None = None, **overrides: Any) -> PreTrainedConfig:
         """A fresh configuration; the sizes `SIZES` have the same names for each family."""
         of_tokenizer = {} if tokenizer is None else self._fields_of(tokenizer)
+        sizes = {**SIZES, "max_position_embeddings": SIZES["max_position_embeddings"] + self.num_added}
+        fields = self.fields if self.trainer_class is GPT1PretrainingTrainer else {**sizes, **self.fields}
         # A size given by the configuration's own name, such as `n_embd`, replaces the default of the common name.
         given = {common for common, own in self.config_class.attribute_map.items() if own in overrides}
-        defaults = {name: value for name, value in self.fields.items() if name not in given}
+        defaults = {name: value for name, value in fields.items() if name not in given}
         return self.config_class(**self._translate({**defaults, **of_tokenizer, **overrides}))
 
     def _fields_of(self, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
@@ -248,21 +241,13 @@ class Family:
         """The fields with the configuration's own names where the class does not know the common ones."""
         if self.config_class is GPT2Config:
             return {"n_inner" if name == "intermediate_size" else name: value for name, value in fields.items()}
-        if self.config_class is not BartConfig:
-            return fields
-        fields = dict(fields)
-        # Half of the layers each, as its base size has 6 and 6 beside the 12 of the others.
-        num_layers = fields.pop("num_hidden_layers", SIZES["num_hidden_layers"])
-        if isinstance(num_layers, int) and (num_layers < 2 or num_layers % 2):
-            raise ValueError(
-                f"num_hidden_layers is {num_layers}, but bart gets half of the layers for each side. Pass an even "
-                "number from 2, or encoder_layers and decoder_layers."
-            )
-        half = num_layers // 2 if isinstance(num_layers, int) else num_layers  # the class refuses the latter
-        fields = {"encoder_layers": half, "decoder_layers": half, **fields}
-        for own, common in (("attention_heads", "num_attention_heads"), ("ffn_dim", "intermediate_size")):
-            value = fields.pop(common, SIZES[common])
-            fields = {f"encoder_{own}": value, f"decoder_{own}": value, **fields}
+        if self.config_class is BartConfig:
+            # Half of the layers each, as its base size has 6 and 6 beside the 12 of the others.
+            num_layers, num_heads = fields.pop("num_hidden_layers", 12), fields.pop("num_attention_heads", 12)
+            sizes = {"attention_heads": num_heads, "ffn_dim": fields.pop("intermediate_size")}
+            own = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in sizes.items()}
+            own |= {"encoder_layers": num_layers - num_layers // 2, "decoder_layers": num_layers // 2}
+            fields = {**own, **fields}
         return fields
 
     def check_sizes(self, config: PreTrainedConfig) -> None:
@@ -312,33 +297,29 @@ class Family:
         return self.collator_class(tokenizer, seed, **({"blocks": blocks} if self.draws_blocks else {}))
 
 
-def _with_positions(num_added: int) -> dict[str, int]:
-    return {**SIZES, "max_position_embeddings": SIZES["max_position_embeddings"] + num_added}
-
-
 FAMILIES = {
     family.name: family
     for family in (
         Family("gpt1", GPT1Config, GPT1ForCausalLM),
         Family("gpt1-lstm", GPT1LSTMConfig, GPT1LSTMForCausalLM),
-        Family("gpt2", GPT2Config, GPT2LMHeadModel, fields=SIZES),
+        Family("gpt2", GPT2Config, GPT2LMHeadModel),
         Family(
             "gpt3",
             GPT1Config,
             GPT1ForCausalLM,
             fields={"do_layer_norm_before": True, "rescale_prenorm_residual": True, "sliding_window": 128},
         ),
-        Family("bert", BertConfig, BertForPreTraining, NextSentenceCollator, _with_positions(3)),
+        Family("bert", BertConfig, BertForPreTraining, NextSentenceCollator),
         # RoBERTa leaves the position of the padding's id, 0, out. It has no segments.
         Family(
             "roberta",
             RobertaConfig,
             RobertaForMaskedLM,
             MaskedCollator,
-            {**_with_positions(3), "type_vocab_size": 1},
+            {"max_position_embeddings": 515, "type_vocab_size": 1},
         ),
-        Family("albert", AlbertConfig, AlbertForPreTraining, SentenceOrderCollator, _with_positions(3)),
-        Family("bart", BartConfig, BartForConditionalGeneration, InfillingCollator, _with_positions(2)),
+        Family("albert", AlbertConfig, AlbertForPreTraining, SentenceOrderCollator),
+        Family("bart", BartConfig, BartForConditionalGeneration, InfillingCollator),
     )
 }
 

@@ -1,15 +1,10 @@
-"""What the trainers measure: means of losses, tokens per second and FLOP utilisation."""
+"""What the trainers measure: means of losses, and tokens per second."""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 
 import torch
-from torch import nn
-from transformers import PreTrainedModel
-
-from ..configuration_gpt1_lstm import GPT1LSTMConfig
 
 
 class RunningLosses:
@@ -36,12 +31,6 @@ class RunningLosses:
         return means.tolist()
 
 
-def weighted_means(example_losses: torch.Tensor) -> list[float]:
-    """The mean of each loss over a data set, from `[examples, losses + 1]`; the last column is the weights."""
-    losses, weights = example_losses[:, :-1], example_losses[:, -1:]
-    return ((losses * weights).sum(0) / weights.sum().clamp(min=1)).tolist()
-
-
 def perplexity(loss: float) -> float:
     """e to the mean −log P per token; infinity where that overflows."""
     return torch.tensor(loss, dtype=torch.float64).exp().item()
@@ -51,7 +40,6 @@ class Throughput:
     """Counts tokens per second of training time, without pauses, since the last log."""
 
     def __init__(self) -> None:
-        self.peak_flops = 0.0  # of one device
         self._window: tuple[float, int] | None = None  # time and tokens seen at the last log
         self._num_pauses = 0
 
@@ -59,10 +47,7 @@ class Throughput:
     def is_running(self) -> bool:
         return self._window is not None
 
-    def start(self, num_tokens: int, device: torch.device, mixed_precision: str) -> None:
-        """Measures the device's matrix products if they are not known, and starts to count at `num_tokens`."""
-        dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(mixed_precision, torch.float32)
-        self.peak_flops = measure_peak_flops(device, dtype)
+    def start(self, num_tokens: int) -> None:
         self._window = time.perf_counter(), num_tokens
 
     def stop(self) -> None:
@@ -84,44 +69,3 @@ class Throughput:
         now = time.perf_counter()
         (start, num_before), self._window = self._window, (now, num_tokens)
         return (num_tokens - num_before) / (now - start)
-
-
-def training_flops_per_token(model: PreTrainedModel) -> float:
-    """Floating-point operations per token of forward and backward, at sequences of full length.
-
-    6 per weight of a matrix product (2 forward, 4 backward), including the language-model head, plus 12 · D · T per
-    layer for the attention scores and sums (Chowdhery et al. 2022, "PaLM", appendix B). In a banded layer T is the
-    width of the band. An LSTM has no attention.
-    """
-    config, multiplying = model.config, (nn.Linear, nn.LSTM)
-    matrices = sum(
-        weight.numel()
-        for module in model.modules()
-        if isinstance(module, multiplying)
-        for weight in module.parameters(recurse=False)
-        if weight.dim() == 2
-    )
-    if isinstance(config, GPT1LSTMConfig):
-        return 6 * matrices
-    length = config.max_position_embeddings
-    windows = [config.window_of_layer(layer) or length for layer in range(config.num_hidden_layers)]
-    return 6 * matrices + 12 * config.hidden_size * sum(min(window, length) for window in windows)
-
-
-@cache
-def measure_peak_flops(device: torch.device, dtype: torch.dtype, size: int = 1024, seconds: float = 0.3) -> float:
-    """Floating-point operations per second of a `size` × `size` matrix product; the best of the rounds that fit.
-
-    A process measures each device once.
-    """
-    if device.type != "cpu":
-        size *= 8
-    # No random numbers: drawing them would change the dropout of the run, also after a resume.
-    left, right = (torch.full((size, size), 0.5, device=device, dtype=dtype) for _ in range(2))
-    best, end = float("inf"), time.perf_counter() + seconds
-    while best == float("inf") or time.perf_counter() < end:
-        start = time.perf_counter()
-        product = left @ right
-        product[0, 0].item()  # waits for the device
-        best = min(best, time.perf_counter() - start)
-    return 2 * size**3 / best

@@ -25,7 +25,7 @@ from tokenization.tasks import Task, compute_metrics_for, get_task
 from ..configuration_gpt1 import GPT1Config, has_choices
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
 from ..hub.model_kinds import HEADS
-from ..inference.lengths import longest_sequence
+from ..inference.probing import longest_sequence
 from ..layouts_gpt1 import base_of_adapter, open_adapter
 from ..modeling_gpt1 import GPT1DoubleHeadsModel
 from ..modeling_gpt1_lstm import GPT1LSTMDoubleHeadsModel
@@ -69,7 +69,7 @@ def prepare_finetuning(
         max_length (`int`, *optional*): maximum tokens per sequence. Default: the model's number of positions.
         pad_to_multiple_of (`int`, *optional*): pad the length of a batch to a multiple of this.
         n_transfer (`int`, *optional*): number of layers kept from the checkpoint, see [`keep_first_layers`].
-        ignore_mismatched_sizes (`bool`): start a new task head if the checkpoint's is for other classes.
+        ignore_mismatched_sizes (`bool`): start a new task head, such as for other classes than the checkpoint's.
         auto_model (`bool`): open openai-gpt and GPT-2 as models of another family, not as GPT-1.
         both_orders (`bool`): let a model of another family read a similarity pair in both orders and average the
             scores; GPT-1 always reads both.
@@ -95,9 +95,8 @@ def prepare_finetuning(
             f"`n_transfer` is {n_transfer}, but only layers of GPT-1 can be reset, and {checkpoint} is a model of "
             f"type {config.model_type!r}. Leave it out."
         )
-    has_other_classes = checkpoint is not None and _has_other_classes(
-        checkpoint, config, task, ignore_mismatched_sizes
-    )
+    if checkpoint is not None and not ignore_mismatched_sizes:
+        _check_head(checkpoint, config, task)
     set_task(config, task)
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         place = tokenizer or checkpoint
@@ -134,7 +133,7 @@ def prepare_finetuning(
         longest = max_length or longest_sequence(model, tokenizer) or DEFAULT_LENGTH
         collator = collator_of(max_length=longest, both_orders=both_orders)
         check_collator_of_family(model, collator)
-    if has_other_classes:
+    if ignore_mismatched_sizes:
         renew_heads(model)
     return {
         "model": model if peft_config is None else add_adapter(model, tokenizer, peft_config),
@@ -167,30 +166,23 @@ def add_adapter(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, peft
     return get_peft_model(model, peft_config)
 
 
-def _has_other_classes(checkpoint: str, config: PreTrainedConfig, task: Task, is_allowed: bool) -> bool:
-    """Whether the checkpoint has a task head of as many scores as the task needs, but for other classes.
-
-    Raises:
-        ValueError: it has, or a head of another number of scores, and neither `is_allowed`.
-    """
+def _check_head(checkpoint: str, config: PreTrainedConfig, task: Task) -> None:
+    """Refuses a checkpoint with a task head for other classes."""
     heads = [name for name in config.architectures or () if name.endswith(HEADS)]
     is_own = isinstance(config, (GPT1Config, GPT1LSTMConfig))
-    has_head = config.traversal is not None if is_own else len(heads) > 0
-    if not has_head:
-        return False
+    if (config.traversal is None) if is_own else not heads:
+        return
     # A head of multiple choice gives each choice one score, whatever the configuration calls `num_labels`.
-    has_choices = not is_own and heads[0].endswith("ForMultipleChoice")
-    num_scores = 1 if has_choices else config.num_labels
+    num_scores = 1 if not is_own and heads[0].endswith("ForMultipleChoice") else config.num_labels
     names = [str(config.id2label[number]) for number in range(config.num_labels)]
     # Names that nobody gave say nothing.
     is_known = task.label_names and not any(re.fullmatch(r"LABEL_\d+", name) for name in names)
-    is_other = is_known and [name.lower() for name in names] != [name.lower() for name in task.label_names]
-    if is_allowed or (num_scores == task.num_labels and not is_other):
-        return bool(is_other) and num_scores == task.num_labels
     if num_scores != task.num_labels:
         facts = f"has {num_scores} scores, but {task.name} needs {task.num_labels}"
-    else:
+    elif is_known and [name.lower() for name in names] != [name.lower() for name in task.label_names]:
         facts = f"scores the classes {', '.join(names)}, but those of {task.name} are {', '.join(task.label_names)}"
+    else:
+        return
     raise ValueError(f"The task head of {checkpoint} {facts}. Pass `ignore_mismatched_sizes` to train a new head.")
 
 
@@ -206,7 +198,6 @@ def renew_heads(model: PreTrainedModel) -> None:
     fresh = heads_of(type(model)(model.config))
     for name, head in heads_of(model).items():
         head.load_state_dict(fresh[name].state_dict())
-    logger.warning("The classes are others than those of the checkpoint, so the task head is new.")
 
 
 def open_task_config(checkpoint: str, auto_model: bool = False, trust_remote_code: bool = False) -> PreTrainedConfig:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from accelerate.data_loader import BatchSamplerShard
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Sampler
+from transformers import TrainingArguments
 
 
 class EndlessStream(IterableDataset):
@@ -35,6 +36,15 @@ class EndlessStream(IterableDataset):
                 yield row
             if is_empty:  # as for a worker without a file
                 return
+
+
+def check_strategies(args: TrainingArguments) -> None:
+    """Refuses what should happen after each pass of a stream."""
+    if "epoch" in (args.logging_strategy, args.eval_strategy, args.save_strategy):
+        raise ValueError(
+            "`logging_strategy`, `eval_strategy` or `save_strategy` is 'epoch', but the training set is a stream, "
+            "which is read on and on. Pass 'steps', with `logging_steps`, `eval_steps` or `save_steps`."
+        )
 
 
 class UncountedBatch(dict):

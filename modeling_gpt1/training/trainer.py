@@ -19,13 +19,15 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, TrainingArguments
 from transformers.trainer_utils import BestRun, EvalLoopOutput
 from transformers.utils import logging
+from transformers.utils.hub import hf_api
 
 from tokenization import TraversalCollator
 from tokenization.control_tokens import check_vocabulary
 
+from ..configuration_gpt1 import is_regression
 from ..hub.card import write_model_card
-from ..hub.model_kinds import is_regression, without_adapter
-from ..hub.push import check_right_to_write, explained, push_run
+from ..hub.model_kinds import without_adapter
+from ..hub.push import check_right_to_write, explained, log_failure, upload_result
 from ..inference.task_scores import TaskScores
 from ..loss_gpt1 import count_items, count_labels, task_losses
 from .arguments import check_arguments
@@ -41,7 +43,7 @@ from .checks import (
 from .compilation import compiled_blocks, take_compilation
 from .cpu_attention import choose_cpu_attention
 from .launch import check_launch, set_up_fsdp
-from .measures import perplexity, training_flops_per_token, weighted_means
+from .measures import perplexity
 from .padding_probe import check_padding
 from .trainer_internals import ResumableTrainer
 
@@ -76,12 +78,10 @@ class _GPT1BaseTrainer(ResumableTrainer):
         if self.args.dataloader_pin_memory and self.args.device.type not in ("cpu", "mps"):
             # Otherwise each copy of a batch waits until the device has finished all earlier work.
             self.accelerator.dataloader_config.non_blocking = True
-        is_cut = getattr(getattr(self.args, "parallelism_config", None), "sp_size", 1) > 1
         own_model = self._check(self.accelerator.unwrap_model(self.model))
         self._compiled_block = take_compilation(self.accelerator, own_model)
-        is_compiled_whole = self.args.torch_compile and self._compiled_block is None
-        if (is_cut or is_compiled_whole) and getattr(self.data_collator, "plan", False):
-            self.data_collator.plan = False  # no model would follow a plan of the whole batch; nor does a compiled one
+        if self.args.torch_compile and self._compiled_block is None and getattr(self.data_collator, "plan", False):
+            self.data_collator.plan = False  # a model that is compiled as a whole follows none
         set_up_fsdp(self.accelerator, own_model)
         self._is_made = True
 
@@ -100,8 +100,7 @@ class _GPT1BaseTrainer(ResumableTrainer):
         """Checks the model inside an adapter, and returns it."""
         own_model = without_adapter(model)
         self._check_model(own_model)
-        if own_model is not model:
-            check_adapter(model, own_model, self.data_collator)
+        check_adapter(model, self.data_collator)
         return own_model
 
     def _check_model(self, model: PreTrainedModel) -> None:
@@ -162,18 +161,9 @@ class _GPT1BaseTrainer(ResumableTrainer):
 
     # ---- Search
 
-    def hyperparameter_search(
-        self, hp_space=None, compute_objective=None, n_trials: int = 20, direction=None, *args, **kwargs
-    ) -> BestRun | list[BestRun]:
-        """As in transformers, but the default objective is `args.metric_for_best_model`, or the loss without one.
-
-        transformers would add the losses to the metrics, and minimise the sum.
-        """
-        if compute_objective is None:
-            compute_objective = itemgetter(f"eval_{(self.args.metric_for_best_model or 'loss').removeprefix('eval_')}")
-            direction = direction or ("maximize" if self.args.greater_is_better else "minimize")
-        direction = direction or "minimize"
-        return super().hyperparameter_search(hp_space, compute_objective, n_trials, direction, *args, **kwargs)
+    def hyperparameter_search(self, hp_space=None, compute_objective=None, *args, **kwargs) -> BestRun | list[BestRun]:
+        """As in transformers, but the default objective is the loss: the sum of losses and metrics means nothing."""
+        return super().hyperparameter_search(hp_space, compute_objective or itemgetter("eval_loss"), *args, **kwargs)
 
     # ---- Hub
 
@@ -214,7 +204,24 @@ class _GPT1BaseTrainer(ResumableTrainer):
         Raises:
             PushError: the upload failed; with `blocking=False` the returned future raises it, and it is logged.
         """
-        return push_run(self, commit_message, blocking, token, revision, private, **card_data)
+        args = self.args
+        self.callback_handler.on_push_begin(args, self.state, self.control)
+        self.save_model(_internal_call=True)
+        if not self.is_world_process_zero():
+            return None
+        if self.hub_model_id is None:
+            self.create_model_card(**card_data)  # so that there is a card even without a repository
+            self.init_hf_repo(token, private, is_trained=True)
+        self.create_model_card(**card_data)
+        options = {"commit_message": commit_message, "token": token or args.hub_token}
+        upload = partial(
+            upload_result, args.output_dir, self.hub_model_id, revision=revision or args.hub_revision, **options
+        )
+        if blocking:
+            return upload()
+        future = hf_api().run_as_future(upload)
+        future.add_done_callback(log_failure)
+        return future
 
 
 class GPT1Trainer(_GPT1BaseTrainer):
@@ -292,7 +299,8 @@ class GPT1Trainer(_GPT1BaseTrainer):
         return torch.stack([losses, count_labels(inputs["labels"])], dim=1)
 
     def _evaluated_losses(self, example_losses: torch.Tensor) -> dict[str, float]:
-        means = weighted_means(example_losses)
+        losses, weights = example_losses[:, :-1], example_losses[:, -1:]
+        means = ((losses * weights).sum(0) / weights.sum().clamp(min=1)).tolist()
         if len(means) == 1:
             return {"loss": means[0]}
         task_loss, lm_loss = means
@@ -328,30 +336,29 @@ def _mean_loss(settings: SimpleNamespace, outputs, labels: torch.Tensor, num_ite
 class GPT1PretrainingTrainer(_GPT1BaseTrainer):
     r"""Pre-trains a [`GPT1ForCausalLM`] on blocks of contiguous text: rows with `input_ids` and `labels`.
 
-    Beside `loss` the log has `perplexity`, `tokens_per_second` and `mfu`, each since the last log.
+    Beside `loss` the log has `perplexity` and `tokens_per_second`, each since the last log.
 
-    - `tokens_per_second` counts the real tokens of all processes. Time spent on evaluation, samples and
-      checkpoints is excluded.
-    - `mfu` is the model FLOP utilisation: the arithmetic that these tokens need, without recomputation, relative to
-      the speed of a matrix product measured on the same device when training starts.
-    - Both need the default value of `include_num_input_tokens_seen`.
+    `tokens_per_second` counts the real tokens of all processes, without the time of evaluations, samples and
+    checkpoints. It needs the default value of `include_num_input_tokens_seen`.
 
     Evaluation reports the exact mean loss over all target tokens and its perplexity, whatever the batch size.
     """
 
-    def _check_model(self, model: PreTrainedModel) -> None:
-        check_is_language_model(model)
+    def _check(self, model: torch.nn.Module) -> PreTrainedModel:
         if not self._has_own_loss:
             raise ValueError(
-                "GPT1PretrainingTrainer computes its loss without holding all logits, so it cannot call "
-                "`compute_loss_func`. Leave it out, or override `compute_loss` in a subclass."
+                f"{type(self).__name__} computes its loss itself, so it cannot call `compute_loss_func`. Leave it "
+                "out, or override `compute_loss` in a subclass."
             )
+        return super()._check(model)
+
+    def _check_model(self, model: PreTrainedModel) -> None:
+        check_is_language_model(model)
         super()._check_model(model)
 
     def training_step(self, model, inputs, *args, **kwargs):
         if not self.throughput.is_running:
-            precision = self.accelerator.mixed_precision  # a launch configuration can set it, too
-            self.throughput.start(self.state.num_input_tokens_seen, self.args.device, precision)
+            self.throughput.start(self.state.num_input_tokens_seen)
         return super().training_step(model, inputs, *args, **kwargs)
 
     _WITHOUT_LOGITS = {"skip_logits": True, "use_cache": False}
@@ -371,21 +378,12 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
         if "loss" in logs:
             logs.update(self._logged_figures(logs["loss"]))
             if self.throughput.is_running and self.args.include_num_input_tokens_seen == "non_padding":
-                tokens_per_second = self.throughput.tokens_per_second(self.state.num_input_tokens_seen)
-                logs["tokens_per_second"] = tokens_per_second
-                flops_per_token = self._flops_per_token()
-                if flops_per_token is not None:
-                    peak_flops = self.throughput.peak_flops * self.args.world_size
-                    logs["mfu"] = tokens_per_second * flops_per_token / peak_flops
+                logs["tokens_per_second"] = self.throughput.tokens_per_second(self.state.num_input_tokens_seen)
         super().log(logs, start_time)
 
     def _logged_figures(self, loss: float) -> dict[str, float]:
         """What the log says beside the mean loss since the last log."""
         return {"perplexity": perplexity(loss)}
-
-    def _flops_per_token(self) -> float | None:
-        """Floating-point operations per token; `None` if they are not known."""
-        return training_flops_per_token(self.accelerator.unwrap_model(self.model))
 
 
 __all__ = ["GPT1PretrainingTrainer", "GPT1Trainer", "TaskTrainer"]

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import datasets
 import torch
 from torch.utils.data import SequentialSampler
 from transformers import Trainer, TrainerCallback, TrainingArguments
@@ -25,8 +24,8 @@ from ..storage.writing import check_folder
 from .batching import length_sampler
 from .checkpoint import (
     INCOMPLETE_DIR,
+    SETTINGS,
     check_architecture,
-    check_kind,
     check_logs,
     check_run_dir,
     check_weights,
@@ -34,15 +33,16 @@ from .checkpoint import (
     clear_leftovers,
     delete_old_checkpoints,
     explained,
+    leave_out_tied_weights,
     publish_checkpoint,
     publish_model,
     read_content,
     remove_staging,
-    tied_weights_left_out,
+    warn_of_other_settings,
     write_model,
 )
 from .measures import RunningLosses, Throughput
-from .sharing import EndlessStream, SharedRows, UncountedBatch, share_rows
+from .sharing import EndlessStream, SharedRows, UncountedBatch, check_strategies, share_rows
 
 logger = logging.get_logger(__name__)
 
@@ -68,8 +68,7 @@ class ResumableTrainer(Trainer):
 
     Raises:
         ValueError: `output_dir` cannot be written, another run writes there, or a new run would save checkpoints
-            beside those of an earlier one; `resume_from_checkpoint` names an incomplete checkpoint, or one that was
-            written with FSDP by a run without it, or the reverse.
+            beside those of an earlier one; `resume_from_checkpoint` names an incomplete checkpoint.
         CheckpointError: the disk is full, or the folder cannot be written any more.
         DivergenceError: the loss, the gradient norm or the weights to be written are not finite.
     """
@@ -105,12 +104,11 @@ class ResumableTrainer(Trainer):
             if self.args.save_strategy != SaveStrategy.NO:
                 check_run_dir(self._run_dir, is_new=not resume_from_checkpoint)
             if self._checkpoint is not None:
-                check_kind(self._checkpoint, self.is_fsdp_enabled)
                 check_architecture(self._checkpoint, without_adapter(self.accelerator.unwrap_model(self.model)).config)
             forget_evaluation(self)
+            leave_out_tied_weights(self.model)
             try:
-                with tied_weights_left_out(self.model):
-                    output = super().train(self._checkpoint, trial, *args, **kwargs)
+                output = super().train(self._checkpoint, trial, *args, **kwargs)
             finally:
                 self.args.save_total_limit = limit
             check_weights(self, self._run_dir)  # the last updates may have no log and no checkpoint
@@ -124,7 +122,9 @@ class ResumableTrainer(Trainer):
         self.skips_evaluation = self.args.eval_on_start and self._checkpoint is not None
         if self._checkpoint is None:
             return
-        progress = read_content(self._checkpoint)["progress"]
+        content = read_content(self._checkpoint)
+        warn_of_other_settings(self._checkpoint, content.get("settings", {}), self.args)
+        progress = content["progress"]
         self._total_loss_scalar = progress["total_loss"]
         losses = progress["running_losses"]
         if len(losses["loss"]) == self.args.world_size:
@@ -143,11 +143,11 @@ class ResumableTrainer(Trainer):
         if isinstance(dataset, torch.utils.data.IterableDataset):
             is_shared = False
             if is_training and not has_length(dataset):
+                check_strategies(self.args)
                 dataset = EndlessStream(dataset)
             elif not is_training and self.args.world_size > 1:
                 # The rows that fill the last batch can be left out only if the data set's length is known.
-                is_hub_stream = isinstance(dataset, datasets.IterableDataset)
-                dataset = (datasets.Dataset.from_list if is_hub_stream else list)(list(dataset))
+                dataset = list(dataset)
         if is_shared:
             order = sampler_fn
             dataset, sampler_fn = SharedRows(dataset), lambda shared: order(shared.rows)
@@ -249,6 +249,7 @@ class ResumableTrainer(Trainer):
             if self.args.should_save:
                 self.state.save_to_json(str(staging / "trainer_state.json"))
                 content = {"progress": progress, "save_only_model": self.args.save_only_model}
+                content["settings"] = {name: getattr(self.args, name) for name in SETTINGS}
                 publish_checkpoint(staging, Path(run_dir, name), content)
         if self.args.should_save:
             kept = {name, os.path.basename(self.state.best_model_checkpoint or name)}

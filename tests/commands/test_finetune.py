@@ -514,7 +514,7 @@ REFUSALS = [
     ([*OWN, *FRESH, "n_embd=8,vocab_size=9"], "'vocab_size=9'", "does not come from the tokenizer"),
     ([*OWN, *FRESH, "width=8"], "'width=8'", "a field of GPT1Config such as hidden_size=256"),
     ([*OWN[:-1], *MODEL], "{train} has no column 'label'", "review, mood"),
-    ([*OWN, "--validation_file", "{strange}", *MODEL], "Row 0 of {strange}", "'angry'", "happy, sad"),
+    ([*OWN, "--validation_file", "{strange}", *MODEL], "1 of 1 rows of {strange}", "'angry'", "happy, sad"),
 ]
 
 

@@ -28,7 +28,7 @@ from transformers import (
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, prepare_finetuning
 from modeling_gpt1.commands import finetune, predict
-from modeling_gpt1.inference.lengths import longest_sequence
+from modeling_gpt1.inference.probing import longest_sequence
 from tokenization import Task, load_files
 
 PAIRS = [("ann sees the fish", "she is old"), ("the cat is new", "fish"), ("ben goes home", "a lazy dog eats")]
@@ -211,7 +211,7 @@ def test_what_the_tokenizer_pads_with_and_what_is_cut_are_said(folders, tmp_path
     assert AutoConfig.from_pretrained(tmp_path / "out").pad_token_id == 2
 
 
-def test_scores_do_not_depend_on_padding_whatever_the_configuration_calls_padding(folders, tmp_path, caplog):
+def test_scores_do_not_depend_on_padding_whatever_the_configuration_calls_padding(folders, tmp_path):
     """A decoder scores the last token that its configuration does not call padding."""
     write_family("gpt2", tmp_path / "gpt2")
     content = json.loads((tmp_path / "gpt2" / "config.json").read_text(encoding="utf-8"))
@@ -221,10 +221,6 @@ def test_scores_do_not_depend_on_padding_whatever_the_configuration_calls_paddin
     with torch.no_grad():
         alone = torch.cat([model(**collator([row])).logits for row in ROWS["entailment"]])
         torch.testing.assert_close(model(**collator(ROWS["entailment"])).logits, alone, rtol=0, atol=1e-5)
-    assert (
-        "The model's configuration called the token 1 padding, but the tokenizer pads with 0. The configuration was "
-        "corrected." in caplog.messages
-    )
 
 
 def test_a_model_without_a_table_of_tokens(folders, tmp_path):

@@ -1,39 +1,53 @@
-"""A model that is saved while a command reads it: its names would be of one save and its weights of another."""
+"""A model that is saved while a command reads it is refused: its files may be of two models."""
 
 import json
+import shutil
 
 import pytest
 from helpers_evaluation import only_few_tasks, write_rows
-from helpers_training import save_meanwhile
+from transformers import PreTrainedModel
 
 from modeling_gpt1 import GPT1DoubleHeadsModel
 from modeling_gpt1.commands import evaluate, generate, predict, zero_shot
-from modeling_gpt1.evaluation import harness
-from modeling_gpt1.storage.reading import SavedMeanwhileError
+from modeling_gpt1.playground import page
+from modeling_gpt1.storage.reading import one_save
+
+ROW = json.dumps({"sentence": "the old farmer", "label": 1}) + "\n"
+COMMANDS = {
+    "generate": lambda model, data: generate.main(["--model", model, "--prompts", "a"]),
+    "predict": lambda model, data: predict.main([model, "--file", f"{data}/sst2/validation.jsonl"]),
+    "zero-shot": lambda model, data: zero_shot.main(["--model", model, "--data_dir", data, "--tasks", "sst2"]),
+    "evaluate": lambda model, data: evaluate.main(
+        ["--model", model, "--data_dir", data, "--tasks", "copa", "--output_dir", f"{data}/out"]
+    ),
+    "playground": lambda model, data: page.find_model({"model": model}, "model"),
+}
 
 
-@pytest.mark.parametrize(
-    ("command", "place", "name", "words"),
-    [
-        (predict, predict, "prepare_finetuning", ["--file", "{0}/rows.jsonl"]),
-        (generate, generate, "open_tokenizer", ["--prompts", "a"]),
-        (zero_shot, zero_shot, "open_tokenizer", ["--data_dir", "{0}/data", "--tasks", "sst2"]),
-        (evaluate, harness.HFLM, "_create_tokenizer", ["--data_dir", "{0}/data", "--tasks", "copa"]),
-    ],
-)
-def test_a_model_that_is_saved_while_it_is_read_is_refused(
-    command, place, name, words, save_model, plain_tokenizer, tiny_model, tmp_path, monkeypatch, capsys
-):
-    model = save_model(tmp_path / "model")
-    if command is predict:
-        fields = {"vocab_size": len(plain_tokenizer), "traversal": "classification", "columns": {"text": "review"}}
-        tiny_model(GPT1DoubleHeadsModel, **fields).save_pretrained(model)
-        (tmp_path / "rows.jsonl").write_text(json.dumps({"review": "it was ."}) + "\n")
-    folder = write_rows(tmp_path / "data") / "sst2"
-    folder.mkdir(exist_ok=True)
-    (folder / "validation.jsonl").write_text(json.dumps({"sentence": "it was .", "label": 1}) + "\n")
-    monkeypatch.chdir(tmp_path)
-    save_meanwhile(monkeypatch, place, name, tmp_path / "model")
-    with only_few_tasks(), pytest.raises(SavedMeanwhileError, match="Run the command again"):
-        command.main(["--model", model, "--device", "cpu", *(word.format(tmp_path) for word in words)])
-    assert "{" not in capsys.readouterr().out
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_model_that_is_saved_while_it_is_read_is_refused(name, tiny_model, tiny_tokenizer, tmp_path, monkeypatch):
+    model = tiny_model(GPT1DoubleHeadsModel, vocab_size=len(tiny_tokenizer), columns={"text": "sentence"})
+    model.save_pretrained(folder := tmp_path / "model")
+    tiny_tokenizer.save_pretrained(folder)
+    write_rows(tmp_path)
+    (tmp_path / "sst2").mkdir()
+    (tmp_path / "sst2" / "validation.jsonl").write_text(ROW)
+    read = PreTrainedModel.from_pretrained.__func__
+
+    def save_and_read(*args, **kwargs):
+        shutil.copy(folder / "model.safetensors", tmp_path / "new")
+        (tmp_path / "new").replace(folder / "model.safetensors")
+        return read(*args, **kwargs)
+
+    monkeypatch.setattr(PreTrainedModel, "from_pretrained", classmethod(save_and_read))
+    with only_few_tasks(), pytest.raises(ValueError, match=f"saved into {folder} while .* Run the command again"):
+        COMMANDS[name](str(folder), str(tmp_path))
+
+
+def test_a_file_that_is_gone_meanwhile_is_such_a_save_and_other_errors_stay(tmp_path):
+    (tmp_path / "tokenizer.json").touch()
+    with pytest.raises(ValueError, match="Run the command again"), one_save(tmp_path):
+        (tmp_path / "tokenizer.json").unlink()
+        (tmp_path / "tokenizer.json").read_text()
+    with pytest.raises(KeyError), one_save("someone/a-model"):
+        raise KeyError

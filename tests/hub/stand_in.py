@@ -42,7 +42,7 @@ class StandIn:
     commits: dict[str, list[Commit]] = field(default_factory=dict)
     """Repository, or `repository@branch`, to its commits, the oldest first."""
     faults: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """Repository to a step (create, auth-check, resolve, preupload, lfs, commit) and its status."""
+    """Repository to a step (create, auth-check, preupload, lfs, commit) and its status."""
     requests: list[str] = field(default_factory=list)
     """Method and path of every request."""
     uploads: dict[str, bytes] = field(default_factory=dict)
@@ -263,10 +263,7 @@ class Handler(BaseHTTPRequestHandler):
     def info(self, body: bytes, repo_id: str, revision: str | None = None) -> None:
         commit = self._history(repo_id, revision or "main")[-1]
         siblings = [{"rfilename": name} for name in sorted(commit.files)]
-        # The hub makes tags of what the card says.
-        licenses = re.findall(r"^license: (.*)$", commit.files.get("README.md", b"").decode(), flags=re.MULTILINE)
-        tags = [f"license:{name}" for name in licenses[:1]]
-        self._send({"id": repo_id, "sha": commit.sha, "tags": tags, "siblings": siblings})
+        self._send({"id": repo_id, "sha": commit.sha, "siblings": siblings})
 
     def tree(self, body: bytes, repo_id: str, revision: str) -> None:
         files = self._history(repo_id, revision)[-1].files
@@ -277,7 +274,6 @@ class Handler(BaseHTTPRequestHandler):
         self._send(entries)
 
     def resolve(self, body: bytes, repo_id: str, revision: str, name: str) -> None:
-        self._fail(repo_id, "resolve")
         commit = self._history(repo_id, revision)[-1]
         if name not in commit.files:
             raise Refusal(404, "Entry not found", "EntryNotFound")

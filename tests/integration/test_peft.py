@@ -291,15 +291,13 @@ def test_without_peft_one_sentence_says_what_to_install(base, tmp_path, monkeypa
         ImportError, match="run holds an adapter of PEFT, which is not installed. Run `pip install peft"
     ):
         GPT1ForCausalLM.from_pretrained(tmp_path / "run")
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
+    words = ["--train_file", str(rows), "--do_train", "--traversal", "entailment", "--use_cpu", "--columns"]
+    words += ["premise=one", "hypothesis=two", "label=label", "--output_dir", str(tmp_path / "other")]
     with pytest.raises(ModuleNotFoundError) as missing:
-        finetune.StartArguments(model=base, lora_r=4).peft_config()
+        finetune.main(["--model", base, "--lora_r", "4", *words])
     assert "peft is not installed" in entry.sentence_of(missing.value)
-
-
-def test_an_adapter_that_leaves_the_control_tokens_is_told(tmp_path, caplog):
-    base = make_model("entailment", make_tokenizer())
-    make_trainer("entailment", tmp_path, 4, 1, model=get_peft_model(base, LoraConfig(target_modules="all-linear")))
-    assert "pass `peft_config` to `prepare_finetuning`" in caplog.text
 
 
 def test_virtual_tokens_are_refused(tmp_path):

@@ -18,7 +18,7 @@ from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1ForSequence
 
 PAIRS = {"sentence1": ["the film was slow .", "he paid ."] * 4, "sentence2": ["he paid .", "she read ."] * 4}
 ADVICE = "Call `add_control_tokens(tokenizer, model)`"
-NO_TOKEN = "`config.extract_token_id` is None"
+NO_TOKEN = "(`config.extract_token_id` is None)"
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def reasons(caplog):
     def reasons():
         said = [record.message for record in caplog.records if "extract token" in record.message]
         assert all(ADVICE in message for message in said)
-        return [message.partition("[e], but ")[2].partition(". ")[0] for message in said]
+        return [message.partition("[e] ")[2].partition(",")[0] for message in said]
 
     caplog.set_level(logging.WARNING)
     return reasons
@@ -98,7 +98,7 @@ def test_a_tokenizer_of_the_base_model(tiny_model, tiny_tokenizer, plain_tokeniz
     for _ in range(2):
         model(**batch)
     end = tiny_tokenizer.extract_token_id
-    assert reasons() == [f"2 sequences of the first batch lack token {end} (`config.extract_token_id`)"]
+    assert reasons() == [f"(`config.extract_token_id` is {end})"]
 
 
 def test_silence_where_the_tokens_are_or_the_positions_are_given(tiny_model, tiny_tokenizer, reasons):
@@ -130,5 +130,5 @@ def test_a_compiled_model(tiny_model, traversal, reasons):
     ids = torch.arange(1, 9).view(2, 4)
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     logits = [compiled(input_ids=ids).logits for _ in range(3)]
-    assert reasons() == [NO_TOKEN]
+    assert reasons() == []  # a graph does not look at values
     torch.testing.assert_close(logits[0], model(input_ids=ids).logits)

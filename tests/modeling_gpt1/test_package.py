@@ -4,12 +4,10 @@ import re
 from pathlib import Path
 
 from helpers_hub_code import HUB_CODE, HUB_CODE_OF_LSTM
-from transformers.utils import PushToHubMixin
 
 import modeling_gpt1
 import tokenization
 from modeling_gpt1 import configuration_gpt1
-from modeling_gpt1.hub import push
 from tokenization import traversal
 
 ROOT = Path(modeling_gpt1.__file__).parents[1]
@@ -51,19 +49,6 @@ def test_models_and_collator_know_the_same_traversals():
 def test_the_package_hands_on_what_tokenization_has():
     for name in ("GPT1Tokenizer", "TraversalCollator", "add_control_tokens"):
         assert getattr(modeling_gpt1, name) is getattr(tokenization, name)
-
-
-def test_a_push_is_the_packages_and_of_a_copy_transformers(tiny_model, monkeypatch):
-    pushed = []
-    monkeypatch.setattr(push, "push_model", lambda *args, **kwargs: pushed.append(("ours", *args, kwargs)))
-    monkeypatch.setattr(
-        PushToHubMixin, "push_to_hub", lambda *args, **kwargs: pushed.append(("theirs", *args, kwargs))
-    )
-    model = tiny_model(modeling_gpt1.GPT1ForCausalLM)
-    model.push_to_hub("me/model", private=True)
-    monkeypatch.setattr(modeling_gpt1.GPT1PreTrainedModel, "push_model", None)
-    model.push_to_hub("me/model", private=True)
-    assert pushed == [(whose, model, "me/model", {"private": True}) for whose in ("ours", "theirs")]
 
 
 def test_a_new_traversal_is_a_function_and_two_lines(monkeypatch, tiny_model, tiny_tokenizer):

@@ -6,11 +6,12 @@ import shutil
 import subprocess
 import sys
 import threading
-from html.parser import HTMLParser
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
+from helpers_markup import Markup
 
 from modeling_gpt1 import (
     GPT1DoubleHeadsModel,
@@ -281,18 +282,13 @@ def test_a_failure_while_writing_is_not_lost(opened):
 # ---------------------------------------------------------------------------------------------------------- opening
 
 
-def test_each_folder_opens_with_its_heads(opened, tmp_path):
-    for traversal, model_class in ((None, GPT1ForCausalLM), ("similarity", GPT1DoubleHeadsModel)):
-        folder = open_named(save(opened(traversal), tmp_path / str(traversal)))
-        assert (type(folder.model), folder.traversal, folder.model.training) == (model_class, traversal, False)
-
-
 def test_code_that_comes_with_a_model_is_not_run(opened, tmp_path):
     folder = save(opened("classification"), tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["auto_map"]
     for file in tmp_path.glob("*.py"):
         file.write_text("raise SystemExit('run')")
-    assert type(open_named(folder).model) is GPT1DoubleHeadsModel
+    model = open_named(folder).model
+    assert type(model) is GPT1DoubleHeadsModel and not model.training
 
 
 def test_a_folder_is_read_again_after_a_new_save(opened, tmp_path):
@@ -391,28 +387,6 @@ def test_no_model_reads_more_than_the_page_allows(opened, monkeypatch):
 # ---------------------------------------------------------------------------------------------------------- showing
 
 
-class Parsed(HTMLParser):
-    """Tags, attributes and text of what a page would show."""
-
-    def __init__(self, markup):
-        super().__init__()
-        self.tags, self.attributes, self.text, self.open_tags = set(), set(), [], []
-        self.feed(markup)
-        self.close()
-        assert self.open_tags == []
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.add(tag)
-        self.attributes |= {name for name, _ in attributes}
-        self.open_tags.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open_tags.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
-
-
 def test_hostile_text_is_shown_as_text(opened):
     model = opened("multiple_choice", max_position_embeddings=300)
     reading = read(model, {"first": HOSTILE, "answers": f"{HOSTILE}\nhe"})
@@ -424,14 +398,14 @@ def test_hostile_text_is_shown_as_text(opened):
         LOOK.model(named, model.model.config),
     ]
     for part in parts:
-        parsed = Parsed(part)
-        assert parsed.tags <= {"div", "section", "h3", "p", "span", "b", "details", "summary"}
+        parsed = Markup(part)
+        assert {tag for tag, _ in parsed.tags} <= {"div", "section", "h3", "p", "span", "b", "details", "summary"}
         assert parsed.attributes <= {"class", "title", "style", "open", "role"}
-        assert HOSTILE in "".join(parsed.text)
+        assert HOSTILE in "".join(parsed.texts)
 
 
 def words(markup) -> str:
-    return " ".join("".join(f" {text}" for text in Parsed(markup).text).split())
+    return Markup(markup).text
 
 
 def test_a_reading_as_a_page_shows_it():
@@ -460,7 +434,8 @@ def test_a_reading_as_a_page_shows_it():
 
 def test_what_the_buttons_do(opened, tmp_path):
     sources = short_names([save(opened("multiple_choice"), tmp_path / "endings")])
-    status, *rest = page_module.on_open(sources, dict, "endings")
+    listed, open_now, status, *rest = page_module.on_open(sources, dict, "endings")
+    assert (listed, open_now) == ({}, "endings")
     first, second, question, answers, result, continuation = rest
     assert words(status) == (
         "endings is open. GPT1DoubleHeadsModel: task head for multiple choice, with language-model head; 2 layers, "
@@ -478,8 +453,8 @@ def test_what_the_buttons_do(opened, tmp_path):
         *page_module.on_write(sources, "endings", 5, 0, "", "", "", "he"),
     ):
         assert words(refused) == "The context is empty. Write at least one word."
-    told, first, *_ = page_module.on_open(sources, dict, "me/two")
-    assert "Choose one from the list" in told and first == {"visible": False}
+    listed, open_now, told, *rest = page_module.on_open(sources, dict, "me/two", "endings")  # the open model stays
+    assert (listed, open_now, rest) == ({"value": "endings"}, "endings", [{}] * 6) and "one from the list" in told
 
 
 def test_whatever_fails_becomes_a_sentence(opened, tmp_path, monkeypatch, caplog):
@@ -493,7 +468,7 @@ def test_whatever_fails_becomes_a_sentence(opened, tmp_path, monkeypatch, caplog
         for shown in (
             page_module.on_read(sources, "tiny", "a", "", "", "")[0],
             *page_module.on_write(sources, "tiny", 5, 0, "a", "", "", ""),
-            page_module.on_open(sources, dict, "tiny")[0],
+            page_module.on_open(sources, dict, "tiny")[2],
         ):
             failure = "The model failed (KeyError). Try another text or model. The server's log has the details."
             assert words(shown) == failure or name != "find_model" and "failed" not in words(shown)
@@ -501,20 +476,13 @@ def test_whatever_fails_becomes_a_sentence(opened, tmp_path, monkeypatch, caplog
 
 
 def test_the_command_says_where_the_page_is(monkeypatch, capsys):
-    given = {}
-
-    class Page:
-        def launch(self, **options):
-            given.update(options)
-            return None, "http://127.0.0.1:7861/", None
-
-        def block_thread(self):
-            given["blocks"] = True
-
-    monkeypatch.setattr(command, "build_page", lambda models: (Page(), {}))
+    page = Mock()
+    page.launch.return_value = (None, "http://127.0.0.1:7861/", None)
+    monkeypatch.setattr(command, "build_page", lambda models: (page, {}))
     monkeypatch.setattr(command, "check_model", lambda *_: None)
     command.main(["--models", "me/one", "--server_port", "7861"])
-    assert given["quiet"] and given["blocks"] and given["server_port"] == 7861 and not given["share"]
+    given = page.launch.call_args.kwargs
+    assert given["quiet"] and given["server_port"] == 7861 and not given["share"] and page.block_thread.called
     assert capsys.readouterr().out == "The page is at http://127.0.0.1:7861/. Ctrl-C ends it.\n"
 
 
@@ -542,15 +510,8 @@ def test_a_space_starts_from_its_folder_alone(monkeypatch, tmp_path, capsys):
     requirements = (folder / "requirements.txt").read_text().splitlines()
     assert "torch<2.16,>=2.11" in requirements and not [line for line in requirements if "extra" in line]
     for package in ("modeling_gpt1", "tokenization"):
-        names = [
-            {
-                file.relative_to(root / package)
-                for file in (root / package).rglob("*.*")
-                if "__pycache__" not in file.parts
-            }
-            for root in (ROOT, folder)
-        ]
-        assert names[0] == names[1]
+        files = [{file.relative_to(root) for file in (root / package).rglob("*.*")} for root in (ROOT, folder)]
+        assert files[1] == {file for file in files[0] if "__pycache__" not in file.parts}
     started = subprocess.run([sys.executable, "-c", START], cwd=folder, capture_output=True, text=True, timeout=300)
     used = folder / "modeling_gpt1" / "commands" / "playground.py"
     assert started.stdout == f"(['me/one', 'me/two'],) {used} {len(LOOK.error('a'))}\n", started.stderr

@@ -21,14 +21,12 @@ if BROWSER is None or DRIVER is None:
 for package in ("gradio", "selenium"):
     pytest.importorskip(package, reason=f"no {package}: pip install -e '.[browser]'")
 
-HOSTILE = "<script>window.harm=1</script> <img src=x onerror='window.harm=1'> [s] [e] ${window.harm=1} {{window.harm}}"
-
 
 @pytest.fixture(scope="module")
 def models(tiny_model, tiny_tokenizer, tmp_path_factory):
     """Folders of tiny models by traversal."""
     folder = tmp_path_factory.mktemp("models")
-    for traversal in ("classification", "entailment", "multiple_choice", None):
+    for traversal in ("classification", "multiple_choice", None):
         model_class = GPT1ForCausalLM if traversal is None else GPT1DoubleHeadsModel
         sizes = {"vocab_size": len(tiny_tokenizer), "max_position_embeddings": 256}
         tiny_model(model_class, seed=10, traversal=traversal, **sizes).save_pretrained(folder / str(traversal))
@@ -146,17 +144,6 @@ def test_classification(visitor):
     assert {kind for kind, _ in shown[1:-1]} == {"gpt1-first"}
     assert len(visitor.finds("#result .gpt1-loss")) == len(shown) - 1
     assert len(visitor.finds("#result .gpt1-bar")) == 2
-    visitor.check_page()
-
-
-def test_hostile_input_is_shown_as_text(visitor):
-    visitor.open("entailment")
-    assert visitor.visible("first", "second", "question", "answers") == ["first", "second"]
-    visitor.type("first", "the girl")
-    visitor.type("second", HOSTILE)
-    visitor.press("read", "result", "hypothesis")
-    assert visitor.finds("#result script, #result img, #status img, #status script") == []
-    assert visitor.driver.execute_script("return window.harm === undefined")
     visitor.check_page()
 
 

@@ -48,7 +48,7 @@ def join(client, body, session="visitor"):
 
 def test_a_reading(served):
     client, config, _ = served
-    opened = join(client, {"data": ["tiny"], "fn_index": function_of(config, "listed", "input")["id"]})
+    opened = join(client, {"data": ["tiny", None], "fn_index": function_of(config, "listed", "input")["id"]})
     assert "is open" in json.dumps(opened["output"])
     reading = function_of(config, "read")
     assert len(reading["inputs"]) == 5
@@ -63,9 +63,9 @@ def test_an_example_fills_the_boxes(served):
     (dataset,) = (part for part in config["components"] if part["type"] == "dataset")
     assert dataset["props"]["sample_labels"] == list(page_module.EXAMPLES)
     (filling,) = (one for one in config["dependencies"] if dataset["id"] in [target[0] for target in one["targets"]])
-    filled = join(client, {"data": [1], "fn_index": filling["id"]})["output"]["data"]
+    filled = join(client, {"data": [2], "fn_index": filling["id"]})["output"]["data"]
     texts = [one["value"] if isinstance(one, dict) else one for one in filled]
-    assert texts == page_module.EXAMPLES["A story"] and filling["api_visibility"] == "private"
+    assert texts == page_module.EXAMPLES["A beginning"] and filling["api_visibility"] == "private"
 
 
 def test_no_answer_names_a_path_of_the_server(served):

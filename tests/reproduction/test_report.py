@@ -5,11 +5,11 @@ import copy
 import json
 import random
 import re
-from html.parser import HTMLParser
 from types import MappingProxyType
 
 import numpy as np
 import pytest
+from helpers_markup import Markup
 
 from modeling_gpt1.reproduction import claims, figures
 from modeling_gpt1.reproduction import report as look
@@ -43,7 +43,7 @@ def asked(family, step, **normalised):
         for name, value in normalised.items()
     }
     return {
-        **{"kind": "zero_shot", "model": family, "family": family, "step": step, "tokens": step and 512 * step},
+        **{"kind": "zero_shot", "model": family, "family": family, "step": step, "tokens": 512 * step},
         **{"tasks": tasks, "settings": {}},
     }
 
@@ -76,7 +76,7 @@ CELLS += [
     for family, values in {"gpt1": (0.0, 0.1, 0.3, 0.5), "gpt1-lstm": (0.0, 0.3, 0.0, 0.1)}.items()
     for step, value in zip((0, 100, 200, 400), values, strict=True)
 ]
-CELLS.append(asked("gpt1", None, sst2=0.9, cola=-0.004))  # the model itself is no point of the curve
+MISSING = ("cola", 2, "failed: out of memory"), ("story_cloze", 1, "not run yet"), ("story_cloze", 2, "not run yet")
 ABOUT = {
     "title": "A small reproduction",
     "models": [
@@ -90,13 +90,7 @@ ABOUT = {
     "commands": ["gpt1 reproduce --output_dir report"],
     "unfinished": [
         {"kind": "fine_tuning", "task": task, "variant": "lstm", "n_transfer": None, "seed": seed, "reason": reason}
-        for task, seed, reason in (
-            *(
-                ("cola", 2, "failed: out of memory"),
-                ("story_cloze", 1, "not run yet"),
-                ("story_cloze", 2, "not run yet"),
-            ),
-        )
+        for task, seed, reason in MISSING
     ],
     "date": "2018-06-11",
 }
@@ -169,7 +163,7 @@ def test_intervals_and_baselines(answered_report):
     (comparison,) = lstm["comparisons"]
     assert (lstm["verdict"], comparison["outcome"]) == ("does not hold", "worse") and comparison["p"] < 0.05
     assert "95 % interval -" in comparison["text"] and comparison["text"].endswith(f", p {comparison['p']:.2g}")
-    rte = [row for row in Page(look.page(answered_report)).rows if row and row[0] == "RTE Accuracy"][-1]
+    rte = [row for row in Markup(look.page(answered_report)).rows if row and row[0] == "RTE Accuracy"][-1]
     low, high = measured["interval"]
     assert rte[1:3] == ["400", "60.0"] and rte[4].endswith(f"3 seeds 95 %: {low:.1f} to {high:.1f} validation")
 
@@ -262,15 +256,6 @@ def test_table_5(report):
         assert (cell["settings"], cell["missing"]) == (settings, missing), (row, key)
 
 
-def test_tables_2_to_4(report):
-    tables = by_key(report["tables"])
-    (full,) = tables["table-4"]["rows"]
-    assert full["cells"]["cola"] == by_key(tables["table-5"]["rows"], "key")["full"]["cells"]["cola"]
-    cells = {**tables["table-2"]["rows"][0]["cells"], **tables["table-3"]["rows"][0]["cells"]}
-    medians = {key: cell["measured"]["median"] for key, cell in cells.items() if cell["measured"]}
-    assert medians == {"rte": 55.0, "story_cloze": 60.5} and len(cells) == 10
-
-
 def test_parts_and_all_tasks():
     """MNLI's two columns and their mean, RACE's three from one run, and the paper's own average."""
     tasks = {"cola": 40.0, "sst2": 90.0, "mrpc": 80.0, "stsb": 80.0, "qqp": 70.0, "qnli": 80.0, "rte": 60.0}
@@ -313,8 +298,6 @@ def test_figures(report):
     # √(0.5 · 0.5 / 400) / 0.432, twice
     assert (theirs[0]["lowest"], theirs[0]["highest"]) == (-0.1157, 0.1157)
     assert sst2["note"] == "0 is Accuracy 50.0, 1 is 93.2; 400 rows of validation; bars are two standard errors"
-    told = " The Transformer itself, not a checkpoint of its pre-training: SST-2 0.90, CoLA -0.00."
-    assert right["caption"].endswith(told)
 
 
 class Found(Cells):
@@ -402,7 +385,7 @@ def test_claims(report):
     }
     assert json.loads(json.dumps(report, allow_nan=False)) == report
     assert report["settings"] == {"seeds": [1, 2], "num_train_epochs": "3"}
-    assert list(report["measured"].values()) == [23, ["cola", "rte", "story_cloze"], 9, 3]
+    assert list(report["measured"].values()) == [23, ["cola", "rte", "story_cloze"], 8, 3]
 
 
 def test_parts_of_race_wait_for_the_whole():
@@ -423,65 +406,27 @@ def test_nothing_finished():
 # ---- The page
 
 
-class Page(HTMLParser):
-    """What a page consists of; fails where elements are not closed in their order."""
-
-    VOID = {"meta", "br", "img"}
-
-    def __init__(self, markup):
-        super().__init__()
-        self.open, self.tags, self.texts, self.rows, self.row = [], [], [], [], None
-        self.feed(markup)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        if tag not in self.VOID:
-            self.open.append(tag)
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag, f"</{tag}> closes nothing"
-
-    def handle_data(self, data):
-        self.texts.append(data)
-        if self.open and {"td", "th"} & set(self.open):
-            self.rows[-1][-1] = f"{self.rows[-1][-1]} {data}".strip()
-
-    def all(self, name):
-        return [attrs for tag, attrs in self.tags if tag == name]
-
-
 @pytest.fixture(scope="module")
 def page(report):
-    return Page(look.page(report))
+    return Markup(look.page(report))
 
 
 def test_every_cell_is_on_the_page(page):
-    lines = """
-        Average of CoLA, RTE|||50.7|38.0 37.0 to 39.0, 2 seeds mean over the tasks, seed by seed|36.4|26.8 25.5 to 28.0, 2 seeds mean over the tasks, seed by seed|51.1|40.8 40.0 to 41.5, 2 seeds mean over the tasks, seed by seed|42.5|33.5 33.5 to 33.5, 1 seed mean over the tasks, seed by seed
-        MRPC F1|||82.3|not measured|79.4|not measured|84.9|not measured|83.2|not measured
-        Story Cloze Accuracy||||60.5 60.0 to 61.0, 2 seeds test||50.5 50.0 to 51.0, 2 seeds test||not measured||seed 1: not run yet; seed 2: not run yet
-    """  # noqa: E501
-    for line in lines.strip().splitlines():
-        assert line.strip().split("|") in page.rows, line
-    text = " ".join(" ".join(page.texts).split())
+    first, mrpc, story = (
+        next(row for row in page.rows if row[0] == name and len(row) > 7)
+        for name in ("Average of CoLA, RTE", "MRPC F1", "Story Cloze Accuracy")
+    )
+    assert first[:5] == [first[0], "", "", "50.7", "38.0 37.0 to 39.0, 2 seeds mean over the tasks, seed by seed"]
+    assert mrpc[3:] == ["82.3", "not measured", "79.4", "not measured", "84.9", "not measured", "83.2", "not measured"]
+    assert story[3:6] == ["", "60.5 60.0 to 61.0, 2 seeds test", ""] and story[-1].startswith("seed 1: not run yet; ")
     model = "GPT-1 (2 layers, 32 wide) parameters 1,234,567 num_hidden_layers 2 "
-    assert f"{model}tokens 51,200 updates 400 perplexity 71.25 LSTM" in text
-    (cola,) = (row for row in page.rows if row[0] == "CoLA Matthews correlation" and len(row) > 7)
-    lacking = "10.0 10.0 to 10.0, 1 seed validation; max_train_samples 1000 seed 2: failed: out of memory"
-    assert cola[-2:] == ["30.3", lacking]
+    assert f"{model}tokens 51,200 updates 400 perplexity 71.25 LSTM" in page.text
 
 
 def test_the_page_needs_nothing_else(page):
     tags = {tag for tag, _ in page.tags}
     assert not tags & set("script link iframe object embed base form image foreignobject video audio".split())
-    names = {name for _, attrs in page.tags for name in attrs}
-    assert not {name for name in names if name.startswith("on") or name == "srcset"}
+    assert not {name for name in page.attributes if name.startswith("on") or name == "srcset"}
     assert all(attrs["src"].startswith("data:image/svg+xml;base64,") for attrs in page.all("img"))
     links = {attrs["href"] for attrs in page.all("a") if not attrs["href"].startswith("#")}
     assert links == {PAPER_URL}
@@ -492,8 +437,6 @@ def test_the_page_needs_nothing_else(page):
 
 
 def test_the_page_is_for_everyone(page):
-    cells = page.all("td")  # a line of a table becomes a card on a narrow screen: each figure has its column's name
-    assert len(cells) > 100 and all("data-label" in cell for cell in cells)
     assert page.all("html") == [{"lang": "en"}]
     ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
     assert len(ids) == len(set(ids))
@@ -506,9 +449,9 @@ def test_the_page_is_for_everyone(page):
     assert pictures == over
     verdicts = [attrs for attrs in page.all("span") if attrs.get("class", "").startswith("verdict ")]
     assert len(verdicts) == 13
-    text = " ".join(" ".join(page.texts).split())
-    assert "holds: 2, does not hold: 0, mixed: 0, undecided: 9, not measured: 2" in text
-    assert "How a verdict is reached Two settings are compared by the difference of their mean scores" in text
+    assert "2 of 11 measured claims hold, 2 were not measured." in page.text
+    assert "holds: 2, does not hold: 0, mixed: 0, undecided: 9, not measured: 2" in page.text
+    assert "How a verdict is reached Two settings are compared by the difference of their mean scores" in page.text
 
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;"
@@ -522,29 +465,17 @@ def hostile_report():
         if cell["kind"] == "zero_shot":
             cell["tasks"] = {HOSTILE: {**cell["tasks"]["sst2"], "split": HOSTILE}}
     del cells[0]["settings"][HOSTILE]
-    return build_report(
-        cells,
-        title=HOSTILE,
-        date=HOSTILE,
-        models=[
-            {
-                "name": HOSTILE,
-                "parameters": None,
-                "config": {"num_hidden_layers": 2, HOSTILE: HOSTILE},
-                "pretraining": {},
-            }
-        ],
-        environment={HOSTILE: HOSTILE},
-        commands=[HOSTILE],
-        unfinished=[{**missing, "reason": HOSTILE} for missing in ABOUT["unfinished"]],
-    )
+    config = {"num_hidden_layers": 2, HOSTILE: HOSTILE}
+    about = {"title": HOSTILE, "date": HOSTILE, "environment": {HOSTILE: HOSTILE}, "commands": [HOSTILE]}
+    about["models"] = [{"name": HOSTILE, "parameters": None, "config": config, "pretraining": {}}]
+    return build_report(cells, [{**missing, "reason": HOSTILE} for missing in ABOUT["unfinished"]], **about)
 
 
 def test_hostile_texts_stay_texts(monkeypatch):
     report = hostile_report()
-    page = Page(look.page(report))
+    page = Markup(look.page(report))
     assert not page.all("script") and not [attrs for attrs in page.all("img") if attrs["src"] == "x"]
-    assert not {name for _, attrs in page.tags for name in attrs if name.startswith("on")}
+    assert not {name for name in page.attributes if name.startswith("on")}
     # Title, date, model, configuration, settings, machine, command, missing, panel, its note, numbers, …
     assert "".join(page.texts).count(HOSTILE) > 15
     svg = base64.b64decode(page.all("img")[1]["src"].partition(",")[2]).decode()

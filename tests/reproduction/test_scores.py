@@ -8,7 +8,7 @@ from scipy import stats
 from sklearn.metrics import f1_score, matthews_corrcoef
 
 from modeling_gpt1.reproduction import claims, scores
-from modeling_gpt1.reproduction.claims import Comparison, judge
+from modeling_gpt1.reproduction.claims import judge
 from modeling_gpt1.reproduction.scores import (
     Scores,
     average,
@@ -64,27 +64,20 @@ def test_95_percent_of_intervals_cover(num_seeds, generator):
     assert all(93 <= share <= 97 for share in covered.values()), covered
 
 
-def measured(generator, shape: tuple, num_seeds: int, ratio: float, effect: float = 0.0):
-    """Differences with normal errors, the rows' of variance 1, and the variances that a run would find."""
-    rows, of_seed = (0.0, 1.0) if ratio == math.inf else (1.0, ratio)
-    by_seed = of_seed * generator.standard_normal((*shape, num_seeds))
-    by_seed += effect + math.sqrt(rows) * generator.standard_normal((*shape, 1))
-    return by_seed.mean(axis=-1), by_seed.var(axis=-1, ddof=1) / num_seeds, np.full(shape, rows)
+def simulated(generator, shape: tuple, num_seeds: int, ratio: float, effect: float = 0.0):
+    """Differences with normal errors, the rows' of variance 1, and their p values."""
+    by_seed = ratio * generator.standard_normal((*shape, num_seeds)) + generator.standard_normal((*shape, 1)) + effect
+    found = by_seed.mean(axis=-1)
+    return found, p_value(found, by_seed.var(axis=-1, ddof=1) / num_seeds, np.ones(shape), num_seeds)
 
 
-@pytest.mark.parametrize("num_comparisons", [4, 24])
-def test_claims_are_wrong_in_at_most_5_percent(num_comparisons, generator):
-    wrong = {}
-    for num_seeds in (3, 5):
-        for ratio in (0, 1, 4, math.inf):
-            found, *errors = measured(generator, (1000, num_comparisons), num_seeds, ratio)
-            decided = 0
-            for differences, p_values in zip(found, p_value(found, *errors, num_seeds), strict=True):
-                verdict, _ = judge([Comparison("", *of) for of in zip(differences, p_values, strict=True)])
-                decided += verdict != "undecided"
-            wrong[num_seeds, ratio] = decided / 1000
-    print(f"{num_comparisons} comparisons:", wrong)
-    assert max(wrong.values()) <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 1000), wrong
+@pytest.mark.parametrize("num_seeds", [3, 5])
+@pytest.mark.parametrize("ratio", [0, 1, 4])
+def test_claims_are_wrong_in_at_most_5_percent(num_seeds, ratio, generator):
+    """Of 24 comparisons without a difference one contradicts the claim if Holm's correction lets it through."""
+    found, p_values = simulated(generator, (1000, 24), num_seeds, ratio)
+    contradicted = ((found < 0) & (24 * p_values < 0.05)).any(axis=1)
+    assert contradicted.mean() <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 1000)
 
 
 @pytest.mark.parametrize(
@@ -93,8 +86,8 @@ def test_claims_are_wrong_in_at_most_5_percent(num_comparisons, generator):
 def test_power(num_seeds, ratio, power, generator):
     """Of differences that are 3.5 times their error."""
     effect = 3.5 * math.sqrt(1 + ratio**2 / num_seeds)
-    found, *errors = measured(generator, (2000,), num_seeds, ratio, effect)
-    assert np.mean(p_value(found, *errors, num_seeds) < 0.05) == pytest.approx(power, abs=0.03)
+    _, p_values = simulated(generator, (2000,), num_seeds, ratio, effect)
+    assert np.mean(p_values < 0.05) == pytest.approx(power, abs=0.03)
 
 
 def test_limits_are_the_textbooks_intervals():
@@ -110,27 +103,11 @@ def test_holm():
     assert holm([0.9, 0.6]) == [1, 1] and holm([]) == []
 
 
-def flips(generator, num_rows: int, num_checkpoints: int, spread: float) -> list[float]:
-    """Accuracies of checkpoints that answer anew each time, whose true score changes by that spread."""
-    true = np.clip(0.5 + spread * generator.standard_normal(num_checkpoints), 0, 1)
-    return list(generator.binomial(num_rows, true) / num_rows)
-
-
-def test_guessing_models_vary_alike(generator):
-    """One model answers anew at each checkpoint, the other never or as often; then one that really varies."""
-
-    def share(of_lstm: float, of_transformer: float | None) -> float:
-        decided = 0
-        for _ in range(300):
-            told = []
-            for _task in range(4):
-                ours = [0.5] * 12 if of_transformer is None else flips(generator, 400, 12, of_transformer)
-                told.append(claims.by_variation("", ours, flips(generator, 400, 12, of_lstm), 0.025))
-            decided += judge(told)[0] != "undecided"
-        return decided / 300
-
-    assert share(0, None) <= 0.05 and share(0, 0) <= 0.05
-    assert share(0.01, 0.25) > 0.9  # the Transformer's score changes by 25 points
+def test_curves_that_vary_alike_are_undecided(generator):
+    """Two models that answer 400 rows anew at each checkpoint; one varies more if its score really changes."""
+    guessing = (generator.binomial(400, 0.5, (2, 300, 12)) / 400).tolist()
+    told = [claims.by_variation("", *of, 0.025) for of in zip(*guessing, strict=True)]
+    assert np.mean([comparison.p < 0.05 for comparison in told]) <= 0.05
     steady, unsteady = [0.5] * 12, [0.2, 0.8] * 6
     verdicts = [judge([claims.by_variation("", *of, 0.025)])[0] for of in ((steady, unsteady), (unsteady, steady))]
     assert verdicts == ["holds", "does not hold"]
@@ -188,13 +165,6 @@ def test_variances_are_those_of_the_answers(generator):
     of_mean, of_each = np.mean(resampled[:3], axis=0).var(ddof=1), np.var(resampled[:3], axis=1, ddof=1).mean()
     three = estimate({seed: kept[seed] for seed in range(3)})
     assert three.rows == pytest.approx(of_mean - (of_each - of_mean) / 2)
-
-
-def test_rows_pair(scores_of):
-    """The same rows are drawn for both, so what all runs find hard takes no part in the difference."""
-    first = scores_of(0.8, 0.8, 0.8)
-    shifted = {seed: of - 1 for seed, of in first.items()}
-    assert difference(first, shifted).interval == (pytest.approx(1, abs=1e-6), pytest.approx(1, abs=1e-6))
 
 
 def test_resampling_has_a_fixed_seed():
@@ -267,17 +237,12 @@ def test_answers_that_differ_little_correlate_as_well(generator):
     assert resample(text(GOLD), text(given), "pearson").mean() == pytest.approx(expected, abs=0.5)
 
 
-def test_a_constant_prediction_has_no_correlation():
+def test_without_any_variance_there_is_no_correlation():
+    """Nor among the resamples of three rows that have no row, or rows that are all alike."""
+    assert np.isfinite(resample("0 1 1", "0.3 0.1 0.7", "pearson")).all()
+    assert np.isfinite(resample("0 1 1", "1 1 0", "f1")).all()
     assert set(resample(text(GOLD), text(np.ones(len(GOLD), int)), "matthews_correlation")) == {0.0}
     assert set(resample(text(GOLD), text(np.full(len(GOLD), 0.1)), "pearson")) == {0.0}
-
-
-@pytest.mark.parametrize("metric", ["accuracy", "f1", "matthews_correlation", "pearson"])
-def test_few_rows_give_finite_scores(metric):
-    """Among resamples of three rows are some without a row, and some whose rows are all alike."""
-    with np.errstate(over="raise"):
-        found = resample("0 1 1", "1 1 0" if metric != "pearson" else "0.3 0.1 0.7", metric)
-    assert np.isfinite(found).all() and np.abs(found).max() <= 100.001
 
 
 def test_constant_answers():

@@ -222,7 +222,7 @@ def test_a_check_finds_a_late_mistake_and_names_its_row(letters):
     ]:
         with pytest.raises(ValueError) as error:
             collator.check([*rows, mistake | {"idx": 4}])
-        assert str(error.value).startswith(f"Row 299 of the data (idx=4): {message}")
+        assert str(error.value).startswith(f"Row 299 of the data: {message}")
 
 
 def error_of(tokenizer, traversal, columns, rows=None, **settings):
@@ -238,9 +238,19 @@ def error_of(tokenizer, traversal, columns, rows=None, **settings):
     ("traversal", "columns", "settings", "parts"),
     [
         ("ranking", TEXT, {}, ['"ranking"', "Choose one of: classification"]),
-        ("entailment", PAIR | {"text": "one"}, {}, ['unknown role "text"', "premise, hypothesis, label"]),
-        ("multiple_choice", CHOICE | {"answers": "a"}, {}, ['"answers"', "context, choices, question, label"]),
-        ("entailment", {"premise": "one"}, {}, ['"hypothesis"', "it maps: premise", 'Add "hypothesis"']),
+        (
+            "entailment",
+            PAIR | {"text": "one"},
+            {},
+            ["text; entailment needs premise, hypothesis", "may have label"],
+        ),
+        (
+            "multiple_choice",
+            CHOICE | {"answers": "a"},
+            {},
+            ["answers; multiple_choice needs context, choices", "may have question, label"],
+        ),
+        ("entailment", {"premise": "one"}, {}, ["the roles premise; entailment needs premise, hypothesis"]),
         ("classification", {"text": "x", "label": ["y", "z"]}, {}, ["name of one column", "['y', 'z']"]),
         ("multiple_choice", CHOICE, {"regression": True}, ["regression", "index of the right choice"]),
         ("multiple_choice", CHOICE | {"question": "q"}, {"max_length": 5}, ["is 5", "at least 6", "Raise max_length"]),
@@ -295,7 +305,7 @@ A_CLASS = ["an integer from 0 to 1", "Dataset.class_encode_column"]
 def test_rows_that_are_refused(letters, traversal, columns, row, parts):
     settings = {"similarity": {"regression": True}, "classification": {"num_labels": 2}}.get(traversal, {})
     message = error_of(letters, traversal, columns, [row | {"idx": 5}], **settings)
-    assert message.startswith("Row 0 of the batch (idx=5)") and all(part in message for part in parts)
+    assert message.startswith("Row 0 of the batch") and all(part in message for part in parts)
 
 
 def test_text_without_a_token(letters, monkeypatch):
@@ -320,7 +330,7 @@ def test_blank_columns_after_the_last_choice(letters):
 def test_rows_with_and_without_a_label(letters, row):
     rows = [{"sentence": "a", "label": 1}, {"sentence": "b", "idx": 9} | row]
     message = error_of(letters, "classification", TEXT, rows)
-    assert f"Row 1 of the batch (idx=9) has no label (column 'label' holds {row.get('label')})" in message
+    assert f"Row 1 of the batch has no label (column 'label' holds {row.get('label')})" in message
     assert "Row 0 of the batch has one" in message and "Label or remove such rows" in message
     assert ("set hidden_label=None" in message) == (row == {"label": -1})
 
@@ -346,8 +356,11 @@ def test_a_check_encodes_each_text_once(letters, monkeypatch):
     texts, encode = [], TraversalCollator._encode
     monkeypatch.setattr(TraversalCollator, "_encode", lambda self, new: texts.extend(new) or encode(self, new))
     collator = TraversalCollator(letters, "similarity", SIMILAR, max_length=9)
-    assert collator.check(Dataset.from_list(pairs())) == (40, 22) and len(texts) == len(set(texts)) == 8
-    assert collator.lengths(pairs(), uncut=True) == [7 + place % 7 for place in range(40)]
+    rows, longest = Dataset.from_list(pairs()), [7 + place % 7 for place in range(40)]
+    assert collator.check(rows) == (40, 22) and len(texts) == len(set(texts)) == 8
+    assert collator.lengths(rows) == [min(9, length) for length in longest] and len(texts) == 8
+    assert collator.lengths(rows.select(range(1, 40)), uncut=True) == longest[1:]
+    assert collator.lengths(pairs(), uncut=True) == longest and len(texts) == 3 * 8
 
 
 def check_of(collator, rows, needs_labels):

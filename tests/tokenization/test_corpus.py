@@ -158,7 +158,7 @@ def hub(tmp_path, monkeypatch):
     monkeypatch.setattr(documents, "load_dataset_builder", load_builder)
     monkeypatch.setattr(documents, "load_dataset", load)
     yield revision
-    documents._hub_rows.cache_clear()
+    documents._hub_split.cache_clear()
 
 
 def test_a_data_set_of_the_hub(hub, plain_tokenizer, tmp_path):

@@ -140,8 +140,8 @@ def test_refusals(bert, plain_tokenizer, tiny_tokenizer):
     assert "the traversal is classification. Leave it out" in message
     other = TokenizersBackend(tokenizer_object=Tokenizer(models.BPE({"a": 0}, [])), pad_token="a", mask_token="a")
     message = error_of(family_tokenizer, other, "roberta")
-    assert "no cls_token, sep_token, which roberta needs" in message and "Give GPT-1's BPE" in message
-    assert "Give the one saved with the pre-trained model" in error_of(family_tokenizer, tiny_tokenizer, "bert")
+    assert "lacks some of pad_token, cls_token, sep_token, mask_token, which roberta needs" in message
+    assert "saved with the pre-trained model" in error_of(family_tokenizer, tiny_tokenizer, "bert")
 
 
 # ---- GPT-1's BPE with the special tokens of another family

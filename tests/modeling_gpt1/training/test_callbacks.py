@@ -5,9 +5,11 @@ import logging
 import math
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+import transformers
 from helpers_training import QUIET, WORDS, make_config, make_tokenizer, resumes_after
 from transformers import (
     DataCollatorForLanguageModeling,
@@ -22,11 +24,10 @@ from modeling_gpt1 import (
 )
 from modeling_gpt1.commands.runs import use_readable_log
 from modeling_gpt1.training import callbacks, measures
-from modeling_gpt1.training.callbacks import SampleCallback, readable
-from modeling_gpt1.training.measures import training_flops_per_token
+from modeling_gpt1.training.callbacks import ProgressBar, SampleCallback, readable
 
 PROMPTS = ["ann goes home", "the cat"]
-TIMES = ("runtime", "per_second", "mfu")
+TIMES = ("runtime", "per_second")
 
 
 def make_rows(tokenizer, num_rows=24):
@@ -65,6 +66,31 @@ def test_a_line_for_each_log(tmp_path, caplog, capsys):
     assert lines[0].startswith(f"step 1/2 · {figures} · ") and lines[0].endswith(" tokens/s · lr 1.0e-2")
     assert [line.split(" · ")[:2] for line in lines[1::2]] == [["step 1/2", "evaluation"], ["step 2/2", "evaluation"]]
     assert len(lines) == 4 and capsys.readouterr().out == ""
+
+
+class Bars(list):
+    """Progress bars that were made; two are never open together."""
+
+    def __call__(self, total=None, **kwargs):
+        assert all(bar.is_closed for bar in self)
+        bar = SimpleNamespace(total=total, n=0, is_closed=False, said=[])
+        bar.update = lambda count: setattr(bar, "n", bar.n + count)
+        bar.set_postfix_str = bar.said.append
+        bar.close = lambda: setattr(bar, "is_closed", True)
+        self.append(bar)
+        return bar
+
+
+def test_one_progress_bar_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(transformers.trainer_callback, "tqdm", bars := Bars())
+    saves = {"max_steps": 4, "save_strategy": "steps", "save_steps": 4}
+    trainer = make_trainer(tmp_path, [ProgressBar()], **saves)
+    trainer.train()
+    trainer.evaluate()
+    trainer.predict(trainer.eval_dataset)
+    make_trainer(tmp_path, [ProgressBar()], **saves).train(resume_from_checkpoint=True)  # nothing is left to train
+    assert [(bar.n, bar.total, bar.is_closed) for bar in bars] == [(4, 4, True), *[(1, 1, True)] * 2, (4, 4, True)]
+    assert bars[0].said == ["evaluating", ""] * 2
 
 
 def test_figures_in_words():
@@ -108,7 +134,7 @@ class TestLog:
         trainer.train()
         trainer.save_state()
         training, _, evaluation, samples, _ = strict_records(tmp_path)
-        assert training.keys() >= {"loss", "perplexity", "grad_norm", "learning_rate", "tokens_per_second", "mfu"}
+        assert training.keys() >= {"loss", "perplexity", "grad_norm", "learning_rate", "tokens_per_second"}
         assert training["perplexity"] == pytest.approx(math.exp(training["loss"]), rel=1e-9)
         assert evaluation["eval_perplexity"] == pytest.approx(math.exp(evaluation["eval_loss"]), rel=1e-9)
         assert len(samples["samples"]) == len(PROMPTS)
@@ -192,7 +218,6 @@ class TestThroughput:
 
         monkeypatch.setattr(GPT1ForCausalLM, "save_pretrained", slow_save)
         monkeypatch.setattr(measures.time, "perf_counter", lambda: now[0])
-        monkeypatch.setattr(measures, "measure_peak_flops", lambda *args: 1e9)
         saves = {"save_strategy": "steps", "save_steps": 1, "eval_steps": 1, "logging_steps": 3, "max_steps": 6}
         trainer = make_trainer(tmp_path, [Clock()], **saves)
         trainer.eval_dataset = dict.fromkeys(("one", "two"), trainer.eval_dataset)  # evaluations within one
@@ -203,5 +228,10 @@ class TestThroughput:
         seen = [0, *(record["num_input_tokens_seen"] for record in records)]
         for start, end, record in zip(seen[:-1], seen[1:], records, strict=True):
             assert record["tokens_per_second"] == pytest.approx((end - start) / 6, rel=1e-9)
-            flops_per_second = record["tokens_per_second"] * training_flops_per_token(trainer.model)
-            assert record["mfu"] == pytest.approx(flops_per_second / 1e9, rel=1e-9)
+
+    def test_a_resumed_run_counts_its_own_tokens(self, monkeypatch):
+        now = iter([0.0, 2.0])
+        monkeypatch.setattr(measures.time, "perf_counter", lambda: next(now))
+        throughput = measures.Throughput()
+        throughput.start(100)
+        assert throughput.tokens_per_second(140) == 20

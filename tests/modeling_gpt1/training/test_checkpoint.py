@@ -141,7 +141,7 @@ def make_fine_tuning(folder, callbacks=(), **more) -> GPT1Trainer:
 
 def end_of(trainer, training_loss: float) -> dict:
     """All that must not depend on where a run was cut."""
-    times = ("_runtime", "_per_second", "mfu")
+    times = ("_runtime", "_per_second")
     log = [{key: value for key, value in record.items() if not key.endswith(times)} for record in history(trainer)]
     return {
         "weights": trainer.model.state_dict(),
@@ -278,15 +278,18 @@ def test_a_resume_says_nothing_of_tied_weights(make, is_tied, tmp_path, monkeypa
         assert ("lm_head.weight" in file.keys()) != is_tied  # noqa: SIM118
 
 
-def test_a_checkpoint_of_fsdp_and_a_run_without_it_are_refused(tmp_path):
-    train(make_pretraining(tmp_path, max_steps=3))
-    checkpoint = f"{tmp_path}/checkpoint-3"
-    for before, now in (("without", "with"), ("with", "without")):
-        trainer = make_pretraining(tmp_path)
-        trainer.is_fsdp_enabled = now == "with"
-        with pytest.raises(ValueError, match=f"written {before} FSDP, but this run is {now} it.*Start it as"):
-            trainer.train(resume_from_checkpoint=checkpoint)
-        Path(checkpoint, "pytorch_model_fsdp.bin").touch()
+def test_other_settings_are_told(tmp_path, monkeypatch):
+    train_until_cut(make_pretraining(tmp_path, callbacks=[CutAt(4)]))
+    said = []
+    monkeypatch.setattr(checkpoints.logger, "warning", said.append)
+    with resumes_after(3):
+        train(make_pretraining(tmp_path), True)
+    assert said == []
+    trainer = make_pretraining(tmp_path, learning_rate=0.5, per_device_train_batch_size=2, seed=1)
+    trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    told = "learning_rate was 0.01 and is 0.5, per_device_train_batch_size was 3 and is 2, seed was 42 and is 1."
+    assert told in said[0]
+    assert trainer.lr_scheduler.base_lrs == [0.01, 0.01]
 
 
 def add(trainer, callback):
@@ -342,9 +345,8 @@ class TestAtomicCheckpoints:
 
         monkeypatch.setattr(shutil, "rmtree", delete)
         train(make_pretraining(tmp_path, save_total_limit=1))
-        assert [entry for entry in deleted if (tmp_path / "_incomplete" / entry[0]).exists()] != []
-        assert deleted[1] == ("deleted-checkpoint-3", ["checkpoint-6"])
-        assert deleted[-1] == ("deleted-checkpoint-6", ["checkpoint-9"])
+        assert deleted == [("deleted-checkpoint-3", ["checkpoint-6"]), ("deleted-checkpoint-6", ["checkpoint-9"])]
+        assert all((tmp_path / "_incomplete" / name).exists() for name, _ in deleted)
 
     def test_the_limit_counts_steps_and_not_times(self, tmp_path):
         def turn_times_round():

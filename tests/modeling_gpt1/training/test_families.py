@@ -41,6 +41,8 @@ def test_sizes_have_the_configurations_own_names_too():
     bart = FAMILIES["bart"].make_config(d_model=24, encoder_layers=3, decoder_attention_heads=4)
     assert (bart.d_model, bart.encoder_layers, bart.decoder_layers) == (24, 3, 6)
     assert (bart.encoder_attention_heads, bart.decoder_attention_heads) == (12, 4)
+    bart = FAMILIES["bart"].make_config(num_hidden_layers=3)
+    assert (bart.encoder_layers, bart.decoder_layers) == (2, 1)
 
 
 def test_positions_of_robertas_own_padding():

@@ -1,4 +1,4 @@
-"""A search for hyper-parameters goes by the metric for the best model, else by the loss; with optuna."""
+"""A search for hyper-parameters goes by the loss, or by the objective of the user; with optuna."""
 
 import helpers_pretraining
 import helpers_training
@@ -15,7 +15,7 @@ def first_score(prediction):
     return {"score": float((scores[0] if isinstance(scores, tuple) else scores)[:, 0].mean())}
 
 
-def make_trainer(kind, folder, metric=None):
+def make_trainer(kind, folder):
     if kind == "pre-training":
         return GPT1PretrainingTrainer(
             args=GPT1PretrainingArguments(str(folder), **SETTINGS),
@@ -27,13 +27,13 @@ def make_trainer(kind, folder, metric=None):
     tokenizer = helpers_training.make_tokenizer()
     model = helpers_training.make_model("classification", tokenizer)
     return GPT1Trainer(
-        args=GPT1TrainingArguments(str(folder), metric_for_best_model=metric, **SETTINGS),
+        args=GPT1TrainingArguments(str(folder), **SETTINGS),
         model_init=lambda: helpers_training.make_model("classification", tokenizer),
         data_collator=helpers_training.make_collator(model, tokenizer),
         train_dataset=helpers_training.Rows("classification"),
         eval_dataset=helpers_training.Rows("classification", 11),
         processing_class=tokenizer,
-        compute_metrics=first_score if kind == "with metrics" else None,
+        compute_metrics=first_score,
     )
 
 
@@ -41,27 +41,17 @@ def learning_rates(trial):
     return {"learning_rate": trial.suggest_categorical("learning_rate", [1e-6, 0.05])}
 
 
-@pytest.mark.parametrize(
-    ("kind", "metric", "direction"),
-    [("with metrics", "score", "maximize"), ("with metrics", None, "minimize"), ("pre-training", None, "minimize")],
-)
-def test_the_best_run_is_that_of_the_best_metric_or_loss(kind, metric, direction, tmp_path):
+@pytest.mark.parametrize("kind", ["with metrics", "pre-training", "own objective"])
+def test_the_best_run_is_that_of_the_least_loss_or_of_the_best_metric(kind, tmp_path):
     optuna = pytest.importorskip("optuna")
-    trainer, evaluations = make_trainer(kind, tmp_path, metric), []
+    trainer, evaluations = make_trainer(kind, tmp_path), []
     evaluate = trainer.evaluate
     trainer.evaluate = lambda *args, **kwargs: evaluations.append(evaluate(*args, **kwargs)) or evaluations[-1]
+    name, best_of, choices = "eval_loss", min, {}
+    if kind == "own objective":
+        name, best_of = "eval_score", max
+        choices = {"compute_objective": lambda evaluation: evaluation[name], "direction": "maximize"}
     grid = optuna.samplers.GridSampler({"learning_rate": [1e-6, 0.05]})
-    best = trainer.hyperparameter_search(learning_rates, n_trials=2, backend="optuna", sampler=grid)
-    name = f"eval_{metric or 'loss'}"
+    best = trainer.hyperparameter_search(learning_rates, n_trials=2, backend="optuna", sampler=grid, **choices)
     values = [evaluation[name] for evaluation in evaluations]
-    assert len(values) == 2 and values[0] != values[1]
-    assert best.objective == {"maximize": max, "minimize": min}[direction](values)
-
-
-def test_an_objective_and_a_direction_of_the_user_stay(tmp_path):
-    pytest.importorskip("optuna")
-    trainer = make_trainer("with metrics", tmp_path)
-    best = trainer.hyperparameter_search(
-        learning_rates, lambda evaluation: -7.0, n_trials=1, direction="maximize", backend="optuna"
-    )
-    assert best.objective == -7.0
+    assert len(values) == 2 and values[0] != values[1] and best.objective == best_of(values)
