@@ -220,7 +220,7 @@ def staged(folder: Path) -> set[str]:
 
 
 def without_times(record: dict) -> dict:
-    return {key: value for key, value in record.items() if not key.endswith(("_runtime", "_per_second"))}
+    return {key: value for key, value in record.items() if not key.endswith(("_runtime", "_per_second", "mfu"))}
 
 
 def differences(folder: Path, expected: Path) -> list[str]:

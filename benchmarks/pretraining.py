@@ -47,6 +47,7 @@ from transformers import GPT2LMHeadModel, OpenAIGPTLMHeadModel
 
 from modeling_gpt1 import GPT1ForCausalLM
 from modeling_gpt1.training.cpu_attention import choose_cpu_attention
+from modeling_gpt1.training.measures import training_flops_per_token
 
 OURS, COMPILED, PEER, GPT2 = "GPT1ForCausalLM", "GPT1ForCausalLM compiled", "OpenAIGPTLMHeadModel", "GPT2LMHeadModel"
 MODEL_CLASSES = {
@@ -120,14 +121,18 @@ class Worker:
         return self.step()["tokens/CPU s"] * self._flops_per_token() / 1e9
 
     def _flops_per_token(self) -> float:
-        """Training FLOPs per token, the same for all models."""
+        """Training FLOPs per token, the same for all models. Only ours keeps them all in plain linear layers."""
         config = self.model.config
         blocks = 12 * config.n_layer * config.n_embd**2
         attention = 12 * config.n_layer * config.n_embd * self.input_ids.shape[1]
-        return 6 * (blocks + config.vocab_size * config.n_embd) + attention
+        flops = 6 * (blocks + config.vocab_size * config.n_embd) + attention
+        is_whole = self.input_ids.shape[1] == config.n_positions
+        if self.name in (OURS, COMPILED) and is_whole and flops != training_flops_per_token(self.model):
+            raise RuntimeError(f"{flops} is not what the trainer counts, {training_flops_per_token(self.model)}.")
+        return flops
 
     def _peak_flops(self, size: int = 1024, rounds: int = 10) -> float:
-        """Of the best of some matrix products, per CPU second."""
+        """Like `measure_peak_flops`, but per CPU second instead of per wall-clock second."""
         matrix = torch.full((size, size), 0.5, dtype=self.dtype)
         best = float("inf")
         for _ in range(rounds):

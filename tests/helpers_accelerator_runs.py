@@ -29,7 +29,7 @@ from modeling_gpt1 import (
     ScoringRequest,
 )
 from modeling_gpt1 import GPT1LSTMDoubleHeadsModel as LSTM
-from modeling_gpt1.training import measures
+from modeling_gpt1.training import trainer as trainers
 from tokenization import BlockCollator, GPT1Tokenizer, TraversalCollator
 
 
@@ -342,6 +342,7 @@ def run() -> dict[str, dict]:
 
 
 if __name__ == "__main__":
+    trainers.measure_peak_flops = lambda *arguments: 1e12  # takes long
     modeling_flash_attention_utils._lazy_imports = lambda *args, **kwargs: (flash_attn_varlen_func,) * 5
     use_stand_in()
     results = run()

@@ -26,6 +26,7 @@ PANELS = {
     "learning_rate": "learning rate",
     "grad_norm": "gradient norm",
     "tokens_per_second": "tokens per second",
+    "mfu": "model FLOP utilisation",
 }
 LOGARITHMIC = ("eval_perplexity", "grad_norm")
 

@@ -26,7 +26,7 @@ import psutil
 import torch
 from filelock import FileLock, Timeout
 
-from ..inference.devices import accelerator_name
+from ..inference.devices import accelerator_name, default_device
 from ..storage.writing import write_atomically
 from .arguments import REHEARSAL, ReproduceArguments, rehearsal_of
 from .cells import Cell, check_families, plan, pretraining_cells, with_models
@@ -191,8 +191,9 @@ def peak_memory(result: dict, place: str) -> int:
 
 def check_memory(rehearsal: Path, jobs: int) -> None:
     """Raises ValueError if the memory is too small for so many of the rehearsed cells at once."""
-    has_gpu = torch.cuda.is_available()
-    place, total = ("gpu", torch.cuda.mem_get_info()[1]) if has_gpu else ("cpu", psutil.virtual_memory().total)
+    device, place, total = default_device(), "cpu", psutil.virtual_memory().total
+    if device.type == "cuda":
+        place, total = "gpu", torch.get_device_module(device).mem_get_info()[1]
     needed = jobs * max((peak_memory(read_json(path), place) for path in rehearsal.glob("cells/*.json")), default=0)
     if jobs > 1 and needed > total:
         raise ValueError(

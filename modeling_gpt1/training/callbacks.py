@@ -73,7 +73,7 @@ class SampleCallback(TrainerCallback):
 
 
 # Figures of the log that a line leaves out; trainer_state.json and `gpt1 plot` have them.
-_UNSAID = ("epoch", "grad_norm", "total_flos", "num_input_tokens_seen", "train_tokens_per_second", "runtime")
+_UNSAID = ("epoch", "grad_norm", "mfu", "total_flos", "num_input_tokens_seen", "train_tokens_per_second", "runtime")
 _UNSAID += ("samples_per_second", "steps_per_second", "model_preparation_time")
 
 

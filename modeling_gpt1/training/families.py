@@ -71,7 +71,7 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
     | with pairs of sentences | also `sentence_loss`; evaluations have `eval_sentence_accuracy` |
     | encoder-decoder | `denoising_loss`, the mean −log P of a restored token |
 
-    Only a causal model has a perplexity: the other losses are no probability of a text.
+    Only a causal model has a perplexity: the other losses are no probability of a text. `mfu` is not logged.
     """
 
     _WITHOUT_LOGITS = {}  # other models have no such arguments
@@ -164,6 +164,9 @@ class FamilyPretrainingTrainer(GPT1PretrainingTrainer):
         if self.running_losses.sums is None:
             return {}
         return self._named(self._mean_parts()[: self._num_parts])
+
+    def _flops_per_token(self) -> None:
+        return None
 
     # ---- Hub
 

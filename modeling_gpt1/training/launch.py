@@ -22,6 +22,14 @@ def check_launch(args: TrainingArguments) -> None:
             f"{launched} processes were launched, but each would train alone. Pass --use_cpu (`use_cpu=True`) where "
             "there is no accelerator for each of them."
         )
+    # `accelerate launch` leaves these variables in the environment of its only process if several were requested on
+    # one machine. The address of another machine may come from a cluster's own settings.
+    asked_for_several = "ACCELERATE_USE_CPU" in os.environ and os.environ.get("MASTER_ADDR") == "127.0.0.1"
+    if asked_for_several and "WORLD_SIZE" not in os.environ:
+        raise ValueError(
+            "`accelerate launch` was given several processes, but started only one, as it does with --cpu. Use "
+            "`torchrun --nproc_per_node N` with --use_cpu (`use_cpu=True`) after the script, or --num_processes 1."
+        )
 
 
 def set_up_fsdp(accelerator: Accelerator, model: PreTrainedModel) -> None:

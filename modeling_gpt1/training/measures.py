@@ -1,10 +1,14 @@
-"""What the trainers measure: means of losses, and tokens per second."""
+"""What the trainers measure: means of losses, tokens per second and FLOP utilisation."""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import torch
+from transformers import PreTrainedModel
+
+from ..configuration_gpt1_lstm import GPT1LSTMConfig
 
 
 class RunningLosses:
@@ -69,3 +73,39 @@ class Throughput:
         now = time.perf_counter()
         (start, num_before), self._window = self._window, (now, num_tokens)
         return (num_tokens - num_before) / (now - start)
+
+
+def training_flops_per_token(model: PreTrainedModel) -> float:
+    """Floating-point operations per token of forward and backward, at sequences of full length.
+
+    6 per weight of a matrix product (2 forward, 4 backward), including the language-model head, plus 12 · D · T per
+    layer for the attention scores and sums (Chowdhery et al. 2022, "PaLM", appendix B). In a banded layer T is the
+    width of the band. An LSTM has no attention.
+    """
+    config, embeddings = model.config, ("tokens_embed", "positions_embed")
+    matrices = sum(
+        weight.numel()
+        for name, module in model.named_modules()
+        if not name.endswith(embeddings)  # the tied head counts under its own name
+        for weight in module.parameters(recurse=False)
+        if weight.dim() == 2
+    )
+    if isinstance(config, GPT1LSTMConfig):
+        return 6 * matrices
+    length = config.max_position_embeddings
+    windows = [config.window_of_layer(layer) or length for layer in range(config.num_hidden_layers)]
+    return 6 * matrices + 12 * config.hidden_size * sum(min(window, length) for window in windows)
+
+
+@cache
+def measure_peak_flops(device: torch.device, dtype: torch.dtype, size: int = 1024, seconds: float = 0.3) -> float:
+    """Floating-point operations per second of a `size` × `size` matrix product; the best of the rounds that fit."""
+    size *= 1 if device.type == "cpu" else 8
+    # No random numbers: drawing them would change the dropout of the run, also after a resume.
+    matrix = torch.full((size, size), 0.5, device=device, dtype=dtype)
+    best, end = float("inf"), time.perf_counter() + seconds
+    while best == float("inf") or time.perf_counter() < end:
+        start = time.perf_counter()
+        (matrix @ matrix)[0, 0].item()  # waits for the device
+        best = min(best, time.perf_counter() - start)
+    return 2 * size**3 / best

@@ -43,7 +43,7 @@ from .checks import (
 from .compilation import compiled_blocks, take_compilation
 from .cpu_attention import choose_cpu_attention
 from .launch import check_launch, set_up_fsdp
-from .measures import perplexity
+from .measures import measure_peak_flops, perplexity, training_flops_per_token
 from .padding_probe import check_padding
 from .trainer_internals import ResumableTrainer
 
@@ -336,10 +336,13 @@ def _mean_loss(settings: SimpleNamespace, outputs, labels: torch.Tensor, num_ite
 class GPT1PretrainingTrainer(_GPT1BaseTrainer):
     r"""Pre-trains a [`GPT1ForCausalLM`] on blocks of contiguous text: rows with `input_ids` and `labels`.
 
-    Beside `loss` the log has `perplexity` and `tokens_per_second`, each since the last log.
+    Beside `loss` the log has `perplexity`, `tokens_per_second` and `mfu`, each since the last log.
 
-    `tokens_per_second` counts the real tokens of all processes, without the time of evaluations, samples and
-    checkpoints. It needs the default value of `include_num_input_tokens_seen`.
+    - `tokens_per_second` counts the real tokens of all processes, without the time of evaluations, samples and
+      checkpoints.
+    - `mfu` is the model FLOP utilisation: the arithmetic that these tokens need, without recomputation, relative to
+      the speed of a matrix product measured on the same device when training starts.
+    - Both need the default value of `include_num_input_tokens_seen`.
 
     Evaluation reports the exact mean loss over all target tokens and its perplexity, whatever the batch size.
     """
@@ -358,6 +361,10 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
 
     def training_step(self, model, inputs, *args, **kwargs):
         if not self.throughput.is_running:
+            dtypes = {"bf16": torch.bfloat16, "fp16": torch.float16}
+            dtype = dtypes.get(self.accelerator.mixed_precision, torch.float32)
+            # Before the time counts.
+            self._peak_flops = self._flops_per_token() and measure_peak_flops(self.args.device, dtype)
             self.throughput.start(self.state.num_input_tokens_seen)
         return super().training_step(model, inputs, *args, **kwargs)
 
@@ -379,11 +386,18 @@ class GPT1PretrainingTrainer(_GPT1BaseTrainer):
             logs.update(self._logged_figures(logs["loss"]))
             if self.throughput.is_running and self.args.include_num_input_tokens_seen == "non_padding":
                 logs["tokens_per_second"] = self.throughput.tokens_per_second(self.state.num_input_tokens_seen)
+                if self._peak_flops:
+                    flops_per_second = logs["tokens_per_second"] * self._flops_per_token()
+                    logs["mfu"] = flops_per_second / (self._peak_flops * self.args.world_size)
         super().log(logs, start_time)
 
     def _logged_figures(self, loss: float) -> dict[str, float]:
         """What the log says beside the mean loss since the last log."""
         return {"perplexity": perplexity(loss)}
+
+    def _flops_per_token(self) -> float | None:
+        """Floating-point operations per token; `None` if they are not known."""
+        return training_flops_per_token(self.accelerator.unwrap_model(self.model))
 
 
 __all__ = ["GPT1PretrainingTrainer", "GPT1Trainer", "TaskTrainer"]

@@ -20,6 +20,7 @@ def make_records(scale=1.0, num_steps=4):
             "learning_rate": 0.1,
             "grad_norm": scale,
             "tokens_per_second": 5.0,
+            "mfu": 0.4,
         }
         records.append({**place, **figures})
     records.append({**place, "eval_loss": 2.0, "eval_perplexity": 7.4 * scale})
@@ -51,6 +52,7 @@ def test_every_run_is_a_line_in_every_panel():
         "learning rate": [(small, [0.1] * 4), (large, [0.1] * 3)],
         "gradient norm": [(small, [1.0] * 4), (large, [2.0] * 3)],
         "tokens per second": [(small, [5.0] * 4), (large, [5.0] * 3)],
+        "model FLOP utilisation": [(small, [0.4] * 4), (large, [0.4] * 3)],
     }
     assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["small", "large"]
     assert {axes.get_title() for axes in figure.axes if axes.get_yscale() == "log"} == {

@@ -68,7 +68,7 @@ def test_from_text_to_a_model_that_can_be_trained_further(books):
 def figures(output_dir):
     """What the log says but for times, which differ between two runs."""
     records = json.loads((output_dir / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
-    timed = ("second", "runtime")
+    timed = ("second", "runtime", "mfu")
     return [
         {key: value for key, value in record.items() if not any(word in key for word in timed)} for record in records
     ]

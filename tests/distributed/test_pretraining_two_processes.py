@@ -9,6 +9,8 @@ import re
 import helpers_pretraining
 import pytest
 import torch
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from accelerate.utils.launch import prepare_simple_launcher_cmd_env
 from helpers_launch import ACCELERATE, IS_AFTER_5_17, TORCHRUN, launch, launch_well, run_together
 from helpers_pretraining import (
     NUM_ROWS,
@@ -148,3 +150,23 @@ def test_torchrun_restarts_processes_of_which_one_hangs(folder, tmp_path):
     expected = weights_in(folder / "map")
     for name, weight in weights_in(tmp_path / "restarted").items():
         torch.testing.assert_close(weight, expected[name], rtol=0, atol=0, msg=name)
+
+
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_a_launch_that_starts_one_process_of_two_is_refused(num_processes, tmp_path, monkeypatch):
+    """In the environment that `accelerate launch` gives to the one process that it starts."""
+    arguments = ["--cpu", "--num_processes", str(num_processes), "--num_machines", "1", "train.py"]
+    arguments, *_ = _validate_launch_command(launch_command_parser().parse_args(arguments))
+    for name, value in prepare_simple_launcher_cmd_env(arguments)[1].items():
+        monkeypatch.setenv(name, value)
+    if num_processes == 1:
+        monkeypatch.setenv("MASTER_ADDR", "node1")  # as a cluster may have set it
+        make_trainer(tmp_path / "output", 1)
+        return
+    with pytest.raises(ValueError) as error:
+        make_trainer(tmp_path / "output", 1)
+    assert str(error.value) == (
+        "`accelerate launch` was given several processes, but started only one, as it does with --cpu. Use `torchrun "
+        "--nproc_per_node N` with --use_cpu (`use_cpu=True`) after the script, or --num_processes 1."
+    )
+    assert not (tmp_path / "output").exists()

@@ -27,7 +27,7 @@ from modeling_gpt1.training import callbacks, measures
 from modeling_gpt1.training.callbacks import ProgressBar, SampleCallback, readable
 
 PROMPTS = ["ann goes home", "the cat"]
-TIMES = ("runtime", "per_second")
+TIMES = ("runtime", "per_second", "mfu")
 
 
 def make_rows(tokenizer, num_rows=24):
@@ -134,7 +134,7 @@ class TestLog:
         trainer.train()
         trainer.save_state()
         training, _, evaluation, samples, _ = strict_records(tmp_path)
-        assert training.keys() >= {"loss", "perplexity", "grad_norm", "learning_rate", "tokens_per_second"}
+        assert training.keys() >= {"loss", "perplexity", "grad_norm", "learning_rate", "tokens_per_second", "mfu"}
         assert training["perplexity"] == pytest.approx(math.exp(training["loss"]), rel=1e-9)
         assert evaluation["eval_perplexity"] == pytest.approx(math.exp(evaluation["eval_loss"]), rel=1e-9)
         assert len(samples["samples"]) == len(PROMPTS)

@@ -141,7 +141,7 @@ def make_fine_tuning(folder, callbacks=(), **more) -> GPT1Trainer:
 
 def end_of(trainer, training_loss: float) -> dict:
     """All that must not depend on where a run was cut."""
-    times = ("_runtime", "_per_second")
+    times = ("_runtime", "_per_second", "mfu")
     log = [{key: value for key, value in record.items() if not key.endswith(times)} for record in history(trainer)]
     return {
         "weights": trainer.model.state_dict(),

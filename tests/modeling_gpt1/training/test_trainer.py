@@ -30,6 +30,7 @@ from modeling_gpt1 import (
     GPT1TrainingArguments,
     packing_gpt1,
 )
+from modeling_gpt1.training.measures import training_flops_per_token
 
 SMALL = {"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
 WEIGHTS = torch.tensor([1.0, 9.0])  # of two classes
@@ -306,6 +307,13 @@ class TestPretraining:
         for record in self._train(tmp_path, 2, 3)[:3]:
             assert record["perplexity"] == pytest.approx(math.exp(record["loss"]), rel=1e-6)
             assert record["tokens_per_second"] > 0
+            assert 0 < record["mfu"] < 1
+
+    def test_flops_of_the_full_model(self):
+        with torch.device("meta"):
+            model = GPT1ForCausalLM(GPT1Config())
+        # 12 blocks of 12 · 768² weights and the head's 768 · 40478, 6 operations each; then attention.
+        assert training_flops_per_token(model) == 6 * (12 * 12 * 768**2 + 768 * 40478) + 12 * 12 * 768 * 512
 
 
 def test_evaluation_does_not_keep_logits(tmp_path):
