@@ -47,7 +47,7 @@ WRONG = [
     ([*FILES, *FRESH, "--config_overrides", "hiddensize=128"], "'hiddensize=128'", "did you mean hidden_size?"),
     ([*FILES, *FRESH, "--config_overrides", "hidden_size=big"], "hidden_size=big", "expected int"),
     ([*FILES, *FRESH, "--config_overrides", "hidden_size=7"], "hidden_size=7", "(12)"),
-    ([*FILES[:-1], "txt=text", *START], '"txt"', "text, label"),
+    ([*FILES[:-1], "txt=text", *START], "--columns has the roles label, txt", "needs text"),
     (["predict", "{0}/model", "--file", "{0}/train.csv"], "--model {0}/model has no task head", "`gpt1 finetune`"),
     (["plot", "{0}/model"], "{0}/model has no log", "`--output_dir` of a run"),
     (["convert", "--source", "{0}/nope", "--output_dir", "{0}/out"], "{0}/nope has neither", "hf download"),
