@@ -101,6 +101,7 @@ setup(
         "jinja2>=3.1",
         "numpy>=1.26",
         "safetensors>=0.6",
+        "shtab>=1.13",
         "tokenizers>=0.22",
         "torch>=2.11,<2.16",
         "transformers>=5.17,<5.24",

@@ -28,7 +28,7 @@ import torch
 import transformers
 
 # ruff: noqa: E402
-OLDEST, NEWEST = (5, 17), (5, 23)  # setup.py and docs/install.md have the same
+OLDEST = (5, 17)  # setup.py and docs/install.md have the same
 if tuple(map(int, transformers.__version__.split(".")[:2])) < OLDEST:  # before a name is missing there
     needed = "{}.{}".format(*OLDEST)
     raise ImportError(
@@ -95,15 +95,6 @@ DOUBLE_HEADS_NEEDED = {
 }
 
 
-def warn_of_untested_release(installed: str):
-    if tuple(map(int, installed.split(".")[:2])) > NEWEST:
-        oldest, newest, next_one = ("{}.{}".format(*numbers) for numbers in (OLDEST, NEWEST, (5, NEWEST[1] + 1)))
-        logger.warning(
-            f"transformers {installed} is installed, but gpt1-hf was tested with {oldest} to {newest}. "
-            f'If something fails, run `pip install "transformers>={oldest},<{next_one}"`.'
-        )
-
-
 def check_fraction(value: float | int):
     # transformers' own `interval(min=0)` lets numbers below 0 through in 5.17.
     if not 0 <= value <= 1:
@@ -113,9 +104,6 @@ def check_fraction(value: float | int):
 def without_cpu_index(device: torch.device) -> torch.device:
     # Trainer of 5.17 loads an optimizer's state with `args.device` as map_location, and torch knows no "cpu:0".
     return torch.device("cpu") if device.type == "cpu" else device
-
-
-warn_of_untested_release(transformers.__version__)
 
 
 def check_problem_type(problem_type: str | None):

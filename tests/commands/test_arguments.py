@@ -1,9 +1,12 @@
-"""Arguments of the commands: near misses, settings in files."""
+"""Arguments of the commands: near misses, settings in files, completion."""
 
 import json
+import shutil
+import subprocess
 
 import pytest
 
+from modeling_gpt1.commands import completion
 from modeling_gpt1.commands.arguments import parser_of
 from modeling_gpt1.commands.entry import COMMANDS
 from modeling_gpt1.commands.reproduce import parse_arguments
@@ -40,6 +43,8 @@ def test_an_unknown_flag_is_told_with_the_nearest(words, message):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_help_fits_two_screens_and_all_flags_are_a_word_away(command, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
+    if command == "completion":  # takes no dataclass
+        return
     for words in (["--help"], ["--help", "all"]):
         with pytest.raises(SystemExit) as end:
             parser_of(command).read(words)
@@ -131,3 +136,42 @@ def test_settings_that_a_run_wrote_are_read_as_they_were(command, tmp_path):
     assert text.splitlines()[0] == f"# All settings of a run. Repeat it with: {ending}"
     again = vars(parser_of(command).parse_known_args(["--config", str(tmp_path / "run.yaml")])[0])
     assert again == {**first, **({"hub_token": None} if "hub_token" in first else {})}
+
+
+# ---- Completion
+
+ASK = """
+source {script}
+COMP_WORDS=({words}) COMP_CWORD={place}
+compopt() {{ :; }}
+_shtab_gpt1 gpt1 {last} ''
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_bash_completes_commands_flags_values_and_files(tmp_path):
+    (tmp_path / "gpt1.bash").write_text(completion.script("bash"), encoding="utf-8")
+    (tmp_path / "rows.csv").touch()
+
+    def complete(*words: str) -> list[str]:
+        given = {"words": " ".join(map(repr, words)), "last": repr(words[-1]), "place": len(words) - 1}
+        code = ASK.format(script=tmp_path / "gpt1.bash", **given)
+        run = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+        return run.stdout.split()
+
+    assert complete("gpt1", "") == list(COMMANDS)
+    assert complete("gpt1", "p") == ["pretrain", "predict", "push", "plot", "playground"]
+    assert complete("gpt1", "finetune", "--max_tr") == ["--max_train_samples"]
+    assert complete("gpt1", "generate", "--model", "m", "--prompt") == ["--prompts", "--prompt_file"]
+    assert complete("gpt1", "generate", "--dtype", "b") == ["bfloat16"]
+    assert complete("gpt1", "finetune", "--train_file", "ro") == ["rows.csv"]
+    assert complete("gpt1", "predict", "ro") == ["rows.csv"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_command_and_flag_is_in_every_script(shell):
+    text = completion.script(shell)
+    for command in COMMANDS:
+        flags = [action.option_strings[0] for action in parser_of(command)._actions if action.option_strings]
+        assert [word for word in (command, *flags) if word.strip("-") not in text] == []

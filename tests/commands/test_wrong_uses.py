@@ -60,6 +60,7 @@ WRONG = [
     ),
     ([*REPRODUCE, "--finetune_arguments", "--save_strategy", "epochs"], "--save_strategy", "'epochs'", "'epoch'"),
     ([*REPRODUCE, "--finetune_arguments", "--max_eval_samples", "0"], "--max_eval_samples is 0", "at least 1"),
+    (["completion", "tcshx"], "'tcshx'", "'zsh'"),
 ]
 
 

@@ -27,6 +27,8 @@ COMMANDS = {
     "plot": "draw the curves of training runs",
     "reproduce": "run the paper's experiments and report them beside the paper's figures",
     "playground": "open a page in the browser that shows how a model reads",
+    "env": "print what a bug report needs: versions, devices, extras",
+    "completion": "print the script that completes commands and flags in bash, zsh or fish",
 }
 HELP = "\n".join(
     [

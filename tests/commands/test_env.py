@@ -1,0 +1,30 @@
+"""What `gpt1 env` prints, and what it never does."""
+
+import os
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+from modeling_gpt1.commands import env
+
+
+def test_facts_of_a_bug_report(capsys, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    env.main([])
+    text = capsys.readouterr().out
+    lines = dict(line.removeprefix("- ").split(": ", 1) for line in text.splitlines())
+    assert {name: lines[name] for name in ("torch", "transformers", "numpy")} == {
+        name: version(name) for name in ("torch", "transformers", "numpy")
+    }
+    assert {"system", "Python", "devices", "threads", "gradio"} <= set(lines)
+    assert lines["flash-attn"] == "not installed"
+    assert not [private for private in ("hf_secret", str(Path.home()), os.getcwd()) if private in text]
+
+
+def test_an_accelerator_is_told_by_its_name(monkeypatch, capsys):
+    monkeypatch.setattr(env, "default_device", lambda: torch.device("mps"))
+    monkeypatch.setattr(env, "accelerator_name", lambda: "M4")
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 1)
+    env.main([])
+    assert "- devices: 1 × mps (M4)\n" in capsys.readouterr().out
