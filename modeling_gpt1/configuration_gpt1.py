@@ -467,10 +467,7 @@ def translate_gpt2(config_dict: dict) -> dict:
 
 
 def check_needed(config_dict: dict, needed: dict, kind: str, classes: str) -> None:
-    """
-    Raises:
-        ValueError: a field that the configuration of this kind of model has is not as needed.
-    """
+    """Checks that the fields that the configuration of this kind of model has are as needed."""
     for name, value in needed.items():
         if config_dict.get(name, value) != value:
             raise ValueError(

@@ -286,11 +286,7 @@ def count_items(counts: torch.Tensor, num_items: torch.Tensor | int | None) -> t
 
 
 def check_several_labels(labels: torch.Tensor) -> None:
-    """Checks that multi-label targets `[B, K]` are from 0 to 1, or −100 for none.
-
-    Raises:
-        ValueError: a label is another number.
-    """
+    """Checks that multi-label targets `[B, K]` are from 0 to 1, or −100 for none."""
     if not can_read(labels) or labels.dtype == torch.bool:
         return
     is_wrong = ~((labels >= 0) & (labels <= 1)) & (labels != -100)

@@ -509,11 +509,7 @@ def check_exactly_one(input_ids: torch.Tensor | None, inputs_embeds: torch.Tenso
 
 
 def check_ids(name: str, ids: torch.Tensor, vocab_size: int, ignored: int | None = None) -> None:
-    """Checks that all ids are in the vocabulary or equal `ignored`.
-
-    Raises:
-        ValueError: the type is wrong, or an id is not in the vocabulary.
-    """
+    """Checks that all ids are in the vocabulary or equal `ignored`."""
     if not is_whole(ids):
         raise ValueError(f"`{name}` must contain token ids (torch.int64), but got {ids.dtype}.")
     if not can_read(ids):
@@ -536,11 +532,7 @@ def check_tokens(
     inputs_embeds: torch.Tensor | None,
     token_type_ids: torch.Tensor | None,
 ) -> None:
-    """Checks the decoder's `input_ids [B, T]` or `inputs_embeds [B, T, D]`, and its `token_type_ids`.
-
-    Raises:
-        ValueError: neither or both are given; the shape or type is wrong; an id has no embedding.
-    """
+    """Checks the decoder's `input_ids [B, T]` or `inputs_embeds [B, T, D]`, and its `token_type_ids`."""
     check_exactly_one(input_ids, inputs_embeds)
     name, given = ("input_ids", input_ids) if inputs_embeds is None else ("inputs_embeds", inputs_embeds)
     needed = ["B", "T"] if inputs_embeds is None else ["B", "T", config.hidden_size]
@@ -560,11 +552,7 @@ def check_tokens(
 
 
 def check_targets(targets: torch.Tensor | None, hidden_states: torch.Tensor, vocab_size: int) -> None:
-    """Checks that each of `hidden_states [B, T, D]` has a target: an id or −100.
-
-    Raises:
-        ValueError: the shape or type is wrong; an id is not in the vocabulary.
-    """
+    """Checks that each of `hidden_states [B, T, D]` has a target: an id or −100."""
     if targets is None:
         return
     needed = hidden_states.shape[:2]
@@ -609,11 +597,7 @@ def padding_mask(
 def check_length(
     config: PreTrainedConfig, num_past: int | torch.Tensor, num_new: int, position_ids: torch.Tensor | None = None
 ) -> None:
-    """Checks that the model has enough positions for a sequence.
-
-    Raises:
-        ValueError: the sequence is longer than `max_position_embeddings`.
-    """
+    """Checks that the model has enough positions for a sequence."""
     # A static cache keeps its length on the device: reading it would break a compiled graph, or wait at each token.
     if isinstance(num_past, torch.Tensor):
         num_past = int(num_past) if can_read(num_past) else 0

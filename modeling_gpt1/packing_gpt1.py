@@ -285,11 +285,7 @@ def packed_inputs(config: GPT1Config, way: str, plan: Any, input_ids: torch.Long
 
 
 def count_sequences(traversal: str, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> int:
-    """C of `input_ids [B, C, T]` or `inputs_embeds [B, C, T, D]`; 1 if that dimension is left out.
-
-    Raises:
-        ValueError: the number of sequences does not fit the traversal.
-    """
+    """C of `input_ids [B, C, T]` or `inputs_embeds [B, C, T, D]`; 1 if that dimension is left out."""
     name, given, hidden = (
         ("input_ids", input_ids, "") if input_ids is not None else ("inputs_embeds", inputs_embeds, ", D")
     )
@@ -308,11 +304,7 @@ def count_sequences(traversal: str, input_ids: torch.Tensor | None, inputs_embed
 
 
 def flatten_sequences(name: str, tensor: torch.Tensor | None, shape: tuple[int, ...]) -> torch.Tensor | None:
-    """Reshapes `[B, C, …]` to `[B · C, …]`; `tensor` must have this `shape`, but may omit a C of 1.
-
-    Raises:
-        ValueError: `tensor` has another shape.
-    """
+    """Reshapes `[B, C, …]` to `[B · C, …]`; `tensor` must have this `shape`, but may omit a C of 1."""
     if tensor is None:
         return None
     if tensor.shape == shape:
@@ -449,11 +441,7 @@ def first_place(is_wrong: torch.BoolTensor) -> tuple[int, ...]:
 
 
 def real_tokens(attention_mask: torch.Tensor | None) -> torch.BoolTensor | None:
-    """Converts a mask of 0 and 1, of any shape and type, to booleans.
-
-    Raises:
-        ValueError: a value is neither 0 nor 1.
-    """
+    """Converts a mask of 0 and 1, of any shape and type, to booleans."""
     if attention_mask is None or attention_mask.dtype == torch.bool:
         return attention_mask
     is_real = attention_mask.bool()
@@ -471,17 +459,7 @@ def check_extracted(
     is_present: torch.BoolTensor | None,
     shape: tuple[int, int, int],
 ) -> None:
-    """Checks that each example has a choice, and that the task head reads each sequence at one of its real tokens.
-
-    Args:
-        positions (`[S]`, or one for all): positions of the extract tokens.
-        attention_mask (`[S, T]`, *optional*): True for real tokens.
-        is_present (`[B, C]`, *optional*): False for choices that an example lacks; their positions are not checked.
-        shape: B, C, T.
-
-    Raises:
-        ValueError: all choices are absent; a position is outside of its sequence or in padding.
-    """
+    """Checks that each example has a choice, and that the task head reads each sequence at one of its real tokens."""
     if is_present is not None and not is_present.any(1).all():
         raise ValueError(
             f"`choice_mask` marks every choice of example {first_place(~is_present.any(1))[0]} as absent. Remove the "
