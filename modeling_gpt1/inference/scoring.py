@@ -62,8 +62,6 @@ class ContinuationScore:
     """Natural logarithm of the probability of each predicted token."""
     is_greedy: bool = True
     """Whether each predicted token is the most probable one at its place."""
-    num_cut: int = 0
-    """Tokens cut from the beginning of a context that was too long."""
 
     @property
     def total(self) -> float:
@@ -213,7 +211,7 @@ class Scorer:
         with unchanged(self.model):
             if self.is_batched is None:
                 self._try()
-            fitting, asked = [], []
+            fitting, cuts = [], []
             for number, (context, continuations) in enumerate(requests):
                 context, continuations = list(context), list(map(list, continuations))
                 longest, limit = max(map(len, continuations), default=0), self.max_length - len(self.start_ids)
@@ -225,20 +223,19 @@ class Scorer:
                     )
                 rest = context[max(longest, 1) - limit - 1 :]  # the last token of a continuation is never read
                 fitting.append((self.start_ids + rest, continuations))
-                asked.append((len(continuations), len(context) - len(rest)))
+                cuts += [len(context) - len(rest)] if len(rest) < len(context) else []
             tokens = self._answers(fitting)
-        cuts = [num_cut for _, num_cut in asked if num_cut]
         if cuts:
             logger.warning(
-                f"{len(cuts)} of {len(asked)} contexts were cut at the beginning, by up to {max(cuts)} tokens, to fit "
-                f"into {self.max_length} tokens."
+                f"{len(cuts)} of {len(fitting)} contexts were cut at the beginning, by up to {max(cuts)} tokens, to "
+                f"fit into {self.max_length} tokens."
             )
         return [
             [
-                ContinuationScore(tuple(one for one, _ in of), all(is_best for _, is_best in of), num_cut)
-                for of in (tokens[number, index] for index in range(length))
+                ContinuationScore(tuple(one for one, _ in of), all(is_best for _, is_best in of))
+                for of in (tokens[number, index] for index in range(len(continuations)))
             ]
-            for number, (length, num_cut) in enumerate(asked)
+            for number, (_, continuations) in enumerate(fitting)
         ]
 
     def _answers(self, requests: list[tuple[list[int], list[list[int]]]]) -> dict[tuple[int, int], list]:
@@ -312,7 +309,6 @@ class CausalLMScorer(Scorer):
         max_length (`int`, *optional*): maximum tokens that the model reads at once. Default: its positions.
         start_ids (`list[int]`, *optional*): ids that stand before every context and are never cut. Default: the
             beginning-of-text id if the tokenizer puts one before a text by itself, otherwise none.
-        share_contexts (`bool`, defaults to `True`): `False` reads every context once for each continuation.
     """
 
     method = "log-probability"
@@ -324,12 +320,11 @@ class CausalLMScorer(Scorer):
         batch_tokens: int = 2048,
         max_length: int | None = None,
         start_ids: Sequence[int] | None = None,
-        share_contexts: bool = True,
     ):
         start_ids = _usual_start(tokenizer) if start_ids is None else start_ids
         super().__init__(model, tokenizer, batch_tokens, max_length, start_ids)
         self._arguments = inspect.signature(model.forward).parameters
-        self.shares_contexts = share_contexts and "past_key_values" in self._arguments
+        self.shares_contexts = "past_key_values" in self._arguments
 
     def _try(self) -> None:
         _check_causality(self.model)
