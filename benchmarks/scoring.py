@@ -8,7 +8,7 @@ The task is that of the zero-shot heuristic: the log-probability of every token 
 the question. Three methods read one openai-gpt checkpoint of random weights:
 
 - `CausalLMScorer`, which encodes each document once;
-- `CausalLMScorer` with `share_contexts=False`, also in batches and with logits of the answers only;
+- `CausalLMScorer` with `shares_contexts` set to False, also in batches and with logits of the answers only;
 - transformers' OpenAIGPTLMHeadModel, one answer after the other, with logits of the whole sequence and log-softmax at
   the answer.
 
@@ -57,7 +57,9 @@ class Worker:
         transformers.utils.logging.disable_progress_bar()
         model_class = OpenAIGPTLMHeadModel if name == PEER else GPT1ForCausalLM
         self.model = model_class.from_pretrained(folder, dtype=torch.float32).eval()
-        self.scorer = None if name == PEER else CausalLMScorer(self.model, share_contexts=name == OURS)
+        self.scorer = None if name == PEER else CausalLMScorer(self.model)
+        if self.scorer is not None:
+            self.scorer.shares_contexts = name == OURS
         self.questions = questions
 
     def score(self) -> list[list[Sequence[float]]]:

@@ -140,7 +140,6 @@ def ask(scorer: Scorer, questions: Questions, arguments: ZeroShotArguments) -> d
         "num_rows": len(questions.rows),
         "num_train_rows": len(questions.train_rows),
         "threshold": result.threshold,
-        "num_cut": result.num_cut,
     }
 
 

@@ -343,8 +343,6 @@ def _age_of_children(shares: pd.Series) -> float | None:
 
 
 def _age_of_model(words: np.ndarray, surprisals: np.ndarray) -> float | None:
-    if len(words) < 3:
-        return None
     places, values = np.log10(words + 1), -surprisals
     start = [values.max() - values.min(), 1.0, places.mean(), values.min()]
     return _crossing(places, values, -(np.log2(300_000) + surprisals.min()) / 2, start)
@@ -359,7 +357,7 @@ def _crossing(places: np.ndarray, values: np.ndarray, height: float, start: list
         (range_, slope, middle, floor), _ = curve_fit(
             lambda x, a, b, c, d: a * expit(b * (x - c)) + d, places, values, p0=start, maxfev=1000, **options
         )
-    except (RuntimeError, ValueError):  # no fit
+    except (RuntimeError, TypeError, ValueError):  # no fit; TypeError: of fewer points than the sigmoid has numbers
         return None
     if slope <= 0 or range_ <= 0 or not floor < height < range_ + floor:
         return None

@@ -171,8 +171,6 @@ class ZeroShotResult:
     """Scores of each row's candidates; calibrated if that was asked for."""
     threshold: float | None
     """The score above which the class is 1; None if the heuristic has no threshold."""
-    num_cut: int
-    """Rows whose context lost its beginning, answered rows before it included."""
 
 
 def evaluate_zero_shot(
@@ -225,7 +223,6 @@ def evaluate_zero_shot(
         predictions=predictions,
         scores=[score.tolist() for score in scores],
         threshold=threshold,
-        num_cut=sum(any(score.num_cut for score in of_row) for of_row in found),
     )
 
 

@@ -16,8 +16,6 @@ from transformers import PreTrainedModel
 from transformers.quantizers import HfQuantizer, register_quantization_config, register_quantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
-from .devices import default_device
-
 LARGEST = 127  # of symmetric 8-bit integers
 ZERO = 128  # of the unsigned integers that FBGEMM takes as input
 
@@ -37,15 +35,6 @@ class GPT1Int8Config(QuantizationConfigMixin):
 @register_quantizer("gpt1_int8")
 class GPT1Int8Quantizer(HfQuantizer):
     """Replaces the linear layers once their weights are loaded."""
-
-    def validate_environment(self, *args, device_map=None, **kwargs):
-        places = device_map.values() if isinstance(device_map, dict) else [device_map]
-        on_cpu = {"None", "cpu"} if default_device().type != "cpu" else {"None", "cpu", "auto"}
-        if any(str(place) not in on_cpu for place in places):
-            raise ValueError(
-                f"GPT1Int8Config works only on the CPU, but `device_map` is {device_map}. Leave `device_map` out, or, "
-                "on a GPU, open the model with `dtype=torch.bfloat16` instead of `quantization_config`."
-            )
 
     def _process_model_after_weight_loading(self, model: PreTrainedModel, **kwargs) -> PreTrainedModel:
         for module in list(model.modules()):

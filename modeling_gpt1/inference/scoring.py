@@ -35,12 +35,10 @@ from transformers.utils import logging
 
 from ..configuration_gpt1 import GPT1Config
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
-from .probing import longest_sequence, unchanged
+from .probing import evaluating, longest_sequence
 
 logger = logging.get_logger(__name__)
 
-# Predicted tokens whose logits are normalised at once: 41 MiB of float32 at V = 40 478.
-CHUNK_TOKENS = 256
 # Tokens of the sequences by which a model is tried.
 NUM_TRIED = 8
 # Differences of log-probabilities up to this are rounding, in float32 and in fewer bits.
@@ -62,8 +60,6 @@ class ContinuationScore:
     """Natural logarithm of the probability of each predicted token."""
     is_greedy: bool = True
     """Whether each predicted token is the most probable one at its place."""
-    num_cut: int = 0
-    """Tokens cut from the beginning of a context that was too long."""
 
     @property
     def total(self) -> float:
@@ -210,10 +206,10 @@ class Scorer:
         Raises:
             ValueError: a continuation is too long to be read with at least one token before it.
         """
-        with unchanged(self.model):
+        with evaluating(self.model):
             if self.is_batched is None:
                 self._try()
-            fitting, asked = [], []
+            fitting, cuts = [], []
             for number, (context, continuations) in enumerate(requests):
                 context, continuations = list(context), list(map(list, continuations))
                 longest, limit = max(map(len, continuations), default=0), self.max_length - len(self.start_ids)
@@ -225,20 +221,19 @@ class Scorer:
                     )
                 rest = context[max(longest, 1) - limit - 1 :]  # the last token of a continuation is never read
                 fitting.append((self.start_ids + rest, continuations))
-                asked.append((len(continuations), len(context) - len(rest)))
+                cuts += [len(context) - len(rest)] if len(rest) < len(context) else []
             tokens = self._answers(fitting)
-        cuts = [num_cut for _, num_cut in asked if num_cut]
         if cuts:
             logger.warning(
-                f"{len(cuts)} of {len(asked)} contexts were cut at the beginning, by up to {max(cuts)} tokens, to fit "
-                f"into {self.max_length} tokens."
+                f"{len(cuts)} of {len(fitting)} contexts were cut at the beginning, by up to {max(cuts)} tokens, to "
+                f"fit into {self.max_length} tokens."
             )
         return [
             [
-                ContinuationScore(tuple(one for one, _ in of), all(is_best for _, is_best in of), num_cut)
-                for of in (tokens[number, index] for index in range(length))
+                ContinuationScore(tuple(one for one, _ in of), all(is_best for _, is_best in of))
+                for of in (tokens[number, index] for index in range(len(continuations)))
             ]
-            for number, (length, num_cut) in enumerate(asked)
+            for number, (_, continuations) in enumerate(fitting)
         ]
 
     def _answers(self, requests: list[tuple[list[int], list[list[int]]]]) -> dict[tuple[int, int], list]:
@@ -312,7 +307,6 @@ class CausalLMScorer(Scorer):
         max_length (`int`, *optional*): maximum tokens that the model reads at once. Default: its positions.
         start_ids (`list[int]`, *optional*): ids that stand before every context and are never cut. Default: the
             beginning-of-text id if the tokenizer puts one before a text by itself, otherwise none.
-        share_contexts (`bool`, defaults to `True`): `False` reads every context once for each continuation.
     """
 
     method = "log-probability"
@@ -324,12 +318,11 @@ class CausalLMScorer(Scorer):
         batch_tokens: int = 2048,
         max_length: int | None = None,
         start_ids: Sequence[int] | None = None,
-        share_contexts: bool = True,
     ):
         start_ids = _usual_start(tokenizer) if start_ids is None else start_ids
         super().__init__(model, tokenizer, batch_tokens, max_length, start_ids)
         self._arguments = inspect.signature(model.forward).parameters
-        self.shares_contexts = share_contexts and "past_key_values" in self._arguments
+        self.shares_contexts = "past_key_values" in self._arguments
 
     def _try(self) -> None:
         _check_causality(self.model)
@@ -540,12 +533,9 @@ def _score_targets(
     rows = torch.tensor([row for row, of_row in enumerate(positions) for _ in of_row], device=logits.device)
     places = torch.tensor([place for of_row in positions for place in of_row], device=logits.device)
     ids = torch.tensor([target for of_row in targets for target in of_row], device=logits.device)
-    parts = []
-    for chunk in torch.arange(len(ids), device=logits.device).split(CHUNK_TOKENS):
-        log_probs = logits[rows[chunk], places[chunk]].float().log_softmax(-1)  # [n, V]
-        chosen = log_probs.gather(1, ids[chunk, None])[:, 0]
-        parts.append(torch.stack([chosen, (log_probs.argmax(-1) == ids[chunk]).to(chosen.dtype)], dim=1))
-    return torch.cat(parts).cpu()
+    log_probs = logits[rows, places].float().log_softmax(-1)  # [N, V]
+    chosen = log_probs.gather(1, ids[:, None])[:, 0]
+    return torch.stack([chosen, (log_probs.argmax(-1) == ids).to(chosen.dtype)], dim=1).cpu()
 
 
 __all__ = ["CausalLMScorer", "ContinuationScore", "DenoisingLMScorer", "MaskedLMScorer", "ScoringRequest"]

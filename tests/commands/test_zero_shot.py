@@ -45,7 +45,7 @@ def test_one_model(save_model, data_dir, tmp_path, capsys, asked):
         "matthews_correlation": cola["matthews_correlation"],
         "normalised": pytest.approx(cola["matthews_correlation"] / 0.35),
         **{"metric": "matthews_correlation", "chance": 0.0, "best_known": 0.35, "split": "validation"},
-        **{"num_rows": 3, "num_train_rows": 4, "threshold": cola["threshold"], "num_cut": 0},
+        **{"num_rows": 3, "num_train_rows": 4, "threshold": cola["threshold"]},
     }
     assert cola["threshold"] < -0.1
     assert sst2["accuracy"] in (0.0, 1.0) and sst2["threshold"] is None and sst2["num_train_rows"] == 0
@@ -211,4 +211,3 @@ def test_real_rows(tiny_model, real_data_dir, tmp_path, asked):
         gold = [row["label"] for row in rows]
         metric = matthews_corrcoef if name == "cola" else accuracy_score
         assert of_task[of_task["metric"]] == pytest.approx(metric(gold, result.predictions))
-    assert [name for name, of_task in figures.items() if of_task["num_cut"]] == ["race-middle"]

@@ -91,15 +91,16 @@ def test_generation_reads_each_token_once(tiny_model):
     assert lengths == [6, 1, 1, 1, 1]
 
 
-@pytest.mark.parametrize("share_contexts", [True, False])
-def test_the_scorer_is_exact(tiny_model, share_contexts):
+@pytest.mark.parametrize("shares_contexts", [True, False])
+def test_the_scorer_is_exact(tiny_model, shares_contexts):
     model = tiny_model(GPT1LSTMForCausalLM)
     requests = [
         ScoringRequest(random_ids(length, seed=length).tolist(), [random_ids(n, seed=n).tolist() for n in (1, 3, 5)])
         for length in (9, 2, 5)
     ]
-    scorer = CausalLMScorer(model, share_contexts=share_contexts)
-    assert scorer.shares_contexts == share_contexts
+    scorer = CausalLMScorer(model)
+    assert scorer.shares_contexts
+    scorer.shares_contexts = shares_contexts
     for request, scores in zip(requests, scorer.score_ids(requests), strict=True):
         for continuation, score in zip(request.continuations, scores, strict=True):
             ids = torch.tensor([[*request.context, *continuation]])

@@ -337,6 +337,7 @@ def test_ages_of_acquisition(sign, tmp_path):
     for word, place in zip(words, learnt, strict=True):
         curve = np.array([row["surprisal"] for row in rows if row["target_word"] == word])
         assert babylm._age_of_model(np.array(counts), curve) == pytest.approx(place, abs=0.05)
+        assert babylm._age_of_model(np.array(counts[:3]), curve[:3]) is None
     some = [row for row in rows if row["target_word"] in words[:2]]
     assert babylm.age_correlation(some, tmp_path / "cdi_human.csv") == {"curve_fitness": 0.0, "num_words": 2}
 

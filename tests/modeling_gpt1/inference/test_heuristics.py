@@ -105,7 +105,7 @@ def test_the_mean_decides_between_answers_and_the_whole_between_labels():
     result = evaluate_zero_shot(scorer, "sst2", SST2)
     assert result.scores == [[-2.0, -1.5]] * 3 and result.predictions == [1, 1, 1]
     assert result.metrics == pytest.approx({"accuracy": 2 / 3, "normalised": (2 / 3 - 0.5) / (0.932 - 0.5)})
-    assert (result.threshold, result.num_cut) == (None, 0)
+    assert result.threshold is None
 
 
 def test_minimal_pairs_by_phenomenon():
@@ -132,10 +132,10 @@ def test_an_empty_answer_is_never_chosen():
 
 
 def test_acceptability_by_a_threshold_of_the_training_rows():
-    cut = {"he": ContinuationScore((-1.0,)), "paid": ContinuationScore((-3.0,), num_cut=1)}
+    cut = {"he": ContinuationScore((-1.0,)), "paid": ContinuationScore((-3.0,))}
     scorer = ScorerByRule(lambda context, rest: cut[rest.split()[0]])
     result = evaluate_zero_shot(scorer, "cola", [*COLA, {**COLA[0], "label": 0}], train_rows=COLA)
-    assert result.threshold == -2.0 and result.predictions == [1, 0, 1] and result.num_cut == 1
+    assert result.threshold == -2.0 and result.predictions == [1, 0, 1]
     same = evaluate_zero_shot(ScorerByRule(lambda *_: cut["he"]), "cola", COLA, train_rows=COLA)
     assert same.threshold == -1.0 and same.predictions == [0, 0]  # only what exceeds it is of class 1
     expected = matthews_corrcoef([1, 0, 0], [1, 0, 1])

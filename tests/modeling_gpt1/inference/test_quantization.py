@@ -126,12 +126,6 @@ def test_int8_generation_with_a_cache_is_that_without(folder, dtype):
     assert cached.tolist() == model.generate(prompt, use_cache=False, **options).tolist()
 
 
-@pytest.mark.parametrize("device_map", [{"": "cuda:0"}, "balanced", 0, {"": 0}, {"": "disk"}])
-def test_int8_is_for_the_cpu(folder, device_map):
-    with pytest.raises(ValueError, match="works only on the CPU, but `device_map` is .* Leave `device_map` out"):
-        open_int8(folder, device_map=device_map)
-
-
 def test_int8_neither_trains_nor_is_saved(folder, tmp_path):
     model, ids = open_int8(folder, device_map={"": "cpu"}), torch.arange(1, 6)[None]
     assert not any(parameter.requires_grad for parameter in model.parameters())
