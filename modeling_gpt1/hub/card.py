@@ -11,7 +11,7 @@ from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import ModelCard, ModelCardData
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from tokenization.traversal import TRAVERSALS
 
@@ -59,7 +59,7 @@ def write_model_card(
 ) -> None:
     """Writes the card of a run to `README.md` in the trainer's output folder.
 
-    It has facts of the model, of the data and of the training, and the metrics of the last evaluation.
+    It has facts of the model, of the data and of the training, and a `model-index` of the last evaluation.
 
     Args:
         trainer ([`transformers.Trainer`]): after training, if there was one.
@@ -79,6 +79,7 @@ def write_model_card(
     splits = list(trainer.eval_dataset) if isinstance(trainer.eval_dataset, Mapping) else []
     results = last_evaluation(trainer.state.log_history, splits, dataset_split)
     tag = (as_list(tasks) or [pipeline_tag_of(model, objective)])[0]
+    index = evaluation_results(results, tag, names, hub_names, configurations) if tag else []
     data = {
         "language": language,
         "license": license,
@@ -86,6 +87,8 @@ def write_model_card(
         "datasets": hub_names or None,
         "metrics": metric_types(results) or None,
         "pipeline_tag": tag,
+        "eval_results": index or None,
+        "model_name": name if index else None,  # names the entry of the model-index
         "library_name": "transformers" if model is whole else "peft",
     }
     facts = {
@@ -247,6 +250,26 @@ def metric_types(results: list[dict[str, Any]]) -> list[str]:
     """The hub's names of the metrics, without losses."""
     names = [{"pearson": "pearsonr"}.get(result["name"], result["name"]) for result in results]
     return list(dict.fromkeys(name for name in names if not name.endswith("loss")))
+
+
+def evaluation_results(
+    results: list[dict[str, Any]], task_type: str, names: list[str], hub_names: list[str], configurations: list[str]
+) -> list[EvalResult]:
+    """The metrics as entries of the card's `model-index`; none without the name of a data set."""
+    return [
+        EvalResult(
+            task_type=task_type,
+            dataset_type=(hub_names or [re.sub(r"[^\w.-]+", "-", names[0]).strip("-")])[0],
+            dataset_name=names[0],
+            dataset_config=(configurations or [None])[0],
+            dataset_split=result["split"],
+            metric_type=metric_type,
+            metric_name=result["name"],
+            metric_value=round(result["value"], 4),
+        )
+        for result in results
+        for metric_type in (metric_types([result]) if names else [])
+    ]
 
 
 def versions() -> str:

@@ -89,7 +89,20 @@ def faults_of_card(text: str) -> list[str]:
             faults.append(f'"language" {language} must be an ISO code')
     if data.get("base_model") is not None and not REPOSITORY_ID.fullmatch(str(data["base_model"])):
         faults.append('"base_model" must be the id of a model')
-    return faults
+    return faults + [fault for entry in data.get("model-index") or [] for fault in faults_of_entry(entry)]
+
+
+def faults_of_entry(entry: dict[str, Any]) -> Iterator[str]:
+    if not isinstance(entry.get("name"), str):
+        yield '"model-index[0].name" is required'
+    for result in entry["results"]:
+        needed = {
+            "task.type": result.get("task", {}).get("type"),
+            "dataset.type": result.get("dataset", {}).get("type"),
+            "dataset.name": result.get("dataset", {}).get("name"),
+            **{f"metrics.{key}": metric.get(key) for metric in result["metrics"] for key in ("type", "value")},
+        }
+        yield from (f'"model-index[0].results.{name}" is required' for name, value in needed.items() if value is None)
 
 
 def branch_key(repo_id: str, branch: str) -> str:

@@ -168,9 +168,10 @@ def test_cards_of_the_repositories(visit):
     of_bert = ModelCard(visit.hub.files("me/bert-moods")["README.md"].decode())
     assert (of_bert.data.tags, of_bert.data.base_model) == (["bert"], None)
     pre_trained = ModelCard(visit.hub.files("me/books")["README.md"].decode())
+    (result,) = pre_trained.data.eval_results
     assert pre_trained.data.license == "mit"
-    assert pre_trained.data.metrics == ["perplexity"] and "| validation | perplexity |" in pre_trained.text
-    assert f"| data | {visit.folder.name}/train.txt |" in pre_trained.text
+    place = f"{visit.folder.name}/train.txt"
+    assert (result.metric_type, result.dataset_name, result.dataset_split) == ("perplexity", place, "validation")
     assert "| tokens seen in training | 379 |" in pre_trained.text
 
 
@@ -225,5 +226,5 @@ def test_a_script_that_may_not_push_says_so_before_it_trains(visit):
         output = visit.output(script)
         last = output.splitlines()[-1]
         assert last.startswith(f"gpt1 finetune: {repository} cannot be pushed to: 403 Forbidden: You don't have the")
-        assert f"{REMEDY} and start again, or leave --push_to_hub out" in last
+        assert f"{REMEDY} and start again, or leave `push_to_hub` out" in last
         assert " · loss " not in output and not list((visit.folder / folder).glob("*.safetensors"))

@@ -7,11 +7,13 @@ import yaml
 from helpers_launch import IS_AFTER_5_17
 from helpers_training import CASES, make_model, make_tokenizer, make_trainer
 from hub.stand_in import faults_of_card
+from huggingface_hub import ModelCardData
 
 from modeling_gpt1 import GPT1DoubleHeadsModel, GPT1ForCausalLM, GPT1LSTMDoubleHeadsModel, GPT1Model
 from modeling_gpt1.hub.card import (
     base_model_of,
     classes_of,
+    evaluation_results,
     last_evaluation,
     metric_types,
     model_card,
@@ -46,6 +48,20 @@ pipeline_tag: text-classification
 tags:
 - gpt1
 - tiny
+model-index:
+- name: me/tiny
+  results:
+  - task:
+      type: text-classification
+    dataset:
+      name: Words
+      type: me/words
+      config: short
+      split: held-out
+    metrics:
+    - type: accuracy
+      value: {accuracy}
+      name: accuracy
 ---
 
 # me/tiny
@@ -209,6 +225,12 @@ def test_the_card_of_a_pre_training(tmp_path):
     history = [record for record in trainer.state.log_history if "eval_perplexity" in record]
     perplexity, tokens = history[-1]["eval_perplexity"], trainer.state.num_input_tokens_seen
     metadata = yaml.safe_load(card.split("---")[1])
+    (result,) = metadata.pop("model-index")[0]["results"]
+    assert result == {
+        "task": {"type": "text-generation"},
+        "dataset": {"name": "books/one.txt", "type": "books-one.txt"},
+        "metrics": [{"type": "perplexity", "value": round(perplexity, 4), "name": "perplexity"}],
+    }
     assert (metadata["language"], metadata["metrics"], metadata["tags"]) == ("de", ["perplexity"], ["gpt1"])
     assert "| task | language modelling |\n| data | books/one.txt, books/two.txt |\n| blocks | 24 for tr" in card
     assert f"| tokens seen in training | {tokens:,} |" in card and tokens > 0
@@ -224,7 +246,7 @@ def test_without_data_and_evaluation(tmp_path):
     trainer.create_model_card()
     card = (tmp_path / "choices" / "README.md").read_text(encoding="utf-8")
     assert "This card has no evaluation results." in card
-    assert "| data |" not in card
+    assert "model-index" not in card and "| data |" not in card
     assert "# choices\n" in card and "| lm_coef (λ) | 0.0 |" in card
     assert "Minimised: L2, the task's loss, without the auxiliary language-modelling loss (λ = 0)." in card
 
@@ -269,12 +291,18 @@ def test_the_last_evaluation_is_that_of_all_data_sets_of_the_last_step():
         {"name": "accuracy", "value": 0.2, "split": "matched"},
         {"name": "accuracy", "value": 0.3, "split": "matched_more"},
     ]
+    entries = evaluation_results(results, "text-classification", ["mnli"], ["nyu-mll/glue"], ["mnli"])
+    data = ModelCardData(model_name="me/tiny", eval_results=entries).to_dict()
+    assert [result["dataset"]["split"] for result in data["model-index"][0]["results"]] == ["matched", "matched_more"]
     assert last_evaluation([{"loss": 3.0, "step": 1}]) == []
 
 
 def test_metrics_have_the_names_of_the_hub():
     results = [{"name": name, "value": 0.5, "split": None} for name in ("loss", "lm_loss", "pearson", "spearmanr")]
     assert metric_types(results) == ["pearsonr", "spearmanr"]
+    entries = evaluation_results(results, "t", ["stsb"], [], [])
+    assert [entry.metric_type for entry in entries] == ["pearsonr", "spearmanr"]
+    assert evaluation_results(results, "t", [], [], []) == []
 
 
 def test_names_of_classes():
