@@ -1,4 +1,4 @@
-"""What a model says about itself before its use: how much it reads, and answers without a trace."""
+"""What a model says about itself before its use: how much it reads, and answers that leave it as it was."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,12 +23,31 @@ def longest_sequence(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase 
 
 
 @contextmanager
-def evaluating(model: PreTrainedModel) -> Iterator[None]:
-    """The model answers without dropout and gradients; then its mode and the random numbers are as they were."""
-    was_training, device = model.training, next(model.parameters()).device
+def unchanged(model: PreTrainedModel) -> Iterator[None]:
+    """The model answers without dropout and gradients. Afterwards it is as it was, and so are the random numbers.
+
+    Some models change when they are called: BigBird replaces its attention for good when it reads a short batch.
+    """
+    parts = list(model.modules())
+    modes = [(module, module.training) for module in parts]
+    parts += {id(part.config): part.config for part in parts if hasattr(part, "config")}.values()
+    dicts = [vars(part) for part in parts]
+    dicts += [value for attributes in dicts for value in attributes.values() if isinstance(value, dict)]
+    before = [(content, content.copy()) for content in dicts]  # a hook's handle, for one, holds its dict itself
+    versions = _versions(model)
+    device = next(model.parameters()).device
     model.eval()
     try:
         with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
             yield
     finally:
-        model.train(was_training)
+        is_same = _versions(model) == versions  # RWKV scales its weights in place, and notes it in an attribute
+        for content, copy in before if is_same else ():
+            content.clear()
+            content.update(copy)
+        for module, was_training in modes:
+            module.training = was_training
+
+
+def _versions(model: PreTrainedModel) -> list[int]:
+    return [weight._version for weight in model.parameters() if not weight.is_inference()]

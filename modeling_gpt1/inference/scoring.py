@@ -35,10 +35,12 @@ from transformers.utils import logging
 
 from ..configuration_gpt1 import GPT1Config
 from ..configuration_gpt1_lstm import GPT1LSTMConfig
-from .probing import evaluating, longest_sequence
+from .probing import longest_sequence, unchanged
 
 logger = logging.get_logger(__name__)
 
+# Predicted tokens whose logits are normalised at once: 41 MiB of float32 at V = 40 478.
+CHUNK_TOKENS = 256
 # Tokens of the sequences by which a model is tried.
 NUM_TRIED = 8
 # Differences of log-probabilities up to this are rounding, in float32 and in fewer bits.
@@ -206,7 +208,7 @@ class Scorer:
         Raises:
             ValueError: a continuation is too long to be read with at least one token before it.
         """
-        with evaluating(self.model):
+        with unchanged(self.model):
             if self.is_batched is None:
                 self._try()
             fitting, cuts = [], []
@@ -533,9 +535,12 @@ def _score_targets(
     rows = torch.tensor([row for row, of_row in enumerate(positions) for _ in of_row], device=logits.device)
     places = torch.tensor([place for of_row in positions for place in of_row], device=logits.device)
     ids = torch.tensor([target for of_row in targets for target in of_row], device=logits.device)
-    log_probs = logits[rows, places].float().log_softmax(-1)  # [N, V]
-    chosen = log_probs.gather(1, ids[:, None])[:, 0]
-    return torch.stack([chosen, (log_probs.argmax(-1) == ids).to(chosen.dtype)], dim=1).cpu()
+    parts = []
+    for chunk in torch.arange(len(ids), device=logits.device).split(CHUNK_TOKENS):
+        log_probs = logits[rows[chunk], places[chunk]].float().log_softmax(-1)  # [n, V]
+        chosen = log_probs.gather(1, ids[chunk, None])[:, 0]
+        parts.append(torch.stack([chosen, (log_probs.argmax(-1) == ids[chunk]).to(chosen.dtype)], dim=1))
+    return torch.cat(parts).cpu()
 
 
 __all__ = ["CausalLMScorer", "ContinuationScore", "DenoisingLMScorer", "MaskedLMScorer", "ScoringRequest"]

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 from tokenization import TraversalCollator
 from tokenization.family import any_word
 
-from ..inference.probing import evaluating
+from ..inference.probing import unchanged
 from ..inference.task_scores import TaskScores
 
 NUM_WORDS = 12  # of the longer text, beside a text of one word
@@ -41,7 +41,7 @@ def check_padding(model: PreTrainedModel, data_collator: TraversalCollator) -> N
             ids, mask = ids[:, None], mask[:, None]
         return scores(input_ids=ids, attention_mask=mask)["logits"][0].float()
 
-    with evaluating(model):
+    with unchanged(model):
         first, second = first_scores(texts[:1]), first_scores(texts)
     is_exact = device.type == "cpu" and model.dtype in (torch.float32, torch.float64)
     rounding = ROUNDING if is_exact else ROUNDING_OF_FEW_BITS

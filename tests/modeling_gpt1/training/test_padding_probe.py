@@ -4,6 +4,8 @@ import pytest
 import torch
 from helpers_families import COLUMNS, POSITIONS, SIZES, make_family_model, make_family_tokenizer
 from transformers import (
+    BigBirdConfig,
+    BigBirdForSequenceClassification,
     FNetConfig,
     FNetForSequenceClassification,
     XLNetConfig,
@@ -25,12 +27,15 @@ ROWS = [
 def parts_of(family: str, traversal: str, side: str, **options) -> dict:
     """A model, the tokenizer and the collator as they come from a folder."""
     torch.manual_seed(0)
-    tokenizer = make_family_tokenizer("bert" if family in ("xlnet", "fnet") else family)
+    tokenizer = make_family_tokenizer("bert" if family in ("xlnet", "fnet", "big_bird") else family)
     pad_with_end(tokenizer)
     tokenizer.padding_side = side
     sizes = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "initializer_range": 0.2}
     if family == "xlnet":
         model = XLNetForSequenceClassification(XLNetConfig(d_model=32, n_layer=2, n_head=4, d_inner=64, **sizes))
+    elif family == "big_bird":
+        sparse = {"attention_type": "block_sparse", "block_size": 2, "num_random_blocks": 1}
+        model = BigBirdForSequenceClassification(BigBirdConfig(**SIZES, **sizes, **sparse))
     elif family == "fnet":
         model = FNetForSequenceClassification(FNetConfig(**{**SIZES, "type_vocab_size": 2, **sizes}))
     else:
@@ -99,3 +104,17 @@ def test_the_probe_leaves_no_trace():
     check_padding(model, collator)
     assert len(drawn) == 2 and torch.equal(torch.get_rng_state(), state)
     assert model.training
+
+
+def test_the_probe_leaves_the_modules():
+    """BigBird replaces its attention for good when it reads a short batch."""
+    parts = parts_of("big_bird", "entailment", "right")
+    model, long = parts["model"].eval(), torch.arange(5, 35)[None]
+    modules, handle = list(model.modules()), model.classifier.register_forward_hook(lambda *_: None)
+    with torch.no_grad():
+        before = model(long).logits
+        check_padding(model, parts["data_collator"])
+        assert torch.equal(model(long).logits, before)
+    assert all(map(lambda one, other: one is other, model.modules(), modules)) and not model.training
+    handle.remove()
+    assert not model.classifier._forward_hooks
