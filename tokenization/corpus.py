@@ -45,7 +45,7 @@ def load_blocks(
     left out.
 
     Args:
-        source, name, split, text_column, fix_text, document_per: as in `load_documents`.
+        source, name, split, text_column, fix_text, document_per: as in `training_texts`.
         tokenizer: a fast one; the ids are those of whole documents, without control tokens. A tokenizer other than
             GPT-1's must begin a token at each space between two letters, as byte-level BPE does. Over a million
             characters without such a space are cut at another one or, without any, within a word.
@@ -64,7 +64,7 @@ def load_blocks(
         Rows of `input_ids`, 16-bit integers if the vocabulary fits, else 32-bit: on disk, or as a stream.
 
     Raises:
-        ValueError: as in `load_documents`; `block_length` is below 3; `num_proc` for a stream.
+        ValueError: as in `training_texts`; `block_length` is below 3; `num_proc` for a stream.
         ImportError: `fix_text` without ftfy.
     """
     check_block_length(block_length)
