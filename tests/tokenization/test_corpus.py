@@ -337,7 +337,7 @@ def tokens_in_parts(tokenizer, *texts: str) -> list[list[int]]:
     """Token ids of each text."""
     rows = []
     for starts_document, ids in corpus._tokenise(
-        parts_of(*texts), corpus._backend(tokenizer.backend_tokenizer.to_str())
+        iter(parts_of(*texts)), corpus._backend(tokenizer.backend_tokenizer.to_str())
     ):
         rows += [[]] if starts_document else []
         rows[-1] += ids
@@ -356,7 +356,7 @@ FAR = " ".join(["the old", "farmer\n", "\u732b A"] * 70)  # longer than a cut lo
 def test_nasty_texts_in_pieces(texts, piece, tiny_tokenizer):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(documents, "PIECE_CHARACTERS", piece)
-        patch.setattr(corpus, "BATCH_CHARACTERS", 50)
+        patch.setattr(corpus, "BATCH_PIECES", 2)
         texts = [text for text in texts if text]
         assert tokens_in_parts(tiny_tokenizer, *texts) == [ids_of(tiny_tokenizer, text) for text in texts]
 
