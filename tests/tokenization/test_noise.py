@@ -192,6 +192,7 @@ def test_an_evaluation_has_noise_of_its_own(tokenizer, family):
     assert not torch.equal(before, collator(rows)["input_ids"])
     collator.set_epoch(3)
     assert torch.equal(before, collator.for_evaluation(rows)(rows)["input_ids"])
+    assert collator.for_evaluation(rows[:2]).blocks == rows[:2]  # not those of the training
 
 
 @pytest.mark.parametrize("family", COLLATORS)
