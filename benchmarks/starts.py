@@ -132,12 +132,13 @@ def compare_case(case: str, number: int, rounds: int, folder: str) -> list[dict]
 
 def compare(rounds: int, quick: bool, only: tuple[str, ...] = tuple(NUM_ROWS)) -> list[dict]:
     """The rows for `run.py`. `quick` takes few rows."""
-    from tokenization import GPT1Tokenizer
+    from tokenization import GPT1Tokenizer, training_texts
 
     with tempfile.TemporaryDirectory() as folder:
         write_rows(Path(folder, "texts.jsonl"), 1000 if quick else 20_000)
         merges = 500 if quick else 20_000
-        tokenizer = GPT1Tokenizer.train(Path(folder, "texts.jsonl"), num_merges=merges, show_progress=False)
+        texts = training_texts(Path(folder, "texts.jsonl"), text_column="one")
+        tokenizer = GPT1Tokenizer.train(texts, num_merges=merges, show_progress=False)
         tokenizer.save_pretrained(f"{folder}/tokenizer")
         numbers = {case: 2000 if quick else NUM_ROWS[case] for case in only}
         return [row for case, number in numbers.items() for row in compare_case(case, number, rounds, folder)]

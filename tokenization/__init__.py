@@ -12,7 +12,7 @@ from .tokenization_gpt1 import GPT1Tokenizer, open_tokenizer
 
 if TYPE_CHECKING:
     from .corpus import count_tokens, load_blocks
-    from .documents import load_documents, training_texts
+    from .documents import training_texts
     from .family import family_tokenizer
     from .noise import InfillingCollator, MaskedCollator, NextSentenceCollator, SentenceOrderCollator
     from .rows import load_files, load_task
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _DATA = {
     ".corpus": ("count_tokens", "load_blocks"),
-    ".documents": ("load_documents", "training_texts"),
+    ".documents": ("training_texts",),
     ".family": ("family_tokenizer",),
     ".noise": ("InfillingCollator", "MaskedCollator", "NextSentenceCollator", "SentenceOrderCollator"),
     ".rows": ("load_files", "load_task"),
@@ -56,7 +56,6 @@ __all__ = [
     "join_continuation",
     "join_words",
     "load_blocks",
-    "load_documents",
     "load_files",
     "load_task",
     "open_tokenizer",

@@ -57,7 +57,8 @@ class TraversalCollator:
 
     With the tokenizer of another family, such as BERT's or Llama's, the sequences have the form that this tokenizer
     gives to one text or a pair, with its special tokens and segments: a text; premise and hypothesis; text_a and
-    text_b; the context and each choice, which begins with the question if there is one. It also cuts and pads them.
+    text_b; the context and each choice, which begins with the question if there is one. It also cuts and pads them,
+    on its own side. Sequences of GPT-1 are padded on the right.
 
     Args:
         tokenizer: a fast tokenizer with control tokens (`add_control_tokens(tokenizer, model)`) for GPT-1; without
@@ -73,7 +74,6 @@ class TraversalCollator:
         num_labels: the number of classes. If it is given, labels are checked against it.
         multi_label: whether a row may have several: its label is then a list of 0 or 1 for each class.
         regression: whether labels are real numbers.
-        padding_side: "right" or "left". Default: right for GPT-1, otherwise the tokenizer's own.
         hidden_label: the value that marks an unlabelled row, -1 in the test sets of GLUE; a batch of such rows has no
             labels. Set None where -1 is a real value, as it may be in regression.
         both_orders: whether models of other families read a similarity pair in both orders, as GPT-1 always does.
@@ -88,7 +88,6 @@ class TraversalCollator:
     pad_to_multiple_of: int | None = None
     num_labels: int | None = None
     regression: bool = False
-    padding_side: str | None = None
     hidden_label: int | None = -1
     both_orders: bool = False
     plan: bool = True
@@ -115,7 +114,6 @@ class TraversalCollator:
         else:
             self._family = FamilyForm(self.tokenizer, self._kind)
             self._family.check_max_length(self.max_length)
-        self.padding_side = self.padding_side or (self.tokenizer.padding_side if self._family else "right")
 
     @property
     def _kind(self) -> Traversal:
@@ -143,8 +141,6 @@ class TraversalCollator:
         Raises:
             ValueError: a row that cannot be used; the message names the row, what it holds and what is needed.
         """
-        if not rows:
-            raise ValueError("The batch has no rows; it needs at least one.")
         names = [f"Row {position} of the batch" for position in range(len(rows))]
         texts = [self._texts(row, name) for row, name in zip(rows, names, strict=True)]
         if self._family is None:
@@ -152,8 +148,7 @@ class TraversalCollator:
             examples = [self._traverse(row, name, encoded) for row, name in zip(texts, names, strict=True)]
             batch = self._pad_control_tokens([example.sequences for example in examples])
         else:
-            padding = {"padding_side": self.padding_side, "pad_to_multiple_of": self.pad_to_multiple_of}
-            batch = self._family.batch(texts, self.max_length, self.both_orders, **padding)
+            batch = self._family.batch(texts, self.max_length, self.both_orders, self.pad_to_multiple_of)
         reads_pair_twice = self.traversal == "similarity" and (self._family is None or self.both_orders)
         if not self._kind.has_choices and not reads_pair_twice:
             batch = {name: tensor.squeeze(1) for name, tensor in batch.items()}  # [B, 1, T] -> [B, T]
@@ -195,12 +190,11 @@ class TraversalCollator:
         """Whether the row has a label that is not hidden."""
         return self._label_of(row.get(self._label_column)) is not None
 
-    def lengths(self, rows: Iterable[Mapping], *, uncut: bool = False) -> list[int]:
-        """Tokens of each row's longest sequence, so that rows of similar length can be batched together.
+    def lengths(self, rows: Iterable[Mapping]) -> list[int]:
+        """Tokens of each row's longest sequence in a batch, so that rows of similar length can be batched together.
 
         Args:
             rows: the rows, for example a `datasets.Dataset`; or any object with `__len__` and `__getitem__`.
-            uncut: count what a batch cuts off, too.
 
         Raises:
             ValueError: the first row that cannot be used, as a batch would raise it.
@@ -208,7 +202,7 @@ class TraversalCollator:
         lengths = self._lengths.get(getattr(rows, "_fingerprint", None))
         if lengths is None:
             lengths = [length for *_, length in self._counted(rows, "the data")]
-        return list(lengths) if uncut else [min(length, self.max_length) for length in lengths]
+        return [min(length, self.max_length) for length in lengths]
 
     def _counted(self, rows: Iterable[Mapping], source: str) -> Iterator[tuple[str, Any, int, int]]:
         """Of each row its name, what it holds as label, its number of choices, and the tokens of its longest sequence.
@@ -372,15 +366,13 @@ class TraversalCollator:
         lengths[is_present] = [len(ids) for ids in all_ids]
         multiple = self.pad_to_multiple_of or 1
         length = math.ceil(int(lengths.max()) / multiple) * multiple
-        starts = length - lengths if self.padding_side == "left" else np.zeros_like(lengths)
-        places = np.arange(length)
-        is_real = (places >= starts[..., None]) & (places < (starts + lengths)[..., None])  # [B, C, T]
+        is_real = np.arange(length) < lengths[..., None]  # [B, C, T]
         input_ids = np.full(is_real.shape, self.tokenizer.pad_token_id)
         input_ids[is_real] = np.fromiter(chain.from_iterable(all_ids), np.int64, int(lengths.sum()))
         arrays = {
             "input_ids": input_ids,
             "attention_mask": is_real.astype(np.int64),
-            "mc_token_ids": (starts + lengths - 1) * is_present,
+            "mc_token_ids": (lengths - 1) * is_present,
         }
         batch = {name: torch.from_numpy(values) for name, values in arrays.items()}
         if not is_present.all():

@@ -5,8 +5,9 @@ sequences of 512 tokens from books. The token ids are those of each whole docume
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
+from itertools import islice
 
 import multiprocess
 import pyarrow.compute
@@ -18,7 +19,7 @@ from transformers import PreTrainedTokenizerBase
 from .blocks import check_block_length, cut_blocks
 from .documents import Source, check_corpus, generate_pieces
 
-BATCH_CHARACTERS = 1 << 20  # tokenised in one call, by all threads of the tokenizer
+BATCH_PIECES = 32  # tokenised in one call, by all threads of the tokenizer
 # Part of the cache's name. Raise it when the same corpus and options give different rows.
 BLOCKS_VERSION = "1.0.2"
 
@@ -45,7 +46,7 @@ def load_blocks(
     left out.
 
     Args:
-        source, name, split, text_column, fix_text, document_per: as in `load_documents`.
+        source, name, split, text_column, fix_text, document_per: as in `training_texts`.
         tokenizer: a fast one; the ids are those of whole documents, without control tokens. A tokenizer other than
             GPT-1's must begin a token at each space between two letters, as byte-level BPE does. Over a million
             characters without such a space are cut at another one or, without any, within a word.
@@ -64,7 +65,7 @@ def load_blocks(
         Rows of `input_ids`, 16-bit integers if the vocabulary fits, else 32-bit: on disk, or as a stream.
 
     Raises:
-        ValueError: as in `load_documents`; `block_length` is below 3; `num_proc` for a stream.
+        ValueError: as in `training_texts`; `block_length` is below 3; `num_proc` for a stream.
         ImportError: `fix_text` without ftfy.
     """
     check_block_length(block_length)
@@ -128,24 +129,12 @@ def _backend(serialised: str) -> Tokenizer:
     return backend
 
 
-def _tokenise(pieces: Iterable[dict], backend: Tokenizer) -> Iterator[tuple[bool, list[int]]]:
+def _tokenise(pieces: Iterator[dict], backend: Tokenizer) -> Iterator[tuple[bool, list[int]]]:
     """For each piece, whether a document begins with it, and its ids."""
-    for batch in _batches(pieces):
+    while batch := list(islice(pieces, BATCH_PIECES)):
         encodings = backend.encode_batch_fast([piece["text"] for piece in batch], add_special_tokens=False)
         for piece, encoding in zip(batch, encodings, strict=True):
             yield piece["starts_document"], encoding.ids
-
-
-def _batches(pieces: Iterable[dict]) -> Iterator[list[dict]]:
-    batch, characters = [], 0
-    for piece in pieces:
-        batch.append(piece)
-        characters += len(piece["text"])
-        if characters >= BATCH_CHARACTERS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch
 
 
 __all__ = ["count_tokens", "load_blocks"]

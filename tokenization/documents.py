@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import fsspec
-from datasets import Features, IterableDataset, Value, load_dataset, load_dataset_builder
+from datasets import IterableDataset, load_dataset, load_dataset_builder
 from datasets.exceptions import DatasetNotFoundError
 
 from .rows import csv_options
@@ -55,16 +55,16 @@ class Shard:
                 yield _chunks(_text_of(row, text_column, f"{part[0]}, row {number}"))
 
 
-def load_documents(
+def training_texts(
     source: Source,
     name: str | None = None,
     split: str = "train",
     text_column: str = "text",
     fix_text: bool = False,
     document_per: str = "file",
-) -> IterableDataset:
+) -> Iterator[str]:
     """
-    Streams the text of a corpus.
+    Streams the text of a corpus, for `GPT1Tokenizer.train`.
 
     Args:
         source: a path, a pattern such as `books/*.txt`, a folder of files of one kind, a data set of the hub, or a
@@ -78,32 +78,17 @@ def load_documents(
             "blank_line".
 
     Returns:
-        Rows of `text`, a piece of about 64 K characters that ends before a word, so that its tokens are those it has
-        in the whole document, and `starts_document`. Over a million characters without two neighbouring words are cut
-        at another space or, without any, within a word. The pieces of a document follow each other; joined, they are
-        its text.
+        Pieces of about 64 K characters that end before a word, so that their tokens are those they have in the whole
+        document. Over a million characters without two neighbouring words are cut at another space or, without any,
+        within a word.
 
     Raises:
         ValueError: a file that is missing or not UTF-8 text, a missing column, or no text at all; a fault after the
             first text is raised while the corpus is read.
         ImportError: `fix_text` without ftfy.
     """
-    features = Features({"text": Value("string"), "starts_document": Value("bool")})
-    gen_kwargs = check_corpus(source, name, split, text_column, fix_text, document_per)
-    return IterableDataset.from_generator(generate_pieces, features=features, gen_kwargs=gen_kwargs)
-
-
-def training_texts(
-    source: Source,
-    name: str | None = None,
-    split: str = "train",
-    text_column: str = "text",
-    fix_text: bool = False,
-    document_per: str = "file",
-) -> Iterator[str]:
-    """The pieces of `load_documents` as strings, for `GPT1Tokenizer.train`; same arguments and errors."""
-    pieces = load_documents(source, name, split, text_column, fix_text, document_per)
-    return (piece["text"] for piece in pieces)
+    reading = check_corpus(source, name, split, text_column, fix_text, document_per)
+    return (piece["text"] for piece in generate_pieces(**reading))
 
 
 def check_corpus(
@@ -313,4 +298,4 @@ def _place_to_cut(text: str, searched: int) -> int:
     return 0 if len(text) < MOST_CHARACTERS else max(0, text.rfind(" ")) or len(text)
 
 
-__all__ = ["load_documents", "training_texts"]
+__all__ = ["training_texts"]

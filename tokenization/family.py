@@ -69,7 +69,7 @@ class FamilyForm:
             )
 
     def batch(
-        self, examples: Sequence[list[str]], max_length: int, both_orders: bool, **padding
+        self, examples: Sequence[list[str]], max_length: int, both_orders: bool, pad_to_multiple_of: int | None
     ) -> dict[str, torch.Tensor]:
         """`input_ids`, `attention_mask` and, if the tokenizer has segments, `token_type_ids`, each `[B, C, T]`.
 
@@ -91,7 +91,7 @@ class FamilyForm:
             padding=True,
             return_attention_mask=True,
             return_tensors="pt",
-            **padding,
+            pad_to_multiple_of=pad_to_multiple_of,
         )
         batch = {name: tensor.unflatten(0, (len(rows), num_sequences)) for name, tensor in batch.items()}
         num_present = torch.tensor(list(map(len, rows)))

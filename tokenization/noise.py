@@ -41,13 +41,14 @@ class NoiseCollator:
     Args:
         tokenizer: has padding, class, separator and mask tokens, as `family_tokenizer` makes it.
         seed (`int`): the same in every process.
+        blocks: rows with an index; BERT's second segments are drawn from them.
     """
 
     num_added = 2
     """Special tokens that are added to a block."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, seed: int = 0):
-        self.tokenizer, self.seed = tokenizer, seed
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, seed: int = 0, blocks: Sequence[Mapping] = ()):
+        self.tokenizer, self.seed, self.blocks = tokenizer, seed, blocks
         # In shared memory, because a worker that lasts for several passes has a copy of the collator.
         self._pass = torch.zeros((), dtype=torch.int64).share_memory_()
         self._masks = DataCollatorForLanguageModeling(tokenizer)
@@ -59,7 +60,7 @@ class NoiseCollator:
     def for_evaluation(self, blocks: Sequence[Mapping]) -> "NoiseCollator":
         """A copy for other blocks, with the same noise at each evaluation."""
         other = copy.copy(self)
-        other._pass = torch.tensor(EVALUATION)
+        other.blocks, other._pass = blocks, torch.tensor(EVALUATION)
         return other
 
     def __call__(self, rows: Sequence[Mapping[str, Sequence[int]]]) -> dict[str, torch.Tensor]:
@@ -121,11 +122,7 @@ class NextSentenceCollator(NoiseCollator):
     """BERT: `[CLS] a [SEP] b [SEP]`, masked as RoBERTa's; b follows a, or is the end of another block.
 
     A block is cut at a random place. For half of the blocks the second part is replaced by as many of the last tokens
-    of a random other block. Where there is no other, all continue.
-
-    Args:
-        tokenizer, seed: as in [`NoiseCollator`].
-        blocks: rows with an index, from which the other blocks are drawn.
+    of a random block; where that is the block itself, it continues.
 
     Returns `input_ids`, `token_type_ids`, `attention_mask` and `labels`, each `[B, T]`, and `next_sentence_label [B]`:
     0 if b follows a.
@@ -133,29 +130,15 @@ class NextSentenceCollator(NoiseCollator):
 
     num_added = 3
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, seed: int = 0, blocks: Sequence[Mapping] | None = None):
-        super().__init__(tokenizer, seed)
-        self.blocks = blocks
-
-    def for_evaluation(self, blocks: Sequence[Mapping]) -> "NextSentenceCollator":
-        other = super().for_evaluation(blocks)
-        other.blocks = blocks
-        return other
-
     def make_row(self, ids: list[int], generator: torch.Generator) -> dict[str, torch.Tensor]:
         first, second = _cut(ids, generator)
         label = _draw(2, generator)
-        other = self._other(ids, generator) if label == IS_RANDOM else ids
+        other = list(self.blocks[_draw(len(self.blocks), generator)]["input_ids"]) if label == IS_RANDOM else ids
         if other == ids:
             label = CONTINUES
         else:
             second = other[-len(second) :]
         return {**self._masked([first, second], generator), "next_sentence_label": torch.tensor(label)}
-
-    def _other(self, ids: list[int], generator: torch.Generator) -> list[int]:
-        index = _draw(len(self.blocks), generator)
-        other = list(self.blocks[index]["input_ids"])
-        return other if other != ids else list(self.blocks[index - 1]["input_ids"])
 
 
 class SentenceOrderCollator(NoiseCollator):
@@ -185,8 +168,8 @@ class InfillingCollator(NoiseCollator):
     `labels`, `[B, T]`. The decoder begins with `[SEP]`, as BART's does with its end token.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, seed: int = 0):
-        super().__init__(tokenizer, seed)
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, seed: int = 0, blocks: Sequence[Mapping] = ()):
+        super().__init__(tokenizer, seed, blocks)
         self.full_stop_id = tokenizer(".", add_special_tokens=False)["input_ids"][-1]
 
     def make_row(self, ids: list[int], generator: torch.Generator) -> dict[str, torch.Tensor]:

@@ -35,7 +35,6 @@ NEWLINE = "\n" + END_OF_WORD
 GPT1_CLASSES = ("GPT1Tokenizer", "OpenAIGPTTokenizer", "OpenAIGPTTokenizerFast")
 GPT1_TYPES = (None, "gpt1", "gpt1-lstm", "openai-gpt")  # None: a folder of a tokenizer alone
 ANY_WORD = "word"
-BLOCK_CHARACTERS = 1 << 13
 CACHED_WORDS = 1 << 15  # five novels have half as many words; the library keeps 10,000
 REPEATED_WORDS = 1 << 10
 
@@ -142,8 +141,8 @@ class GPT1Tokenizer(TokenizersBackend):
         of the text is ever unknown: the alphabet has each of them, both inside and at the end of a word.
 
         Args:
-            files_or_iterator (path, list of paths, or iterator of `str`): UTF-8 text files, or the texts themselves; a
-                list always means files, so pass a list of texts as `iter(texts)`.
+            files_or_iterator (path, list of paths, or iterator of `str`): a corpus as in `training_texts`, or texts
+                of your own; a list always means files, so pass a list of texts as `iter(texts)`.
             num_merges (`int`, defaults to 40000): merges to learn; fewer if the text has no more.
             min_frequency (`int`, defaults to 2): a pair of symbols seen less often is not merged.
             show_progress (`bool`, defaults to `True`): show progress bars.
@@ -152,7 +151,11 @@ class GPT1Tokenizer(TokenizersBackend):
         Raises:
             ValueError: the text has no words.
         """
-        words = _count_words(_texts(files_or_iterator), show_progress)
+        if isinstance(files_or_iterator, (str, os.PathLike, list, tuple)):
+            from .documents import training_texts  # imports datasets, which takes a second
+
+            files_or_iterator = training_texts(files_or_iterator)
+        words = _count_words(files_or_iterator, show_progress)
         if not words.keys() - {"\n"}:
             raise ValueError("The training text has no words. Give files or strings with text in them.")
         letters = sorted(set("".join(words)))
@@ -228,20 +231,6 @@ def _prepare(backend: Tokenizer) -> None:
     backend.decoder = decoders.Sequence(
         [decoders.BPEDecoder(suffix=END_OF_WORD), decoders.Fuse(), decoders.Replace(" \n ", "\n")]
     )
-
-
-def _texts(files_or_iterator) -> Iterable[str]:
-    if isinstance(files_or_iterator, (str, os.PathLike)):
-        files_or_iterator = [files_or_iterator]
-    if not isinstance(files_or_iterator, (list, tuple)):
-        return files_or_iterator
-    return (block for path in files_or_iterator for block in _blocks(path))
-
-
-def _blocks(path: str | os.PathLike) -> Iterator[str]:
-    with open(path, encoding="utf-8") as lines:
-        while block := lines.readlines(BLOCK_CHARACTERS):
-            yield "".join(block)
 
 
 def _count_words(texts: Iterable[str], show_progress: bool) -> dict[str, int]:

@@ -117,12 +117,12 @@ class Predictor:
                 records.append({"index": first + len(records), **{name: row[name] for name in keep}})
                 read = {name: row[name] for name in self.texts}  # a label may be anything
                 try:
-                    (length,) = self.collator.lengths([read], uncut=True)
+                    _, num_cut = self.collator.check([read])
                 except ValueError as error:
                     records[-1]["error"] = re.sub(r"^Row 0 of the data( \(.*?\))?: ", "", str(error))
                 else:
                     batch.append(read)
-                    cut.append({"truncated": True} if length > self.collator.max_length else {})
+                    cut.append({"truncated": True} if num_cut else {})
             logits = iter(self.logits(batch) if batch else ())
             for record in records:
                 if "error" not in record:

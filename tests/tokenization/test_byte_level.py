@@ -28,8 +28,8 @@ from tokenization import (
     add_control_tokens,
     documents,
     load_blocks,
-    load_documents,
     open_tokenizer,
+    training_texts,
 )
 
 GPT2 = {"do_layer_norm_before": True, "rescale_prenorm_residual": True}
@@ -222,9 +222,7 @@ def test_a_text_of_another_alphabet_is_cut_too(tmp_path, monkeypatch, name):
     monkeypatch.setattr(documents, "MOST_CHARACTERS", 100)
     text, path = OTHERS[name], tmp_path / "page.txt"
     path.write_text(text, encoding="utf-8")
-    pieces = list(load_documents(path))
-    parts = [piece["text"] for piece in pieces]
-    assert [piece["starts_document"] for piece in pieces] == [True, *[False] * (len(pieces) - 1)]
+    parts = list(training_texts(path))
     assert len(parts) > 1 and "".join(parts) == text and max(map(len, parts)) <= 120
     if name != "no white space":
         rows = [row["input_ids"] for row in load_blocks(path, tokenizer, block_length=512, cache_dir=tmp_path)]

@@ -27,7 +27,6 @@ from tokenization import (
     count_tokens,
     documents,
     load_blocks,
-    load_documents,
     training_texts,
 )
 
@@ -64,10 +63,15 @@ def write_books(folder: Path, sizes: list[int], seed: int = 0) -> list[Path]:
     return sorted(folder.iterdir())
 
 
-def texts_of(documents) -> list[str]:
+def pieces_of(source, name=None, split="train", text_column="text", fix_text=False, document_per="file") -> list[dict]:
+    reading = documents.check_corpus(source, name, split, text_column, fix_text, document_per)
+    return list(documents.generate_pieces(**reading))
+
+
+def texts_of(*source, **options) -> list[str]:
     """The pieces of each document joined."""
     texts = []
-    for piece in documents:
+    for piece in pieces_of(*source, **options):
         texts += [piece["text"]] if piece["starts_document"] else []
         texts[-1] += "" if piece["starts_document"] else piece["text"]
     return texts
@@ -96,26 +100,26 @@ ROWS = [{"title": 1, "text": "first line\nsecond"}, {"title": 2, "text": 'other,
 )
 def test_a_row_is_a_document(ending, tmp_path):
     path = write_rows(tmp_path / f"rows{ending}", ROWS)
-    assert texts_of(load_documents(path)) == [row["text"] for row in ROWS]
+    assert texts_of(path) == [row["text"] for row in ROWS]
 
 
 @pytest.mark.parametrize("packed", ["", ".gz"])
 @pytest.mark.parametrize("texts", [["1984", "007"], ["True"]])
 def test_a_document_of_a_csv_file_may_be_a_number(packed, texts, tmp_path):
     path = write_rows(tmp_path / f"rows.csv{packed}", [{"text": text} for text in texts])
-    assert texts_of(load_documents(path)) == texts
+    assert texts_of(path) == texts
 
 
 def test_another_column_and_rows_without_text(tmp_path):
     path = write_rows(tmp_path / "rows[1].jsonl", [{"body": "one"}, {"body": None}, {"body": ""}, {"body": "two"}])
-    assert texts_of(load_documents(str(path), text_column="body")) == ["one", "two"]
+    assert texts_of(str(path), text_column="body") == ["one", "two"]
 
 
 @pytest.mark.parametrize("packed", COMPRESS)
 def test_a_text_file_is_a_document(packed, tmp_path):
     path = tmp_path / f"book[1].txt{packed}"
     path.write_bytes(COMPRESS[packed]("Ein Müller\r\nund\n\n sein Esel\n".encode()))
-    assert texts_of(load_documents(path)) == ["Ein Müller\nund\n\n sein Esel\n"]
+    assert texts_of(path) == ["Ein Müller\nund\n\n sein Esel\n"]
 
 
 def test_folders_patterns_and_lists(tmp_path):
@@ -123,12 +127,12 @@ def test_folders_patterns_and_lists(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
     write_rows(tmp_path / "deep" / "rows.jsonl.gz", ROWS[:1])
-    assert texts_of(load_documents(tmp_path / "*.txt")) == ["a.txt", "b.txt"]
-    assert texts_of(load_documents(f"{tmp_path}/**/*.txt")) == ["a.txt", "b.txt", "deep/c.txt"]
+    assert texts_of(tmp_path / "*.txt") == ["a.txt", "b.txt"]
+    assert texts_of(f"{tmp_path}/**/*.txt") == ["a.txt", "b.txt", "deep/c.txt"]
     several = [tmp_path / "deep" / "rows.jsonl.gz", tmp_path / "b.txt", tmp_path / "*.txt"]
-    assert texts_of(load_documents(several)) == [ROWS[0]["text"], "b.txt", "a.txt"]
+    assert texts_of(several) == [ROWS[0]["text"], "b.txt", "a.txt"]
     (tmp_path / "deep" / "rows.jsonl.gz").unlink()
-    assert texts_of(load_documents(tmp_path)) == ["a.txt", "b.txt", "deep/c.txt"]
+    assert texts_of(tmp_path) == ["a.txt", "b.txt", "deep/c.txt"]
 
 
 @pytest.fixture
@@ -163,8 +167,8 @@ def hub(tmp_path, monkeypatch):
 
 def test_a_data_set_of_the_hub(hub, plain_tokenizer, tmp_path):
     tales = [f"tale {number} {row} of the old farmer" for number in range(2) for row in range(3)]
-    assert texts_of(load_documents("anyone/tales", "long")) == tales
-    assert texts_of(load_documents("anyone/tales", "long", split="test")) == ["a test"]
+    assert texts_of("anyone/tales", "long") == tales
+    assert texts_of("anyone/tales", "long", split="test") == ["a test"]
     stream = load_blocks("anyone/tales", plain_tokenizer, name="long", streaming=True)
     assert (stream.num_shards, rows_of(stream)) == (2, [ids_of(plain_tokenizer, tale) for tale in tales])
     first = load_blocks("anyone/tales", plain_tokenizer, name="long", cache_dir=tmp_path / "cache")
@@ -177,9 +181,11 @@ def test_a_data_set_of_the_hub(hub, plain_tokenizer, tmp_path):
 def test_texts_for_training_a_bpe(tmp_path):
     books = write_books(tmp_path, [300, 500])
     assert list(training_texts(tmp_path / "books")) == [book.read_text() for book in books]
-    ours = GPT1Tokenizer.train(training_texts(tmp_path / "books"), num_merges=50, show_progress=False)
-    theirs = GPT1Tokenizer.train(books, num_merges=50, show_progress=False)
-    assert ours.backend_tokenizer.to_str() == theirs.backend_tokenizer.to_str()
+    from_texts = GPT1Tokenizer.train((book.read_text() for book in books), num_merges=50, show_progress=False)
+    from_files = GPT1Tokenizer.train(books, num_merges=50, show_progress=False)
+    assert from_texts.backend_tokenizer.to_str() == from_files.backend_tokenizer.to_str()
+    one = GPT1Tokenizer.train(books[0], num_merges=50, show_progress=False)
+    assert one.backend_tokenizer.to_str() != from_files.backend_tokenizer.to_str()
 
 
 LINES = "one two\n  \nthree\nfour\n\n\nfive"
@@ -196,19 +202,19 @@ def test_documents_of_a_text_file(document_per, size, tmp_path, monkeypatch, pla
     monkeypatch.setattr(documents, "PIECE_CHARACTERS", size)
     path = tmp_path / "childes.train.gz"
     path.write_bytes(gzip.compress(LINES.encode()))
-    assert texts_of(load_documents(path, document_per=document_per)) == PARTS[document_per]
+    assert texts_of(path, document_per=document_per) == PARTS[document_per]
     expected = [ids_of(plain_tokenizer, text) for text in PARTS[document_per]]
     blocks = load_blocks(path, plain_tokenizer, document_per=document_per, cache_dir=tmp_path)
     assert rows_of(blocks) == [ids for ids in expected if len(ids) > 1]
-    assert "must be one of file, line, blank_line" in message_of(load_documents, path, document_per="word")
+    assert "must be one of file, line, blank_line" in message_of(training_texts, path, document_per="word")
 
 
 def test_a_file_of_any_other_ending_is_text(tmp_path):
     (tmp_path / "spoken.dev").write_text("é" * 40_000, encoding="utf-8")
     (tmp_path / "plain").write_text("words")
-    assert len(texts_of(load_documents(tmp_path))) == 2
+    assert len(texts_of(tmp_path)) == 2
     (tmp_path / "picture.png").write_bytes(b"\x89PNG\0")
-    message = message_of(lambda: list(load_documents(tmp_path)))
+    message = message_of(pieces_of, tmp_path)
     assert "picture.png is not UTF-8 text" in message and "leave it out" in message
 
 
@@ -238,22 +244,21 @@ def test_what_is_wrong_with_a_file(file_name, tmp_path):
     content, expected = ERRORS[file_name]
     path = tmp_path / file_name
     path.write_bytes(content)
-    for load in (load_documents, training_texts):
-        message = message_of(load, path)
-        assert message.startswith(str(path)) and expected in message
+    message = message_of(training_texts, path)
+    assert message.startswith(str(path)) and expected in message
 
 
 def test_what_is_wrong_with_a_source(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     for missing in ("no.txt", "*.txt", "", "a/b/c"):
-        message = message_of(load_documents, f"{tmp_path}/{missing}")
+        message = message_of(training_texts, f"{tmp_path}/{missing}")
         assert f"{tmp_path / missing} matches no file" in message and "Give the path of a file" in message
-    message = message_of(load_documents, "anyone/no_such_tales")
+    message = message_of(training_texts, "anyone/no_such_tales")
     assert "anyone/no_such_tales is not a file or folder" in message and "OfflineModeIsEnabled" in message
     (book,) = write_books(tmp_path, [10])
-    assert "no configuration long. Leave name out" in message_of(load_documents, book, name="long")
+    assert "no configuration long. Leave name out" in message_of(training_texts, book, name="long")
     write_rows(book.parent / "b.jsonl", ROWS)
-    assert "more than one kind" in (message := message_of(load_documents, book.parent)) and "/*.txt." in message
+    assert "more than one kind" in (message := message_of(training_texts, book.parent)) and "/*.txt." in message
 
 
 @given(
@@ -271,7 +276,7 @@ def test_any_file_is_read_or_refused_with_a_sentence(tmp_path_factory, ending, t
     content = content[:place] + new + content[place + len(new) :] * keeps_rest
     path.write_bytes(COMPRESS[path.suffixes[-1]](content) if len(path.suffixes) > 1 else content)
     try:
-        found = texts_of(load_documents(str(path)))
+        found = texts_of(str(path))
     except ValueError as error:
         assert str(path) in str(error) and len(str(error).split()) > 4
     else:
@@ -289,9 +294,9 @@ def test_ftfy_cleans_pieces_as_it_cleans_the_whole(piece, tmp_path, monkeypatch)
     monkeypatch.setattr(documents, "CONTEXT_CHARACTERS", 4)
     path = write_rows(tmp_path / "rows.jsonl", [{"text": BROKEN}, {"text": "&quot;another&quot; â€™"}])
     expected = [ftfy.fix_text(BROKEN), '"another" \'']
-    assert texts_of(load_documents(path, fix_text=True)) == expected and '"eyebrows"' in expected[0]
-    assert texts_of(load_documents(path)) == [BROKEN, "&quot;another&quot; â€™"]
-    assert (len(list(load_documents(path))) > 3) == (piece == 40)
+    assert texts_of(path, fix_text=True) == expected and '"eyebrows"' in expected[0]
+    assert texts_of(path) == [BROKEN, "&quot;another&quot; â€™"]
+    assert (len(pieces_of(path)) > 3) == (piece == 40)
 
 
 # ---- Token ids of pieces and of whole documents.
@@ -332,7 +337,7 @@ def tokens_in_parts(tokenizer, *texts: str) -> list[list[int]]:
     """Token ids of each text."""
     rows = []
     for starts_document, ids in corpus._tokenise(
-        parts_of(*texts), corpus._backend(tokenizer.backend_tokenizer.to_str())
+        iter(parts_of(*texts)), corpus._backend(tokenizer.backend_tokenizer.to_str())
     ):
         rows += [[]] if starts_document else []
         rows[-1] += ids
@@ -351,7 +356,7 @@ FAR = " ".join(["the old", "farmer\n", "\u732b A"] * 70)  # longer than a cut lo
 def test_nasty_texts_in_pieces(texts, piece, tiny_tokenizer):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(documents, "PIECE_CHARACTERS", piece)
-        patch.setattr(corpus, "BATCH_CHARACTERS", 50)
+        patch.setattr(corpus, "BATCH_PIECES", 2)
         texts = [text for text in texts if text]
         assert tokens_in_parts(tiny_tokenizer, *texts) == [ids_of(tiny_tokenizer, text) for text in texts]
 
@@ -509,7 +514,7 @@ def test_a_link_that_loops_shows_a_file_once(tmp_path):
     (folder / "two.txt").write_text("a girl")
     (folder / "sub" / "up").symlink_to(folder)
     for source in (folder, [folder, f"{folder}/*.txt"]):
-        assert [row["text"] for row in load_documents(source)] == ["the old farmer", "a girl"]
+        assert texts_of(source) == ["the old farmer", "a girl"]
 
 
 # ---- Streams.

@@ -31,7 +31,7 @@ def tokenizer():
 
 def make(family, tokenizer, seed=0, share=None, blocks=ROWS):
     """A collator; `share` 0 masks nothing, 1 masks every token."""
-    collator = COLLATORS[family](tokenizer, seed, **({"blocks": blocks} if family == "bert" else {}))
+    collator = COLLATORS[family](tokenizer, seed, blocks)
     if share is not None:
         collator._masks = DataCollatorForLanguageModeling(
             tokenizer, mlm_probability=share, mask_replace_prob=1.0, random_replace_prob=0.0
@@ -80,18 +80,12 @@ def test_next_sentences(tokenizer, monkeypatch):
     }
 
 
-def test_a_random_sentence_comes_from_another_block(tokenizer, monkeypatch):
-    in_turn(monkeypatch, "_draw", 1, 1, 0)  # draws the block itself
-    batch = make("bert", tokenizer, share=1.0)(ROWS[:1])
-    assert batch["labels"].tolist() == [[-100, 5, 6, -100, 10, 11, 12, -100]]
-
-
-def test_a_block_without_another_continues(tokenizer, monkeypatch):
+def test_a_block_that_is_drawn_for_itself_continues(tokenizer, monkeypatch):
     """What a label calls random must not be the continuation."""
-    monkeypatch.setattr("tokenization.noise._draw", lambda end, generator: min(1, end - 1))  # the second, and "random"
-    for blocks in (ROWS[:1], [ROWS[0]] * 2):
-        row = make("bert", tokenizer, share=0, blocks=blocks).make_row(ROWS[0]["input_ids"], torch.Generator())
-        assert row["input_ids"].tolist() == [CLS, 5, 6, SEP, 7, 8, 9, SEP] and row["next_sentence_label"] == 0
+    in_turn(monkeypatch, "_draw", 1, 1, 0)
+    batch = make("bert", tokenizer, share=1.0)(ROWS[:1])
+    assert batch["labels"].tolist() == [[-100, 5, 6, -100, 7, 8, 9, -100]]
+    assert batch["next_sentence_label"].tolist() == [0]
 
 
 def test_sentence_order(tokenizer, monkeypatch):
@@ -198,6 +192,7 @@ def test_an_evaluation_has_noise_of_its_own(tokenizer, family):
     assert not torch.equal(before, collator(rows)["input_ids"])
     collator.set_epoch(3)
     assert torch.equal(before, collator.for_evaluation(rows)(rows)["input_ids"])
+    assert collator.for_evaluation(rows[:2]).blocks == rows[:2]  # not those of the training
 
 
 @pytest.mark.parametrize("family", COLLATORS)

@@ -388,18 +388,6 @@ def test_training_makes_exactly_as_many_merges_as_asked(asked):
     assert json.loads(few.backend_tokenizer.to_str())["model"]["merges"] == [["a", "a</w>"]]
 
 
-def test_training_from_files_equals_training_from_text(tmp_path):
-    texts = ["The cat — sat.\n\nOn the mat!\n" * 50, "The dog didn't.\n" * 50]
-    paths = [tmp_path / f"{number}.txt" for number in range(2)]
-    for path, text in zip(paths, texts, strict=True):
-        path.write_text(text, encoding="utf-8")
-    from_files = GPT1Tokenizer.train([str(path) for path in paths], 30, show_progress=False)
-    from_texts = GPT1Tokenizer.train(iter(texts), 30, show_progress=False)
-    assert from_files.backend_tokenizer.to_str() == from_texts.backend_tokenizer.to_str()
-    one = GPT1Tokenizer.train(paths[0], 30, show_progress=False)
-    assert "dog</w>" not in one.get_vocab() and "dog</w>" in from_files.get_vocab()
-
-
 def test_training_counts_prepared_words():
     texts = ["Low lower, isn't it?", "", "caf\u00e9 \u201clow\u201d &amp; low", 'She said: "Low-er\n\nlow."', "low"]
     counted = tokenization_gpt1._count_words(texts, show_progress=False)
