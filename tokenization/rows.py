@@ -69,9 +69,10 @@ def read_file(path: str | Path, *, infer_types: bool = False, delimiter: str | N
     path = Path(path)
     builder = next((builder for ending, builder in OWN_BUILDERS.items() if path.name.endswith(ending)), None)
     if builder is None or not path.is_file():
+        what = "has an unknown file type" if path.is_file() else "does not exist"
         raise ValueError(
-            f"{path} is no file, or has an unknown file type. Pass the path of a file that ends in "
-            f"{', '.join(OWN_BUILDERS)}; save a spreadsheet as CSV (UTF-8)."
+            f"{path} {what}. Pass the path of a file that ends in {', '.join(OWN_BUILDERS)}; save a spreadsheet as "
+            "CSV (UTF-8)."
         )
     try:
         if builder != "parquet":  # the reader of JSON takes bytes of another encoding without a word
@@ -82,7 +83,9 @@ def read_file(path: str | Path, *, infer_types: bool = False, delimiter: str | N
             logger.warning(f"{path}: cells are separated by {options['sep']!r}.")
         if infer_types:
             options.pop("features", None)
-        rows = load_dataset(builder, data_files=glob.escape(str(path)), split="train", **options)
+        is_empty = builder == "csv" and num_lines < 2
+        files = glob.escape(str(path))
+        rows = () if is_empty else load_dataset(builder, data_files=files, split="train", **options)
     except (pandas.errors.EmptyDataError, StopIteration):
         rows = ()
     except (DatasetGenerationError, ValueError, OSError, EOFError, zlib.error) as error:

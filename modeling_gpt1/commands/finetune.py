@@ -107,6 +107,8 @@ class DataArguments:
     def __post_init__(self):
         files = {"train": self.train_file, "validation": self.validation_file, "test": self.test_file}
         self.files = {split: file for split, file in files.items() if file is not None}
+        if len({Path(file).resolve() for file in self.files.values()}) < len(self.files):
+            raise ValueError("One file was given twice, but a model is measured on rows that it was not trained on.")
         own = [*(f"{split}_file" for split in self.files), *(name for name in OF_OWN_FILES if getattr(self, name))]
         if self.task is not None:
             self.traversal = get_task(self.task).traversal

@@ -51,6 +51,8 @@ class GenerationArguments(OpenedModel):
     dtype: Literal["float32", "bfloat16", "int8"] = HfArg(default="float32", help="Data type of the weights.")
 
     def __post_init__(self):
+        if self.temperature < 0:
+            raise ValueError(f"--temperature is {self.temperature}. Pass 0 for the likeliest token, or more.")
         self.stop = [string.replace(r"\n", "\n") for string in self.stop]
         if self.device is not None or self.dtype != "int8":  # int8 chooses its own
             super().__post_init__()

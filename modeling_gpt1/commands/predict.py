@@ -66,6 +66,10 @@ class PredictionArguments(OpenedModel):
             raise ValueError(
                 f"--keep {own[0]} is the name of a prediction's own field. Rename the column of the file."
             )
+        if self.output_file is not None and not self.output_file.endswith((".csv", ".jsonl")):
+            raise ValueError(
+                f"--output_file {self.output_file} must end in .csv or .jsonl, which says how it is written."
+            )
         if self.output_file is not None and Path(self.output_file).exists() and samefile(self.file, self.output_file):
             raise ValueError(
                 f"--output_file {self.output_file} is the --file, whose rows the predictions would replace. Pass "

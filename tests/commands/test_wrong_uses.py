@@ -32,6 +32,12 @@ WRONG = [
     (["convert", "--source", "a", "--output_dir", "b", "c"], "not used by the HfArgumentParser: ['c']"),
     (["generate", "--prompts", "it was"], "No model was given", "after `gpt1 generate`"),
     ([*TEXT, "--validation_files", "{0}/*.txt"], "{0}/book.txt is in --train_files and in --validation_files"),
+    ([*GENERATE, "{0}/modle"], "--model {0}/modle is no folder"),
+    ([*GENERATE, "{0}/model", "--temperature=-1"], "--temperature is -1", "Pass 0"),
+    (["predict", "m", "--file", "{0}/train.csv", "--output_file", "o.xlsx"], "--output_file o.xlsx", ".csv or .jsonl"),
+    (["predict", "{0}/model", "--file", "{0}/head.csv"], "{0}/head.csv has no rows"),
+    (["predict", "{0}/model", "--file", "{0}/trian.csv"], "{0}/trian.csv does not exist"),
+    ([*FILES, "--validation_file", "{0}/train.csv", *START], "One file was given twice"),
     ([*TEXT, "--tokenizer_name", "{0}/model", "--num_merges", "9"], "--num_merges 9", "Leave one of them out"),
     (["zero-shot", "--model", "{0}/model", "--tasks", "cola", "sst3"], "'sst3'", "sst2"),
     ([*FILES, "--model", "{0}/modle", *RUN], "--model {0}/modle is no folder with a config.json", "or a hub id"),
@@ -73,6 +79,7 @@ def folder(plain_tokenizer, tmp_path_factory):
     plain_tokenizer.save_pretrained(folder / "model")
     texts = {
         "train.csv": "text,label\na good film,1\na bad film,0\n",
+        "head.csv": "text,label\n",
         "words.txt": "a good film\n",
         "book.txt": "it was a dark night .\n",
         "list.yaml": "- a\n- b\n",
