@@ -20,9 +20,7 @@ NEEDED = (
 HEAVY = {"datasets", "evaluate", "pyarrow", "pandas", "transformers.trainer", "transformers.training_args"}
 IMPORTS = f"""
 import json, sys
-import transformers
 {NEEDED}
-transformers.__version__ = "5.30.1"
 before = set(sys.modules)
 import modeling_gpt1, tokenization
 after = set(sys.modules)
@@ -34,13 +32,9 @@ print(json.dumps([sorted(after - before), sorted(to_train - after)]))
 
 @pytest.fixture(scope="module")
 def imports():
-    """A process that imports the packages with a release of transformers that was not tested."""
+    """A process that imports the packages."""
     root = Path(__file__).parents[1]
     return subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=True, cwd=root)
-
-
-def test_an_untested_release_is_told_of_once(imports):
-    assert imports.stderr.count("transformers 5.30.1 is installed, but gpt1-hf was tested with 5.17 to 5.23. ") == 1
 
 
 def test_imports_bring_neither_trainer_nor_datasets(imports):

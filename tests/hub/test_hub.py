@@ -226,5 +226,5 @@ def test_a_script_that_may_not_push_says_so_before_it_trains(visit):
         output = visit.output(script)
         last = output.splitlines()[-1]
         assert last.startswith(f"gpt1 finetune: {repository} cannot be pushed to: 403 Forbidden: You don't have the")
-        assert f"{REMEDY} and start again, or leave `push_to_hub` out" in last
+        assert f"{REMEDY} and start again, or leave --push_to_hub out" in last
         assert " · loss " not in output and not list((visit.folder / folder).glob("*.safetensors"))
