@@ -508,7 +508,7 @@ REFUSALS = [
     (["--train_file", "{train}", "--traversal", "ranking", *MODEL], "'ranking'", "'entailment'"),
     ([*OWN[:4], *MODEL], "--columns is missing", "text=review label=stars"),
     ([*OWN[:4], "--columns", "review", *MODEL], "--columns has 'review'", "text=review"),
-    (["--train_file", "no.jsonl", *OWN[2:], *MODEL], "no.jsonl is no file"),
+    (["--train_file", "no.jsonl", *OWN[2:], *MODEL], "no.jsonl does not exist"),
     ([*OWN, "--do_eval", *MODEL], "--do_eval", "has: train", "--validation_file to evaluate"),
     (["--task", "sst2", "--data_dir", "{task}", "--do_predict", *MODEL], "--do_predict", "has: train", "--data_dir"),
     ([*OWN, *FRESH, "n_embd=8,vocab_size=9"], "'vocab_size=9'", "does not come from the tokenizer"),
@@ -631,7 +631,7 @@ def test_each_class_has_a_probability_of_its_own_where_a_row_may_have_several(fo
 
 
 @pytest.mark.parametrize("kind", ["lists", "columns"])
-def test_rows_of_several_labels_are_learnt_scored_and_predicted(kind, tokenizer_folder, tmp_path, capsys):
+def test_rows_of_several_labels_are_learnt_scored_and_predicted(kind, tokenizer_folder, tmp_path, capsys, caplog):
     tags = {GOOD: ["glad", "loud"], BAD: ["sad"], "the river had turned green .": [], "a quiet girl read .": ["glad"]}
     names = ["glad", "loud", "sad"]
     if kind == "lists":
@@ -654,6 +654,7 @@ def test_rows_of_several_labels_are_learnt_scored_and_predicted(kind, tokenizer_
         "--do_predict",
     ]
     finetune.main([*words, *training(output, "--max_steps", "40", "--lr_scheduler_type", "constant")])
+    assert "One file is given for two uses" in caplog.text
     config = read_json(output / "config.json")
     assert config["problem_type"] == "multi_label_classification" and list(config["label2id"]) == names
     results = read_json(output / "all_results.json")

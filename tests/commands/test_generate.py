@@ -195,7 +195,7 @@ def test_a_folder_without_a_tokenizer(tmp_path, tiny_model):
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["--prompts", "a", "--temperature", "-1", "--device", "cpu"], "`temperature` (=-1.0) has to be a strictly"),
+        (["--prompts", "a", "--temperature", "-1", "--device", "cpu"], "--temperature is -1.0. Pass 0"),
         (["--prompt_file", "nowhere.txt"], "No such file or directory: 'nowhere.txt'"),
         (["--prompts", "", "--device", "cpu"], "The prompt '' contains no token"),
     ],

@@ -37,7 +37,6 @@ WRONG = [
     (["predict", "m", "--file", "{0}/train.csv", "--output_file", "o.xlsx"], "--output_file o.xlsx", ".csv or .jsonl"),
     (["predict", "{0}/model", "--file", "{0}/head.csv"], "{0}/head.csv has no rows"),
     (["predict", "{0}/model", "--file", "{0}/trian.csv"], "{0}/trian.csv does not exist"),
-    ([*FILES, "--validation_file", "{0}/train.csv", *START], "One file was given twice"),
     ([*TEXT, "--tokenizer_name", "{0}/model", "--num_merges", "9"], "--num_merges 9", "Leave one of them out"),
     (["zero-shot", "--model", "{0}/model", "--tasks", "cola", "sst3"], "'sst3'", "sst2"),
     ([*FILES, "--model", "{0}/modle", *RUN], "--model {0}/modle is no folder with a config.json", "or a hub id"),

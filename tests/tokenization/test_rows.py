@@ -465,7 +465,7 @@ def test_refusals(tmp_path, rows, options, parts):
     [
         ("a.jsonl", b"", ["no rows", "at least one"]),
         ("b.csv", b"", ["no rows"]),
-        ("c.csv", b"body,label\n", ["no data"]),
+        ("c.csv", b"body,label\n", ["no rows"]),
         ("d.jsonl", b'{"body": "a", "label": "x"}\n{"body": "b", "label": \n', ["row 1", "Correct the file"]),
         ("e.jsonl", b'{"body": "a", "label": "x"}\n[1]\n', ["changed from object"]),
         ("f.csv", b"body,label\ncaf\xe9,x\n", ["byte 0xe9", "save it in UTF-8"]),
