@@ -4,6 +4,7 @@ import difflib
 import json
 import os
 import sys
+import warnings
 from argparse import SUPPRESS, Action, ArgumentParser, HelpFormatter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -133,6 +134,7 @@ class CommandParser(HfArgumentParser):
 
     def read(self, arguments: list[str]) -> tuple:
         """Returns one object per dataclass, and a namespace if there are other arguments."""
+        warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries, about each other
         if not sys.stderr.isatty():  # where a bar would be a line for each of its steps
             disable_progress_bars()
             transformers.utils.logging.disable_progress_bar()

@@ -5,7 +5,6 @@ import dataclasses
 import difflib
 import logging
 import sys
-import warnings
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,7 +141,6 @@ def set_up_logging(args: TrainingArguments) -> None:
     logging.basicConfig(format="%(message)s", handlers=[AboveTheBar()])
     logging.getLogger("modeling_gpt1").setLevel(logging.INFO if args.should_log else logging.WARNING)
     transformers.utils.logging.set_verbosity(args.get_process_log_level())
-    warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries, about each other
     transformers.utils.logging.disable_progress_bar()  # of loading and saving weights, below the run's own
     logging.getLogger("transformers.trainer_utils").addFilter(is_no_alignment)
 

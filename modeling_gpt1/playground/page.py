@@ -50,7 +50,7 @@ def build_page(models: list[str]):
     try:
         import gradio
     except ImportError as error:
-        raise ImportError("The playground needs Gradio: pip install -e '.[playground]'") from error
+        raise ImportError('The playground needs Gradio: pip install "gradio>=6.31,<7"') from error
     sources = short_names(models)
     names = list(sources)
     with gradio.Blocks(title="GPT-1 playground", analytics_enabled=False) as page:
