@@ -45,7 +45,7 @@ from .arguments import at_revision, check_model, check_unknown, parser_of
 logger = logging.getLogger(__name__)
 UNKNOWN_ROWS = 1000  # whose texts are looked at for unknown tokens
 MOST_CLASSES = 8  # whose rows are counted on the screen
-OF_OWN_FILES = "dataset_name traversal columns num_labels regression".split()
+OF_OWN_FILES = "dataset_name traversal columns num_labels delimiter skip_bad_rows regression".split()
 
 
 @dataclass
@@ -186,6 +186,8 @@ def has_task_head(config: PreTrainedConfig) -> bool:
 
 def check_head(config: PreTrainedConfig, data_args: DataArguments, model_args: StartArguments) -> None:
     """Checks that a model that is not trained has the head of the task."""
+    if model_args.n_transfer is not None:
+        raise ValueError(f"--n_transfer {model_args.n_transfer} leaves layers to train. Pass --do_train as well.")
     wanted, has = data_args.traversal or config.traversal, has_task_head(config)
     if not has or wanted is None or config.traversal != wanted:
         of = f"one for {config.traversal}" if config.traversal else "one for a task that its config.json does not name"
