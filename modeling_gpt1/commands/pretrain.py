@@ -12,6 +12,7 @@ Written to the output folder: model, tokenizer, card (README.md), the log traine
 docs/pretrain.md, for many machines docs/scale.md.
 """
 
+import json
 import logging
 import math
 import re
@@ -183,8 +184,9 @@ def load_tokenizer(
             logger.info(f"learning {num_merges:,} merges from the text …")
             texts = training_texts(**corpus_args.train_source)
             tokenizer = GPT1Tokenizer.train(texts, num_merges, show_progress=False)
-            if len(tokenizer) < num_merges:
-                logger.warning(f"The text gives fewer merges: the vocabulary has {len(tokenizer):,} tokens.")
+            made = len(json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"])
+            if made < num_merges:
+                logger.warning(f"The text gives only {made:,} merges.")
             tokenizer.save_pretrained(output_dir / INCOMPLETE_DIR / "model")
             publish_files(output_dir / INCOMPLETE_DIR / "model", output_dir)
         return GPT1Tokenizer.from_pretrained(output_dir)
