@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from modeling_gpt1.commands import completion
-from modeling_gpt1.commands.arguments import parser_of
+from modeling_gpt1.commands.arguments import check_model, parser_of
 from modeling_gpt1.commands.entry import COMMANDS
 from modeling_gpt1.commands.reproduce import parse_arguments
 
@@ -175,3 +175,13 @@ def test_every_command_and_flag_is_in_every_script(shell):
     for command in COMMANDS:
         flags = [action.option_strings[0] for action in parser_of(command)._actions if action.option_strings]
         assert [word for word in (command, *flags) if word.strip("-") not in text] == []
+
+
+def test_an_id_whose_owner_has_the_name_of_a_folder_is_left_to_the_hub(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "owner").mkdir()
+    check_model("--model", "owner/model")
+    (tmp_path / "owner" / "run").mkdir()
+    (tmp_path / "owner" / "run" / "config.json").touch()
+    with pytest.raises(ValueError, match="--model owner/model is no folder with a config.json"):
+        check_model("--model", "owner/model")
