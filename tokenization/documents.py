@@ -18,8 +18,11 @@ from pathlib import Path
 import fsspec
 from datasets import IterableDataset, load_dataset, load_dataset_builder
 from datasets.exceptions import DatasetNotFoundError
+from transformers.utils import logging
 
 from .rows import csv_options
+
+logger = logging.get_logger(__name__)
 
 KINDS = {".txt": "text", ".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
@@ -169,10 +172,8 @@ def _file_shards(paths: Iterable[str], document_per: str) -> list[Shard]:
 
 def find_files(source: str) -> list[str]:
     """The file itself, the files that match the pattern, or all visible files below the folder."""
-    if os.path.isfile(source):
-        return [source]
     is_folder = os.path.isdir(source)
-    found = glob.glob(source, recursive=True)
+    found = [source] if os.path.isfile(source) else glob.glob(source, recursive=True)
     if is_folder:  # links to other folders are not followed: they may lead back
         below = (path.relative_to(source) for path in Path(source).rglob("*"))
         found = [Path(source, path) for path in below if not any(part.startswith(".") for part in path.parts)]
@@ -181,6 +182,11 @@ def find_files(source: str) -> list[str]:
         raise ValueError(
             f"{source} matches no file. Give the path of a file or folder, or a pattern such as books/*.txt."
         )
+    for path in files:
+        if _ending(path) not in KINDS:
+            if "\0" in next(_read_text(path), ""):  # which refuses what is not UTF-8
+                raise ValueError(f"{path} holds no text. Leave it out.")
+            logger.warning_once(f"Files that end in {_ending(path)!r} are read as text.")
     kinds = {_kind(path): path for path in files}
     if is_folder and len(kinds) > 1:
         first, second, *_ = kinds.values()
@@ -190,10 +196,14 @@ def find_files(source: str) -> list[str]:
     return files
 
 
+def _ending(path: str) -> str:
+    stem, ending = os.path.splitext(path)
+    return os.path.splitext(stem)[1] if ending in COMPRESSIONS else ending
+
+
 def _kind(path: str) -> str:
     """The kind of a file by its ending; any other ending is that of a text."""
-    stem, ending = os.path.splitext(path)
-    return KINDS.get(os.path.splitext(stem)[1] if ending in COMPRESSIONS else ending, "text")
+    return KINDS.get(_ending(path), "text")
 
 
 # ---- From shards to pieces of text.

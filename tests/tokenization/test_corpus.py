@@ -5,6 +5,7 @@ import copy
 import csv
 import gzip
 import json
+import logging
 import lzma
 import os
 import random
@@ -209,13 +210,20 @@ def test_documents_of_a_text_file(document_per, size, tmp_path, monkeypatch, pla
     assert "must be one of file, line, blank_line" in message_of(training_texts, path, document_per="word")
 
 
-def test_a_file_of_any_other_ending_is_text(tmp_path):
+def test_a_file_of_any_other_ending_is_text(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    logging.Logger.warning_once.cache_clear()
     (tmp_path / "spoken.dev").write_text("é" * 40_000, encoding="utf-8")
     (tmp_path / "plain").write_text("words")
     assert len(texts_of(tmp_path)) == 2
-    (tmp_path / "picture.png").write_bytes(b"\x89PNG\0")
-    message = message_of(pieces_of, tmp_path)
-    assert "picture.png is not UTF-8 text" in message and "leave it out" in message
+    assert {"Files that end in '' are read as text.", "Files that end in '.dev' are read as text."} <= {
+        *caplog.messages
+    }
+    # Before any text is read.
+    for content, reason in ((b"\x89PNG\0", "is not UTF-8 text"), (b"a\0b", "holds no text")):
+        (tmp_path / "zoo.png").write_bytes(content)
+        message = message_of(training_texts, tmp_path)
+        assert f"zoo.png {reason}" in message and "eave it out" in message
 
 
 ERRORS = {
