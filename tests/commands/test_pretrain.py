@@ -191,10 +191,10 @@ def test_the_prospect_is_what_the_page_has_measured():
 def test_the_screen_of_a_run(books, caplog, capfd):
     output = books / "out"
     evaluating = ("--eval_strategy", "steps", "--eval_steps", "3", "--prompts", "the cat", "--report_to", "none")
-    pretrain.main(arguments(books, output, "--num_merges", "60", "--config_overrides", SIZES, *evaluating))
+    pretrain.main(arguments(books, output, "--num_merges", "20", "--config_overrides", SIZES, *evaluating))
     said = caplog.messages
     assert [line.split(":")[0] for line in said if not line.startswith("step ")] == [
-        *("learning 60 merges from the text …", "model", "train", "validation", "training"),
+        *("learning 20 merges from the text …", "model", "train", "validation", "training"),
         f"written to {output}",
     ]
     assert said[-1].endswith(f"gpt1 generate {output}")
