@@ -17,6 +17,7 @@ metrics.json and learning_curves.png.
 """
 
 import json
+import logging
 import multiprocessing
 import tempfile
 import time
@@ -269,6 +270,7 @@ def silence() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     transformers.utils.logging.set_verbosity_error()
+    logging.getLogger("modeling_gpt1").setLevel(logging.ERROR)  # each fine-tuning would name its new head
     transformers.utils.logging.disable_progress_bar()
     datasets.disable_progress_bars()
 
