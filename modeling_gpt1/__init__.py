@@ -14,26 +14,11 @@ from transformers import (
     AutoTokenizer,
 )
 
-from .configuration_gpt1 import GPT1Config
-from .configuration_gpt1_lstm import GPT1LSTMConfig
-from .modeling_gpt1 import (
-    GPT1CausalLMOutput,
-    GPT1DoubleHeadsModel,
-    GPT1DoubleHeadsModelOutput,
-    GPT1ForCausalLM,
-    GPT1ForMultipleChoice,
-    GPT1ForSequenceClassification,
-    GPT1Model,
-    GPT1PreTrainedModel,
-)
-from .modeling_gpt1_lstm import (
-    GPT1LSTMDoubleHeadsModel,
-    GPT1LSTMForCausalLM,
-    GPT1LSTMForMultipleChoice,
-    GPT1LSTMForSequenceClassification,
-    GPT1LSTMModel,
-    GPT1LSTMPreTrainedModel,
-)
+from . import configuration_gpt1, configuration_gpt1_lstm, modeling_gpt1, modeling_gpt1_lstm
+from .configuration_gpt1 import *
+from .configuration_gpt1_lstm import *
+from .modeling_gpt1 import *
+from .modeling_gpt1_lstm import *
 
 if TYPE_CHECKING:
     from .inference.generation import StopAtStrings, continue_prompts
@@ -47,18 +32,10 @@ if TYPE_CHECKING:
     from .training.trainer import GPT1PretrainingTrainer, GPT1Trainer, TaskTrainer
     from .training.transfer import keep_first_layers
 
-AutoConfig.register(GPT1Config.model_type, GPT1Config, exist_ok=True)
-AutoModel.register(GPT1Config, GPT1Model, exist_ok=True)
-AutoModelForCausalLM.register(GPT1Config, GPT1ForCausalLM, exist_ok=True)
-AutoModelForSequenceClassification.register(GPT1Config, GPT1ForSequenceClassification, exist_ok=True)
-AutoModelForMultipleChoice.register(GPT1Config, GPT1ForMultipleChoice, exist_ok=True)
-
-AutoConfig.register(GPT1LSTMConfig.model_type, GPT1LSTMConfig, exist_ok=True)
-AutoModel.register(GPT1LSTMConfig, GPT1LSTMModel, exist_ok=True)
-AutoModelForCausalLM.register(GPT1LSTMConfig, GPT1LSTMForCausalLM, exist_ok=True)
-AutoModelForSequenceClassification.register(GPT1LSTMConfig, GPT1LSTMForSequenceClassification, exist_ok=True)
-AutoModelForMultipleChoice.register(GPT1LSTMConfig, GPT1LSTMForMultipleChoice, exist_ok=True)
-
+for _config, _models in ((GPT1Config, modeling_gpt1), (GPT1LSTMConfig, modeling_gpt1_lstm)):
+    AutoConfig.register(_config.model_type, _config, exist_ok=True)
+    for _auto in (AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoModelForMultipleChoice):
+        _auto.register(_config, getattr(_models, _config.auto_classes[_auto.__name__].split(".")[1]), exist_ok=True)
 
 # Located, not imported: importing another project's module of that name could run any code.
 _found = find_spec("tokenization")
@@ -105,44 +82,12 @@ def __getattr__(name: str):
 
 
 __all__ = [
-    "HEURISTICS",
-    "CausalLMScorer",
-    "ContinuationScore",
-    "DenoisingLMScorer",
-    "FamilyPretrainingTrainer",
-    "GPT1CausalLMOutput",
-    "GPT1Config",
-    "GPT1DoubleHeadsModel",
-    "GPT1DoubleHeadsModelOutput",
-    "GPT1ForCausalLM",
-    "GPT1ForMultipleChoice",
-    "GPT1ForSequenceClassification",
-    "GPT1Int8Config",
-    "GPT1LSTMConfig",
-    "GPT1LSTMDoubleHeadsModel",
-    "GPT1LSTMForCausalLM",
-    "GPT1LSTMForMultipleChoice",
-    "GPT1LSTMForSequenceClassification",
-    "GPT1LSTMModel",
-    "GPT1LSTMPreTrainedModel",
-    "GPT1Model",
-    "GPT1PreTrainedModel",
-    "GPT1PretrainingArguments",
-    "GPT1PretrainingTrainer",
+    *configuration_gpt1.__all__,
+    *configuration_gpt1_lstm.__all__,
+    *modeling_gpt1.__all__,
+    *modeling_gpt1_lstm.__all__,
+    *(name for names in _ON_DEMAND.values() for name in names),
     "GPT1Tokenizer",
-    "GPT1Trainer",
-    "GPT1TrainingArguments",
-    "Heuristic",
-    "MaskedLMScorer",
-    "SampleCallback",
-    "ScoringRequest",
-    "TaskTrainer",
-    "StopAtStrings",
     "TraversalCollator",
     "add_control_tokens",
-    "continue_prompts",
-    "evaluate_zero_shot",
-    "get_heuristic",
-    "keep_first_layers",
-    "prepare_finetuning",
 ]
