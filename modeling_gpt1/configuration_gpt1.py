@@ -13,7 +13,6 @@ import shutil
 import sys
 from pathlib import Path
 
-import torch
 import transformers
 
 # ruff: noqa: E402
@@ -25,16 +24,14 @@ if tuple(map(int, transformers.__version__.split(".")[:2])) < OLDEST:  # before 
         f'install "transformers>={needed}"`.'
     )
 
-from huggingface_hub.dataclasses import strict, validated_field
+from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.dynamic_module_utils import (
     HF_MODULES_CACHE,
     get_cached_module_file,
     get_relative_import_files,
 )
-from transformers.utils import logging
-
-logger = logging.get_logger(__name__)
+from transformers.utils.type_validators import probability
 
 OPENAI_GPT_MODEL_TYPE = "openai-gpt"
 GPT2_MODEL_TYPE = "gpt2"
@@ -84,28 +81,12 @@ DOUBLE_HEADS_NEEDED = {
 }
 
 
-def check_fraction(value: float | int):
-    # transformers' own `interval(min=0)` lets numbers below 0 through in 5.17.
-    if not 0 <= value <= 1:
-        raise ValueError(f"{value} is not a number from 0 to 1")
-
-
-def without_cpu_index(device: torch.device) -> torch.device:
-    # Trainer of 5.17 loads an optimizer's state with `args.device` as map_location, and torch knows no "cpu:0".
-    return torch.device("cpu") if device.type == "cpu" else device
-
-
 def check_problem_type(problem_type: str | None):
     if problem_type is not None and problem_type not in PROBLEM_TYPES:
         raise ValueError(
             f"`problem_type` is {problem_type!r}, but it must be one of {', '.join(PROBLEM_TYPES)}, or None: "
             "regression where `num_labels` is 1, else one class for each example."
         )
-
-
-def fraction(default: float):
-    """A dataclass field for a number from 0 to 1."""
-    return validated_field(check_fraction, default=default)
 
 
 class GPT1ConfigMixin:
@@ -251,12 +232,12 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
     intermediate_size: int | None = None
     max_position_embeddings: int = 512
     hidden_act: str = "gelu_pytorch_tanh"
-    embd_pdrop: float | int = fraction(0.1)
-    resid_pdrop: float | int = fraction(0.1)
-    attn_pdrop: float | int = fraction(0.1)
-    classifier_dropout: float | int = fraction(0.1)
-    layer_norm_epsilon: float = fraction(1e-5)
-    initializer_range: float = fraction(0.02)
+    embd_pdrop: float | int = probability(default=0.1)
+    resid_pdrop: float | int = probability(default=0.1)
+    attn_pdrop: float | int = probability(default=0.1)
+    classifier_dropout: float | int = probability(default=0.1)
+    layer_norm_epsilon: float = probability(default=1e-5)
+    initializer_range: float = probability(default=0.02)
     do_layer_norm_before: bool = False
     rescale_prenorm_residual: bool = False
     # `layer_types` is not a dataclass field: transformers treats its mere presence as sliding attention.

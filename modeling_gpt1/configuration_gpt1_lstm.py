@@ -8,8 +8,9 @@ Source: section 5 and table 5 of "Improving Language Understanding by Generative
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
+from transformers.utils.type_validators import probability
 
-from .configuration_gpt1 import GPT1Config, GPT1ConfigMixin, fraction
+from .configuration_gpt1 import GPT1Config, GPT1ConfigMixin
 
 
 @strict
@@ -55,11 +56,11 @@ class GPT1LSTMConfig(GPT1ConfigMixin, PreTrainedConfig):
     num_hidden_layers: int = 1
     lstm_hidden_size: int = 2048
     max_position_embeddings: int = 512
-    embd_pdrop: float | int = fraction(0.1)
-    resid_pdrop: float | int = fraction(0.1)
-    classifier_dropout: float | int = fraction(0.1)
-    layer_norm_epsilon: float = fraction(1e-5)
-    initializer_range: float = fraction(0.02)
+    embd_pdrop: float | int = probability(default=0.1)
+    resid_pdrop: float | int = probability(default=0.1)
+    classifier_dropout: float | int = probability(default=0.1)
+    layer_norm_epsilon: float = probability(default=1e-5)
+    initializer_range: float = probability(default=0.02)
     use_cache: bool = True
     tie_word_embeddings: bool = True
     traversal: str | None = None

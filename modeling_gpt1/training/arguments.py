@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import torch
 from transformers import TrainingArguments
 
-from ..configuration_gpt1 import without_cpu_index
 from ..inference.devices import default_device
 
 
@@ -45,7 +44,9 @@ class _SharedArguments(TrainingArguments):
     @property
     def device(self) -> torch.device:
         """The device of this process; the CPU is `"cpu"`, never `"cpu:0"`."""
-        return without_cpu_index(super().device)
+        device = super().device
+        # Trainer of 5.17 loads an optimizer's state with this as map_location, and torch knows no "cpu:0".
+        return torch.device("cpu") if device.type == "cpu" else device
 
 
 @dataclass

@@ -129,9 +129,9 @@ def test_regression_is_said_by_the_problem_type_or_the_single_label(fields, regr
         ({"n_positions": 0}, "`max_position_embeddings` is 0,", "at least 1"),
         ({"traversal": "multiple-choice"}, "'multiple-choice'", "classification, entailment, similarity, multiple_"),
         *(({"lm_coef": value}, f"`lm_coef` is {value},", "0.5") for value in (-0.1, math.inf, math.nan)),
-        ({"initializer_range": 1.1}, "field 'initializer_range'", "1.1 is not a number from 0 to 1"),
+        ({"initializer_range": 1.1}, "field 'initializer_range'", "between 0.0 and 1.0, got 1.1"),
         ({"n_embd": "768"}, "field 'hidden_size'", "expected int, got str (value: '768')"),
-        ({"summary_first_dropout": 7}, "field 'classifier_dropout'", "7 is not a number from 0 to 1"),
+        ({"summary_first_dropout": 7}, "field 'classifier_dropout'", "between 0.0 and 1.0, got 7"),
         ({"do_layer_norm_before": "true"}, "field 'do_layer_norm_before'", "expected bool, got str (value: 'true')"),
     ],
 )
@@ -142,7 +142,7 @@ def test_impossible_values(fields, given, needed):
 
 def test_a_wrong_value_that_is_assigned():
     config = GPT1Config()
-    with pytest.raises(StrictDataclassError, match="field 'embd_pdrop'.*\n.*nan is not a number from 0 to 1"):
+    with pytest.raises(StrictDataclassError, match="field 'embd_pdrop'.*\n.*between 0.0 and 1.0, got nan"):
         config.embd_pdrop = math.nan
     config.lm_coef = -1
     assert "`lm_coef` is -1, but" in refusal(config.validate)
