@@ -98,15 +98,6 @@ def way_of_packing(config: PreTrainedConfig) -> str | None:
     return WAYS_OF_PACKING.get(ALL_MASK_ATTENTION_FUNCTIONS.get(config._attn_implementation))
 
 
-def without_packing(plan: Any) -> Any:
-    """The plan for a decoder that computes padding too: its targets alone, at their places in the batch."""
-    is_target = nn.functional.pad(next_tokens(plan.is_real, plan.is_real), (1, 0))
-    places, sources = predicted_places(plan.is_real, is_target, plan.num_targets)
-    return type(plan)(
-        plan.shape, plan.num_tokens, plan.num_targets, plan.is_right_padded, plan.is_real, places, sources
-    )
-
-
 def row_masks(plan: Any, sliding_window: int | None) -> dict[str, torch.BoolTensor | None]:
     """The mask for each layer type, `[R, 1, L, L]`: True where a query sees a key, its own sequence's or a shared one.
 
@@ -143,10 +134,7 @@ class Sequences:
     shape: tuple[int, int]  # B, C
     decoder_inputs: dict[str, Any]
     plan: Any | None  # the plan that is followed
-
-    @property
-    def packed_index(self) -> torch.LongTensor | None:
-        return None if self.plan is None else self.plan.packed_index
+    packed_index: torch.LongTensor | None  # [S, T], the plan's, if the decoder leaves padding out
 
     def extract(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Hidden states at the extract tokens, `[B, C, D]`: the task head's input."""
@@ -174,31 +162,25 @@ class Sequences:
                 "The auxiliary language-modelling loss needs `input_ids`, but only `inputs_embeds` were given. Pass "
                 "`input_ids`, or set `config.lm_coef = 0`."
             )
-        is_target = next_tokens(self.input_ids, self.attention_mask)  # [S, T-1]
+        is_target = real_targets = next_tokens(self.input_ids, self.attention_mask)
         if self.lm_mask is not None:
-            is_target = is_target & self.lm_mask[:, 1:].bool()
+            is_target = is_target & self.lm_mask.bool()
         if self.is_present is None:
             of_sequences = torch.full(self.shape, 1 / self.shape[1], device=is_target.device)
         else:
             of_sequences = self.is_present / self.is_present.sum(-1, keepdim=True)
-        weights = is_target * (of_sequences.flatten() / is_target.sum(-1).clamp(min=1))[:, None]
-        weights = nn.functional.pad(weights, (1, 0)).flatten()  # [S · T]
-        if self.plan is None:
-            places, sources = predicted_places(self.attention_mask, weights.view_as(self.input_ids))
-            weights = weights.index_select(0, places)
+        weights = is_target * (of_sequences.flatten() / is_target.sum(-1).clamp(min=1))[:, None]  # [S, T]
+        if self.packed_index is not None:
+            sources, places = self.plan.target_sources, self.plan.token_index[self.plan.target_tokens]
+            weights_of_tokens = weights.new_zeros(self.plan.num_tokens)
+            weights_of_tokens.scatter_add_(0, self.packed_index.flatten(), weights.flatten())
+            weights = weights_of_tokens[self.plan.target_tokens]
         else:
-            sources, places = self.plan.target_sources, self.plan.target_tokens
-            if self.packed_index is not None:
-                tokens, places = places, self.plan.token_index.index_select(0, places)
-                of_tokens = weights.new_zeros(self.plan.token_index.shape)
-                weights = of_tokens.scatter_add_(0, self.packed_index.flatten(), weights).index_select(0, tokens)
-            else:
-                weights = weights.index_select(0, places)
+            counted = (weights, None) if self.plan is None else (real_targets, self.plan.num_targets)
+            places, sources = predicted_places(self.attention_mask, *counted)
+            weights = weights.flatten()[places]
         examples = places // (self.input_ids.shape[1] * self.shape[1])
-        ids, predicting = (
-            tensor.index_select(0, index)
-            for tensor, index in ((self.input_ids.flatten(), places), (hidden_states.flatten(0, 1), sources))
-        )
+        ids, predicting = self.input_ids.flatten()[places], hidden_states.flatten(0, 1).index_select(0, sources)
         return predicting, ids, weights * counts[examples], examples
 
 
@@ -248,29 +230,25 @@ def read_sequences(
         "inputs_embeds": flat("inputs_embeds", inputs_embeds, length, config.hidden_size),
     }
     positions = last_attended(mask, length) if mc_token_ids is None else flat("mc_token_ids", mc_token_ids)
-    if can_read(given):
-        check_extracted(positions, mask, is_present, (*shape, length))
     way = way_of_packing(config) if model.pack_sequences and model._supports_attention_backend else None
     if length > config.max_position_embeddings or token_type_ids is not None or position_ids is not None:
         way = None  # the decoder reads these with their padding, or refuses the length
     plan = plan_to_follow(model, plan, given.shape, inputs["input_ids"], mask, **kwargs)
-    if plan is not None and plan.token_index is not None:
-        if way is None or (way == VARIABLE_LENGTH and plan.row_is_shared is not None):
-            plan = without_packing(plan)  # without masks, sequences cannot share a beginning
-        else:
-            packed = packed_inputs(config, way, plan, inputs["input_ids"])
-            if mc_token_ids is not None and not can_read(given):  # padding has no hidden states of its own
-                is_read = plan.is_real.gather(1, positions[:, None]).view(shape)
-                is_read = is_read if is_present is None else is_read | ~is_present
-                torch._assert_async(
-                    is_read.all(), "`mc_token_ids` has a position in padding. Correct or leave it out."
-                )
-    if plan is None or plan.token_index is None:
-        packed = inputs
-        if plan is not None and plan.is_right_padded and position_ids is None and not can_read(given):
-            packed = inputs | {"attention_mask": None}  # a mask would make the host wait
-    lm_mask = flat("lm_mask", lm_mask, length)
-    return Sequences(inputs["input_ids"], mask, lm_mask, is_present, positions, shape, packed, plan)
+    packs = plan is not None and plan.token_index is not None and way is not None
+    if packs and way == VARIABLE_LENGTH:
+        packs = plan.row_is_shared is None  # without masks, sequences cannot share a beginning
+    if can_read(given) or (packs and mc_token_ids is not None):  # padding has no hidden states of its own
+        check_extracted(positions, mask, is_present, (*shape, length))
+    if packs:
+        inputs_of_decoder = packed_inputs(config, way, plan, inputs["input_ids"])
+    elif plan is not None and plan.is_right_padded and position_ids is None and not can_read(given):
+        inputs_of_decoder = inputs | {"attention_mask": None}  # a mask would make the host wait
+    else:
+        inputs_of_decoder = inputs
+    lm_mask, packed_index = flat("lm_mask", lm_mask, length), plan.packed_index if packs else None
+    return Sequences(
+        inputs["input_ids"], mask, lm_mask, is_present, positions, shape, inputs_of_decoder, plan, packed_index
+    )
 
 
 def packed_inputs(config: GPT1Config, way: str, plan: Any, input_ids: torch.LongTensor) -> dict[str, Any]:
@@ -345,31 +323,27 @@ def both_orders(
             f"one delimiter (`config.delimiter_token_id` is {delimiter_token_id}), but the rows have "
             f"{counts.tolist()} delimiters. Give the tokenizer a `text` and a `text_pair`."
         )
-    positions = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+    places = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
     start = real.argmax(-1, keepdim=True)
     end = start + real.sum(-1, keepdim=True) - 1
     middle = is_delimiter.long().argmax(-1, keepdim=True)
-    new_middle = start + end - middle
-    source = torch.where(positions < new_middle, positions - start + middle, positions - new_middle + start)
-    source = torch.where(positions == new_middle, middle, source)
-    source = torch.where((positions <= start) | (positions >= end), positions, source)
-    return torch.stack([input_ids, input_ids.gather(1, source)], dim=1)
+    # What comes before the segments, b, the delimiter, a, what comes after.
+    order = torch.where(places > start, 2 + (middle - places).sign(), 0).masked_fill(places >= end, 4)
+    return torch.stack([input_ids, input_ids.gather(1, order.argsort(dim=1, stable=True))], dim=1)
 
 
 # ---- Targets
 
 
 def next_tokens(input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.BoolTensor:
-    """The targets of L1, `[S, T-1]`: every real token after the first real one of its sequence, wherever padding is.
+    """The targets of L1, `[S, T]`: every real token after the first real one of its sequence, wherever padding is.
 
     Args:
         input_ids (`[S, T]`): token ids.
         attention_mask (`[S, T]`, *optional*): 1 for real tokens.
     """
-    if attention_mask is None:
-        return torch.ones_like(input_ids[:, 1:], dtype=torch.bool)
-    real = attention_mask.bool()
-    return real[:, 1:] & (real.cumsum(1)[:, :-1] > 0)
+    real = torch.ones_like(input_ids) if attention_mask is None else attention_mask.long()
+    return real.bool() & (real.cumsum(1) > 1)
 
 
 def predicted_places(
@@ -405,21 +379,17 @@ def read_labels(hidden_states: torch.Tensor, labels: torch.LongTensor, shift: in
         shift: each label is predicted so many positions before its own, 1 or 0.
         plan: if there is one, it has the places; labels of −100 there get the weight 0.
     """
-    num_rows, length = labels.shape
-    if torch.compiler.is_compiling():  # shapes cannot depend on values
-        kept, hidden_states = labels[:, shift:], hidden_states[:, : length - shift]
-        rows = torch.arange(num_rows, device=labels.device)[:, None].expand_as(kept).flatten()
-        weights = kept.ne(-100).float().flatten()
-        return hidden_states.flatten(0, 1), kept.flatten().clamp(min=0), weights, rows
     if plan is not None and shift:
         sources, places = plan.target_sources, plan.target_tokens
     else:
-        places = labels.ne(-100)[:, shift:].nonzero()
-        places = places[:, 0] * length + places[:, 1] + shift
+        places = torch.arange(labels.numel(), device=labels.device).view_as(labels)[:, shift:]
+        # Shapes of a graph cannot depend on values.
+        places = places.flatten() if torch.compiler.is_compiling() else places[labels[:, shift:] != -100]
         sources = places - shift
     ids = labels.flatten().index_select(0, places)
     weights = ids.ne(-100).float()
-    return hidden_states.flatten(0, 1).index_select(0, sources), ids.clamp(min=0), weights, places // length
+    rows = places // labels.shape[1]
+    return hidden_states.flatten(0, 1).index_select(0, sources), ids.clamp(min=0), weights, rows
 
 
 # ---- Checks. Shapes and types are always checked, values on the CPU alone: no check makes the host wait.
@@ -460,7 +430,7 @@ def check_extracted(
     shape: tuple[int, int, int],
 ) -> None:
     """Checks that each example has a choice, and that the task head reads each sequence at one of its real tokens."""
-    if is_present is not None and not is_present.any(1).all():
+    if is_present is not None and can_read(is_present) and not is_present.any(1).all():
         raise ValueError(
             f"`choice_mask` marks every choice of example {first_place(~is_present.any(1))[0]} as absent. Remove the "
             "example or correct the mask."
@@ -474,7 +444,9 @@ def check_extracted(
     is_wrong = is_wrong.view(shape[:2])
     if is_present is not None:
         is_wrong = is_wrong & is_present
-    if is_wrong.any():
+    if not can_read(is_wrong):
+        torch._assert_async(~is_wrong.any(), "`mc_token_ids` has a position in padding. Correct or leave it out.")
+    elif is_wrong.any():
         example, choice = first_place(is_wrong)
         position = positions.view(shape[:2])[example, choice].item()
         raise ValueError(

@@ -366,22 +366,21 @@ def test_targets_are_the_real_tokens_after_the_first():
     )
     is_target = next_tokens(input_ids, attention_mask)
     assert is_target.tolist() == [
-        [True, True, True, True],
-        [False, False, True, True],
-        [True, True, False, False],
-        [False, False, False, False],
-        [False, False, False, False],
+        [False, True, True, True, True],
+        [False, False, False, True, True],
+        [False, True, True, False, False],
+        [False] * 5,
+        [False] * 5,
     ]
-    assert next_tokens(input_ids, None).tolist() == [[True] * 4] * 5
+    assert next_tokens(input_ids, None).tolist() == [[False, True, True, True, True]] * 5
 
 
 def test_a_target_after_padding_within_a_sequence_is_predicted_by_the_token_before_the_padding():
     input_ids = torch.tensor([[0, 5, 6, 0, 0, 7, 8, 0]])
     attention_mask = torch.tensor([[0, 1, 1, 0, 0, 1, 1, 0]])
     is_target = next_tokens(input_ids, attention_mask)
-    assert is_target.int().tolist() == [[0, 1, 0, 0, 1, 1, 0]]
-    weights = nn.functional.pad(is_target, (1, 0))
-    places, sources = predicted_places(attention_mask.bool(), weights)
+    assert is_target.int().tolist() == [[0, 0, 1, 0, 0, 1, 1, 0]]
+    places, sources = predicted_places(attention_mask.bool(), is_target)
     assert places.tolist() == [2, 5, 6] and sources.tolist() == [1, 2, 5]
     places, sources = predicted_places(None, torch.tensor([[0, 1, 1], [0, 1, 0]]))
     assert places.tolist() == [1, 2, 4] and sources.tolist() == [0, 1, 3]
