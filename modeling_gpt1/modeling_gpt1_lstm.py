@@ -31,8 +31,9 @@ from .modeling_gpt1 import (
     GPT1ForSequenceClassification,
     GPT1PreTrainedModel,
     check_tokens,
+    padding_mask,
 )
-from .packing_gpt1 import can_read, real_tokens
+from .packing_gpt1 import can_read
 
 State = tuple[torch.Tensor, torch.Tensor]  # hidden and cell state after the last token, [B, U] each
 
@@ -41,18 +42,7 @@ class GPT1LSTMStateLayer(DynamicLayer):
     """Cache of one LSTM layer's state, in place of keys and values; beam search and repeats reorder its rows alike."""
 
     is_croppable = False
-
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.num_tokens = 0
-
-    @property
-    def state(self) -> State | None:
-        return (self.keys, self.values) if self.is_initialized else None
-
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        self.dtype, self.device = key_states.dtype, key_states.device
-        self.is_initialized = True
+    cumulative_length = 0  # tokens read; `reset` of transformers knows this name
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, num_tokens: int = 1, **kwargs
@@ -61,23 +51,11 @@ class GPT1LSTMStateLayer(DynamicLayer):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         self.keys, self.values = key_states, value_states
-        self.num_tokens += num_tokens
+        self.cumulative_length += num_tokens
         return self.keys, self.values
 
     def get_seq_length(self) -> int:
-        return self.num_tokens
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.num_tokens + query_length, 0
-
-    def reset(self) -> None:
-        super().reset()
-        self.num_tokens = 0
-
-    def crop(self, *args) -> None:
-        raise ValueError(
-            "The state of an LSTM cannot go back to an earlier token. Generate without an assistant model."
-        )
+        return self.cumulative_length
 
 
 class GPT1LSTMLayer(GradientCheckpointingLayer):
@@ -113,9 +91,6 @@ class GPT1LSTMLayer(GradientCheckpointingLayer):
         order = (~real_tokens).long().argsort(dim=1, stable=True)[..., None]  # real tokens first
         lengths = real_tokens.sum(1)
         aligned = hidden_states.gather(1, order.expand_as(hidden_states))
-        if torch.compiler.is_exporting():  # an exported program keeps no state, so padding at the end changes nothing
-            output, state = self.lstm(aligned, state)
-            return output.gather(1, order.argsort(dim=1).expand_as(output)), state
         # A row of padding only reads one token; its output and state are discarded.
         packed = pack_padded_sequence(aligned, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
         output, new_state = self.lstm(packed, state)
@@ -164,12 +139,6 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Embedding:
-        return self.tokens_embed
-
-    def set_input_embeddings(self, value: nn.Embedding):
-        self.tokens_embed = value
-
     @merge_with_config_defaults
     @capture_outputs
     def forward(
@@ -184,17 +153,8 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPast:
         r"""
-        Args:
-            input_ids (`[B, T]`, int64): token ids.
-            attention_mask (`[B, past + T]`): 1 for real tokens, 0 for padding, which is skipped wherever it is.
-            token_type_ids (`[B, T]`, int64): token ids whose embeddings are added.
-            position_ids (`[B, T]`, int64): accepted as by every decoder, but an LSTM uses only the order of tokens.
-            past_key_values (`Cache`): the state after the preceding tokens, returned by an earlier call.
-            inputs_embeds (`[B, T, D]`): embeddings, instead of `input_ids`.
-            use_cache (`bool`): return the state as `past_key_values`; default: `config.use_cache` outside of training.
-
-        Returns:
-            `BaseModelOutputWithPast` with `last_hidden_state [B, T, D]`.
+        Takes the arguments of [`GPT1Model`]. Padding is skipped wherever it is, `past_key_values` is the state after
+        the preceding tokens, and `position_ids` change nothing, because an LSTM uses only the order of tokens.
 
         Raises:
             ValueError: neither or both of `input_ids` and `inputs_embeds`; a mask of the wrong shape; positions that
@@ -205,11 +165,6 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
             inputs_embeds = self.tokens_embed(input_ids)
         if token_type_ids is not None:
             inputs_embeds = inputs_embeds + self.tokens_embed(token_type_ids)
-        if torch.compiler.is_exporting() and (use_cache or past_key_values is not None):
-            raise ValueError(
-                "An exported program cannot take or return the state of an LSTM. Export the model with "
-                "`use_cache=False` and without `past_key_values`."
-            )
         if use_cache and past_key_values is None and not self.training:
             past_key_values = self.new_state()
         state_layers = [None] * len(self.h) if past_key_values is None else past_key_values.layers
@@ -218,7 +173,8 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
 
         hidden_states = self.drop(inputs_embeds)
         for layer, state_layer in zip(self.h, state_layers, strict=True):
-            state = None if state_layer is None else state_layer.state
+            is_first = state_layer is None or not state_layer.is_initialized
+            state = None if is_first else (state_layer.keys, state_layer.values)
             hidden_states, state = layer(hidden_states, real_tokens, state)
             if state_layer is not None:
                 state_layer.update(*state, num_tokens=inputs_embeds.shape[1])
@@ -238,17 +194,15 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
         position_ids: torch.LongTensor | None,
     ) -> torch.BoolTensor | None:
         """Which of the new tokens are real, `[B, T]`; `None` if all are."""
-        num_rows, length = inputs_embeds.shape[:2]
+        length = inputs_embeds.shape[1]
         if attention_mask is not None:
-            needed = [num_rows, num_past + length]
-            if list(attention_mask.shape) != needed:
+            if attention_mask.dim() != 2:
                 raise ValueError(
-                    f"`attention_mask` has the shape {list(attention_mask.shape)}, but an LSTM needs the shape "
-                    f"{needed}: 1 for real tokens and 0 for padding, with one column for each token, including those "
-                    "already read."
+                    f"`attention_mask` has the shape {list(attention_mask.shape)}, but an LSTM reads tokens in their "
+                    "order: it needs the shape [B, past + T], 1 for real tokens and 0 for padding."
                 )
-            is_real = real_tokens(attention_mask)[:, num_past:]
-            if torch.compiler.is_exporting() or (length == 1 and not can_read(is_real)):  # no wait at each new token
+            is_real = padding_mask(attention_mask, inputs_embeds, num_past)[:, num_past:]
+            if length == 1 and not can_read(is_real):  # no wait at each new token
                 return is_real
             return None if is_real.all() else is_real
         if position_ids is not None and length > 1 and (position_ids.diff() <= 0).any():

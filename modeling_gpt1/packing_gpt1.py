@@ -327,9 +327,11 @@ def both_orders(
     start = real.argmax(-1, keepdim=True)
     end = start + real.sum(-1, keepdim=True) - 1
     middle = is_delimiter.long().argmax(-1, keepdim=True)
-    # What comes before the segments, b, the delimiter, a, what comes after.
-    order = torch.where(places > start, 2 + (middle - places).sign(), 0).masked_fill(places >= end, 4)
-    return torch.stack([input_ids, input_ids.gather(1, order.argsort(dim=1, stable=True))], dim=1)
+    new_middle = start + end - middle
+    source = torch.where(places < new_middle, places - start + middle, places - new_middle + start)
+    source = torch.where(places == new_middle, middle, source)
+    source = torch.where((places <= start) | (places >= end), places, source)
+    return torch.stack([input_ids, input_ids.gather(1, source)], dim=1)
 
 
 # ---- Targets

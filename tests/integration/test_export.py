@@ -10,8 +10,6 @@ from modeling_gpt1 import (
     GPT1DoubleHeadsModel,
     GPT1ForCausalLM,
     GPT1ForSequenceClassification,
-    GPT1LSTMForCausalLM,
-    GPT1LSTMForSequenceClassification,
 )
 
 AUTO = torch.export.Dim.AUTO
@@ -56,35 +54,6 @@ class TestTorchExport:
             actual, expected = program(**batch), model(**batch)
             assert type(actual) is type(expected)
             close(actual[output], expected[output])
-
-    @pytest.mark.parametrize("with_mask", [True, False])
-    @pytest.mark.parametrize(
-        ("model_class", "num_layers"), [(GPT1LSTMForCausalLM, 2), (GPT1LSTMForSequenceClassification, 1)]
-    )
-    def test_lstm(self, tiny_model, model_class, num_layers, with_mask):
-        """Batches of every size, with padding in other places; torch unrolls an LSTM, so the length is fixed."""
-        model = tiny_model(model_class, num_hidden_layers=num_layers, use_cache=False)
-
-        def batch(num_rows, seed):
-            made = batch_of((num_rows, 7), seed=seed)
-            return made if with_mask else {"input_ids": made["input_ids"]}
-
-        sizes = {name: {0: AUTO} for name in batch(2, seed=0)}
-        program = torch.export.export(model, (), batch(2, seed=0), dynamic_shapes=sizes, strict=False).module()
-        other = batch(4, seed=1)
-        if with_mask:
-            other["attention_mask"] = other["attention_mask"].flip(0)
-            other["attention_mask"][1, 3] = 0
-        real = other["attention_mask"].bool() if with_mask and model_class is GPT1LSTMForCausalLM else ...
-        close(program(**other)["logits"][real], model(**other).logits[real])
-
-    def test_the_state_of_an_lstm_is_not_exported(self, tiny_model):
-        with pytest.raises(ValueError) as error:
-            torch.export.export(tiny_model(GPT1LSTMForCausalLM), (), batch_of((2, 7), seed=0), strict=False)
-        assert str(error.value).startswith(
-            "An exported program cannot take or return the state of an LSTM. Export the model with `use_cache=False` "
-            "and without `past_key_values`."
-        )
 
     def test_a_program_refuses_pairs_without_a_delimiter(self, tiny_model):
         model = tiny_model(GPT1ForSequenceClassification, traversal="similarity", delimiter_token_id=DELIMITER)

@@ -191,19 +191,19 @@ def test_what_the_configuration_says_to_the_hub(tiny_model, tmp_path):
 def test_refusals(tiny_model):
     model, ids = tiny_model(GPT1LSTMForCausalLM), random_ids(2, 5)
     state = model(ids).past_key_values
+    message = refusal(model, ids, attention_mask=torch.ones(2, 1, 5, 5))
+    assert "the shape [2, 1, 5, 5], but an LSTM" in message and "needs the shape [B, past + T]" in message
     for shape, past, needed in (
-        ([2, 1, 5, 5], None, [2, 5]),
         ([2, 4], None, [2, 5]),  # a column short
         ([2, 6], None, [2, 5]),
         ([1, 5], None, [2, 5]),
         ([2, 5], state, [2, 10]),  # of the new tokens alone
     ):
         message = refusal(model, ids, attention_mask=torch.ones(shape), past_key_values=past)
-        assert f"the shape {shape}, but an LSTM needs the shape {needed}" in message
+        assert f"needs the shape {needed}, one column for each token" in message and f"got {shape}" in message
     for packed in ([0, 1, 2, 0, 1], [0, 0, 1, 2, 3]):  # also behind a sequence of one token
         message = refusal(model, ids, position_ids=torch.tensor([packed] * 2))
         assert "Put each sequence into its own row" in message
-    assert "Generate without an assistant model" in refusal(state.crop, 2)
     assistant = tiny_model(GPT1LSTMForCausalLM)
     assert "assisted generation" in refusal(model.generate, ids, assistant_model=assistant, max_new_tokens=2)
     assert refusal(model) == "Exactly one of `input_ids` and `inputs_embeds` is needed."
