@@ -89,11 +89,35 @@ def check_problem_type(problem_type: str | None):
         )
 
 
-class GPT1ConfigMixin:
+@strict
+class GPT1BaseConfig(PreTrainedConfig):
     """Shared part of all GPT-1 configurations: the Auto classes, checks of sizes, and the objective."""
 
-    auto_classes: dict[str, str]  # entries of `auto_map`, by Auto class
-    sizes: tuple[str, ...]  # fields that must be at least 1
+    auto_classes = {}  # entries of `auto_map`, by Auto class
+    sizes = ()  # fields that must be at least 1
+    # With this, `save_pretrained` writes the code beside `config.json`, as after `register_for_auto_class`.
+    _auto_class = "AutoConfig"
+    keys_to_ignore_at_inference = ["past_key_values", "task_loss", "lm_loss", "lm_logits", "example_losses"]
+
+    vocab_size: int = 40478
+    hidden_size: int = 768
+    max_position_embeddings: int = 512
+    embd_pdrop: float | int = probability(default=0.1)
+    resid_pdrop: float | int = probability(default=0.1)
+    classifier_dropout: float | int = probability(default=0.1)
+    layer_norm_epsilon: float = probability(default=1e-5)
+    initializer_range: float = probability(default=0.02)
+    use_cache: bool = True
+    tie_word_embeddings: bool = True
+    traversal: str | None = None
+    columns: dict[str, str | list[str]] | None = None
+    lm_coef: float | int = 0.5
+    start_token_id: int | None = None
+    delimiter_token_id: int | None = None
+    extract_token_id: int | None = None
+    pad_token_id: int | None = None
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
 
     def save_pretrained(self, save_directory, *args, **kwargs):
         """As in transformers; also writes the models' code, and the Auto classes that open it (`auto_map`)."""
@@ -140,7 +164,7 @@ class GPT1ConfigMixin:
 
 
 @strict
-class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
+class GPT1Config(GPT1BaseConfig):
     r"""Configuration of every GPT-1 model. The defaults are the paper's 117 M parameters.
 
     Names of openai-gpt checkpoints (`n_embd`, `n_layer`, `n_head`, `n_positions`, `n_ctx`, `afn`) are accepted too;
@@ -198,9 +222,6 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
         "intermediate_size",
         "max_position_embeddings",
     )
-    # With this, `save_pretrained` writes the code beside `config.json`, as after `register_for_auto_class`.
-    _auto_class = "AutoConfig"
-    keys_to_ignore_at_inference = ["past_key_values", "task_loss", "lm_loss", "lm_logits", "example_losses"]
     attribute_map = {
         "n_embd": "hidden_size",
         "n_layer": "num_hidden_layers",
@@ -225,34 +246,15 @@ class GPT1Config(GPT1ConfigMixin, PreTrainedConfig):
         "h.*": "free_full_weight",
     }
 
-    vocab_size: int = 40478
-    hidden_size: int = 768
     num_hidden_layers: int = 12
     num_attention_heads: int = 12
     intermediate_size: int | None = None
-    max_position_embeddings: int = 512
     hidden_act: str = "gelu_pytorch_tanh"
-    embd_pdrop: float | int = probability(default=0.1)
-    resid_pdrop: float | int = probability(default=0.1)
     attn_pdrop: float | int = probability(default=0.1)
-    classifier_dropout: float | int = probability(default=0.1)
-    layer_norm_epsilon: float = probability(default=1e-5)
-    initializer_range: float = probability(default=0.02)
     do_layer_norm_before: bool = False
     rescale_prenorm_residual: bool = False
     # `layer_types` is not a dataclass field: transformers treats its mere presence as sliding attention.
     sliding_window: int | None = None
-    use_cache: bool = True
-    tie_word_embeddings: bool = True
-    traversal: str | None = None
-    columns: dict[str, str | list[str]] | None = None
-    lm_coef: float | int = 0.5
-    start_token_id: int | None = None
-    delimiter_token_id: int | None = None
-    extract_token_id: int | None = None
-    pad_token_id: int | None = None
-    bos_token_id: int | None = None
-    eos_token_id: int | list[int] | None = None
 
     @classmethod
     def get_config_dict(cls, *args, **kwargs):
