@@ -171,18 +171,27 @@ def dropout_noise(
 # ---- Masks and attention
 
 
-def causal_masks(
+def attention_inputs(
     config: GPT1Config,
     inputs_embeds: torch.Tensor,
     attention_mask: torch.Tensor | dict | None,
     past_key_values: Cache | None,
     position_ids: torch.LongTensor | None,
-) -> dict:
-    """The attention implementation's mask for each layer type; `generate` may have built the masks already."""
-    if isinstance(attention_mask, dict):
-        return attention_mask
+    **kwargs: Unpack[TransformersKwargs],
+) -> tuple[dict, dict]:
+    """The attention implementation's mask for each layer type, and the layers' arguments `kwargs`.
+
+    Rows of `position_ids [B, T]` that hold several sequences add the lengths by which flash attention keeps these
+    apart. transformers would read the positions in each layer, and those of a single row only.
+    """
+    if isinstance(attention_mask, dict):  # `generate` may have built the masks already
+        return attention_mask, kwargs
     if attention_mask is None and past_key_values is None and position_ids is not None:
         position_ids = without_gaps(position_ids)
+        if "cu_seq_lens_q" not in kwargs and way_of_packing(config) == VARIABLE_LENGTH:
+            positions = position_ids.expand(inputs_embeds.shape[:2])
+            (starts, _), (longest, _) = prepare_fa_kwargs_from_position_ids(positions)
+            kwargs = {**kwargs, **lengths_for_flash_attention(starts, int(longest))}
     arguments = {
         "config": config,
         "inputs_embeds": inputs_embeds,
@@ -194,7 +203,7 @@ def causal_masks(
     # CODEPATH: GPT-3
     if SLIDING_ATTENTION in config.attention_of_layers:
         masks[SLIDING_ATTENTION] = create_sliding_window_causal_mask(**arguments)
-    return masks
+    return masks, kwargs
 
 
 def without_gaps(position_ids: torch.LongTensor) -> torch.LongTensor:
@@ -205,27 +214,6 @@ def without_gaps(position_ids: torch.LongTensor) -> torch.LongTensor:
     places = torch.arange(position_ids.shape[1], device=position_ids.device).expand_as(position_ids)
     restarts = nn.functional.pad(position_ids.diff(dim=1) <= 0, (1, 0))
     return places - torch.where(restarts, places, 0).cummax(1).values
-
-
-def with_lengths(
-    config: GPT1Config,
-    inputs_embeds: torch.Tensor,
-    attention_mask: torch.Tensor | dict | None,
-    past_key_values: Cache | None,
-    position_ids: torch.LongTensor | None,
-    **kwargs: Unpack[TransformersKwargs],
-) -> dict:
-    """The layers' arguments `kwargs`, with the lengths of the sequences that `position_ids [B, T]` packs into rows.
-
-    Flash attention keeps these apart by the lengths. transformers would read the positions in each layer, and those of
-    a single row only.
-    """
-    is_packed = attention_mask is None and past_key_values is None and position_ids is not None
-    if not is_packed or "cu_seq_lens_q" in kwargs or way_of_packing(config) != VARIABLE_LENGTH:
-        return kwargs
-    positions = without_gaps(position_ids).expand(inputs_embeds.shape[:2])
-    (starts, _), (longest, _) = prepare_fa_kwargs_from_position_ids(positions)
-    return {**kwargs, **lengths_for_flash_attention(starts, int(longest))}
 
 
 def default_position_ids(
@@ -466,9 +454,10 @@ class GPT1Model(GPT1PreTrainedModel):
         if rows is None:
             check_length(self.config, num_past, inputs_embeds.shape[1], position_ids)
         attention_mask = padding_mask(attention_mask, inputs_embeds, num_past)
-        # Both infer packed sequences from `position_ids` without a cache, so they get only what the caller gave.
-        given = inputs_embeds, attention_mask, past_key_values, position_ids
-        masks, kwargs = causal_masks(self.config, *given), with_lengths(self.config, *given, **kwargs)
+        # Packed sequences are inferred from `position_ids` without a cache, so this gets only what the caller gave.
+        masks, kwargs = attention_inputs(
+            self.config, inputs_embeds, attention_mask, past_key_values, position_ids, **kwargs
+        )
         if use_cache and past_key_values is None and not self.training:
             past_key_values = DynamicCache(config=self.config)
         if position_ids is None:
@@ -539,10 +528,8 @@ def check_tokens(
         check_ids("token_type_ids", token_type_ids, config.vocab_size)
 
 
-def check_targets(targets: torch.Tensor | None, hidden_states: torch.Tensor, vocab_size: int) -> None:
+def check_targets(targets: torch.Tensor, hidden_states: torch.Tensor, vocab_size: int) -> None:
     """Checks that each of `hidden_states [B, T, D]` has a target: an id or −100."""
-    if targets is None:
-        return
     needed = hidden_states.shape[:2]
     if targets.shape != needed:
         raise ValueError(
@@ -764,16 +751,8 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
             skip_logits (`bool`): return no `logits`; the loss needs none. Default: True in training with labels.
             num_items_in_batch (`int`): divisor of the summed loss. Default: the number of targets in this call.
             plan ([`tokenization.BatchPlan`]): the batch's plan, which `BlockCollator` makes.
-            shift_labels (`[B, T]`, int64): each position's own target, instead of `labels`; for sharded sequences.
         """
-        # Not in the signature: Trainer requires every argument there whose name contains "label".
-        shift_labels = kwargs.pop("shift_labels", None)
-        if plan is not None:
-            plan = (
-                None
-                if past_key_values is not None or input_ids is None
-                else plan_to_follow(self, plan, input_ids.shape, input_ids, attention_mask, labels, **kwargs)
-            )
+        plan = plan_to_follow(self, plan, input_ids, attention_mask, labels, **kwargs)
         # A mask makes the host wait; without one, positions would mark packed sequences.
         if plan is not None and plan.is_right_padded and position_ids is None and not can_read(input_ids):
             attention_mask = None
@@ -789,22 +768,20 @@ class GPT1ForCausalLM(LMHeadMixin, GPT1PreTrainedModel, GenerationMixin):
             **kwargs,
         )
         hidden_states = outputs.last_hidden_state  # [B, T, D]
-        targets = labels if shift_labels is None else shift_labels
-        check_targets(targets, hidden_states, self.config.vocab_size)
         if skip_logits is None:
-            skip_logits = self.training and targets is not None
+            skip_logits = self.training and labels is not None
         logits = loss = example_losses = None
         if not skip_logits:
             kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
             logits = self.lm_head(hidden_states[:, kept, :])
-        if targets is not None:
-            shift = 1 if shift_labels is None else 0
-            is_target = targets[:, shift:] != -100
+        if labels is not None:
+            check_targets(labels, hidden_states, self.config.vocab_size)
+            is_target = labels[:, 1:] != -100
             num_targets = count_items(is_target, num_items_in_batch)
             loss, row_losses = weighted_lm_loss(
                 self.lm_head,
-                *read_labels(hidden_states, targets, shift, plan),
-                len(targets),
+                *read_labels(hidden_states, labels, plan),
+                len(labels),
                 self._has_fused_lm_loss,
             )
             loss = loss / num_targets

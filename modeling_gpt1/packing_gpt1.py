@@ -40,7 +40,6 @@ Targets = tuple[torch.Tensor, torch.LongTensor, torch.Tensor, torch.LongTensor] 
 def plan_to_follow(
     model: PreTrainedModel,
     plan: Any | None,
-    shape: tuple[int, ...],
     input_ids: torch.Tensor | None,
     attention_mask: torch.Tensor | None,
     labels: torch.Tensor | None = None,
@@ -52,7 +51,6 @@ def plan_to_follow(
     them without the host, and stops with the same sentence.
 
     Args:
-        shape: shape of the batch's `input_ids`.
         input_ids, attention_mask (`[S, T]`): the batch.
         labels (`[S, T]`, *optional*): targets of a language model, whose places the plan has.
         kwargs: the other arguments of the call.
@@ -68,7 +66,7 @@ def plan_to_follow(
     )
     plan = plan.to(input_ids.device, non_blocking=True)
     given = [tensor for tensor in (input_ids, attention_mask, labels) if tensor is not None]
-    if plan.shape != tuple(shape) or any(tensor.shape != plan.is_real.shape for tensor in given):
+    if any(tensor.shape != plan.is_real.shape for tensor in given):
         logger.warning_once(refusal)
         return None
     is_real = plan.is_real
@@ -233,7 +231,7 @@ def read_sequences(
     way = way_of_packing(config) if model.pack_sequences and model._supports_attention_backend else None
     if length > config.max_position_embeddings or token_type_ids is not None or position_ids is not None:
         way = None  # the decoder reads these with their padding, or refuses the length
-    plan = plan_to_follow(model, plan, given.shape, inputs["input_ids"], mask, **kwargs)
+    plan = plan_to_follow(model, plan, inputs["input_ids"], mask, **kwargs)
     packs = plan is not None and plan.token_index is not None and way is not None
     if packs and way == VARIABLE_LENGTH:
         packs = plan.row_is_shared is None  # without masks, sequences cannot share a beginning
@@ -373,21 +371,20 @@ def predicted_places(
     return places, sources
 
 
-def read_labels(hidden_states: torch.Tensor, labels: torch.LongTensor, shift: int, plan: Any | None) -> Targets:
+def read_labels(hidden_states: torch.Tensor, labels: torch.LongTensor, plan: Any | None) -> Targets:
     """The targets of a language model's `labels [B, T]` without −100, as in [`Sequences.read_targets`].
 
     Args:
         hidden_states (`[B, T, D]`): the decoder's output.
-        shift: each label is predicted so many positions before its own, 1 or 0.
         plan: if there is one, it has the places; labels of −100 there get the weight 0.
     """
-    if plan is not None and shift:
+    if plan is not None:
         sources, places = plan.target_sources, plan.target_tokens
     else:
-        places = torch.arange(labels.numel(), device=labels.device).view_as(labels)[:, shift:]
+        places = torch.arange(labels.numel(), device=labels.device).view_as(labels)[:, 1:]
         # Shapes of a graph cannot depend on values.
-        places = places.flatten() if torch.compiler.is_compiling() else places[labels[:, shift:] != -100]
-        sources = places - shift
+        places = places.flatten() if torch.compiler.is_compiling() else places[labels[:, 1:] != -100]
+        sources = places - 1
     ids = labels.flatten().index_select(0, places)
     weights = ids.ne(-100).float()
     rows = places // labels.shape[1]

@@ -196,27 +196,6 @@ def test_example_losses_of_rows(tiny_model):
     assert model.train()(input_ids, labels=labels).example_losses is None
 
 
-def test_targets_of_shards_are_already_shifted(tiny_model):
-    """As sequence-parallel training gives them: `shift_labels` alone, or beside `labels`, which they replace."""
-    model = tiny_model(GPT1ForCausalLM)
-    input_ids = random_ids(3, 6)
-    labels = input_ids.masked_fill(torch.arange(6) < torch.tensor([[0], [3], [5]]), -100)
-    shifted = nn.functional.pad(labels, (0, 1), value=-100)[:, 1:]
-    expected = model(input_ids, labels=labels)
-    for given in ({}, {"labels": random_ids(3, 6, seed=1)}):
-        output = model(input_ids, shift_labels=shifted, **given)
-        close(output.loss, expected.loss)
-        close(output.example_losses, expected.example_losses)
-    last_too = torch.where(torch.arange(6) < 5, shifted, 7)
-    log_probabilities = model(input_ids).logits.log_softmax(-1)
-    chosen = log_probabilities.gather(-1, last_too.clamp(min=0)[..., None])[..., 0]
-    close(model(input_ids, shift_labels=last_too).loss, -chosen[last_too != -100].mean())
-    model.train()
-    output = model(input_ids, shift_labels=shifted, num_items_in_batch=4)
-    close(output.loss, expected.loss * (shifted != -100).sum() / 4)
-    assert output.logits is None
-
-
 # ---- Too long, both or neither.
 
 

@@ -236,16 +236,6 @@ def test_a_graph_follows_no_plan(monkeypatch):
     torch.testing.assert_close(found, results(model, without_plan(batch))[0], atol=0, rtol=0)
 
 
-def test_shifted_labels_are_other_targets():
-    model, collate, batches = make("blocks")
-    batch = collate(batches[0])
-    shifted = torch.cat([batch["labels"][:, 1:], torch.full((4, 1), -100)], 1)
-    expected = model(**without_plan(batch)).loss
-    torch.testing.assert_close(model(**{**batch, "labels": None}, shift_labels=shifted).loss, expected)
-    shifted[0, 0] = -100
-    assert model(**{**batch, "labels": None}, shift_labels=shifted).loss != expected
-
-
 def test_a_plan_that_stayed_behind_is_fetched():
     """transformers' `BatchEncoding.to` moves tensors alone."""
     model, collate, batches = make("multiple_choice")
