@@ -81,14 +81,6 @@ DOUBLE_HEADS_NEEDED = {
 }
 
 
-def check_problem_type(problem_type: str | None):
-    if problem_type is not None and problem_type not in PROBLEM_TYPES:
-        raise ValueError(
-            f"`problem_type` is {problem_type!r}, but it must be one of {', '.join(PROBLEM_TYPES)}, or None: "
-            "regression where `num_labels` is 1, else one class for each example."
-        )
-
-
 @strict
 class GPT1BaseConfig(PreTrainedConfig):
     """Shared part of all GPT-1 configurations: the Auto classes, checks of sizes, and the objective."""
@@ -121,17 +113,24 @@ class GPT1BaseConfig(PreTrainedConfig):
 
     def save_pretrained(self, save_directory, *args, **kwargs):
         """As in transformers; also writes the models' code, and the Auto classes that open it (`auto_map`)."""
-        own = auto_map_of(self.auto_classes, self.traversal)
-        self.auto_map = {**own, **foreign_references(self.auto_classes, getattr(self, "auto_map", None))}
+        auto_map = dict(self.auto_classes)
+        if self.traversal is not None:  # one of the two classes with a task head opens it
+            other = "SequenceClassification" if has_choices(self.traversal) else "MultipleChoice"
+            del auto_map[f"AutoModelFor{other}"]
+        own_modules = {reference.split(".")[0] for reference in self.auto_classes.values()}
+        for name, reference in (getattr(self, "auto_map", None) or {}).items():
+            if str(reference).split("--")[-1].split(".")[0] not in own_modules:  # a user's subclass
+                auto_map[name] = reference
+        self.auto_map = auto_map
         super().save_pretrained(save_directory, *args, **kwargs)
         if self._auto_class is None:
             return
         # transformers copies the files that this one imports; those of the models import this one.
         folder = Path(sys.modules[type(self).__module__].__file__).parent
-        for name in {f"{reference.split('.')[0]}.py" for reference in own.values()}:
-            file = folder / name
+        for name in own_modules:
+            file = folder / f"{name}.py"
             if not file.exists():  # a folder's own code was opened, and only what the configuration imports
-                file = Path(HF_MODULES_CACHE, get_cached_module_file(self.name_or_path, name))
+                file = Path(HF_MODULES_CACHE, get_cached_module_file(self.name_or_path, file.name))
             for path in (file, *get_relative_import_files(file)):
                 shutil.copy(path, save_directory)
 
@@ -148,7 +147,11 @@ class GPT1BaseConfig(PreTrainedConfig):
 
     def validate_objective(self):
         """Part of `@strict`: checks the fields of the fine-tuning objective."""
-        check_problem_type(self.problem_type)
+        if self.problem_type is not None and self.problem_type not in PROBLEM_TYPES:
+            raise ValueError(
+                f"`problem_type` is {self.problem_type!r}, but it must be one of {', '.join(PROBLEM_TYPES)}, or None: "
+                "regression where `num_labels` is 1, else one class for each example."
+            )
         if self.traversal is not None and self.traversal not in TRAVERSALS:
             raise ValueError(f"Unknown traversal {self.traversal!r}. Choose one of {', '.join(TRAVERSALS)}.")
         if not 0 <= self.lm_coef < float("inf"):
@@ -356,7 +359,7 @@ def config_for_task(config: PreTrainedConfig, model_class: type) -> PreTrainedCo
     Raises:
         ValueError: the class does not support the traversal; the labels do not fit the traversal.
     """
-    check_problem_type(config.problem_type)
+    config.validate()  # fields can have changed
     if config.traversal is None:
         config = copy.deepcopy(config)
         config.traversal = model_class.supported_traversals[0]
@@ -382,26 +385,6 @@ def config_for_task(config: PreTrainedConfig, model_class: type) -> PreTrainedCo
             "Pass `num_labels=1`."
         )
     return config
-
-
-def auto_map_of(auto_classes: dict[str, str], traversal: str | None) -> dict[str, str]:
-    """The `auto_map` entries that open a model of this traversal; without a traversal, those of both task models."""
-    auto_map = dict(auto_classes)
-    if has_choices(traversal):
-        del auto_map["AutoModelForSequenceClassification"]
-    elif traversal is not None:
-        del auto_map["AutoModelForMultipleChoice"]
-    return auto_map
-
-
-def foreign_references(auto_classes: dict[str, str], auto_map: dict[str, str] | None) -> dict[str, str]:
-    """Entries of `auto_map` that name foreign classes, such as a subclass that a user has registered."""
-    own_modules = {reference.split(".")[0] for reference in auto_classes.values()}
-    return {
-        auto_class: reference
-        for auto_class, reference in (auto_map or {}).items()
-        if str(reference).split("--")[-1].split(".")[0] not in own_modules
-    }
 
 
 def translate_openai_gpt(config_dict: dict) -> dict:

@@ -404,9 +404,7 @@ class GPT1Model(GPT1PreTrainedModel):
 
     def __init__(self, config: GPT1Config):
         super().__init__(config)
-        # Fields can change after the configuration was built, for example by arguments of `from_pretrained`.
-        config.validate_architecture()
-        config.validate_layer_type()
+        config.validate()  # fields can change after the configuration was built
         self.tokens_embed = nn.Embedding(config.vocab_size, config.hidden_size)
         self.positions_embed = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.drop = GPT1Dropout(config.embd_pdrop)
