@@ -33,8 +33,6 @@ from transformers.dynamic_module_utils import (
 )
 from transformers.utils.type_validators import probability
 
-OPENAI_GPT_MODEL_TYPE = "openai-gpt"
-GPT2_MODEL_TYPE = "gpt2"
 TRAVERSALS_OF_ARCHITECTURES = {
     "OpenAIGPTDoubleHeadsModel": "multiple_choice",
     "OpenAIGPTForSequenceClassification": "classification",
@@ -262,14 +260,17 @@ class GPT1Config(GPT1BaseConfig):
     @classmethod
     def get_config_dict(cls, *args, **kwargs):
         config_dict, kwargs = super().get_config_dict(*args, **kwargs)
-        if config_dict.get("model_type") == OPENAI_GPT_MODEL_TYPE:
-            config_dict = translate_openai_gpt(config_dict)
-        elif config_dict.get("model_type") == GPT2_MODEL_TYPE:
-            config_dict = translate_gpt2(config_dict)
-        return config_dict, kwargs
+        translate = {"openai-gpt": translate_openai_gpt, "gpt2": translate_gpt2}.get(config_dict.get("model_type"))
+        if translate is None:
+            return config_dict, kwargs
+        translated = translate(config_dict)
+        for architecture in config_dict.get("architectures") or []:  # of the class that saved the weights
+            if architecture in TRAVERSALS_OF_ARCHITECTURES:
+                translated.setdefault("traversal", TRAVERSALS_OF_ARCHITECTURES[architecture])
+        return translated, kwargs
 
     def __post_init__(self, **kwargs):
-        if kwargs.pop("model_type", None) == GPT2_MODEL_TYPE:
+        if kwargs.pop("model_type", None) == "gpt2":
             raise ValueError(
                 "These are the fields of a GPT-2, which places its layer norms before the sub-blocks: renaming the "
                 "fields alone would give a different model. Open its folder with `GPT1Config.from_pretrained`, which "
@@ -396,8 +397,7 @@ def translate_openai_gpt(config_dict: dict) -> dict:
     if "OpenAIGPTDoubleHeadsModel" in (config_dict.get("architectures") or []):
         check_needed(config_dict, DOUBLE_HEADS_NEEDED, "openai-gpt", "OpenAIGPT")
     translated = {key: value for key, value in config_dict.items() if key not in LEGACY_KEYS}
-    translated["model_type"] = GPT1Config.model_type
-    return with_traversal(translated)
+    return {**translated, "model_type": GPT1Config.model_type}
 
 
 def translate_gpt2(config_dict: dict) -> dict:
@@ -418,7 +418,7 @@ def translate_gpt2(config_dict: dict) -> dict:
         do_layer_norm_before=True,
         rescale_prenorm_residual=True,
     )
-    return with_traversal(translated)
+    return translated
 
 
 def check_needed(config_dict: dict, needed: dict, kind: str, classes: str) -> None:
@@ -429,14 +429,6 @@ def check_needed(config_dict: dict, needed: dict, kind: str, classes: str) -> No
                 f"`{name}` is {config_dict[name]!r} in the configuration of this {kind}, but GPT-1 supports only "
                 f"{value!r}. Open the model with transformers' {classes} classes."
             )
-
-
-def with_traversal(config_dict: dict) -> dict:
-    """Adds the traversal of the class that saved the weights to the fields of a configuration."""
-    for architecture in config_dict.get("architectures") or []:
-        if architecture in TRAVERSALS_OF_ARCHITECTURES:
-            config_dict.setdefault("traversal", TRAVERSALS_OF_ARCHITECTURES[architecture])
-    return config_dict
 
 
 __all__ = ["GPT1Config"]

@@ -511,14 +511,11 @@ def check_tokens(
     check_exactly_one(input_ids, inputs_embeds)
     name, given = ("input_ids", input_ids) if inputs_embeds is None else ("inputs_embeds", inputs_embeds)
     needed = ["B", "T"] if inputs_embeds is None else ["B", "T", config.hidden_size]
-    if given.dim() != len(needed) or (inputs_embeds is not None and given.shape[2] != config.hidden_size):
+    fits = given.dim() == len(needed) and (inputs_embeds is None or given.shape[2] == config.hidden_size)
+    if not fits or not given.numel():
         raise ValueError(
-            f"`{name}` needs the shape [{', '.join(map(str, needed))}], rows of tokens, but got {list(given.shape)}."
-        )
-    if not given.numel():
-        raise ValueError(
-            f"`{name}` has the shape {list(given.shape)}, but a batch needs at least one row and one token. Skip "
-            "empty batches, and give every text at least one token."
+            f"`{name}` needs the shape [{', '.join(map(str, needed))}], at least one row and one token, but got "
+            f"{list(given.shape)}."
         )
     if inputs_embeds is None:
         check_ids("input_ids", input_ids, config.vocab_size)
@@ -654,9 +651,8 @@ def check_extract_token(model: "GPT1TaskModel", inputs: dict[str, torch.Tensor |
     """
     input_ids, token_id = inputs["input_ids"], model.config.extract_token_id
     is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    if input_ids is None or input_ids.is_meta or inputs["mc_token_ids"] is not None or is_traced:
-        return
-    if model.has_checked_texts:
+    is_chosen = input_ids is None or input_ids.is_meta or inputs["mc_token_ids"] is not None
+    if is_chosen or is_traced or model.has_checked_texts:
         return
     model.has_checked_texts = True
     is_lacking = (input_ids != (-1 if token_id is None else token_id)).all(-1)

@@ -55,7 +55,13 @@ def plan_to_follow(
         labels (`[S, T]`, *optional*): targets of a language model, whose places the plan has.
         kwargs: the other arguments of the call.
     """
-    if plan is None or input_ids is None or input_ids.is_meta or not reads_no_padding(model.config, **kwargs):
+    if plan is None or input_ids is None or input_ids.is_meta:
+        return None
+    config = model.config
+    reads_padding = not kwargs.get("is_causal", getattr(config, "is_causal", True)) or any(
+        kwargs.get(name, getattr(config, name)) for name in ("output_hidden_states", "output_attentions")
+    )
+    if reads_padding or torch.compiler.is_compiling() or torch.jit.is_tracing():
         return None
     if getattr(model.get_input_embeddings(), "neftune_noise_alpha", None):  # this noise depends on the padded length
         return None
@@ -81,14 +87,6 @@ def plan_to_follow(
         logger.warning_once(refusal)
         return None
     return plan
-
-
-def reads_no_padding(config: PreTrainedConfig, **kwargs) -> bool:
-    """Whether the decoder's output at padding goes unread, by the caller and by earlier tokens."""
-    asked_for = [kwargs.get(name, getattr(config, name)) for name in ("output_hidden_states", "output_attentions")]
-    is_causal = kwargs.get("is_causal", getattr(config, "is_causal", True))
-    is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    return is_causal and not any(asked_for) and not is_traced
 
 
 def way_of_packing(config: PreTrainedConfig) -> str | None:
@@ -205,9 +203,8 @@ def read_sequences(
         input_ids = both_orders(input_ids, mask, config.delimiter_token_id)
         mask = None if mask is None else mask[:, None].expand(-1, 2, -1)
         mc_token_ids = None if mc_token_ids is None else mc_token_ids.reshape(-1, 1).expand(-1, 2)
-    num_choices = count_sequences(config.traversal, input_ids, inputs_embeds)
     given = input_ids if inputs_embeds is None else inputs_embeds[..., 0]
-    shape, length = (given.shape[0], num_choices), given.shape[-1]
+    shape, length = (given.shape[0], count_sequences(config.traversal, given)), given.shape[-1]
 
     def flat(name: str, tensor: torch.Tensor | None, *more: int) -> torch.Tensor | None:
         return flatten_sequences(name, tensor, (*shape, *more))
@@ -260,20 +257,15 @@ def packed_inputs(config: GPT1Config, way: str, plan: Any, input_ids: torch.Long
     return {**inputs, "attention_mask": no_masks, **lengths_for_flash_attention(starts, longest)}
 
 
-def count_sequences(traversal: str, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> int:
-    """C of `input_ids [B, C, T]` or `inputs_embeds [B, C, T, D]`; 1 if that dimension is left out."""
-    name, given, hidden = (
-        ("input_ids", input_ids, "") if input_ids is not None else ("inputs_embeds", inputs_embeds, ", D")
-    )
-    num_dims = 4 if hidden else 3
-    has_choices = given.dim() == num_dims
-    num_choices = given.shape[1] if has_choices else 1
+def count_sequences(traversal: str, tokens: torch.Tensor) -> int:
+    """C of `tokens [B, C, T]`; 1 if that dimension is left out."""
+    num_choices = tokens.shape[1] if tokens.dim() == 3 else 1
     needed = TRAVERSALS[traversal]
-    fits = has_choices if needed is None else num_choices == needed
-    if not fits or given.dim() not in (num_dims - 1, num_dims):
-        shape = {None: "[B, C, T%s]", 1: "[B, T%s]", 2: "[B, 2, T%s]"}[needed] % hidden
+    fits = tokens.dim() == 3 if needed is None else num_choices == needed
+    if not fits or tokens.dim() not in (2, 3):
+        shape = {None: "[B, C, T]", 1: "[B, T]", 2: "[B, 2, T]"}[needed]
         raise ValueError(
-            f"The traversal {traversal!r} needs `{name}` of shape {shape}, but got {list(given.shape)}. "
+            f"The traversal {traversal!r} needs tokens of shape {shape}, but got {list(tokens.shape)}. "
             "TraversalCollator makes such batches."
         )
     return num_choices
