@@ -260,14 +260,26 @@ class GPT1Config(GPT1BaseConfig):
     @classmethod
     def get_config_dict(cls, *args, **kwargs):
         config_dict, kwargs = super().get_config_dict(*args, **kwargs)
-        translate = {"openai-gpt": translate_openai_gpt, "gpt2": translate_gpt2}.get(config_dict.get("model_type"))
-        if translate is None:
+        kind = config_dict.get("model_type")
+        if kind not in ("openai-gpt", "gpt2"):
             return config_dict, kwargs
-        translated = translate(config_dict)
-        for architecture in config_dict.get("architectures") or []:  # of the class that saved the weights
+        architectures = config_dict.get("architectures") or []
+        needed = dict(GPT2_NEEDED) if kind == "gpt2" else {}
+        if any(architecture.endswith("DoubleHeadsModel") for architecture in architectures):
+            needed |= DOUBLE_HEADS_NEEDED
+        for name, value in needed.items():
+            if config_dict.get(name, value) != value:
+                raise ValueError(
+                    f"`{name}` is {config_dict[name]!r} in the configuration of this {kind}, but GPT-1 supports only "
+                    f"{value!r}. Open the model with transformers' own classes."
+                )
+        translated = {name: value for name, value in config_dict.items() if name not in LEGACY_KEYS}
+        if kind == "gpt2":
+            translated = translate_gpt2(translated)
+        for architecture in architectures:  # of the class that saved the weights
             if architecture in TRAVERSALS_OF_ARCHITECTURES:
                 translated.setdefault("traversal", TRAVERSALS_OF_ARCHITECTURES[architecture])
-        return translated, kwargs
+        return {**translated, "model_type": cls.model_type}, kwargs
 
     def __post_init__(self, **kwargs):
         if kwargs.pop("model_type", None) == "gpt2":
@@ -388,47 +400,18 @@ def config_for_task(config: PreTrainedConfig, model_class: type) -> PreTrainedCo
     return config
 
 
-def translate_openai_gpt(config_dict: dict) -> dict:
-    """Translates the fields of an openai-gpt `config.json` to those of [`GPT1Config`].
-
-    Raises:
-        ValueError: the task head is of another kind.
-    """
-    if "OpenAIGPTDoubleHeadsModel" in (config_dict.get("architectures") or []):
-        check_needed(config_dict, DOUBLE_HEADS_NEEDED, "openai-gpt", "OpenAIGPT")
-    translated = {key: value for key, value in config_dict.items() if key not in LEGACY_KEYS}
-    return {**translated, "model_type": GPT1Config.model_type}
-
-
 def translate_gpt2(config_dict: dict) -> dict:
-    """Translates the fields of a GPT-2 `config.json` to those of [`GPT1Config`], marked for weight conversion.
-
-    Raises:
-        ValueError: a field asks for something that this decoder does not compute.
-    """
-    has_two_heads = "GPT2DoubleHeadsModel" in (config_dict.get("architectures") or [])
-    check_needed(config_dict, {**GPT2_NEEDED, **(DOUBLE_HEADS_NEEDED if has_two_heads else {})}, "GPT-2", "GPT2")
-    dropped = {*LEGACY_KEYS, *GPT2_NEEDED, "n_ctx", "n_inner", "activation_function"}
+    """Translates the fields of a GPT-2 `config.json` to those of [`GPT1Config`]."""
+    dropped = {*GPT2_NEEDED, "n_ctx", "n_inner", "activation_function"}
     activation = config_dict.get("activation_function", "gelu_new")
-    translated = {**GPT2_DEFAULTS, **{key: value for key, value in config_dict.items() if key not in dropped}}
-    translated.update(
-        model_type=GPT1Config.model_type,
-        intermediate_size=config_dict.get("n_inner"),
-        hidden_act=CHECKPOINT_ACTIVATIONS["gelu_new"] if activation == "gelu_new" else activation,
-        do_layer_norm_before=True,
-        rescale_prenorm_residual=True,
-    )
-    return translated
-
-
-def check_needed(config_dict: dict, needed: dict, kind: str, classes: str) -> None:
-    """Checks that the fields that the configuration of this kind of model has are as needed."""
-    for name, value in needed.items():
-        if config_dict.get(name, value) != value:
-            raise ValueError(
-                f"`{name}` is {config_dict[name]!r} in the configuration of this {kind}, but GPT-1 supports only "
-                f"{value!r}. Open the model with transformers' {classes} classes."
-            )
+    return {
+        **GPT2_DEFAULTS,
+        **{name: value for name, value in config_dict.items() if name not in dropped},
+        "intermediate_size": config_dict.get("n_inner"),
+        "hidden_act": CHECKPOINT_ACTIVATIONS["gelu_new"] if activation == "gelu_new" else activation,
+        "do_layer_norm_before": True,
+        "rescale_prenorm_residual": True,
+    }
 
 
 __all__ = ["GPT1Config"]

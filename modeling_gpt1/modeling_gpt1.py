@@ -216,17 +216,6 @@ def without_gaps(position_ids: torch.LongTensor) -> torch.LongTensor:
     return places - torch.where(restarts, places, 0).cummax(1).values
 
 
-def default_position_ids(
-    inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | dict | None, num_past: int | torch.Tensor
-) -> torch.LongTensor:
-    """Each token's rank among the real tokens of its row, or its index in the row without a 2D mask."""
-    num_new = inputs_embeds.shape[1]
-    if not isinstance(attention_mask, torch.Tensor) or attention_mask.dim() != 2:
-        return (torch.arange(num_new, device=inputs_embeds.device) + num_past)[None]
-    ranks = attention_mask.long().cumsum(-1) - 1
-    return ranks[:, -num_new:].clamp(min=0)
-
-
 def eager_attention_forward(
     module: nn.Module,
     query: torch.Tensor,
@@ -458,8 +447,11 @@ class GPT1Model(GPT1PreTrainedModel):
         )
         if use_cache and past_key_values is None and not self.training:
             past_key_values = DynamicCache(config=self.config)
-        if position_ids is None:
-            position_ids = default_position_ids(inputs_embeds, attention_mask, num_past)
+        if position_ids is None and isinstance(attention_mask, torch.Tensor) and attention_mask.dim() == 2:
+            ranks = attention_mask.long().cumsum(-1) - 1  # among the real tokens of each row
+            position_ids = ranks[:, -inputs_embeds.shape[1] :].clamp(min=0)
+        elif position_ids is None:
+            position_ids = (torch.arange(inputs_embeds.shape[1], device=inputs_embeds.device) + num_past)[None]
 
         embeddings = inputs_embeds + self.positions_embed(position_ids)
         if token_type_ids is not None:
@@ -935,7 +927,23 @@ class GPT1DoubleHeadsModel(LMHeadMixin, GPT1TaskModel):
         sequences, outputs, task_logits = self._encode(inputs, plan=plan, **kwargs)
         hidden_states, losses, lm_logits = outputs.last_hidden_state, {}, None
         if labels is not None:
-            losses = self._losses(task_logits, labels, sequences, hidden_states, num_items_in_batch)
+            losses_of_task = task_losses(task_logits, labels, self.config)  # [B]
+            losses_of_lm = torch.zeros_like(losses_of_task)
+            counts = count_labels(labels)
+            num_items = count_items(counts, num_items_in_batch)
+            loss_of_task = (losses_of_task * counts).sum() / num_items
+            losses = {"loss": loss_of_task.clone(), "task_loss": loss_of_task}  # Trainer scales the loss in place
+            lm_coef = float(self.config.lm_coef)
+            if lm_coef > 0:
+                targets = sequences.read_targets(hidden_states, counts)
+                loss_sum, losses_of_lm = weighted_lm_loss(
+                    self.lm_head, *targets, len(task_logits), self._has_fused_lm_loss
+                )
+                losses["lm_loss"] = loss_sum / num_items
+                losses["loss"] = loss_of_task + lm_coef * losses["lm_loss"]
+            if not self.training:
+                losses_of_lm = losses_of_lm / counts.clamp(min=1)
+                losses["example_losses"] = torch.stack([losses_of_task.detach(), losses_of_lm, counts], dim=1)
         if output_lm_logits:
             lm_logits = self.lm_head(sequences.padded(hidden_states)).unflatten(0, sequences.shape)
         return GPT1DoubleHeadsModelOutput(
@@ -945,34 +953,6 @@ class GPT1DoubleHeadsModel(LMHeadMixin, GPT1TaskModel):
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
-
-    def _losses(
-        self,
-        task_logits: torch.Tensor,
-        labels: torch.Tensor,
-        sequences: Sequences,
-        hidden_states: torch.Tensor,
-        num_items: torch.Tensor | int | None,
-    ) -> dict[str, torch.Tensor | None]:
-        """The losses of the output; arguments as in `forward`, and the decoder's `hidden_states`."""
-        losses_of_task = task_losses(task_logits, labels, self.config)  # [B]
-        losses_of_lm = torch.zeros_like(losses_of_task)
-        counts = count_labels(labels)
-        num_items = count_items(counts, num_items)
-        loss_of_task = (losses_of_task * counts).sum() / num_items
-        losses = {"loss": loss_of_task.clone(), "task_loss": loss_of_task}  # Trainer scales the loss in place
-        lm_coef = float(self.config.lm_coef)
-        if lm_coef > 0:
-            targets = sequences.read_targets(hidden_states, counts)
-            loss_sum, losses_of_lm = weighted_lm_loss(
-                self.lm_head, *targets, len(task_logits), self._has_fused_lm_loss
-            )
-            losses["lm_loss"] = loss_sum / num_items
-            losses["loss"] = loss_of_task + lm_coef * losses["lm_loss"]
-        if not self.training:
-            losses_of_lm = losses_of_lm / counts.clamp(min=1)
-            losses["example_losses"] = torch.stack([losses_of_task.detach(), losses_of_lm, counts], dim=1)
-        return losses
 
 
 class GPT1ForSequenceClassification(GPT1TaskModel):
