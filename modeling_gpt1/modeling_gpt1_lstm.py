@@ -169,7 +169,21 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
             past_key_values = self.new_state()
         state_layers = [None] * len(self.h) if past_key_values is None else past_key_values.layers
         num_past = 0 if past_key_values is None else past_key_values.get_seq_length()
-        real_tokens = self._real_tokens(inputs_embeds, num_past, attention_mask, position_ids)
+        length, real_tokens = inputs_embeds.shape[1], None  # None: all are
+        if attention_mask is not None:
+            if attention_mask.dim() != 2:
+                raise ValueError(
+                    f"`attention_mask` has the shape {list(attention_mask.shape)}, but an LSTM reads tokens in their "
+                    "order: it needs the shape [B, past + T], 1 for real tokens and 0 for padding."
+                )
+            real_tokens = padding_mask(attention_mask, inputs_embeds, num_past)[:, num_past:]
+            if (length > 1 or can_read(real_tokens)) and real_tokens.all():  # no wait at each new token
+                real_tokens = None
+        elif position_ids is not None and length > 1 and (position_ids.diff() <= 0).any():
+            raise ValueError(
+                "`position_ids` restart within a row, so it holds several sequences, but an LSTM would carry its "
+                "state from one to the next. Put each sequence into its own row."
+            )
 
         hidden_states = self.drop(inputs_embeds)
         for layer, state_layer in zip(self.h, state_layers, strict=True):
@@ -177,7 +191,7 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
             state = None if is_first else (state_layer.keys, state_layer.values)
             hidden_states, state = layer(hidden_states, real_tokens, state)
             if state_layer is not None:
-                state_layer.update(*state, num_tokens=inputs_embeds.shape[1])
+                state_layer.update(*state, num_tokens=length)
         return BaseModelOutputWithPast(
             last_hidden_state=hidden_states, past_key_values=past_key_values if use_cache else None
         )
@@ -185,32 +199,6 @@ class GPT1LSTMModel(GPT1LSTMPreTrainedModel):
     def new_state(self) -> Cache:
         """The state before the first token."""
         return Cache(layers=[GPT1LSTMStateLayer() for _ in self.h])
-
-    @staticmethod
-    def _real_tokens(
-        inputs_embeds: torch.Tensor,
-        num_past: int,
-        attention_mask: torch.Tensor | None,
-        position_ids: torch.LongTensor | None,
-    ) -> torch.BoolTensor | None:
-        """Which of the new tokens are real, `[B, T]`; `None` if all are."""
-        length = inputs_embeds.shape[1]
-        if attention_mask is not None:
-            if attention_mask.dim() != 2:
-                raise ValueError(
-                    f"`attention_mask` has the shape {list(attention_mask.shape)}, but an LSTM reads tokens in their "
-                    "order: it needs the shape [B, past + T], 1 for real tokens and 0 for padding."
-                )
-            is_real = padding_mask(attention_mask, inputs_embeds, num_past)[:, num_past:]
-            if length == 1 and not can_read(is_real):  # no wait at each new token
-                return is_real
-            return None if is_real.all() else is_real
-        if position_ids is not None and length > 1 and (position_ids.diff() <= 0).any():
-            raise ValueError(
-                "`position_ids` restart within a row, so it holds several sequences, but an LSTM would carry its "
-                "state from one to the next. Put each sequence into its own row."
-            )
-        return None
 
 
 class GPT1LSTMForCausalLM(GPT1LSTMPreTrainedModel, GPT1ForCausalLM):
